@@ -1,7 +1,8 @@
-"""What pyproject.toml cannot say of the distribution: libraries in C, and what a wheel with them is for.
+"""What pyproject.toml cannot say of the distribution: libraries in C, and what a wheel with them is
+for.
 
-The eBPF programs are compiled before, by `make dist`: they are the same for every processor of eBPF's byte order, and
-libbpf finds the kernel's structures when it loads them.
+The eBPF programs are compiled before, by `make dist`: they are the same for every processor of
+eBPF's byte order, and libbpf finds the kernel's structures when it loads them.
 """
 
 import platform
@@ -28,11 +29,14 @@ def check_programs() -> None:
     """SystemExit, in one line, if an eBPF program is not compiled."""
     for source in TESTBED.glob("*/*.bpf.c"):
         if not source.with_suffix(".o").exists():
-            raise SystemExit(f"{source} is not compiled: `make dist` does that, and needs clang and libbpf-dev")
+            raise SystemExit(
+                f"{source} is not compiled: `make dist` does that, and needs clang and libbpf-dev"
+            )
 
 
 class BuildPy(build_py):
-    """Compiles the libraries into what is built; in a work tree that is used where it lies, make does."""
+    """Compiles the libraries into what is built; in a work tree that is used where it lies, make
+    does."""
 
     def run(self) -> None:
         super().run()
@@ -66,7 +70,12 @@ class Wheel(bdist_wheel):
 
     def get_tag(self) -> tuple[str, str, str]:
         libraries = [Path(self.bdist_dir or "") / TESTBED / name for name in LIBRARIES]
-        needed = [int(minor) for path in libraries if path.exists() for minor in GLIBC.findall(path.read_bytes())]
+        needed = [
+            int(minor)
+            for path in libraries
+            if path.exists()
+            for minor in GLIBC.findall(path.read_bytes())
+        ]
         return "py3", "none", f"manylinux_2_{max([OLDEST_GLIBC, *needed])}_{platform.machine()}"
 
 

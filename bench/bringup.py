@@ -1,8 +1,10 @@
-"""How fast networks come up and go down, beside Mininet with TCLink, or beside another checkout of weft.
+"""How fast networks come up and go down, beside Mininet with TCLink, or beside another checkout of
+weft.
 
-Mininet runs in a network namespace of its own, because it puts its switches' interfaces where it stands.  It brings the
-large networks up in half an hour and more, so each of ours takes turns with a small one of Mininet's, and what is
-compared is links in a second: on a machine that is busy both are slower.  Run as root.
+Mininet runs in a network namespace of its own, because it puts its switches' interfaces where it
+stands.  It brings the large networks up in half an hour and more, so each of ours takes turns with
+a small one of Mininet's, and what is compared is links in a second: on a machine that is busy both
+are slower.  Run as root.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ net.start()
 up = time.perf_counter()
 net.stop()
 print(json.dumps([up - began, time.perf_counter() - up]))
-"""
+"""  # noqa: E501
 WEFT = """
 import json, sys, time
 from weft.testbed.network.network import RunningNetwork
@@ -54,7 +56,7 @@ network = RunningNetwork.create(topology, LinkSpec(rate_bps=20_000_000, queue_pa
 up, up_cpu = time.perf_counter(), time.process_time()
 network.down()
 print(json.dumps([up - began, time.perf_counter() - up, up_cpu - began_cpu]))
-"""
+"""  # noqa: E501
 SMALL = "dcell:n=3,k=1"  # what Mininet brings up beside each of ours
 NETWORKS = (  # and the most seconds that each may take to come up
     ("fattree:k=8", "fat-tree k=8, 208 nodes", 0.68),
@@ -80,7 +82,9 @@ def mininet(root: Path, family: str, *parameters: int) -> tuple[float, float]:
     script = ["/usr/bin/python3", "-c", MININET, f"{root}"]
     command = ["unshare", "--net", "--mount", *script, family, *map(str, parameters)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=MININET_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=MININET_S, check=False
+        )
     except subprocess.TimeoutExpired:
         sys.exit(f"bringup: Mininet has not finished {family} {parameters} after {MININET_S} s")
     if done.returncode:
@@ -90,10 +94,13 @@ def mininet(root: Path, family: str, *parameters: int) -> tuple[float, float]:
 
 
 def checkout(directory: Path, spec: str) -> tuple[float, float, float]:
-    """The same with the code in `directory`, in a process of its own; and the processor time of coming up."""
+    """The same with the code in `directory`, in a process of its own; and the processor time of
+    coming up."""
     command = [sys.executable, "-c", WEFT, spec]
     environment = {**os.environ, "PYTHONPATH": str(directory)}
-    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         sys.exit(f"bringup: {directory}: {done.stderr.strip().splitlines()[-1]}")
     up, down, up_cpu = json.loads(done.stdout)
@@ -106,7 +113,9 @@ def against(other: Path, turns: int) -> list[Line]:
     for spec, name, _ in NETWORKS:
         pairs = [(checkout(other, spec), checkout(ROOT, spec)) for _ in range(turns)]
         for i, way in enumerate(("up", "down", "up, processor time")):
-            lines.append(Line(f"{name}: {way}, the other", median(theirs[i] for theirs, _ in pairs), "s"))
+            lines.append(
+                Line(f"{name}: {way}, the other", median(theirs[i] for theirs, _ in pairs), "s")
+            )
             lines.append(Line(f"{name}: {way}", median(mine[i] for _, mine in pairs), "s"))
             ratio = median(mine[i] / theirs[i] for theirs, mine in pairs)
             lines.append(Line(f"{name}: {way} / the other's", ratio, "x", at_most=1.1))
@@ -118,20 +127,28 @@ def beside_mininet(pods: int, without: bool) -> list[Line]:
     lines, spec = [], f"fattree:k={pods}"
     measured = [ours(spec, "static") for _ in range(3)]
     theirs = None if without else mininet(ROOT, "fattree", pods)
-    measured += [ours(spec, "static") for _ in range(3)]  # so that a change of the machine's load shows
+    # so that a change of the machine's load shows
+    measured += [ours(spec, "static") for _ in range(3)]
     for i, (way, at_least) in enumerate((("up", 40), ("down", 20))):
         took_s = median(run[i] for run in measured)
         lines.append(Line(f"fat-tree k={pods} {way}", took_s, "s"))
         if theirs:
             lines.append(Line(f"fat-tree k={pods} {way}: Mininet with TCLink", theirs[i], "s"))
-            lines.append(Line(f"fat-tree k={pods} {way}: Mininet / weft", theirs[i] / took_s, "x", at_least=at_least))
+            lines.append(
+                Line(
+                    f"fat-tree k={pods} {way}: Mininet / weft",
+                    theirs[i] / took_s,
+                    "x",
+                    at_least=at_least,
+                )
+            )
     return lines
 
 
 def layered(turns: int) -> list[Line]:
-    """A fabric with a daemon for each switch and nine layers, up when every daemon has its routes: with a process for
-    each, and with one for each processor, in turns; the best of each, since other work on the machine only adds to
-    it."""
+    """A fabric with a daemon for each switch and nine layers, up when every daemon has its routes:
+    with a process for each, and with one for each processor, in turns; the best of each, since
+    other work on the machine only adds to it."""
     spec, scheme, name, most = LAYERED
     lines, cpus = [], len(os.sched_getaffinity(0))
     took: dict[int, list[tuple[float, float]]] = {0: [], cpus: []}
@@ -147,8 +164,8 @@ def layered(turns: int) -> list[Line]:
 
 
 def in_turns(turns: int, without: bool) -> list[Line]:
-    """Each of NETWORKS, in turns with Mininet's SMALL unless `without`: the best of each, and how many times as many
-    links a second come up."""
+    """Each of NETWORKS, in turns with Mininet's SMALL unless `without`: the best of each, and how
+    many times as many links a second come up."""
     lines = []
     small = build(SMALL)
     for spec, name, most in NETWORKS:
@@ -170,9 +187,18 @@ def in_turns(turns: int, without: bool) -> list[Line]:
 def main() -> None:
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument("--without-mininet", action="store_true", help="skip what takes minutes")
-    given.add_argument("--pods", type=int, default=8, metavar="K", help="of the fat-tree beside Mininet's (8)")
-    given.add_argument("--against", type=Path, metavar="DIR", help="only this checkout and the one in DIR, in turns")
-    given.add_argument("--layers", action="store_true", help="only a fabric with daemons and FatPaths' layers")
+    given.add_argument(
+        "--pods", type=int, default=8, metavar="K", help="of the fat-tree beside Mininet's (8)"
+    )
+    given.add_argument(
+        "--against",
+        type=Path,
+        metavar="DIR",
+        help="only this checkout and the one in DIR, in turns",
+    )
+    given.add_argument(
+        "--layers", action="store_true", help="only a fabric with daemons and FatPaths' layers"
+    )
     given.add_argument("--turns", type=int, default=5, help="how often each is brought up (5)")
     options = given.parse_args()
     if options.against:

@@ -1,7 +1,9 @@
-"""Chaos campaigns against every kind of daemon in the simulator: python -m bench.chaos [--campaigns 10000].
+"""Chaos campaigns against every kind of daemon in the simulator: python -m bench.chaos [--campaigns
+10000].
 
-An hour of one processor and more.  What has been done is kept in a file if one is given (--keep), a line for each PART
-of a scheme's campaigns, and is not done again by the next that is given it: so it can be stopped and go on.
+An hour of one processor and more.  What has been done is kept in a file if one is given (--keep), a
+line for each PART of a scheme's campaigns, and is not done again by the next that is given it: so
+it can be stopped and go on.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ def networks(name: str) -> list[str]:
 
 
 def carry_out(part: Part) -> list[str]:
-    """Carry campaigns out, on the scheme's networks in turn; of each that failed what was wrong, and its command."""
+    """Carry campaigns out, on the scheme's networks in turn; of each that failed what was wrong,
+    and its command."""
     name, first, count, pairs = part
     specs, told = networks(name), []
     for seed in range(first, first + count):
@@ -49,20 +52,26 @@ def carry_out(part: Part) -> list[str]:
         if findings := simulate(one):
             kind = findings[0].kind
             smaller = shrink(
-                one, lambda each, kind=kind: any(each.kind == kind for each in simulate(each)), most_tries=100
+                one,
+                lambda each, kind=kind: any(each.kind == kind for each in simulate(each)),
+                most_tries=100,
             )
             told.append(f"{findings[0]}\n    {smaller.command('fabric')}")
     return told
 
 
 def kept(file: Path | None) -> dict[Part, list[str]]:
-    """What was wrong in each part that `file` tells of; a last line that was not written to its end is taken away."""
+    """What was wrong in each part that `file` tells of; a last line that was not written to its end
+    is taken away."""
     if file is None or not file.exists():
         return {}
     *lines, rest = file.read_text(encoding="utf-8").split("\n")
     if rest:
         file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return {(name, first, count, pairs): told for name, first, count, pairs, told in map(json.loads, lines)}
+    return {
+        (name, first, count, pairs): told
+        for name, first, count, pairs, told in map(json.loads, lines)
+    }
 
 
 def parts(names: list[str], first: int, count: int, pairs: int) -> Iterator[list[Part]]:
@@ -79,13 +88,20 @@ def main() -> None:
     given.add_argument("--campaigns", type=int, default=10_000, help="for each kind of daemon")
     given.add_argument("--first", type=int, default=0, help="number of the first")
     given.add_argument("--scheme", action="append", help="default: one for each kind of daemon")
-    given.add_argument("--pairs", type=int, default=PAIRS, help="of servers looked at in each, others in each")
+    given.add_argument(
+        "--pairs", type=int, default=PAIRS, help="of servers looked at in each, others in each"
+    )
     given.add_argument("--jobs", type=int, help="processes; default: one for each processor")
-    given.add_argument("--keep", type=Path, metavar="FILE", help="where what is done is kept, and gone on from")
+    given.add_argument(
+        "--keep", type=Path, metavar="FILE", help="where what is done is kept, and gone on from"
+    )
     options = given.parse_args()
     names, done = options.scheme or machines(), kept(options.keep)
     found: dict[str, list[str]] = {name: [] for name in names}
-    with ProcessPoolExecutor(options.jobs) as pool, open(options.keep or "/dev/null", "a", encoding="utf-8") as file:
+    with (
+        ProcessPoolExecutor(options.jobs) as pool,
+        open(options.keep or "/dev/null", "a", encoding="utf-8") as file,
+    ):
         for round_of in parts(names, options.first, options.campaigns, options.pairs):
             missing = [each for each in round_of if each not in done]
             for one, told in zip(missing, pool.map(carry_out, missing), strict=True):
@@ -94,7 +110,9 @@ def main() -> None:
             new = [each for one in round_of for each in done[one]]
             name, first, count, _ = round_of[-1]
             found[name] += new
-            so_far = f"{name}: {len(found[name])} of {first + count - options.first} not as predicted"
+            so_far = (
+                f"{name}: {len(found[name])} of {first + count - options.first} not as predicted"
+            )
             print("\n".join([so_far, *new]), file=sys.stderr, flush=True)
     lines = [
         Line(f"{name}: of {options.campaigns} not as predicted", len(failed), "", at_most=0)

@@ -1,5 +1,5 @@
-"""What 156 routing daemons cost, how soon they notice, and whether they raise false alarms.  Run as root, on a quiet
-machine: DCell_{2,3}, hellos every 30 ms, three of which may be missing."""
+"""What 156 routing daemons cost, how soon they notice, and whether they raise false alarms.  Run as
+root, on a quiet machine: DCell_{2,3}, hellos every 30 ms, three of which may be missing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def cpu_s(pids: set[int]) -> float:
 
 
 def cost(network: RunningNetwork) -> tuple[float, float]:
-    """Share of one core that all daemons take together, and the median memory of a process in MB."""
+    """Share of one core that all daemons take together, and the median memory of a process in
+    MB."""
     pids = {row.pid for row in network.rows().values()}
     before, began = cpu_s(pids), time.monotonic()
     time.sleep(WINDOW_S)
@@ -47,10 +48,14 @@ def cost(network: RunningNetwork) -> tuple[float, float]:
     return share, statistics.median(pss_kib(pid) for pid in pids) / 1024
 
 
-def us_per_message(topology: Topology, packed: int, among: Sequence[int], *, authenticated: bool) -> list[float]:
-    """Processor time for each message that daemons hear, all else included; then how many ms it takes them to notice
-    that each of the links `among` has died in silence."""
-    network = RunningNetwork.create(topology, LINK, scheme="dr", packed=packed, authenticated=authenticated)
+def us_per_message(
+    topology: Topology, packed: int, among: Sequence[int], *, authenticated: bool
+) -> list[float]:
+    """Processor time for each message that daemons hear, all else included; then how many ms it
+    takes them to notice that each of the links `among` has died in silence."""
+    network = RunningNetwork.create(
+        topology, LINK, scheme="dr", packed=packed, authenticated=authenticated
+    )
     try:
         before = network.rows()
         pids = {row.pid for row in before.values()}
@@ -64,8 +69,8 @@ def us_per_message(topology: Topology, packed: int, among: Sequence[int], *, aut
 
 
 def seals(topology: Topology, packed: int, among: Sequence[int]) -> list[Line]:
-    """What it costs to seal and open messages, with and without in turns: processor time, and time until a death is
-    noticed."""
+    """What it costs to seal and open messages, with and without in turns: processor time, and time
+    until a death is noticed."""
     kinds: dict[bool, list[list[float]]] = {False: [], True: []}
     for _ in range(TURNS):
         for authenticated, found in kinds.items():
@@ -74,9 +79,17 @@ def seals(topology: Topology, packed: int, among: Sequence[int]) -> list[Line]:
     late = [[ms for _, *noticed in found for ms in noticed] for found in kinds.values()]
     name = f"{packed or 'as many'} processes"
     return [
-        Line(f"{name}: what seals add to processor time", 100 * (sealed / bare - 1), "%", at_most=15),
-        Line(f"{name}: silent failure noticed without seals, median", statistics.median(late[0]), "ms"),
-        Line(f"{name}: silent failure noticed with seals, median", statistics.median(late[1]), "ms"),
+        Line(
+            f"{name}: what seals add to processor time", 100 * (sealed / bare - 1), "%", at_most=15
+        ),
+        Line(
+            f"{name}: silent failure noticed without seals, median",
+            statistics.median(late[0]),
+            "ms",
+        ),
+        Line(
+            f"{name}: silent failure noticed with seals, median", statistics.median(late[1]), "ms"
+        ),
     ]
 
 
@@ -105,12 +118,17 @@ def false_alarms(network: RunningNetwork, seconds: int) -> int:
 
 
 def main() -> None:
-    """Print cost, notice and alarms for a process per node, and the cost of two processes for all."""
+    """Print cost, notice and alarms for a process per node, and the cost of two processes for
+    all."""
     given = argparse.ArgumentParser(description=__doc__)
-    given.add_argument("--alarm-s", type=int, default=300, help="how long to load the network and look for alarms")
+    given.add_argument(
+        "--alarm-s", type=int, default=300, help="how long to load the network and look for alarms"
+    )
     seconds = given.parse_args().alarm_s
     topology = build(SPEC)
-    among = draw(range(len(topology.links)), count=FAILURES, generator=np.random.default_rng(1)).tolist()
+    among = draw(
+        range(len(topology.links)), count=FAILURES, generator=np.random.default_rng(1)
+    ).tolist()
     network = RunningNetwork.create(topology, LINK, scheme="dr", packed=0)
     try:
         share, own_mb = cost(network)

@@ -1,8 +1,9 @@
-"""Path diversity by arrays and by networkx, side by side: python -m bench.diversity [TOPOLOGY] [PAIRS].
+"""Path diversity by arrays and by networkx, side by side: python -m bench.diversity [TOPOLOGY]
+[PAIRS].
 
-Both count the same: numbers and lengths of shortest paths, CDP and PI.  The networkx side is as plain as the
-definitions, and the tests hold the other equal to it.  Times are the processor's, of all threads together, so that
-others on the machine do not count; the arrays' is the best of five.
+Both count the same: numbers and lengths of shortest paths, CDP and PI.  The networkx side is as
+plain as the definitions, and the tests hold the other equal to it.  Times are the processor's, of
+all threads together, so that others on the machine do not count; the arrays' is the best of five.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def as_networkx(graph: RouterGraph) -> nx.Graph:
     """The routers, each with its neighbours in order of number."""
     found = nx.Graph()
     found.add_nodes_from(range(graph.routers))
-    found.add_edges_from((u, v) for u, v in zip(graph.tail.tolist(), graph.peer.tolist(), strict=True) if u < v)
+    found.add_edges_from(
+        (u, v) for u, v in zip(graph.tail.tolist(), graph.peer.tolist(), strict=True) if u < v
+    )
     return found
 
 
@@ -44,7 +47,9 @@ def shortest(graph: nx.Graph, src: int) -> dict[int, tuple[int, int]]:
     return {node: (length[node], count[node]) for node in length}
 
 
-def disjoint(graph: nx.Graph, sources: Sequence[int], targets: Collection[int], most_hops: int) -> int:
+def disjoint(
+    graph: nx.Graph, sources: Sequence[int], targets: Collection[int], most_hops: int
+) -> int:
     """c_l(A, B): shortest path, delete its links, repeat."""
     left = graph.copy()
     left.add_edges_from((SOURCE, node) for node in sources)
@@ -86,7 +91,10 @@ def main() -> None:
     graph = RouterGraph.of(topology)
     plain = as_networkx(graph)
     hops = max(2, nx.eccentricity(plain, 0)) + 1
-    pairs, fours = (draw(graph, count, rng) for draw in (path_diversity.random_pairs, path_diversity.random_fours))
+    pairs, fours = (
+        draw(graph, count, rng)
+        for draw in (path_diversity.random_pairs, path_diversity.random_fours)
+    )
     print(f"{spec}: {graph.routers} routers, l = {hops}; {count} pairs and fours")
     measures = [
         (
@@ -116,7 +124,10 @@ def main() -> None:
             results.append(result)
             times.append(min(took))
         equal = "equal results" if np.array_equal(*map(np.asarray, results)) else "RESULTS DIFFER"
-        told = f"arrays {1000 * times[0]:8.3f} ms, networkx {times[1]:8.3f} s: {times[1] / times[0]:6.0f} x"
+        told = (
+            f"arrays {1000 * times[0]:8.3f} ms, networkx {times[1]:8.3f} s: "
+            f"{times[1] / times[0]:6.0f} x"
+        )
         print(f"{name:<15} {told}, {equal}")
 
 

@@ -1,9 +1,9 @@
 """Floods of one link: what they cost neighbours elsewhere.  Run as root.
 
-A process at h0 sends as many packets a second as it is told to, by its link to h3, to the group that wakes daemons:
-first such as a stranger makes, which the filter of h3's socket drops; then one that h0's daemon has said, over and
-over, which passes the filter and is refused where it is opened.  Nobody but h0 and h3 may lose a neighbour, and these
-none but each other.
+A process at h0 sends as many packets a second as it is told to, by its link to h3, to the group
+that wakes daemons: first such as a stranger makes, which the filter of h3's socket drops; then one
+that h0's daemon has said, over and over, which passes the filter and is refused where it is opened.
+Nobody but h0 and h3 may lose a neighbour, and these none but each other.
 """
 
 from __future__ import annotations
@@ -36,10 +36,15 @@ class Header(ctypes.Structure):
     """struct mmsghdr, of a packet to where the socket is connected."""
 
     _fields_ = (
-        ("name", ctypes.c_void_p), ("name_bytes", ctypes.c_uint32), ("vector", ctypes.c_void_p),
-        ("vectors", ctypes.c_size_t), ("control", ctypes.c_void_p), ("control_bytes", ctypes.c_size_t),
-        ("flags", ctypes.c_int), ("sent_bytes", ctypes.c_uint),
-    )  # fmt: skip
+        ("name", ctypes.c_void_p),
+        ("name_bytes", ctypes.c_uint32),
+        ("vector", ctypes.c_void_p),
+        ("vectors", ctypes.c_size_t),
+        ("control", ctypes.c_void_p),
+        ("control_bytes", ctypes.c_size_t),
+        ("flags", ctypes.c_int),
+        ("sent_bytes", ctypes.c_uint),
+    )
 
 
 class Vector(ctypes.Structure):
@@ -62,16 +67,19 @@ class Batches:
         self._fd, self._turn, self._batches = fd, 0, len(payloads) // BATCH
         self._texts = [ctypes.create_string_buffer(each, len(each)) for each in payloads]
         self._vectors = [
-            Vector(ctypes.addressof(text), len(each)) for text, each in zip(self._texts, payloads, strict=True)
+            Vector(ctypes.addressof(text), len(each))
+            for text, each in zip(self._texts, payloads, strict=True)
         ]
         headers = [Header(vector=ctypes.addressof(each), vectors=1) for each in self._vectors]
         self._headers = (Header * len(headers))(*headers)
         self._libc = ctypes.CDLL(None, use_errno=True)
 
     def send(self) -> int:
-        """How many of the next batch have left: fewer than all where the socket or the link had no room for more, after
-        a moment's rest if that was none.  OSError for any other error."""
-        at = ctypes.byref(self._headers, ctypes.sizeof(Header) * BATCH * (self._turn % self._batches))
+        """How many of the next batch have left: fewer than all where the socket or the link had no
+        room for more, after a moment's rest if that was none.  OSError for any other error."""
+        at = ctypes.byref(
+            self._headers, ctypes.sizeof(Header) * BATCH * (self._turn % self._batches)
+        )
         self._turn += 1
         sent = int(self._libc.sendmmsg(self._fd, at, BATCH, 0))
         if sent >= 0:
@@ -94,9 +102,13 @@ def flood(fd: int, payload: bytes, per_s: int, seconds: float) -> None:
 
 
 def overheard(network: RunningNetwork, node: int, port: int, count: int) -> list[bytes]:
-    """So many messages, sealed, of the daemon at the other end of the link at `port` of `node`, as they come in."""
+    """So many messages, sealed, of the daemon at the other end of the link at `port` of `node`, as
+    they come in."""
     found: list[bytes] = []
-    with netns.inside(network.netns(node)), socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0x8) as ear:
+    with (
+        netns.inside(network.netns(node)),
+        socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0x8) as ear,
+    ):
         ear.bind((network.plan.ends[node][port].dev, 0x0800))
         while len(found) < count:
             packet, (_, _, kind, *_) = ear.recvfrom(FRAME_BYTES)
@@ -117,12 +129,19 @@ def lost_elsewhere(network: RunningNetwork, before: int) -> int:
 def one(network: RunningNetwork, payload: bytes) -> tuple[float, int]:
     """Packets a second that left, and neighbours that were lost elsewhere."""
     before = lost_elsewhere(network, 0)
-    with netns.inside(network.netns(FLOODER)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, network.plan.ends[FLOODER][PORT].dev.encode())
+    with (
+        netns.inside(network.netns(FLOODER)),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+    ):
+        sender.setsockopt(
+            socket.SOL_SOCKET, socket.SO_BINDTODEVICE, network.plan.ends[FLOODER][PORT].dev.encode()
+        )
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 255)
         sender.connect(URGENT)
         command = [sys.executable, "-m", "bench.floods", str(sender.fileno()), payload.hex()]
-        done = subprocess.run(command, cwd=ROOT, pass_fds=[sender.fileno()], stdout=subprocess.PIPE, check=True)
+        done = subprocess.run(
+            command, cwd=ROOT, pass_fds=[sender.fileno()], stdout=subprocess.PIPE, check=True
+        )
     network.wait_until_converged()
     return int(done.stdout) / SECONDS, lost_elsewhere(network, before)
 
@@ -146,7 +165,11 @@ def main() -> None:
         refused = control.status(network.run.directory, "h3")["refused"]
     finally:
         network.down()
-    show(f"Floods of h0-h3, {SECONDS:g} s each, {os.cpu_count()} processors; refused at h3: {refused}", lines)
+    show(
+        f"Floods of h0-h3, {SECONDS:g} s each, {os.cpu_count()} processors; refused at h3: "
+        f"{refused}",
+        lines,
+    )
     sys.exit(bool(failed))
 
 

@@ -1,10 +1,13 @@
-"""What a hop costs: each scheme of the data plane beside the kernel's own IPv4 forwarding, in one run, on one core.
+"""What a hop costs: each scheme of the data plane beside the kernel's own IPv4 forwarding, in one
+run, on one core.
 
-Small UDP packets go from a host through a chain of switches to another, which drops them; sender, switches and receiver
-run on one processor, in the sender's time or in that of its ksoftirqd.  What a chain of nine switches takes more than a
-chain of one, by eight, is what a hop takes.  Variants take turns, and the least of several rounds counts, so that what
-else the machine does falls on all alike.  Where a scheme compares queues, it has four candidates.  What trimming costs
-is seen on links with a rate that is never reached, whose queues are looked at before each packet.  Run as root.
+Small UDP packets go from a host through a chain of switches to another, which drops them; sender,
+switches and receiver run on one processor, in the sender's time or in that of its ksoftirqd.  What
+a chain of nine switches takes more than a chain of one, by eight, is what a hop takes.  Variants
+take turns, and the least of several rounds counts, so that what else the machine does falls on all
+alike.  Where a scheme compares queues, it has four candidates.  What trimming costs is seen on
+links with a rate that is never reached, whose queues are looked at before each packet.  Run as
+root.
 """
 
 from __future__ import annotations
@@ -45,7 +48,8 @@ KERNEL = "kernel IPv4 forwarding"
 
 
 def chain(switches: int) -> Topology:
-    """Two hosts with a row of switches between them: port 0 leads towards the first, port 1 towards the second."""
+    """Two hosts with a row of switches between them: port 0 leads towards the first, port 1 towards
+    the second."""
     naming = FabricNaming([2], [Tier("e", (switches,))])
     s = np.arange(switches - 1)
     ends = np.concatenate([wire(0, 0, 2, 0), wire(1, 0, 1 + switches, 1)])
@@ -54,7 +58,8 @@ def chain(switches: int) -> Topology:
 
 
 class Sender:
-    """Sends from the first host of `network` to the second, a batch of messages in each system call."""
+    """Sends from the first host of `network` to the second, a batch of messages in each system
+    call."""
 
     def __init__(self, network: RunningNetwork, payload_bytes: int) -> None:
         with netns.inside(network.netns(0)):
@@ -63,8 +68,11 @@ class Sender:
         self.socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, TRIMMABLE << 2)
         self.socket.connect((dotted(network.plan.address(1)), 9))
         self._payload = ctypes.create_string_buffer(payload_bytes)
-        self._part = ctypes.create_string_buffer(struct.pack("@PN", ctypes.addressof(self._payload), payload_bytes))
-        header = struct.pack("@PIPNPNi4xI4x", 0, 0, ctypes.addressof(self._part), 1, 0, 0, 0, 0)  # struct mmsghdr
+        self._part = ctypes.create_string_buffer(
+            struct.pack("@PN", ctypes.addressof(self._payload), payload_bytes)
+        )
+        # struct mmsghdr
+        header = struct.pack("@PIPNPNi4xI4x", 0, 0, ctypes.addressof(self._part), 1, 0, 0, 0, 0)
         self._messages = ctypes.create_string_buffer(header * BATCH)
         self.sent = 0
 
@@ -93,10 +101,16 @@ def cost_ns(sender: Sender, packets: int, cpu: int) -> float:
 
 
 class Chains:
-    """A short and a long chain, by the kernel alone or with the data plane; with links like `link`."""
+    """A short and a long chain, by the kernel alone or with the data plane; with links like
+    `link`."""
 
     def __init__(
-        self, stack: ExitStack, *, planes: bool, link: LinkSpec | None = None, payload_bytes: int = PAYLOAD_BYTES
+        self,
+        stack: ExitStack,
+        *,
+        planes: bool,
+        link: LinkSpec | None = None,
+        payload_bytes: int = PAYLOAD_BYTES,
     ) -> None:
         self.networks = []
         self.planes = []
@@ -118,7 +132,8 @@ class Chains:
         self.senders = [Sender(network, payload_bytes) for network in self.networks]
 
     def measure(self, packets: int, cpu: int) -> tuple[float, float]:
-        """Nanoseconds of processor time that a packet takes through the short chain and through the long one."""
+        """Nanoseconds of processor time that a packet takes through the short chain and through the
+        long one."""
         short, long = self.senders
         return cost_ns(short, packets, cpu), cost_ns(long, packets // 3, cpu)
 
@@ -131,8 +146,11 @@ class Chains:
         return found
 
 
-def hops_ns(chains: Mapping[str, Chains], *, packets: int, rounds: int, cpu: int) -> dict[str, float]:
-    """By name of the chains, nanoseconds that a hop takes, all measured in turns; and the least of each."""
+def hops_ns(
+    chains: Mapping[str, Chains], *, packets: int, rounds: int, cpu: int
+) -> dict[str, float]:
+    """By name of the chains, nanoseconds that a hop takes, all measured in turns; and the least of
+    each."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in chains}
     for _ in range(rounds):
         for name, each in chains.items():
@@ -145,19 +163,26 @@ def hops_ns(chains: Mapping[str, Chains], *, packets: int, rounds: int, cpu: int
 
 def arrived(chains: Mapping[str, Chains]) -> dict[str, float]:
     """By name of the chains, the fraction of all packets sent that has arrived."""
-    return {name: each.received() / sum(sender.sent for sender in each.senders) for name, each in chains.items()}
+    return {
+        name: each.received() / sum(sender.sent for sender in each.senders)
+        for name, each in chains.items()
+    }
 
 
 def as_leaves(plane: DataPlane) -> None:
-    """Let every switch look up and note the flows that come in at its port 0, as a leaf does those of its hosts; in a
-    real network one of a packet's three switches does this, and one notes where it came from."""
+    """Let every switch look up and note the flows that come in at its port 0, as a leaf does those
+    of its hosts; in a real network one of a packet's three switches does this, and one notes where
+    it came from."""
     for number in range(len(plane.switches)):
         fields = plane._layout.unpack(*plane._switches[number,])
         plane._switches[number,] = (plane._layout.pack({**fields, "hosts": 1}),)
 
 
-def costs(plain: Chains, ours: Chains, *, packets: int, rounds: int, cpu: int) -> dict[str, tuple[float, float]]:
-    """For each variant the least that a packet took through the short chain and through the long one."""
+def costs(
+    plain: Chains, ours: Chains, *, packets: int, rounds: int, cpu: int
+) -> dict[str, tuple[float, float]]:
+    """For each variant the least that a packet took through the short chain and through the long
+    one."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in (KERNEL, *SCHEMES)}
     for _ in range(rounds):
         found[KERNEL].append(plain.measure(packets, cpu))
@@ -167,7 +192,10 @@ def costs(plain: Chains, ours: Chains, *, packets: int, rounds: int, cpu: int) -
                 if spec == DAR:
                     as_leaves(plane)
             found[spec].append(ours.measure(packets, cpu))
-    return {name: (min(short for short, _ in all_), min(long for _, long in all_)) for name, all_ in found.items()}
+    return {
+        name: (min(short for short, _ in all_), min(long for _, long in all_))
+        for name, all_ in found.items()
+    }
 
 
 def trimming(shaped: Chains, trims: Chains, *, packets: int, rounds: int, cpu: int) -> list[Line]:
@@ -195,7 +223,12 @@ def main() -> None:
         plain, ours = Chains(stack, planes=False), Chains(stack, planes=True)
         found = costs(plain, ours, packets=options.packets, rounds=options.rounds, cpu=cpu)
         shaped, trims = (
-            Chains(stack, planes=True, link=replace(NEVER_REACHED, trim_packets=n), payload_bytes=TRIMMABLE_BYTES)
+            Chains(
+                stack,
+                planes=True,
+                link=replace(NEVER_REACHED, trim_packets=n),
+                payload_bytes=TRIMMABLE_BYTES,
+            )
             for n in (0, 8)
         )
         more = trimming(shaped, trims, packets=options.packets, rounds=options.rounds, cpu=cpu)
@@ -204,8 +237,12 @@ def main() -> None:
     hops = {name: (long - short) / (LONG - SHORT) for name, (short, long) in found.items()}
     lines = [Line(f"{KERNEL}: a hop", hops[KERNEL], "ns")]
     for spec in SCHEMES:
-        lines.append(Line(f"{spec}: a hop / the kernel's", hops[spec] / hops[KERNEL], "x", at_most=1.0))
-        lines.append(Line(f"{spec}: packets a second and core", 1e9 / hops[spec], "", at_least=1.5e6))
+        lines.append(
+            Line(f"{spec}: a hop / the kernel's", hops[spec] / hops[KERNEL], "x", at_most=1.0)
+        )
+        lines.append(
+            Line(f"{spec}: packets a second and core", 1e9 / hops[spec], "", at_least=1.5e6)
+        )
     lines += more
     lines.append(Line("packets that arrived / sent", arrived / sent, "x", at_least=0.999))
     show("A hop", lines)

@@ -1,8 +1,10 @@
-"""Our daemons beside FRR's on the same network: outage of pairs when a link dies in silence, memory and processor time.
+"""Our daemons beside FRR's on the same network: outage of pairs when a link dies in silence, memory
+and processor time.
 
-Run as root, on a quiet machine, with Debian's package frr.  FRR runs OSPF and BFD (testbed/frr/frr_config.py).
-BFD's interval is that of our hellos, and as many may be missing; both sides have real-time priority, are probed by the
-same pings, and lose links drawn by the same rule among those that their packets take (recovery.py).
+Run as root, on a quiet machine, with Debian's package frr.  FRR runs OSPF and BFD
+(testbed/frr/frr_config.py). BFD's interval is that of our hellos, and as many may be missing; both
+sides have real-time priority, are probed by the same pings, and lose links drawn by the same rule
+among those that their packets take (recovery.py).
 
 A side whose daemons alone take all processors is not measured: it says so, and what they take.
 """
@@ -29,12 +31,14 @@ from weft.topologies import build
 HELLO_MS = 30
 DETECTS = 4  # hellos within which a failure has been found
 WINDOW_S = 5.0
-MOST_LOAD = 0.85  # of all processors, that daemons may take: beyond, neither they nor the prober are in time
+# of all processors, that daemons may take: beyond, neither they nor the prober are in time
+MOST_LOAD = 0.85
 
 
 @contextmanager
 def theirs(spec: str, hello_ms: int) -> Iterator[tuple[RunningNetwork, set[int], float]]:
-    """FRR on a network of its own, gone afterwards: the network, its processes, and the memory of a node in MB."""
+    """FRR on a network of its own, gone afterwards: the network, its processes, and the memory of a
+    node in MB."""
     network = RunningNetwork.create(build(spec), None)
     try:
         with frr(network, Ospf(network.plan, hello_ms)) as routed:
@@ -46,7 +50,9 @@ def theirs(spec: str, hello_ms: int) -> Iterator[tuple[RunningNetwork, set[int],
 @contextmanager
 def ours(spec: str, hello_ms: int) -> Iterator[tuple[RunningNetwork, set[int], float]]:
     """The same for our daemons."""
-    network = RunningNetwork.create(build(spec), None, scheme=f"{SCHEME}:hello_ms={hello_ms}", packed=0)
+    network = RunningNetwork.create(
+        build(spec), None, scheme=f"{SCHEME}:hello_ms={hello_ms}", packed=0
+    )
     try:
         pids = {row.pid for row in network.rows().values()}
         yield network, pids, statistics.median(map(pss_kib, pids)) / 1024
@@ -64,18 +70,30 @@ def load(pids: set[int]) -> float:
 def side_by_side(spec: str, failures: int, hello_ms: int) -> None:
     """Print both; what is asked is that ours are not slower, and smaller."""
     found: dict[str, tuple[Recovery | None, float]] = {}
-    for who, side, most_ms in ("ours", ours, MOST_MS if hello_ms == HELLO_MS else None), ("FRR's", theirs, None):
+    for who, side, most_ms in (
+        ("ours", ours, MOST_MS if hello_ms == HELLO_MS else None),
+        ("FRR's", theirs, None),
+    ):
         with side(spec, hello_ms) as (network, pids, memory_mb):
             processors = load(pids)
             enough = processors < MOST_LOAD * len(os.sched_getaffinity(0))
-            pairs, after_s = some_pairs(network.topology, PAIRS), AFTER_S + DETECTS * hello_ms / 1000
+            pairs, after_s = (
+                some_pairs(network.topology, PAIRS),
+                AFTER_S + DETECTS * hello_ms / 1000,
+            )
             seen = recovery(network, pairs, failures, after_s=after_s) if enough else None
         found[who] = seen, memory_mb
         lines = seen.lines(f"hellos every {hello_ms} ms", most_ms) if seen else []
-        lines += [Line("  memory of a node", memory_mb, "MB"), Line("  processors taken by all", processors, "")]
+        lines += [
+            Line("  memory of a node", memory_mb, "MB"),
+            Line("  processors taken by all", processors, ""),
+        ]
         show(f"{failures} silent failures on {spec}, {who}", lines)
         if not seen:
-            print(f"  outages not measured: hellos every {hello_ms} ms leave no time to measure them; see --hello-ms")
+            print(
+                f"  outages not measured: hellos every {hello_ms} ms leave no time to "
+                f"measure them; see --hello-ms"
+            )
     compare(*found.values())
 
 
@@ -89,15 +107,22 @@ def compare(own: tuple[Recovery | None, float], other: tuple[Recovery | None, fl
         }
     show(
         "Ours beside FRR's",
-        [Line(what, a / b if b else float("inf"), "x", at_most=1) for what, (a, b) in ratios.items()],
+        [
+            Line(what, a / b if b else float("inf"), "x", at_most=1)
+            for what, (a, b) in ratios.items()
+        ],
     )
 
 
 def main() -> None:
     """Print both sides for each network; say so where FRR is missing."""
     given = argparse.ArgumentParser(description=__doc__)
-    given.add_argument("--failures", type=int, default=20, help="links that die, one after the other")
-    given.add_argument("--hello-ms", type=int, default=HELLO_MS, help="between hellos, of both sides")
+    given.add_argument(
+        "--failures", type=int, default=20, help="links that die, one after the other"
+    )
+    given.add_argument(
+        "--hello-ms", type=int, default=HELLO_MS, help="between hellos, of both sides"
+    )
     given.add_argument("--network", action="append", help=f"instead of {SPECS[0]}")
     asked = given.parse_args()
     try:

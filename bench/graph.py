@@ -1,6 +1,8 @@
-"""How fast the graph engine routes, beside the simulator of CCRDN's authors and beside what was asked for.
+"""How fast the graph engine routes, beside the simulator of CCRDN's authors and beside what was
+asked for.
 
-Speeds are per second of CPU time of one core, so that a busy machine says less wrong things about them.
+Speeds are per second of CPU time of one core, so that a busy machine says less wrong things about
+them.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from weft.experiments.engines.graph import Graph, graph, policy
 from weft.experiments.engines.pairs import Pairs, pairs
 from weft.topologies.recursive.ccrdn import DCELL, Ccrdn
 
-# Flows a second per core of INRFlow, which counts link loads too, as measured for this comparison; what is asked for.
+# Flows a second per core of INRFlow, which counts link loads too, as measured for this comparison;
+# what is asked for.
 INRFLOW = {
     "dcell:n=3,k=3": {"dr": 206e3, "pr-gp0": 57e3, "pr-gpi": 22e3, "pr-gpe": 4.4e3},
     "dcell:n=4,k=3": {"dr": 110e3, "pr-gp0": 20e3, "pr-gpi": 7.4e3, "pr-gpe": 0.7e3},
@@ -50,7 +53,7 @@ from weft.experiments.engines.pairs import pairs
 net = graph("{LARGEST}")
 chosen = pairs("uniform:flows=500000", net.servers, np.random.default_rng(0))
 net.route(policy("pr-gpi"), chosen, net.link_faults(np.random.default_rng(0), fraction=0.1), loads=True)
-"""
+"""  # noqa: E501
 
 
 def uniform(net: Graph, flows: int) -> Pairs:
@@ -72,7 +75,9 @@ def speeds(spec: str) -> list[Line]:
     net, found = Graph(graph(spec).network, threads=1), []
     for routing, theirs in INRFLOW[spec].items():
         asked = ASKED[routing] / 1e6 if spec == "dcell:n=3,k=3" else None
-        bare, loads = (per_core(net, routing, loads=loads, balanced=False) for loads in (False, True))
+        bare, loads = (
+            per_core(net, routing, loads=loads, balanced=False) for loads in (False, True)
+        )
         found += [
             Line(f"{routing} on {spec}, lengths only", bare / 1e6, "M/s", at_least=asked),
             Line("  with link loads", loads / 1e6, "M/s", at_least=asked),
@@ -85,10 +90,14 @@ def speeds(spec: str) -> list[Line]:
 
 
 def connection_rules() -> list[Line]:
-    """What beta-DCell's connection rule costs: DCell's flows a second over its, with as many candidates each."""
+    """What beta-DCell's connection rule costs: DCell's flows a second over its, with as many
+    candidates each."""
     found = []
     for n in (3, 4):
-        dcell, beta = (Graph(graph(f"{family}:n={n},k=3").network, threads=1) for family in ("dcell", "beta-dcell"))
+        dcell, beta = (
+            Graph(graph(f"{family}:n={n},k=3").network, threads=1)
+            for family in ("dcell", "beta-dcell")
+        )
         for routing in FLOWS:
             for loads in (False, True):
                 ratio = per_core(dcell, routing, loads=loads, balanced=False)
@@ -127,7 +136,9 @@ def choice() -> list[Line]:
         rounds.append((time.process_time() - begin) / len(drawn))
     compiled = 1 / per_core(Graph(network, threads=1), "pr-gpi", loads=False, balanced=False)
     return [
-        Line(f"a choice with GP_I on {LARGEST}, plain Python", 1e6 * min(rounds), "us", at_most=200),
+        Line(
+            f"a choice with GP_I on {LARGEST}, plain Python", 1e6 * min(rounds), "us", at_most=200
+        ),
         Line("  compiled", 1e6 * compiled, "us", at_most=5),
     ]
 
@@ -138,7 +149,11 @@ def first_call() -> list[Line]:
         environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
         command = [sys.executable, "-c", FIRST_CALL]
         seconds = [
-            float(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+            float(
+                subprocess.run(
+                    command, env=environment, capture_output=True, text=True, check=True
+                ).stdout
+            )
             for _ in range(2)
         ]
     return [
@@ -148,10 +163,15 @@ def first_call() -> list[Line]:
 
 
 def memory() -> list[Line]:
-    """Of a process that routes on the largest network with a tenth of the links dead, counting loads."""
+    """Of a process that routes on the largest network with a tenth of the links dead, counting
+    loads."""
     subprocess.run([sys.executable, "-c", LARGE], check=True)
     most_bytes = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return [Line(f"memory, pr-gpi on {LARGEST} with faults and loads", most_bytes / 1e9, "GB", at_most=1)]
+    return [
+        Line(
+            f"memory, pr-gpi on {LARGEST} with faults and loads", most_bytes / 1e9, "GB", at_most=1
+        )
+    ]
 
 
 def main() -> None:

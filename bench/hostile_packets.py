@@ -1,10 +1,12 @@
-"""Ten million hostile packets to daemons of every scheme on the kernel: python -m bench.hostile_packets.  Run as root.
+"""Ten million hostile packets to daemons of every scheme on the kernel: python -m
+bench.hostile_packets.  Run as root.
 
-For each scheme that says anything a network comes up, and a process at one of its nodes sends, by a link to another,
-such packets as the search for hostile messages (tests/fuzz) makes of what daemons of that scheme say, without a seal;
-one in ONE_IN is a message sealed by the node's own daemon, said again, most with a bit changed, which the filter of the
-neighbour's socket lets pass.  Meanwhile nobody may end, raise or lose a neighbour; afterwards no route may be another,
-and no process larger by more than 10 MB.
+For each scheme that says anything a network comes up, and a process at one of its nodes sends, by a
+link to another, such packets as the search for hostile messages (tests/fuzz) makes of what daemons
+of that scheme say, without a seal; one in ONE_IN is a message sealed by the node's own daemon, said
+again, most with a bit changed, which the filter of the neighbour's socket lets pass.  Meanwhile
+nobody may end, raise or lose a neighbour; afterwards no route may be another, and no process larger
+by more than 10 MB.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def send(fd: int, payloads: list[bytes], per_s: int, count: int) -> None:
             time.sleep(early_s)
         sent += batches.send()
         if batches.full > MOST_FULL:
-            raise TimeoutError(f"{sent} of {count} packets left, and {MOST_FULL} batches had no room")
+            raise TimeoutError(
+                f"{sent} of {count} packets left, and {MOST_FULL} batches had no room"
+            )
     print(time.monotonic() - began_s)
 
 
@@ -98,12 +102,21 @@ def one(scheme: str, count: int, per_s: int, seed: int) -> tuple[float, list[str
     """Packets a second that left, and what was wrong then."""
     with up(scheme) as network:
         topology, daemons = network.topology, network.rows()
-        ends = next(ends for ends in topology.links.tolist() if {ends[0], ends[2]} <= daemons.keys())
+        ends = next(
+            ends for ends in topology.links.tolist() if {ends[0], ends[2]} <= daemons.keys()
+        )
         a, port_a, target, port = ends
-        payloads = hostile(scheme, overheard(network, target, port, 20), target, Random(f"{seed} {scheme}"))
+        payloads = hostile(
+            scheme, overheard(network, target, port, 20), target, Random(f"{seed} {scheme}")
+        )
         before, routed, size = network.rows(), routes(network), memory(network)
-        with netns.inside(network.netns(a)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-            sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, network.plan.ends[a][port_a].dev.encode())
+        with (
+            netns.inside(network.netns(a)),
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+        ):
+            sender.setsockopt(
+                socket.SOL_SOCKET, socket.SO_BINDTODEVICE, network.plan.ends[a][port_a].dev.encode()
+            )
             sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 255)
             sender.connect(URGENT)
             with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
@@ -111,13 +124,22 @@ def one(scheme: str, count: int, per_s: int, seed: int) -> tuple[float, list[str
                 file.flush()
                 words = ["--send", str(sender.fileno()), file.name, str(per_s), str(count)]
                 command = [sys.executable, "-m", "bench.hostile_packets", *words]
-                done = subprocess.run(command, cwd=ROOT, pass_fds=[sender.fileno()], stdout=subprocess.PIPE, check=True)
+                done = subprocess.run(
+                    command,
+                    cwd=ROOT,
+                    pass_fds=[sender.fileno()],
+                    stdout=subprocess.PIPE,
+                    check=True,
+                )
         network.wait_until_converged()
         return count / float(done.stdout), list(wrong(network, before, routed, size))
 
 
 def wrong(
-    network: RunningNetwork, before: Mapping[int, object], routed: Mapping[int, object], size: Mapping[int, int]
+    network: RunningNetwork,
+    before: Mapping[int, object],
+    routed: Mapping[int, object],
+    size: Mapping[int, int],
 ) -> Iterator[str]:
     """What is not as it was."""
     name = network.topology.naming.name
@@ -138,7 +160,12 @@ def main() -> None:
     """Exit status 1 if anything was wrong."""
     if sys.argv[1:2] == ["--send"]:
         fd, file, per_s, count = sys.argv[2:]
-        send(int(fd), [bytes.fromhex(line) for line in Path(file).read_text().split()], int(per_s), int(count))
+        send(
+            int(fd),
+            [bytes.fromhex(line) for line in Path(file).read_text().split()],
+            int(per_s),
+            int(count),
+        )
         return
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument("--packets", type=int, default=MESSAGES, help="in all")
@@ -150,10 +177,18 @@ def main() -> None:
     lines, failed = [], []
     for scheme in wanted:
         per_s, found = one(scheme, options.packets // len(wanted), options.per_s, options.seed)
-        print(f"{scheme}: {per_s:.0f} packets a second, wrong: {found or 'nothing'}", file=sys.stderr, flush=True)
+        print(
+            f"{scheme}: {per_s:.0f} packets a second, wrong: {found or 'nothing'}",
+            file=sys.stderr,
+            flush=True,
+        )
         lines.append(Line(f"{scheme}: what was wrong", len(found), "", at_most=0))
         failed += [f"{scheme}: {each}" for each in found]
-    show(f"{options.packets // len(wanted) * len(wanted)} hostile packets, at most {options.per_s} a second", lines)
+    show(
+        f"{options.packets // len(wanted) * len(wanted)} hostile packets, at most "
+        f"{options.per_s} a second",
+        lines,
+    )
     for each in failed:
         print(f"  {each}")
     sys.exit(bool(failed))

@@ -1,5 +1,6 @@
-"""SIGKILL the whole tool at random moments, clean up, and look for what is left; SIGKILL sweeps, and look for what they
-have lost or doubled when they are done; bring networks up with few open files.  Run as root.
+"""SIGKILL the whole tool at random moments, clean up, and look for what is left; SIGKILL sweeps,
+and look for what they have lost or doubled when they are done; bring networks up with few open
+files.  Run as root.
 
 Each run draws a seed of its own and prints it.
 """
@@ -36,7 +37,8 @@ UP = ["up", "dcell:n=3,k=1", "--routing", "dr", "--rate", "20mbit", "--nat"]
 def kill_once(rng: random.Random, results: Path, kind: str) -> list[str]:
     """Start the tool, kill it, clean up; return what is left of its run, in words.
 
-    Other runs may come and go meanwhile: only what bears the name that was given to this one counts.
+    Other runs may come and go meanwhile: only what bears the name that was given to this one
+    counts.
 
     Args:
         rng: draws the name and the moment.
@@ -57,30 +59,39 @@ def kill_once(rng: random.Random, results: Path, kind: str) -> list[str]:
     if kind == "restore":
         weft("fail", LINK, "--run", name)
     theirs = set(clean.processes(name, []))
-    tool = subprocess.Popen([*WEFT, *command], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    tool = subprocess.Popen(
+        [*WEFT, *command], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     with suppress(subprocess.TimeoutExpired):
         tool.wait(timeout=rng.uniform(0.1, 2.5 if kind in ("run", "view") else 0.8))
     # Runs are looked up by their maker, before anything is removed.
-    mine = [one for one in run.runs() if one.id == name or one.journal_or_empty().get("pid") == tool.pid]
+    mine = [
+        one for one in run.runs() if one.id == name or one.journal_or_empty().get("pid") == tool.pid
+    ]
     journals = [one.journal_or_empty() for one in mine]
     tool.kill()
     tool.wait()
-    wrong = {"fail": half_broken, "restore": half_broken, "view": partial(helpers, theirs)}.get(kind, lambda _: [])(
-        name
-    )
+    wrong = {"fail": half_broken, "restore": half_broken, "view": partial(helpers, theirs)}.get(
+        kind, lambda _: []
+    )(name)
     weft("clean")
     for one in mine:
         if one.directory.exists() and one.alive():  # it was up for good before it was killed
-            subprocess.run([*WEFT, "down", "--run", one.id], cwd=ROOT, capture_output=True)  # it may be dead by now
-    if any(one.directory.exists() for one in mine):  # its supervisor outlived it by a moment, and kept the run so long
+            # it may be dead by now
+            subprocess.run([*WEFT, "down", "--run", one.id], cwd=ROOT, capture_output=True)
+    # its supervisor outlived it by a moment, and kept the run so long
+    if any(one.directory.exists() for one in mine):
         weft("clean")
     return [f"{kind}: {thing}" for thing in [*wrong, *leftovers(mine, journals)]]
 
 
 def helpers(before: set[int], name: str) -> list[str]:
-    """Return the processes of run `name` that outlive the killed tool and were not there before it."""
+    """Return the processes of run `name` that outlive the killed tool and were not there before
+    it."""
     try:
-        wait_until("no process of the tool is left", lambda: set(clean.processes(name, [])) <= before)
+        wait_until(
+            "no process of the tool is left", lambda: set(clean.processes(name, [])) <= before
+        )
     except TimeoutError:
         return [f"process {pid}" for pid in set(clean.processes(name, [])) - before]
     return []
@@ -94,7 +105,11 @@ def few_files_once(rng: random.Random) -> list[str]:
     name, limit = f"kill-{rng.randrange(16**6):06x}", rng.randrange(16, 512)
     limited = ["setpriv", "--bounding-set", "-sys_resource", "prlimit", f"--nofile={limit}:{limit}"]
     done = subprocess.run(
-        [*limited, *WEFT, *UP, "--detach", name], cwd=ROOT, capture_output=True, text=True, check=False
+        [*limited, *WEFT, *UP, "--detach", name],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     mine = [one for one in run.runs() if one.id == name]
     journals = [one.journal_or_empty() for one in mine]
@@ -112,9 +127,15 @@ def weft(*words: str) -> None:
 
 
 def half_broken(name: str) -> list[str]:
-    """What keeps a run, on whose link somebody was at work who was killed, from being whole again."""
-    for words in (["restore", LINK, "--run", name], ["exec", "--run", name, "h0", "ping", "-c", "1", "-w", "10", "h3"]):
-        done = subprocess.run([*WEFT, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    """What keeps a run, on whose link somebody was at work who was killed, from being whole
+    again."""
+    for words in (
+        ["restore", LINK, "--run", name],
+        ["exec", "--run", name, "h0", "ping", "-c", "1", "-w", "10", "h3"],
+    ):
+        done = subprocess.run(
+            [*WEFT, *words], cwd=ROOT, capture_output=True, text=True, check=False
+        )
         if done.returncode:
             return [f"weft {' '.join(words)}: {(done.stderr or done.stdout).strip()}"]
     return []
@@ -128,32 +149,61 @@ def leftovers(mine: list[run.RunRecord], journals: list[dict[str, Any]]) -> list
     if hosts_file.LINKS.is_dir():
         found += [f"hosts file of {name}" for name in names & set(os.listdir(hosts_file.LINKS))]
     with open("/proc/self/mountinfo") as mounts:
-        found += [f"mount {line.split()[4]}" for line in mounts if Path(line.split()[4]).name in names]
+        found += [
+            f"mount {line.split()[4]}" for line in mounts if Path(line.split()[4]).name in names
+        ]
     groups = [cgroup.ROOT, *(cgroup.ROOT / controller for controller in cgroup.V1)]
-    found += [f"control group {folder / name}" for folder in groups for name in names if (folder / name).exists()]
+    found += [
+        f"control group {folder / name}"
+        for folder in groups
+        for name in names
+        if (folder / name).exists()
+    ]
     pins = Path("/sys/fs/bpf")
     for one in mine:
         found += [f"process {pid} of {one.id}" for pid in clean.processes(one.id, [])]
-        found += [f"pinned {path}" for path in (pins.iterdir() if pins.is_dir() else ()) if one.id in path.name]
+        found += [
+            f"pinned {path}"
+            for path in (pins.iterdir() if pins.is_dir() else ())
+            if one.id in path.name
+        ]
         found += [f"link {name}" for _, name in socket.if_nameindex() if name == f"weft{one.slot}"]
-    tables = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=False).stdout
+    tables = subprocess.run(
+        ["nft", "list", "tables"], capture_output=True, text=True, check=False
+    ).stdout
     return found + [f"nftables {one.id}" for one in mine if f"weft-{one.id}" in tables]
 
 
 def sweep_killed(rng: random.Random, results: Path) -> list[str]:
-    """Kill a sweep, its workers too, a few times, and let it end: what is lost or doubled, in words."""
-    command = [*WEFT, "run", "chaos", "--set", "topology=complete:n=4,p=1", "routing=bfs", "campaigns=1", "steps=3"]
+    """Kill a sweep, its workers too, a few times, and let it end: what is lost or doubled, in
+    words."""
+    command = [
+        *WEFT,
+        "run",
+        "chaos",
+        "--set",
+        "topology=complete:n=4,p=1",
+        "routing=bfs",
+        "campaigns=1",
+        "steps=3",
+    ]
     command += ["--seeds", str(SEEDS), "--results", str(results)]
     for _ in range(KILLS_OF_A_SWEEP):
         tool = subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            command,
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         with suppress(subprocess.TimeoutExpired):
             tool.wait(timeout=rng.uniform(0.5, 6.0))
         with suppress(ProcessLookupError):
             os.killpg(tool.pid, signal.SIGKILL)
         tool.wait()
-    done = subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, "--json"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         return [f"sweep in {results}: {done.stderr.strip().splitlines()[-1]}"]
     seeds = sorted(row["seed"] for row in json.loads(done.stdout))
@@ -161,26 +211,43 @@ def sweep_killed(rng: random.Random, results: Path) -> list[str]:
 
 
 def main() -> None:
-    """Exit status 1 if anything was left of what was killed, or a sweep has lost or doubled a run."""
+    """Exit status 1 if anything was left of what was killed, or a sweep has lost or doubled a
+    run."""
     import tempfile
 
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument("--kills", type=int, default=40, help="of the tool")
-    given.add_argument("--sweeps", type=int, default=5, help=f"of which each is killed {KILLS_OF_A_SWEEP} times")
-    given.add_argument("--limits", type=int, default=10, help="networks brought up with few open files")
+    given.add_argument(
+        "--sweeps", type=int, default=5, help=f"of which each is killed {KILLS_OF_A_SWEEP} times"
+    )
+    given.add_argument(
+        "--limits", type=int, default=10, help="networks brought up with few open files"
+    )
     given.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     options = given.parse_args()
     print(f"--seed {options.seed}", flush=True)
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
-        left = [thing for _ in range(options.kills) for thing in kill_once(rng, Path(folder), rng.choice(KINDS))]
+        left = [
+            thing
+            for _ in range(options.kills)
+            for thing in kill_once(rng, Path(folder), rng.choice(KINDS))
+        ]
         left += [thing for _ in range(options.limits) for thing in few_files_once(rng)]
         wrong = [
-            thing for number in range(options.sweeps) for thing in sweep_killed(rng, Path(folder, f"sweep{number}"))
+            thing
+            for number in range(options.sweeps)
+            for thing in sweep_killed(rng, Path(folder, f"sweep{number}"))
         ]
-    title = f"{options.kills} kills by SIGKILL, each followed by `weft clean`; {options.limits} networks with few open"
+    title = (
+        f"{options.kills} kills by SIGKILL, each followed by `weft clean`; "
+        f"{options.limits} networks with few open"
+    )
     title += f" files; {options.sweeps} sweeps killed"
-    lines = [Line("things left", len(left), "", at_most=0), Line("sweeps with lost rows", len(wrong), "", at_most=0)]
+    lines = [
+        Line("things left", len(left), "", at_most=0),
+        Line("sweeps with lost rows", len(wrong), "", at_most=0),
+    ]
     show(f"{title} {KILLS_OF_A_SWEEP} times each", lines)
     for thing in [*left, *wrong]:
         print(f"  {thing}")

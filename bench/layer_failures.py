@@ -1,8 +1,10 @@
-"""How long packets in a layer are lost when a link dies, announced by its carrier or in silence: Slim Fly with q = 5.
+"""How long packets in a layer are lost when a link dies, announced by its carrier or in silence:
+Slim Fly with q = 5.
 
-Pairs of hosts ping each other every 2 ms in layer 0; each failure is of a link between routers that packets of some of
-them take.  A pair's outage is the gap between its pings that were answered, so it is up to an interval too long.
-Beside it, how long all of the network took to come up, and the processor's time for that.  Run as root.
+Pairs of hosts ping each other every 2 ms in layer 0; each failure is of a link between routers that
+packets of some of them take.  A pair's outage is the gap between its pings that were answered, so
+it is up to an interval too long. Beside it, how long all of the network took to come up, and the
+processor's time for that.  Run as root.
 """
 
 from __future__ import annotations
@@ -33,11 +35,19 @@ def failures(network: RunningNetwork, count: int, *, silent: bool) -> Recovery:
     topology, draw = network.topology, random.Random(3)
     pairs = some_pairs(topology, PAIRS)
     scheme, options = registry.scheme(SCHEME)
-    hops = [hop for src, dst in pairs for hop in layer_0(scheme.path(topology, options, src, dst)[0].nodes)]
+    hops = [
+        hop
+        for src, dst in pairs
+        for hop in layer_0(scheme.path(topology, options, src, dst)[0].nodes)
+    ]
     links = sorted({topology.link_between(*hop) for hop in hops})
     found = Recovery([], 0, 0.0, AFTER_S)
     for link in draw.sample(links, min(count, len(links))):
-        wait_until("every pair to answer", lambda: not ping(network, pairs, timeout_s=0.5).lost, timeout_s=60)
+        wait_until(
+            "every pair to answer",
+            lambda: not ping(network, pairs, timeout_s=0.5).lost,
+            timeout_s=60,
+        )
         with OutageProbe(network, pairs, interval_ms=INTERVAL_MS) as probe:
             time.sleep(BEFORE_S)
             network.fail(topology.link_name(link), silent=silent)
@@ -48,7 +58,9 @@ def failures(network: RunningNetwork, count: int, *, silent: bool) -> Recovery:
         gaps = [gap for outage in table.outages for gap in outage.gaps]
         ended = [1000 * gap.length_s(table.end_s) for gap in gaps if gap.end_s is not None]
         late_ms = max(found.late_ms, 1000 * table.late_s)
-        found = Recovery([*found.outages_ms, *ended], found.lost + len(gaps) - len(ended), late_ms, AFTER_S)
+        found = Recovery(
+            [*found.outages_ms, *ended], found.lost + len(gaps) - len(ended), late_ms, AFTER_S
+        )
     return found
 
 
@@ -60,7 +72,9 @@ def layer_0(nodes: tuple[int, ...]) -> list[tuple[int, int]]:
 def main() -> None:
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument("--failures", type=int, default=12, help="of each kind, one after the other")
-    given.add_argument("--processes", type=int, default=2, help="that share the daemons; 0: each has its own")
+    given.add_argument(
+        "--processes", type=int, default=2, help="that share the daemons; 0: each has its own"
+    )
     asked = given.parse_args()
     used = resource.getrusage(resource.RUSAGE_SELF)
     network = RunningNetwork.create(build(SPEC), None, scheme=SCHEME, packed=asked.processes)

@@ -1,12 +1,13 @@
-"""What FatPaths' layers cost: the program at hosts for each packet, and a hop at a switch with many layers' routes.
+"""What FatPaths' layers cost: the program at hosts for each packet, and a hop at a switch with many
+layers' routes.
 
-The program at hosts is run by the kernel on one packet after the other (BPF_PROG_TEST_RUN), each time once, since a
-packet that has left in a layer is no more what it was; the median beside that of a program that does nothing.  So every
-run finds what the system call left of the caches, which is less than packets in a row would.  Packets carry their time,
-as those of TCP do.
+The program at hosts is run by the kernel on one packet after the other (BPF_PROG_TEST_RUN), each
+time once, since a packet that has left in a layer is no more what it was; the median beside that of
+a program that does nothing.  So every run finds what the system call left of the caches, which is
+less than packets in a row would.  Packets carry their time, as those of TCP do.
 
-The hop is measured as in forwarding.py: the kernel's own forwarding beside the data plane with the routes of LAYERS
-layers to ROUTERS routers, from hosts that put packets into layers.  Run as root.
+The hop is measured as in forwarding.py: the kernel's own forwarding beside the data plane with the
+routes of LAYERS layers to ROUTERS routers, from hosts that put packets into layers.  Run as root.
 """
 
 from __future__ import annotations
@@ -54,10 +55,14 @@ def run_ns(program: int, data: bytes) -> int:
     context = ctypes.create_string_buffer(CONTEXT.pack(time.monotonic_ns()), CONTEXT.size)
     where = [ctypes.addressof(each) for each in (given, room, context)]
     asked = ctypes.create_string_buffer(
-        TEST.pack(program, 0, len(data), len(room), *where[:2], 1, 0, CONTEXT.size, 0, where[2], *[0] * 4)
+        TEST.pack(
+            program, 0, len(data), len(room), *where[:2], 1, 0, CONTEXT.size, 0, where[2], *[0] * 4
+        )
     )
     if netns.libc.syscall(SYS_BPF, TEST_RUN, asked, TEST.size) < 0:
-        raise OSError(ctypes.get_errno(), f"BPF_PROG_TEST_RUN: {errno.errorcode.get(ctypes.get_errno())}")
+        raise OSError(
+            ctypes.get_errno(), f"BPF_PROG_TEST_RUN: {errno.errorcode.get(ctypes.get_errno())}"
+        )
     return int(TEST.unpack(asked.raw[: TEST.size])[7])
 
 
@@ -65,20 +70,27 @@ def host_costs() -> dict[str, float]:
     """Nanoseconds that leaving and arriving take beyond a program that does nothing, by trigger."""
     found = {}
     layout = btf.layouts(libbpf.DIRECTORY / layer_program.PROGRAM)["settings"]
-    with libbpf.Object(libbpf.DIRECTORY / layer_program.PROGRAM, entries={"flows": 1 << 16}) as loaded:
+    with libbpf.Object(
+        libbpf.DIRECTORY / layer_program.PROGRAM, entries={"flows": 1 << 16}
+    ) as loaded:
         nothing = libbpf.trivial_program(CLASSIFIER)
         chosen = loaded.map("chosen", "=I", f"={layout.size}s")
         for name in ("none", "gap", "cut", "gap-cut-ecn"):
             chosen[0,] = (layout.pack(registry.rule(f"fatpaths:trigger={name}").hosts),)
             taken = {
-                what: statistics.median(run_ns(program, packet(PAYLOAD_BYTES * i, destination)) for i in range(RUNS))
+                what: statistics.median(
+                    run_ns(program, packet(PAYLOAD_BYTES * i, destination)) for i in range(RUNS)
+                )
                 for what, program, destination in (
                     ("nothing", nothing, DESTINATION),
                     ("leaving", loaded.program_fd(layer_program.LEAVE), DESTINATION),
                     ("arriving", loaded.program_fd(layer_program.ARRIVE), in_layer(DESTINATION, 2)),
                 )
             }
-            found |= {f"{what}, trigger={name}": taken[what] - taken["nothing"] for what in ("leaving", "arriving")}
+            found |= {
+                f"{what}, trigger={name}": taken[what] - taken["nothing"]
+                for what in ("leaving", "arriving")
+            }
         os.close(nothing)
     return found
 
@@ -86,14 +98,20 @@ def host_costs() -> dict[str, float]:
 def layered(stack: ExitStack) -> Chains:
     """Chains whose hosts choose layers, and whose switches have the routes of all of them."""
     made = Chains(stack, planes=True)
-    settings = {**registry.rule("fatpaths").hosts, "layers": LAYERS, "trigger": Trigger.GAP | Trigger.CUT}
+    settings = {
+        **registry.rule("fatpaths").hosts,
+        "layers": LAYERS,
+        "trigger": Trigger.GAP | Trigger.CUT,
+    }
     for network, plane in zip(made.networks, made.planes, strict=True):
         plane.set_scheme("fatpaths")
         others = [Prefix(10 << 24 | 1 << 16 | router << 8, 24) for router in range(ROUTERS - 1)]
         wanted = [Prefix(network.plan.address(1), 32), *others]
         for node in plane.switches:
             ports = [network.ifindex(node, 1)]
-            plane.groups[node].set({tagged(prefix, layer): ports for prefix in wanted for layer in range(LAYERS)})
+            plane.groups[node].set(
+                {tagged(prefix, layer): ports for prefix in wanted for layer in range(LAYERS)}
+            )
         layer_program.attach(network, settings)
     return made
 
@@ -111,7 +129,9 @@ def main() -> None:
         hop_ns = hops_ns(chains, packets=options.packets, rounds=options.rounds, cpu=cpu)
         fraction = arrived(chains)
     lines.append(Line("the kernel's IPv4 forwarding: a hop", hop_ns["plain"], "ns"))
-    lines.append(Line("layers: a hop / the kernel's", hop_ns["layers"] / hop_ns["plain"], "x", at_most=1.0))
+    lines.append(
+        Line("layers: a hop / the kernel's", hop_ns["layers"] / hop_ns["plain"], "x", at_most=1.0)
+    )
     lines.append(Line("packets that arrived / sent", fraction["layers"], "x", at_least=0.999))
     show("Layers", lines)
 

@@ -1,9 +1,12 @@
-"""Random sequences of failures, repairs, lost messages and dead daemons in fat-trees routed by LBSP.
+"""Random sequences of failures, repairs, lost messages and dead daemons in fat-trees routed by
+LBSP.
 
-    .venv/bin/python -m bench.lbsp_fate fattree:k=4 1000 7        # that many sequences, from number 7 on
+    .venv/bin/python -m bench.lbsp_fate fattree:k=4 1000 7        # that many sequences, from number
+    7 on
 
-After each, every pair of edge switches that an up-down path joins must reach each other by every way that packets may
-take.  Prints what was found wrong, and how many sequences passed; ends with status 1 if any did not.
+After each, every pair of edge switches that an up-down path joins must reach each other by every
+way that packets may take.  Prints what was found wrong, and how many sequences passed; ends with
+status 1 if any did not.
 """
 
 from __future__ import annotations
@@ -30,7 +33,10 @@ def main(spec: str, sequences: int, first: int) -> int:
         if unreached := fate.unreached():
             wrong += 1
             print(f"sequence {number}: {unreached[:4]} and {len(unreached[4:])} more")
-    print(f"{spec}: {sequences - wrong} of {sequences} sequences passed in {time.perf_counter() - began:.0f} s")
+    print(
+        f"{spec}: {sequences - wrong} of {sequences} sequences passed in "
+        f"{time.perf_counter() - began:.0f} s"
+    )
     return wrong
 
 

@@ -1,4 +1,5 @@
-"""How exact shaped links are: TCP goodput as a share of rate x payload / frame.  Run as root, on a quiet machine."""
+"""How exact shaped links are: TCP goodput as a share of rate x payload / frame.  Run as root, on a
+quiet machine."""
 
 from __future__ import annotations
 
@@ -8,12 +9,14 @@ from weft.testbed.traffic.iperf import IperfSpec, iperf
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 
-PAYLOAD_FRACTION = 1448 / 1514  # of a full frame: 1500 less two headers and the timestamp option, with 14 of Ethernet
+# of a full frame: 1500 less two headers and the timestamp option, with 14 of Ethernet
+PAYLOAD_FRACTION = 1448 / 1514
 SECONDS = 5
 
 
 def goodput_share(rate_bps: int) -> float:
-    """Goodput of one TCP flow across two links and a crossbar, as a share of what the rate allows."""
+    """Goodput of one TCP flow across two links and a crossbar, as a share of what the rate
+    allows."""
     network = RunningNetwork.create(
         build("dcell:n=3,k=0"), LinkSpec(rate_bps=rate_bps, queue_packets=250), scheme="static"
     )

@@ -1,4 +1,5 @@
-"""What measuring costs, on 156 servers: pings and paths of all pairs, counters, the verdict.  Run as root."""
+"""What measuring costs, on 156 servers: pings and paths of all pairs, counters, the verdict.  Run
+as root."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ def tc_shows_all(net: RunningNetwork) -> None:
     """The counters of every queue by `tc`, a process for each namespace."""
     for node in range(net.topology.nodes):
         subprocess.run(
-            ["tc", "-s", "-j", "-n", net.plan.namespace(node), "qdisc"], stdout=subprocess.DEVNULL, check=True
+            ["tc", "-s", "-j", "-n", net.plan.namespace(node), "qdisc"],
+            stdout=subprocess.DEVNULL,
+            check=True,
         )
 
 
@@ -89,7 +92,12 @@ def lines(net: RunningNetwork) -> list[Line]:
         Line("  by tc, by comparison", by_tc / snapshot, "x", at_least=5),
         Line("fidelity, beginning and end", 1000 * timed(watch), "ms"),
         Line("fidelity, per dequeue", dequeue_cost_ns(net), "ns", at_most=500),
-        Line("doctor, everything tried", 1000 * timed(lambda: doctor.probe(fresh=True)), "ms", at_most=1500),
+        Line(
+            "doctor, everything tried",
+            1000 * timed(lambda: doctor.probe(fresh=True)),
+            "ms",
+            at_most=1500,
+        ),
     ]
 
 

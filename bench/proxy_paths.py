@@ -1,13 +1,16 @@
-"""Whether packets take the paths that PR's algorithm computes, with all links alive and with a tenth of them dead.
+"""Whether packets take the paths that PR's algorithm computes, with all links alive and with a
+tenth of them dead.
 
-Run as root: every ordered pair of DCell_{1,4}, beta-DCell_{1,5} and FiConn_{2,4}, and 2,000 pairs of DCell_{2,3}, under
-each pr-* scheme.  Counted is what is true at one moment, the first at which nothing is left to do, or the last one:
+Run as root: every ordered pair of DCell_{1,4}, beta-DCell_{1,5} and FiConn_{2,4}, and 2,000 pairs
+of DCell_{2,3}, under each pr-* scheme.  Counted is what is true at one moment, the first at which
+nothing is left to do, or the last one:
 
     connected   pairs that the algorithm connects over the links that live, by the graph engine
     answered    of those, the pairs that ping
-    computed    of those, the pairs whose packets, followed hop by hop, take the path by way of the proxy that their
-                source has chosen, and over as many hops as the graph engine says; up to a server that the algorithm
-                does not connect to the source, and so cannot answer
+    computed    of those, the pairs whose packets, followed hop by hop, take the path by way of the
+                proxy that their source has chosen, and over as many hops as the graph engine says;
+                up to a server that the algorithm does not connect to the source, and so cannot
+                answer
 
 More questions a second are asked than by default, since all destinations are in use at once.
 """
@@ -33,10 +36,16 @@ from weft.topologies.core.failures import fail_links, random_links
 from weft.topologies.core.topology import Topology
 from weft.topologies.recursive.ccrdn import CcrdnNaming
 
-SPECS = {"dcell:n=4,k=1": None, "beta-dcell:n=5,k=1": None, "ficonn:n=4,k=2": None, "dcell:n=3,k=2": 2000}
+SPECS = {
+    "dcell:n=4,k=1": None,
+    "beta-dcell:n=5,k=1": None,
+    "ficonn:n=4,k=2": None,
+    "dcell:n=3,k=2": 2000,
+}
 SCHEMES = ("pr-gpe", "pr-gpi", "pr-gp0")
 OPTIONS = "probes_per_s={rate},urgent_per_s={rate},idle_s=60"
-QUESTIONS_PER_S = 300  # of all servers together, which share this machine, each kind: with 2000, 156 servers choke
+# of all servers together, which share this machine, each kind: with 2000, 156 servers choke
+QUESTIONS_PER_S = 300
 FAILED_FRACTION = 0.1
 
 Pair = tuple[int, int]
@@ -44,8 +53,8 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Verdict:
-    """Pairs: those asked for, those the algorithm connects both ways, and of those the ones that ping and the ones that
-    take the computed path; a line for each that does not."""
+    """Pairs: those asked for, those the algorithm connects both ways, and of those the ones that
+    ping and the ones that take the computed path; a line for each that does not."""
 
     pairs: int
     connected: int
@@ -73,10 +82,14 @@ def break_links(network: RunningNetwork, fraction: float, seed: int = 1) -> Topo
 
 
 def verdict(
-    network: RunningNetwork, live: Topology, scheme: str, hops: dict[Pair, int], pairs: Sequence[Pair]
+    network: RunningNetwork,
+    live: Topology,
+    scheme: str,
+    hops: dict[Pair, int],
+    pairs: Sequence[Pair],
 ) -> Verdict:
-    """What is true of `pairs` now; `live`: the topology without what is dead; `hops`: of the paths that the algorithm
-    computes for those that it connects."""
+    """What is true of `pairs` now; `live`: the topology without what is dead; `hops`: of the paths
+    that the algorithm computes for those that it connects."""
     connected = sorted(both_ways(hops) & set(pairs))
     lost = {(row.src, row.dst) for row in ping(network, connected, timeout_s=0.5, retries=2).lost}
     chosen = choices(network, {src for src, _ in connected})
@@ -84,17 +97,34 @@ def verdict(
     assert isinstance(topology.naming, CcrdnNaming)
     ccrdn, wrong = topology.naming.network, []
     for one in trace(network, connected):
-        route = proxy.route(ccrdn.rule, ccrdn.t, one.src, one.dst, chosen.get((one.src, one.dst), -1))
+        route = proxy.route(
+            ccrdn.rule, ccrdn.t, one.src, one.dst, chosen.get((one.src, one.dst), -1)
+        )
         seen = route[: len(one.nodes)] if one.reason and mute(live, scheme, one, route) else route
-        if list(one.nodes) != seen or (one.reason and seen is route) or len(route) - 1 != hops[one.src, one.dst]:
-            taken = " ".join(map(topology.naming.name, one.nodes)) + (f" ({one.reason})" if one.reason else "")
-            meant = f"{hops[one.src, one.dst]} hops, chosen " + " ".join(map(topology.naming.name, route))
+        if (
+            list(one.nodes) != seen
+            or (one.reason and seen is route)
+            or len(route) - 1 != hops[one.src, one.dst]
+        ):
+            taken = " ".join(map(topology.naming.name, one.nodes)) + (
+                f" ({one.reason})" if one.reason else ""
+            )
+            meant = f"{hops[one.src, one.dst]} hops, chosen " + " ".join(
+                map(topology.naming.name, route)
+            )
             wrong.append(f"{taken}: computed {meant}")
-    return Verdict(len(pairs), len(connected), len(connected) - len(lost), len(connected) - len(wrong), tuple(wrong))
+    return Verdict(
+        len(pairs),
+        len(connected),
+        len(connected) - len(lost),
+        len(connected) - len(wrong),
+        tuple(wrong),
+    )
 
 
 def mute(live: Topology, scheme: str, one: Trace, route: Sequence[int]) -> bool:
-    """Whether the server at which a trace ended, the next one of `route`, has no way back to the source."""
+    """Whether the server at which a trace ended, the next one of `route`, has no way back to the
+    source."""
     if len(one.nodes) >= len(route) or not (one.reason or "").startswith("no answer"):
         return False
     back = (route[len(one.nodes)], one.src)
@@ -111,12 +141,16 @@ def choices(network: RunningNetwork, sources: set[int]) -> dict[Pair, int]:
     return found
 
 
-def settle(network: RunningNetwork, live: Topology, scheme: str, pairs: Sequence[Pair], within_s: float) -> Verdict:
+def settle(
+    network: RunningNetwork, live: Topology, scheme: str, pairs: Sequence[Pair], within_s: float
+) -> Verdict:
     """The first verdict that is whole, or the last one within that time."""
     hops = lengths(live, scheme, pairs)
     assert hops is not None
     end = time.monotonic() + within_s
-    while not (found := verdict(network, live, scheme, hops, pairs)).whole and time.monotonic() < end:
+    while (
+        not (found := verdict(network, live, scheme, hops, pairs)).whole and time.monotonic() < end
+    ):
         time.sleep(0.5)
     return found
 
@@ -144,11 +178,19 @@ def check(spec: str, name: str, asked: argparse.Namespace) -> list[Line]:
             for line in found.wrong[:5]:
                 print(f"  {name}: {line}")
             lines += [
-                Line(f"{name} on {spec}, {100 * fraction:g} % dead: connected of {found.pairs}", found.connected, ""),
+                Line(
+                    f"{name} on {spec}, {100 * fraction:g} % dead: connected of {found.pairs}",
+                    found.connected,
+                    "",
+                ),
                 Line("  answered", found.answered, "", at_least=found.connected),
                 Line("  on the computed path", found.computed, "", at_least=found.connected),
                 Line("  after", time.monotonic() - began_s, "s"),
-                Line("  neighbours lost so far", sum(row.losses for row in network.rows().values()), ""),
+                Line(
+                    "  neighbours lost so far",
+                    sum(row.losses for row in network.rows().values()),
+                    "",
+                ),
             ]
     finally:
         network.down()
@@ -161,9 +203,13 @@ def main() -> None:
     given.add_argument("--network", action="append", choices=SPECS, help="only this one")
     given.add_argument("--scheme", action="append", choices=SCHEMES, help="only this one")
     given.add_argument("--pairs", type=int, help="ordered pairs of each network, at random")
-    given.add_argument("--questions-per-s", type=int, default=QUESTIONS_PER_S, help="of all servers, each kind")
+    given.add_argument(
+        "--questions-per-s", type=int, default=QUESTIONS_PER_S, help="of all servers, each kind"
+    )
     given.add_argument("--within-s", type=float, default=200, help="how long the daemons may take")
-    given.add_argument("--processes", type=int, default=0, help="that share the daemons; 0: each has its own")
+    given.add_argument(
+        "--processes", type=int, default=0, help="that share the daemons; 0: each has its own"
+    )
     asked = given.parse_args()
     for spec in asked.network or SPECS:
         for name in asked.scheme or SCHEMES:

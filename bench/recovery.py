@@ -1,9 +1,9 @@
-"""How long packets are lost when a link dies in silence, detection included.  Run as root, on a quiet machine:
-FiConn_{2,4} and DCell_{2,3}, hellos every 30 ms, three of which may be missing.
+"""How long packets are lost when a link dies in silence, detection included.  Run as root, on a
+quiet machine: FiConn_{2,4} and DCell_{2,3}, hellos every 30 ms, three of which may be missing.
 
-For each failure a link between two servers is drawn among those that the watched pairs' packets take, there or back;
-it swallows everything from then on.  A pair's outage is the gap between its pings that were answered, which it makes
-up to an interval longer than it was.
+For each failure a link between two servers is drawn among those that the watched pairs' packets
+take, there or back; it swallows everything from then on.  A pair's outage is the gap between its
+pings that were answered, which it makes up to an interval longer than it was.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Pairs = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Recovery:
-    """What a number of failures did: outages of the pairs that found another way, how many found none within `after_s`,
-    and how late the latest ping was.  No outage, and the median is 0."""
+    """What a number of failures did: outages of the pairs that found another way, how many found
+    none within `after_s`, and how late the latest ping was.  No outage, and the median is 0."""
 
     outages_ms: list[float]
     lost: int
@@ -50,11 +50,20 @@ class Recovery:
 
     @property
     def p99_ms(self) -> float:
-        return sorted(self.outages_ms)[int(0.99 * (len(self.outages_ms) - 1))] if self.outages_ms else 0.0
+        return (
+            sorted(self.outages_ms)[int(0.99 * (len(self.outages_ms) - 1))]
+            if self.outages_ms
+            else 0.0
+        )
 
     def lines(self, who: str, most_ms: float | None = None) -> list[Line]:
         return [
-            Line(f"{who}: outage of a pair, median of {len(self.outages_ms)}", self.median_ms, "ms", at_most=most_ms),
+            Line(
+                f"{who}: outage of a pair, median of {len(self.outages_ms)}",
+                self.median_ms,
+                "ms",
+                at_most=most_ms,
+            ),
             Line("  99th percentile", self.p99_ms, "ms", at_most=most_ms),
             Line(f"  pairs without another way for {self.after_s:g} s", self.lost, ""),
             Line("  latest ping", self.late_ms, "ms"),
@@ -72,14 +81,21 @@ def links_in_use(network: RunningNetwork, pairs: Pairs) -> list[str]:
     topology, both = network.topology, [*pairs, *((dst, src) for src, dst in pairs)]
     wired = {frozenset(link) for link in topology.links[:, [0, 2]].tolist()}
     hops = {frozenset(hop) for one in trace(network, both) for hop in pairwise(one.nodes)}
-    return sorted("-".join(topology.naming.name(node) for node in sorted(hop)) for hop in hops & wired)
+    return sorted(
+        "-".join(topology.naming.name(node) for node in sorted(hop)) for hop in hops & wired
+    )
 
 
-def recovery(network: RunningNetwork, pairs: Pairs, failures: int, *, after_s: float = AFTER_S) -> Recovery:
-    """Let so many links die in silence, one after the other, each mended `after_s` later and before the next."""
+def recovery(
+    network: RunningNetwork, pairs: Pairs, failures: int, *, after_s: float = AFTER_S
+) -> Recovery:
+    """Let so many links die in silence, one after the other, each mended `after_s` later and before
+    the next."""
     found = Recovery([], 0, 0.0, after_s)
     for _, outages, lost, late_ms in one_by_one(network, pairs, failures, after_s=after_s):
-        found = Recovery([*found.outages_ms, *outages], found.lost + lost, max(found.late_ms, late_ms), after_s)
+        found = Recovery(
+            [*found.outages_ms, *outages], found.lost + lost, max(found.late_ms, late_ms), after_s
+        )
     return found
 
 
@@ -89,7 +105,11 @@ def one_by_one(
     """(link, outages in ms, pairs that found no other way, latest ping in ms) of each failure."""
     draw = random.Random(2)
     for _ in range(failures):
-        wait_until("every pair to answer", lambda: not ping(network, pairs, timeout_s=0.5).lost, timeout_s=60)
+        wait_until(
+            "every pair to answer",
+            lambda: not ping(network, pairs, timeout_s=0.5).lost,
+            timeout_s=60,
+        )
         time.sleep(REST_S)  # in which sources look at their paths again
         link = draw.choice(links_in_use(network, pairs))
         with OutageProbe(network, pairs, interval_ms=INTERVAL_MS) as probe:
@@ -117,18 +137,27 @@ def ours(spec: str, failures: int, *, packed: int = 0, scheme: str = SCHEME) -> 
         false = sum(row.losses for row in network.rows().values()) - 2 * failures
     finally:
         network.down()
-    return [*found.lines(f"{scheme} on {spec}", MOST_MS), Line("  neighbours lost beyond those that died", false, "")]
+    return [
+        *found.lines(f"{scheme} on {spec}", MOST_MS),
+        Line("  neighbours lost beyond those that died", false, ""),
+    ]
 
 
 def main() -> None:
     """Print median and 99th percentile for each network."""
     given = argparse.ArgumentParser(description=__doc__)
-    given.add_argument("--failures", type=int, default=25, help="links that die, one after the other")
+    given.add_argument(
+        "--failures", type=int, default=25, help="links that die, one after the other"
+    )
     given.add_argument("--network", action="append", choices=SPECS, help="only this one")
-    given.add_argument("--processes", type=int, default=0, help="that share the daemons; 0: each has its own")
+    given.add_argument(
+        "--processes", type=int, default=0, help="that share the daemons; 0: each has its own"
+    )
     asked = given.parse_args()
     for spec in asked.network or SPECS:
-        show(f"{asked.failures} silent failures", ours(spec, asked.failures, packed=asked.processes))
+        show(
+            f"{asked.failures} silent failures", ours(spec, asked.failures, packed=asked.processes)
+        )
 
 
 if __name__ == "__main__":

@@ -23,9 +23,15 @@ class Line:
     @property
     def verdict(self) -> str:
         if self.at_least is not None:
-            return f"{'reached' if self.value >= self.at_least else 'MISSED'} (at least {self.at_least:g})"
+            return (
+                f"{'reached' if self.value >= self.at_least else 'MISSED'} (at least "
+                f"{self.at_least:g})"
+            )
         if self.at_most is not None:
-            return f"{'reached' if self.value <= self.at_most else 'MISSED'} (at most {self.at_most:g})"
+            return (
+                f"{'reached' if self.value <= self.at_most else 'MISSED'} (at most "
+                f"{self.at_most:g})"
+            )
         return ""
 
 

@@ -1,11 +1,14 @@
-"""What a hop costs packets of proxy routing beside plain ones, on servers in between, in one run and on one core.
+"""What a hop costs packets of proxy routing beside plain ones, on servers in between, in one run
+and on one core.
 
-Small UDP packets go through chains of routers (forwarding.py says how a hop is measured).  In one pair of chains the
-routers hold what the chain alone gives; in each of the others what servers have that route by one of the schemes, with
-the routes of a server of DCell_{2,3}, and the packets carry what they would there:
+Small UDP packets go through chains of routers (forwarding.py says how a hop is measured).  In one
+pair of chains the routers hold what the chain alone gives; in each of the others what servers have
+that route by one of the schemes, with the routes of a server of DCell_{2,3}, and the packets carry
+what they would there:
 
     pr               the address of a way
-    dfr              what a packet carries that goes on as it is, while others are rerouted at every router
+    dfr              what a packet carries that goes on as it is, while others are rerouted at every
+    router
     dfr, rerouted    one of those: another octet at every router, there and back
     tar              the octet of a flow, which every router knows among THOUSANDS
 
@@ -49,22 +52,28 @@ assert isinstance(NAMING, CcrdnNaming)
 
 
 def hops(network: RunningNetwork) -> Iterator[tuple[int, int, End]]:
-    """(node, port, its end) of the hop towards the second host, at the first host and every router."""
+    """(node, port, its end) of the hop towards the second host, at the first host and every
+    router."""
     for node in (0, *range(2, network.topology.nodes)):
         port = 1 if node else 0
         yield node, port, network.plan.ends[node][port]
 
 
 def lead(network: RunningNetwork, octets: set[int]) -> None:
-    """Give routers the routes of a server of SPEC, and everybody one to the second host for packets that carry one of
-    these octets."""
-    prefixes = {prefix for prefix, _ in proxy_addresses.prefix_routes(NAMING.network, NAMING.network.t[-1] // 2)}
+    """Give routers the routes of a server of SPEC, and everybody one to the second host for packets
+    that carry one of these octets."""
+    prefixes = {
+        prefix
+        for prefix, _ in proxy_addresses.prefix_routes(NAMING.network, NAMING.network.t[-1] // 2)
+    }
     own = {Prefix(first_octets.with_octet(network.plan.address(1), octet), 32) for octet in octets}
     for node, _, end in hops(network):
         hop = [(end.ifindex, end.dev, network.plan.address(end.peer))]
         with network.at(node) as routes:
             wanted = own | prefixes if node else own
-            routes.request([fib.route_message(prefix, hop, network.plan.address(node)) for prefix in wanted])
+            routes.request(
+                [fib.route_message(prefix, hop, network.plan.address(node)) for prefix in wanted]
+            )
 
 
 @contextmanager
@@ -83,7 +92,9 @@ def pr(network: RunningNetwork, stack: ExitStack, _: int) -> int:
             with netns.inside(network.netns(node)):
                 own = stack.enter_context(closing(netlink.Socket()))
                 ports = {end.ifindex: port}
-                made = SourceRewriting(network.plan.address(node), proxy_addresses.ways(NAMING.network), own, ports)
+                made = SourceRewriting(
+                    network.plan.address(node), proxy_addresses.ways(NAMING.network), own, ports
+                )
                 stack.enter_context(closing(made))
     return octet
 
@@ -97,19 +108,29 @@ def dfr(octet: int) -> Equip:
         for node, _, _ in hops(network):
             if node:
                 with inside(network, node) as own:
-                    made = PrefixRewriting(network.plan.address(node), OCTETS, TTL, own, transit_maps.at(node))
+                    made = PrefixRewriting(
+                        network.plan.address(node), OCTETS, TTL, own, transit_maps.at(node)
+                    )
                 stack.enter_context(closing(made))
                 turn = (BEFORE, AFTER) if node % 2 == 0 else (AFTER, BEFORE)
-                prefix = Prefix(first_octets.with_octet(network.plan.address(1) & ~255, turn[0]), 24)
+                prefix = Prefix(
+                    first_octets.with_octet(network.plan.address(1) & ~255, turn[0]), 24
+                )
                 others = [first_octets.everybody(octet) for octet in OCTETS[8::4]]
-                made.set([SetPrefixRewrite(prefix, turn[1]), *(SetPrefixRewrite(other, PASSING) for other in others)])
+                made.set(
+                    [
+                        SetPrefixRewrite(prefix, turn[1]),
+                        *(SetPrefixRewrite(other, PASSING) for other in others),
+                    ]
+                )
         return octet
 
     return equip
 
 
 def tar(network: RunningNetwork, stack: ExitStack, first_port: int) -> int:
-    """Routers know THOUSANDS of flows, from ports from `first_port` on, and let each carry ONWARD."""
+    """Routers know THOUSANDS of flows, from ports from `first_port` on, and let each carry
+    ONWARD."""
     lead(network, {ONWARD})
     transit_maps = stack.enter_context(closing(transit_program.of(network)))
     source, destination = network.plan.address(0), network.plan.address(1)
@@ -117,7 +138,9 @@ def tar(network: RunningNetwork, stack: ExitStack, first_port: int) -> int:
         if node:
             with netns.inside(network.netns(node)):
                 own = stack.enter_context(closing(netlink.Socket()))
-                made = FlowRewriting(network.plan.address(node), own, {end.ifindex: port}, transit_maps.at(node))
+                made = FlowRewriting(
+                    network.plan.address(node), own, {end.ifindex: port}, transit_maps.at(node)
+                )
             stack.enter_context(closing(made))
             ports = [(first_port + i & 0xFFFF) << 16 | PORT for i in range(THOUSANDS)]
             flows = [FiveTuple(source, destination, socket.IPPROTO_UDP, each) for each in ports]
@@ -139,7 +162,9 @@ def chains(stack: ExitStack, equip: Equip | None) -> Chains:
     for network, sender in zip(made.networks, made.senders, strict=True):
         if equip:
             octet = equip(network, stack, sender.socket.getsockname()[1])
-            sender.socket.connect((dotted(first_octets.with_octet(network.plan.address(1), octet)), PORT))
+            sender.socket.connect(
+                (dotted(first_octets.with_octet(network.plan.address(1), octet)), PORT)
+            )
     return made
 
 
@@ -159,7 +184,9 @@ def main() -> None:
         fraction = arrived(made)
     lines = [Line("plain IPv4 forwarding: a hop", hop_ns.pop("plain"), "ns")]
     for name, ns in hop_ns.items():
-        lines.append(Line(f"{name}: packets a second / plain", lines[0].value / ns, "x", at_least=0.8))
+        lines.append(
+            Line(f"{name}: packets a second / plain", lines[0].value / ns, "x", at_least=0.8)
+        )
         lines.append(Line("  packets that arrived / sent", fraction[name], "x", at_least=0.999))
     show("A hop", lines)
 

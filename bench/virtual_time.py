@@ -1,9 +1,10 @@
-"""How fast the kernel engine is under the virtual clock: failures found, packets carried, a large network brought up.
+"""How fast the kernel engine is under the virtual clock: failures found, packets carried, a large
+network brought up.
 
     python -m bench.virtual_time [--only WHAT ...]
 
-Needs no root.  Times are of one processor, and `wall` is also told as processor time, since other work on the machine
-lengthens the one and not the other.
+Needs no root.  Times are of one processor, and `wall` is also told as processor time, since other
+work on the machine lengthens the one and not the other.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ HELLO_S = 0.03
 
 
 def failures(packed: int = 0) -> dict[str, float]:
-    """Silent failures of a DCell, at moments spread over the interval between hellos: when an end notices.
+    """Silent failures of a DCell, at moments spread over the interval between hellos: when an end
+    notices.
 
     packed: processes that the daemons share; default: one each.
     """
@@ -47,35 +49,53 @@ def failures(packed: int = 0) -> dict[str, float]:
             clock.sleep(NEXT_S + HELLO_S * float(rng.random()))
             died_ns = clock.monotonic_ns()
             net.fail(net.topology.link_name(failed), silent=True)
-            found.append(1000 * (wait_for_notice(net, around(net.topology, failed), died_ns) or float("nan")))
+            found.append(
+                1000 * (wait_for_notice(net, around(net.topology, failed), died_ns) or float("nan"))
+            )
             net.restore(net.topology.link_name(failed))
             net.wait_until_converged()
-    return {"noticed": len(found), "least_ms": min(found), "median_ms": float(np.median(found)), "most_ms": max(found)}
+    return {
+        "noticed": len(found),
+        "least_ms": min(found),
+        "median_ms": float(np.median(found)),
+        "most_ms": max(found),
+    }
 
 
 def tcp(spec: str, scheme: str, seconds: float) -> dict[str, float]:
-    """A permutation of endless TCP flows across a fabric at 1 Gbit/s and 5 us a link, between its two halves."""
+    """A permutation of endless TCP flows across a fabric at 1 Gbit/s and 5 us a link, between its
+    two halves."""
     topology = build(spec)
     half = topology.servers // 2
     order = np.random.default_rng(1).permutation(half).tolist()
-    pairs = [(host, half + order[host]) for host in range(half)] + [(half + order[host], host) for host in range(half)]
+    pairs = [(host, half + order[host]) for host in range(half)] + [
+        (half + order[host], host) for host in range(half)
+    ]
     link = LinkSpec(rate_bps=Gbps, queue_packets=250, delay_us=5)
     network = RunningNetwork.create(topology, link, scheme=scheme, packed=0)
     try:
         wanted = [flows.Flow(0.0, src, dst, None) for src, dst in pairs]
         begin_s = clock.monotonic()
-        table = flows.run(network, wanted, deadline_s=seconds, congestion_control="cubic", warm_up_s=seconds / 5)
+        table = flows.run(
+            network, wanted, deadline_s=seconds, congestion_control="cubic", warm_up_s=seconds / 5
+        )
         took_s = clock.monotonic() - begin_s
         with DataPlane.open(network) as plane:
             hops = sum(port.packets for port in plane.counters().values())
     finally:
         network.down()
-    return {"share": table.goodput_bps / (len(pairs) * Gbps * 1448 / 1514), "hops": hops, "virtual_s": took_s}
+    return {
+        "share": table.goodput_bps / (len(pairs) * Gbps * 1448 / 1514),
+        "hops": hops,
+        "virtual_s": took_s,
+    }
 
 
 def up(spec: str, packed: int) -> dict[str, float]:
     """A network of routing daemons comes up."""
-    network = RunningNetwork.create(build(spec), LinkSpec(rate_bps=Gbps, queue_packets=250), scheme="dr", packed=packed)
+    network = RunningNetwork.create(
+        build(spec), LinkSpec(rate_bps=Gbps, queue_packets=250), scheme="dr", packed=packed
+    )
     servers = network.topology.servers
     network.down()
     return {"servers": servers, "virtual_s": sum(network.stages.values())}
@@ -96,7 +116,9 @@ def measured(what: str) -> dict[str, float]:
     before, begin_s = resource.getrusage(resource.RUSAGE_CHILDREN), clock.monotonic()
     argv = [sys.executable, "-m", "bench.virtual_time", "--inside", what]
     clocked = uml.VirtualClock(seed=1)
-    status = uml.run(argv, virtual=clocked, memory_mb=4000, timeout_s=7200, stdout=out, env=os.environ)
+    status = uml.run(
+        argv, virtual=clocked, memory_mb=4000, timeout_s=7200, stdout=out, env=os.environ
+    )
     if status:
         raise ChildProcessError(f"{what}: ended with status {status}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -106,13 +128,24 @@ def measured(what: str) -> dict[str, float]:
 
 def lines_of(what: str) -> list[Line]:
     told = measured(what)
-    lines = [Line(f"{what}, {key}", value, "") for key, value in told.items() if key not in ("wall_s", "cpu_s")]
+    lines = [
+        Line(f"{what}, {key}", value, "")
+        for key, value in told.items()
+        if key not in ("wall_s", "cpu_s")
+    ]
     most = {"failures": 10.0, "failures_packed": 10.0, "up": 40.0}.get(what)
     lines.append(Line(f"{what}, wall", told["wall_s"], "s", at_most=most))
     lines.append(Line(f"{what}, processor", told["cpu_s"], "s"))
     if "hops" in told:
         most = 20.0 if what == "fabric" else None
-        lines.append(Line(f"{what}, processor s a virtual s", told["cpu_s"] / told["virtual_s"], "", at_most=most))
+        lines.append(
+            Line(
+                f"{what}, processor s a virtual s",
+                told["cpu_s"] / told["virtual_s"],
+                "",
+                at_most=most,
+            )
+        )
     return lines
 
 
@@ -124,7 +157,10 @@ def main() -> None:
     if given.inside:
         print(json.dumps(INSIDE[given.inside]()))
         return
-    show("under the virtual clock, on one processor", [line for what in given.only for line in lines_of(what)])
+    show(
+        "under the virtual clock, on one processor",
+        [line for what in given.only for line in lines_of(what)],
+    )
 
 
 if __name__ == "__main__":

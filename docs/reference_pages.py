@@ -1,4 +1,5 @@
-"""Writes docs/reference/: commands, experiments, schemes, topologies and messages, out of the code that knows them.
+"""Writes docs/reference/: commands, experiments, schemes, topologies and messages, out of the code
+that knows them.
 
 python docs/reference_pages.py FOLDER
 """
@@ -40,14 +41,19 @@ def pages() -> dict[str, str]:
         "messages": ("Messages between daemons", messages()),
         "more": ("More", more()),
     }
-    return {f"{name}.md": "\n".join([f"# {title}", "", *lines, ""]) for name, (title, lines) in made.items()}
+    return {
+        f"{name}.md": "\n".join([f"# {title}", "", *lines, ""])
+        for name, (title, lines) in made.items()
+    }
 
 
 def commands() -> Iterator[str]:
     """What every command's --help says."""
     top = cli.parser()
     yield from fenced(top.format_help())
-    (chosen,) = [action for action in top._actions if isinstance(action, argparse._SubParsersAction)]
+    (chosen,) = [
+        action for action in top._actions if isinstance(action, argparse._SubParsersAction)
+    ]
     for name, parser in chosen.choices.items():
         parser.formatter_class = lambda prog: argparse.HelpFormatter(prog, width=100)
         yield from (f"## weft {name}", "", *fenced(parser.format_help()))
@@ -58,20 +64,38 @@ def experiments() -> Iterator[str]:
     yield from ("`weft describe EXPERIMENT` prints this, with what is stored.", "")
     for name, experiment in definition.discover().items():
         found = experiment_description.described(experiment, [])
-        yield from (f"## {name}", "", escaped(found["question"]), "", f"Source: {escaped(found['source'])}.", "")
+        yield from (
+            f"## {name}",
+            "",
+            escaped(found["question"]),
+            "",
+            f"Source: {escaped(found['source'])}.",
+            "",
+        )
         yield from (f"{experiment_description.default_sweep(experiment)}.", "")
         rows = [
-            (f"`{key}`", one["unit"], escaped(one["meaning"]), escaped(one["values"]), listed(one["default"]))
+            (
+                f"`{key}`",
+                one["unit"],
+                escaped(one["meaning"]),
+                escaped(one["values"]),
+                listed(one["default"]),
+            )
             for key, one in found["parameters"].items()
         ]
         yield from table(("parameter", "unit", "meaning", "values", "default"), rows)
-        rows = [(f"`{one['name']}`", one["unit"], escaped(one["meaning"])) for one in found["columns"]]
+        rows = [
+            (f"`{one['name']}`", one["unit"], escaped(one["meaning"])) for one in found["columns"]
+        ]
         yield from table(("column", "unit", "meaning"), rows)
 
 
 def schemes(found: Mapping[str, Any]) -> Iterator[str]:
     """Every scheme with its parameters."""
-    for kind, title in (("routing", "Routing"), ("data_plane", "The data plane of a switch fabric")):
+    for kind, title in (
+        ("routing", "Routing"),
+        ("data_plane", "The data plane of a switch fabric"),
+    ):
         yield from (f"## {title}", "")
         for one in found[kind]:
             yield from named(one, "###")
@@ -86,7 +110,9 @@ def topologies(found: Mapping[str, Any]) -> Iterator[str]:
 def more() -> Iterator[str]:
     """The pages that the index does not list."""
     index = (HERE / "index.md").read_text(encoding="utf-8").split()
-    rest = sorted(path.stem for path in HERE.glob("*.md") if path.stem != "index" and path.stem not in index)
+    rest = sorted(
+        path.stem for path in HERE.glob("*.md") if path.stem != "index" and path.stem not in index
+    )
     yield from ("Pages about single subjects.", "", "```{toctree}", ":maxdepth: 1", "")
     yield from (*(f"../{name}" for name in rest), "```")
 
@@ -118,7 +144,11 @@ def messages() -> Iterator[str]:
             own = inspect.isclass(one) and one.__module__ == module.__name__
             if own and getattr(one, "__annotations__", None) and one.__doc__:
                 fields = ", ".join(f"{key}: {kind}" for key, kind in one.__annotations__.items())
-                yield from (f"### {name}", "", *fenced(f"{name}({fields})\n\n{inspect.getdoc(one)}"))
+                yield from (
+                    f"### {name}",
+                    "",
+                    *fenced(f"{name}({fields})\n\n{inspect.getdoc(one)}"),
+                )
 
 
 def fenced(text: str) -> list[str]:

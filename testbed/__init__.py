@@ -1,3 +1,4 @@
 """Linux: the only folder that touches the system."""
 
-from weft.testbed.labs import graph_file as graph_file  # so that every program of the testbed can build file:PATH
+# so that every program of the testbed can build file:PATH
+from weft.testbed.labs import graph_file as graph_file

@@ -1,17 +1,18 @@
 """Run each test where it can run: here, under User-Mode Linux, or under the virtual clock.
 
-pyproject.toml explains the markers; the Makefile says which tests each target runs.  To add a test, write an ordinary
-one with ordinary fixtures, and mark it with what it needs:
+pyproject.toml explains the markers; the Makefile says which tests each target runs.  To add a test,
+write an ordinary one with ordinary fixtures, and mark it with what it needs:
 
     @pytest.mark.uml("sch_netem")
     def test_a_delay_is_what_was_asked(network): ...
 
-Tests under User-Mode Linux run last, in two instances on a core each, and are reported as if they had run here.  A
-system call costs 65 times as much there: keep networks small, and assert delays but no processor time.
+Tests under User-Mode Linux run last, in two instances on a core each, and are reported as if they
+had run here.  A system call costs 65 times as much there: keep networks small, and assert delays
+but no processor time.
 
-`pytest --clock virtual` runs the kernel tests only, under the virtual clock: each file on a kernel of its own, so a
-test depends on its file alone.  FRR's daemons poll for up to a millisecond before each of their timers, so tests with
-FRR run on a kernel where system calls cost time.
+`pytest --clock virtual` runs the kernel tests only, under the virtual clock: each file on a kernel
+of its own, so a test depends on its file alone.  FRR's daemons poll for up to a millisecond before
+each of their timers, so tests with FRR run on a kernel where system calls cost time.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ if not INSIDE:  # where importing takes long
     from hypothesis import HealthCheck, settings
 
     # The time that an example takes depends on the load of the machine.
-    settings.register_profile("weft", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile(
+        "weft", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
     settings.load_profile(
         "ci" if "CI" in os.environ else "weft"
     )  # ci is hypothesis's own: 100 examples, always the same
@@ -59,7 +62,9 @@ if not INSIDE:  # where importing takes long
 def has_module(name: str) -> bool:
     """Whether this kernel has the module: loaded, built in, or to be loaded."""
     try:
-        return subprocess.run(["modprobe", "--dry-run", "--quiet", name], check=False).returncode == 0
+        return (
+            subprocess.run(["modprobe", "--dry-run", "--quiet", name], check=False).returncode == 0
+        )
     except FileNotFoundError:
         return False
 
@@ -80,12 +85,16 @@ def lacking(item: pytest.Item) -> str | None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    text = "of the kernel under the kernel tests; virtual: they alone run, computing takes no time, no root needed"
+    text = (
+        "of the kernel under the kernel tests; virtual: they alone run, computing takes "
+        "no time, no root needed"
+    )
     parser.addoption("--clock", choices=("real", "virtual"), default="real", help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # whoever runs the tests in the background has set that
+    # whoever runs the tests in the background has set that
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if TELL in os.environ:
         config.pluginmanager.register(Inside(config))
@@ -98,8 +107,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("clock") == "virtual":
         return under_virtual_clock(config, items)
     if not clock.is_virtual():
-        keep(config, items, [item for item in items if not item.get_closest_marker("virtual_clock")])
-    away = [item for item in items if item.get_closest_marker("uml") and lacking(item)] if uml.installed() else []
+        keep(
+            config, items, [item for item in items if not item.get_closest_marker("virtual_clock")]
+        )
+    away = (
+        [item for item in items if item.get_closest_marker("uml") and lacking(item)]
+        if uml.installed()
+        else []
+    )
     if away:
         there = set(away)
         items[:] = [item for item in items if item not in there] + away
@@ -115,8 +130,8 @@ def keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage neither among what has been imported and collected, which stays to the end, nor after every few
-    objects: it took a tenth of the time of the tests."""
+    """Look for garbage neither among what has been imported and collected, which stays to the end,
+    nor after every few objects: it took a tenth of the time of the tests."""
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
 
@@ -124,7 +139,11 @@ def pytest_collection_finish() -> None:
 def under_virtual_clock(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the kernel tests, and have them run there."""
     virtual_kernel.require()
-    on_kernel = [item for item in items if item.get_closest_marker("kernel") or item.get_closest_marker("uml")]
+    on_kernel = [
+        item
+        for item in items
+        if item.get_closest_marker("kernel") or item.get_closest_marker("uml")
+    ]
     keep(config, items, on_kernel)
     files: dict[tuple[object, bool], list[pytest.Item]] = {}
     for item in on_kernel:
@@ -174,25 +193,30 @@ class Inside:
 
 
 class Outside:
-    """Has tests run under User-Mode Linux, from when the first is due, and reports each in its turn.
+    """Has tests run under User-Mode Linux, from when the first is due, and reports each in its
+    turn.
 
-    shares: tests, and what `weft uml` is given for them; each on an instance of its own, as many at a time as there are
-        cores, INSTANCES at most.
+    shares: tests, and what `weft uml` is given for them; each on an instance of its own, as many at
+        a time as there are cores, INSTANCES at most.
     """
 
-    def __init__(self, config: pytest.Config, shares: Sequence[tuple[list[pytest.Item], Sequence[str]]]) -> None:
+    def __init__(
+        self, config: pytest.Config, shares: Sequence[tuple[list[pytest.Item], Sequence[str]]]
+    ) -> None:
         self.config = config
         self.away = {item.nodeid for share, _ in shares for item in share}
         self.shares: SimpleQueue[tuple[list[str], Sequence[str]]] = SimpleQueue()
         self.started = self.over = False
         self.processes: set[subprocess.Popen[str]] = set()
         self.reports: defaultdict[str, list[pytest.TestReport]] = defaultdict(list)
-        self.news: SimpleQueue[str | tuple[list[str], str]] = SimpleQueue()  # a report, or a share and how it ended
+        # a report, or a share and how it ended
+        self.news: SimpleQueue[str | tuple[list[str], str]] = SimpleQueue()
         self.ended: dict[str, str] = {}  # last words of the instance, by test
         for share, options in shares:
             self.shares.put(([item.nodeid for item in share], options))
             for item in share:
-                item.add_marker(pytest.mark.timeout(0), append=False)  # it has its time inside, and waits for it here
+                # it has its time inside, and waits for it here
+                item.add_marker(pytest.mark.timeout(0), append=False)
 
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         if item.nodeid not in self.away:
@@ -233,7 +257,9 @@ class Outside:
                 self.news.put(line.removeprefix(REPORT))
             else:
                 said.append(line)
-        self.news.put((share, f"User-Mode Linux ended with status {process.wait()}:\n{''.join(said)}"))
+        self.news.put(
+            (share, f"User-Mode Linux ended with status {process.wait()}:\n{''.join(said)}")
+        )
 
     def take(self, news: str | tuple[list[str], str]) -> None:
         """Take in what became of a test, or that an instance has ended."""
@@ -241,13 +267,17 @@ class Outside:
             share, words = news
             self.ended |= dict.fromkeys(share, words)
             return
-        report = self.config.hook.pytest_report_from_serializable(config=self.config, data=json.loads(news))
-        if isinstance(report.longrepr, list):  # where something was skipped, which JSON knows no tuple for
+        report = self.config.hook.pytest_report_from_serializable(
+            config=self.config, data=json.loads(news)
+        )
+        # where something was skipped, which JSON knows no tuple for
+        if isinstance(report.longrepr, list):
             report.longrepr = tuple(report.longrepr)
         self.reports[report.nodeid].append(report)
 
     def done(self, item: pytest.Item) -> bool:
-        """Whether everything is known about a test; it has failed if its instance ended before it did."""
+        """Whether everything is known about a test; it has failed if its instance ended before it
+        did."""
         reports = self.reports[item.nodeid]
         if any(report.when == "teardown" for report in reports):
             return True

@@ -21,4 +21,7 @@ def test_version_and_licence_are_those_of_the_project():
 def test_the_five_papers_are_cited():
     names = {one["authors"][0]["family-names"] for one in CITATION["references"]}
     assert names == {"Erickson", "Wang", "Lim", "Zahavi", "Besta"}
-    assert all(one["title"] and one["type"] in ("article", "conference-paper") for one in CITATION["references"])
+    assert all(
+        one["title"] and one["type"] in ("article", "conference-paper")
+        for one in CITATION["references"]
+    )

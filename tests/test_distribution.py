@@ -1,4 +1,5 @@
-"""What `make dist` makes: a wheel that works in an environment of its own, outside the checkout, without root."""
+"""What `make dist` makes: a wheel that works in an environment of its own, outside the checkout,
+without root."""
 
 from __future__ import annotations
 
@@ -16,7 +17,15 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("topologies", "daemons", "testbed", "experiments")
-NEEDED = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "CHANGES.md", "CITATION.cff", "SECURITY.md")
+NEEDED = (
+    "pyproject.toml",
+    "setup.py",
+    "MANIFEST.in",
+    "README.md",
+    "CHANGES.md",
+    "CITATION.cff",
+    "SECURITY.md",
+)
 NEEDED += ("LICENSE", "LICENSES", "constraints.txt", "weft", *FOLDERS)
 OWN = "raise SystemExit('a folder of the user was imported')"
 # In a folder with packages of the user's that are called as ours are: both are imported.
@@ -29,14 +38,16 @@ rows = run("link_loss", topology="dcell:n=3,k=1", failed_links=[0, 1], seeds=1, 
 assert [row["failed_links"] for row in rows] == [0, 1]
 from weft.testbed.traffic import ndp_library
 print(ndp_library.PATH.stat().st_size > 0, weft.__file__)
-"""
+"""  # noqa: E501
 
 pytestmark = pytest.mark.slow
 
 
 def tracked() -> set[str]:
     """Files of the four folders, as they lie in the package."""
-    listed = subprocess.run(["git", "ls-files", *FOLDERS], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", *FOLDERS], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return {f"weft/{path}" for path in listed.stdout.split() if (ROOT / path).exists()}
 
 
@@ -48,7 +59,9 @@ def sources(tmp_path_factory):
     for name in NEEDED:
         path = ROOT / name
         if path.is_dir():
-            shutil.copytree(path, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                path, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+            )
         else:
             shutil.copy(path, copy)
     (copy / "testbed/data_plane/gone.bpf.o").write_bytes(b"of a program that there was once")
@@ -67,15 +80,19 @@ def wheel(sources, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def weft(wheel, tmp_path_factory):
-    """Run a program of an environment in which the wheel is installed, in a folder that has packages called as ours.
+    """Run a program of an environment in which the wheel is installed, in a folder that has
+    packages called as ours.
 
-    What weft needs is taken from the environment of the checkout, but not what that has of the system: no Mininet.
+    What weft needs is taken from the environment of the checkout, but not what that has of the
+    system: no Mininet.
     """
     home = tmp_path_factory.mktemp("installed")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home / "venv"], check=True)
     python = home / "venv/bin/python"
     how = ["--quiet", "--no-index", "--no-deps", "--disable-pip-version-check"]
-    subprocess.run([sys.executable, "-m", "pip", "--python", python, "install", *how, wheel], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--python", python, "install", *how, wheel], check=True
+    )
     (site,) = home.glob("venv/lib/python*/site-packages")
     (site / "needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     for name in FOLDERS:
@@ -86,19 +103,26 @@ def weft(wheel, tmp_path_factory):
     def run(program, *argv):
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         argv = [home / "venv/bin" / program, *argv]
-        return subprocess.run(argv, cwd=home / "work", env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            argv, cwd=home / "work", env=environment, capture_output=True, text=True, check=False
+        )
 
     return run
 
 
 def test_the_wheel_has_every_file_and_no_old_program(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert not (missing := tracked() - names), f"pyproject.toml names no such package data: {missing}"
+    assert not (missing := tracked() - names), (
+        f"pyproject.toml names no such package data: {missing}"
+    )
     compiled = {name.replace(".c", ".o") for name in names if name.endswith(".bpf.c")}
     assert compiled
     assert {name for name in names if name.endswith(".bpf.o")} == compiled
     assert {"weft/testbed/traffic/libndp.so", "weft/testbed/uml/uml_xstate.so"} <= names
-    assert {Path(name).name for name in names if "/licenses/" in name} >= {"LICENSE", "GPL-2.0-only.txt"}
+    assert {Path(name).name for name in names if "/licenses/" in name} >= {
+        "LICENSE",
+        "GPL-2.0-only.txt",
+    }
 
 
 def test_the_wheel_is_for_this_machine_and_any_python(wheel):
@@ -116,13 +140,21 @@ def test_the_archive_of_sources_has_every_file(sources, tmp_path):
     with tarfile.open(archive) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
     assert not tracked() - names
-    assert {"setup.py", "LICENSE", "LICENSES/GPL-2.0-only.txt", "weft/testbed/data_plane/select.bpf.o"} <= names
+    assert {
+        "setup.py",
+        "LICENSE",
+        "LICENSES/GPL-2.0-only.txt",
+        "weft/testbed/data_plane/select.bpf.o",
+    } <= names
 
 
 def test_it_runs_where_it_is_installed(weft):
     listed = weft("weft", "list", "--json")
     assert (listed.returncode, listed.stderr) == (0, "")
-    assert {one["name"] for one in json.loads(listed.stdout)["experiments"]} >= {"link_loss", "hop_length"}
+    assert {one["name"] for one in json.loads(listed.stdout)["experiments"]} >= {
+        "link_loss",
+        "hop_length",
+    }
     topo = weft("weft", "topo", "dcell:n=4,k=1", "--json")
     assert json.loads(topo.stdout)["servers"] == 20
     assert weft("weft", "--version").stdout.startswith("weft 0.")
@@ -131,7 +163,9 @@ def test_it_runs_where_it_is_installed(weft):
 @pytest.mark.parametrize("engine", ["graph", "fabric"])
 def test_it_measures_on_graphs_and_in_the_simulator(weft, engine):
     cell = ["topology=dcell:n=3,k=1", "failed_links=1"]
-    done = weft("weft", "run", "link_loss", "--engine", engine, "--set", *cell, "--seeds", "1", "--json")
+    done = weft(
+        "weft", "run", "link_loss", "--engine", engine, "--set", *cell, "--seeds", "1", "--json"
+    )
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)
     assert row["lost_graph_fraction"] > 0
@@ -165,7 +199,10 @@ def test_programs_are_the_same_for_every_processor(program, tmp_path):
     (command,) = [line for line in said.splitlines() if line.startswith("clang")]
     contents = []
     for machine in ("x86", "arm64"):
-        argv = [f"-D__TARGET_ARCH_{machine}" if one.startswith("-D__TARGET_ARCH_") else one for one in command.split()]
+        argv = [
+            f"-D__TARGET_ARCH_{machine}" if one.startswith("-D__TARGET_ARCH_") else one
+            for one in command.split()
+        ]
         argv[argv.index("-o") + 1] = str(tmp_path / "program.o")
         subprocess.run(argv, cwd=ROOT, check=True)
         contents.append((tmp_path / "program.o").read_bytes())

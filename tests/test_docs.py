@@ -1,10 +1,12 @@
-"""Every command of the documentation is one that there is, and those of the tutorials do what they should.
+"""Every command of the documentation is one that there is, and those of the tutorials do what they
+should.
 
-A block of commands is fenced as `console`; a command begins with $, and with sudo where it takes root.  What stands
-before a block says what becomes of it: `<!-- run -->` and `<!-- run as root -->` are run by tests, in the order of the
-page and in one folder, in which `<!-- file: NAME -->` puts the block behind it.  Commands of all other blocks, of
-indented ones and within sentences are parsed: options, experiments, parameters, networks and schemes must be there.
-Those that have --dry-run are run with it.
+A block of commands is fenced as `console`; a command begins with $, and with sudo where it takes
+root.  What stands before a block says what becomes of it: `<!-- run -->` and `<!-- run as root -->`
+are run by tests, in the order of the page and in one folder, in which `<!-- file: NAME -->` puts
+the block behind it.  Commands of all other blocks, of indented ones and within sentences are
+parsed: options, experiments, parameters, networks and schemes must be there. Those that have
+--dry-run are run with it.
 """
 
 from __future__ import annotations
@@ -30,13 +32,17 @@ from weft.experiments.runner import definition
 from weft.topologies import canonical
 
 ROOT = Path(__file__).parent.parent
-FENCED = re.compile(r"(?:<!-- (?P<what>[^\n]*?) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)```", re.DOTALL)
+FENCED = re.compile(
+    r"(?:<!-- (?P<what>[^\n]*?) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)```", re.DOTALL
+)
 INDENTED = re.compile(r"^ {4}\$ (.*)$", re.MULTILINE)
-ROOT_PROMPT = re.compile(r"^(?: {4})?# (?:sudo |weft |\.venv/|make |python ).*", re.MULTILINE)  # a comment, when pasted
+# a comment, when pasted
+ROOT_PROMPT = re.compile(r"^(?: {4})?# (?:sudo |weft |\.venv/|make |python ).*", re.MULTILINE)
 QUOTED = re.compile(r"`(weft\s[^`]+)`(?! is refused)")
 # Of examples whose parts the reader fills in, or that a page says with an ellipsis.
 PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b|\.\.\.|\bT\b|\bR\b|\bE\b")
-FILE_COMMAND = re.compile(r"^(?: {4})?\$ (printf '.*?' > [\w.]+)", re.MULTILINE)  # that writes a file
+# that writes a file
+FILE_COMMAND = re.compile(r"^(?: {4})?\$ (printf '.*?' > [\w.]+)", re.MULTILINE)
 FILES = (".yaml", ".yml", ".json", ".py")  # that describe a network, and are the reader's
 OF_EXAMPLES = ("torus", "deflection", "degree", "tcp_share")  # that other packages bring
 
@@ -57,18 +63,24 @@ class Block(NamedTuple):
 def pages() -> dict[str, str]:
     """Every page of the documentation, by its path."""
     paths = [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/tutorials/*.md"), ROOT / "README.md"]
-    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in sorted(paths)}
+    return {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(paths)
+    }
 
 
 PAGES = pages()
 
 
 def blocks(text: str) -> list[Block]:
-    return [Block(found["what"] or "", found["kind"], found["text"]) for found in FENCED.finditer(text)]
+    return [
+        Block(found["what"] or "", found["kind"], found["text"]) for found in FENCED.finditer(text)
+    ]
 
 
 def weft_commands(text: str) -> Iterator[list[str]]:
-    """The words behind `weft` of every command of weft in a page; comments, pipes and other programs left out."""
+    """The words behind `weft` of every command of weft in a page; comments, pipes and other
+    programs left out."""
     text = re.sub(r"\\\n\s*", " ", text)
     lines = [line for block in blocks(text) if block.kind == "console" for line in block.commands()]
     lines += [
@@ -82,12 +94,17 @@ def weft_commands(text: str) -> Iterator[list[str]]:
                 words = words[words.index("weft") + 1 :]
             while words and (words[0] == "sudo" or "=" in words[0]):
                 words = words[1:]
-            if len(words) > 1 and words[0].rpartition("/")[2] == "weft" and not PLACEHOLDER.search(part):
+            if (
+                len(words) > 1
+                and words[0].rpartition("/")[2] == "weft"
+                and not PLACEHOLDER.search(part)
+            ):
                 yield words[1:]
 
 
 def words_of(command: str) -> list[str]:
-    """The words of a command as a shell has them; of a part whose quotation marks are in others, as they stand."""
+    """The words of a command as a shell has them; of a part whose quotation marks are in others, as
+    they stand."""
     try:
         return shlex.split(command, comments=True)
     except ValueError:
@@ -107,7 +124,8 @@ def parsed(words: list[str]) -> None:
 
 
 def check(given: argparse.Namespace) -> None:
-    """ValueError unless experiments, parameters, networks and schemes that `given` names are there."""
+    """ValueError unless experiments, parameters, networks and schemes that `given` names are
+    there."""
     values = vars(given)
     name = values.get("experiment")
     if name and not {name, *re.findall(r"\w+", " ".join(values.get("set") or []))} & {*OF_EXAMPLES}:
@@ -129,7 +147,9 @@ def test_every_command_is_one_that_there_is(page, tmp_path, monkeypatch):
         try:
             parsed(words)
         except ValueError as error:
-            if re.search("arguments are required|expected (one|at least one|[0-9]) argument", str(error)):
+            if re.search(
+                "arguments are required|expected (one|at least one|[0-9]) argument", str(error)
+            ):
                 # a sentence names a command, or an option of it
                 continue
             pytest.fail(f"{page}: weft {' '.join(words)}: {error}")
@@ -150,8 +170,14 @@ def test_every_command_that_can_be_rehearsed_is_not_refused(page, tmp_path, monk
     monkeypatch.setenv("WEFT_RESULTS", str(tmp_path / "results"))
     write_files(page, tmp_path)
     for words in weft_commands(PAGES[page]):
-        if words[0] in ("run", "up") and is_whole(words) and not any(name in " ".join(words) for name in OF_EXAMPLES):
-            status = cli.main([*(word for word in words if word not in ("--nat", "--dry-run")), "--dry-run"])
+        if (
+            words[0] in ("run", "up")
+            and is_whole(words)
+            and not any(name in " ".join(words) for name in OF_EXAMPLES)
+        ):
+            status = cli.main(
+                [*(word for word in words if word not in ("--nat", "--dry-run")), "--dry-run"]
+            )
             assert status == 0, f"{page}: weft {' '.join(words)}: {capsys.readouterr().err}"
 
 
@@ -191,7 +217,8 @@ def test_a_command_that_there_is_not_is_seen(line):
 
 @pytest.fixture
 def follow(tmp_path):
-    """Do what a page says, up to its end: files are written, commands of one kind run one after the other."""
+    """Do what a page says, up to its end: files are written, commands of one kind run one after the
+    other."""
     programs = tmp_path / "bin"
     programs.mkdir()
     (tmp_path / "work").mkdir()
@@ -220,8 +247,12 @@ def follow(tmp_path):
                 (tmp_path / "work" / block.what.removeprefix("file: ")).write_text(block.text)
             for command in block.commands() if block.what == kind else ():
                 done = subprocess.run(
-                    ["bash", "-c", command], cwd=tmp_path / "work", env=environment, capture_output=True, text=True,
-                )  # fmt: skip
+                    ["bash", "-c", command],
+                    cwd=tmp_path / "work",
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                )
                 assert done.returncode == 0, f"{page}: {command}: {done.stderr}"
                 ran += 1
         return ran
@@ -230,7 +261,9 @@ def follow(tmp_path):
 
 
 def with_blocks(kind: str) -> list[str]:
-    return [page for page, text in PAGES.items() if any(block.what == kind for block in blocks(text))]
+    return [
+        page for page, text in PAGES.items() if any(block.what == kind for block in blocks(text))
+    ]
 
 
 @pytest.mark.slow
@@ -251,18 +284,25 @@ def test_what_takes_root_works(follow, page):
 
 
 def test_every_error_that_the_index_explains_is_one_of_ours():
-    sources = "\n".join(path.read_text() for folder in ("topologies", "daemons", "testbed", "experiments")
-                        for path in (ROOT / folder).rglob("*.py"))  # fmt: skip
+    sources = "\n".join(
+        path.read_text()
+        for folder in ("topologies", "daemons", "testbed", "experiments")
+        for path in (ROOT / folder).rglob("*.py")
+    )
     sources = re.sub(r'"\n\s*f?"', "", sources).replace("`", "")
     for line in PAGES["docs/errors.md"].splitlines():
-        for said in re.findall(r"`([^`]+)`", line.split(" | ")[0]) if line.startswith("| `") else ():
+        for said in (
+            re.findall(r"`([^`]+)`", line.split(" | ")[0]) if line.startswith("| `") else ()
+        ):
             kind = re.fullmatch(r"no (family|scheme|experiment|parameter)", said)
             assert (f'unknown("{kind[1]}"' if kind else said) in sources, said
 
 
 @pytest.mark.slow
 def test_the_reference_has_all_that_there_is():
-    spec = importlib.util.spec_from_file_location("reference_pages", ROOT / "docs/reference_pages.py")
+    spec = importlib.util.spec_from_file_location(
+        "reference_pages", ROOT / "docs/reference_pages.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     pages = module.pages()
@@ -271,11 +311,15 @@ def test_the_reference_has_all_that_there_is():
     assert "## weft describe" in pages["commands.md"]
     assert "### Hello" in pages["messages.md"]
     assert all(
-        line.count("|") - line.count("\\|") >= 4 for line in pages["experiments.md"].splitlines() if line[:1] == "|"
+        line.count("|") - line.count("\\|") >= 4
+        for line in pages["experiments.md"].splitlines()
+        if line[:1] == "|"
     )
 
 
 def test_every_tutorial_is_reached_from_the_index():
     listed = set(re.findall(r"^[\w/]+$", PAGES["docs/index.md"], re.MULTILINE))
-    assert {page[len("docs/") : -len(".md")] for page in PAGES if page.startswith("docs/tutorials/")} <= listed
+    assert {
+        page[len("docs/") : -len(".md")] for page in PAGES if page.startswith("docs/tutorials/")
+    } <= listed
     assert {"start", "errors", "artifact", "how"} <= listed

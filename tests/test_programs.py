@@ -1,6 +1,8 @@
-"""Every program that code and tests start by its name comes with a package of tools/setup.sh, or with every Debian.
+"""Every program that code and tests start by its name comes with a package of tools/setup.sh, or
+with every Debian.
 
-Seen are subprocess, shutil.which and os.exec calls whose program stands there as a literal; not shell scripts.
+Seen are subprocess, shutil.which and os.exec calls whose program stands there as a literal; not
+shell scripts.
 """
 
 from __future__ import annotations
@@ -29,10 +31,17 @@ OPTIONAL = {"vagrant", "tshark"}
 def started(tree: ast.AST) -> Iterator[str]:
     """Names of programs in calls such as subprocess.run(["tc", ...]) and shutil.which("tc")."""
     for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in STARTERS):
+        if not (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in STARTERS
+        ):
             continue
         of = node.func.value
-        if not (isinstance(of, ast.Name) and of.id in ("subprocess", "shutil", "os")) or not node.args:
+        if (
+            not (isinstance(of, ast.Name) and of.id in ("subprocess", "shutil", "os"))
+            or not node.args
+        ):
             continue
         first = node.args[0]
         if isinstance(first, ast.List | ast.Tuple) and first.elts:
@@ -42,7 +51,10 @@ def started(tree: ast.AST) -> Iterator[str]:
 
 
 def test_what_is_started_is_found_in_source() -> None:
-    source = 'subprocess.run(["tc", "qdisc"])\nshutil.which("nft")\nsubprocess.Popen(("/usr/sbin/ip", x))\nrun(["no"])'
+    source = (
+        'subprocess.run(["tc", '
+        '"qdisc"])\nshutil.which("nft")\nsubprocess.Popen(("/usr/sbin/ip", x))\nrun(["no"])'
+    )
     assert list(started(ast.parse(source))) == ["tc", "nft", "ip"]
     assert all(MAY_START.search(line) for line in source.splitlines()[:3])
 
@@ -62,24 +74,39 @@ def programs() -> dict[str, set[str]]:
 def packages_of_setup() -> tuple[set[str], set[str]]:
     """The packages that tools/setup.sh needs, and those that it takes where there are any."""
     text = (ROOT / "tools" / "setup.sh").read_text(encoding="utf-8")
-    needed, wanted = (re.findall(rf'^{name}="([^"$]*)"', text, re.MULTILINE) for name in ("packages", "wanted"))
+    needed, wanted = (
+        re.findall(rf'^{name}="([^"$]*)"', text, re.MULTILINE) for name in ("packages", "wanted")
+    )
     return set(needed[0].split()), set(wanted[0].split())
 
 
 @cache
 def known_packages() -> dict[str, bool]:
     """The packages of this machine, and whether every Debian has them."""
-    command = ["dpkg-query", "--show", "--showformat=${Package} ${Essential} ${Priority} ${db:Status-Status}\n"]
+    command = [
+        "dpkg-query",
+        "--show",
+        "--showformat=${Package} ${Essential} ${Priority} ${db:Status-Status}\n",
+    ]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     each = [line.split() for line in lines if line.endswith(" installed")]
-    return {name: essential == "yes" or priority == "required" for name, essential, priority, _ in each}
+    return {
+        name: essential == "yes" or priority == "required" for name, essential, priority, _ in each
+    }
 
 
 def missing(packages: Collection[str]) -> dict[str, set[str]]:
-    """Programs that come neither with one of `packages` nor with every Debian, and who starts them."""
-    chosen = [name for name, everywhere in known_packages().items() if everywhere or name in packages]
-    listed = subprocess.run(["dpkg", "-L", *chosen], capture_output=True, text=True, check=True).stdout
-    there = {path.name for path in map(Path, listed.splitlines()) if path.parent.as_posix() in PLACES}
+    """Programs that come neither with one of `packages` nor with every Debian, and who starts
+    them."""
+    chosen = [
+        name for name, everywhere in known_packages().items() if everywhere or name in packages
+    ]
+    listed = subprocess.run(
+        ["dpkg", "-L", *chosen], capture_output=True, text=True, check=True
+    ).stdout
+    there = {
+        path.name for path in map(Path, listed.splitlines()) if path.parent.as_posix() in PLACES
+    }
     return {name: users for name, users in programs().items() if name not in there | OPTIONAL}
 
 
@@ -88,6 +115,9 @@ def test_every_program_comes_with_a_package_that_setup_installs() -> None:
     if not shutil.which("dpkg-query"):
         pytest.skip("no dpkg here")
     if absent := needed - known_packages().keys():
-        pytest.skip(f"files of packages are not known before `make setup` has been run: {', '.join(sorted(absent))}")
+        pytest.skip(
+            f"files of packages are not known before `make setup` has been run: "
+            f"{', '.join(sorted(absent))}"
+        )
     assert not missing(needed | wanted)
     assert "nft" in missing(needed - {"nftables"})

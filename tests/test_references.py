@@ -8,7 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 TEXTS = (".py", ".md", ".c", ".h", ".sh", ".toml", ".yml")
 MADE = re.compile(r"<!-- file: (\S+) -->")  # by who follows a page of docs
-NAMED = re.compile(r"(?<![\"\w./-])[\w./-]*\b\w+\.py\b")  # a name in quotation marks may be a file to be made
+# a name in quotation marks may be a file to be made
+NAMED = re.compile(r"(?<![\"\w./-])[\w./-]*\b\w+\.py\b")
 TEST = re.compile(r"`(tests/[\w/]+\.py)?::(test_\w+)`")
 FILES = tuple(subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).split())
 
@@ -21,7 +22,8 @@ def ends_of(files: tuple[str, ...]) -> frozenset[str]:
 
 
 def missing(text: str, files: tuple[str, ...]) -> list[str]:
-    """Names of Python files in `text` that are no file's own name, and no path's end, among `files`."""
+    """Names of Python files in `text` that are no file's own name, and no path's end, among
+    `files`."""
     made = set(MADE.findall(text))
     return [
         name
@@ -31,7 +33,9 @@ def missing(text: str, files: tuple[str, ...]) -> list[str]:
 
 
 def test_every_file_that_is_named_exists():
-    texts = {path for path in FILES if path.endswith(TEXTS) and (ROOT / path).exists()} - {"tests/test_references.py"}
+    texts = {path for path in FILES if path.endswith(TEXTS) and (ROOT / path).exists()} - {
+        "tests/test_references.py"
+    }
     found = {path: missing((ROOT / path).read_text(), FILES) for path in sorted(texts)}
     assert {path: names for path, names in found.items() if names} == {}
 
@@ -48,7 +52,9 @@ def test_every_test_that_is_named_exists():
 
 
 def test_a_file_that_moved_is_missed():
-    assert missing('see old.py, "made.py", room/there.py and other/there.py', ("a/room/there.py",)) == [
+    assert missing(
+        'see old.py, "made.py", room/there.py and other/there.py', ("a/room/there.py",)
+    ) == [
         "old.py",
         "other/there.py",
     ]

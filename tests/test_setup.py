@@ -26,7 +26,11 @@ PIN = re.compile(r"([A-Za-z0-9_.-]+)==([0-9][0-9a-z.]*)")
 @pytest.fixture(scope="module")
 def pins() -> dict[str, str]:
     """Version by name, from constraints.txt."""
-    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    lines = [
+        line
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if not line.startswith("#")
+    ]
     matches = [PIN.fullmatch(line) for line in lines]
     assert all(matches), "a line of constraints.txt is not NAME==VERSION"
     return {canonicalize_name(match[1]): match[2] for match in matches}
@@ -35,7 +39,11 @@ def pins() -> dict[str, str]:
 def needed(requirements: Iterable[str]) -> set[str]:
     """Names of those requirements that apply to this Python."""
     parsed = map(Requirement, requirements)
-    return {canonicalize_name(one.name) for one in parsed if not one.marker or one.marker.evaluate({"extra": ""})}
+    return {
+        canonicalize_name(one.name)
+        for one in parsed
+        if not one.marker or one.marker.evaluate({"extra": ""})
+    }
 
 
 def test_everything_that_is_installed_is_pinned(pins):
@@ -53,7 +61,8 @@ def test_everything_that_is_installed_is_pinned(pins):
 
 
 def test_every_pin_takes_the_oldest_python(pins):
-    """Debian 12 has Python 3.11.2.  `make docs` installs the rest, before the tests of `.ci/run`."""
+    """Debian 12 has Python 3.11.2.  `make docs` installs the rest, before the tests of
+    `.ci/run`."""
     refused = {
         distribution.name: distribution.metadata.get("Requires-Python")
         for distribution in importlib.metadata.distributions()
@@ -69,15 +78,21 @@ def test_make_alone_prints_its_targets():
     ).stdout
     lines = [re.fullmatch(r"make ([a-z-]+) +\S.*", line) for line in printed.splitlines()]
     assert all(lines)
-    assert {"setup", "demo", "check", "test", "test-all", "bench", "figures", "clean"} <= {line[1] for line in lines}
+    assert {"setup", "demo", "check", "test", "test-all", "bench", "figures", "clean"} <= {
+        line[1] for line in lines
+    }
 
 
-@pytest.mark.parametrize("target", ["setup", "demo", "check", "test", "test-all", "bench", "figures", "clean"])
+@pytest.mark.parametrize(
+    "target", ["setup", "demo", "check", "test", "test-all", "bench", "figures", "clean"]
+)
 def test_every_target_can_be_made(target):
     subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, check=True)
 
 
-@pytest.mark.parametrize("script", ["tools/setup.sh", "tools/clean_root.sh", "testbed/uml/uml-init.sh", ".ci/run"])
+@pytest.mark.parametrize(
+    "script", ["tools/setup.sh", "tools/clean_root.sh", "testbed/uml/uml-init.sh", ".ci/run"]
+)
 def test_a_script_is_executable_and_parses(script):
     path = ROOT / script
     assert path.stat().st_mode & 0o111 == 0o111
@@ -86,7 +101,9 @@ def test_a_script_is_executable_and_parses(script):
 
 
 def test_setup_refuses_what_it_does_not_know():
-    done = subprocess.run([ROOT / "tools/setup.sh", "--everything"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [ROOT / "tools/setup.sh", "--everything"], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (
         2,
         "setup: no option --everything; there are --modules and --uml-kernel\n",
@@ -94,7 +111,9 @@ def test_setup_refuses_what_it_does_not_know():
 
 
 def test_a_clean_root_needs_targets():
-    done = subprocess.run([ROOT / "tools/clean_root.sh"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [ROOT / "tools/clean_root.sh"], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (
         2,
         "clean root: name targets of make, such as: tools/clean_root.sh demo test\n",
@@ -119,7 +138,8 @@ def test_modules_are_named_once_each():
 
 
 def test_the_container_runs_what_there_is(tmp_path):
-    """As far as it can be known without building it: its shell parses, its targets and its command are there."""
+    """As far as it can be known without building it: its shell parses, its targets and its command
+    are there."""
     text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
     (run,) = re.findall(r"^RUN (.*)$", text, re.MULTILINE)
     subprocess.run(["sh", "-n", "-c", run], check=True)
@@ -134,12 +154,15 @@ def test_the_container_runs_what_there_is(tmp_path):
 @pytest.mark.skipif(not shutil.which("vagrant"), reason="needs vagrant")
 def test_vagrant_accepts_its_file(tmp_path):
     shutil.copy(ROOT / "Vagrantfile", tmp_path)
-    subprocess.run(["vagrant", "validate", "--ignore-provider"], cwd=tmp_path, capture_output=True, check=True)
+    subprocess.run(
+        ["vagrant", "validate", "--ignore-provider"], cwd=tmp_path, capture_output=True, check=True
+    )
 
 
 @pytest.mark.parametrize(("says", "there"), [("Package: user-mode-linux", True), ("", False)])
 def test_a_package_is_there_only_if_something_is_said_of_it(tmp_path, says, there):
-    """Ubuntu's apt-cache succeeds, and says nothing, for a package that is only named by another."""
+    """Ubuntu's apt-cache succeeds, and says nothing, for a package that is only named by
+    another."""
     text = (ROOT / "tools/setup.sh").read_text()
     function = text[text.index("available() {") :].partition("\n}\n")[0] + "\n}\n"
     (tmp_path / "apt-cache").write_text(f"#!/bin/sh\necho '{says}'" if says else "#!/bin/sh\n")
@@ -157,7 +180,8 @@ def test_setup_makes_weft_known_to_sudo_and_replaces_no_other(tmp_path):
     program.chmod(0o755)
     text = (ROOT / "tools/setup.sh").read_text()
     functions = [
-        re.search(rf"^{name}\(\) {{.*?^}}$", text, re.M | re.S)[0] for name in ("fail", "as_root", "make_launcher")
+        re.search(rf"^{name}\(\) {{.*?^}}$", text, re.M | re.S)[0]
+        for name in ("fail", "as_root", "make_launcher")
     ]
     sudo = "sudo weft" if shutil.which("sudo") else "weft"
     lines = [
@@ -169,4 +193,7 @@ def test_setup_makes_weft_known_to_sudo_and_replaces_no_other(tmp_path):
     argv = ["unshare", "--mount", "sh", "-c", "\n".join(lines)]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["ours", "ours", "/bin/true"]
-    assert done.stderr == f"setup: /usr/local/bin/weft is another weft, and stays; this one is {program}\n"
+    assert (
+        done.stderr
+        == f"setup: /usr/local/bin/weft is another weft, and stays; this one is {program}\n"
+    )

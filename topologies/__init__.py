@@ -1,8 +1,9 @@
 """Topologies: the nodes and links of data-center networks, as data.
 
-Pure: nothing here does I/O, reads the time or draws a random number.  `build("dcell:n=4,k=1")` returns a Topology,
-`families()` the families that exist.  numpy is imported only when a graph is built: a routing daemon needs the
-arithmetic of its family alone, and 25 MB of array library in each of 400 daemons is too much memory.
+Pure: nothing here does I/O, reads the time or draws a random number.  `build("dcell:n=4,k=1")`
+returns a Topology, `families()` the families that exist.  numpy is imported only when a graph is
+built: a routing daemon needs the arithmetic of its family alone, and 25 MB of array library in each
+of 400 daemons is too much memory.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ ENTRY_POINTS = "weft.topologies"
 EQUIVALENT = "equivalent-jellyfish"
 FILE = "file:"
 
-# Functions from a path to the text of its file.  Nothing here opens files: testbed/labs/graph_file.py adds one.
+# Functions from a path to the text of its file.  Nothing here opens files:
+# testbed/labs/graph_file.py adds one.
 READ_TEXT: list[Callable[[str], str]] = []
 FILE_SPEC = re.compile(r"file:(?P<path>[^@]+?)(,p=(?P<p>[0-9]{1,5}))?(@(?P<digest>[0-9a-f]{8}))?")
 
@@ -43,8 +45,8 @@ FILE_SPEC = re.compile(r"file:(?P<path>[^@]+?)(,p=(?P<p>[0-9]{1,5}))?(@(?P<diges
 def modules() -> dict[str, str]:
     """Return the module of each family, by the family's name.
 
-    An installed package adds a family by an entry point NAME = "MODULE" of the group weft.topologies; FAMILIES of that
-    module must have the name.
+    An installed package adds a family by an entry point NAME = "MODULE" of the group
+    weft.topologies; FAMILIES of that module must have the name.
 
     Raises:
         ValueError: two families have the same name.
@@ -54,7 +56,9 @@ def modules() -> dict[str, str]:
     module_names = {name: f"{__name__}.{module}" for name, module in FAMILY_MODULES.items()}
     for entry in metadata.entry_points(group=ENTRY_POINTS):
         if entry.name in module_names:
-            raise ValueError(f"there are two families called {entry.name} (entry points {ENTRY_POINTS})")
+            raise ValueError(
+                f"there are two families called {entry.name} (entry points {ENTRY_POINTS})"
+            )
         module_names[entry.name] = entry.module
     return module_names
 
@@ -103,7 +107,8 @@ def build(spec: str) -> Topology:
 
 
 def canonical(spec: str) -> str:
-    """Return the one name of the network `spec`: parameters in the family's order, defaults filled in.
+    """Return the one name of the network `spec`: parameters in the family's order, defaults filled
+    in.
 
     The name of a file's network ends in a digest of the file's content.
     """
@@ -116,7 +121,8 @@ def canonical(spec: str) -> str:
 
 
 def _from_file(spec: str) -> Topology:
-    """Return the network of file:PATH[,p=HOSTS][@DIGEST]; ValueError if the content has another digest."""
+    """Return the network of file:PATH[,p=HOSTS][@DIGEST]; ValueError if the content has another
+    digest."""
     import hashlib
     from pathlib import PurePath
 
@@ -137,7 +143,8 @@ def _from_file(spec: str) -> Topology:
 
 
 def resolved(spec: str) -> str:
-    """Return `spec` itself, or the jellyfish that equivalent-jellyfish:seed=1,of=SPEC stands for."""
+    """Return `spec` itself, or the jellyfish that equivalent-jellyfish:seed=1,of=SPEC stands
+    for."""
     from weft.topologies.core.grammar import integer, parse, unknown, unparse
 
     name, values = parse(spec)
@@ -150,6 +157,8 @@ def resolved(spec: str) -> str:
             raise ValueError(f"{EQUIVALENT}: " + unknown("parameter", key, ["seed", "of"]))
     for key in ("seed", "of"):
         if key not in values:
-            raise ValueError(f"{EQUIVALENT}: {key} is missing, for example {EQUIVALENT}:seed=1,of=slimfly:q=5")
+            raise ValueError(
+                f"{EQUIVALENT}: {key} is missing, for example {EQUIVALENT}:seed=1,of=slimfly:q=5"
+            )
     seed = integer(EQUIVALENT, "seed", values["seed"], least=SEED.least, most=SEED.most)
     return unparse("jellyfish", equivalent(build(values["of"]), seed))

@@ -1,14 +1,17 @@
-"""The families as Mininet Topo classes, for stock Mininet 2.3 (this is the one file here that imports it):
+"""The families as Mininet Topo classes, for stock Mininet 2.3 (this is the one file here that
+imports it):
 
     sudo mn --custom topologies/mininet_topo.py --topo dcell,4,1 --switch lxbr --controller none
-    sudo mn --custom topologies/mininet_topo.py --topo fattree,n=2,d=4 --switch lxbr,stp=1 --controller none
+    sudo mn --custom topologies/mininet_topo.py --topo fattree,n=2,d=4 --switch lxbr,stp=1
+    --controller none
 
-Values are positional, in the order of the family's parameters (dcell: n, k), or key=value.  Servers and hosts
-become Mininet hosts, crossbars and switches Mininet switches.  Stock Mininet routes nothing: its switches learn MAC
-addresses and its hosts do not forward.  mn runs under the distribution's Python, which needs its python3-numpy.
+Values are positional, in the order of the family's parameters (dcell: n, k), or key=value.  Servers
+and hosts become Mininet hosts, crossbars and switches Mininet switches.  Stock Mininet routes
+nothing: its switches learn MAC addresses and its hosts do not forward.  mn runs under the
+distribution's Python, which needs its python3-numpy.
 
-Names of nodes and interfaces, and addresses, are those of weft.  A switch's port p is OpenFlow port p + 1, for there is
-no OpenFlow port 0, but its interface still is <name>-eth<p>.
+Names of nodes and interfaces, and addresses, are those of weft.  A switch's port p is OpenFlow port
+p + 1, for there is no OpenFlow port 0, but its interface still is <name>-eth<p>.
 """
 
 from __future__ import annotations
@@ -38,9 +41,13 @@ class WeftTopo(Topo):  # type: ignore[misc]  # Mininet has no type hints
         network = family(self.family)
         keys = list(network.parameters)
         if len(values) > len(keys):
-            raise ValueError(f"{self.family}: takes {', '.join(keys)}, but {len(values)} values are given")
+            raise ValueError(
+                f"{self.family}: takes {', '.join(keys)}, but {len(values)} values are given"
+            )
         parameters = dict(zip(keys, values, strict=False)) | named
-        topology = network.build(network.parameters_from({key: str(value) for key, value in parameters.items()}))
+        topology = network.build(
+            network.parameters_from({key: str(value) for key, value in parameters.items()})
+        )
         names = [topology.naming.name(node) for node in range(topology.nodes)]
         for node, name in enumerate(names[: topology.servers]):
             self.addHost(name, **{**self.hopts, "ip": f"{dotted(topology.naming.address(node))}/8"})
@@ -57,6 +64,10 @@ class WeftTopo(Topo):  # type: ignore[misc]  # Mininet has no type hints
 
 
 topos = {
-    name: type(name.title().replace("-", ""), (WeftTopo,), {"family": name, "__doc__": f"The family {name}."})
+    name: type(
+        name.title().replace("-", ""),
+        (WeftTopo,),
+        {"family": name, "__doc__": f"The family {name}."},
+    )
     for name in FAMILY_MODULES
 }

@@ -2,11 +2,11 @@
 
     from weft import LinkSpec, Mbps, Net, OutageProbe, build, run
 
-What a program of your own needs is here; each name is imported when it is first used, so that a daemon, which needs
-none, does not pay for it.
+What a program of your own needs is here; each name is imported when it is first used, so that a
+daemon, which needs none, does not pay for it.
 
-The rooms of this package are the four folders that lie beside this one in the repository; here are links to them, so
-that they are imported as parts of one package and clash with nobody's own.
+The rooms of this package are the four folders that lie beside this one in the repository; here are
+links to them, so that they are imported as parts of one package and clash with nobody's own.
 """
 
 TYPE_CHECKING = False  # as typing has it, without importing that

@@ -1,1 +1,2 @@
-"""What routing protocols share: hellos, link state and its flooding, candidate routes, scoped flooding."""
+"""What routing protocols share: hellos, link state and its flooding, candidate routes, scoped
+flooding."""

@@ -1,10 +1,13 @@
-"""Routes that are given, kept to the hops that live: what a scheme is whose paths do not depend on failures.
+"""Routes that are given, kept to the hops that live: what a scheme is whose paths do not depend on
+failures.
 
-A hop through a port that carries hellos lives while the neighbour is up; a hop through another port, to a host that
-runs no daemon, while the port has a carrier.  A route keeps those of its hops that live, and has none when none does.
+A hop through a port that carries hellos lives while the neighbour is up; a hop through another
+port, to a host that runs no daemon, while the port has a carrier.  A route keeps those of its hops
+that live, and has none when none does.
 
-Where a route is set before one to a longer prefix within its own, that one is made unreachable, so that packets do not
-follow the shorter prefix back to where they came from until the neighbour that they are for is up.
+Where a route is set before one to a longer prefix within its own, that one is made unreachable, so
+that packets do not follow the shorter prefix back to where they came from until the neighbour that
+they are for is up.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ from weft.topologies.core.address import Prefix
 class LiveRoutes:
     """A state machine that sets, for each of `candidates`, the hops that live."""
 
-    def __init__(self, neighbourhood: Neighbourhood, candidates: Sequence[tuple[Prefix, tuple[Hop, ...]]]) -> None:
+    def __init__(
+        self, neighbourhood: Neighbourhood, candidates: Sequence[tuple[Prefix, tuple[Hop, ...]]]
+    ) -> None:
         self._neighbourhood = neighbourhood
         self._candidates = dict(candidates)
         self._using: dict[Hop, list[Prefix]] = {}
@@ -52,9 +57,13 @@ class LiveRoutes:
         return self._follow(self._neighbourhood.receive(message, payload, port, now))
 
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
-        changed = [hop for hop in self._unwatched if hop.port == port and (hop in self._alive) != up]
+        changed = [
+            hop for hop in self._unwatched if hop.port == port and (hop in self._alive) != up
+        ]
         (self._alive.update if up else self._alive.difference_update)(changed)
-        return self._set_routes(changed) + self._follow(self._neighbourhood.link_changed(port, up, now))
+        return self._set_routes(changed) + self._follow(
+            self._neighbourhood.link_changed(port, up, now)
+        )
 
     def event(self, event: DaemonEvent, now: float) -> Sequence[Action]:
         raise useless(event)
@@ -73,7 +82,9 @@ class LiveRoutes:
         return self._neighbourhood.adjacencies()
 
     def status(self) -> dict[str, Any]:
-        lost = [str(prefix) for prefix, hops in self._candidates.items() if self._alive.isdisjoint(hops)]
+        lost = [
+            str(prefix) for prefix, hops in self._candidates.items() if self._alive.isdisjoint(hops)
+        ]
         return {
             **self._neighbourhood.status(),
             "routes": len(self._candidates) - len(lost),
@@ -115,6 +126,9 @@ def _nested(prefixes: Iterable[Prefix]) -> dict[Prefix, list[Prefix]]:
     for prefix in known:
         for length in lengths:
             shift = 32 - length
-            if length < prefix.length and (outer := Prefix(prefix.network >> shift << shift, length)) in known:
+            if (
+                length < prefix.length
+                and (outer := Prefix(prefix.network >> shift << shift, length)) in known
+            ):
                 found.setdefault(outer, []).append(prefix)
     return found

@@ -1,46 +1,53 @@
 """Who is alive around one node.
 
-Every `interval_ms` a hello leaves each port, for everybody there to hear; it lists the nodes that were heard there of
-late.  A neighbour goes through three states:
+Every `interval_ms` a hello leaves each port, for everybody there to hear; it lists the nodes that
+were heard there of late.  A neighbour goes through three states:
 
     silent --heard--> heard --it lists us--> up
        ^                ^                     |
        |                +---it does not-------+
        +----dead x interval without a hello, or no carrier, from either
 
-so that a link that works in one direction only is up at neither end: the end that hears nothing stops listing the
-other.  Being listed means with our incarnation, so that what a neighbour said to our predecessor does not count.
+so that a link that works in one direction only is up at neither end: the end that hears nothing
+stops listing the other.  Being listed means with our incarnation, so that what a neighbour said to
+our predecessor does not count.
 
-Changes do not wait for the next interval.  Whenever what a port has to say has changed, it is said at once, unless the
-port spoke less than a tenth of an interval ago; then, that long after it did.  Two neighbours are up after three
-hellos.
+Changes do not wait for the next interval.  Whenever what a port has to say has changed, it is said
+at once, unless the port spoke less than a tenth of an interval ago; then, that long after it did.
+Two neighbours are up after three hellos.
 
-Silence.  A neighbour is dead `dead` of its own intervals after its last hello, plus 2 ms, or a tenth of one if that is
-less, so that the hello that is sent just then still counts.  On a machine that is too slow for its daemons, silence is
-no sign of death.  Three rules keep such a machine from losing neighbours that live:
+Silence.  A neighbour is dead `dead` of its own intervals after its last hello, plus 2 ms, or a
+tenth of one if that is less, so that the hello that is sent just then still counts.  On a machine
+that is too slow for its daemons, silence is no sign of death.  Three rules keep such a machine from
+losing neighbours that live:
 
   - The runtime hands over everything that is queued before it calls tick().
-  - Where a tick comes more than an interval late, the time by which it is late does not count as silence.
-  - Twice the observed lateness is added to the silence that is allowed.  It is the lateness of our own ticks, because
-    the others run on the same machine, up to MOST_OWN_LATENESS intervals.  It is also that of a neighbour's hellos: one
-    whose number is N ahead was due N intervals after the last one.  A lost hello leaves a gap in the numbers, so loss
-    is no lateness.  The allowance is at most MOST_LATENESS intervals.  It shrinks by a sixteenth in each interval
-    in which the neighbour is heard.
+  - Where a tick comes more than an interval late, the time by which it is late does not count as
+    silence.
+  - Twice the observed lateness is added to the silence that is allowed.  It is the lateness of our
+    own ticks, because the others run on the same machine, up to MOST_OWN_LATENESS intervals.  It is
+    also that of a neighbour's hellos: one whose number is N ahead was due N intervals after the
+    last one.  A lost hello leaves a gap in the numbers, so loss is no lateness.  The allowance is
+    at most MOST_LATENESS intervals.  It shrinks by a sixteenth in each interval in which the
+    neighbour is heard.
 
-On a machine that keeps up, no hello is an interval late, and a death is noticed within dead x interval + 2 ms.
+On a machine that keeps up, no hello is an interval late, and a death is noticed within dead x
+interval + 2 ms.
 
-Sequence numbers.  Of what a neighbour says only what is newer than its last hello counts, and not much newer: at most
-MOST_AHEAD hellos, more than can be missed before it is dead.  Numbers are compared modulo 2^32, as RFC 1982 does, so
-that a daemon may run for as long as it likes.  A number that was forged, or that a flipped bit made, may lead beyond
-the neighbour's own all the same, and its hellos are then old; so once it is dead, it is heard anew as soon as it says
-RESYNC hellos that follow one another over two of its intervals.  Whatever was said in its name, it is back after it has
-been silent for once.
+Sequence numbers.  Of what a neighbour says only what is newer than its last hello counts, and not
+much newer: at most MOST_AHEAD hellos, more than can be missed before it is dead.  Numbers are
+compared modulo 2^32, as RFC 1982 does, so that a daemon may run for as long as it likes.  A number
+that was forged, or that a flipped bit made, may lead beyond the neighbour's own all the same, and
+its hellos are then old; so once it is dead, it is heard anew as soon as it says RESYNC hellos that
+follow one another over two of its intervals.  Whatever was said in its name, it is back after it
+has been silent for once.
 
-Damping, where it is asked for.  A link that dies again less than STEADY times `damp_s` after it came back is flapping:
-it is not up again before `damp_s` have passed, each further time twice as long, up to `most_damp_s`.  Any other link
-that comes back is up at once.
+Damping, where it is asked for.  A link that dies again less than STEADY times `damp_s` after it
+came back is flapping: it is not up again before `damp_s` have passed, each further time twice as
+long, up to `most_damp_s`.  Any other link that comes back is up at once.
 
-The hot path is refresh(): hundreds of daemons share a machine, and nearly every hello says what the one before it said.
+The hot path is refresh(): hundreds of daemons share a machine, and nearly every hello says what the
+one before it said.
 """
 
 from __future__ import annotations
@@ -57,7 +64,8 @@ from weft.daemons.core.contract import Adjacencies
 
 MOST_GRACE_S = 0.002  # on its way, and until a timer of a machine that is not overloaded fires
 STEADY = 10  # times the least rest: a link that lives longer than that is not flapping
-MOST_AHEAD = 4096  # hellos: more than 100 intervals have of them, in each of which a port speaks 11 times at most
+# hellos: more than 100 intervals have of them, in each of which a port speaks 11 times at most
+MOST_AHEAD = 4096
 RESYNC = 4
 MOST_OWN_LATENESS = 5  # intervals: a node that was late notices a death soon after it runs again
 STRANGERS_NOTED = 64  # a flood of false names must not fill the memory
@@ -82,9 +90,11 @@ class HelloPort:
     def __init__(self, number: int, nodes: Sequence[int]) -> None:
         self.number = number
         self.neighbours = {node: Neighbour(Hop(number, node)) for node in nodes}
-        self.known: dict[bytes, Neighbour] = {}  # by the body of their last hello, those that are heard
+        # by the body of their last hello, those that are heard
+        self.known: dict[bytes, Neighbour] = {}
         self.carrier = True
-        self.body: bytes | None = None  # what we say here, None if that has changed since, digests aside
+        # what we say here, None if that has changed since, digests aside
+        self.body: bytes | None = None
         self.digest = 0  # in it
         self.sent_s = -inf
         self.due_s = inf  # when a change has to be said that had to wait
@@ -94,8 +104,8 @@ class Neighbourhood:
     """The neighbours of `node`: by port, the nodes that the topology promises there.
 
     incarnation: larger than that of any daemon that ran on this node before, below 2^63.
-    phase_fraction: of an interval, from start() to the second hello, so that nodes started together do not tick
-    together. names: what to call nodes in notes and status, else their numbers.
+    phase_fraction: of an interval, from start() to the second hello, so that nodes started together
+    do not tick together. names: what to call nodes in notes and status, else their numbers.
     damp_s, most_damp_s: how long a flapping link stays down; 0: as long as it is dead.
     """
 
@@ -115,7 +125,9 @@ class Neighbourhood:
         self.node = node
         self.deadline = inf
         self._ports = {number: HelloPort(number, nodes) for number, nodes in ports.items()}
-        self._neighbours = [neighbour for port in self._ports.values() for neighbour in port.neighbours.values()]
+        self._neighbours = [
+            neighbour for port in self._ports.values() for neighbour in port.neighbours.values()
+        ]
         self._incarnation = incarnation
         self._interval_ms, self._interval_s = interval_ms, interval_ms / 1000
         self._gap_s = self._interval_s / 10
@@ -130,7 +142,13 @@ class Neighbourhood:
         self._regular_s = inf  # when the next hello leaves every port
         self._dies_s = inf  # nobody is dead before
         self._strangers: set[Hop] = set()
-        self._counters = {"hellos_sent": 0, "downs": 0, "late_ticks": 0, "strangers": 0, "old_hellos": 0}
+        self._counters = {
+            "hellos_sent": 0,
+            "downs": 0,
+            "late_ticks": 0,
+            "strangers": 0,
+            "old_hellos": 0,
+        }
 
     def start(self, now: float) -> list[HelloOutcome]:
         """Say hello everywhere."""
@@ -138,7 +156,8 @@ class Neighbourhood:
         return self._speak(now, everywhere=True)
 
     def refresh(self, payload: bytes, port: int, now: float) -> bool:
-        """Whether `payload` says, newly, what its sender's last hello said; if so it has been dealt with."""
+        """Whether `payload` says, newly, what its sender's last hello said; if so it has been dealt
+        with."""
         try:
             neighbour = self._ports[port].known[payload[:-SEQUENCE_BYTES]]
         except KeyError:
@@ -152,7 +171,9 @@ class Neighbourhood:
             return True
         return False
 
-    def receive(self, hello: wire.Hello, payload: bytes, port: int, now: float) -> list[HelloOutcome]:
+    def receive(
+        self, hello: wire.Hello, payload: bytes, port: int, now: float
+    ) -> list[HelloOutcome]:
         """A hello, `payload` as it was on the wire, that refresh() left."""
         if port not in self._ports or not self._ports[port].carrier:
             return []  # read after the carrier had gone, sent before
@@ -176,18 +197,24 @@ class Neighbourhood:
         at.known.pop(neighbour.body, None)
         neighbour.body = payload[:-SEQUENCE_BYTES]
         at.known[neighbour.body] = neighbour
-        neighbour.incarnation, neighbour.sequence, neighbour.heard_s = hello.incarnation, sequence, now
+        neighbour.incarnation, neighbour.sequence, neighbour.heard_s = (
+            hello.incarnation,
+            sequence,
+            now,
+        )
         neighbour.ceiling = wire.SEQUENCE.pack(min(hello.sequence + MOST_AHEAD, MODULUS - 1))
         neighbour.olds = 0
         neighbour.interval_s = interval_s = hello.interval_ms / 1000
         neighbour.dead_s = self._dead * interval_s + min(interval_s / 10, MOST_GRACE_S)
         neighbour.digest = hello.digest
         listed = (self.node, self._incarnation) in hello.heard
-        return self._set_up(neighbour, listed, "hears us" if listed else "does not hear us", now) + self._speak(now)
+        return self._set_up(
+            neighbour, listed, "hears us" if listed else "does not hear us", now
+        ) + self._speak(now)
 
     def _is_new(self, neighbour: Neighbour, hello: wire.Hello, now: float) -> bool:
-        """Whether this hello, of the incarnation that is known, is newer than the last one, or the first of which we
-        know again how new they are."""
+        """Whether this hello, of the incarnation that is known, is newer than the last one, or the
+        first of which we know again how new they are."""
         ahead = (hello.sequence - int.from_bytes(neighbour.sequence, "big")) % MODULUS
         if neighbour.heard:
             return 0 < ahead <= MOST_AHEAD
@@ -223,8 +250,13 @@ class Neighbourhood:
         events: list[HelloOutcome] = []
         if now >= self._dies_s:
             for neighbour in self._neighbours:
-                if neighbour.heard and neighbour.heard_s + neighbour.dead_s + neighbour.lateness_s <= now:
-                    events += self._silence(neighbour, f"silent for {(now - neighbour.heard_s) * 1000:.0f} ms", now)
+                if (
+                    neighbour.heard
+                    and neighbour.heard_s + neighbour.dead_s + neighbour.lateness_s <= now
+                ):
+                    events += self._silence(
+                        neighbour, f"silent for {(now - neighbour.heard_s) * 1000:.0f} ms", now
+                    )
         if self._damped:
             for neighbour in self._neighbours:  # in an order that is the same each time
                 if neighbour in self._damped and neighbour.damped_s <= now:
@@ -288,14 +320,19 @@ class Neighbourhood:
             return []
         neighbour.up = up
         if up:
-            neighbour.back_s = now if neighbour.damped_s > -inf else -inf  # the first time is no return
+            # the first time is no return
+            neighbour.back_s = now if neighbour.damped_s > -inf else -inf
         else:
             flaps = now < neighbour.back_s + STEADY * self._damp_s
-            neighbour.rests_s = min(max(2 * neighbour.rests_s, self._damp_s), self._most_damp_s) if flaps else 0.0
+            neighbour.rests_s = (
+                min(max(2 * neighbour.rests_s, self._damp_s), self._most_damp_s) if flaps else 0.0
+            )
             neighbour.damped_s = now + neighbour.rests_s
         self._counters["downs"] += not up
         state = "up" if up else "down"
-        text = f"port {neighbour.hop.port}: neighbour {self.name(neighbour.hop.node)} {state}: {why}"
+        text = (
+            f"port {neighbour.hop.port}: neighbour {self.name(neighbour.hop.node)} {state}: {why}"
+        )
         return [NeighbourChanged(neighbour.hop, up), Note(text)]
 
     def _silence(self, neighbour: Neighbour, why: str, now: float) -> list[HelloOutcome]:
@@ -312,10 +349,17 @@ class Neighbourhood:
         if hop in self._strangers or len(self._strangers) >= STRANGERS_NOTED:
             return []
         self._strangers.add(hop)
-        return [Note(f"port {hop.port}: hello from {self.name(hop.node)}, which the topology does not promise there")]
+        return [
+            Note(
+                f"port {hop.port}: hello from {self.name(hop.node)}, which the topology "
+                f"does not promise there"
+            )
+        ]
 
     def _body(self, port: HelloPort) -> bytes:
-        heard = [(node, other.incarnation) for node, other in port.neighbours.items() if other.heard]
+        heard = [
+            (node, other.incarnation) for node, other in port.neighbours.items() if other.heard
+        ]
         port.digest = self._digest
         return wire.hello_body(self.node, self._incarnation, self._interval_ms, self._digest, heard)
 

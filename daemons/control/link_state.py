@@ -1,22 +1,26 @@
 """Link state within a scope: every node of the scope learns which links of every other are live.
 
-A node advertises its live links under a sequence number that begins at its incarnation, whenever they change and every
-third of the lifetime.  What changes again and again is advertised at growing intervals (as OSPF does, RFC 4222): when
-hundreds of nodes start together, their neighbours come one by one.  Whoever hears a newer advertisement keeps it and
-passes it on at every port but the one it came in by: a port speaks to all its neighbours at once.  What is to be passed
-on within `gap_s` leaves in one message.  Whoever hears itself advertised with a sequence number that it has not reached
-(its clock went back before it started again) jumps past it.  An advertisement that is not renewed within its lifetime
-is dropped; the time that is left travels with it, and nobody believes it for longer than our own are to be believed
-(RFC 2328's MaxAge).  Sequence numbers do not wrap; how large one may be, sequence_limit.py says.  Of two advertisements
-with one sequence number and other links, which only a bit that flipped or a forger can make, all keep the one with the
-larger check sum (RFC 2328, section 13.1), until the origin hears it and contradicts.
+A node advertises its live links under a sequence number that begins at its incarnation, whenever
+they change and every third of the lifetime.  What changes again and again is advertised at growing
+intervals (as OSPF does, RFC 4222): when hundreds of nodes start together, their neighbours come one
+by one.  Whoever hears a newer advertisement keeps it and passes it on at every port but the one it
+came in by: a port speaks to all its neighbours at once.  What is to be passed on within `gap_s`
+leaves in one message.  Whoever hears itself advertised with a sequence number that it has not
+reached (its clock went back before it started again) jumps past it.  An advertisement that is not
+renewed within its lifetime is dropped; the time that is left travels with it, and nobody believes
+it for longer than our own are to be believed (RFC 2328's MaxAge).  Sequence numbers do not wrap;
+how large one may be, sequence_limit.py says.  Of two advertisements with one sequence number and
+other links, which only a bit that flipped or a forger can make, all keep the one with the larger
+check sum (RFC 2328, section 13.1), until the origin hears it and contradicts.
 
-Nothing is acknowledged.  Instead each hello carries a digest of the sender's database.  When a neighbour comes up with
-another digest than ours, and when its digest has differed and neither has changed for `settle_s` (longer than a hello
-takes to tell a change that has arrived already), we send it a summary of what we have; it answers with what we lack or
-have only older.  As it sees the same difference, it does the same, and so both end with the newest of both.  On a slow
-machine news and answers are on their way for longer, and summaries would slow them further: where our own ticks are
-late, the wait is longer by LATE times their lateness, which is forgotten by an eighth with each tick.
+Nothing is acknowledged.  Instead each hello carries a digest of the sender's database.  When a
+neighbour comes up with another digest than ours, and when its digest has differed and neither has
+changed for `settle_s` (longer than a hello takes to tell a change that has arrived already), we
+send it a summary of what we have; it answers with what we lack or have only older.  As it sees the
+same difference, it does the same, and so both end with the newest of both.  On a slow machine news
+and answers are on their way for longer, and summaries would slow them further: where our own ticks
+are late, the wait is longer by LATE times their lateness, which is forgotten by an eighth with each
+tick.
 """
 
 from __future__ import annotations
@@ -58,7 +62,8 @@ class Database:
     incarnation: as in hello.py, below 2^63.
     scope: the origins that are kept; None for all.
     lifetime_ms: of our own advertisements, and the most of others'.
-    changes: goes up whenever our links or those of any origin change; what renews them does not count.
+    changes: goes up whenever our links or those of any origin change; what renews them does not
+        count.
     phase_fraction: spreads the refreshes of nodes that were started together.
     """
 
@@ -90,16 +95,21 @@ class Database:
         self._stale = True  # our own advertisement does not say what it should
         self._originated_s = self._purge_s = -inf
         self._wait_s = gap_s  # at the least, from one advertisement of ours to another one
-        self._pending: dict[int, dict[int, None]] = {port: {} for port in self._ports}  # origins to tell, in order
+        # origins to tell, in order
+        self._pending: dict[int, dict[int, None]] = {port: {} for port in self._ports}
         self._sent_s = dict.fromkeys(self._ports, -inf)
         self._told: dict[Hop, int] = {}  # digests of the neighbours that are up
-        self._differs_s: dict[Hop, float] = {}  # since when, or since our last summary, it has not been ours
+        # since when, or since our last summary, it has not been ours
+        self._differs_s: dict[Hop, float] = {}
         self._changed_s: dict[Hop, float] = {}  # when it changed
         self._own_changed_s = -inf
         self._late_s = 0.0  # how late our ticks have been of late
         self._counters = {
-            "advertisements_heard": 0, "advertisements_new": 0, "advertisements_refused": 0, "summaries_sent": 0
-        }  # fmt: skip
+            "advertisements_heard": 0,
+            "advertisements_new": 0,
+            "advertisements_refused": 0,
+            "summaries_sent": 0,
+        }
 
     def start(self, now: float) -> list[Send]:
         """Advertise that there is no live link yet."""
@@ -129,7 +139,8 @@ class Database:
     def receive(self, message: wire.LinkStates | wire.Summary, port: int, now: float) -> list[Send]:
         """A neighbour's advertisements or summary; those of others are dropped.
 
-        What is new is passed on by tick(), which is due at once: where many came together, one message has them all.
+        What is new is passed on by tick(), which is due at once: where many came together, one
+        message has them all.
         """
         if not self._is_neighbour(port, message.sender):
             return []
@@ -156,7 +167,8 @@ class Database:
         }
 
     def agreed(self) -> bool:
-        """Whether every neighbour that is up has the same database and has been told all of ours."""
+        """Whether every neighbour that is up has the same database and has been told all of
+        ours."""
         return not self._stale and all(digest == self.digest for digest in self._told.values())
 
     def status(self) -> dict[str, Any]:
@@ -170,12 +182,16 @@ class Database:
         origin, sequence = heard.origin, heard.sequence
         if not heard.lifetime_ms:
             return
-        if not self._limit.holds(sequence, now) or (self._scope is not None and origin not in self._scope):
+        if not self._limit.holds(sequence, now) or (
+            self._scope is not None and origin not in self._scope
+        ):
             self._counters["advertisements_refused"] += 1
             return
         held, check = self.entries.get(origin), crc32(heard.links)
         if origin == self.node:
-            if sequence > self._sequence or (held and sequence == held.sequence and heard.links != held.links):
+            if sequence > self._sequence or (
+                held and sequence == held.sequence and heard.links != held.links
+            ):
                 self._sequence = sequence
                 self._stale = True
                 self.deadline = now
@@ -183,7 +199,9 @@ class Database:
         if held is None or (sequence, check) > (held.sequence, held.check):
             self._counters["advertisements_new"] += 1
             lifetime_ms = min(heard.lifetime_ms, self._lifetime_ms)
-            self._keep(origin, LinkStateEntry(sequence, heard.links, now + lifetime_ms / 1000, check))
+            self._keep(
+                origin, LinkStateEntry(sequence, heard.links, now + lifetime_ms / 1000, check)
+            )
             self._pass_on(origin)
             self.deadline = self._own_changed_s = now
         kept = self.entries[origin]
@@ -196,9 +214,13 @@ class Database:
         lacking = [
             origin
             for origin, entry in self.entries.items()
-            if summary.first <= origin <= summary.last and [entry.sequence, entry.check] > theirs.get(origin, [])
+            if summary.first <= origin <= summary.last
+            and [entry.sequence, entry.check] > theirs.get(origin, [])
         ]
-        return [Send(port, payload) for payload in wire.packed(self.node, self._advertisements(lacking, now))]
+        return [
+            Send(port, payload)
+            for payload in wire.packed(self.node, self._advertisements(lacking, now))
+        ]
 
     def _keep(self, origin: int, entry: LinkStateEntry) -> None:
         held = self._drop(origin)
@@ -237,7 +259,9 @@ class Database:
             self._keep(self.node, LinkStateEntry(self._sequence, links, expires_s, crc32(links)))
             self._pass_on(self.node)
         if now >= self._purge_s:
-            for origin in [origin for origin, entry in self.entries.items() if entry.expires_s <= now]:
+            for origin in [
+                origin for origin, entry in self.entries.items() if entry.expires_s <= now
+            ]:
                 self._drop(origin)
                 self.changes += 1
             self._purge_s = min((entry.expires_s for entry in self.entries.values()), default=inf)
@@ -255,7 +279,14 @@ class Database:
         self.deadline = min(
             self._originated_s + (self._wait_s if self._stale else self._refresh_s),
             self._purge_s,
-            min((self._sent_s[port] + self._gap_s for port, pending in self._pending.items() if pending), default=inf),
+            min(
+                (
+                    self._sent_s[port] + self._gap_s
+                    for port, pending in self._pending.items()
+                    if pending
+                ),
+                default=inf,
+            ),
             min(map(self._summary_s, self._differs_s), default=inf),
         )
         return actions
@@ -266,8 +297,9 @@ class Database:
         self._changed_s.pop(hop, None)
 
     def _summary_s(self, hop: Hop) -> float:
-        """Return the time of the next summary for a neighbour that differs: after neither digest has changed for a
-        while.  A digest that changes announces news on its way, which a summary would only delay."""
+        """Return the time of the next summary for a neighbour that differs: after neither digest
+        has changed for a while.  A digest that changes announces news on its way, which a summary
+        would only delay."""
         since_s = self._differs_s[hop]
         settle_s = self._settle_s + LATE * self._late_s
         calm_s = max(since_s, self._own_changed_s, self._changed_s.get(hop, -inf)) + settle_s
@@ -284,8 +316,13 @@ class Database:
             if now >= self._summary_s(hop):
                 self._differs_s[hop] = now
                 self._counters["summaries_sent"] += 1
-                entries = sorted((origin, entry.sequence, entry.check) for origin, entry in self.entries.items())
-                actions += [Send(hop.port, payload) for payload in wire.summaries(self.node, hop.node, entries)]
+                entries = sorted(
+                    (origin, entry.sequence, entry.check) for origin, entry in self.entries.items()
+                )
+                actions += [
+                    Send(hop.port, payload)
+                    for payload in wire.summaries(self.node, hop.node, entries)
+                ]
         return actions
 
 
@@ -295,6 +332,7 @@ def told(origin: int, entry: LinkStateEntry) -> int:
 
 
 def backoff(wait_s: float, since_s: float, least_s: float) -> float:
-    """How long to wait before doing something the next time, having waited `wait_s` at the least and done it `since_s`
-    after the last time: four times as long where it is asked for again and again, up to MOST_S; else `least_s`."""
+    """How long to wait before doing something the next time, having waited `wait_s` at the least
+    and done it `since_s` after the last time: four times as long where it is asked for again and
+    again, up to MOST_S; else `least_s`."""
     return max(least_s, min(4 * wait_s, MOST_S)) if since_s < 4 * wait_s else least_s

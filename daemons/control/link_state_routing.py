@@ -1,8 +1,10 @@
-"""What protocols that route by link state have in common: they say hello, flood what changed, and compute.
+"""What protocols that route by link state have in common: they say hello, flood what changed, and
+compute.
 
-What was learnt is turned into routes `hold_s` after the first change.  While changes go on, the time between two
-computations grows, so that what many nodes report costs few of them.  A computation that begins late shows that the
-machine is too slow for its daemons: the next one waits LATE times as long as this one was late.
+What was learnt is turned into routes `hold_s` after the first change.  While changes go on, the
+time between two computations grows, so that what many nodes report costs few of them.  A
+computation that begins late shows that the machine is too slow for its daemons: the next one waits
+LATE times as long as this one was late.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ LATE = 2  # rest after a computation, in its lateness
 
 
 class Flooding(ABC):
-    """A state machine for the node of `neighbourhood` and `database`, less what it makes of them."""
+    """A state machine for the node of `neighbourhood` and `database`, less what it makes of
+    them."""
 
     def __init__(self, neighbourhood: Neighbourhood, database: Database, *, hold_s: float) -> None:
         self._neighbourhood = neighbourhood
@@ -61,7 +64,9 @@ class Flooding(ABC):
             return NOTHING
         actions = self._follow(self._neighbourhood.receive(message, payload, port, now), now)
         hop = Hop(port, message.sender)
-        return actions + self._follow(self._database.heard_digest(hop, self._neighbourhood.digest(hop), now), now)
+        return actions + self._follow(
+            self._database.heard_digest(hop, self._neighbourhood.digest(hop), now), now
+        )
 
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
         return self._follow(self._neighbourhood.link_changed(port, up, now), now)
@@ -78,7 +83,9 @@ class Flooding(ABC):
         actions = self._follow(events, now)
         if now >= self._compute_s:
             late_s = now - self._compute_s
-            self._rest_s = max(backoff(self._rest_s, now - self._computed_s, 5 * self._hold_s), LATE * late_s)
+            self._rest_s = max(
+                backoff(self._rest_s, now - self._computed_s, 5 * self._hold_s), LATE * late_s
+            )
             self._compute_s, self._computed_s = inf, now
             self._computed = self._database.changes
             self._counters["computations"] += 1

@@ -1,7 +1,7 @@
 """What a node knows of one neighbour, and how late that neighbour's hellos are.
 
-A hello whose number is N ahead of the last one was due N intervals after it.  What is missing between two numbers was
-lost; time beyond that is lateness.  See hello.py for what follows from it.
+A hello whose number is N ahead of the last one was due N intervals after it.  What is missing
+between two numbers was lost; time beyond that is lateness.  See hello.py for what follows from it.
 """
 
 from __future__ import annotations
@@ -54,13 +54,16 @@ class Neighbour:
         self.incarnation = -1
         self.sequence = b""  # as in the message: big-endian, so that bytes compare as numbers do
         self.ceiling = b""  # up to which a larger one is newer, without looking closer
-        self.old = 0  # the sequence of the last hello that was too old; how many have followed one another, since when
+        # the sequence of the last hello that was too old; how many have followed one another, since
+        # when
+        self.old = 0
         self.olds, self.old_s = 0, -inf
         self.body = b""  # its last hello without the sequence number
         self.digest = 0
 
     def measure_lateness(self, sequence: bytes, now: float) -> bool:
-        """Allow for the lateness of the hello number `sequence`, not yet noted; whether it was late."""
+        """Allow for the lateness of the hello number `sequence`, not yet noted; whether it was
+        late."""
         ahead = (int.from_bytes(sequence, "big") - int.from_bytes(self.sequence, "big")) % MODULUS
         late_s = now - self.heard_s - ahead * self.interval_s
         late = self.interval_s < late_s < inf

@@ -8,22 +8,34 @@ from weft.daemons.core.node_config import NodeConfig
 from weft.topologies.core.family import IntegerParameter
 
 HELLO = {
-    "hello_ms": IntegerParameter(meaning="time between hellos, in ms", least=1, most=10_000, default=30),
-    "dead": IntegerParameter(meaning="hellos missing before a neighbour is dead", least=1, most=100, default=3),
+    "hello_ms": IntegerParameter(
+        meaning="time between hellos, in ms", least=1, most=10_000, default=30
+    ),
+    "dead": IntegerParameter(
+        meaning="hellos missing before a neighbour is dead", least=1, most=100, default=3
+    ),
 }
 LINK_STATE = {
-    "hold_ms": IntegerParameter(meaning="from a change to new routes, in ms", least=0, most=10_000, default=2),
-    "lifetime_s": IntegerParameter(meaning="how long link state is believed, in s", least=1, most=86_400, default=300),
+    "hold_ms": IntegerParameter(
+        meaning="from a change to new routes, in ms", least=0, most=10_000, default=2
+    ),
+    "lifetime_s": IntegerParameter(
+        meaning="how long link state is believed, in s", least=1, most=86_400, default=300
+    ),
 }
 DAMPING = {
     "damp_ms": IntegerParameter(
-        meaning="how long a link that flaps is held down, the first time, in ms; 0: no longer than it is dead",
+        meaning="how long a link that flaps is held down, the first time, in ms; 0: no "
+        "longer than it is dead",
         least=0,
         most=60_000,
         default=500,
     ),
     "most_damp_ms": IntegerParameter(
-        meaning="how long at most, where it flaps on and on, in ms", least=0, most=3_600_000, default=10_000
+        meaning="how long at most, where it flaps on and on, in ms",
+        least=0,
+        most=3_600_000,
+        default=10_000,
     ),
 }
 
@@ -44,8 +56,8 @@ def neighbourhood(config: NodeConfig, incarnation: int) -> Neighbourhood:
 
 
 def database(config: NodeConfig, incarnation: int, *, scope: range | None = None) -> Database:
-    """The link-state database of the node, by the parameters LINK_STATE, of the origins in `scope`; None: of all
-    routers."""
+    """The link-state database of the node, by the parameters LINK_STATE, of the origins in `scope`;
+    None: of all routers."""
     near = config.routers if scope is None else scope
     return Database(
         config.node,

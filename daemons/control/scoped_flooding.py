@@ -1,14 +1,16 @@
-"""Notices flooded within a few hops: each origin's last word reaches everybody that near, and is believed for a time.
+"""Notices flooded within a few hops: each origin's last word reaches everybody that near, and is
+believed for a time.
 
-An origin says its notice under a sequence number that begins at its incarnation (how large it may be, and why,
-sequence_limit.py says).  Whoever hears a newer one keeps it
-and passes it on where its protocol says, but never where it came from, with one hop less to go.  The same notice that
-comes again with more hops left, by a shorter way that was slower, is passed on again: else its scope would end early.
+An origin says its notice under a sequence number that begins at its incarnation (how large it may
+be, and why, sequence_limit.py says).  Whoever hears a newer one keeps it
+and passes it on where its protocol says, but never where it came from, with one hop less to go.
+The same notice that comes again with more hops left, by a shorter way that was slower, is passed on
+again: else its scope would end early.
 
-Nothing is acknowledged.  What has changed is said `repeats` times, a gap apart and each time under a new number, so
-that a lost packet anywhere is made good by the next one; what is not empty is said again every third of its lifetime,
-and dropped by those who have not heard it for a lifetime, their own at the most.  A neighbour that comes up is told all
-that is held.
+Nothing is acknowledged.  What has changed is said `repeats` times, a gap apart and each time under
+a new number, so that a lost packet anywhere is made good by the next one; what is not empty is said
+again every third of its lifetime, and dropped by those who have not heard it for a lifetime, their
+own at the most.  A neighbour that comes up is told all that is held.
 """
 
 from __future__ import annotations
@@ -107,7 +109,8 @@ class Notices(Generic[NoticeBody]):
             return False, []
         if not self._limit.holds(notice.sequence, now) or notice.hops >= self._scope:
             return False, []
-        if notice.origin == self._node:  # said by a predecessor whose clock was ahead of ours, or in our name
+        # said by a predecessor whose clock was ahead of ours, or in our name
+        if notice.origin == self._node:
             return False, self._contradict(notice, now)
         held = self.held.get(notice.origin)
         if held and (notice.sequence, notice.hops) <= (held.notice.sequence, held.notice.hops):
@@ -115,12 +118,15 @@ class Notices(Generic[NoticeBody]):
         lifetime_ms = min(notice.lifetime_ms, self._lifetime_ms)
         self.held[notice.origin] = HeldNotice(notice, now + lifetime_ms / 1000, port)
         self._find_deadline()
-        ports = [other for other in self._onward(notice, port) if other != port] if notice.hops else []
+        ports = (
+            [other for other in self._onward(notice, port) if other != port] if notice.hops else []
+        )
         is_news = held is None or held.notice.body != notice.body
         return is_news, [self._send(notice, other, notice.hops - 1) for other in ports]
 
     def _contradict(self, notice: Notice[NoticeBody], now: float) -> list[Send]:
-        """Somebody says `notice` of this node: jump past its number, and say what is true if that is something else."""
+        """Somebody says `notice` of this node: jump past its number, and say what is true if that
+        is something else."""
         if notice.sequence <= self._sequence:
             return []
         self._sequence = notice.sequence
@@ -138,7 +144,9 @@ class Notices(Generic[NoticeBody]):
             left_ms = int((expires_s - now) * 1000)
             back = port == came or notice.origin == self._neighbours[port]
             if notice.hops and left_ms > 0 and not back and port in self._onward(notice, came):
-                sends.append(self._send(replace(notice, lifetime_ms=left_ms), port, notice.hops - 1))
+                sends.append(
+                    self._send(replace(notice, lifetime_ms=left_ms), port, notice.hops - 1)
+                )
         return sends
 
     def tick(self, now: float) -> tuple[bool, list[Send]]:
@@ -169,4 +177,6 @@ class Notices(Generic[NoticeBody]):
         return Send(port, self._encode(onward))
 
     def _find_deadline(self) -> None:
-        self.deadline = min(self._due_s, min((held.expires_s for held in self.held.values()), default=inf))
+        self.deadline = min(
+            self._due_s, min((held.expires_s for held in self.held.values()), default=inf)
+        )

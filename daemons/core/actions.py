@@ -1,7 +1,7 @@
 """Actions: requests of a state machine to its runtime, performed in order, also across kinds.
 
-Every runtime performs SetRoute, Send and Note; other kinds need a capability (capabilities.py).  A new kind derives
-from Action.  A runtime raises TypeError for an action without a handler.
+Every runtime performs SetRoute, Send and Note; other kinds need a capability (capabilities.py).  A
+new kind derives from Action.  A runtime raises TypeError for an action without a handler.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ from weft.topologies.core.address import Prefix
 
 
 class Hop(NamedTuple):
-    """The next node of a route and the port towards it; several nodes may lie behind the port of a crossbar."""
+    """The next node of a route and the port towards it; several nodes may lie behind the port of a
+    crossbar."""
 
     port: int
     node: int
 
 
 class FiveTuple(NamedTuple):
-    """A flow of packets: IPv4 addresses of the servers as integers, protocol number, and both ports in one integer.
+    """A flow of packets: IPv4 addresses of the servers as integers, protocol number, and both ports
+    in one integer.
 
-    ports: source port in the upper 16 bits, destination port in the lower; 0 for a protocol without ports.
+    ports: source port in the upper 16 bits, destination port in the lower; 0 for a protocol without
+        ports.
     """
 
     source: int
@@ -48,8 +51,9 @@ class _Send(NamedTuple):
 class Send(_Send, Action):
     """Send `payload` to all nodes at `port`.
 
-    routine: the payload holds no news.  The receiver's runtime need not wake its daemon for it, and delivers it later
-        with its time of arrival.  With hundreds of daemons on a machine, hellos cost mostly these wake-ups.
+    routine: the payload holds no news.  The receiver's runtime need not wake its daemon for it, and
+        delivers it later with its time of arrival.  With hundreds of daemons on a machine, hellos
+        cost mostly these wake-ups.
 
     A tuple: thousands are made a second, and a frozen dataclass takes three times as long to make.
     """
@@ -61,8 +65,9 @@ class Send(_Send, Action):
 class SetRoute(Action):
     """Forward `prefix` to any one of `hops`.
 
-    hops: empty for an unreachable route, which refuses packets.  They must not follow a shorter prefix that covers
-        `prefix`: in a fat-tree that leads up, to a switch whose only path is back down.
+    hops: empty for an unreachable route, which refuses packets.  They must not follow a shorter
+        prefix that covers `prefix`: in a fat-tree that leads up, to a switch whose only path is
+        back down.
     unless_set: only if the table has no route to `prefix`; a route of an earlier daemon counts.
     """
 
@@ -75,7 +80,8 @@ class SetRoute(Action):
 class SetSourceRewrite(Action):
     """Rewrite the destination of this node's own packets for the server at `destination`.
 
-    rewritten: the new destination; None: the address of DR's path (daemons/routing/proxy_addresses.py).
+    rewritten: the new destination; None: the address of DR's path
+        (daemons/routing/proxy_addresses.py).
     """
 
     destination: int
@@ -86,8 +92,8 @@ class SetSourceRewrite(Action):
 class SetPrefixRewrite(Action):
     """Rewrite the first octet of packets for `prefix`, own and forwarded, before the route lookup.
 
-    first_octet: None leaves it as it is.  The rewritten packet may match another prefix and change once more.
-    Prefixes do not overlap.
+    first_octet: None leaves it as it is.  The rewritten packet may match another prefix and change
+    once more. Prefixes do not overlap.
     """
 
     prefix: Prefix
@@ -107,14 +113,16 @@ class SetFlowRewrite(Action):
 
 @dataclass(frozen=True, slots=True)
 class SetQueueState(Action):
-    """Move a switch's packets between its link groups by this state of LBSP (daemons/lbsp/routing.py)."""
+    """Move a switch's packets between its link groups by this state of LBSP
+    (daemons/lbsp/routing.py)."""
 
     state: int
 
 
 @dataclass(frozen=True, slots=True)
 class SetFlowPort(Action):
-    """Send packets of `flow` from this switch's own hosts by `port`, regardless of the route's ports."""
+    """Send packets of `flow` from this switch's own hosts by `port`, regardless of the route's
+    ports."""
 
     flow: FiveTuple
     port: int
@@ -134,13 +142,15 @@ class _Unchanged(tuple[Action, ...]):
     __slots__ = ()
 
 
-UNCHANGED: Sequence[Action] = _Unchanged()  # no actions and the same deadline: saves the runtime a call
+# no actions and the same deadline: saves the runtime a call
+UNCHANGED: Sequence[Action] = _Unchanged()
 
 
 class Performer:
     """Queue of actions, performed in order, all at once or a few at a time.
 
-    Consecutive actions with the same handler go to it in one call: a batch of routes is one request to the kernel.
+    Consecutive actions with the same handler go to it in one call: a batch of routes is one request
+    to the kernel.
 
     handlers: by kind of action, the function that performs a sequence of them.
     waiting: actions not performed yet.

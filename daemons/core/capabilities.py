@@ -1,7 +1,8 @@
-"""Capabilities: needs of a scheme beyond sockets, a clock and a forwarding table, as data for one node.
+"""Capabilities: needs of a scheme beyond sockets, a clock and a forwarding table, as data for one
+node.
 
-For each kind a runtime has a handler of its actions and a source of its events.  A runtime that lacks a kind refuses
-the scheme.
+For each kind a runtime has a handler of its actions and a source of its events.  A runtime that
+lacks a kind refuses the scheme.
 
     kind            actions            events
     SourceRewrite   SetSourceRewrite   DestinationInUse, Refused, Measured
@@ -28,7 +29,8 @@ class Capability:
 class SourceRewrite(Capability):
     """Rewrite the destination of a server's own packets, address by address.
 
-    addresses: number of first octets of rewritten addresses, from 64 on (daemons/routing/proxy_addresses.py).
+    addresses: number of first octets of rewritten addresses, from 64 on
+        (daemons/routing/proxy_addresses.py).
     """
 
     addresses: int
@@ -53,7 +55,8 @@ class FlowRewrite(Capability):
 
 @dataclass(frozen=True, slots=True)
 class QueueState(Capability):
-    """Move packets between the link groups of a switch by its state; report the state that its queues require."""
+    """Move packets between the link groups of a switch by its state; report the state that its
+    queues require."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,8 @@ class LinkRates(Capability):
 class FlowPlacement(Capability):
     """Pin flows of a switch's own hosts to ports, and report the flow table once a period.
 
-    phase_fraction: time of the report within a period; runtime and state machine share the origin of the clock.
+    phase_fraction: time of the report within a period; runtime and state machine share the origin
+        of the clock.
     idle_s: a flow that sends nothing for this time is forgotten.
     by_destination: flows to one destination share a port; a new flow takes the port of the others.
     """
@@ -78,7 +82,8 @@ class FlowPlacement(Capability):
     by_destination: bool = False
 
     def turn(self, now: float) -> int:
-        """Return the number of the period of `now`; a time up to a millionth of a period early counts as the next."""
+        """Return the number of the period of `now`; a time up to a millionth of a period early
+        counts as the next."""
         return floor(now / self.period_s - self.phase_fraction + 1e-6)
 
     def next_s(self, now: float) -> float:
@@ -87,4 +92,5 @@ class FlowPlacement(Capability):
 
 
 IN_TRANSIT = frozenset({PrefixRewrite, FlowRewrite})  # kinds that rewrite forwarded packets
-REWRITES = frozenset({SourceRewrite}) | IN_TRANSIT  # kinds by which packets carry addresses of no server
+# kinds by which packets carry addresses of no server
+REWRITES = frozenset({SourceRewrite}) | IN_TRANSIT

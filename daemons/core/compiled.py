@@ -1,7 +1,7 @@
 """Machine code from the pure functions of topologies/ and daemons/, by numba.
 
-compiled(f) is f in a namespace where every function of this project that it calls is compiled, too.  So a function
-that is evaluated a hundred million times needs no second implementation.
+compiled(f) is f in a namespace where every function of this project that it calls is compiled, too.
+So a function that is evaluated a hundred million times needs no second implementation.
 """
 
 from __future__ import annotations
@@ -30,17 +30,19 @@ def compiled(function: F, **instead: Callable[..., Any]) -> F:
 
     Args:
         function: a pure function.
-        instead: by name, functions to call in place of those that `function`, or a function below it, calls by that
-            name.  They may be a user's own; functions of their module that they call are compiled, too.
+        instead: by name, functions to call in place of those that `function`, or a function below
+            it, calls by that name.  They may be a user's own; functions of their module that they
+            call are compiled, too.
     """
     return cast(F, _outer(function, cast(Instead, tuple(sorted(instead.items())))))
 
 
 def allocates_nothing(function: F) -> F:
-    """Mark a function that allocates no array, as all of PURE are; compiled() then inlines it without reference counts.
+    """Mark a function that allocates no array, as all of PURE are; compiled() then inlines it
+    without reference counts.
 
-    Counting references to arrays costs more than arithmetic, and passing a dozen arguments more than most functions:
-    the packet model of TTC runs three to six times as fast.
+    Counting references to arrays costs more than arithmetic, and passing a dozen arguments more
+    than most functions: the packet model of TTC runs three to six times as fast.
     """
     function.__dict__[MARK] = True
     return function
@@ -50,10 +52,16 @@ def allocates_nothing(function: F) -> F:
 def _outer(function: FunctionType, instead: Instead) -> Any:
     calls = _replaced(function, instead)
     copy = _copy(function, {name: _inner(called, instead) for name, called in calls.items()})
-    # numba's cache is keyed by this name and by the source of this function alone, so the name covers the others
+    # numba's cache is keyed by this name and by the source of this function alone, so the name
+    # covers the others
     others = [other for _, other in instead]
     copy.__qualname__ += "_" + _digest([function, *calls.values(), *others])
-    return _jit(copy, cache=all(other.__module__.startswith(PACKAGES) and not other.__closure__ for other in others))
+    return _jit(
+        copy,
+        cache=all(
+            other.__module__.startswith(PACKAGES) and not other.__closure__ for other in others
+        ),
+    )
 
 
 @cache
@@ -65,7 +73,10 @@ def _inner(function: FunctionType, instead: Instead) -> Any:
     options: dict[str, Any] = {}
     if function.__module__.startswith(PURE) or MARK in function.__dict__:
         options = {"_nrt": False, "forceinline": True}
-    return _jit(_copy(function, {name: _inner(called, instead) for name, called in calls.items()}), **options)
+    return _jit(
+        _copy(function, {name: _inner(called, instead) for name, called in calls.items()}),
+        **options,
+    )
 
 
 def _jit(function: FunctionType, **options: Any) -> Any:
@@ -94,34 +105,49 @@ def _called(function: FunctionType) -> dict[str, FunctionType]:
 def _copy(function: FunctionType, calls: dict[str, Any]) -> FunctionType:
     """Return a copy of `function` whose names in `calls` mean these functions."""
     namespace = {**function.__globals__, **calls}
-    copy = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__)
+    copy = FunctionType(
+        function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__
+    )
     copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
     return copy
 
 
 def _digest(functions: list[FunctionType]) -> str:
-    """Return eight hexadecimal digits of the byte code of `functions` and of all functions that they call.
+    """Return eight hexadecimal digits of the byte code of `functions` and of all functions that
+    they call.
 
     Constants of their modules are part of the digest: numba compiles their values in.
     """
-    texts = sorted(_code_text(function.__code__) + _constants(function) for function in _reached(functions))
+    texts = sorted(
+        _code_text(function.__code__) + _constants(function) for function in _reached(functions)
+    )
     return hashlib.sha256("".join(texts).encode()).hexdigest()[:8]
 
 
 def _code_text(code: CodeType) -> str:
-    """Return the byte code of a function and of those nested in it, with names and constants, as text."""
-    constants = [_code_text(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts]
-    return " ".join([code.co_name, code.co_code.hex(), *code.co_names, *code.co_varnames, *constants])
+    """Return the byte code of a function and of those nested in it, with names and constants, as
+    text."""
+    constants = [
+        _code_text(value) if isinstance(value, CodeType) else repr(value)
+        for value in code.co_consts
+    ]
+    return " ".join(
+        [code.co_name, code.co_code.hex(), *code.co_names, *code.co_varnames, *constants]
+    )
 
 
 def _constants(function: FunctionType) -> str:
-    """Return the values of the global names of `function` that are numbers, texts or tuples of these."""
+    """Return the values of the global names of `function` that are numbers, texts or tuples of
+    these."""
     values = {name: function.__globals__.get(name) for name in function.__code__.co_names}
-    return repr(sorted((name, value) for name, value in values.items() if isinstance(value, CONSTANTS)))
+    return repr(
+        sorted((name, value) for name, value in values.items() if isinstance(value, CONSTANTS))
+    )
 
 
 def _reached(functions: list[FunctionType]) -> Iterator[FunctionType]:
-    """Yield `functions` and all functions of this project that they call, directly or not, each once."""
+    """Yield `functions` and all functions of this project that they call, directly or not, each
+    once."""
     reached, pending = set(functions), list(functions)
     while pending:
         function = pending.pop()

@@ -1,18 +1,21 @@
 """The contract between a state machine, which decides for one node, and its runtime.
 
-A runtime is Linux (testbed/node_daemon/daemon.py) or the simulator (daemons/simulator).  It calls the state machine on five
-occasions; the state machine returns actions (actions.py).  A state machine never reads a clock, draws a random number
-or touches a socket, so a test can be its network and its time.
+A runtime is Linux (testbed/node_daemon/daemon.py) or the simulator (daemons/simulator).  It calls
+the state machine on five occasions; the state machine returns actions (actions.py).  A state
+machine never reads a clock, draws a random number or touches a socket, so a test can be its network
+and its time.
 
-A turn of the runtime: sleep until `deadline` or until a socket is readable; read the clock, once; deliver all queued
-packets in order of arrival; then call tick() if `deadline` has passed.  A runtime that was starved of processor time
-thus delivers the neighbours' packets before their silence is judged.
+A turn of the runtime: sleep until `deadline` or until a socket is readable; read the clock, once;
+deliver all queued packets in order of arrival; then call tick() if `deadline` has passed.  A
+runtime that was starved of processor time thus delivers the neighbours' packets before their
+silence is judged.
 
-The runtime performs actions in order, across kinds.  A Send leaves only after all changes before it are made, because
-the message may announce them.  A runtime may combine changes as long as no other node can observe the difference.
+The runtime performs actions in order, across kinds.  A Send leaves only after all changes before it
+are made, because the message may announce them.  A runtime may combine changes as long as no other
+node can observe the difference.
 
-A state machine starts with no routes of its own in the forwarding table.  After a restart the runtime removes the
-routes that the predecessor left.
+A state machine starts with no routes of its own in the forwarding table.  After a restart the
+runtime removes the routes that the predecessor left.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from weft.daemons.core.events import DaemonEvent
 
 
 class Adjacencies(NamedTuple):
-    """Counts of neighbours, one for each port where a neighbour is: expected by the topology, up, and losses so far."""
+    """Counts of neighbours, one for each port where a neighbour is: expected by the topology, up,
+    and losses so far."""
 
     promised: int
     up: int

@@ -1,6 +1,7 @@
 """Events: reports of a runtime's capabilities to a state machine, beside packets.
 
-The capabilities that a scheme needs determine its events (capabilities.py).  Addresses are IPv4, as integers.
+The capabilities that a scheme needs determine its events (capabilities.py).  Addresses are IPv4, as
+integers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ class DaemonEvent:
 
 @dataclass(frozen=True, slots=True)
 class DestinationInUse(DaemonEvent):
-    """This server sent a packet of its own to `destination`, the first one ever or after a pause."""
+    """This server sent a packet of its own to `destination`, the first one ever or after a
+    pause."""
 
     destination: int
 
@@ -55,7 +57,8 @@ class QueuesCall(DaemonEvent):
 
 @dataclass(frozen=True, slots=True)
 class LinkDegraded(DaemonEvent):
-    """The link at `port` carries less than its rate, or, with degraded=False, its full rate again."""
+    """The link at `port` carries less than its rate, or, with degraded=False, its full rate
+    again."""
 
     port: int
     degraded: bool
@@ -79,6 +82,7 @@ class SeenFlow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FlowsSeen(DaemonEvent):
-    """The flow table of a switch, once a period; flows between two hosts of the switch are left out."""
+    """The flow table of a switch, once a period; flows between two hosts of the switch are left
+    out."""
 
     flows: tuple[SeenFlow, ...]

@@ -1,7 +1,7 @@
 """What a message is made of, as data; and taking one apart by that.
 
-The codecs of the schemes (daemons/core/wire.py, and `messages` of a scheme's room) stay by hand, since they are hot; a
-test holds both equal.  Numbers are big-endian.
+The codecs of the schemes (daemons/core/wire.py, and `messages` of a scheme's room) stay by hand,
+since they are hot; a test holds both equal.  Numbers are big-endian.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def fields(text: str) -> tuple[MessageField, ...]:
 
 
 def take_apart(parts: tuple[Part, ...], data: bytes, at: int) -> tuple[dict[str, Any], int]:
-    """The values of `parts` in `data` from `at` on, by name, and where they end; Malformed if it is cut short."""
+    """The values of `parts` in `data` from `at` on, by name, and where they end; Malformed if it is
+    cut short."""
     found: dict[str, Any] = {}
     for part in parts:
         if isinstance(part, Repeat):
@@ -76,7 +77,9 @@ def take_apart(parts: tuple[Part, ...], data: bytes, at: int) -> tuple[dict[str,
         if at + size > len(data):
             raise Malformed(f"{part.name}: {len(data)} bytes are too few")
         number = int.from_bytes(
-            data[at : at + size], "big", signed=isinstance(part, MessageField) and part.kind == "i32"
+            data[at : at + size],
+            "big",
+            signed=isinstance(part, MessageField) and part.kind == "i32",
         )
         is_address = isinstance(part, MessageField) and part.kind == "address"
         found[part.name] = dotted(number) if is_address else number

@@ -5,13 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from weft.daemons.core import wire
-from weft.daemons.core.message_formats import BYTES, Bits, Format, Malformed, MessageField, Repeat, fields, take_apart
+from weft.daemons.core.message_formats import (
+    BYTES,
+    Bits,
+    Format,
+    Malformed,
+    MessageField,
+    Repeat,
+    fields,
+    take_apart,
+)
 
 FLOW = "source:address destination:address protocol:u8 ports:u32"
 NOTICE = "sender:u32 target:u32 origin:u32 sequence:u64 lifetime_ms:u32 hops:u8"
 VISITED = Repeat("visited", "visited_count", fields("node:u32"))
 HEADER = "magic:u8 version:u8 type:u8"
-SEAL = "number:u64 sealer:u32 cookie:u32 tag_high:u64 tag_low:u32"  # what weft.testbed.node_daemon adds
+# what weft.testbed.node_daemon adds
+SEAL = "number:u64 sealer:u32 cookie:u32 tag_high:u64 tag_low:u32"
 SEAL_BYTES = sum(BYTES[each.kind] for each in fields(SEAL))
 
 FORMATS = (
@@ -56,13 +66,21 @@ FORMATS = (
             VISITED,
         ),
     ),
-    Format(wire.HOP_DIED, "hop_died", (*fields("sender:u32 target:u32 near:u32 far:u32 visited_count:u8"), VISITED)),
+    Format(
+        wire.HOP_DIED,
+        "hop_died",
+        (*fields("sender:u32 target:u32 near:u32 far:u32 visited_count:u8"), VISITED),
+    ),
     Format(
         wire.LBSP_FAILURES,
         "lbsp_failures",
         (
             *fields(f"{NOTICE} failures_count:u16"),
-            Repeat("failures", "failures_count", fields("kind:u8 degraded:u8 network:address length:u8 neighbour:u32")),
+            Repeat(
+                "failures",
+                "failures_count",
+                fields("kind:u8 degraded:u8 network:address length:u8 neighbour:u32"),
+            ),
         ),
     ),
     Format(wire.LBSP_CROWDING, "lbsp_crowding", fields(f"{NOTICE} state:u8")),
@@ -70,7 +88,9 @@ FORMATS = (
         wire.FLOW_PROBE,
         "flow_probe",
         (
-            *fields(f"sender:u32 target:u32 {FLOW} token:u32 attempt:u32 lifetime_ms:u32 verdict:u8"),
+            *fields(
+                f"sender:u32 target:u32 {FLOW} token:u32 attempt:u32 lifetime_ms:u32 verdict:u8"
+            ),
             *fields("marks_count:u8 visited_count:u8"),
             Repeat("marks", "marks_count", fields("mark:i32")),
             Repeat("visited", "visited_count", fields("node:i32")),
@@ -98,13 +118,16 @@ BY_KIND = {each.kind: each for each in FORMATS}
 
 
 def dissect(payload: bytes) -> dict[str, Any]:
-    """The message that the UDP payload `payload` is: `message`, its name, and its fields; `seal`, if it is sealed.
+    """The message that the UDP payload `payload` is: `message`, its name, and its fields; `seal`,
+    if it is sealed.
 
     Malformed if it is none, or of a type that is not listed.
     """
     header, at = take_apart(fields(HEADER), payload, 0)
     if (header["magic"], header["version"]) != (wire.MAGIC, wire.VERSION):
-        raise Malformed(f"begins with {payload[:2].hex()}, expected {wire.MAGIC:02x}{wire.VERSION:02x}")
+        raise Malformed(
+            f"begins with {payload[:2].hex()}, expected {wire.MAGIC:02x}{wire.VERSION:02x}"
+        )
     if header["type"] not in BY_KIND:
         raise Malformed(f"of type {header['type']}, which is another package's")
     found = BY_KIND[header["type"]]

@@ -1,6 +1,7 @@
 """Configuration of a node's daemon: plain data, computed once from the whole graph.
 
-registry.machine() makes the state machine from it alone, without the graph and without an array library.
+registry.machine() makes the state machine from it alone, without the graph and without an array
+library.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 Options = Mapping[str, int]  # by name of a parameter; a word is its position among the words
 Routes = tuple[tuple[Prefix, tuple[Hop, ...]], ...]
-GOLDEN_FRACTION = 0.6180339887498949  # its multiples modulo 1 are spread evenly, however many there are
+# its multiples modulo 1 are spread evenly, however many there are
+GOLDEN_FRACTION = 0.6180339887498949
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +35,8 @@ class NodeConfig:
     ports: each port that carries hellos, with the nodes that the topology has there.
     network: sizes of a DCell, beta-DCell or FiConn.
     candidates: prefixes with the hops that may be used for each.
-    destinations: prefixes with the router that each leads to, for a scheme that computes the hops itself.
+    destinations: prefixes with the router that each leads to, for a scheme that computes the hops
+        itself.
     names: names of this node and its neighbours, for logs.
     phase_fraction: offset of this node's hellos within an interval.
     radices: radices of host labels in a switch fabric.
@@ -60,8 +63,13 @@ class NodeConfig:
 
 
 def routers(topology: Topology) -> range:
-    """Return the nodes that run a daemon: servers of a server-centric network, switches of a fabric."""
-    return range(topology.servers) if topology.server_centric else range(topology.servers, topology.nodes)
+    """Return the nodes that run a daemon: servers of a server-centric network, switches of a
+    fabric."""
+    return (
+        range(topology.servers)
+        if topology.server_centric
+        else range(topology.servers, topology.nodes)
+    )
 
 
 def no_routes(topology: Topology, node: int) -> Routes:
@@ -92,7 +100,8 @@ def node_configs(
     needs: tuple[Capability, ...] = (),
     tables: bytes = b"",
 ) -> dict[int, NodeConfig]:
-    """Return the configuration of every router of `topology`, for a scheme whose daemons send hellos.
+    """Return the configuration of every router of `topology`, for a scheme whose daemons send
+    hellos.
 
     Args:
         topology: the network as it is wired.
@@ -133,7 +142,8 @@ def node_configs(
 
 
 def router_prefixes(topology: Topology) -> list[tuple[Prefix, int]]:
-    """Return the prefix of each router: its own address in a server-centric network, that of its hosts in a fabric.
+    """Return the prefix of each router: its own address in a server-centric network, that of its
+    hosts in a fabric.
 
     Raises:
         ValueError: hosts of several switches share a prefix; no built-in fabric does.
@@ -144,7 +154,9 @@ def router_prefixes(topology: Topology) -> list[tuple[Prefix, int]]:
     layout = naming.layout
     within: dict[Prefix, set[int]] = {}
     for host in range(topology.servers):
-        within.setdefault(layout.prefix(layout.label_of(host)[:-1]), set()).add(topology.ports(host)[0][1])
+        within.setdefault(layout.prefix(layout.label_of(host)[:-1]), set()).add(
+            topology.ports(host)[0][1]
+        )
     prefixes = [(prefix, switch) for prefix, switches in within.items() for switch in switches]
     if len(prefixes) != len(within):
         raise ValueError(f"{topology.spec}: hosts of several switches share a prefix")

@@ -1,12 +1,14 @@
-"""All routing schemes by name, with the grammar of topologies/core/grammar.py: dr, or dr:hello_ms=30,dead=3.
+"""All routing schemes by name, with the grammar of topologies/core/grammar.py: dr, or
+dr:hello_ms=30,dead=3.
 
-A room registers its schemes in SCHEMES of its module `scheme`.  Another package does so by an entry point of the group
-weft.schemes that names such a module:
+A room registers its schemes in SCHEMES of its module `scheme`.  Another package does so by an entry
+point of the group weft.schemes that names such a module:
 
     [project.entry-points."weft.schemes"]
     deflection = "weft_deflection.scheme"
 
-A look-up by name imports all of these modules, once; a daemon imports only the module of its own scheme.
+A look-up by name imports all of these modules, once; a daemon imports only the module of its own
+scheme.
 """
 
 from __future__ import annotations
@@ -77,14 +79,17 @@ def scheme(spec: str) -> tuple[Scheme, dict[str, int]]:
 
 
 def checked(topology: Topology, spec: str) -> tuple[Scheme, dict[str, int]]:
-    """Return the scheme in `spec` and its options, as scheme() does; ValueError if it cannot route `topology`."""
+    """Return the scheme in `spec` and its options, as scheme() does; ValueError if it cannot route
+    `topology`."""
     named_scheme, options = scheme(spec)
     named_scheme.check(topology, options)
     named_scheme.rule(options)
     return named_scheme, options
 
 
-def configure(topology: Topology, spec: str, *, link_kbps: int = UNSHAPED_KBPS) -> dict[int, NodeConfig]:
+def configure(
+    topology: Topology, spec: str, *, link_kbps: int = UNSHAPED_KBPS
+) -> dict[int, NodeConfig]:
     """Return the configuration of every router of `topology` under the scheme `spec`, by node.
 
     Args:
@@ -107,7 +112,8 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
 
     Args:
         config: configuration of the node.
-        incarnation: larger than that of any earlier daemon of this node, below 2^63; nanoseconds since 1970 will do.
+        incarnation: larger than that of any earlier daemon of this node, below 2^63; nanoseconds
+            since 1970 will do.
     """
     for registered in import_module(config.module).SCHEMES:
         if registered.name == config.scheme and registered.machine:
@@ -133,14 +139,22 @@ def selection(spec: str) -> tuple[Selection, str, dict[str, str]]:
         ValueError: no such scheme, or a scheme without a data plane.
     """
     name, texts = parse(spec)
-    selections = {registered.name: registered.selection for registered in schemes().values() if registered.selection}
+    selections = {
+        registered.name: registered.selection
+        for registered in schemes().values()
+        if registered.selection
+    }
     if name not in selections:
-        raise ValueError(unknown("scheme", name, selections) + "; only these have a data plane" * (name in schemes()))
+        raise ValueError(
+            unknown("scheme", name, selections)
+            + "; only these have a data plane" * (name in schemes())
+        )
     return selections[name], name, texts
 
 
 def rule(spec: str) -> SelectionRule:
-    """Return the selection rule of the scheme `spec`, which may set parameters of the data plane only.
+    """Return the selection rule of the scheme `spec`, which may set parameters of the data plane
+    only.
 
     For networks without daemons, and for a change of the data plane under running daemons.
 

@@ -6,8 +6,8 @@ GAIN, DEVIATION_GAIN, DEVIATIONS = 1 / 8, 1 / 4, 4  # RFC 6298
 
 
 class RtoEstimator:
-    """What answers took of late and four times their deviation (RFC 6298), in s, from `least_s` to `most_s`; the most
-    while none has come."""
+    """What answers took of late and four times their deviation (RFC 6298), in s, from `least_s` to
+    `most_s`; the most while none has come."""
 
     def __init__(self, least_s: float, most_s: float) -> None:
         self._least_s, self._most_s = least_s, most_s
@@ -23,4 +23,6 @@ class RtoEstimator:
 
     @property
     def wait_s(self) -> float:
-        return min(max(self._least_s, self._smoothed_s + DEVIATIONS * self._deviation_s), self._most_s)
+        return min(
+            max(self._least_s, self._smoothed_s + DEVIATIONS * self._deviation_s), self._most_s
+        )

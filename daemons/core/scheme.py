@@ -1,7 +1,8 @@
-"""Registration of a routing scheme: all that the rest of weft needs to list, check, draw and run it.
+"""Registration of a routing scheme: all that the rest of weft needs to list, check, draw and run
+it.
 
-A room of this folder, or another package, has a module with registrations in SCHEMES (registry.py finds them).  Every
-daemon of a scheme holds in memory what that module imports.
+A room of this folder, or another package, has a module with registrations in SCHEMES (registry.py
+finds them).  Every daemon of a scheme holds in memory what that module imports.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
 ECN = IntegerParameter(
-    meaning="queue length in packets from which packets are marked, 0 for none", least=0, most=1 << 24, default=0
+    meaning="queue length in packets from which packets are marked, 0 for none",
+    least=0,
+    most=1 << 24,
+    default=0,
 )
 UNSHAPED_KBPS = 10**6  # assumed rate of a link without shaping
 
@@ -46,7 +50,8 @@ class Selection:
     """The data plane of a scheme: how its switches choose among the ports of a route.
 
     parameters: the scheme's parameters that concern the data plane.
-    rule: (values of these parameters) -> selection rule; ValueError for values that do not go together.
+    rule: (values of these parameters) -> selection rule; ValueError for values that do not go
+        together.
     """
 
     parameters: Mapping[str, IntegerParameter]
@@ -63,13 +68,15 @@ class Scheme:
 
     source: paper and section.
     parameters: all parameters, of daemons and data plane.
-    check: (topology, options) -> None; raises ValueError, one line, if it cannot route that network.
-    configure: (topology, options, link_kbps) -> configuration of each node's daemon, by node; empty without daemons.
-    machine: (config, incarnation) -> state machine of the node; None for a scheme without daemons, whose routes follow
-        from the topology alone.
+    check: (topology, options) -> None; raises ValueError, one line, if it cannot route that
+        network.
+    configure: (topology, options, link_kbps) -> configuration of each node's daemon, by node; empty
+        without daemons.
+    machine: (config, incarnation) -> state machine of the node; None for a scheme without daemons,
+        whose routes follow from the topology alone.
     selection: the data plane; None if packets follow the kernel's routes alone.
-    path: (topology, options, src, dst) -> paths of packets over healthy links, the likeliest first, with all links and
-        queues equally loaded; empty if there is none.  Pure.
+    path: (topology, options, src, dst) -> paths of packets over healthy links, the likeliest first,
+        with all links and queues equally loaded; empty if there is none.  Pure.
     needs: kinds of capabilities that a runtime must have.
     """
 
@@ -99,8 +106,11 @@ class Scheme:
         return self.selection.rule({key: options[key] for key in self.selection.parameters})
 
 
-def options_of(owner: str, parameters: Mapping[str, IntegerParameter], texts: Mapping[str, str]) -> dict[str, int]:
-    """Return the values in `texts` as integers, defaults filled in; a word becomes its position among the words.
+def options_of(
+    owner: str, parameters: Mapping[str, IntegerParameter], texts: Mapping[str, str]
+) -> dict[str, int]:
+    """Return the values in `texts` as integers, defaults filled in; a word becomes its position
+    among the words.
 
     Raises:
         ValueError: a value is unknown or out of range; one line that begins with `owner`.
@@ -116,18 +126,25 @@ def options_of(owner: str, parameters: Mapping[str, IntegerParameter], texts: Ma
 
 
 def for_servers(name: str, topology: Topology) -> Ccrdn:
-    """Return the sizes of `topology`; ValueError unless it is a DCell, beta-DCell or FiConn, as scheme `name` needs."""
+    """Return the sizes of `topology`; ValueError unless it is a DCell, beta-DCell or FiConn, as
+    scheme `name` needs."""
     naming = topology.naming
     if not topology.server_centric:
         raise ValueError(
-            f"scheme {name} runs on server-centric networks; {topology.spec} is a switch fabric, take ecmp"
+            f"scheme {name} runs on server-centric networks; {topology.spec} is a switch "
+            f"fabric, take ecmp"
         )
     if not isinstance(naming, CcrdnNaming):
-        raise ValueError(f"scheme {name} needs dcell, beta-dcell or ficonn, and {topology.spec} is none")
+        raise ValueError(
+            f"scheme {name} needs dcell, beta-dcell or ficonn, and {topology.spec} is none"
+        )
     return naming.network
 
 
 def for_switches(name: str, topology: Topology) -> None:
     """Raise ValueError unless `topology` is a switch fabric, as scheme `name` needs."""
     if topology.server_centric:
-        raise ValueError(f"scheme {name} runs on switch fabrics; {topology.spec} is a server-centric network, take dr")
+        raise ValueError(
+            f"scheme {name} runs on switch fabrics; {topology.spec} is a server-centric "
+            f"network, take dr"
+        )

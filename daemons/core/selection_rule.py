@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 
 KERNEL = 0  # number of the rule that leaves the choice to Linux multipath routes
 FLOW_HASH = 2  # number of the rule that hashes flows
-NO_QUEUES = "it chooses by what waits in queues, and links without a rate have none; give them a rate such as 20mbit"
+NO_QUEUES = (
+    "it chooses by what waits in queues, and links without a rate have none; give "
+    "them a rate such as 20mbit"
+)
 
 
 @dataclass(frozen=True)
@@ -20,10 +23,10 @@ class SelectionRule:
 
     rule: number of the rule in testbed/data_plane/select.bpf.c.
     compares_queues: True if it compares queue lengths.
-    reads_from_first_digit: True if switches of every tier read the whole number of a destination, not only the digits
-        that concern their tier.
-    hosts: settings of the hosts' choice among layers, by the names in struct settings of testbed/data_plane/layer_choice.h;
-        empty if hosts leave packets as they are.
+    reads_from_first_digit: True if switches of every tier read the whole number of a destination,
+        not only the digits that concern their tier.
+    hosts: settings of the hosts' choice among layers, by the names in struct settings of
+        testbed/data_plane/layer_choice.h; empty if hosts leave packets as they are.
     """
 
     rule: int

@@ -1,9 +1,10 @@
 """Messages <-> bytes, big-endian.
 
-Every message begins with MAGIC, VERSION and its type; those of type 4 and above are for one neighbour alone, its
-target.  A message of a type that a scheme has no decoder for is another scheme's and decodes to None; anything else
-that is not exactly a message is a MalformedMessage.  So is one whose numbers no node can mean: a field has room for more than
-there is of what it counts, and what lies beyond must not reach those who look things up by it.
+Every message begins with MAGIC, VERSION and its type; those of type 4 and above are for one
+neighbour alone, its target.  A message of a type that a scheme has no decoder for is another
+scheme's and decodes to None; anything else that is not exactly a message is a MalformedMessage.  So
+is one whose numbers no node can mean: a field has room for more than there is of what it counts,
+and what lies beyond must not reach those who look things up by it.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 MAGIC, VERSION = 0x77, 1
-# The type of every message of every scheme; from 128 on they are free for schemes of other packages.
+# The type of every message of every scheme; from 128 on they are free for schemes of other
+# packages.
 HELLO, LINK_STATES, SUMMARY, PROBE, HOP_DIED = 1, 2, 3, 4, 5
 LBSP_FAILURES, LBSP_CROWDING = 16, 17
 FLOW_PROBE, FLOW_BREAKS = 24, 25
 DAR_EAR = 32
 MOST_INTERVAL_MS = 10_000  # between two hellos
 MOST_VISITED = 64  # servers on a path: what has come further runs in circles
-PAYLOAD_BYTES = 1400  # what is split is split into messages of this size: below Ethernet's 1500 less IP and UDP
+# what is split is split into messages of this size: below Ethernet's 1500 less IP and UDP
+PAYLOAD_BYTES = 1400
 
 START = bytes([MAGIC, VERSION])
 HEADER = struct.Struct(">BBB")
-HELLO_FIXED = struct.Struct(">BBBIQHQH")  # header, sender, incarnation, interval_ms, digest, number heard
+# header, sender, incarnation, interval_ms, digest, number heard
+HELLO_FIXED = struct.Struct(">BBBIQHQH")
 HEARD = struct.Struct(">IQ")  # node, incarnation
 SEQUENCE = struct.Struct(">I")
 LINK_STATES_FIXED = struct.Struct(">BBBIH")  # header, sender, number of advertisements
@@ -33,7 +37,8 @@ ADVERTISEMENT = struct.Struct(">IQIH")  # origin, sequence, lifetime_ms, number 
 LINK = struct.Struct(">HI")  # port, neighbour
 SUMMARY_FIXED = struct.Struct(">BBBIIIIH")  # header, sender, target, first, last, number of entries
 ENTRY = struct.Struct(">IQI")  # origin, sequence, check of the links
-PROBE_FIXED = struct.Struct(">BBBIIIIIHIBBB")  # header, sender, target, and so on as in Probe; number visited
+# header, sender, target, and so on as in Probe; number visited
+PROBE_FIXED = struct.Struct(">BBBIIIIIHIBBB")
 HOP_DIED_FIXED = struct.Struct(">BBBIIIIB")  # header, sender, target, near, far, number visited
 FIRST_TARGETED = PROBE
 SENDER = slice(3, 7)
@@ -50,7 +55,8 @@ class MalformedMessage(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """`sender` lives, and at this port has of late heard the nodes in `heard`, each with its incarnation.
+    """`sender` lives, and at this port has of late heard the nodes in `heard`, each with its
+    incarnation.
 
     incarnation: larger after each start of the sender's daemon.
     sequence: one more in each hello of one incarnation, modulo 2^32.
@@ -71,8 +77,8 @@ class Advertisement:
     """The live links of `origin`, as it says: the one with the largest sequence is the newest.
 
     lifetime_ms: how much longer it may be believed.
-    links: as pack_links() has them, since they are kept and passed on far more often than read: in a fat-tree with
-        k = 8, 80 nodes hold those of 80.
+    links: as pack_links() has them, since they are kept and passed on far more often than read: in
+        a fat-tree with k = 8, 80 nodes hold those of 80.
     """
 
     origin: int
@@ -91,7 +97,8 @@ class LinkStates:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What `sender` has of the origins `first` to `last`, both included, for `target` to send what is missing or newer.
+    """What `sender` has of the origins `first` to `last`, both included, for `target` to send what
+    is missing or newer.
 
     entries: (origin, sequence, check of the links).
     """
@@ -104,8 +111,8 @@ class Summary:
 
 
 class Probe(NamedTuple):
-    """How is the path from `source` to `destination` by way of `way`?  `sender` passes the question, or the answer, on
-    to `target`.
+    """How is the path from `source` to `destination` by way of `way`?  `sender` passes the
+    question, or the answer, on to `target`.
 
     token: the source's own, comes back with the answer.
     way: which of the paths, as daemons/routing/proxy_addresses.py numbers them.
@@ -131,7 +138,8 @@ ASKING, CONNECTED, BROKEN = 0, 1, 2
 
 
 class HopDied(NamedTuple):
-    """The hop from server `near` to its neighbour `far` is dead, which paths of the first of `visited` led over.
+    """The hop from server `near` to its neighbour `far` is dead, which paths of the first of
+    `visited` led over.
 
     `sender` passes that on to `target`, back along `visited`, which ends at `near`.
     """
@@ -151,10 +159,15 @@ def is_ours(payload: bytes) -> bool:
     return payload.startswith(START) and len(payload) >= SENDER.stop
 
 
-def hello_body(sender: int, incarnation: int, interval_ms: int, digest: int, heard: Iterable[tuple[int, int]]) -> bytes:
-    """A hello without its sequence number, which comes last: what does not change from one hello to the next."""
+def hello_body(
+    sender: int, incarnation: int, interval_ms: int, digest: int, heard: Iterable[tuple[int, int]]
+) -> bytes:
+    """A hello without its sequence number, which comes last: what does not change from one hello to
+    the next."""
     listed = [HEARD.pack(*entry) for entry in heard]
-    fixed = HELLO_FIXED.pack(MAGIC, VERSION, HELLO, sender, incarnation, interval_ms, digest, len(listed))
+    fixed = HELLO_FIXED.pack(
+        MAGIC, VERSION, HELLO, sender, incarnation, interval_ms, digest, len(listed)
+    )
     return fixed + b"".join(listed)
 
 
@@ -162,28 +175,39 @@ def encode(message: DaemonMessage) -> bytes:
     """`message` as bytes; struct.error if a field has no room."""
     match message:
         case Hello(sender, incarnation, sequence, interval_ms, digest, heard):
-            return hello_body(sender, incarnation, interval_ms, digest, heard) + SEQUENCE.pack(sequence)
+            return hello_body(sender, incarnation, interval_ms, digest, heard) + SEQUENCE.pack(
+                sequence
+            )
         case LinkStates(sender, advertisements):
-            parts = [LINK_STATES_FIXED.pack(MAGIC, VERSION, LINK_STATES, sender, len(advertisements))]
+            parts = [
+                LINK_STATES_FIXED.pack(MAGIC, VERSION, LINK_STATES, sender, len(advertisements))
+            ]
             for each in advertisements:
                 count = len(each.links) // LINK.size
-                parts += [ADVERTISEMENT.pack(each.origin, each.sequence, each.lifetime_ms, count), each.links]
+                parts += [
+                    ADVERTISEMENT.pack(each.origin, each.sequence, each.lifetime_ms, count),
+                    each.links,
+                ]
             return b"".join(parts)
         case Summary(sender, target, first, last, entries):
-            fixed = SUMMARY_FIXED.pack(MAGIC, VERSION, SUMMARY, sender, target, first, last, len(entries))
+            fixed = SUMMARY_FIXED.pack(
+                MAGIC, VERSION, SUMMARY, sender, target, first, last, len(entries)
+            )
             return fixed + b"".join([ENTRY.pack(*entry) for entry in entries])
         case Probe(sender, target, source, destination, token, way, load, verdict, urgent, visited):
             path = (source, destination, token, way, load, verdict, urgent, len(visited))
             fixed = PROBE_FIXED.pack(MAGIC, VERSION, PROBE, sender, target, *path)
             return fixed + b"".join([VISITED.pack(node) for node in visited])
         case HopDied(sender, target, near, far, visited):
-            fixed = HOP_DIED_FIXED.pack(MAGIC, VERSION, HOP_DIED, sender, target, near, far, len(visited))
+            fixed = HOP_DIED_FIXED.pack(
+                MAGIC, VERSION, HOP_DIED, sender, target, near, far, len(visited)
+            )
             return fixed + b"".join([VISITED.pack(node) for node in visited])
 
 
 def decode(payload: bytes, nodes: int = 1 << 32) -> DaemonMessage | None:
-    """The message of this file that `payload` is, None if its type is another; Garbage if it is none, or a question
-    or an answer that names a node which is none of the first `nodes`."""
+    """The message of this file that `payload` is, None if its type is another; Garbage if it is
+    none, or a question or an answer that names a node which is none of the first `nodes`."""
     message = decoded(payload, _DECODERS)
     if isinstance(message, Probe):
         within((message.sender, message.source, message.destination, *message.visited), nodes)
@@ -200,12 +224,14 @@ def within(numbers: Iterable[int], nodes: int) -> None:
 
 
 def decoded(payload: bytes, decoders: Mapping[int, Callable[[bytes], Decoded]]) -> Decoded | None:
-    """The message that `payload` is by the decoder of its type, None if there is none; Garbage if its header is none of
-    ours, or the decoder finds it cut short."""
+    """The message that `payload` is by the decoder of its type, None if there is none; Garbage if
+    its header is none of ours, or the decoder finds it cut short."""
     try:
         magic, version, kind = HEADER.unpack_from(payload)
         if (magic, version) != (MAGIC, VERSION):
-            raise MalformedMessage(f"begins with {payload[:2].hex()}, expected {MAGIC:02x}{VERSION:02x}")
+            raise MalformedMessage(
+                f"begins with {payload[:2].hex()}, expected {MAGIC:02x}{VERSION:02x}"
+            )
         return decoders[kind](payload) if kind in decoders else None
     except struct.error as error:
         raise MalformedMessage(f"{len(payload)} bytes: {error}") from None
@@ -226,9 +252,13 @@ def _hello(payload: bytes) -> Hello:
     end = HELLO_FIXED.size + count * HEARD.size
     _require(len(payload) == end + SEQUENCE.size)
     if not 0 < interval_ms <= MOST_INTERVAL_MS or incarnation >> 63:
-        raise MalformedMessage(f"no hello has interval {interval_ms} ms and incarnation {incarnation}")
+        raise MalformedMessage(
+            f"no hello has interval {interval_ms} ms and incarnation {incarnation}"
+        )
     heard = tuple(HEARD.iter_unpack(payload[HELLO_FIXED.size : end]))
-    return Hello(sender, incarnation, SEQUENCE.unpack_from(payload, end)[0], interval_ms, digest, heard)
+    return Hello(
+        sender, incarnation, SEQUENCE.unpack_from(payload, end)[0], interval_ms, digest, heard
+    )
 
 
 def _link_states(payload: bytes) -> LinkStates:
@@ -248,11 +278,15 @@ def _link_states(payload: bytes) -> LinkStates:
 def _summary(payload: bytes) -> Summary:
     *_, sender, target, first, last, count = SUMMARY_FIXED.unpack_from(payload)
     _require(len(payload) == SUMMARY_FIXED.size + count * ENTRY.size)
-    return Summary(sender, target, first, last, tuple(ENTRY.iter_unpack(payload[SUMMARY_FIXED.size :])))
+    return Summary(
+        sender, target, first, last, tuple(ENTRY.iter_unpack(payload[SUMMARY_FIXED.size :]))
+    )
 
 
 def _probe(payload: bytes) -> Probe:
-    *_, sender, target, source, destination, token, way, load, verdict, urgent, count = PROBE_FIXED.unpack_from(payload)
+    *_, sender, target, source, destination, token, way, load, verdict, urgent, count = (
+        PROBE_FIXED.unpack_from(payload)
+    )
     _require(verdict <= BROKEN and urgent <= 1)
     visited = _visited(payload, PROBE_FIXED.size, count)
     return Probe(sender, target, source, destination, token, way, load, verdict, urgent, visited)
@@ -283,7 +317,8 @@ _DECODERS: dict[int, Callable[[bytes], DaemonMessage]] = {
 
 
 def packed(sender: int, advertisements: Iterable[Advertisement]) -> Iterator[bytes]:
-    """`advertisements` as LinkStates messages of at most PAYLOAD_BYTES, unless one alone is longer."""
+    """`advertisements` as LinkStates messages of at most PAYLOAD_BYTES, unless one alone is
+    longer."""
     batch: list[Advertisement] = []
     size = LINK_STATES_FIXED.size
     for each in advertisements:
@@ -298,7 +333,8 @@ def packed(sender: int, advertisements: Iterable[Advertisement]) -> Iterator[byt
 
 
 def summaries(sender: int, target: int, entries: Sequence[tuple[int, int, int]]) -> Iterator[bytes]:
-    """`entries`, in order of origin, as Summary messages of at most PAYLOAD_BYTES that together cover all origins."""
+    """`entries`, in order of origin, as Summary messages of at most PAYLOAD_BYTES that together
+    cover all origins."""
     most = (PAYLOAD_BYTES - SUMMARY_FIXED.size) // ENTRY.size
     first = 0
     for at in range(0, len(entries) or 1, most):

@@ -1,4 +1,5 @@
-"""A dissector for Wireshark, in Lua, out of the registry: tables of what messages are made of, and a loop over them."""
+"""A dissector for Wireshark, in Lua, out of the registry: tables of what messages are made of, and
+a loop over them."""
 
 from __future__ import annotations
 
@@ -6,7 +7,14 @@ from weft.daemons.core import wire
 from weft.daemons.core.message_formats import BYTES, Bits, Format, MessageField, Part, fields, flat
 from weft.daemons.core.message_registry import FORMATS, HEADER, SEAL, SEAL_BYTES
 
-FIELD_TYPES = {"u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "i32": "int32", "address": "ipv4"}
+FIELD_TYPES = {
+    "u8": "uint8",
+    "u16": "uint16",
+    "u32": "uint32",
+    "u64": "uint64",
+    "i32": "int32",
+    "address": "ipv4",
+}
 LOOP = """
 local function show(parts, names, buffer, at, tree)
   local values = {}
@@ -45,7 +53,7 @@ function weft.dissector(buffer, packet, tree)
 end
 
 DissectorTable.get("udp.port"):add(@PORT@, weft)
-"""
+"""  # noqa: E501
 
 
 def dissector(port: int) -> str:
@@ -58,12 +66,25 @@ def dissector(port: int) -> str:
         "",
         'weft = Proto("weft", "weft")',
     ]
-    lines += ["local declared = {", *(_declaration(*one) for one in declared.items() if one[1] != "entries"), "}"]
-    lines += ["local all = {}", "for _, field in pairs(declared) do all[#all + 1] = field end", "weft.fields = all"]
+    lines += [
+        "local declared = {",
+        *(_declaration(*one) for one in declared.items() if one[1] != "entries"),
+        "}",
+    ]
+    lines += [
+        "local all = {}",
+        "for _, field in pairs(declared) do all[#all + 1] = field end",
+        "weft.fields = all",
+    ]
     lines += [f"local header = {_parts(fields(HEADER))}", f"local seal = {_parts(fields(SEAL))}"]
     lines += ["local formats = {", *map(_format, FORMATS), "}"]
     loop = LOOP
-    for name, value in {"MAGIC": wire.MAGIC, "VERSION": wire.VERSION, "SEAL_BYTES": SEAL_BYTES, "PORT": port}.items():
+    for name, value in {
+        "MAGIC": wire.MAGIC,
+        "VERSION": wire.VERSION,
+        "SEAL_BYTES": SEAL_BYTES,
+        "PORT": port,
+    }.items():
         loop = loop.replace(f"@{name}@", str(value))
     return "\n".join(lines) + "\n" + loop
 

@@ -1,16 +1,20 @@
-"""DAR's daemon at one switch of a folded Clos network: flows counted, requests made, passed on and answered.
+"""DAR's daemon at one switch of a folded Clos network: flows counted, requests made, passed on and
+answered.
 
-Routes are those of shortest paths by link state.  Flows that the data plane has in its table have a spine each, which a
-leaf gives those of its own hosts; all others go by their hash.
+Routes are those of shortest paths by link state.  Flows that the data plane has in its table have a
+spine each, which a leaf gives those of its own hosts; all others go by their hash.
 
-Once a period the carrier tells which flows there are.  As an output leaf, a leaf counts those that come by each spine,
-and sends an Explicit Adaptation Request for one of a bad link by way of a spine that works to the flow's input leaf.
-As an input leaf it moves the flow to another spine (leaf.py).  What is lost on the way the next period makes good.
+Once a period the carrier tells which flows there are.  As an output leaf, a leaf counts those that
+come by each spine, and sends an Explicit Adaptation Request for one of a bad link by way of a spine
+that works to the flow's input leaf. As an input leaf it moves the flow to another spine (leaf.py).
+What is lost on the way the next period makes good.
 
-Section 4 has the spines find out instead, by their queues: of the flows that found a queue too long, a spine sends
-a request for one per queue and period out of the port by which the flow came.  Leaves do the same with their uplinks.
+Section 4 has the spines find out instead, by their queues: of the flows that found a queue too
+long, a spine sends a request for one per queue and period out of the port by which the flow came.
+Leaves do the same with their uplinks.
 
-Where a link, a spine or a leaf fails, routes change, and with them go the flows whose spine leads nowhere any more.
+Where a link, a spine or a leaf fails, routes change, and with them go the flows whose spine leads
+nowhere any more.
 """
 
 from __future__ import annotations
@@ -64,10 +68,13 @@ class Dar(Bfs):
         self._own = {prefix.network for prefix, _ in local}
         self._random = Random(database.node, incarnation)
         self._leaf = LeafFlows(choices, self._random)
-        self._far = {neighbour.hop.port: neighbour.hop.node for neighbour in neighbourhood.neighbours()}
+        self._far = {
+            neighbour.hop.port: neighbour.hop.node for neighbour in neighbourhood.neighbours()
+        }
         self._ears = {"sent": 0, "passed_on": 0, "heard": 0, "stale": 0}
         self._sequence = incarnation
-        self._leaves: dict[int, tuple[Prefix, int]] = {}  # by host's address, once it was looked for
+        # by host's address, once it was looked for
+        self._leaves: dict[int, tuple[Prefix, int]] = {}
         self._look_s = looks.next_s(0.0) if looks else float("inf")
 
     @property
@@ -107,14 +114,27 @@ class Dar(Bfs):
         """flows: on each link, by its far end.  bad: those with more than p."""
         load = {"up": self._leaf.up(), "down": self._leaf.down()}
         flows = {
-            way: {self._neighbourhood.name(self._far[port]): count for port, count in sorted(counts.items())}
+            way: {
+                self._neighbourhood.name(self._far[port]): count
+                for port, count in sorted(counts.items())
+            }
             for way, counts in load.items()
         }
-        bad = {way: sorted(name for name, count in of.items() if count > self._choices.p) for way, of in flows.items()}
-        return {**super().status(), "ears": self._ears, "flows": flows, "bad": bad, **self._leaf.counters}
+        bad = {
+            way: sorted(name for name, count in of.items() if count > self._choices.p)
+            for way, of in flows.items()
+        }
+        return {
+            **super().status(),
+            "ears": self._ears,
+            "flows": flows,
+            "bad": bad,
+            **self._leaf.counters,
+        }
 
     def _look(self, flows: Iterable[SeenFlow], now: float) -> list[Action]:
-        """A period of a leaf: move flows of its own uplinks that are too full, and ask for those of bad links down."""
+        """A period of a leaf: move flows of its own uplinks that are too full, and ask for those of
+        bad links down."""
         outgoing: list[SeenFlow] = []
         incoming: list[SeenFlow] = []
         for seen in flows:
@@ -141,7 +161,12 @@ class Dar(Bfs):
         waiting: dict[int, list[SeenFlow]] = {}
         for seen in flows:
             hops = self._hops(seen.flow.destination)
-            if seen.queued and seen.rested_s >= self._choices.cool_s and len(hops) == 1 and seen.port in self._far:
+            if (
+                seen.queued
+                and seen.rested_s >= self._choices.cool_s
+                and len(hops) == 1
+                and seen.port in self._far
+            ):
                 waiting.setdefault(hops[0].port, []).append(seen)
         actions: list[Action] = []
         for _, found in sorted(waiting.items()):
@@ -151,18 +176,29 @@ class Dar(Bfs):
         return actions
 
     def _ask(self, seen: SeenFlow, count: int) -> list[Action]:
-        """Ask for a flow that comes to this output leaf, by way of any spine that leads to its input leaf."""
+        """Ask for a flow that comes to this output leaf, by way of any spine that leads to its
+        input leaf."""
         towards, hops = self._towards(seen.flow.source), self._hops(seen.flow.source)
         if towards is None or not hops:
             return []
-        return [self._request(seen.flow, self._random.pick(hops), towards[1], self._far[seen.port], count)]
+        return [
+            self._request(
+                seen.flow, self._random.pick(hops), towards[1], self._far[seen.port], count
+            )
+        ]
 
     def _request(self, flow: FiveTuple, by: Hop, leaf: int, spine: int, count: int) -> Send:
         self._sequence += 1
         self._ears["sent"] += 1
-        spines, room = (self._spines, self._room()) if self._choices.informed and not self._choices.by_queue else (0, 0)
+        spines, room = (
+            (self._spines, self._room())
+            if self._choices.informed and not self._choices.by_queue
+            else (0, 0)
+        )
         count = min(count, MOST_COUNT)
-        ear = Ear(self._node, by.node, self._node, leaf, self._sequence, flow, spine, count, spines, room)
+        ear = Ear(
+            self._node, by.node, self._node, leaf, self._sequence, flow, spine, count, spines, room
+        )
         return Send(by.port, messages.encode(ear))
 
     def _room(self) -> int:
@@ -180,7 +216,12 @@ class Dar(Bfs):
         for near in self._neighbourhood.neighbours():
             if near.up and near.hop.node == ear.leaf and not self._own:
                 self._ears["passed_on"] += 1
-                return [Send(near.hop.port, messages.encode(replace(ear, sender=self._node, target=ear.leaf)))]
+                return [
+                    Send(
+                        near.hop.port,
+                        messages.encode(replace(ear, sender=self._node, target=ear.leaf)),
+                    )
+                ]
         return NOTHING
 
     def _adapt(self, ear: Ear, now: float) -> Sequence[Action]:
@@ -188,7 +229,8 @@ class Dar(Bfs):
         self._ears["heard"] += 1
         port = next((port for port, node in self._far.items() if node == ear.spine), None)
         usable, towards = self._usable(ear.flow.destination), self._towards(ear.flow.destination)
-        # Only the spine and the output leaf see the flow; what others ask in its name is not even remembered.
+        # Only the spine and the output leaf see the flow; what others ask in its name is not even
+        # remembered.
         told = towards is not None and ear.origin in (ear.spine, towards[1])
         if (
             port is None

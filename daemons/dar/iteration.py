@@ -1,13 +1,16 @@
-"""The synchronous iteration of distributed adaptive routing (DAR, section 2 and figure 9), as pure functions.
+"""The synchronous iteration of distributed adaptive routing (DAR, section 2 and figure 9), as pure
+functions.
 
-CLOS(n,r,m) has r input leaves and r output leaves of n hosts each, and m spines.  Flow f comes from host f, at input
-leaf f // n, and goes to host destination[f], at output leaf destination[f] // n; its spine is its whole path.  A flow
-has 1/p of a link's rate, so a link with more than p flows is bad.  In an iteration every output leaf with a bad link
-picks a flow of its fullest one and asks the flow's input leaf to move it.  Destinations need not be a permutation, if
-no output leaf has more than n flows.
+CLOS(n,r,m) has r input leaves and r output leaves of n hosts each, and m spines.  Flow f comes from
+host f, at input leaf f // n, and goes to host destination[f], at output leaf destination[f] // n;
+its spine is its whole path.  A flow has 1/p of a link's rate, so a link with more than p flows is
+bad.  In an iteration every output leaf with a bad link picks a flow of its fullest one and asks the
+flow's input leaf to move it.  Destinations need not be a permutation, if no output leaf has more
+than n flows.
 
-What the paper leaves open is a field of Rules.  Everything is integers in flat arrays (lists do as well), no function
-allocates, and numba compiles the same source.  Randomness is an argument: four words of generator state.
+What the paper leaves open is a field of Rules.  Everything is integers in flat arrays (lists do as
+well), no function allocates, and numba compiles the same source.  Randomness is an argument: four
+words of generator state.
 """
 
 from __future__ import annotations
@@ -42,20 +45,23 @@ class IterationRules(NamedTuple):
     """What the paper leaves open; flags are 0 or 1.
 
     p: flows that a link carries.
-    start: MODULO, flow f on spine f mod n (figure 9; mod m where there are fewer spines); RANDOM, any spine; LIMITED,
-        any spine whose uplink has fewer than p flows (section 2); SPREAD, flow f on spine f mod m, which uses all of
-        them where there are more than n.
-    every_link: an output leaf asks for one flow of each of its bad links, instead of one flow of the fullest.
-    swap: a flow that is moved to an uplink with p flows changes places with one of them.  Without it, and from a start
-        that overfills uplinks, input leaves move flows of their own fullest uplinks as well (section 4).
+    start: MODULO, flow f on spine f mod n (figure 9; mod m where there are fewer spines); RANDOM,
+        any spine; LIMITED, any spine whose uplink has fewer than p flows (section 2); SPREAD, flow
+        f on spine f mod m, which uses all of them where there are more than n.
+    every_link: an output leaf asks for one flow of each of its bad links, instead of one flow of
+        the fullest.
+    swap: a flow that is moved to an uplink with p flows changes places with one of them.  Without
+        it, and from a start that overfills uplinks, input leaves move flows of their own fullest
+        uplinks as well (section 4).
     stay: a new spine is drawn from all of them, the present one included.
-    informed: a request carries the map of spines with fewer than p flows towards the output leaf.  The input leaf takes
-        one of them whose uplink has room, or else any of them.  Not in the paper.
+    informed: a request carries the map of spines with fewer than p flows towards the output leaf.
+        The input leaf takes one of them whose uplink has room, or else any of them.  Not in the
+        paper.
     folded: input leaf i and output leaf i are one switch, and flows within it need no spine.
-    key: what an input leaf places and moves: FLOW, each flow by itself; DEST, all of its flows to one host together
-        (section 4, where the tables of switches are by destination).
-    rest: iterations for which nobody asks to move a flow again after it has moved or was swapped back (section 4's
-        timer).  A flow that rests may still be swapped back.
+    key: what an input leaf places and moves: FLOW, each flow by itself; DEST, all of its flows to
+        one host together (section 4, where the tables of switches are by destination).
+    rest: iterations for which nobody asks to move a flow again after it has moved or was swapped
+        back (section 4's timer).  A flow that rests may still be swapped back.
     """
 
     p: int = 1
@@ -72,8 +78,8 @@ class IterationRules(NamedTuple):
 class ClosFlows(NamedTuple):
     """Flows on CLOS(n,r,m) and where they are, changed in place.
 
-    destination: of each of the n r flows.  source: source[o n : o n + n] are the flows to output leaf o, or NOWHERE; of
-        a permutation, the inverse.
+    destination: of each of the n r flows.  source: source[o n : o n + n] are the flows to output
+        leaf o, or NOWHERE; of a permutation, the inverse.
     spine: of each flow, or NOWHERE.
     up, down: flows on each link, by leaf * m + spine: from an input leaf, and to an output leaf.
     requested: working space for (m + 1) r flows.  room: working space for r m flags.
@@ -112,32 +118,46 @@ def check(n: int, r: int, m: int, rules: IterationRules) -> None:
         raise ValueError(f"dar: n, r, m and p must be at least 1, got {n}, {r}, {m} and {rules.p}")
     if not rearrangeable(n, m, rules.p):
         least = -(-n // rules.p)
-        raise ValueError(f"dar: {m} spines carry {m * rules.p} of a leaf's {n} flows at p={rules.p}: take m >= {least}")
+        raise ValueError(
+            f"dar: {m} spines carry {m * rules.p} of a leaf's {n} flows at p={rules.p}: "
+            f"take m >= {least}"
+        )
     for_ever = n == m == 2 or (m == 2 and not rules.swap)  # found by exhaustive search
     if for_ever and m * rules.p == n and not rules.stay and not rules.informed:
-        raise ValueError(f"dar: with m=2 at p={rules.p}, flows that never stay may move for ever: take stay=1")
+        raise ValueError(
+            f"dar: with m=2 at p={rules.p}, flows that never stay may move for ever: take stay=1"
+        )
     if rules.rest < 0:
         raise ValueError(f"dar: flows rest for 0 iterations or more, got {rules.rest}")
 
 
 def check_traffic(network: ClosFlows, rules: IterationRules) -> None:
-    """ValueError, in one line, for flows that no routing without bad links has room for, as far as counting tells."""
+    """ValueError, in one line, for flows that no routing without bad links has room for, as far as
+    counting tells."""
     n, p = network.n, rules.p
     outputs = Counter(host // n for host in network.destination)
     if outputs and max(outputs.values()) > n:
-        raise ValueError(f"dar: a leaf takes {n} flows, got {max(outputs.values())}: send no leaf more")
+        raise ValueError(
+            f"dar: a leaf takes {n} flows, got {max(outputs.values())}: send no leaf more"
+        )
     if rules.key == DEST:
         together = Counter((flow // n, host) for flow, host in enumerate(network.destination))
         sizes = set(together.values())
         if max(sizes) > p:
             most = max(sizes)
-            raise ValueError(f"dar: {most} flows of a leaf go to one host, and a link carries {p}: take key=flow")
+            raise ValueError(
+                f"dar: {most} flows of a leaf go to one host, and a link carries {p}: take key=flow"
+            )
         if len(sizes) == 1 and network.m * (p // max(sizes)) * max(sizes) < n:
-            raise ValueError(f"dar: {n} flows by {max(sizes)} do not fit {network.m} spines at p={p}: take key=flow")
+            raise ValueError(
+                f"dar: {n} flows by {max(sizes)} do not fit {network.m} spines at p={p}: "
+                f"take key=flow"
+            )
 
 
 def draw(state: MutableIntSequence) -> int:
-    """The next 32 random bits of `state`, four words of 32 bits that are not all 0 (xoshiro128++, Blackman, Vigna)."""
+    """The next 32 random bits of `state`, four words of 32 bits that are not all 0 (xoshiro128++,
+    Blackman, Vigna)."""
     a, b, c, d = state[0], state[1], state[2], state[3]
     total = a + d & WORD
     found = ((total << 7 | total >> 25) & WORD) + a & WORD
@@ -150,7 +170,8 @@ def draw(state: MutableIntSequence) -> int:
 
 
 def invert(network: ClosFlows) -> None:
-    """Set `source` by `destination`: a flow is at its host's place, or at the next free one of that leaf.
+    """Set `source` by `destination`: a flow is at its host's place, or at the next free one of that
+    leaf.
 
     Where a leaf has more than n flows, those with the highest numbers are left out.
     """
@@ -182,7 +203,9 @@ def place(network: ClosFlows, rules: IterationRules, state: MutableIntSequence) 
             network.down[output * m + spine] += 1
 
 
-def first_spine(network: ClosFlows, rules: IterationRules, flow: int, state: MutableIntSequence) -> int:
+def first_spine(
+    network: ClosFlows, rules: IterationRules, flow: int, state: MutableIntSequence
+) -> int:
     """The spine that `flow` starts on."""
     n, m, first = network.n, network.m, flow // network.n * network.n
     size = 1
@@ -212,7 +235,8 @@ def random_with_room(
     p: int,
     state: MutableIntSequence,
 ) -> int:
-    """A random spine with fewer than p in both of one[first:first+m] and other[start:start+m], NOWHERE if none has."""
+    """A random spine with fewer than p in both of one[first:first+m] and other[start:start+m],
+    NOWHERE if none has."""
     found, seen = NOWHERE, 0
     for spine in range(m):
         if one[first + spine] < p and other[start + spine] < p:
@@ -238,16 +262,22 @@ def fullest(load: MutableIntSequence, first: int, m: int) -> int:
     return most
 
 
-def of_output(network: ClosFlows, output: int, least: int, only: int, state: MutableIntSequence) -> int:
-    """A random flow of `output` that does not rest, whose link has `least` flows or more and whose spine is `only`, if
-    that is one; NOWHERE if there is none."""
+def of_output(
+    network: ClosFlows, output: int, least: int, only: int, state: MutableIntSequence
+) -> int:
+    """A random flow of `output` that does not rest, whose link has `least` flows or more and whose
+    spine is `only`, if that is one; NOWHERE if there is none."""
     found, seen = NOWHERE, 0
     for host in range(output * network.n, (output + 1) * network.n):
         flow = network.source[host]
         if flow < 0 or network.rest[flow] > 0:
             continue
         spine = network.spine[flow]
-        if spine >= 0 and (only < 0 or spine == only) and network.down[output * network.m + spine] >= least:
+        if (
+            spine >= 0
+            and (only < 0 or spine == only)
+            and network.down[output * network.m + spine] >= least
+        ):
             seen += 1
             if below(draw(state), seen) == 0:
                 found = flow
@@ -255,7 +285,8 @@ def of_output(network: ClosFlows, output: int, least: int, only: int, state: Mut
 
 
 def of_input(network: ClosFlows, leaf: int, least: int, state: MutableIntSequence) -> int:
-    """A random flow of input `leaf` that does not rest and whose uplink has `least` flows or more, or NOWHERE."""
+    """A random flow of input `leaf` that does not rest and whose uplink has `least` flows or more,
+    or NOWHERE."""
     found, seen = NOWHERE, 0
     for flow in range(leaf * network.n, (leaf + 1) * network.n):
         spine = network.spine[flow]
@@ -270,7 +301,9 @@ def victim(network: ClosFlows, rules: IterationRules, flow: int, state: MutableI
     """A random flow on the uplink of `flow` that is not placed together with it, or NOWHERE."""
     found, seen, first = NOWHERE, 0, flow // network.n * network.n
     for other in range(first, first + network.n):
-        if network.spine[other] == network.spine[flow] and not together(network, rules, flow, other):
+        if network.spine[other] == network.spine[flow] and not together(
+            network, rules, flow, other
+        ):
             seen += 1
             if below(draw(state), seen) == 0:
                 found = other
@@ -278,14 +311,18 @@ def victim(network: ClosFlows, rules: IterationRules, flow: int, state: MutableI
 
 
 def together(network: ClosFlows, rules: IterationRules, flow: int, other: int) -> bool:
-    """Whether `other`, of the same input leaf, is placed and moved with `flow`, as `flow` itself is."""
+    """Whether `other`, of the same input leaf, is placed and moved with `flow`, as `flow` itself
+    is."""
     if flow == other:
         return True
     return rules.key == DEST and network.destination[flow] == network.destination[other]
 
 
-def request(network: ClosFlows, rules: IterationRules, state: MutableIntSequence) -> tuple[int, int]:
-    """Write to `requested` the flows that leaves want moved: first those of output leaves, then those of input leaves.
+def request(
+    network: ClosFlows, rules: IterationRules, state: MutableIntSequence
+) -> tuple[int, int]:
+    """Write to `requested` the flows that leaves want moved: first those of output leaves, then
+    those of input leaves.
 
     Returns how many there are of output leaves, and of all.
     """
@@ -309,8 +346,11 @@ def request(network: ClosFlows, rules: IterationRules, state: MutableIntSequence
     return of_outputs, count
 
 
-def new_spine(network: ClosFlows, rules: IterationRules, flow: int, informed: int, state: MutableIntSequence) -> int:
-    """The spine that `flow` moves to; `informed` if the request for it carries the output leaf's map `room`."""
+def new_spine(
+    network: ClosFlows, rules: IterationRules, flow: int, informed: int, state: MutableIntSequence
+) -> int:
+    """The spine that `flow` moves to; `informed` if the request for it carries the output leaf's
+    map `room`."""
     m, leaf, output = network.m, flow // network.n, network.destination[flow] // network.n
     if informed:
         least = rules.p  # fewer flows than this on a link, and all that move have room
@@ -319,7 +359,9 @@ def new_spine(network: ClosFlows, rules: IterationRules, flow: int, informed: in
                 least -= other != flow and together(network, rules, flow, other)
         spine = random_with_room(network.up, leaf * m, network.room, output * m, m, least, state)
         if spine < 0:
-            spine = random_with_room(network.room, output * m, network.room, output * m, m, least, state)
+            spine = random_with_room(
+                network.room, output * m, network.room, output * m, m, least, state
+            )
         if spine >= 0:
             return spine
     if rules.stay or m == 1:
@@ -328,7 +370,8 @@ def new_spine(network: ClosFlows, rules: IterationRules, flow: int, informed: in
 
 
 def put(network: ClosFlows, rules: IterationRules, flow: int, spine: int) -> int:
-    """Move `flow`, and what is placed together with it, to `spine`; returns how many flows those are."""
+    """Move `flow`, and what is placed together with it, to `spine`; returns how many flows those
+    are."""
     leaf, output = flow // network.n * network.m, network.destination[flow] // network.n * network.m
     old, first, count = network.spine[flow], flow // network.n * network.n, 0
     for other in range(first, first + network.n) if rules.key == DEST else range(flow, flow + 1):
@@ -350,13 +393,16 @@ def move(
     counts: MutableIntSequence,
     state: MutableIntSequence,
 ) -> None:
-    """Move `flow` to a new spine, and swap as many flows back as have moved, while its uplink is overfull."""
+    """Move `flow` to a new spine, and swap as many flows back as have moved, while its uplink is
+    overfull."""
     old, spine = network.spine[flow], new_spine(network, rules, flow, informed, state)
     if spine == old:
         return
     back, moved = 0, put(network, rules, flow, spine)
     counts[MOVES] += moved
-    while rules.swap and back < moved and network.up[flow // network.n * network.m + spine] > rules.p:
+    while (
+        rules.swap and back < moved and network.up[flow // network.n * network.m + spine] > rules.p
+    ):
         other = victim(network, rules, flow, state)
         if other < 0:
             break
@@ -364,11 +410,14 @@ def move(
     counts[SWAPS] += back
 
 
-def iterate(network: ClosFlows, rules: IterationRules, counts: MutableIntSequence, state: MutableIntSequence) -> None:
-    """One iteration: all requests are made before the first flow moves, and are served in random order.
+def iterate(
+    network: ClosFlows, rules: IterationRules, counts: MutableIntSequence, state: MutableIntSequence
+) -> None:
+    """One iteration: all requests are made before the first flow moves, and are served in random
+    order.
 
-    counts: requests (one EAR message each, unless an input leaf makes it for itself), flows moved on request, and flows
-    swapped back for them, raised in place.
+    counts: requests (one EAR message each, unless an input leaf makes it for itself), flows moved
+    on request, and flows swapped back for them, raised in place.
     """
     of_outputs, count = request(network, rules, state)
     if rules.rest:
@@ -389,7 +438,11 @@ def iterate(network: ClosFlows, rules: IterationRules, counts: MutableIntSequenc
 
 
 def converge(
-    network: ClosFlows, rules: IterationRules, most: int, counts: MutableIntSequence, state: MutableIntSequence
+    network: ClosFlows,
+    rules: IterationRules,
+    most: int,
+    counts: MutableIntSequence,
+    state: MutableIntSequence,
 ) -> int:
     """Iterations until no link is bad, or -1 if `most` of them are not enough."""
     for iterations in range(most + 1):

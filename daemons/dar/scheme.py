@@ -1,4 +1,5 @@
-"""DAR: flows that leaves move from spine to spine until no link has more than p (Zahavi et al., ANCS 2012)."""
+"""DAR: flows that leaves move from spine to spine until no link has more than p (Zahavi et al.,
+ANCS 2012)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,13 @@ from typing import TYPE_CHECKING
 from weft.daemons.control import parameters
 from weft.daemons.core.capabilities import FlowPlacement
 from weft.daemons.core.contract import StateMachine
-from weft.daemons.core.node_config import GOLDEN_FRACTION, NodeConfig, Options, node_configs, own_hosts
+from weft.daemons.core.node_config import (
+    GOLDEN_FRACTION,
+    NodeConfig,
+    Options,
+    node_configs,
+    own_hosts,
+)
 from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, for_switches
 from weft.daemons.core.selection_rule import SelectionRule
 from weft.daemons.dar.daemon import Dar
@@ -25,43 +32,64 @@ LIMITED = 2  # among those of `start`
 OWN = {
     "p": IntegerParameter(meaning="flows that a link carries", least=1, most=64, default=2),
     "period_us": IntegerParameter(
-        meaning="time between looks at a switch's flows, in us", least=1, most=10_000_000, default=10_000
+        meaning="time between looks at a switch's flows, in us",
+        least=1,
+        most=10_000_000,
+        default=10_000,
     ),
-    "cool": IntegerParameter(meaning="periods that a flow rests when it has been moved", least=0, most=1000, default=2),
-    "every": IntegerParameter.flag("1: an output leaf asks for a flow of each bad link at once, not only of the fullest"),
+    "cool": IntegerParameter(
+        meaning="periods that a flow rests when it has been moved", least=0, most=1000, default=2
+    ),
+    "every": IntegerParameter.flag(
+        "1: an output leaf asks for a flow of each bad link at once, not only of the fullest"
+    ),
     "swap": IntegerParameter.flag(
-        "1: a flow that is moved to an uplink with p flows changes places with one of them", default=True
+        "1: a flow that is moved to an uplink with p flows changes places with one of them",
+        default=True,
     ),
-    "informed": IntegerParameter.flag("1: requests carry the map of spines with room; not in the paper"),
+    "informed": IntegerParameter.flag(
+        "1: requests carry the map of spines with room; not in the paper"
+    ),
     "active_us": IntegerParameter(
-        meaning="silence from which on a flow does not count, in us", least=1, most=60_000_000, default=50_000
+        meaning="silence from which on a flow does not count, in us",
+        least=1,
+        most=60_000_000,
+        default=50_000,
     ),
     "idle_ms": IntegerParameter(
-        meaning="silence after which a flow is forgotten, in ms", least=1, most=600_000, default=1000
+        meaning="silence after which a flow is forgotten, in ms",
+        least=1,
+        most=600_000,
+        default=1000,
     ),
     "together": IntegerParameter.flag("1: all leaves look at the same time, as in the iteration"),
-}  # fmt: skip
+}
 PLANE = {
     "detect": IntegerParameter.word(
-        "what makes a link bad: flows that output leaves count (section 2), or queues that spines see (4)",
+        "what makes a link bad: flows that output leaves count (section 2), or queues that "
+        "spines see (4)",
         ("count", "queue"),
     ),
     "start": IntegerParameter.word(
-        "where a flow begins: spine (source mod n), as in figure 9; its hash; or that if the uplink has room, else one "
+        "where a flow begins: spine (source mod n), as in figure 9; its hash; or that if the "
+        "uplink has room, else one "
         "that has (section 2)",
         ("modulo", "hash", "limited"),
     ),
     "key": IntegerParameter.word(
-        "what a leaf places and moves: a flow, or all of its flows to one host (section 4)", ("flow", "dest")
+        "what a leaf places and moves: a flow, or all of its flows to one host (section 4)",
+        ("flow", "dest"),
     ),
     "elephant_kb": IntegerParameter(
-        meaning="data from which on a flow is counted and moved, in kB; before, it goes by its hash",
+        meaning="data from which on a flow is counted and moved, in kB; before, it goes by "
+        "its hash",
         least=0,
         most=1 << 20,
         default=100,
     ),
     "queue": IntegerParameter(
-        meaning="packets waiting from which on a queue is too long, if queues are what is looked at",
+        meaning="packets waiting from which on a queue is too long, if queues are what is "
+        "looked at",
         least=1,
         most=1 << 24,
         default=8,
@@ -85,31 +113,41 @@ def sizes(topology: Topology) -> tuple[int, int, int]:
     layers = {naming.tier(node) for node in range(topology.servers, topology.nodes)}
     if layers != {1, 2} or len(radices) != 2:
         raise ValueError(
-            f"scheme dar runs on folded Clos networks of two tiers, such as clos:n=4,r=4,m=4; {topology.spec} is none"
+            f"scheme dar runs on folded Clos networks of two tiers, such as "
+            f"clos:n=4,r=4,m=4; {topology.spec} is none"
         )
     r, n = radices
     return n, r, topology.switches - r
 
 
 def check(topology: Topology, options: Options) -> None:
-    """ValueError unless `topology` is a folded Clos network in which every permutation has a routing without bad
-    links."""
+    """ValueError unless `topology` is a folded Clos network in which every permutation has a
+    routing without bad links."""
     from weft.daemons.dar import iteration
 
     n, r, m = sizes(topology)
     iteration.check(n, r, m, iteration.IterationRules(p=options["p"]))
     if m > MOST_SPINES:
-        raise ValueError(f"scheme dar: a request has a map of at most {MOST_SPINES} spines, {topology.spec} has {m}")
+        raise ValueError(
+            f"scheme dar: a request has a map of at most {MOST_SPINES} spines, "
+            f"{topology.spec} has {m}"
+        )
 
 
 def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
-    """Every switch knows its place, and looks at its flows in a phase of its own; spines only if they have to."""
-    configs = node_configs(topology, "dar", __name__, options, candidates=own_hosts, all_destinations=True)
+    """Every switch knows its place, and looks at its flows in a phase of its own; spines only if
+    they have to."""
+    configs = node_configs(
+        topology, "dar", __name__, options, candidates=own_hosts, all_destinations=True
+    )
     found = {}
     for node, config in configs.items():
         phase = 0.0 if options["together"] else node * GOLDEN_FRACTION % 1
         looks = FlowPlacement(
-            options["period_us"] / 1e6, phase, options["idle_ms"] / 1000, by_destination=bool(options["key"])
+            options["period_us"] / 1e6,
+            phase,
+            options["idle_ms"] / 1000,
+            by_destination=bool(options["key"]),
         )
         has_use = bool(config.candidates) or options["detect"] == QUEUE
         found[node] = replace(config, needs=(looks,) if has_use else ())
@@ -158,7 +196,8 @@ def path(topology: Topology, options: Options, src: int, dst: int) -> list[Route
 SCHEMES = (
     Scheme(
         name="dar",
-        summary="flows that leaves move from spine to spine on request until no link has more than p (Zahavi et al.)",
+        summary="flows that leaves move from spine to spine on request until no link has "
+        "more than p (Zahavi et al.)",
         source="DAR, sections 2 and 4",
         parameters=parameters.HELLO | parameters.LINK_STATE | OWN | PLANE,
         check=check,

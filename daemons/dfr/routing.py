@@ -1,11 +1,12 @@
-"""DFR, fault-tolerant routing on DCell (Guo et al., SIGCOMM 2008, section 4.3), here on any X(k) with one link per
-pair.
+"""DFR, fault-tolerant routing on DCell (Guo et al., SIGCOMM 2008, section 4.3), here on any X(k)
+with one link per pair.
 
-Every server knows the state of the links within its own X(b).  A packet goes to the first link of its DR route that
-leads out of that X(b), by a shortest path within it; where that link is dead the server makes the far end of another
-link, its proxy, the packet's next aim (local reroute).
+Every server knows the state of the links within its own X(b).  A packet goes to the first link of
+its DR route that leads out of that X(b), by a shortest path within it; where that link is dead the
+server makes the far end of another link, its proxy, the packet's next aim (local reroute).
 
-Ours: as remembered from the paper, which is at hand only in CCRDN 4.2.1; every constant is a parameter.
+Ours: as remembered from the paper, which is at hand only in CCRDN 4.2.1; every constant is a
+parameter.
 
 Written so that the same source runs as it stands, on lists and bytes, and compiled, on arrays.
 """
@@ -18,7 +19,8 @@ from typing import NamedTuple
 from weft.daemons.routing.scope import UNREACHED, distances, first_hop
 from weft.topologies.recursive.ccrdn import common_level, gateway, peer
 
-# What a packet carries: the server it must visit first, or NOWHERE; reroutes and hops that it may still make;
+# What a packet carries: the server it must visit first, or NOWHERE; reroutes and hops that it may
+# still make;
 # the level at which it was rerouted last, or 0.
 PROXY, RETRY, TTL, LEVEL = 0, 1, 2, 3
 FIELDS = 4
@@ -30,7 +32,8 @@ DROP = -1
 class Dfr(NamedTuple):
     """b: scope of link state.  retry: reroutes that a packet may make.  ttl: hops that it may make.
 
-    nearest: take the proxy link that is nearest to the server; otherwise any, by a number drawn for it.
+    nearest: take the proxy link that is nearest to the server; otherwise any, by a number drawn for
+        it.
     """
 
     b: int = 1
@@ -48,8 +51,8 @@ def start(dfr: Dfr, packet: MutableSequence[int]) -> None:
 
 
 def exit_link(rule: int, t: Sequence[int], b: int, cur: int, dst: int) -> tuple[int, int]:
-    """The last server of DR's route from `cur` to `dst` that lies in the X(b) of `cur`, and the level of the link by
-    which the route leaves it; `dst` and 0 if it does not."""
+    """The last server of DR's route from `cur` to `dst` that lies in the X(b) of `cur`, and the
+    level of the link by which the route leaves it; `dst` and 0 if it does not."""
     target, link = dst, 0
     while True:
         level = common_level(t, cur, target)
@@ -71,14 +74,20 @@ def proxy_link(
     distance: Sequence[int],
     draw: int,
 ) -> int:
-    """The server whose level-`level` link a packet is rerouted over, numbered within the X(b) that begins at `first`.
+    """The server whose level-`level` link a packet is rerouted over, numbered within the X(b) that
+    begins at `first`.
 
-    It is reached and its link is alive; of several, the nearest or the `draw`-th.  -1 if there is none.
+    It is reached and its link is alive; of several, the nearest or the `draw`-th.  -1 if there is
+    none.
     """
     ports, size = len(t) + 1, t[dfr.b]
     chosen, found = -1, 0
     for v in range(size):
-        if distance[v] == UNREACHED or (len(down) and down[v * ports + level]) or peer(rule, t, first + v, level) < 0:
+        if (
+            distance[v] == UNREACHED
+            or (len(down) and down[v * ports + level])
+            or peer(rule, t, first + v, level) < 0
+        ):
             continue
         if chosen < 0 or (dfr.nearest and distance[v] < distance[chosen]):
             chosen = v
@@ -87,7 +96,11 @@ def proxy_link(
         return chosen
     draw %= found
     for v in range(size):
-        if distance[v] == UNREACHED or (len(down) and down[v * ports + level]) or peer(rule, t, first + v, level) < 0:
+        if (
+            distance[v] == UNREACHED
+            or (len(down) and down[v * ports + level])
+            or peer(rule, t, first + v, level) < 0
+        ):
             continue
         if draw == 0:
             chosen = v
@@ -108,9 +121,11 @@ def next_hop(
     parent: MutableSequence[int],
     queue: MutableSequence[int],
 ) -> int:
-    """The neighbour to which server `cur` hands `packet` for `dst`, whose fields it changes; DROP if it gives up.
+    """The neighbour to which server `cur` hands `packet` for `dst`, whose fields it changes; DROP
+    if it gives up.
 
-    down: 1 for each dead channel of the X(b) of `cur`, as in daemons/routing/scope.py; empty if there is none.
+    down: 1 for each dead channel of the X(b) of `cur`, as in daemons/routing/scope.py; empty if
+        there is none.
     draw: any number; used where dfr.nearest is not set.
     distance, parent, queue: room for t[dfr.b] numbers each.
     """
@@ -136,8 +151,8 @@ def onward(
     distance: Sequence[int],
     parent: Sequence[int],
 ) -> int:
-    """next_hop() for a packet that may go on, where the `distance` and `parent` of a search from `cur` are known: it
-    is the same search for every packet that `cur` ever sees."""
+    """next_hop() for a packet that may go on, where the `distance` and `parent` of a search from
+    `cur` are known: it is the same search for every packet that `cur` ever sees."""
     ports = len(t) + 1
     first = cur - cur % t[dfr.b]
     while True:
@@ -145,7 +160,11 @@ def onward(
         leave, link = exit_link(rule, t, dfr.b, cur, target)
         alive = link == 0 or len(down) == 0 or not down[(leave - first) * ports + link]
         if alive and distance[leave - first] != UNREACHED:
-            return peer(rule, t, cur, link) if leave == cur else first + first_hop(parent, cur - first, leave - first)
+            return (
+                peer(rule, t, cur, link)
+                if leave == cur
+                else first + first_hop(parent, cur - first, leave - first)
+            )
         if link == 0 or packet[RETRY] == 0:
             return DROP
         packet[RETRY] -= 1
@@ -159,7 +178,9 @@ def onward(
         packet[PROXY] = peer(rule, t, first + near, link)
 
 
-def route(rule: int, t: Sequence[int], dfr: Dfr, down: Sequence[int], src: int, dst: int) -> tuple[list[int], bool]:
+def route(
+    rule: int, t: Sequence[int], dfr: Dfr, down: Sequence[int], src: int, dst: int
+) -> tuple[list[int], bool]:
     """The servers that a packet visits, `src` first, and whether it arrives.
 
     down: 1 for each dead channel of the whole network; each server is told those of its own X(b).

@@ -1,4 +1,5 @@
-"""DFR, fault-tolerant routing: link state within a scope, local reroutes beyond it (CCRDN 4.2.1)."""
+"""DFR, fault-tolerant routing: link state within a scope, local reroutes beyond it (CCRDN
+4.2.1)."""
 
 from __future__ import annotations
 
@@ -23,24 +24,36 @@ if TYPE_CHECKING:
 
 OWN = {
     "b": IntegerParameter(
-        meaning="level of the sub-network whose link state a server knows", least=0, most=8, default=1
+        meaning="level of the sub-network whose link state a server knows",
+        least=0,
+        most=8,
+        default=1,
     ),
-    "retry": IntegerParameter(meaning="how often a packet may be rerouted", least=0, most=100, default=3),
-    "ttl": IntegerParameter(meaning="how many hops a packet may make", least=1, most=255, default=64),
-    "nearest": IntegerParameter.flag("1: reroute over the nearest proxy link; 0: over any", default=True),
+    "retry": IntegerParameter(
+        meaning="how often a packet may be rerouted", least=0, most=100, default=3
+    ),
+    "ttl": IntegerParameter(
+        meaning="how many hops a packet may make", least=1, most=255, default=64
+    ),
+    "nearest": IntegerParameter.flag(
+        "1: reroute over the nearest proxy link; 0: over any", default=True
+    ),
 }
 
 
 def settings(network: Ccrdn, options: Options) -> Dfr:
     """What the parameters say; ValueError for a scope that the network does not have."""
     if options["b"] > network.k:
-        raise ValueError(f"scheme dfr: b must be at most {network.k}, the levels of the network, got {options['b']}")
+        raise ValueError(
+            f"scheme dfr: b must be at most {network.k}, the levels of the network, got "
+            f"{options['b']}"
+        )
     return Dfr(options["b"], options["retry"], options["ttl"], bool(options["nearest"]))
 
 
 def octets_in_use(network: Ccrdn, options: Options) -> tuple[int, ...]:
-    """What the addresses of packets may begin with, first those of packets that leave their source; ValueError if there
-    are more than there is room for."""
+    """What the addresses of packets may begin with, first those of packets that leave their source;
+    ValueError if there are more than there is room for."""
     states = dfr_addresses.states(network, settings(network, options))
     return tuple(first_octet(number) for number, _ in enumerate(states))
 
@@ -53,7 +66,9 @@ def check(topology: Topology, options: Options) -> None:
 def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
     """Every server finds its routes itself."""
     octets = octets_in_use(for_servers("dfr", topology), options)
-    return node_configs(topology, "dfr", __name__, options, needs=(PrefixRewrite(octets, options["ttl"]),))
+    return node_configs(
+        topology, "dfr", __name__, options, needs=(PrefixRewrite(octets, options["ttl"]),)
+    )
 
 
 def machine(config: NodeConfig, incarnation: int) -> StateMachine:

@@ -1,5 +1,5 @@
-"""DR, dimensional routing over the links that live; and static routes: DR's, or a fabric's shortest ones, whatever
-lives."""
+"""DR, dimensional routing over the links that live; and static routes: DR's, or a fabric's shortest
+ones, whatever lives."""
 
 from __future__ import annotations
 
@@ -47,14 +47,16 @@ def if_alive(topology: Topology, path: list[int]) -> list[RoutedPath]:
     return [RoutedPath(tuple(path))] if all(b in live[a] for a, b in pairwise(path)) else []
 
 
-def without_daemons(topology: Topology, options: Options, link_kbps: int) -> Mapping[int, NodeConfig]:
+def without_daemons(
+    topology: Topology, options: Options, link_kbps: int
+) -> Mapping[int, NodeConfig]:
     """No daemon runs."""
     return {}
 
 
 def static_path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
-    """DR's path; or a fabric's shortest ones, of which a switch leaves out those that begin with a dead link of its own
-    and no others."""
+    """DR's path; or a fabric's shortest ones, of which a switch leaves out those that begin with a
+    dead link of its own and no others."""
     if topology.server_centric:
         return path(topology, options, src, dst)
     from weft.daemons.routing import path_shares, updown
@@ -63,7 +65,9 @@ def static_path(topology: Topology, options: Options, src: int, dst: int) -> lis
 
     def choose(switch: int) -> path_shares.Chosen:
         live = {port for port, *_ in topology.live_ports(switch)}
-        return path_shares.evenly([hop for hop in updown.next_hops(intact, switch)[dst] if hop.port in live])
+        return path_shares.evenly(
+            [hop for hop in updown.next_hops(intact, switch)[dst] if hop.port in live]
+        )
 
     return path_shares.paths(topology, src, dst, choose)
 
@@ -81,7 +85,8 @@ SCHEMES = (
     ),
     Scheme(
         name="static",
-        summary="the routes that the topology alone gives, without daemons: nobody notices a failure",
+        summary="the routes that the topology alone gives, without daemons: nobody notices "
+        "a failure",
         source="CCRDN, definition 4.1; RFC 2992",
         parameters={},
         configure=without_daemons,

@@ -1,1 +1,2 @@
-"""FatPaths: layers of a low-diameter network, each with its own paths, between which senders balance (Besta et al.)."""
+"""FatPaths: layers of a low-diameter network, each with its own paths, between which senders
+balance (Besta et al.)."""

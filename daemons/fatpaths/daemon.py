@@ -1,12 +1,14 @@
-"""Layered routing as a routing daemon: one route for each layer and router, kept alive by link state.
+"""Layered routing as a routing daemon: one route for each layer and router, kept alive by link
+state.
 
-Addresses without a layer take all equally short paths, as under ecmp.  In a layer a router has one hop for each other
-router, that of the layer's tables as long as all links of that path live, else another: live_layers.py.  When a link of
-its own dies, a router leaves it at once wherever a neighbour has an intact path; the rest follows when link state has
-told of it.
+Addresses without a layer take all equally short paths, as under ecmp.  In a layer a router has one
+hop for each other router, that of the layer's tables as long as all links of that path live, else
+another: live_layers.py.  When a link of its own dies, a router leaves it at once wherever a
+neighbour has an intact path; the rest follows when link state has told of it.
 
-Routes of layers wait until link state knows every link that this router's paths take, so that each is set once; or, for
-links that are dead from the beginning, until link state has not changed for a while.
+Routes of layers wait until link state knows every link that this router's paths take, so that each
+is set once; or, for links that are dead from the beginning, until link state has not changed for a
+while.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ PATIENCE = 8
 
 
 class Layered(Bfs):
-    """A state machine for the node of `neighbourhood` and `database`; `destinations` and `local` as for Bfs, without
-    layers.
+    """A state machine for the node of `neighbourhood` and `database`; `destinations` and `local` as
+    for Bfs, without layers.
 
-    wait_s: how long link state must not have changed for links that it lacks to be taken for dead; PATIENCE times as
-        long while it lacks routers.
+    wait_s: how long link state must not have changed for links that it lacks to be taken for dead;
+        PATIENCE times as long while it lacks routers.
     """
 
     def __init__(
@@ -51,7 +53,9 @@ class Layered(Bfs):
         super().__init__(neighbourhood, database, destinations, [*local, *own], hold_s=hold_s)
         self._tables, self._first, self._router = tables, tables.first, database.node - tables.first
         others = [(prefix, node - tables.first) for prefix, node in self._destinations]
-        self._places = {tagged(prefix, layer): (layer, router) for layer in layers for prefix, router in others}
+        self._places = {
+            tagged(prefix, layer): (layer, router) for layer in layers for prefix, router in others
+        }
         self._uses: dict[tuple[int, int], list[Prefix]] = {}  # by link of our paths, whose they are
         for prefix, (layer, t) in self._places.items():
             for link in tables.links(layer, t, self._router):
@@ -74,9 +78,12 @@ class Layered(Bfs):
         return super().converged() and all(self._routes.get(prefix) for prefix in self._places)
 
     def status(self) -> dict[str, Any]:
-        """layers: for each, the routes that are the layer's own, those that lead elsewhere while links are dead, and
-        those that lead nowhere."""
-        layers = [{"layer": layer, "own": 0, "detours": 0, "lost": 0} for layer in range(self._tables.layers)]
+        """layers: for each, the routes that are the layer's own, those that lead elsewhere while
+        links are dead, and those that lead nowhere."""
+        layers = [
+            {"layer": layer, "own": 0, "detours": 0, "lost": 0}
+            for layer in range(self._tables.layers)
+        ]
         lost = []
         for prefix, (layer, t) in self._places.items():
             hops = self._routes.get(prefix)
@@ -86,7 +93,12 @@ class Layered(Bfs):
             layers[layer]["own" if own else "detours" if hops else "lost"] += 1
         told = super().status()
         routes = told["routes"] + len(self._places) - len(lost)
-        return {**told, "routes": routes, "routes_lost": told["routes_lost"] + lost, "layers": layers}
+        return {
+            **told,
+            "routes": routes,
+            "routes_lost": told["routes_lost"] + lost,
+            "layers": layers,
+        }
 
     def _follow(self, events: Iterable[HelloOutcome], now: float) -> list[Action]:
         actions = super()._follow(events, now)
@@ -104,7 +116,8 @@ class Layered(Bfs):
         for prefix, (layer, t) in self._places.items():
             if hop not in self._routes.get(prefix, ()):
                 continue
-            found = self._first + self._tables.hop(layer, t, self._router)  # another link may lead there
+            # another link may lead there
+            found = self._first + self._tables.hop(layer, t, self._router)
             if found not in up:
                 detour = self._tables.detour(layer, t, self._router, live)
                 if detour is None:
@@ -114,7 +127,9 @@ class Layered(Bfs):
             actions.append(SetRoute(prefix, self._routes[prefix]))
         return actions
 
-    def _wanted(self, graph: shortest.Adjacency, towards: Towards) -> Iterator[tuple[Prefix, tuple[Hop, ...]]]:
+    def _wanted(
+        self, graph: shortest.Adjacency, towards: Towards
+    ) -> Iterator[tuple[Prefix, tuple[Hop, ...]]]:
         yield from super()._wanted(graph, towards)
         up = self._up()
         live = self._live(graph, up)
@@ -124,7 +139,8 @@ class Layered(Bfs):
                 return
             self._complete, self._complete_s = True, inf
         nearer = {
-            node - self._first: [near - self._first for near in nears if near in up] for node, nears in towards.items()
+            node - self._first: [near - self._first for near in nears if near in up]
+            for node, nears in towards.items()
         }
         broken = set().union(*(self._uses[link] for link in dead))
         for prefix in self._affected(dead, up):
@@ -135,18 +151,28 @@ class Layered(Bfs):
                 found = self._tables.hop(layer, t, self._router)
             yield prefix, () if found is None else (up[self._first + found][0],)
 
-    def _affected(self, dead: set[tuple[int, int]], up: Mapping[int, Sequence[Hop]]) -> Collection[Prefix]:
-        """The prefixes in layers whose hop may have changed, `dead` being the links of our paths that are dead now."""
+    def _affected(
+        self, dead: set[tuple[int, int]], up: Mapping[int, Sequence[Hop]]
+    ) -> Collection[Prefix]:
+        """The prefixes in layers whose hop may have changed, `dead` being the links of our paths
+        that are dead now."""
         changed, self._dead = dead | self._dead, dead
         hops = {hop for each in up.values() for hop in each}
-        lost = {prefix for prefix in self._places if (held := self._routes.get(prefix)) and held[0] not in hops}
+        lost = {
+            prefix
+            for prefix in self._places
+            if (held := self._routes.get(prefix)) and held[0] not in hops
+        }
         unset = self._places.keys() - self._routes.keys()
         return lost.union(unset, *(self._uses[link] for link in changed))
 
     def _live(self, graph: shortest.Adjacency, up: Mapping[int, Sequence[Hop]]) -> Live:
         """The live links of every router, our own as we see them now."""
         first = self._first
-        live = [{peer - first for peer in graph.get(first + router, ())} for router in range(self._tables.routers)]
+        live = [
+            {peer - first for peer in graph.get(first + router, ())}
+            for router in range(self._tables.routers)
+        ]
         own = {node - first for node in up}
         for peer in live[self._router] - own:
             live[peer].discard(self._router)

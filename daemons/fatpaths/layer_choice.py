@@ -1,21 +1,23 @@
 """When a flow takes another layer, and which: what hosts decide for each packet, on integers.
 
-testbed/data_plane/layer_choice.h is the same in C, held equal by a test; this is its specification, and what models use.
+testbed/data_plane/layer_choice.h is the same in C, held equal by a test; this is its specification,
+and what models use.
 
-FatPaths' senders draw a layer uniformly at random for each flowlet (sections III-B, V-F).  Where a flowlet ends:
+FatPaths' senders draw a layer uniformly at random for each flowlet (sections III-B, V-F).  Where a
+flowlet ends:
 
     gap   the flow was silent for longer than gap_us, as in LetFlow
-    cut   TCP cut its window (section VIII-A1).  On the wire that is a packet with CWR, or one that is sent again.  What
-          is sent again of all that was sent before a cut belongs to it; the packet with which a recovery began, sent
-          once more, is another cut.
-    ecn   as Linux' tcp_plb: in each of ecn_rounds rounds, a window of packets long, at least ecn_percent of the
-          acknowledgements carried ECN echoes
+    cut   TCP cut its window (section VIII-A1).  On the wire that is a packet with CWR, or one that
+          is sent again.  What is sent again of all that was sent before a cut belongs to it; the
+          packet with which a recovery began, sent once more, is another cut.
+    ecn   as Linux' tcp_plb: in each of ecn_rounds rounds, a window of packets long, at least
+          ecn_percent of the acknowledgements carried ECN echoes
 
 Besides, a flow draws again when an ICMP error says that its path is broken.
 
-Least marked: for each layer between two hosts, an average of how many of the acknowledgements carried echoes while a
-flow was in that layer; it fades by an eighth whenever layers are compared, so that all are tried again.  Of layers that
-are as good, that is the first from a random one on.
+Least marked: for each layer between two hosts, an average of how many of the acknowledgements
+carried echoes while a flow was in that layer; it fades by an eighth whenever layers are compared,
+so that all are tried again.  Of layers that are as good, that is the first from a random one on.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class Trigger(IntFlag):
 
 
 class Start(IntEnum):
-    """A flow's first layer: layer 0, a random one, or the next after the last flow between the same hosts."""
+    """A flow's first layer: layer 0, a random one, or the next after the last flow between the same
+    hosts."""
 
     FIRST = 0
     RANDOM = 1
@@ -79,7 +82,8 @@ def ends_gap(idle_ns: int, gap_us: int) -> bool:
 
 
 def shows_cut(flow: LayerFlowState, seq: int, end: int, reduced: bool) -> bool:
-    """Whether a packet with the sequence numbers from `seq` up to, not including, `end` shows that its window was cut.
+    """Whether a packet with the sequence numbers from `seq` up to, not including, `end` shows that
+    its window was cut.
 
     reduced: it carries CWR.
     """
@@ -100,9 +104,11 @@ def shows_cut(flow: LayerFlowState, seq: int, end: int, reduced: bool) -> bool:
     return cut
 
 
-def ends_congested_rounds(flow: LayerFlowState, ack: int, echo: bool, *, percent: int, rounds: int) -> bool:
-    """Whether the acknowledgement of all before `ack` ends the last of `rounds` congested rounds; `echo`: it carries
-    ECE."""
+def ends_congested_rounds(
+    flow: LayerFlowState, ack: int, echo: bool, *, percent: int, rounds: int
+) -> bool:
+    """Whether the acknowledgement of all before `ack` ends the last of `rounds` congested rounds;
+    `echo`: it carries ECE."""
     flow.acks += 1
     flow.echoes += echo
     if not flow.known or comes_before(ack, flow.round_end):
@@ -117,7 +123,8 @@ def ends_congested_rounds(flow: LayerFlowState, ack: int, echo: bool, *, percent
 
 
 def note_echo(marks: MutableSequence[int], layer: int, echo: bool) -> None:
-    """Count an acknowledgement, with or without ECE, for `layer`; `marks` are the averages of a pair of hosts."""
+    """Count an acknowledgement, with or without ECE, for `layer`; `marks` are the averages of a
+    pair of hosts."""
     marks[layer] += -(marks[layer] >> MARKS_SHIFT) + (ALL_MARKED >> MARKS_SHIFT if echo else 0)
 
 
@@ -131,14 +138,21 @@ def least_marked(marks: MutableSequence[int], layers: int, random: int) -> int:
     return best
 
 
-def next_layer(choice: Choice, marks: MutableSequence[int], layers: int, random: Iterator[int]) -> int:
+def next_layer(
+    choice: Choice, marks: MutableSequence[int], layers: int, random: Iterator[int]
+) -> int:
     """The layer of a flowlet, one of `layers`; `random`: words."""
     word = next(random)
     return least_marked(marks, layers, word) if choice == Choice.LEAST else below(word, layers)
 
 
 def first_layer(
-    start: Start, choice: Choice, marks: MutableSequence[int], layers: int, turn: int, random: Iterator[int]
+    start: Start,
+    choice: Choice,
+    marks: MutableSequence[int],
+    layers: int,
+    turn: int,
+    random: Iterator[int],
 ) -> int:
     """The first layer of a flow; `turn`: of flows between the same hosts before it."""
     if start == Start.FIRST:

@@ -1,13 +1,16 @@
 """Layered routing: n forwarding functions sigma_1 .. sigma_n (FatPaths, section V).
 
-Routers are numbered from 0; router i is the node `servers` + i of its Topology.  A graph is two arrays: the routers
-that u is joined to are peer[start[u]] .. peer[start[u + 1] - 1], in order of number.
+Routers are numbered from 0; router i is the node `servers` + i of its Topology.  A graph is two
+arrays: the routers that u is joined to are peer[start[u]] .. peer[start[u + 1] - 1], in order of
+number.
 
-Tables are one array, shape (layers, routers, routers): tables[i, t, u] is the router after u on the way to t in layer
-i, and tables[i, t, t] is t.  Layer 0, the paper's sigma_1, has a shortest path for every pair.
+Tables are one array, shape (layers, routers, routers): tables[i, t, u] is the router after u on the
+way to t in layer i, and tables[i, t, t] is t.  Layer 0, the paper's sigma_1, has a shortest path
+for every pair.
 
-A router without a path to t in layer i takes layer 0's hop.  That is free of loops: on the path of layer i all routers
-have one, so a packet that has come to it stays on it; before, every hop leads nearer to t on the whole graph.
+A router without a path to t in layer i takes layer 0's hop.  That is free of loops: on the path of
+layer i all routers have one, so a packet that has come to it stays on it; before, every hop leads
+nearer to t on the whole graph.
 """
 
 from __future__ import annotations
@@ -45,11 +48,15 @@ class RouterArrays:
 
     @classmethod
     def of(cls, topology: Topology) -> RouterArrays:
-        """The routers of `topology` and their links that have not failed; ValueError if its servers forward."""
+        """The routers of `topology` and their links that have not failed; ValueError if its servers
+        forward."""
         import numpy as np
 
         if topology.server_centric:
-            raise ValueError(f"layered routing needs a switch network, and the servers of {topology.spec} forward")
+            raise ValueError(
+                f"layered routing needs a switch network, and the servers of "
+                f"{topology.spec} forward"
+            )
         links = topology.links[~topology.failed & (topology.links[:, 0] >= topology.servers)]
         ends = links[:, [0, 2]] - topology.servers
         near, far = np.concatenate([ends, ends[:, ::-1]]).T
@@ -74,7 +81,8 @@ class RouterArrays:
         return np.lexsort((self.tail, self.peer))
 
     def arc_of(self) -> NDArray[np.int32]:
-        """The arc from each router to each neighbour, shape (routers, routers), -1 between others."""
+        """The arc from each router to each neighbour, shape (routers, routers), -1 between
+        others."""
         import numpy as np
 
         found = np.full((self.routers, self.routers), -1, dtype=np.int32)
@@ -90,7 +98,8 @@ def everything(graph: RouterArrays) -> Flags:
 
 
 def distances(graph: RouterArrays, arcs: Flags) -> NDArray[np.int8]:
-    """Links from u to t over `arcs` alone, shape (routers u, routers t), UNREACHED where there is no path."""
+    """Links from u to t over `arcs` alone, shape (routers u, routers t), UNREACHED where there is
+    no path."""
     import numpy as np
 
     adjacent = np.zeros((graph.routers, graph.routers), dtype=np.float32)
@@ -107,14 +116,16 @@ def distances(graph: RouterArrays, arcs: Flags) -> NDArray[np.int8]:
 
 
 def next_hops(graph: RouterArrays, arcs: Flags, generator: Generator) -> NDArray[np.int32]:
-    """A table of shortest paths over `arcs`, shape (routers t, routers u): a random hop where several are as good, and
-    -1 where there is no path."""
+    """A table of shortest paths over `arcs`, shape (routers t, routers u): a random hop where
+    several are as good, and -1 where there is no path."""
     import numpy as np
 
     far = distances(graph, arcs)
     found = np.full((graph.routers, graph.routers), -1, dtype=np.int32)
     for u in range(graph.routers):
-        mine = np.arange(graph.start[u], graph.start[u + 1])[arcs[graph.start[u] : graph.start[u + 1]]]
+        mine = np.arange(graph.start[u], graph.start[u + 1])[
+            arcs[graph.start[u] : graph.start[u + 1]]
+        ]
         if len(mine):
             peers = graph.peer[mine]
             draw = generator.random((len(peers), graph.routers), dtype=np.float32)
@@ -127,7 +138,8 @@ def next_hops(graph: RouterArrays, arcs: Flags, generator: Generator) -> NDArray
 
 
 def with_fallback(table: NDArray[np.int32], first: NDArray[np.int32]) -> NDArray[np.int32]:
-    """`table`, shape (routers t, routers u), with the hops of layer 0, `first`, where it has none."""
+    """`table`, shape (routers t, routers u), with the hops of layer 0, `first`, where it has
+    none."""
     import numpy as np
 
     return np.where(table < 0, first, table)
@@ -140,11 +152,14 @@ def tables(graph: RouterArrays, layers: Sequence[Flags], generator: Generator) -
     first = next_hops(graph, everything(graph), generator)
     if (first < 0).any():
         raise ValueError("layered routing: the routers are not connected")
-    return np.stack([first, *(with_fallback(next_hops(graph, arcs, generator), first) for arcs in layers)])
+    return np.stack(
+        [first, *(with_fallback(next_hops(graph, arcs, generator), first) for arcs in layers)]
+    )
 
 
 def path(table: NDArray[np.int32], src: int, dst: int) -> list[int]:
-    """The routers from `src` to `dst` by one layer's table, shape (routers t, routers u); ValueError if it loops."""
+    """The routers from `src` to `dst` by one layer's table, shape (routers t, routers u);
+    ValueError if it loops."""
     found = [src]
     while found[-1] != dst:
         found.append(int(table[dst, found[-1]]))
@@ -155,13 +170,20 @@ def path(table: NDArray[np.int32], src: int, dst: int) -> list[int]:
 
 def routes(topology: Topology, table: NDArray[np.int32], node: int) -> dict[int, int]:
     """The port by which the switch `node` sends to each other switch in one layer."""
-    port_to = {peer: port for port, peer, _, _ in topology.live_ports(node) if peer >= topology.servers}
+    port_to = {
+        peer: port for port, peer, _, _ in topology.live_ports(node) if peer >= topology.servers
+    }
     own = node - topology.servers
-    return {t + topology.servers: port_to[int(table[t, own]) + topology.servers] for t in range(len(table)) if t != own}
+    return {
+        t + topology.servers: port_to[int(table[t, own]) + topology.servers]
+        for t in range(len(table))
+        if t != own
+    }
 
 
 def distinct_paths(found: NDArray[np.int32]) -> Array:
-    """How many different paths the layers give each ordered pair, shape (routers t, routers s); 0 for t = s."""
+    """How many different paths the layers give each ordered pair, shape (routers t, routers s); 0
+    for t = s."""
     import numpy as np
 
     layers, routers, _ = found.shape
@@ -171,7 +193,9 @@ def distinct_paths(found: NDArray[np.int32]) -> Array:
         at = np.broadcast_to(np.arange(routers), (routers, routers))
         while (going := at != t).any():
             at = found[layer][t, at]
-            hashed = (keys[layer] + at.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+            hashed = (keys[layer] + at.astype(np.uint64) + np.uint64(1)) * np.uint64(
+                0x9E3779B97F4A7C15
+            )
             keys[layer][going] = (hashed ^ hashed >> np.uint64(29))[going]
     keys.sort(axis=0)
     counts = 1 + (keys[1:] != keys[:-1]).sum(axis=0, dtype=np.int64)

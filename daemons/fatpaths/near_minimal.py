@@ -1,10 +1,12 @@
-"""One layer of the authors' later construction over arrays: for each destination, in-trees of paths one hop longer.
+"""One layer of the authors' later construction over arrays: for each destination, in-trees of paths
+one hop longer.
 
 The construction for their Slim Fly installation (Blach et al., NSDI 2024), as
-a fork of opensm has it under the name lnmp.  Pairs are served in order of how many such paths they have.  The path of
-a pair follows what earlier paths of this layer have set for its destination, so that a layer is one partial in-tree for
-each; the routers that it serves for the first time are counted, and the arcs behind each of them become heavier by one.
-Routers that no path has served take layer 0's hop.
+a fork of opensm has it under the name lnmp.  Pairs are served in order of how many such paths they
+have.  The path of a pair follows what earlier paths of this layer have set for its destination, so
+that a layer is one partial in-tree for each; the routers that it serves for the first time are
+counted, and the arcs behind each of them become heavier by one. Routers that no path has served
+take layer 0's hop.
 """
 
 from __future__ import annotations
@@ -37,16 +39,20 @@ def layer(
     trial: Array,
     nexts: Array,
 ) -> None:
-    """Fill `table`, shape (routers t, routers u), as far as paths of `length` links allow; the rest stays UNSET.
+    """Fill `table`, shape (routers t, routers u), as far as paths of `length` links allow; the rest
+    stays UNSET.
 
-    far: links between routers.  pairs: source and destination, in the order in which they are served.
+    far: links between routers.  pairs: source and destination, in the order in which they are
+        served.
     weight: of each arc, the sources that earlier paths lead over it; changed.
     count: for each pair (s, t), its paths of so many links; changed.
     path, trial, nexts: scratch, length + 1 numbers each.
     """
     for row in range(len(pairs)):
         s, t = pairs[row, 0], pairs[row, 1]
-        if table[t, s] != UNSET or not lightest(start, peer, far, table, weight, s, t, length, path, trial, nexts):
+        if table[t, s] != UNSET or not lightest(
+            start, peer, far, table, weight, s, t, length, path, trial, nexts
+        ):
             continue
         new = 0
         for hop in range(length):
@@ -74,8 +80,8 @@ def lightest(
     trial: Array,
     nexts: Array,
 ) -> bool:
-    """Put into `path` the path of `length` links from `s` to `t` of the least weight that enters no router twice and
-    follows `table` from where that has a hop; False if there is none."""
+    """Put into `path` the path of `length` links from `s` to `t` of the least weight that enters no
+    router twice and follows `table` from where that has a hop; False if there is none."""
     least, cost = NO_PATH, 0.0
     trial[0], depth = s, 0
     nexts[0] = start[s]

@@ -1,4 +1,5 @@
-"""One layer of FatPaths' listing 2, over arrays: paths of a given length that share few links with earlier ones."""
+"""One layer of FatPaths' listing 2, over arrays: paths of a given length that share few links with
+earlier ones."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def layer(
 
     pairs: in the order in which they are served, those with the fewest paths first.
     available: arcs that paths may take; changed.  chosen: the layer's arcs, filled.
-    weight: of each arc, how much earlier paths cross it; changed.  count: paths of each pair so far; changed.
+    weight: of each arc, how much earlier paths cross it; changed.  count: paths of each pair so
+        far; changed.
     open_pairs: pairs that may still be served; changed.
     cost, by: scratch, shape (length + 1, routers); path: scratch, length + 1.
     """
@@ -75,8 +77,9 @@ def cheapest(
     by: Array,
     path: Array,
 ) -> bool:
-    """Put into `path` the path of exactly `length` links from `src` to `dst` whose weights sum to the least, over arcs
-    that are `available`; these lead from lower ranks to higher ones, so no router comes twice.  False if there is none.
+    """Put into `path` the path of exactly `length` links from `src` to `dst` whose weights sum to
+    the least, over arcs that are `available`; these lead from lower ranks to higher ones, so no
+    router comes twice.  False if there is none.
     """
     routers = len(start) - 1
     cost[:] = NOWHERE

@@ -1,6 +1,8 @@
-"""FatPaths: the source chooses a layer for each flowlet, and each layer has one path to each router (Besta et al.).
+"""FatPaths: the source chooses a layer for each flowlet, and each layer has one path to each router
+(Besta et al.).
 
-Hosts choose in eBPF (testbed/data_plane/layers.bpf.c), by layer_choice.py.  What they are compared with is here, too:
+Hosts choose in eBPF (testbed/data_plane/layers.bpf.c), by layer_choice.py.  What they are compared
+with is here, too:
 
     one path a flow     trigger=none,start=random
     minimal paths only  construction=random,rho=1, or layers=1
@@ -39,7 +41,9 @@ RHO_DECIMALS = 3
 MOST_UNCOMPILED = 60  # routers up to which layers are there before a compiler is
 WAIT = 3  # times how long it takes to find a neighbour dead
 OWN = {
-    "layers": IntegerParameter(meaning="n, layer 0 with all links counted", least=1, most=MOST_LAYERS, default=9),
+    "layers": IntegerParameter(
+        meaning="n, layer 0 with all links counted", least=1, most=MOST_LAYERS, default=9
+    ),
     "construction": IntegerParameter.word("how layers are made", WORDS, default="random"),
     "rho": IntegerParameter(
         meaning="links of a random layer, as a fraction of all",
@@ -48,7 +52,9 @@ OWN = {
         default=600,
         decimals=RHO_DECIMALS,
     ),
-    "seed": IntegerParameter(meaning="of the random numbers by which layers are made", least=0, default=1),
+    "seed": IntegerParameter(
+        meaning="of the random numbers by which layers are made", least=0, default=1
+    ),
 }
 
 TRIGGERS = {
@@ -67,11 +73,13 @@ HOSTS = {
         meaning="silence that ends a flowlet, in microseconds", least=1, most=1 << 24, default=500
     ),
     "start": IntegerParameter.word(
-        "a flow's first layer: layer 0, any, or the next after the last flow between the same hosts",
+        "a flow's first layer: layer 0, any, or the next after the last flow between the "
+        "same hosts",
         ("first", "random", "turn"),
     ),
     "choice": IntegerParameter.word(
-        "which layer a flowlet takes: any, or the one whose packets were marked least", ("random", "least")
+        "which layer a flowlet takes: any, or the one whose packets were marked least",
+        ("random", "least"),
     ),
     "ecn_percent": IntegerParameter(
         meaning="echoes among a round's acknowledgements that make it congested, in per cent",
@@ -99,8 +107,8 @@ class LayerWiring:
 
 
 def tables(topology: Topology, options: Options) -> NDArray[np.int32]:
-    """The tables of all layers, see layers.py, of the network as it is wired, failed links or not: layers are made
-    before anything fails (section V-G).
+    """The tables of all layers, see layers.py, of the network as it is wired, failed links or not:
+    layers are made before anything fails (section V-G).
 
     ValueError, in one line, where layers cannot be made.
     """
@@ -134,10 +142,17 @@ def check(topology: Topology, options: Options) -> None:
 
 
 def configure(topology: Topology, options: Options, link_kbps: int) -> Mapping[int, NodeConfig]:
-    """Every switch knows the tables of all layers, which prefix leads to which switch, and its hosts."""
+    """Every switch knows the tables of all layers, which prefix leads to which switch, and its
+    hosts."""
     known = packed(tables(topology, options), topology.servers)
     return node_configs(
-        topology, "fatpaths", __name__, options, candidates=own_hosts, all_destinations=True, tables=known
+        topology,
+        "fatpaths",
+        __name__,
+        options,
+        candidates=own_hosts,
+        all_destinations=True,
+        tables=known,
     )
 
 
@@ -156,19 +171,26 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
 
 
 def rule(options: Options) -> SelectionRule:
-    """What hosts and switches do with packets; ValueError if the kernel were to forward and to mark.
+    """What hosts and switches do with packets; ValueError if the kernel were to forward and to
+    mark.
 
-    A route of a layer has one port; where addresses without a layer have several, a flow's hash chooses, as under ecmp.
+    A route of a layer has one port; where addresses without a layer have several, a flow's hash
+    chooses, as under ecmp.
     """
     if options["forwarding"] and options["ecn"]:
-        raise ValueError("fatpaths: the kernel's own table does not mark packets; take forwarding=ebpf, or ecn=0")
+        raise ValueError(
+            "fatpaths: the kernel's own table does not mark packets; take forwarding=ebpf, or ecn=0"
+        )
     hosts = {name: options[name] for name in ("layers", *HOSTS)}
     hosts["trigger"] = int(tuple(TRIGGERS.values())[options["trigger"]])
-    return SelectionRule(KERNEL if options["forwarding"] else FLOW_HASH, {"ecn": options["ecn"]}, hosts=hosts)
+    return SelectionRule(
+        KERNEL if options["forwarding"] else FLOW_HASH, {"ecn": options["ecn"]}, hosts=hosts
+    )
 
 
 def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
-    """The path of each layer over the links that live (live_layers.py), all of them taken equally often."""
+    """The path of each layer over the links that live (live_layers.py), all of them taken equally
+    often."""
     if src == dst:
         return [RoutedPath((src,))]
     first, live = topology.servers, topology.adjacency
@@ -178,7 +200,10 @@ def path(topology: Topology, options: Options, src: int, dst: int) -> list[Route
     if edges[0] == edges[1]:
         return [RoutedPath((src, edges[0], dst))]
     known = LayerTables(packed(tables(topology, options), first))
-    routers = [{peer - first for peer in live[first + router] if peer >= first} for router in range(known.routers)]
+    routers = [
+        {peer - first for peer in live[first + router] if peer >= first}
+        for router in range(known.routers)
+    ]
     s, t = (edge - first for edge in edges)
     found = [(layer, known.live_path(layer, t, s, routers)) for layer in range(known.layers)]
     ways = [(layer, (src, *(first + router for router in way), dst)) for layer, way in found if way]

@@ -1,8 +1,9 @@
-"""SPAIN (Mudigonda et al., NSDI 2010) over arrays, as FatPaths' listing 4 has it: disjoint paths to a destination are
-coloured into trees, and trees of several destinations merged into forests.
+"""SPAIN (Mudigonda et al., NSDI 2010) over arrays, as FatPaths' listing 4 has it: disjoint paths to
+a destination are coloured into trees, and trees of several destinations merged into forests.
 
-Paths to one destination go together, "vlan-compatible", where no router has two next hops: their union is an in-tree.
-A colour is such a union, after[colour, u] being the router after u, UNSET where no path of that colour comes by.
+Paths to one destination go together, "vlan-compatible", where no router has two next hops: their
+union is an in-tree. A colour is such a union, after[colour, u] being the router after u, UNSET
+where no path of that colour comes by.
 """
 
 from __future__ import annotations
@@ -33,11 +34,14 @@ def colour_paths(
     by: Array,
     done: Flags,
 ) -> int:
-    """Find paths from each router to `t`, each the lightest where a link weighs more than any path for each earlier
-    path of this router that has it, and give each the first colour that it goes together with; the number of colours.
+    """Find paths from each router to `t`, each the lightest where a link weighs more than any path
+    for each earlier path of this router that has it, and give each the first colour that it goes
+    together with; the number of colours.
 
-    order: of the routers.  after: filled, shape (most colours, routers); a path that no colour is left for is dropped.
-    paths: scratch, shape (k, routers + 1): as many paths of a router, fewer where there are not as many.
+    order: of the routers.  after: filled, shape (most colours, routers); a path that no colour is
+        left for is dropped.
+    paths: scratch, shape (k, routers + 1): as many paths of a router, fewer where there are not as
+        many.
     uses, cost, by, done: scratch, one for each arc; three for each router.
     """
     colours = 0
@@ -76,10 +80,19 @@ def known(paths: Array, number: int, length: int) -> bool:
 
 
 def lightest(
-    start: Array, peer: Array, src: int, dst: int, uses: Array, cost: Array, by: Array, done: Flags, path: Array
+    start: Array,
+    peer: Array,
+    src: int,
+    dst: int,
+    uses: Array,
+    cost: Array,
+    by: Array,
+    done: Flags,
+    path: Array,
 ) -> int:
-    """Put into `path` the routers from `dst` back to `src` of the path whose links have the fewest uses, and of those
-    the one with the fewest links; how many links it has.  Links run both ways, and so does the path."""
+    """Put into `path` the routers from `dst` back to `src` of the path whose links have the fewest
+    uses, and of those the one with the fewest links; how many links it has.  Links run both ways,
+    and so does the path."""
     routers = len(start) - 1
     most = routers + 1  # more than the links of any path
     cost[:] = most * most * most
@@ -105,8 +118,8 @@ def lightest(
 
 
 def absorb(trees: Table, order: Array, arc_of: Table, has: Flags, root: Array, trial: Array) -> int:
-    """Merge the first tree of `order` that is left with every later one that closes no circle with what is merged by
-    then; the number of links, 0 if no tree is left.
+    """Merge the first tree of `order` that is left with every later one that closes no circle with
+    what is merged by then; the number of links, 0 if no tree is left.
 
     trees: shape (trees, routers).  order: trees not yet merged, others UNSET; changed.
     has: filled, the arcs of the links that were merged.  root, trial: scratch, one for each router.

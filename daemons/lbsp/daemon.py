@@ -1,19 +1,24 @@
-"""LBSP's daemon at one switch: failures found by hellos, told by failure messages, answered by alternative groups.
+"""LBSP's daemon at one switch: failures found by hellos, told by failure messages, answered by
+alternative groups.
 
-Every switch says hello at each port to another switch.  A link that is lost, or degraded, goes into the switch's
-failure message: its type and the destinations affected (LBSP, section 3.3.1), flooded over three hops.  From what it
-hears and what it sees itself a switch works out its table (routing.py), and sets the routes that change.
+Every switch says hello at each port to another switch.  A link that is lost, or degraded, goes into
+the switch's failure message: its type and the destinations affected (LBSP, section 3.3.1), flooded
+over three hops.  From what it hears and what it sees itself a switch works out its table
+(routing.py), and sets the routes that change.
 
-Three hops are enough.  What an edge switch must know of a link is needed only if the way to it works, and the message
-of the link's upper end comes by that way: from the far aggregation switch, over core and aggregation switch.  So
-messages go up, then down, and from an edge switch once more up, to the aggregation switches that must choose alike.
+Three hops are enough.  What an edge switch must know of a link is needed only if the way to it
+works, and the message of the link's upper end comes by that way: from the far aggregation switch,
+over core and aggregation switch.  So messages go up, then down, and from an edge switch once more
+up, to the aggregation switches that must choose alike.
 
-A switch that begins sets no routes before its neighbours are all up, or have had the time to be: routes that a
-predecessor left forward meanwhile.  A link that has never been up it leaves out from then on, but tells others only
-some time later: where a whole network begins, switch after switch, there would be more to tell than to hear.
+A switch that begins sets no routes before its neighbours are all up, or have had the time to be:
+routes that a predecessor left forward meanwhile.  A link that has never been up it leaves out from
+then on, but tells others only some time later: where a whole network begins, switch after switch,
+there would be more to tell than to hear.
 
-Section 5.1.  The carrier tells which state a switch's own queues call for.  An edge switch takes it; an aggregation
-switch tells those that choose alike, two hops away through the edge switches of its pod, and takes what they agree on.
+Section 5.1.  The carrier tells which state a switch's own queues call for.  An edge switch takes
+it; an aggregation switch tells those that choose alike, two hops away through the edge switches of
+its pod, and takes what they agree on.
 """
 
 from __future__ import annotations
@@ -25,13 +30,37 @@ from typing import Any
 from weft.daemons.control.hello import HelloOutcome, NeighbourChanged, Neighbourhood
 from weft.daemons.control.scoped_flooding import Notice, Notices
 from weft.daemons.core import wire
-from weft.daemons.core.actions import NOTHING, UNCHANGED, Action, Hop, Note, Send, SetQueueState, SetRoute
+from weft.daemons.core.actions import (
+    NOTHING,
+    UNCHANGED,
+    Action,
+    Hop,
+    Note,
+    Send,
+    SetQueueState,
+    SetRoute,
+)
 from weft.daemons.core.contract import Adjacencies, useless
 from weft.daemons.core.events import DaemonEvent, LinkDegraded, QueuesCall
 from weft.daemons.lbsp import messages
 from weft.daemons.lbsp import routing as lbsp
-from weft.daemons.lbsp.messages import MOST_STATE, Crowding, Failures, LbspBody, LbspNotice, LinkFailure
-from weft.daemons.lbsp.routing import AGGREGATION, CORE, EDGE, LbspRoute, LbspShape, SwitchPosition, Uplink
+from weft.daemons.lbsp.messages import (
+    MOST_STATE,
+    Crowding,
+    Failures,
+    LbspBody,
+    LbspNotice,
+    LinkFailure,
+)
+from weft.daemons.lbsp.routing import (
+    AGGREGATION,
+    CORE,
+    EDGE,
+    LbspRoute,
+    LbspShape,
+    SwitchPosition,
+    Uplink,
+)
 from weft.topologies.core.address import Prefix
 
 FAILURE_SCOPE = 3  # hops (section 3.3.1)
@@ -65,7 +94,9 @@ class Lbsp:
         self._node = node = neighbourhood.node
         self._place = shape.place(node)
         self._hosts = dict(hosts)
-        self._at = {neighbour.hop.port: neighbour.hop.node for neighbour in neighbourhood.neighbours()}
+        self._at = {
+            neighbour.hop.port: neighbour.hop.node for neighbour in neighbourhood.neighbours()
+        }
         self._links = {port: shape.link(node, other) for port, other in self._at.items()}
         self._carriers: set[int] = {hop.port for hops in self._hosts.values() for hop in hops}
         self._up: set[int] = set()  # ports whose neighbour is
@@ -80,12 +111,23 @@ class Lbsp:
             "gap_s": gap_s,
         }
         self._failures: Notices[LbspBody] = Notices(
-            node, self._at, incarnation=incarnation, says_at=self._at, onward=self._onward, scope=FAILURE_SCOPE, **told
-        )  # fmt: skip
+            node,
+            self._at,
+            incarnation=incarnation,
+            says_at=self._at,
+            onward=self._onward,
+            scope=FAILURE_SCOPE,
+            **told,
+        )
         self._crowding: Notices[LbspBody] = Notices(
-            node, self._at, incarnation=incarnation, says_at=self._down if self._place.tier == AGGREGATION else (),
-            onward=self._onward, scope=CROWDING_SCOPE, **told
-        )  # fmt: skip
+            node,
+            self._at,
+            incarnation=incarnation,
+            says_at=self._down if self._place.tier == AGGREGATION else (),
+            onward=self._onward,
+            scope=CROWDING_SCOPE,
+            **told,
+        )
         self._want = self._state = 0
         self._begin_s, self._patience_s, self._hold_s = begin_s, max(begin_s, patience_s), hold_s
         self._begins_s = inf  # when routes are set first
@@ -99,7 +141,13 @@ class Lbsp:
 
     @property
     def deadline(self) -> float:
-        waits = (self._failures.deadline, self._crowding.deadline, self._due_s, self._begins_s, self._tells_s)
+        waits = (
+            self._failures.deadline,
+            self._crowding.deadline,
+            self._due_s,
+            self._begins_s,
+            self._tells_s,
+        )
         return min(self._neighbourhood.deadline, *waits)
 
     def start(self, now: float) -> Sequence[Action]:
@@ -120,7 +168,9 @@ class Lbsp:
         if up == (port in self._carriers):
             return NOTHING
         (self._carriers.add if up else self._carriers.discard)(port)
-        return self._set_hosts([prefix for prefix, (hop,) in self._hosts.items() if hop.port == port])
+        return self._set_hosts(
+            [prefix for prefix, (hop,) in self._hosts.items() if hop.port == port]
+        )
 
     def tick(self, now: float) -> Sequence[Action]:
         actions = self._follow(self._neighbourhood.tick(now), now)
@@ -147,12 +197,15 @@ class Lbsp:
         raise useless(event)
 
     def _degrade(self, port: int, degraded: bool, now: float) -> Sequence[Action]:
-        """The link at `port` works slower than it should, or as it should again: somebody says so or has measured it.
+        """The link at `port` works slower than it should, or as it should again: somebody says so
+        or has measured it.
 
         ValueError if no other switch is there.
         """
         if port not in self._at:
-            raise ValueError(f"port {port} leads to no other switch; those that do are {sorted(self._at)}")
+            raise ValueError(
+                f"port {port} leads to no other switch; those that do are {sorted(self._at)}"
+            )
         if degraded == (port in self._degraded):
             return NOTHING
         (self._degraded.add if degraded else self._degraded.discard)(port)
@@ -175,7 +228,12 @@ class Lbsp:
         return [*self._agree(), *sends]
 
     def converged(self) -> bool:
-        return self._neighbourhood.complete() and self._begun and self._due_s == inf and not self._known()
+        return (
+            self._neighbourhood.complete()
+            and self._begun
+            and self._due_s == inf
+            and not self._known()
+        )
 
     def adjacencies(self) -> Adjacencies:
         return self._neighbourhood.adjacencies()
@@ -193,7 +251,11 @@ class Lbsp:
             "state": self._state,
             "asymmetric": sorted(map(str, self._asymmetric)),
             "failures": [
-                {"link": self._link_name(link), "type": self._shape.kind(link), "degraded": degraded}
+                {
+                    "link": self._link_name(link),
+                    "type": self._shape.kind(link),
+                    "degraded": degraded,
+                }
                 for link, degraded in sorted(self._known().items())
             ],
             "degraded": [name(self._at[port]) for port in sorted(self._degraded)],
@@ -201,7 +263,9 @@ class Lbsp:
 
     def _set_hosts(self, prefixes: Iterable[Prefix]) -> list[Action]:
         return [
-            SetRoute(prefix, tuple(hop for hop in self._hosts[prefix] if hop.port in self._carriers))
+            SetRoute(
+                prefix, tuple(hop for hop in self._hosts[prefix] if hop.port in self._carriers)
+            )
             for prefix in prefixes
         ]
 
@@ -220,7 +284,10 @@ class Lbsp:
                 came.append(event.hop.port)
                 self._ever.add(event.hop.port)
         told = [
-            send for port in came for notices in (self._failures, self._crowding) for send in notices.tell(port, now)
+            send
+            for port in came
+            for notices in (self._failures, self._crowding)
+            for send in notices.tell(port, now)
         ]
         if not changed:
             return rest
@@ -234,7 +301,8 @@ class Lbsp:
         return [*self._changed(now), *self._work_out()]
 
     def _changed(self, now: float) -> list[Send]:
-        """Our own links have, or what others say: tell what is new of ours, and work out the routes soon."""
+        """Our own links have, or what others say: tell what is new of ours, and work out the routes
+        soon."""
         if not self._begun:
             return []
         self._due_s = min(self._due_s, now + self._hold_s)
@@ -244,14 +312,19 @@ class Lbsp:
         for port, link in sorted(self._links.items()):
             if (port not in self._up and port in self._ever) or self._is_degraded(port):
                 affected = self._shape.affected(link, self._place)
-                yield LinkFailure(self._shape.kind(link), affected, self._at[port], degraded=port in self._up)
+                yield LinkFailure(
+                    self._shape.kind(link), affected, self._at[port], degraded=port in self._up
+                )
 
     def _is_degraded(self, port: int) -> bool:
-        """Whether we say so, or the lower end does, whose messages do not reach all whom they concern."""
+        """Whether we say so, or the lower end does, whose messages do not reach all whom they
+        concern."""
         held = self._failures.held.get(self._at[port])
         body = held.notice.body if held and self._links[port].upper == self._place else None
         said = body.failures if isinstance(body, Failures) else ()
-        return port in self._degraded or any(each.degraded and each.neighbour == self._node for each in said)
+        return port in self._degraded or any(
+            each.degraded and each.neighbour == self._node for each in said
+        )
 
     def _hear(self, notice: LbspNotice, port: int, now: float) -> Sequence[Action]:
         if not self._makes_sense(notice):
@@ -280,10 +353,14 @@ class Lbsp:
             links = [(each, shape.link(origin, each.neighbour)) for each in failures]
         except ValueError:
             return False
-        return all((each.kind, each.affected) == (shape.kind(at), shape.affected(at, reporter)) for each, at in links)
+        return all(
+            (each.kind, each.affected) == (shape.kind(at), shape.affected(at, reporter))
+            for each, at in links
+        )
 
     def _known(self) -> dict[Uplink, bool]:
-        """The links that have failed (False) or are degraded (True), as far as is known; of its own, what it sees."""
+        """The links that have failed (False) or are degraded (True), as far as is known; of its
+        own, what it sees."""
         shape = self._shape
         found: dict[Uplink, bool] = {}
         for origin, (notice, *_) in self._failures.held.items():
@@ -305,13 +382,17 @@ class Lbsp:
         self._due_s = inf
         self._counters["computations"] += 1
         known = self._known()
-        dead, degraded = ([link for link, slow in known.items() if slow == kind] for kind in (False, True))
+        dead, degraded = (
+            [link for link, slow in known.items() if slow == kind] for kind in (False, True)
+        )
         table = lbsp.table(self._shape, self._place, dead, degraded)
         wanted = {prefix: self._hops(route) for prefix, route in table.items()}
         for prefix in self._routes.keys() - wanted.keys():  # a range that is as all others again
             wanted[prefix] = self._hops(table[covering(prefix, table)])
         changes: list[Action] = [
-            SetRoute(prefix, hops) for prefix, hops in wanted.items() if self._routes.get(prefix) != hops
+            SetRoute(prefix, hops)
+            for prefix, hops in wanted.items()
+            if self._routes.get(prefix) != hops
         ]
         self._routes = wanted
         return changes + self._note_asymmetry(table)
@@ -325,10 +406,15 @@ class Lbsp:
             frozenset(prefix for prefix, route in table.items() if not route.symmetric),
         )
         notes: list[Action] = [
-            Note(f"{prefix}: no link group is whole, its packets take all ports that still lead there")
+            Note(
+                f"{prefix}: no link group is whole, its packets take all ports that still "
+                f"lead there"
+            )
             for prefix in sorted(self._asymmetric - was)
         ]
-        return notes + [Note(f"{prefix}: a whole link group again") for prefix in sorted(was - self._asymmetric)]
+        return notes + [
+            Note(f"{prefix}: a whole link group again") for prefix in sorted(was - self._asymmetric)
+        ]
 
     def _agree(self) -> list[Action]:
         """Take the state that this switch and those that choose alike call for together."""
@@ -352,14 +438,19 @@ class Lbsp:
         letters = {EDGE: "e", AGGREGATION: "a"}
         tier, pod, number = link.lower
         upper = link.upper
-        above = f"a{upper.pod}.{upper.number}" if tier == EDGE else f"c{upper.pod * self._shape.d + upper.number}"
+        above = (
+            f"a{upper.pod}.{upper.number}"
+            if tier == EDGE
+            else f"c{upper.pod * self._shape.d + upper.number}"
+        )
         return f"{letters[tier]}{pod}.{number}-{above}"
 
 
 def covering(prefix: Prefix, table: Iterable[Prefix]) -> Prefix:
     """The longest of `table` that holds all of `prefix`."""
     return max(
-        (one for one in table if one.length <= prefix.length and one.holds(prefix.network)), key=lambda one: one.length
+        (one for one in table if one.length <= prefix.length and one.holds(prefix.network)),
+        key=lambda one: one.length,
     )
 
 

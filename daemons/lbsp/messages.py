@@ -1,7 +1,8 @@
-"""What LBSP's switches tell each other beside hellos, as bytes: messages as in wire.py, of types that it leaves free.
+"""What LBSP's switches tell each other beside hellos, as bytes: messages as in wire.py, of types
+that it leaves free.
 
-Both kinds are notices: what an origin says of itself, under a sequence number, to all within a few hops
-(daemons/control/scoped_flooding.py).
+Both kinds are notices: what an origin says of itself, under a sequence number, to all within a few
+hops (daemons/control/scoped_flooding.py).
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from weft.daemons.control.scoped_flooding import Notice
-from weft.daemons.core.wire import LBSP_CROWDING, LBSP_FAILURES, MAGIC, VERSION, MalformedMessage, decoded
+from weft.daemons.core.wire import (
+    LBSP_CROWDING,
+    LBSP_FAILURES,
+    MAGIC,
+    VERSION,
+    MalformedMessage,
+    decoded,
+)
 from weft.topologies.core.address import Prefix
 
 NOTICE = struct.Struct(">BBBIIIQIB")  # header, sender, target, origin, sequence, lifetime_ms, hops
@@ -27,7 +35,8 @@ class LinkFailure:
     """One failed or degraded link of a notice's origin (LBSP, section 3.3.1).
 
     kind: its failure type (Table 2).  affected: the destinations that are.
-    neighbour: its other end, which tells whose flows are affected: figure 5's A1 and A3, but not A0 and A2.
+    neighbour: its other end, which tells whose flows are affected: figure 5's A1 and A3, but not A0
+        and A2.
     """
 
     kind: int
@@ -58,17 +67,28 @@ def encode(notice: LbspNotice) -> bytes:
     """`notice` as bytes; struct.error if a field has no room."""
     kind = LBSP_FAILURES if isinstance(notice.body, Failures) else LBSP_CROWDING
     fixed = NOTICE.pack(
-        MAGIC, VERSION, kind, notice.sender, notice.target, notice.origin, notice.sequence, notice.lifetime_ms,
+        MAGIC,
+        VERSION,
+        kind,
+        notice.sender,
+        notice.target,
+        notice.origin,
+        notice.sequence,
+        notice.lifetime_ms,
         notice.hops,
-    )  # fmt: skip
+    )
     if isinstance(notice.body, Crowding):
         return fixed + STATE.pack(notice.body.state)
-    entries = [FAILURE.pack(each.kind, each.degraded, *each.affected, each.neighbour) for each in notice.body.failures]
+    entries = [
+        FAILURE.pack(each.kind, each.degraded, *each.affected, each.neighbour)
+        for each in notice.body.failures
+    ]
     return fixed + COUNT.pack(len(entries)) + b"".join(entries)
 
 
 def decode(payload: bytes) -> LbspNotice | None:
-    """The notice that `payload` is, None for a message of another type; Garbage if it is neither."""
+    """The notice that `payload` is, None for a message of another type; Garbage if it is
+    neither."""
     return decoded(payload, _DECODERS)
 
 
@@ -84,7 +104,9 @@ def _failures(rest: bytes) -> Failures:
     found = []
     for kind, degraded, network, length, neighbour in FAILURE.iter_unpack(rest[COUNT.size :]):
         if degraded > 1 or length > 32:
-            raise MalformedMessage(f"no failure is degraded {degraded} and affects a prefix of length {length}")
+            raise MalformedMessage(
+                f"no failure is degraded {degraded} and affects a prefix of length {length}"
+            )
         found.append(LinkFailure(kind, Prefix(network, length), neighbour, bool(degraded)))
     return Failures(tuple(found))
 

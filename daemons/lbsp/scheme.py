@@ -29,26 +29,37 @@ OWN = {
         default=1000,
     ),
     "rate_kbps": IntegerParameter(
-        meaning="rate of the links: those found slower count as degraded, in kbit/s; 0: links are not watched",
+        meaning="rate of the links: those found slower count as degraded, in kbit/s; 0: "
+        "links are not watched",
         least=0,
         most=2_000_000,
         default=0,
     ),
     "lifetime_ms": IntegerParameter(
-        meaning="how long a failure message is believed, in ms", least=30, most=3_600_000, default=3000
+        meaning="how long a failure message is believed, in ms",
+        least=30,
+        most=3_600_000,
+        default=3000,
     ),
 }
 PLANE = {
-    "groups": IntegerParameter(meaning="link groups of a switch, a power of two", least=2, most=64, default=2),
+    "groups": IntegerParameter(
+        meaning="link groups of a switch, a power of two", least=2, most=64, default=2
+    ),
     "hash": IntegerParameter.flag("1: a flow's hash chooses the link group (section 3.4)"),
     "states": IntegerParameter.flag("1: crowded link groups give packets away (section 5)"),
     "edge_packets": IntegerParameter(
-        meaning="packets from which on a link group of an edge switch may be crowded", least=0, most=1 << 24, default=5
+        meaning="packets from which on a link group of an edge switch may be crowded",
+        least=0,
+        most=1 << 24,
+        default=5,
     ),
     "edge_percent": IntegerParameter(
         meaning="and how many it has of the other's, in %", least=100, most=1_000_000, default=150
     ),
-    "above_packets": IntegerParameter(meaning="the same of aggregation switches", least=0, most=1 << 24, default=20),
+    "above_packets": IntegerParameter(
+        meaning="the same of aggregation switches", least=0, most=1 << 24, default=20
+    ),
     "above_percent": IntegerParameter(
         meaning="the same of aggregation switches, in %", least=100, most=1_000_000, default=200
     ),
@@ -57,7 +68,8 @@ PLANE = {
 
 
 def rule(options: Options) -> SelectionRule:
-    """What the data plane does; with the logarithm of the number of groups.  ValueError unless that is an integer."""
+    """What the data plane does; with the logarithm of the number of groups.  ValueError unless that
+    is an integer."""
     from weft.daemons.load_balancing.scheme import ChoiceRule  # which a daemon does not need
 
     groups = options["groups"]
@@ -66,7 +78,9 @@ def rule(options: Options) -> SelectionRule:
     if groups != 2 and options["states"]:
         raise ValueError(f"lbsp: states are those of two link groups, got groups={groups}")
     return SelectionRule(
-        ChoiceRule.LBSP, {**options, "group_bits": groups.bit_length() - 1}, reads_from_first_digit=True
+        ChoiceRule.LBSP,
+        {**options, "group_bits": groups.bit_length() - 1},
+        reads_from_first_digit=True,
     )
 
 
@@ -105,8 +119,8 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
 
 
 def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
-    """The paths of the destination's link groups, or of all of them if hashes choose, every switch knowing of the links
-    that are dead."""
+    """The paths of the destination's link groups, or of all of them if hashes choose, every switch
+    knowing of the links that are dead."""
     from weft.daemons.routing import path_shares
 
     fabric = shape(topology, options)
@@ -132,7 +146,8 @@ def path(topology: Topology, options: Options, src: int, dst: int) -> list[Route
 SCHEMES = (
     Scheme(
         name="lbsp",
-        summary="symmetric path groups by destination, packets in turns within, others where a link fails (Lim)",
+        summary="symmetric path groups by destination, packets in turns within, others "
+        "where a link fails (Lim)",
         source="LBSP, sections 3.2, 3.3 and 5",
         parameters=parameters.HELLO | OWN | PLANE,
         check=check,

@@ -1,12 +1,13 @@
 """Load-balancing schemes of a switch fabric: drill:d=2,m=1, ttc:delta=2,tie=stay,load=packets, ...
 
-The data plane carries them out (daemons/routing/selection.py, testbed/data_plane/select.bpf.c); which ports lead to a
-destination, the daemons of ecmp tell it.  Any of them takes ecn=K as well: packets that find K or more waiting are
-marked (0: none).
+The data plane carries them out (daemons/routing/selection.py, testbed/data_plane/select.bpf.c);
+which ports lead to a destination, the daemons of ecmp tell it.  Any of them takes ecn=K as well:
+packets that find K or more waiting are marked (0: none).
 
-A new selection rule of the data plane takes this file, for its number, its name and its parameters, and
-testbed/data_plane/select.bpf.c, for the choice.  Parameters reach the program by their names: `gap_us` of a scheme here is the
-field `gap_us` of struct switch_ there, a word being its place among the words.
+A new selection rule of the data plane takes this file, for its number, its name and its parameters,
+and testbed/data_plane/select.bpf.c, for the choice.  Parameters reach the program by their names:
+`gap_us` of a scheme here is the field `gap_us` of struct switch_ there, a word being its place
+among the words.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 MOST_SAMPLES = 8
 MOST = 1 << 24
-Choose = Callable[[Sequence[Hop], int], path_shares.Chosen]  # of hops, and the destination's number at this tier
+# of hops, and the destination's number at this tier
+Choose = Callable[[Sequence[Hop], int], path_shares.Chosen]
 
 D = IntegerParameter(meaning="candidates that are compared", least=1, most=MOST_SAMPLES, default=2)
 LOAD = IntegerParameter.word("what a load counts", ("packets", "bytes"))
@@ -57,11 +59,15 @@ COMPARE_QUEUES = frozenset({ChoiceRule.DRILL, ChoiceRule.TTC, ChoiceRule.SHORTES
 
 def _rule_of(base: SelectionRule) -> Callable[[Options], SelectionRule]:
     compares = base.rule in COMPARE_QUEUES
-    return lambda options: replace(base, parameters={**base.parameters, **options}, compares_queues=compares)
+    return lambda options: replace(
+        base, parameters={**base.parameters, **options}, compares_queues=compares
+    )
 
 
 def _vlb(options: Options) -> SelectionRule:
-    return SelectionRule(ChoiceRule.RANDOM if options["per"] else ChoiceRule.FLOW_HASH, {"ecn": options["ecn"]})
+    return SelectionRule(
+        ChoiceRule.RANDOM if options["per"] else ChoiceRule.FLOW_HASH, {"ecn": options["ecn"]}
+    )
 
 
 def to_any(hops: Sequence[Hop], number: int) -> path_shares.Chosen:
@@ -75,7 +81,8 @@ def to_digit(hops: Sequence[Hop], number: int) -> path_shares.Chosen:
 
 
 def to_digit_first(hops: Sequence[Hop], number: int) -> path_shares.Chosen:
-    """The destination's digit names the port, and packets leave it for any other only where its queue is longer."""
+    """The destination's digit names the port, and packets leave it for any other only where its
+    queue is longer."""
     default = selection.d_mod_k(number, len(hops))
     return [(hop, float(at == default)) for at, hop in enumerate(hops)]
 
@@ -90,7 +97,9 @@ def _paths(name: str, choose: Choose) -> Callable[[Topology, Options, int, int],
 
         def chosen(switch: int) -> path_shares.Chosen:
             hops = updown.next_hops(topology, switch)[dst]
-            number = selection.host_number(address, selection.digits(naming.layout, naming.tier(switch)))
+            number = selection.host_number(
+                address, selection.digits(naming.layout, naming.tier(switch))
+            )
             return choose(hops, number) if hops else ()
 
         return path_shares.paths(topology, src, dst, chosen)
@@ -148,7 +157,12 @@ SCHEMES = (
         {"per": IntegerParameter.word("what keeps its way", ("flow", "packet"))},
         rule=_vlb,
     ),
-    balancing("rps", "a random port for each packet", "Dixit et al., INFOCOM 2013", SelectionRule(ChoiceRule.RANDOM)),
+    balancing(
+        "rps",
+        "a random port for each packet",
+        "Dixit et al., INFOCOM 2013",
+        SelectionRule(ChoiceRule.RANDOM),
+    ),
     balancing(
         "rr",
         "the ports in turn, packet by packet",
@@ -175,7 +189,9 @@ SCHEMES = (
         SelectionRule(ChoiceRule.DRILL),
         {
             "d": D,
-            "m": IntegerParameter(meaning="winners that are remembered", least=0, most=1, default=1),
+            "m": IntegerParameter(
+                meaning="winners that are remembered", least=0, most=1, default=1
+            ),
             "load": LOAD,
         },
     ),
@@ -185,13 +201,23 @@ SCHEMES = (
         "TTC, section 3",
         SelectionRule(ChoiceRule.TTC),
         {
-            "delta": IntegerParameter(meaning="threshold, in packets or bytes", least=0, most=MOST, default=2),
-            "tie": IntegerParameter.word("what becomes of a packet at exactly delta", ("stay", "redirect")),
+            "delta": IntegerParameter(
+                meaning="threshold, in packets or bytes", least=0, most=MOST, default=2
+            ),
+            "tie": IntegerParameter.word(
+                "what becomes of a packet at exactly delta", ("stay", "redirect")
+            ),
             "load": LOAD,
         },
         choose=to_digit_first,
     ),
-    balancing("jsq", "the shortest of all queues", "a yard-stick", SelectionRule(ChoiceRule.SHORTEST), {"load": LOAD}),
+    balancing(
+        "jsq",
+        "the shortest of all queues",
+        "a yard-stick",
+        SelectionRule(ChoiceRule.SHORTEST),
+        {"load": LOAD},
+    ),
     balancing(
         "letflow",
         "a random port for each flowlet",
@@ -199,7 +225,10 @@ SCHEMES = (
         SelectionRule(ChoiceRule.FLOWLET),
         {
             "gap_us": IntegerParameter(
-                meaning="silence that ends a flowlet, in microseconds", least=1, most=MOST, default=500
+                meaning="silence that ends a flowlet, in microseconds",
+                least=1,
+                most=MOST,
+                default=500,
             )
         },
     ),

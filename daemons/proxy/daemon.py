@@ -1,30 +1,34 @@
 """Proxy routing, PR (CCRDN, section 5), as a daemon.
 
-Every server routes the addresses of all ways (daemons/routing/proxy_addresses.py) over the links that live, and knows
-nothing of anybody's flows.  A source asks the paths to the destinations that are in use how they are, and lets its own
-packets for each of them carry the address of the best one:
+Every server routes the addresses of all ways (daemons/routing/proxy_addresses.py) over the links
+that live, and knows nothing of anybody's flows.  A source asks the paths to the destinations that
+are in use how they are, and lets its own packets for each of them carry the address of the best
+one:
 
     first packet    DR at once; meanwhile ask, routinely, DR and the candidates that are no longer
-    answers         take the best connected path by `choice`: by default the shortest, of those the one with the least
-                    congested bottleneck (5.4)
-    refresh         each `refresh_ms`, or as often as `probes_per_s` allows, ask the present path and those that are
-                    no longer again, routinely
+    answers         take the best connected path by `choice`: by default the shortest, of those the
+                    one with the least congested bottleneck (5.4)
+    refresh         each `refresh_ms`, or as often as `probes_per_s` allows, ask the present path
+                    and those that are no longer again, routinely
     refusal         of a packet on its way: ask the present path, urgently
-    failure         a hop that died (its server tells: probe.py), a question refused, two questions without an answer:
-                    take the best path that is known to be connected, else the first unverified, and ask it and the
-                    next ones, urgently, until one is connected
+    failure         a hop that died (its server tells: probe.py), a question refused, two questions
+                    without an answer: take the best path that is known to be connected, else the
+                    first unverified, and ask it and the next ones, urgently, until one is connected
     nothing sent    for `idle_s`: forget the destination
 
-No packet ever runs in circles, whatever fails and whatever is lost: where a steered address leads follows from the
-address alone, and a server whose hop died has no other for it.  The bound on loops is 0 s.  A path that is lost without
-anybody telling the source is left after two questions that are not answered.
+No packet ever runs in circles, whatever fails and whatever is lost: where a steered address leads
+follows from the address alone, and a server whose hop died has no other for it.  The bound on loops
+is 0 s.  A path that is lost without anybody telling the source is left after two questions that are
+not answered.
 
-What it costs is bounded, whatever happens: in the long run a server asks `probes_per_s` + `urgent_per_s` questions a
-second, and wakes others `wakes_per_s` times for all questions and bad news that it passes on (probe_queue.py,
-probe.py).  After a rest it may do at once what it may do in a second, what is urgent in BURST_S.
+What it costs is bounded, whatever happens: in the long run a server asks `probes_per_s` +
+`urgent_per_s` questions a second, and wakes others `wakes_per_s` times for all questions and bad
+news that it passes on (probe_queue.py, probe.py).  After a rest it may do at once what it may do in
+a second, what is urgent in BURST_S.
 
-The server's own routes to 10.x.y.z, which its packets follow until they are given the address on the wire, must let
-them leave even where DR has no way: what DR's hop cannot take, any other that lives does.
+The server's own routes to 10.x.y.z, which its packets follow until they are given the address on
+the wire, must let them leave even where DR has no way: what DR's hop cannot take, any other that
+lives does.
 """
 
 from __future__ import annotations
@@ -55,11 +59,14 @@ from weft.topologies.recursive.ccrdn import Ccrdn
 FIRST_TARGETED = bytes([wire.FIRST_TARGETED])
 TRIES = 2  # questions without an answer, and the path counts as broken
 FAN = 2  # paths asked at a time by a source that has none
-SLOW_INTERVALS = 64  # hello intervals that a routine answer may take: over twice what it needs on the longest paths
+# hello intervals that a routine answer may take: over twice what it needs on the longest paths
+SLOW_INTERVALS = 64
 BURST_S = 4.0
-NEWS_PER_S, NEWS_AT_ONCE = 8, 128  # sources told that a hop died; who is not told finds out by a packet refused
+# sources told that a hop died; who is not told finds out by a packet refused
+NEWS_PER_S, NEWS_AT_ONCE = 8, 128
 FORGET_S = 1.0  # between two looks for destinations that are not in use
-REMEMBER_S = 120.0  # longer than between two questions about a path, with hundreds of destinations in use
+# longer than between two questions about a path, with hundreds of destinations in use
+REMEMBER_S = 120.0
 MOST_DESTINATIONS = 4096
 
 
@@ -86,8 +93,11 @@ class Pr:
         self._target = self.node.to_bytes(4, "big")
         self._network, self._settings = network, settings
         self._ways = proxy_addresses.ways(network)
-        self._most_servers = 2 * (2 ** (network.k + 1) - 1) + 1  # of DR's path to a proxy, and of one from there
-        steered = [(prefix, (hop,)) for prefix, hop in proxy_addresses.prefix_routes(network, self.node)]
+        # of DR's path to a proxy, and of one from there
+        self._most_servers = 2 * (2 ** (network.k + 1) - 1) + 1
+        steered = [
+            (prefix, (hop,)) for prefix, hop in proxy_addresses.prefix_routes(network, self.node)
+        ]
         self._routes = LiveRoutes(neighbourhood, steered)
         self._own_addresses = {prefix: hops[0] for prefix, hops in routes}
         self._open: dict[Prefix, tuple[Hop, ...]] = {}
@@ -95,11 +105,14 @@ class Pr:
         self._alive: frozenset[Hop] = frozenset()
         self._loads: Mapping[int, int] = {}
         self._probes = self._make_probes(settings.wakes_per_s, settings.table_s)
-        self._paths: dict[int, Paths] = {}  # by the destination's number, those first that were asked longest ago
+        # by the destination's number, those first that were asked longest ago
+        self._paths: dict[int, Paths] = {}
         urgent_per_s, probes_per_s = settings.urgent_per_s, settings.probes_per_s
         self._probe_queue = ProbeQueue(
             urgent=Lane(TokenBucket(urgent_per_s, urgent_per_s * BURST_S), settings.probe_s),
-            routine=Lane(TokenBucket(probes_per_s, probes_per_s), SLOW_INTERVALS * settings.hello_s),
+            routine=Lane(
+                TokenBucket(probes_per_s, probes_per_s), SLOW_INTERVALS * settings.hello_s
+            ),
         )
         self._forget_s = inf  # when to look for destinations that are not in use
         self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0}
@@ -115,13 +128,16 @@ class Pr:
             wakes=TokenBucket(wakes_per_s, wakes_per_s * BURST_S),
             news=TokenBucket(NEWS_PER_S, NEWS_AT_ONCE),
             remember_s=REMEMBER_S,
-            stretch=lambda destination, way, server: proxy_addresses.stretch(network, server, destination, way),
+            stretch=lambda destination, way, server: proxy_addresses.stretch(
+                network, server, destination, way
+            ),
             table_s=table_s,
         )
 
     @property
     def deadline(self) -> float:
-        return min(self._routes.deadline, self._probe_queue.deadline)  # what can wait is done with the hellos
+        # what can wait is done with the hellos
+        return min(self._routes.deadline, self._probe_queue.deadline)
 
     def start(self, now: float) -> Sequence[Action]:
         return self._follow(self._routes.start(now), now)
@@ -141,7 +157,9 @@ class Pr:
         if isinstance(message, wire.Probe) and message.way >= self._ways:
             raise wire.MalformedMessage(f"there is no way {message.way}, only {self._ways}")
         if len(message.visited) > self._most_servers:
-            raise wire.MalformedMessage(f"no path has {len(message.visited)} servers, at most {self._most_servers}")
+            raise wire.MalformedMessage(
+                f"no path has {len(message.visited)} servers, at most {self._most_servers}"
+            )
         return self._follow_outcomes(self._probes.receive(message, now), now) + self._ask(now)
 
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
@@ -198,7 +216,9 @@ class Pr:
             at = proxy.parting(self._network.t, self.node, node)
             alternatives = [
                 (hops, proxy_addresses.number(self._network, at.level, copy))
-                for hops, copy in proxy.alternatives(tables(self._network), self._settings.policy, self.node, node)
+                for hops, copy in proxy.alternatives(
+                    tables(self._network), self._settings.policy, self.node, node
+                )
             ]
             if len(alternatives) == 1 or len(self._paths) >= MOST_DESTINATIONS:
                 return NOTHING
@@ -210,7 +230,8 @@ class Pr:
                 cost=self._settings.cost,
                 hold_s=self._settings.hold_s,
                 most_hold_s=self._settings.most_hold_s,
-                direct_first=self._settings.policy.dr_first and proxy.near(self._network.rule, self._network.t, at),
+                direct_first=self._settings.policy.dr_first
+                and proxy.near(self._network.rule, self._network.t, at),
             )
             self._refresh(paths, now)
             self._forget_s = min(self._forget_s, now + FORGET_S)
@@ -235,12 +256,17 @@ class Pr:
         return None if node == self.node or address >> 24 != SERVER_BLOCK >> 24 else node
 
     def _next_hop(self, destination: int, way: int) -> Hop:
-        return dr.hop_to(self._network, self.node, proxy_addresses.next_hop(self._network, self.node, destination, way))
+        return dr.hop_to(
+            self._network,
+            self.node,
+            proxy_addresses.next_hop(self._network, self.node, destination, way),
+        )
 
     # -- links
 
     def _follow(self, actions: Sequence[Action], now: float) -> list[Action]:
-        """Do `actions`, and what follows from hops that died or came to life, of which there is a Note."""
+        """Do `actions`, and what follows from hops that died or came to life, of which there is a
+        Note."""
         if self._open and all(isinstance(action, Send) for action in actions):
             return list(actions)
         alive = frozenset(hop for hop in self._hops if self._routes.lives(hop))
@@ -285,13 +311,17 @@ class Pr:
         while question := self._probe_queue.leaving(now):
             self._counters["probes_sent"] += 1
             asked = (question.paths.node, question.way.number, question.token)
-            actions += self._follow_outcomes(self._probes.ask(*asked, now, urgent=question.urgent), now)
+            actions += self._follow_outcomes(
+                self._probes.ask(*asked, now, urgent=question.urgent), now
+            )
         return actions
 
     def _forget(self, now: float) -> list[Action]:
         """Forget what is not in use."""
         actions: list[Action] = []
-        for paths in [paths for paths in self._paths.values() if paths.used_s + self._settings.idle_s < now]:
+        for paths in [
+            paths for paths in self._paths.values() if paths.used_s + self._settings.idle_s < now
+        ]:
             del self._paths[paths.node]
             self._probe_queue.forget(paths)
             actions.append(SetSourceRewrite(paths.address, None))
@@ -324,13 +354,15 @@ class Pr:
         return actions
 
     def _lost(self, hop: tuple[int, int], by: int, now: float) -> list[Action]:
-        """What is known of paths over that hop is not true any more, says server `by`; where packets went over it, the
-        destination's may come back over it."""
+        """What is known of paths over that hop is not true any more, says server `by`; where
+        packets went over it, the destination's may come back over it."""
         actions: list[Action] = []
         for paths in self._paths.values():
             before = paths.current
             for way in paths.ways.values():
-                if (way.load is not None or way is paths.current) and hop in self._hops_of(paths, way):
+                if (way.load is not None or way is paths.current) and hop in self._hops_of(
+                    paths, way
+                ):
                     actions += self._broke(paths, way, now)
             if paths.current is not before and paths.node != by:
                 told = self._probes.tell(self._route(paths, paths.current), hop[::-1], now)
@@ -380,4 +412,7 @@ class Pr:
         level, copy = proxy_addresses.proxy(self._network, way.number)
         by = f"by way of copy {copy} of level {level}" if level else "by DR"
         steered = proxy_addresses.address(paths.address, way.number) if level else None
-        return [SetSourceRewrite(paths.address, steered), Note(f"h{paths.node}: {by}, {way.hops} hops")]
+        return [
+            SetSourceRewrite(paths.address, steered),
+            Note(f"h{paths.node}: {by}, {way.hops} hops"),
+        ]

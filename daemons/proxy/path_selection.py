@@ -1,12 +1,13 @@
 """What a source knows of the paths to one destination, and which of them it takes.
 
-A path is DR's or a proxy's; its way numbers it (daemons/routing/proxy_addresses.py).  It is connected from the answer
-that says so until somebody says that it broke.  Of the connected ones the cheapest by `cost` is taken, the present one
-unless another is cheaper by more than loads change anyway; with `direct_first` DR's wherever it is connected.  Where
-none is known to be connected, the first of the alternatives that has not broken of late is used unverified.
+A path is DR's or a proxy's; its way numbers it (daemons/routing/proxy_addresses.py).  It is
+connected from the answer that says so until somebody says that it broke.  Of the connected ones the
+cheapest by `cost` is taken, the present one unless another is cheaper by more than loads change
+anyway; with `direct_first` DR's wherever it is connected.  Where none is known to be connected, the
+first of the alternatives that has not broken of late is used unverified.
 
-One that broke is held down for `hold_s`, twice as long, up to `most_hold_s`, each time that it breaks within that time
-of having been taken back: so is a link that flaps.
+One that broke is held down for `hold_s`, twice as long, up to `most_hold_s`, each time that it
+breaks within that time of having been taken back: so is a link that flaps.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class CandidatePath:
     """One path.
 
     load: the greatest on it by the last answer, in kbit/s; None if it is not known to be connected.
-    asking: whether a question of ours waits to leave or has no answer yet: NOT_ASKED, ROUTINE or URGENT.
+    asking: whether a question of ours waits to leave or has no answer yet: NOT_ASKED, ROUTINE or
+        URGENT.
     tries: how many before it had no answer.
     held_s: until when it is held down because it broke; hold_s: the last hold-down time.
     over: its hops, from server to server; empty as long as nobody has asked for them.
@@ -42,8 +44,8 @@ class CandidatePath:
 
 
 class Paths:
-    """The paths from here to server `node` at `address`: `alternatives`, (hops, way) each, in the order in which they
-    are used unverified.
+    """The paths from here to server `node` at `address`: `alternatives`, (hops, way) each, in the
+    order in which they are used unverified.
 
     direct: which of them is DR's; it is taken before anything is known.
     cost: of a path by hops and load, as in daemons/proxy/routing.py.
@@ -75,8 +77,8 @@ class Paths:
         self._hold_s, self._most_hold_s = hold_s, most_hold_s
 
     def worth_asking(self) -> list[CandidatePath]:
-        """The present way and all that would be no dearer if they were idle; all if nobody knows whether the present
-        one is connected.
+        """The present way and all that would be no dearer if they were idle; all if nobody knows
+        whether the present one is connected.
 
         In the beginning, though, what is longer than DR can wait, unless the load counts for more.
         """
@@ -86,15 +88,21 @@ class Paths:
         if here is self._first:
             return [here]
         most = self._cost(here.hops, UNKNOWN_KBPS if here.load is None else here.load)
-        return [way for way in self.ways.values() if way in (here, self._first) or self._cost(way.hops, 0) <= most]
+        return [
+            way
+            for way in self.ways.values()
+            if way in (here, self._first) or self._cost(way.hops, 0) <= most
+        ]
 
     def next_to_ask(self, count: int, now: float) -> list[CandidatePath]:
-        """While it is not known whether the present way is connected: it and the next ones after it, up to `count`
-        asked at a time."""
+        """While it is not known whether the present way is connected: it and the next ones after
+        it, up to `count` asked at a time."""
         if self.current.load is not None:
             return []
         ways = self.ways.values()
-        untried = [way for way in ways if way.asking != URGENT and way.load is None and way.held_s <= now]
+        untried = [
+            way for way in ways if way.asking != URGENT and way.load is None and way.held_s <= now
+        ]
         asking = sum(way.asking == URGENT for way in ways)
         return sorted(untried, key=lambda way: way is not self.current)[: max(0, count - asking)]
 
@@ -130,7 +138,9 @@ class Paths:
         if self._first in fit:
             return self._first
         best = min(fit, key=lambda way: self._cost(way.hops, way.load or 0))
-        if here.load is not None and self._cost(here.hops, here.load) <= self._cost(best.hops, _dearer(best.load or 0)):
+        if here.load is not None and self._cost(here.hops, here.load) <= self._cost(
+            best.hops, _dearer(best.load or 0)
+        ):
             return here
         return best
 

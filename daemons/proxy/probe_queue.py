@@ -1,15 +1,15 @@
 """When a source's questions about paths leave.
 
-Two lanes.  Urgent questions, those of a source that has lost a path, wake every server on their way.  Routine ones wake
-nobody: they lie at each server until it wakes for its hellos, so that they cost next to nothing and take half a hello
-interval a hop.
+Two lanes.  Urgent questions, those of a source that has lost a path, wake every server on their
+way.  Routine ones wake nobody: they lie at each server until it wakes for its hellos, so that they
+cost next to nothing and take half a hello interval a hop.
 
-An answer that comes too late shows that the machine is slow: questions that leave from then on wait as long as answers
-take (RFC 6298), at least `timeout_s`.
+An answer that comes too late shows that the machine is slow: questions that leave from then on wait
+as long as answers take (RFC 6298), at least `timeout_s`.
 
-Each lane has a budget, so many questions a second whatever has happened.  Failures make sources ask, asking takes time
-from hellos, and hellos that are missed look like failures: without a limit to the second step, hundreds of daemons on
-one machine bring each other down.
+Each lane has a budget, so many questions a second whatever has happened.  Failures make sources
+ask, asking takes time from hellos, and hellos that are missed look like failures: without a limit
+to the second step, hundreds of daemons on one machine bring each other down.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Lane:
         self.timer.heard(0.0)
         self.waiting: deque[tuple[Paths, CandidatePath]] = deque()
         self.open: dict[int, Question] = {}  # by token, those that left first come first
-        self.overdue: dict[int, float] = {}  # by token: when those left that have waited too long for an answer
+        # by token: when those left that have waited too long for an answer
+        self.overdue: dict[int, float] = {}
 
     @property
     def expires_s(self) -> float:
@@ -66,7 +67,8 @@ class Lane:
         return question
 
     def answered(self, token: int, now: float) -> Question | None:
-        """Learn how long the answer to question number `token` took; the question if it is still open."""
+        """Learn how long the answer to question number `token` took; the question if it is still
+        open."""
         question = self.open.pop(token, None)
         asked_s = question.asked_s if question else self.overdue.pop(token, None)
         if asked_s is not None:
@@ -93,7 +95,9 @@ class ProbeQueue:
         """Nobody wants to know of `paths` any more."""
         for lane in self._lanes.values():
             lane.waiting = deque(entry for entry in lane.waiting if entry[0] is not paths)
-            lane.open = {token: each for token, each in lane.open.items() if each.paths is not paths}
+            lane.open = {
+                token: each for token, each in lane.open.items() if each.paths is not paths
+            }
 
     def idle(self, now: float) -> bool:
         """Whether another routine question could leave now, and none waits."""
@@ -110,7 +114,9 @@ class ProbeQueue:
                 lane.waiting.popleft()
                 if way.asking == how:  # else it has become known, or urgent, meanwhile
                     self._token = self._token % 0xFFFFFFFF + 1
-                    question = lane.open[self._token] = Question(self._token, paths, way, now, how == URGENT)
+                    question = lane.open[self._token] = Question(
+                        self._token, paths, way, now, how == URGENT
+                    )
                     return question
         return None
 
@@ -128,7 +134,7 @@ class ProbeQueue:
 
     @property
     def deadline(self) -> float:
-        """When next an urgent question may leave, or has waited too long for its answer; what is routine can wait for
-        the next hello."""
+        """When next an urgent question may leave, or has waited too long for its answer; what is
+        routine can wait for the next hello."""
         urgent = self._lanes[URGENT]
         return min(urgent.bucket.free_s if urgent.waiting else inf, urgent.expires_s)

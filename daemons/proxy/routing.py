@@ -1,16 +1,18 @@
-"""Proxy routing, PR (CCRDN, section 5): DR or, where that is better, DR by way of a third copy, the proxy.
+"""Proxy routing, PR (CCRDN, section 5): DR or, where that is better, DR by way of a third copy, the
+proxy.
 
-Let `src` and `dst` part in an X(h): server p of copy a of X(h-1) and server q of its copy b.  The route by way of
-copy c is DR to the server of copy a that is joined to c, over that link, DR to the server of c that is joined to b,
-over that link, DR on to `dst`.  A method GP says which c are tried (5.1 to 5.3):
+Let `src` and `dst` part in an X(h): server p of copy a of X(h-1) and server q of its copy b.  The
+route by way of copy c is DR to the server of copy a that is joined to c, over that link, DR to the
+server of c that is joined to b, over that link, DR on to `dst`.  A method GP says which c are tried
+(5.1 to 5.3):
 
     GP_E  every c
-    GP_I  those joined to the X(h-2) of src in copy a (Property 1) or to the X(h-2) of dst in copy b (Property 2)
-    GP_0  those joined to the X(0) of src or to the X(0) of dst
+    GP_I  those joined to the X(h-2) of src in copy a (Property 1) or to the X(h-2) of dst in copy b
+    (Property 2) GP_0  those joined to the X(0) of src or to the X(0) of dst
 
-All three are one search: the c joined to the X(s) of src or of dst, with s = h-1, h-2 and 0.  Ours: where h = 1 there
-is no X(h-2), and GP_I takes the X(0).  The numbers of the servers of an X(s) are consecutive, so the connection rule
-turns them into the c's without a search.
+All three are one search: the c joined to the X(s) of src or of dst, with s = h-1, h-2 and 0.  Ours:
+where h = 1 there is no X(h-2), and GP_I takes the X(0).  The numbers of the servers of an X(s) are
+consecutive, so the connection rule turns them into the c's without a search.
 
 Written so that the same source runs as it stands, on tuples and bytes, and compiled, on arrays.
 """
@@ -35,8 +37,8 @@ class Policy(NamedTuple):
     """Which proxies are tried.
 
     method: GP_E, GP_I or GP_0.
-    least_level: proxies are tried where src and dst part in an X(h), h >= least_level.  2 is Algorithm 1; k is "at the
-        top level only"; 1 also finds ways around a dead level-1 link.
+    least_level: proxies are tried where src and dst part in an X(h), h >= least_level.  2 is
+        Algorithm 1; k is "at the top level only"; 1 also finds ways around a dead level-1 link.
     condition1: DR alone where src is near to dst (5.2, condition 1).
     dr_first: where src is near to dst, proxies are tried only if DR's route is not connected (5.4).
     """
@@ -48,7 +50,8 @@ class Policy(NamedTuple):
 
 
 class Parting(NamedTuple):
-    """src is server p of copy a, dst server q of copy b, in the X(level) that begins at server `base`.
+    """src is server p of copy a, dst server q of copy b, in the X(level) that begins at server
+    `base`.
 
     Within one X(0), level is 0, a and b are the servers, p and q are 0.
     """
@@ -87,7 +90,8 @@ def joined(rule: int, level: int, i: int) -> int:
 
 
 def near(rule: int, t: Sequence[int], at: Parting) -> bool:
-    """Condition 1: the link from copy a to copy b joins the X(h-2) of src to the X(h-2) of dst; also within an X(0)."""
+    """Condition 1: the link from copy a to copy b joins the X(h-2) of src to the X(h-2) of dst;
+    also within an X(0)."""
     if at.level == 0:
         return True
     size = t[at.level - 2] if at.level > 1 else 1
@@ -98,8 +102,8 @@ def near(rule: int, t: Sequence[int], at: Parting) -> bool:
 
 
 class Span(NamedTuple):
-    """The servers whose links lead to candidates: of those that joined() counts, a_from .. a_to - 1 of copy a
-    (Property 1) and b_from .. b_to - 1 of copy b (Property 2)."""
+    """The servers whose links lead to candidates: of those that joined() counts, a_from .. a_to - 1
+    of copy a (Property 1) and b_from .. b_to - 1 of copy b (Property 2)."""
 
     a_from: int
     a_to: int
@@ -112,7 +116,9 @@ def span(rule: int, t: Sequence[int], policy: Policy, at: Parting) -> Span:
     level = at.level
     if level == 0 or level < policy.least_level or (policy.condition1 and near(rule, t, at)):
         return Span(0, 0, 0, 0)
-    within = level - 1 if policy.method == GP_E else max(level - 2, 0) if policy.method == GP_I else 0
+    within = (
+        level - 1 if policy.method == GP_E else max(level - 2, 0) if policy.method == GP_I else 0
+    )
     size = t[within]
     p, q = at.p - at.p % size, at.q - at.q % size
     b_from = joined_below(rule, level, q)
@@ -127,14 +133,18 @@ def candidates(of: Span) -> int:
 
 
 def candidate(rule: int, t: Sequence[int], at: Parting, of: Span, index: int) -> int:
-    """The `index`-th candidate proxy, a copy other than a and b; -1 if this index has none.  No copy comes twice."""
+    """The `index`-th candidate proxy, a copy other than a and b; -1 if this index has none.  No
+    copy comes twice."""
     level = at.level
     i = of.a_from + index
     if i < of.a_to:
         c = far_subnetwork(rule, t, level, at.a, joined(rule, level, i))
         return -1 if c == at.b else c
     c = far_subnetwork(rule, t, level, at.b, joined(rule, level, i - of.a_to + of.b_from))
-    if c == at.a or of.a_from <= joined_below(rule, level, gateway(rule, t, level, at.a, c)) < of.a_to:
+    if (
+        c == at.a
+        or of.a_from <= joined_below(rule, level, gateway(rule, t, level, at.a, c)) < of.a_to
+    ):
         return -1
     return c
 
@@ -157,9 +167,11 @@ def hops(tables: PathTables, at: Parting, proxy: int) -> int:
     )
 
 
-def channels(tables: PathTables, at: Parting, proxy: int, step: StepFunction, into: Any, value: int) -> int:
-    """value = step(into, value, channel) for each channel of the route by way of copy `proxy`, of DR's if that is -1,
-    in their order; return the last value."""
+def channels(
+    tables: PathTables, at: Parting, proxy: int, step: StepFunction, into: Any, value: int
+) -> int:
+    """value = step(into, value, channel) for each channel of the route by way of copy `proxy`, of
+    DR's if that is -1, in their order; return the last value."""
     rule, t, level = tables.rule, tables.t, at.level
     if level == 0:
         return path(tables, 0, at.base, at.a, at.b, step, into, value)
@@ -187,16 +199,19 @@ def most_routes(t: Sequence[int]) -> int:
 
 
 def shortest_first(hops: int, load: int) -> int:
-    """The paper's choice (5.4): the least congested bottleneck among the shortest connected routes."""
+    """The paper's choice (5.4): the least congested bottleneck among the shortest connected
+    routes."""
     return hops << 40 | load
 
 
 def least_loaded_first(hops: int, load: int) -> int:
-    """The other choice that 5.4 names: the shortest among the routes with the least congested bottleneck."""
+    """The other choice that 5.4 names: the shortest among the routes with the least congested
+    bottleneck."""
     return load << 16 | hops
 
 
-SHORTEST, LEAST_LOADED, DR_FIRST = 0, 1, 2  # the choice rules of 5.4; DR_FIRST chooses else as SHORTEST does
+# the choice rules of 5.4; DR_FIRST chooses else as SHORTEST does
+SHORTEST, LEAST_LOADED, DR_FIRST = 0, 1, 2
 
 
 def cost_of(choice: int) -> Callable[[int, int], int]:
@@ -204,10 +219,14 @@ def cost_of(choice: int) -> Callable[[int, int], int]:
     return least_loaded_first if choice == LEAST_LOADED else shortest_first
 
 
-def measure(tables: PathTables, at: Parting, of: Span, lengths: MutableSequence[int]) -> tuple[int, int, int]:
-    """Of the shortest routes, DR's with proxy -1 among them: their hops, the first one's proxy, how many they are.
+def measure(
+    tables: PathTables, at: Parting, of: Span, lengths: MutableSequence[int]
+) -> tuple[int, int, int]:
+    """Of the shortest routes, DR's with proxy -1 among them: their hops, the first one's proxy, how
+    many they are.
 
-    lengths: if not empty, is given the hops of all: DR's, then each candidate()'s, NO_ROUTE where there is none.
+    lengths: if not empty, is given the hops of all: DR's, then each candidate()'s, NO_ROUTE where
+        there is none.
     """
     rule, t, kept = tables.rule, tables.t, len(lengths) > 0
     fewest, chosen, alike = hops(tables, at, -1), -1, 1
@@ -234,11 +253,13 @@ def search(
     dead: int,
     lengths: MutableSequence[int],
 ) -> tuple[int, int]:
-    """The cheapest route as (its hops, its proxy or -1 for DR); DR if no proxy is better; hops -1 if none is
-    connected.
+    """The cheapest route as (its hops, its proxy or -1 for DR); DR if no proxy is better; hops -1
+    if none is connected.
 
-    cost: of a route, from its hops and the greatest load on its channels; must not fall when either grows.
-    load: on each channel, `dead` and more meaning that it is dead, NEVER at the most; if empty, all are alive and idle.
+    cost: of a route, from its hops and the greatest load on its channels; must not fall when either
+        grows.
+    load: on each channel, `dead` and more meaning that it is dead, NEVER at the most; if empty, all
+        are alive and idle.
     lengths: room for most_routes(t) numbers; for none if `load` is empty.
     """
     direct = policy.dr_first and near(tables.rule, tables.t, at)
@@ -264,18 +285,23 @@ def search(
 
 
 def alternatives(tables: PathTables, policy: Policy, src: int, dst: int) -> list[tuple[int, int]]:
-    """All the routes that `policy` allows, as (hops, proxy), in the order in which it takes them on idle links: the
-    shortest first, or where it says so DR's, which has proxy -1."""
+    """All the routes that `policy` allows, as (hops, proxy), in the order in which it takes them on
+    idle links: the shortest first, or where it says so DR's, which has proxy -1."""
     at = parting(tables.t, src, dst)
     of = span(tables.rule, tables.t, policy, at)
     tried = [candidate(tables.rule, tables.t, at, of, index) for index in range(candidates(of))]
-    found = sorted((hops(tables, at, proxy), proxy) for proxy in [-1, *(c for c in tried if c >= 0)])
+    found = sorted(
+        (hops(tables, at, proxy), proxy) for proxy in [-1, *(c for c in tried if c >= 0)]
+    )
     first = policy.dr_first and near(tables.rule, tables.t, at)
     return sorted(found, key=lambda route: route[1] != -1) if first else found
 
 
-def waypoints(rule: int, t: Sequence[int], src: int, dst: int, proxy: int) -> tuple[int, int, int, int]:
-    """The servers of the two links by which a route enters and leaves copy `proxy`, in their order on the route."""
+def waypoints(
+    rule: int, t: Sequence[int], src: int, dst: int, proxy: int
+) -> tuple[int, int, int, int]:
+    """The servers of the two links by which a route enters and leaves copy `proxy`, in their order
+    on the route."""
     at = parting(t, src, dst)
     a, b, c = (at.base + copy * t[at.level - 1] for copy in (at.a, at.b, proxy))
     return (
@@ -287,8 +313,13 @@ def waypoints(rule: int, t: Sequence[int], src: int, dst: int, proxy: int) -> tu
 
 
 def route(rule: int, t: Sequence[int], src: int, dst: int, proxy: int) -> list[int]:
-    """The servers of the route by way of copy `proxy`, both ends included; DR's route if that is -1."""
+    """The servers of the route by way of copy `proxy`, both ends included; DR's route if that is
+    -1."""
     if proxy < 0:
         return dr.route(rule, t, src, dst)
     leave, enter, depart, arrive = waypoints(rule, t, src, dst, proxy)
-    return dr.route(rule, t, src, leave) + dr.route(rule, t, enter, depart) + dr.route(rule, t, arrive, dst)
+    return (
+        dr.route(rule, t, src, leave)
+        + dr.route(rule, t, enter, depart)
+        + dr.route(rule, t, arrive, dst)
+    )

@@ -24,24 +24,37 @@ if TYPE_CHECKING:
 
 OWN = {
     "level": IntegerParameter(
-        meaning="least level at which proxies are tried, 0: the top level only", least=0, most=8, default=1
+        meaning="least level at which proxies are tried, 0: the top level only",
+        least=0,
+        most=8,
+        default=1,
     ),
     "condition1": IntegerParameter.flag("1: no proxies where source and destination are near"),
     "choice": IntegerParameter(
-        meaning="0: the shortest path, then the least congested; 1: the other way round; 2: as 0, but DR where source "
+        meaning="0: the shortest path, then the least congested; 1: the other way round; 2: as 0, "
+        "but DR where source "
         "and destination are near and DR is connected",
         least=0,
         most=2,
         default=0,
     ),
     "refresh_ms": IntegerParameter(
-        meaning="time between questions about a path in use, in ms", least=10, most=60_000, default=1000
+        meaning="time between questions about a path in use, in ms",
+        least=10,
+        most=60_000,
+        default=1000,
     ),
     "probes_per_s": IntegerParameter(
-        meaning="routine questions that a server asks at most, per s", least=1, most=100_000, default=2
+        meaning="routine questions that a server asks at most, per s",
+        least=1,
+        most=100_000,
+        default=2,
     ),
     "urgent_per_s": IntegerParameter(
-        meaning="questions that a server asks at most where a path broke, per s", least=1, most=100_000, default=2
+        meaning="questions that a server asks at most where a path broke, per s",
+        least=1,
+        most=100_000,
+        default=2,
     ),
     "wakes_per_s": IntegerParameter(
         meaning="times that a server wakes another for a question or bad news at most, per s",
@@ -56,10 +69,14 @@ OWN = {
         meaning="how long a path that broke is held down, in ms", least=1, most=30_000, default=500
     ),
     "most_hold_ms": IntegerParameter(
-        meaning="how long at most, where it breaks again and again, in ms", least=1, most=3_600_000, default=30_000
+        meaning="how long at most, where it breaks again and again, in ms",
+        least=1,
+        most=3_600_000,
+        default=30_000,
     ),
     "table_ms": IntegerParameter(
-        meaning="how long a server tells others that the way through its copy is broken, in ms; 0: it does not",
+        meaning="how long a server tells others that the way through its copy is broken, in "
+        "ms; 0: it does not",
         least=0,
         most=30_000,
         default=0,
@@ -73,7 +90,9 @@ OWN = {
 def policy(method: int, network: Ccrdn, options: Options) -> proxy.Policy:
     """Which proxies are tried."""
     dr_first = options["choice"] == proxy.DR_FIRST
-    return proxy.Policy(method, options["level"] or network.k, bool(options["condition1"]), dr_first)
+    return proxy.Policy(
+        method, options["level"] or network.k, bool(options["condition1"]), dr_first
+    )
 
 
 def settings(method: int, config: NodeConfig) -> ProbeSettings:
@@ -109,7 +128,9 @@ def _path(name: str, method: int) -> Callable[[Topology, Options, int, int], lis
     def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
         """The shortest live one of DR's path and those of the proxies tried."""
         network = for_servers(name, topology)
-        for _, copy in proxy.alternatives(tables(network), policy(method, network, options), src, dst):
+        for _, copy in proxy.alternatives(
+            tables(network), policy(method, network, options), src, dst
+        ):
             if found := if_alive(topology, proxy.route(network.rule, network.t, src, dst, copy)):
                 return found
         return []
@@ -127,7 +148,8 @@ def _scheme(name: str, method: int, candidates_are: str, section: str) -> Scheme
 
     return Scheme(
         name=name,
-        summary=f"proxy routing: the best of DR and of the paths by way of a third sub-network, {candidates_are}",
+        summary=f"proxy routing: the best of DR and of the paths by way of a third "
+        f"sub-network, {candidates_are}",
         source=f"CCRDN, section {section}",
         parameters=parameters.HELLO | OWN,
         check=check,

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 
 def candidates(topology: Topology, node: int) -> list[tuple[Prefix, tuple[Hop, ...]]]:
-    """Every prefix that router `node` forwards, and the hops that are as good as one another for it: dimensional
-    routing in a server-centric network, all shortest up-down paths in a switch fabric.
+    """Every prefix that router `node` forwards, and the hops that are as good as one another for
+    it: dimensional routing in a server-centric network, all shortest up-down paths in a switch
+    fabric.
     """
     if isinstance(topology.naming, CcrdnNaming):
         return [(prefix, (hop,)) for prefix, hop in dr.prefix_routes(topology.naming.network, node)]

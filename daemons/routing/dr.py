@@ -1,8 +1,10 @@
-"""Dimensional routing, DR (CCRDN, definition 4.1): DCellRouting on DCell and beta-DCell, TOR on FiConn.
+"""Dimensional routing, DR (CCRDN, definition 4.1): DCellRouting on DCell and beta-DCell, TOR on
+FiConn.
 
-From copy i to copy j: to the server of copy i that is joined to copy j, over that link, and on within copy j,
-recursively.  DR is consistent hop by hop: next_hop(u, dst) at each server u of route(src, dst) gives the next server of
-that route, and so prefix routes in each server suffice to carry it out.
+From copy i to copy j: to the server of copy i that is joined to copy j, over that link, and on
+within copy j, recursively.  DR is consistent hop by hop: next_hop(u, dst) at each server u of
+route(src, dst) gives the next server of that route, and so prefix routes in each server suffice to
+carry it out.
 
 `rule` and `t` as in topologies/recursive/ccrdn.py.
 """
@@ -17,7 +19,8 @@ from weft.topologies.recursive.ccrdn import Ccrdn, common_level, gateway, peer
 
 
 def next_hop(rule: int, t: Sequence[int], cur: int, dst: int) -> int:
-    """The server after `cur` on DR's route to `dst`; `dst` itself if they are neighbours; cur != dst."""
+    """The server after `cur` on DR's route to `dst`; `dst` itself if they are neighbours; cur !=
+    dst."""
     target = dst
     while True:
         level = common_level(t, cur, target)
@@ -41,7 +44,8 @@ def route(rule: int, t: Sequence[int], src: int, dst: int) -> list[int]:
 
 
 def hop_to(network: Ccrdn, server: int, to: int) -> Hop:
-    """How `server` reaches its neighbour `to`: port 0 within its crossbar, else the port of their level."""
+    """How `server` reaches its neighbour `to`: port 0 within its crossbar, else the port of their
+    level."""
     level = common_level(network.t, server, to)
     if level and peer(network.rule, network.t, server, level) != to:
         raise ValueError(f"servers {server} and {to} are not neighbours")
@@ -49,8 +53,8 @@ def hop_to(network: Ccrdn, server: int, to: int) -> Hop:
 
 
 def prefix_routes(network: Ccrdn, server: int) -> list[tuple[Prefix, Hop]]:
-    """DR as a routing table of `server`: one prefix for each sibling copy of each level, one for each neighbour behind
-    the crossbar; sum of (g_l - 1) routes in all.
+    """DR as a routing table of `server`: one prefix for each sibling copy of each level, one for
+    each neighbour behind the crossbar; sum of (g_l - 1) routes in all.
     """
     rule, t, layout = network.rule, network.t, network.layout
     label = layout.label_of(server)

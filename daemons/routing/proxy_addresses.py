@@ -1,19 +1,23 @@
-"""Addresses that say by way of whom a packet goes, so that the servers on its way need not know whose it is.
+"""Addresses that say by way of whom a packet goes, so that the servers on its way need not know
+whose it is.
 
-A server has its address 10.x.y.z, and one more for each copy of each level that may be a proxy: 64 + p in place of 10,
-where p is 0 for no proxy (DR), and the copies of level 1, of level 2, ... are numbered from 1 on.  In DCell_{1,4},
-whose copies are 0 .. 4, a packet for 10.0.1.3 by way of copy 2 carries the address 67.0.1.3.
+A server has its address 10.x.y.z, and one more for each copy of each level that may be a proxy: 64
++ p in place of 10, where p is 0 for no proxy (DR), and the copies of level 1, of level 2, ... are
+numbered from 1 on.  In DCell_{1,4}, whose copies are 0 .. 4, a packet for 10.0.1.3 by way of copy 2
+carries the address 67.0.1.3.
 
-What a server does with such an address follows from prefixes alone.  By way of copy c of level h, outside c:
+What a server does with such an address follows from prefixes alone.  By way of copy c of level h,
+outside c:
 
     to a server of its own copy of level h      DR within that copy
     to anybody else in its X(h)                 DR to c, the same for all of them
 
-and within c: DR.  So the steered path is DR to c, the link out of c, DR on: CCRDN's route of order 3 (definition 5.1).
+and within c: DR.  So the steered path is DR to c, the link out of c, DR on: CCRDN's route of order
+3 (definition 5.1).
 
-Ours: the paper leaves open how the packets of a flow are kept on the path chosen.  These prefixes cost a server, beside
-those of DR, (g_h - 1)(1 + s) + g_h - 1 + s routes for each h, s the sum of g_l - 1 over l < h: 23 in DCell_{1,4}, 103
-in DCell_{2,3}.
+Ours: the paper leaves open how the packets of a flow are kept on the path chosen.  These prefixes
+cost a server, beside those of DR, (g_h - 1)(1 + s) + g_h - 1 + s routes for each h, s the sum of
+g_l - 1 over l < h: 23 in DCell_{1,4}, 103 in DCell_{2,3}.
 """
 
 from __future__ import annotations
@@ -32,7 +36,8 @@ def ways(network: Ccrdn) -> int:
     count = 1 + sum(network.copies[1:])
     if count > BELOW_LOOPBACK:
         raise ValueError(
-            f"steering has addresses for {BELOW_LOOPBACK - 1} proxies; n={network.n}, k={network.k} has {count - 1}"
+            f"steering has addresses for {BELOW_LOOPBACK - 1} proxies; n={network.n}, "
+            f"k={network.k} has {count - 1}"
         )
     return count
 
@@ -80,8 +85,8 @@ def next_hop(network: Ccrdn, cur: int, dst: int, p: int) -> int:
 
 
 def stretch(network: Ccrdn, cur: int, dst: int, p: int) -> tuple[int, int] | None:
-    """Where `cur` is within the copy by way of which p leads to `dst`, beyond it: what the path through that copy is
-    the same for, p and the destination's copy; else None."""
+    """Where `cur` is within the copy by way of which p leads to `dst`, beyond it: what the path
+    through that copy is the same for, p and the destination's copy; else None."""
     level, copy = proxy(network, p)
     if not level:
         return None

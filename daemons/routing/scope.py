@@ -1,7 +1,9 @@
-"""Shortest paths within one X(b) of a network, around its dead channels: what link state within a scope gives.
+"""Shortest paths within one X(b) of a network, around its dead channels: what link state within a
+scope gives.
 
-With b = k the scope is the whole network, and this is breadth-first search on a network that is nowhere stored.
-Servers are numbered within the X(b), channels as in daemons/routing/path_tables.py from its first server.
+With b = k the scope is the whole network, and this is breadth-first search on a network that is
+nowhere stored. Servers are numbered within the X(b), channels as in daemons/routing/path_tables.py
+from its first server.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ def distances(
     parent: MutableSequence[int],
     queue: MutableSequence[int],
 ) -> int:
-    """Fill `distance` with hops from `src` to each of the t[b] servers and `parent` with the last server before each,
-    or UNREACHED; return how many servers are reached.
+    """Fill `distance` with hops from `src` to each of the t[b] servers and `parent` with the last
+    server before each, or UNREACHED; return how many servers are reached.
 
     down: 1 for each dead channel; empty if there is none.
     distance, parent, queue: room for t[b] numbers each; none for `parent` if nobody asks.
@@ -64,7 +66,8 @@ def distances(
 
 
 def first_hop(parent: Sequence[int], src: int, dst: int) -> int:
-    """The server after `src` on a shortest path to `dst`, given `parent` of a search from `src`; -1 if not reached."""
+    """The server after `src` on a shortest path to `dst`, given `parent` of a search from `src`; -1
+    if not reached."""
     if dst != src and parent[dst] == UNREACHED:
         return -1
     while dst != src and parent[dst] != src:
@@ -73,7 +76,8 @@ def first_hop(parent: Sequence[int], src: int, dst: int) -> int:
 
 
 def dead_channels(topology: Topology, network: Ccrdn) -> bytes:
-    """1 for each channel of the whole network whose link has failed in `topology`, which is that network."""
+    """1 for each channel of the whole network whose link has failed in `topology`, which is that
+    network."""
     ports = network.k + 2
     down = bytearray(topology.servers * ports)
     for a, _, b, _ in topology.links[topology.failed].tolist():

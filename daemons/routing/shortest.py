@@ -1,9 +1,11 @@
-"""Shortest paths by breadth-first search: the yard-stick of every other scheme, and what a link-state daemon computes.
+"""Shortest paths by breadth-first search: the yard-stick of every other scheme, and what a
+link-state daemon computes.
 
-`adjacency` maps each node to its neighbours and is symmetric; Topology.adjacency is one.  A hop is one step in it: from
-server to server in a server-centric network, whether through a crossbar or not (CCRDN, section 2).  Where several paths
-are shortest, the single ones given here take the neighbour with the lowest number at every node, so that next_hop() at
-each node of route() gives the next node of that route.
+`adjacency` maps each node to its neighbours and is symmetric; Topology.adjacency is one.  A hop is
+one step in it: from server to server in a server-centric network, whether through a crossbar or not
+(CCRDN, section 2).  Where several paths are shortest, the single ones given here take the neighbour
+with the lowest number at every node, so that next_hop() at each node of route() gives the next node
+of that route.
 """
 
 from __future__ import annotations
@@ -29,14 +31,17 @@ def distances(adjacency: Adjacency, src: int) -> dict[int, int]:
 
 
 def next_hops(adjacency: Adjacency, src: int) -> dict[int, tuple[int, ...]]:
-    """For every other node that `src` can reach, all its neighbours on shortest paths there, in order of number."""
+    """For every other node that `src` can reach, all its neighbours on shortest paths there, in
+    order of number."""
     far = distances(adjacency, src)
     first: dict[int, frozenset[int]] = {src: frozenset()}
     for node, hops in far.items():
         if hops == 1:
             first[node] = frozenset({node})
         elif hops > 1:
-            first[node] = frozenset().union(*(first[near] for near in adjacency[node] if far[near] == hops - 1))
+            first[node] = frozenset().union(
+                *(first[near] for near in adjacency[node] if far[near] == hops - 1)
+            )
     return {node: tuple(sorted(neighbours)) for node, neighbours in first.items() if node != src}
 
 
@@ -58,7 +63,9 @@ def paths(adjacency: Adjacency, src: int, dst: int) -> Iterator[list[int]]:
         yield from _continued(adjacency, left, [src])
 
 
-def _continued(adjacency: Adjacency, left: Mapping[int, int], path: list[int]) -> Iterator[list[int]]:
+def _continued(
+    adjacency: Adjacency, left: Mapping[int, int], path: list[int]
+) -> Iterator[list[int]]:
     """The ways to finish `path`, `left` being the hops that are left from each node."""
     if not left[path[-1]]:
         yield path

@@ -1,8 +1,9 @@
-"""Shortest paths over the links that live, known to all by link state: the adaptive yard-stick of the other schemes.
+"""Shortest paths over the links that live, known to all by link state: the adaptive yard-stick of
+the other schemes.
 
-Only routes that change are set.  Where several neighbours are on shortest paths, a route has them all.  When one of
-them is lost, those that are left are used at once: they are as near as before, so that this cannot make a loop, whoever
-knows of the loss.
+Only routes that change are set.  Where several neighbours are on shortest paths, a route has them
+all.  When one of them is lost, those that are left are used at once: they are as near as before, so
+that this cannot make a loop, whoever knows of the loss.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class Bfs(Flooding):
     """A state machine for the node of `neighbourhood` and `database`.
 
     destinations: prefixes, each with the node that it leads to.
-    local: prefixes of this node's own hosts, each with its hop, which lives while its port has a carrier.
+    local: prefixes of this node's own hosts, each with its hop, which lives while its port has a
+        carrier.
     """
 
     def __init__(
@@ -47,11 +49,15 @@ class Bfs(Flooding):
 
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
         own = [prefix for prefix, hops in self._local.items() if hops[0].port == port]
-        actions: list[Action] = [SetRoute(prefix, self._local[prefix] if up else ()) for prefix in own]
+        actions: list[Action] = [
+            SetRoute(prefix, self._local[prefix] if up else ()) for prefix in own
+        ]
         return [*actions, *super().link_changed(port, up, now)]
 
     def converged(self) -> bool:
-        return super().converged() and all(self._routes.get(prefix) for prefix, _ in self._destinations)
+        return super().converged() and all(
+            self._routes.get(prefix) for prefix, _ in self._destinations
+        )
 
     def status(self) -> dict[str, Any]:
         lost = [str(prefix) for prefix, _ in self._destinations if not self._routes.get(prefix)]
@@ -75,11 +81,16 @@ class Bfs(Flooding):
                 actions.append(SetRoute(prefix, wanted))
         return actions
 
-    def _wanted(self, graph: shortest.Adjacency, towards: Towards) -> Iterator[tuple[Prefix, tuple[Hop, ...]]]:
-        """The hops for each destination over the links of `graph`, by which `towards` are the neighbours on shortest
-        paths to each node."""
+    def _wanted(
+        self, graph: shortest.Adjacency, towards: Towards
+    ) -> Iterator[tuple[Prefix, tuple[Hop, ...]]]:
+        """The hops for each destination over the links of `graph`, by which `towards` are the
+        neighbours on shortest paths to each node."""
         up = self._up()
-        hops = {node: tuple(hop for near in nears for hop in up.get(near, ())) for node, nears in towards.items()}
+        hops = {
+            node: tuple(hop for near in nears for hop in up.get(near, ()))
+            for node, nears in towards.items()
+        }
         for prefix, node in self._destinations:
             yield prefix, hops.get(node, ())
 

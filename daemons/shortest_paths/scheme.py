@@ -1,4 +1,5 @@
-"""Shortest paths over the links that live: on every network, and on switch fabrics with Linux multipath routes."""
+"""Shortest paths over the links that live: on every network, and on switch fabrics with Linux
+multipath routes."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ PARAMETERS = parameters.HELLO | parameters.LINK_STATE
 
 def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
     """Every router knows which prefix leads to which router; a switch, its hosts."""
-    return node_configs(topology, "bfs", __name__, options, candidates=own_hosts, all_destinations=True)
+    return node_configs(
+        topology, "bfs", __name__, options, candidates=own_hosts, all_destinations=True
+    )
 
 
 def machine(config: NodeConfig, incarnation: int) -> StateMachine:
@@ -54,8 +57,13 @@ def equal_paths(topology: Topology, options: Options, src: int, dst: int) -> lis
 
 
 def rule(options: Options) -> SelectionRule:
-    """Linux multipath routes; or, where packets are to be marked, the data plane's choice by a flow's hash."""
-    return SelectionRule(FLOW_HASH, {"ecn": options["ecn"]}) if options["ecn"] else SelectionRule(KERNEL)
+    """Linux multipath routes; or, where packets are to be marked, the data plane's choice by a
+    flow's hash."""
+    return (
+        SelectionRule(FLOW_HASH, {"ecn": options["ecn"]})
+        if options["ecn"]
+        else SelectionRule(KERNEL)
+    )
 
 
 SCHEMES = (
@@ -70,7 +78,8 @@ SCHEMES = (
     ),
     Scheme(
         name="ecmp",
-        summary="all equal-cost shortest paths of a switch fabric over the links that live, a flow's by its hash",
+        summary="all equal-cost shortest paths of a switch fabric over the links that live, "
+        "a flow's by its hash",
         source="RFC 2992",
         parameters={"ecn": ECN, **PARAMETERS},
         check=check_fabric,

@@ -1,4 +1,5 @@
-"""What simulated nodes can do beyond forwarding (daemons/core/capabilities.py), a class for each kind.
+"""What simulated nodes can do beyond forwarding (daemons/core/capabilities.py), a class for each
+kind.
 
 actions   the kinds that apply() carries out
 leaving   what a packet of this node's own carries when it leaves, given the address that it is for
@@ -45,7 +46,9 @@ class Simulated:
 
     def leaving(self, address: int) -> int:
         """What a packet of this node's own for `address` carries when it leaves."""
-        return proxy_addresses.address(address, proxy_addresses.DIRECT) if self.rewrites else address
+        return (
+            proxy_addresses.address(address, proxy_addresses.DIRECT) if self.rewrites else address
+        )
 
     def passing(self, address: int, flow: FiveTuple) -> int:
         """What a packet that carries `address` carries when its route is looked up."""
@@ -80,7 +83,8 @@ class SourceRewrites(Simulated):
 
 
 class PrefixRewrites(Simulated):
-    """The first octet that packets for a prefix carry from here on; what comes out may be changed once more."""
+    """The first octet that packets for a prefix carry from here on; what comes out may be changed
+    once more."""
 
     actions = (SetPrefixRewrite,)
     rewrites = True
@@ -144,7 +148,8 @@ class SimulatedQueueStates(Simulated):
 class SimulatedFlowPlacements(Simulated):
     """The port of each flow that has been given one; flows.py tells which flows there are.
 
-    turn: the period of the last look.  seen: of each flow that came in, the port, since when, and when that was last.
+    turn: the period of the last look.  seen: of each flow that came in, the port, since when, and
+        when that was last.
     shared: by destination, the port of flows that go together, where they do.
     """
 

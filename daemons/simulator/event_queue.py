@@ -10,7 +10,8 @@ PACKET, TICK, CALL = range(3)  # kinds of event, in the order in which they come
 
 
 class EventQueue:
-    """Calls that wait in a heap, ordered by time and kind, and otherwise as they were pushed; time begins at 0."""
+    """Calls that wait in a heap, ordered by time and kind, and otherwise as they were pushed; time
+    begins at 0."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -18,7 +19,8 @@ class EventQueue:
         self._number = count()
 
     def push(self, time_s: float, kind: int, call: Callable[..., None], *given: object) -> None:
-        """Do `call` with what is `given` when it is `time_s`: seconds, or what else all users of the queue count in."""
+        """Do `call` with what is `given` when it is `time_s`: seconds, or what else all users of
+        the queue count in."""
         heappush(self._heap, (time_s, kind, next(self._number), call, given))
 
     def run_until(self, time_s: float) -> None:

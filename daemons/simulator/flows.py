@@ -1,7 +1,8 @@
-"""Flows between hosts of a switch fabric, each on the path that its packets would take now: what switches that look at
-their flows see.
+"""Flows between hosts of a switch fabric, each on the path that its packets would take now: what
+switches that look at their flows see.
 
-A flow sends all the time.  Its packets take no time, so that where it has moved is seen at the next look.
+A flow sends all the time.  Its packets take no time, so that where it has moved is seen at the next
+look.
 """
 
 from __future__ import annotations
@@ -59,17 +60,23 @@ class Flows:
             return None if port is None else Hop(port, self._topology.neighbours(node)[port][0])
 
         start = self._start(flow)
-        return packet_walk.walk(self._topology, self._wires, self._nodes, src, dst, start, placed=placed)
+        return packet_walk.walk(
+            self._topology, self._wires, self._nodes, src, dst, start, placed=placed
+        )
 
     def loads(self) -> Counter[tuple[int, int]]:
-        """Flows on each link between two switches, by the switch that sends and the one that hears."""
+        """Flows on each link between two switches, by the switch that sends and the one that
+        hears."""
         found: Counter[tuple[int, int]] = Counter()
         for flow in self._live:
             found.update(pairwise(self.path(flow).path[1:]))
-        return Counter({ends: count for ends, count in found.items() if min(ends) >= self._topology.servers})
+        return Counter(
+            {ends: count for ends, count in found.items() if min(ends) >= self._topology.servers}
+        )
 
     def look(self, number: int, now: float) -> Iterator[FlowsSeen]:
-        """What the switch is told of its flows, if a period of its has begun since it looked last."""
+        """What the switch is told of its flows, if a period of its has begun since it looked
+        last."""
         node = self._nodes[number]
         if not any(isinstance(each, SimulatedFlowPlacements) for each in node.capabilities):
             return
@@ -99,8 +106,8 @@ class Flows:
             held.shared.setdefault(flow.destination, hops[self._start(flow) % len(hops)].port)
 
     def _placed(self, leaf: int, flow: FiveTuple) -> int | None:
-        """The port at `leaf`, whose host sends it, that `flow` was given, or that it shares with those to the same
-        destination; None if it goes by its own start."""
+        """The port at `leaf`, whose host sends it, that `flow` was given, or that it shares with
+        those to the same destination; None if it goes by its own start."""
         held = self._placements(leaf)
         port, _ = held.ports.get(flow, (None, 0.0))
         if port is not None or not held.config.by_destination:
@@ -111,7 +118,10 @@ class Flows:
         return self._nodes[node].capability(SimulatedFlowPlacements)
 
     def _seen(self, number: int, held: SimulatedFlowPlacements, now: float) -> Iterator[SeenFlow]:
-        by_queue, p = self._nodes[number].config.options["detect"], self._nodes[number].config.options["p"]
+        by_queue, p = (
+            self._nodes[number].config.options["detect"],
+            self._nodes[number].config.options["p"],
+        )
         loads: Counter[tuple[int, int]] = self.loads() if by_queue else Counter()
         held.ports = {flow: entry for flow, entry in held.ports.items() if flow in self._live}
         for flow, (src, dst) in self._live.items():
@@ -122,7 +132,11 @@ class Flows:
             queued = loads[number, onward] > p if onward is not None else False
             if number == self._at(src):
                 # Whoever is in the table stays where it is, whatever becomes of its route.
-                if flow not in held.ports and onward is not None and onward >= self._topology.servers:
+                if (
+                    flow not in held.ports
+                    and onward is not None
+                    and onward >= self._topology.servers
+                ):
                     held.ports[flow] = self._port(number, onward), -inf
                 if flow in held.ports:
                     port, since_s = held.ports[flow]
@@ -133,7 +147,11 @@ class Flows:
                 held.seen[flow] = port, since_s if before == port else now, now
                 yield SeenFlow(flow, port, 0.0, now - held.seen[flow][1], queued)
         together = {flow.destination for flow in held.ports}
-        held.shared = {destination: port for destination, port in held.shared.items() if destination in together}
+        held.shared = {
+            destination: port
+            for destination, port in held.shared.items()
+            if destination in together
+        }
         yield from self._idle(held, now)
 
     def _idle(self, held: SimulatedFlowPlacements, now: float) -> Iterator[SeenFlow]:
@@ -148,4 +166,6 @@ class Flows:
         return self._topology.neighbours(host)[0][0]
 
     def _port(self, node: int, peer: int) -> int:
-        return next(port for port, peers in self._topology.neighbours(node).items() if peer in peers)
+        return next(
+            port for port, peers in self._topology.neighbours(node).items() if peer in peers
+        )

@@ -1,4 +1,5 @@
-"""One simulated node that routes: its state machine, its forwarding table, and what it can do beside."""
+"""One simulated node that routes: its state machine, its forwarding table, and what it can do
+beside."""
 
 from __future__ import annotations
 
@@ -6,7 +7,15 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import TypeVar
 
-from weft.daemons.core.actions import Action, FiveTuple, Handler, Hop, SetRoute, handler_of, handlers_of
+from weft.daemons.core.actions import (
+    Action,
+    FiveTuple,
+    Handler,
+    Hop,
+    SetRoute,
+    handler_of,
+    handlers_of,
+)
 from weft.daemons.core.capabilities import Capability, FlowPlacement
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.events import DaemonEvent
@@ -24,7 +33,8 @@ class SimulatedFib:
         self.routes: dict[Prefix, tuple[Hop, ...]] = {}
         self._lengths: list[int] = []  # of prefixes, longest first
         self.changes = 0
-        self._found: dict[int, tuple[Hop, ...]] = {}  # by address, what has been looked up since the last change
+        # by address, what has been looked up since the last change
+        self._found: dict[int, tuple[Hop, ...]] = {}
 
     def set(self, prefix: Prefix, hops: tuple[Hop, ...]) -> None:
         self.routes[prefix] = hops
@@ -73,7 +83,8 @@ class Node:
         self.inherited: set[Prefix] = set()
         self.capabilities = [simulated(need) for need in config.needs]
         self.looks_at_flows = any(isinstance(need, FlowPlacement) for need in config.needs)
-        self.told_s: dict[int, float] = {}  # by destination, when the daemon was told that it is in use
+        # by destination, when the daemon was told that it is in use
+        self.told_s: dict[int, float] = {}
         self.tick_s = inf  # when the tick event lies in the queue that counts
         self.ticks = (0.0, 0)  # when it ticked last, and how often then
         self.unread: list[tuple[bytes, int, float]] = []  # payload, port, when it came
@@ -83,11 +94,13 @@ class Node:
         self._handlers: dict[type[Action], Handler] = handlers_of(self.capabilities)
 
     def take_over(self, protocol: StateMachine) -> None:
-        """Have `protocol` for a daemon, which finds the routes that the one before it left, and what rewrites packets
-        empty, as on Linux."""
+        """Have `protocol` for a daemon, which finds the routes that the one before it left, and
+        what rewrites packets empty, as on Linux."""
         self.protocol, self.powered = protocol, True
         self.inherited, self.unread = set(self.fib.routes), []
-        self.capabilities = [simulated(need) if old.rewrites else old for need, old in self._by_need()]
+        self.capabilities = [
+            simulated(need) if old.rewrites else old for need, old in self._by_need()
+        ]
         self._handlers = handlers_of(self.capabilities)
 
     def _by_need(self) -> Iterable[tuple[Capability, Simulated]]:
@@ -107,8 +120,8 @@ class Node:
         raise ValueError(f"node {self.config.node} has no {kind.__name__}")
 
     def carry_out(self, action: Action) -> bool:
-        """Do `action`, which does not reach beyond this node; whether that changed anything.  TypeError if nobody
-        carries it out."""
+        """Do `action`, which does not reach beyond this node; whether that changed anything.
+        TypeError if nobody carries it out."""
         if not isinstance(action, SetRoute):
             handler_of(self._handlers, action)((action,))
             return True
@@ -125,7 +138,8 @@ class Node:
         return address
 
     def passing(self, address: int, flow: FiveTuple) -> int:
-        """What a packet of `flow` that carries `address` carries when its route is looked up here."""
+        """What a packet of `flow` that carries `address` carries when its route is looked up
+        here."""
         for capability in self.capabilities:
             address = capability.passing(address, flow)
         return address

@@ -18,8 +18,8 @@ ICMP = 1  # the protocol of packets that walk
 
 
 class PacketWalk(NamedTuple):
-    """Where a packet went: the nodes that it visited, crossbars left out, and why it went no further; "" if it
-    arrived."""
+    """Where a packet went: the nodes that it visited, crossbars left out, and why it went no
+    further; "" if it arrived."""
 
     path: tuple[int, ...]
     lost: str
@@ -44,17 +44,23 @@ def walk(
     placed: Callable[[int], Hop | None] | None = None,
     known: dict[tuple[int, int], PacketWalk] | None = None,
 ) -> PacketWalk:
-    """Where a packet from server `src` to server `dst` goes; of several hops it takes number `choice`, modulo how many
-    there are.
+    """Where a packet from server `src` to server `dst` goes; of several hops it takes number
+    `choice`, modulo how many there are.
 
-    first_octet: what its destination begins with when it leaves a host; None: as the server's address does.
+    first_octet: what its destination begins with when it leaves a host; None: as the server's
+        address does.
     placed: the first switch -> the hop that it takes there whatever the route says, None for any.
-    known: (node, address) -> where packets to `dst` with this address go from there, as long as nothing has changed,
-        for schemes that tell packets to one server apart by nothing else.  What this one finds is added.
+    known: (node, address) -> where packets to `dst` with this address go from there, as long as
+        nothing has changed, for schemes that tell packets to one server apart by nothing else.
+        What this one finds is added.
     """
     name = topology.naming.name
     flow = pings(topology, src, dst)
-    address = flow.destination if first_octet is None else first_octets.with_octet(flow.destination, first_octet)
+    address = (
+        flow.destination
+        if first_octet is None
+        else first_octets.with_octet(flow.destination, first_octet)
+    )
     if src in nodes and src != dst and nodes[src].rewrites():
         if not nodes[src].fib.lookup(address):
             return PacketWalk((src,), f"no route at {name(src)}")
@@ -67,7 +73,9 @@ def walk(
         if node in nodes:
             address = nodes[node].passing(address, flow)
         hops = _hops(wires, nodes, node, address)
-        hop = (placed(node) if placed and len(path) == 2 else None) or (hops[choice % len(hops)] if hops else None)
+        hop = (placed(node) if placed and len(path) == 2 else None) or (
+            hops[choice % len(hops)] if hops else None
+        )
         if not hops or not hop:
             rest = PacketWalk((node,), f"no route at {name(node)}")
         elif not wires.leads(node, hop.port, hop.node):
@@ -80,12 +88,16 @@ def walk(
                 return PacketWalk(tuple(path), f"loop at {name(hop.node)}")
             been[hop.node, address] = len(path) - 1
     return _remembered(
-        PacketWalk((*path, *rest.path[1:]), rest.lost) if rest else PacketWalk(tuple(path), ""), been, known
+        PacketWalk((*path, *rest.path[1:]), rest.lost) if rest else PacketWalk(tuple(path), ""),
+        been,
+        known,
     )
 
 
 def _remembered(
-    found: PacketWalk, been: Mapping[tuple[int, int], int], known: dict[tuple[int, int], PacketWalk] | None
+    found: PacketWalk,
+    been: Mapping[tuple[int, int], int],
+    known: dict[tuple[int, int], PacketWalk] | None,
 ) -> PacketWalk:
     """`found`, and its rest from each place on is `known` from now on."""
     if known is not None:

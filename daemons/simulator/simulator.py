@@ -1,7 +1,7 @@
 """The state machines of a whole network on wires in memory, in simulated time.
 
-At one instant packets come before ticks, as the contract asks of a carrier.  As Linux does it, what is routine lies
-unread until the machine wakes for something else.
+At one instant packets come before ticks, as the contract asks of a carrier.  As Linux does it, what
+is routine lies unread until the machine wakes for something else.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from weft.topologies.core.address import Prefix
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
-SWEEP_S = 5.0  # by then, or once it has converged, a daemon takes away routes that it found and did not set
+# by then, or once it has converged, a daemon takes away routes that it found and did not set
+SWEEP_S = 5.0
 MOST_TICKS = 10_000  # of one daemon at one instant
 TOLD_AGAIN_S = 0.5  # a daemon is told that often that a destination is in use
 
 
 class Simulator:
-    """The network `topology`, every router of which runs the scheme `spec`; time is in seconds and begins at 0.
+    """The network `topology`, every router of which runs the scheme `spec`; time is in seconds and
+    begins at 0.
 
     random: decides about loss, jitter and duplicates of `wire`; needed if there are any.
     start_spread_s: the machines start one after the other within this time.
@@ -58,7 +60,9 @@ class Simulator:
         self.changed_s = 0.0  # when a route was set last, or anything else by which packets go
         self.on_note: Callable[[float, int, str], None] | None = None
         self._counters = {"deliveries": 0, "routes_set": 0}
-        self._notice_s = max((config.dead + 1) * config.interval_ms / 1000 for config in configs.values())
+        self._notice_s = max(
+            (config.dead + 1) * config.interval_ms / 1000 for config in configs.values()
+        )
         self._wire = wire or Wire()
         self._events = EventQueue()
         self._wires = Wires(topology, self._wire, random, self._events, self._deliver)
@@ -66,7 +70,9 @@ class Simulator:
         self.flows = Flows(topology, self._wires, self._nodes)
         for link in topology.failed.nonzero()[0].tolist():
             self.fail(link)
-        starts_s = starts_s or {node: start_spread_s * at / len(self._nodes) for at, node in enumerate(self._nodes)}
+        starts_s = starts_s or {
+            node: start_spread_s * at / len(self._nodes) for at, node in enumerate(self._nodes)
+        }
         for node in self._nodes:
             self._events.push(starts_s[node], CALL, self._boot, node)
 
@@ -80,7 +86,8 @@ class Simulator:
         return {**self._wires.counters, **self._counters}
 
     def version(self) -> tuple[object, ...]:
-        """What is another whenever packets may go another way than before, as long as no node loses power."""
+        """What is another whenever packets may go another way than before, as long as no node loses
+        power."""
         nodes = self._nodes.values()
         return self.changed_s, self._wires.changes, sum([node.fib.changes for node in nodes])
 
@@ -98,7 +105,8 @@ class Simulator:
             self._tell_ends(link)
 
     def kill(self, node: int) -> None:
-        """`node` loses power: it neither speaks nor forwards, and forgets everything.  Its links keep their carrier."""
+        """`node` loses power: it neither speaks nor forwards, and forgets everything.  Its links
+        keep their carrier."""
         before = self._nodes[node]
         self._nodes[node] = Node(before.config, before.incarnation)
 
@@ -110,24 +118,33 @@ class Simulator:
     def stop_daemon(self, node: int) -> None:
         """The daemon of `node` ends; the node goes on forwarding as it did."""
         left = self._nodes[node]
-        left.protocol, left.unread, left.told_s, left.stalled_s, left.tick_s = None, [], {}, -inf, inf
+        left.protocol, left.unread, left.told_s, left.stalled_s, left.tick_s = (
+            None,
+            [],
+            {},
+            -inf,
+            inf,
+        )
 
     def start_daemon(self, node: int) -> None:
-        """`node` runs a new daemon, in place of the one it had if any, which finds the routes that it left."""
+        """`node` runs a new daemon, in place of the one it had if any, which finds the routes that
+        it left."""
         self.stop_daemon(node)
         self._boot(node)
 
     def alter(self, link: int, wire: Wire | None) -> None:
-        """Let `link` do to packets as `wire` says from now on; None: as all others do.  ValueError if that is up to
-        chance, and there is no `random`."""
+        """Let `link` do to packets as `wire` says from now on; None: as all others do.  ValueError
+        if that is up to chance, and there is no `random`."""
         self._wires.alter(link, wire)
 
     def step_clock(self, node: int, by_s: float) -> None:
-        """The clock of `node` by which the kernel notes when packets came is set on by so much, or back: those that lie
-        unread there seem that much newer or older, though not newer than now nor older than it has run."""
+        """The clock of `node` by which the kernel notes when packets came is set on by so much, or
+        back: those that lie unread there seem that much newer or older, though not newer than now
+        nor older than it has run."""
         stepped = self._nodes[node]
         stepped.unread = [
-            (payload, port, min(max(when + by_s, stepped.read_s), self.now)) for payload, port, when in stepped.unread
+            (payload, port, min(max(when + by_s, stepped.read_s), self.now))
+            for payload, port, when in stepped.unread
         ]
 
     def stall(self, node: int, for_s: float) -> None:
@@ -148,17 +165,21 @@ class Simulator:
         self._events.push(time_s, CALL, call)
 
     def run_until_converged(self, within_s: float = 10.0, every_s: float = 0.001) -> float:
-        """Run until every daemon has converged and say when that was; TimeoutError names one that has not."""
+        """Run until every daemon has converged and say when that was; TimeoutError names one that
+        has not."""
         end = self.now + within_s
         while (waiting := self._unconverged()) is not None:
             if self.now >= end:
                 name = self.topology.naming.name(waiting)
-                raise TimeoutError(f"{name} has not converged within {within_s} s: {self.status(waiting)}")
+                raise TimeoutError(
+                    f"{name} has not converged within {within_s} s: {self.status(waiting)}"
+                )
             self.run_for(every_s)
         return self.now
 
     def run_until_quiet(self, quiet_s: float | None = None, within_s: float = 60.0) -> float:
-        """Run until no route has been set for `quiet_s`, and say when the last one was; TimeoutError if it never ends.
+        """Run until no route has been set for `quiet_s`, and say when the last one was;
+        TimeoutError if it never ends.
 
         By default as long as it takes to notice a silent failure, twice.
         """
@@ -195,7 +216,8 @@ class Simulator:
         self._act(node, self._nodes[node], self.protocol(node).event(event, self.now))
 
     def hear(self, node: int, payload: bytes, port: int) -> list[Action]:
-        """Let `node` hear `payload` at `port` now, whoever may have said it; what it does about that."""
+        """Let `node` hear `payload` at `port` now, whoever may have said it; what it does about
+        that."""
         running = self._nodes[node]
         try:
             actions = list(self.protocol(node).receive(payload, port, self.now))
@@ -214,20 +236,28 @@ class Simulator:
         first_octet: int | None = None,
         known: dict[tuple[int, int], PacketWalk] | None = None,
     ) -> PacketWalk:
-        """Where a packet from server `src` to server `dst` goes; of several hops it takes number `choice`, modulo how
-        many there are.
+        """Where a packet from server `src` to server `dst` goes; of several hops it takes number
+        `choice`, modulo how many there are.
 
-        first_octet: what its destination begins with when it leaves a host, such as a layer's; None: as the server's
-            address does.
+        first_octet: what its destination begins with when it leaves a host, such as a layer's;
+            None: as the server's address does.
         known: see packet_walk.walk().
         """
         return packet_walk.walk(
-            self.topology, self._wires, self._nodes, src, dst, choice, first_octet=first_octet, known=known
+            self.topology,
+            self._wires,
+            self._nodes,
+            src,
+            dst,
+            choice,
+            first_octet=first_octet,
+            known=known,
         )
 
     def send(self, src: int, dst: int) -> PacketWalk:
-        """Let an application on server `src` send a packet to server `dst`, and the daemon there learn of it as from
-        Linux: that the destination is in use, and that a server on the way refused the packet.
+        """Let an application on server `src` send a packet to server `dst`, and the daemon there
+        learn of it as from Linux: that the destination is in use, and that a server on the way
+        refused the packet.
         """
         sent = self.walk(src, dst)
         sender = self._nodes.get(src)
@@ -241,7 +271,9 @@ class Simulator:
                 self.tell(src, event)
         if told and sent.lost.startswith("no route"):
             back_s = 2 * self._wire.delay_s * (len(sent.path) - 1)
-            self._events.push(self.now + back_s, CALL, self._refuse, src, sender.protocol, flow.destination)
+            self._events.push(
+                self.now + back_s, CALL, self._refuse, src, sender.protocol, flow.destination
+            )
         return sent
 
     def _refuse(self, src: int, protocol: StateMachine, address: int) -> None:
@@ -278,14 +310,17 @@ class Simulator:
             self._tell_carrier(end, port, link)
 
     def _tell_carrier(self, number: int, port: int, link: int) -> None:
-        """Tell how the carrier of `link` is, which may have changed again while the daemon was stalled."""
+        """Tell how the carrier of `link` is, which may have changed again while the daemon was
+        stalled."""
         node = self._nodes.get(number)
         if node is None or node.protocol is None:
             return
         if node.stalled_s > self.now:
             self._events.push(node.stalled_s, CALL, self._tell_carrier, number, port, link)
             return
-        self._act(number, node, node.protocol.link_changed(port, self._wires.has_carrier(link), self.now))
+        self._act(
+            number, node, node.protocol.link_changed(port, self._wires.has_carrier(link), self.now)
+        )
 
     def _deliver(self, listeners: Iterable[Listener], sent: Send) -> None:
         now = self._events.now
@@ -334,11 +369,14 @@ class Simulator:
         self._await(number, node)
 
     def _count_ticks(self, number: int, node: Node) -> None:
-        """RuntimeError for a state machine whose deadline no tick moves: its carrier would do nothing else any more."""
+        """RuntimeError for a state machine whose deadline no tick moves: its carrier would do
+        nothing else any more."""
         at_s, count = node.ticks
         node.ticks = self.now, count + 1 if at_s == self.now else 1
         if count > MOST_TICKS:
-            raise RuntimeError(f"{self.topology.naming.name(number)} wants to tick at once, {count} times over")
+            raise RuntimeError(
+                f"{self.topology.naming.name(number)} wants to tick at once, {count} times over"
+            )
 
     def _act(self, number: int, node: Node, actions: Sequence[Action]) -> None:
         """Do `actions`, and have the machine ticked in time."""

@@ -1,6 +1,8 @@
-"""Endpoints of the purified transport on a network of switches that trim: packet by packet, in simulated time.
+"""Endpoints of the purified transport on a network of switches that trim: packet by packet, in
+simulated time.
 
-Times are integers, nanoseconds.  Switches route as they are told: by any shortest path, packet by packet, or by layers.
+Times are integers, nanoseconds.  Switches route as they are told: by any shortest path, packet by
+packet, or by layers.
 """
 
 from __future__ import annotations
@@ -13,16 +15,29 @@ from typing import TYPE_CHECKING, Protocol
 from weft.daemons.routing import updown
 from weft.daemons.routing.selection import below, mix
 from weft.daemons.simulator.event_queue import CALL, PACKET, TICK, EventQueue
-from weft.daemons.simulator.trimming_queue import Frame, LinkModel, TrimmingCounters, TrimmingQueue, frame_of
+from weft.daemons.simulator.trimming_queue import (
+    Frame,
+    LinkModel,
+    TrimmingCounters,
+    TrimmingQueue,
+    frame_of,
+)
 from weft.daemons.simulator.wires import Randomness
-from weft.daemons.transport.endpoint import Delivered, Endpoint, EndpointCounters, Finished, Transmission
+from weft.daemons.transport.endpoint import (
+    Delivered,
+    Endpoint,
+    EndpointCounters,
+    Finished,
+    Transmission,
+)
 from weft.daemons.transport.packets import TRIMMABLE, TRIMMED_AT_HOST, Data, TransportPacket
 from weft.daemons.transport.parameters import Parameters
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
-RouteFunction = Callable[[int, Frame, float], int]  # switch, frame, uniform in [0, 1) -> the port by which it goes on
+# switch, frame, uniform in [0, 1) -> the port by which it goes on
+RouteFunction = Callable[[int, Frame, float], int]
 
 
 class HostTransport(Protocol):
@@ -32,15 +47,17 @@ class HostTransport(Protocol):
     events: list[Delivered | Finished]
 
     def send(self, now: int, flow: int, peer: int, size_bytes: int) -> None: ...
-    def receive(self, now: int, peer: int, packet: TransportPacket, whole: bool, at_host: bool = False) -> None: ...
+    def receive(
+        self, now: int, peer: int, packet: TransportPacket, whole: bool, at_host: bool = False
+    ) -> None: ...
     def poll(self, now: int) -> list[Transmission]: ...
     def deadline(self) -> int | None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """What wires do to a frame beside carrying it: lose it, deliver it twice, or delay it by up to jitter_ns, so that
-    it is overtaken."""
+    """What wires do to a frame beside carrying it: lose it, deliver it twice, or delay it by up to
+    jitter_ns, so that it is overtaken."""
 
     loss_fraction: float = 0.0
     duplicate_fraction: float = 0.0
@@ -48,7 +65,8 @@ class Trouble:
 
 
 class TransportNetwork:
-    """`topology`, a switch fabric, whose links are like `link`; hosts send without limit, switches trim.
+    """`topology`, a switch fabric, whose links are like `link`; hosts send without limit, switches
+    trim.
 
     make: (parameters) -> the transport of a host.
     delivered, finished: events of all hosts as they come: (host, event).
@@ -126,13 +144,17 @@ class TransportNetwork:
             return
         assert node == frame.dst, "a switch has sent a frame to the wrong host"
         whole = not isinstance(frame.packet, Data) or frame.code_point == TRIMMABLE
-        self.hosts[node].receive(self.now, frame.src, frame.packet, whole, frame.code_point == TRIMMED_AT_HOST)
+        self.hosts[node].receive(
+            self.now, frame.src, frame.packet, whole, frame.code_point == TRIMMED_AT_HOST
+        )
         self._poll(node)
 
     def _poll(self, host: int) -> None:
         transport = self.hosts[host]
         for peer, packet, payload_bytes in transport.poll(self.now):
-            self._queues[host, self._out[host]].put(self.now, frame_of(host, peer, packet, payload_bytes))
+            self._queues[host, self._out[host]].put(
+                self.now, frame_of(host, peer, packet, payload_bytes)
+            )
         for event in transport.events:
             if isinstance(event, Delivered):
                 self.delivered.append((host, event))
@@ -154,7 +176,10 @@ class TransportNetwork:
 def sprayed(topology: Topology) -> RouteFunction:
     """Each packet by any shortest path."""
     switches = range(topology.servers, topology.nodes)
-    hops = {node: [[hop.port for hop in each] for each in updown.next_hops(topology, node)] for node in switches}
+    hops = {
+        node: [[hop.port for hop in each] for each in updown.next_hops(topology, node)]
+        for node in switches
+    }
 
     def route(switch: int, frame: Frame, draw: float) -> int:
         ports = hops[switch][frame.dst]
@@ -164,9 +189,13 @@ def sprayed(topology: Topology) -> RouteFunction:
 
 
 def hashed(topology: Topology) -> RouteFunction:
-    """The packets of a flow in one direction by one shortest path, which its number chooses (ECMP)."""
+    """The packets of a flow in one direction by one shortest path, which its number chooses
+    (ECMP)."""
     switches = range(topology.servers, topology.nodes)
-    hops = {node: [[hop.port for hop in each] for each in updown.next_hops(topology, node)] for node in switches}
+    hops = {
+        node: [[hop.port for hop in each] for each in updown.next_hops(topology, node)]
+        for node in switches
+    }
 
     def route(switch: int, frame: Frame, draw: float) -> int:
         ports = hops[switch][frame.dst]
@@ -175,10 +204,13 @@ def hashed(topology: Topology) -> RouteFunction:
     return route
 
 
-def layered(topology: Topology, ports_of: Sequence[Mapping[int, Mapping[int, int]]]) -> RouteFunction:
+def layered(
+    topology: Topology, ports_of: Sequence[Mapping[int, Mapping[int, int]]]
+) -> RouteFunction:
     """Each packet by the routes of its layer.
 
-    ports_of: for each layer, for each switch, the port to each other switch (daemons/fatpaths/layers.py, routes()).
+    ports_of: for each layer, for each switch, the port to each other switch
+        (daemons/fatpaths/layers.py, routes()).
     """
     below = {}
     for host in range(topology.servers):

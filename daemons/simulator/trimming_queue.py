@@ -1,7 +1,9 @@
-"""The queue of a switch's port that trims (NDP, Handley et al., SIGCOMM 2017, section 3.1), and its wire.
+"""The queue of a switch's port that trims (NDP, Handley et al., SIGCOMM 2017, section 3.1), and its
+wire.
 
-Two queues share the link: data, of a few packets, and headers, trimmed ones and control packets, that go first.  Where
-both wait, `share` headers go for each packet of data, so that neither starves.
+Two queues share the link: data, of a few packets, and headers, trimmed ones and control packets,
+that go first.  Where both wait, `share` headers go for each packet of data, so that neither
+starves.
 """
 
 from __future__ import annotations
@@ -11,7 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from weft.daemons.transport.packets import CONTROL, HEADER_BYTES, TRIMMABLE, TRIMMED, TRIMMED_AT_HOST, TransportPacket
+from weft.daemons.transport.packets import (
+    CONTROL,
+    HEADER_BYTES,
+    TRIMMABLE,
+    TRIMMED,
+    TRIMMED_AT_HOST,
+    TransportPacket,
+)
 
 
 class Frame(NamedTuple):
@@ -35,8 +44,10 @@ class Frame(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class LinkModel:
     """rate_bps: of the link.  delay_ns: of the wire.
-    trim_bytes: that the queue of data holds; None: as many as come, and nothing is trimmed, as at a host.
-    header_bytes: that the queue of headers holds.  share: headers that go for each packet of data where both wait.
+    trim_bytes: that the queue of data holds; None: as many as come, and nothing is trimmed, as at a
+        host.
+    header_bytes: that the queue of headers holds.  share: headers that go for each packet of data
+        where both wait.
     """
 
     rate_bps: int
@@ -52,7 +63,8 @@ class LinkModel:
 
 @dataclass
 class TrimmingCounters:
-    """What has happened at a port: frames and bytes sent, packets trimmed, headers lost, and the longest queues."""
+    """What has happened at a port: frames and bytes sent, packets trimmed, headers lost, and the
+    longest queues."""
 
     frames: int = 0
     bytes_: int = 0
@@ -66,9 +78,10 @@ class TrimmingQueue:
     """Queue and link of one port.
 
     to_host: whether the link leads to a host.
-    draw: uniform in [0, 1).  A packet that takes the last place of the queue is trimmed instead with probability 1/2,
-        so that senders in step do not lose always the same packets.  NDP's switches trim the packet that comes or the
-        last one in the queue, half each, which Linux's queues cannot.
+    draw: uniform in [0, 1).  A packet that takes the last place of the queue is trimmed instead
+        with probability 1/2, so that senders in step do not lose always the same packets.  NDP's
+        switches trim the packet that comes or the last one in the queue, half each, which Linux's
+        queues cannot.
     at: (time, call) -> call it then.  deliver: called with what arrives at the other end.
     """
 

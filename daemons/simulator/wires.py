@@ -1,9 +1,11 @@
 """Wires in memory: who hears what a node sends at a port, and what becomes of it on its way.
 
-A packet is delivered to whoever the wires lead to when it is sent: what is in flight when a link dies still arrives.
+A packet is delivered to whoever the wires lead to when it is sent: what is in flight when a link
+dies still arrives.
 
-A link may do to packets what others do not (alter()): lose them, or let them arrive late, twice, changed, or once more
-after others.  What is changed is heard as it is: here nobody seals what is said.
+A link may do to packets what others do not (alter()): lose them, or let them arrive late, twice,
+changed, or once more after others.  What is changed is heard as it is: here nobody seals what is
+said.
 """
 
 from __future__ import annotations
@@ -50,7 +52,12 @@ class Wire:
     @property
     def draws(self) -> bool:
         """Whether chance decides about packets."""
-        fractions = self.loss_fraction, self.duplicate_fraction, self.corrupt_fraction, self.replay_fraction
+        fractions = (
+            self.loss_fraction,
+            self.duplicate_fraction,
+            self.corrupt_fraction,
+            self.replay_fraction,
+        )
         return bool(self.jitter_s) or any(fractions)
 
 
@@ -70,8 +77,8 @@ def joined(wires: Sequence[Wire]) -> Wire:
 
 
 class Passage:
-    """What `wires`, crossed one after the other, do to the packets that pass, as `random` says; it may be None if
-    nothing is up to chance."""
+    """What `wires`, crossed one after the other, do to the packets that pass, as `random` says; it
+    may be None if nothing is up to chance."""
 
     def __init__(self, wires: Sequence[Wire], random: Randomness | None) -> None:
         self._wire, self._random = joined(wires), random
@@ -95,7 +102,12 @@ class Passage:
         for _ in range(2 if draw() < wire.duplicate_fraction else 1):
             if draw() < 1 - wire.loss_fraction:
                 late_s = wire.delay_s + sum([jitter_s * draw() for jitter_s in self._jitters_s])
-                found.append((late_s, flipped(payload, draw()) if draw() < wire.corrupt_fraction else payload))
+                found.append(
+                    (
+                        late_s,
+                        flipped(payload, draw()) if draw() < wire.corrupt_fraction else payload,
+                    )
+                )
         if wire.replay_fraction:
             if self._passed and draw() < wire.replay_fraction:
                 found.append((wire.delay_s, self._passed[int(draw() * len(self._passed))]))
@@ -132,7 +144,8 @@ class Wires:
         self._topology, self._wire, self._draws = topology, wire, wire.draws
         self._altered: dict[int, Wire] = {}  # by link
         self._passages: dict[Listener, Passage] = {}
-        self._heard_through: dict[tuple[int, int], list[tuple[tuple[Listener], Passage]]] = {}  # by sender and port
+        # by sender and port
+        self._heard_through: dict[tuple[int, int], list[tuple[tuple[Listener], Passage]]] = {}
         self._events, self._deliver = events, deliver
         self._ports = [topology.ports(node) for node in range(topology.nodes)]
         self._dead: set[tuple[int, int]] = set()  # (link, end): nothing that this end sends arrives
@@ -156,7 +169,8 @@ class Wires:
         return neighbour in self._heard_by[node, port]
 
     def fail(self, link: int, *, silent: bool, sender: int | None) -> bool:
-        """`link` passes nothing more, or nothing of `sender`; whether its carrier goes with that."""
+        """`link` passes nothing more, or nothing of `sender`; whether its carrier goes with
+        that."""
         if sender is not None and not silent:
             raise ValueError("a failure of one direction is silent")
         self._dead |= {(link, end) for end in (self._ends(link) if sender is None else (sender,))}
@@ -206,7 +220,9 @@ class Wires:
 
     def _need_random(self, wire: Wire) -> None:
         if self._random is None and wire.draws:
-            raise ValueError("wires that lose, delay, change or repeat packets at random need a random generator")
+            raise ValueError(
+                "wires that lose, delay, change or repeat packets at random need a random generator"
+            )
 
     def _passage(self, listener: Listener) -> Passage:
         """What becomes of packets on the way there."""
@@ -232,7 +248,11 @@ class Wires:
         if self._topology.is_crossbar(node):
             return
         for port, peer, peer_port, link in self._ports[node]:
-            found = [] if (link, node) in self._dead else list(self._beyond(node, Listener(peer, peer_port, (link,))))
+            found = (
+                []
+                if (link, node) in self._dead
+                else list(self._beyond(node, Listener(peer, peer_port, (link,))))
+            )
             self._listeners[node, port] = found
             self._heard_through.pop((node, port), None)
             self._heard_by[node, port] = {listener.node for listener in found}

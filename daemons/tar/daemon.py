@@ -1,16 +1,19 @@
 """TAR, traffic-aware routing on FiConn (daemons/tar/routing.py), as a daemon.
 
-Packets of which nothing is known go by DR.  For each flow of its own a source sends a probe (own_flows.py); each server
-on its way decides where it goes, by what its own two ports have sent of late and by the virtual flows that it counts
-(flow_states.py).  The destination answers along the path that was found, and each server there, the last one first,
-lets the flow's packets follow it, until several refreshes have passed without another answer:
+Packets of which nothing is known go by DR.  For each flow of its own a source sends a probe
+(own_flows.py); each server on its way decides where it goes, by what its own two ports have sent of
+late and by the virtual flows that it counts (flow_states.py).  The destination answers along the
+path that was found, and each server there, the last one first, lets the flow's packets follow it,
+until several refreshes have passed without another answer:
 
     probe     source -> ... -> destination     decides
-    answer    source <- ... <- destination     sets the flow's state; a server that has it leads to none that has not
+    answer    source <- ... <- destination     sets the flow's state; a server that has it leads to
+    none that has not
 
-so that packets which change from one path to another never go in circles.  A server that bypasses its own link sends
-the probe back to the server before it, which is on the same switch and goes on in its place.  Where the probe can go no
-further, or a hop of the path dies later, the server there says so, back to the source, which asks again.
+so that packets which change from one path to another never go in circles.  A server that bypasses
+its own link sends the probe back to the server before it, which is on the same switch and goes on
+in its place.  Where the probe can go no further, or a hop of the path dies later, the server there
+says so, back to the source, which asks again.
 
 Ours: a path that comes to a server again is cut short there, for a flow's state is one next hop.
 """
@@ -23,7 +26,16 @@ from typing import Any
 from weft.daemons.control.candidate_routes import LiveRoutes
 from weft.daemons.control.hello import Neighbourhood
 from weft.daemons.core import wire
-from weft.daemons.core.actions import NOTHING, Action, FiveTuple, Hop, Note, Send, SetFlowRewrite, SetRoute
+from weft.daemons.core.actions import (
+    NOTHING,
+    Action,
+    FiveTuple,
+    Hop,
+    Note,
+    Send,
+    SetFlowRewrite,
+    SetRoute,
+)
 from weft.daemons.core.contract import Adjacencies, useless
 from weft.daemons.core.events import DaemonEvent, FlowInUse, Measured, Refused
 from weft.daemons.routing import first_octets, proxy_addresses
@@ -36,7 +48,8 @@ from weft.daemons.tar.settings import TarSettings
 from weft.topologies.core.address import SERVER_BLOCK, Prefix
 from weft.topologies.recursive.ccrdn import Ccrdn
 
-MOST_STATES, MOST_STATES_OF_ALL = 4096, 1 << 20  # at one server, and at all: the carriers' table is one for all
+# at one server, and at all: the carriers' table is one for all
+MOST_STATES, MOST_STATES_OF_ALL = 4096, 1 << 20
 MOST_ADDRESSES = 65_536  # whose servers are remembered
 OWN_PACKETS = Prefix(SERVER_BLOCK, 8)  # packets of our own, before they carry another address
 FIRST_TARGETED = bytes([wire.FIRST_TARGETED])
@@ -64,8 +77,13 @@ class TarRouting:
         self._most_servers = tar.most_hops(network.k) + 1  # of a path
         self._hops = {neighbour.hop.node: neighbour.hop for neighbour in neighbourhood.neighbours()}
         self._octets = {node: first_octets.first_octet(1 + i) for i, node in enumerate(self._hops)}
-        direct = [(proxy_addresses.prefix(prefix, proxy_addresses.DIRECT), hops) for prefix, hops in routes]
-        onward = [(first_octets.everybody(self._octets[hop.node]), (hop,)) for hop in self._hops.values()]
+        direct = [
+            (proxy_addresses.prefix(prefix, proxy_addresses.DIRECT), hops)
+            for prefix, hops in routes
+        ]
+        onward = [
+            (first_octets.everybody(self._octets[hop.node]), (hop,)) for hop in self._hops.values()
+        ]
         self._routes = LiveRoutes(neighbourhood, [*direct, *onward])
         self._alive: frozenset[Hop] = frozenset()
         self._ports: frozenset[int] = frozenset()  # by which a live neighbour is reached
@@ -98,10 +116,18 @@ class TarRouting:
         if self._hops.get(told.sender) != (port, told.sender):
             raise wire.MalformedMessage(f"server {told.sender} is no neighbour at port {port}")
         if isinstance(told, FlowBreaks):
-            return self._broke([each for each in told.flows if self._leads(*each, told.sender)], now)
-        told = told._replace(lifetime_ms=min(told.lifetime_ms, int(1000 * self._own.most_lifetime_s)))
+            return self._broke(
+                [each for each in told.flows if self._leads(*each, told.sender)], now
+            )
+        told = told._replace(
+            lifetime_ms=min(told.lifetime_ms, int(1000 * self._own.most_lifetime_s))
+        )
         try:
-            return self._asked(told, now) if told.verdict == wire.ASKING else self._answered(told, now, payload)
+            return (
+                self._asked(told, now)
+                if told.verdict == wire.ASKING
+                else self._answered(told, now, payload)
+            )
         except ValueError as error:  # it cannot be in this network
             raise wire.MalformedMessage(str(error)) from None
 
@@ -135,7 +161,11 @@ class TarRouting:
             }
             for flow, own in self._own.items()
         ]
-        own = {"capacity_kbps": self._states.capacity_kbps, "flows": flows, "states": len(self._states)}
+        own = {
+            "capacity_kbps": self._states.capacity_kbps,
+            "flows": flows,
+            "states": len(self._states),
+        }
         return {**self._routes.status(), **own, **self._counters}
 
     def event(self, event: DaemonEvent, now: float) -> Sequence[Action]:
@@ -180,7 +210,8 @@ class TarRouting:
     # -- links
 
     def _follow(self, actions: Sequence[Action], now: float) -> list[Action]:
-        """Do `actions`, and what follows from hops that died or came to life, which changes routes."""
+        """Do `actions`, and what follows from hops that died or came to life, which changes
+        routes."""
         if not actions and self._default_hop is not None:
             return []
         alive = frozenset(hop for hop in self._hops.values() if self._routes.lives(hop))
@@ -194,10 +225,13 @@ class TarRouting:
         self._dead = dead if any(dead) else ()
         done = list(actions)
         default_hop = tuple(sorted(alive))[:1]
-        if default_hop != (self._default_hop or ()):  # what was never set stays as a daemon before this one left it
+        # what was never set stays as a daemon before this one left it
+        if default_hop != (self._default_hop or ()):
             done.append(SetRoute(OWN_PACKETS, default_hop))
         self._default_hop = default_hop
-        return done + self._broke([(flow, state.token) for flow, state in self._states.by(died)], now)
+        return done + self._broke(
+            [(flow, state.token) for flow, state in self._states.by(died)], now
+        )
 
     # -- probes
 
@@ -216,7 +250,15 @@ class TarRouting:
         self._counters["probes_sent"] += 1
         marks = [0] * (self._network.k + 1)
         tar.start(marks)
-        question = (flow, own.token, own.attempt, lifetime_ms, wire.ASKING, tuple(marks), (self.node,))
+        question = (
+            flow,
+            own.token,
+            own.attempt,
+            lifetime_ms,
+            wire.ASKING,
+            tuple(marks),
+            (self.node,),
+        )
         return self._onward(FlowProbe(self.node, self.node, *question), own.destination, now)
 
     def _asked(self, probe: FlowProbe, now: float) -> list[Action]:
@@ -224,7 +266,9 @@ class TarRouting:
         self._check(probe)
         if probe.visited[-1] == probe.sender:
             room = [*probe.visited, 0]
-            probe = probe._replace(visited=tuple(room[: tar.extend(room, len(probe.visited), self.node)]))
+            probe = probe._replace(
+                visited=tuple(room[: tar.extend(room, len(probe.visited), self.node)])
+            )
         elif probe.visited[-1] != self.node:
             raise ValueError("the probe was not sent here")
         destination = self._number(probe.flow.destination)
@@ -245,7 +289,9 @@ class TarRouting:
         free, free_link = self._states.available(probe.flow, self._ports, now)
         draw = tar.drawn(self.node, tar.number(*probe.flow), probe.attempt)
         state = (marks, free, free_link, self._dead, draw)
-        to = tar.next_hop(network.rule, network.t, self._relay, path, len(path), destination, *state)
+        to = tar.next_hop(
+            network.rule, network.t, self._relay, path, len(path), destination, *state
+        )
         if to == tar.BACK:
             self._counters["bypasses"] += 1
             self._states.bypassed(probe.flow, now + probe.lifetime_ms / 1000)
@@ -265,7 +311,9 @@ class TarRouting:
         if at == 0:
             return []
         hop = self._hop(path[at - 1])
-        answer = probe._replace(sender=self.node, target=hop.node, verdict=verdict, marks=(), visited=path)
+        answer = probe._replace(
+            sender=self.node, target=hop.node, verdict=verdict, marks=(), visited=path
+        )
         return [Send(hop.port, messages.encode(answer))]
 
     # -- answers
@@ -294,7 +342,10 @@ class TarRouting:
         if before is None:
             return actions + self._told(probe, verdict, now)
         if payload and verdict == probe.verdict:
-            return [*actions, Send(before.port, messages.passed_on(payload, self.node, before.node))]
+            return [
+                *actions,
+                Send(before.port, messages.passed_on(payload, self.node, before.node)),
+            ]
         return actions + self._back(probe, verdict, path)
 
     def _told(self, probe: FlowProbe, verdict: int, now: float) -> list[Action]:
@@ -320,7 +371,8 @@ class TarRouting:
         return [Note(f"flow to h{own.destination}, protocol {flow.protocol}: by way of {hops}")]
 
     def _broke(self, flows: Iterable[tuple[FiveTuple, int]], now: float) -> list[Action]:
-        """The paths of `flows` that questions of these tokens found have ended here, or beyond the next hop."""
+        """The paths of `flows` that questions of these tokens found have ended here, or beyond the
+        next hop."""
         actions: list[Action] = []
         before: dict[int, list[tuple[FiveTuple, int]]] = {}
         for flow, token in flows:
@@ -333,7 +385,8 @@ class TarRouting:
             elif own := self._own.get(flow):
                 self._counters["breaks"] += 1
                 own.silences = 0
-                if own.active(now):  # if asked about already, that may have got lost on the same path
+                # if asked about already, that may have got lost on the same path
+                if own.active(now):
                     self._own.hurry(flow, own, now)
         for node, ended in before.items():
             hop = self._hop(node)
@@ -341,7 +394,8 @@ class TarRouting:
         return actions
 
     def _leads(self, flow: FiveTuple, token: int, to: int) -> bool:
-        """Whether the path of `flow` that the question of this token found goes on to the neighbour `to`."""
+        """Whether the path of `flow` that the question of this token found goes on to the neighbour
+        `to`."""
         state = self._states.get(flow)
         return state is not None and state.token == token and state.hop.node == to
 

@@ -1,4 +1,5 @@
-"""The flows that pass one TAR server: where each goes, for how long still, and what they leave of its two links."""
+"""The flows that pass one TAR server: where each goes, for how long still, and what they leave of
+its two links."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ SUPERSEDED = 4  # entries for each that counts, and the queue is cleared of thos
 
 
 class FlowState(NamedTuple):
-    """A flow at one server: its path, this server's place on it, the token of the probe that found it, the next hop,
-    and when it expires."""
+    """A flow at one server: its path, this server's place on it, the token of the probe that found
+    it, the next hop, and when it expires."""
 
     path: tuple[int, ...]
     at: int
@@ -24,15 +25,17 @@ class FlowState(NamedTuple):
 
 
 class States:
-    """The state of each flow on whose path this server is, and the virtual flows: those that it bypassed, and whose
-    path it therefore left (daemons/tar/routing.py).
+    """The state of each flow on whose path this server is, and the virtual flows: those that it
+    bypassed, and whose path it therefore left (daemons/tar/routing.py).
 
     capacity_kbps: of each link.
-    gain_kbps: bandwidth that a bypass must gain, so that hellos and one packet more or less do not decide.
-    most: flows that have a state here, and virtual ones, each.  Further virtual ones are not counted.
+    gain_kbps: bandwidth that a bypass must gain, so that hellos and one packet more or less do not
+        decide.
+    most: flows that have a state here, and virtual ones, each.  Further virtual ones are not
+        counted.
 
-    Ours: a flow is taken to have an equal share of what its link carries, a virtual one the mean of those that pass; a
-    flow's own share is left out when it is set up again.
+    Ours: a flow is taken to have an equal share of what its link carries, a virtual one the mean of
+    those that pass; a flow's own share is left out when it is set up again.
     """
 
     def __init__(self, *, capacity_kbps: int, gain_kbps: int, most: int = 4096) -> None:
@@ -84,7 +87,8 @@ class States:
         self._leaving[self._states.pop(flow).hop.port] -= 1
 
     def bypassed(self, flow: FiveTuple, expires_s: float) -> None:
-        """A probe of `flow` came by level 0, and this server bypassed its link and left the path."""
+        """A probe of `flow` came by level 0, and this server bypassed its link and left the
+        path."""
         if flow not in self._virtual and len(self._virtual) >= self._most:
             return
         self._virtual[flow] = expires_s
@@ -109,8 +113,8 @@ class States:
         return [(flow, state) for flow, state in self._states.items() if state.hop in hops]
 
     def available(self, flow: FiveTuple, alive: Collection[int], now: float) -> tuple[int, int]:
-        """What real and virtual flows other than `flow` leave of the level-0 link, less what a bypass must gain, and of
-        the other one, in kbit/s; 0 of one whose port is not in `alive`."""
+        """What real and virtual flows other than `flow` leave of the level-0 link, less what a
+        bypass must gain, and of the other one, in kbit/s; 0 of one whose port is not in `alive`."""
         loads = [self.loads.get(port, 0) for port in (0, 1)]
         mean = sum(loads) // max(1, sum(self._leaving))
         virtual = self.virtual(now) - (flow in self._virtual)

@@ -1,4 +1,5 @@
-"""What TAR's servers tell each other beside hellos, as bytes: messages as in wire.py, of a type that it leaves free."""
+"""What TAR's servers tell each other beside hellos, as bytes: messages as in wire.py, of a type
+that it leaves free."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from weft.daemons.core.wire import (
     within,
 )
 
-FIXED = struct.Struct(">BBBIIIIBIIIIBBB")  # header, sender, target, flow, and so on as in FlowProbe; two numbers
+# header, sender, target, flow, and so on as in FlowProbe; two numbers
+FIXED = struct.Struct(">BBBIIIIBIIIIBBB")
 ENDS = struct.Struct(">II")  # sender, target: after the header, in both messages
 BREAKS = struct.Struct(">BBBIIB")  # header, sender, target, how many
 BREAK = struct.Struct(">IIBII")  # flow, token
@@ -34,7 +36,8 @@ class FlowProbe(NamedTuple):
     lifetime_ms: how long servers shall let the flow follow the path that is found.
     verdict: wire.ASKING on the way there, wire.CONNECTED or wire.BROKEN on the way back.
     marks: what daemons/tar/routing.py lets a probe carry; none in an answer.
-    visited: the servers so far, the source first; in an answer the flow's path, by which it goes back.
+    visited: the servers so far, the source first; in an answer the flow's path, by which it goes
+        back.
     """
 
     sender: int
@@ -49,8 +52,8 @@ class FlowProbe(NamedTuple):
 
 
 class FlowBreaks(NamedTuple):
-    """The paths of `flows`, each with the token of the probe that found it, lead no further: `sender` tells `target`,
-    the server before it on each of them."""
+    """The paths of `flows`, each with the token of the probe that found it, lead no further:
+    `sender` tells `target`, the server before it on each of them."""
 
     sender: int
     target: int
@@ -85,20 +88,27 @@ def encode(probe: FlowProbe) -> bytes:
         *counts,
     )
     numbers = (*probe.marks, *probe.visited)
-    return FIXED.pack(MAGIC, VERSION, FLOW_PROBE, *fixed) + struct.pack(f">{len(numbers)}i", *numbers)
+    return FIXED.pack(MAGIC, VERSION, FLOW_PROBE, *fixed) + struct.pack(
+        f">{len(numbers)}i", *numbers
+    )
 
 
 def decode(payload: bytes, nodes: int = 1 << 31) -> FlowProbe | FlowBreaks | None:
-    """The message that `payload` is, None if it is another scheme's; Garbage if it is none, or names a node which is
-    none of the first `nodes`."""
+    """The message that `payload` is, None if it is another scheme's; Garbage if it is none, or
+    names a node which is none of the first `nodes`."""
     message = decoded(payload, _DECODERS)
     if isinstance(message, FlowProbe):
-        within((message.sender, *message.visited, *(mark for mark in message.marks if mark >= 0)), nodes)
+        within(
+            (message.sender, *message.visited, *(mark for mark in message.marks if mark >= 0)),
+            nodes,
+        )
     return message
 
 
 def _probe(payload: bytes) -> FlowProbe:
-    _, _, _, sender, target, *flow, token, attempt, lifetime_ms, verdict, marks, visited = FIXED.unpack_from(payload)
+    _, _, _, sender, target, *flow, token, attempt, lifetime_ms, verdict, marks, visited = (
+        FIXED.unpack_from(payload)
+    )
     numbers = struct.unpack(f">{marks + visited}i", payload[FIXED.size :])
     if not visited or verdict > BROKEN or min(numbers[marks:]) < 0:
         raise MalformedMessage("values do not fit")
@@ -108,10 +118,15 @@ def _probe(payload: bytes) -> FlowProbe:
 
 def _breaks(payload: bytes) -> FlowBreaks:
     _, _, _, sender, target, count = BREAKS.unpack_from(payload)
-    flows = tuple((FiveTuple(*flow), token) for *flow, token in BREAK.iter_unpack(payload[BREAKS.size :]))
+    flows = tuple(
+        (FiveTuple(*flow), token) for *flow, token in BREAK.iter_unpack(payload[BREAKS.size :])
+    )
     if len(flows) != count or not flows:
         raise MalformedMessage(f"{len(flows)} flows, said to be {count}")
     return FlowBreaks(sender, target, flows)
 
 
-_DECODERS: dict[int, Callable[[bytes], FlowProbe | FlowBreaks]] = {FLOW_PROBE: _probe, FLOW_BREAKS: _breaks}
+_DECODERS: dict[int, Callable[[bytes], FlowProbe | FlowBreaks]] = {
+    FLOW_PROBE: _probe,
+    FLOW_BREAKS: _breaks,
+}

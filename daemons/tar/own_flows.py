@@ -1,14 +1,16 @@
-"""The flows of which one TAR server is the source: which of them it sends a probe for next, and when.
+"""The flows of which one TAR server is the source: which of them it sends a probe for next, and
+when.
 
-A flow is probed at once when it begins, and again every `refresh_s`, or as often as `refreshes_per_s` for all flows
-allow.  Where an answer says that there is no path, the next attempt draws other relays; after ATTEMPTS of them the
-source waits as long as between two refreshes.  Where no answer comes within a few times what answers take, and at most
-`probe_s`, the source asks again, and waits twice as long each time.
+A flow is probed at once when it begins, and again every `refresh_s`, or as often as
+`refreshes_per_s` for all flows allow.  Where an answer says that there is no path, the next attempt
+draws other relays; after ATTEMPTS of them the source waits as long as between two refreshes.  Where
+no answer comes within a few times what answers take, and at most `probe_s`, the source asks again,
+and waits twice as long each time.
 
-A source sends `probes_per_s` probes at most, and first for the flow without a path that was used last.  A flow that was
-not used for ACTIVE_S is probed once more, so that its path stays for as long as the flow may come back, and then when
-it does: where hundreds of paths break at once, servers have ten and more messages about each to pass on, and most of
-the flows may have ended.
+A source sends `probes_per_s` probes at most, and first for the flow without a path that was used
+last.  A flow that was not used for ACTIVE_S is probed once more, so that its path stays for as long
+as the flow may come back, and then when it does: where hundreds of paths break at once, servers
+have ten and more messages about each to pass on, and most of the flows may have ended.
 """
 
 from __future__ import annotations
@@ -77,7 +79,8 @@ class OwnFlows:
         self.most_lifetime_s = max(settings.idle_s, settings.refreshes * most_interval_s)
         self._own: dict[FiveTuple, Own] = {}
         self._due: list[tuple[float, FiveTuple]] = []  # may hold superseded entries
-        self._urgent: list[tuple[float, float, FiveTuple]] = []  # by last use, and since when; likewise
+        # by last use, and since when; likewise
+        self._urgent: list[tuple[float, float, FiveTuple]] = []
 
     def __len__(self) -> int:
         return len(self._own)
@@ -135,7 +138,8 @@ class OwnFlows:
         return True
 
     def ask(self, flow: FiveTuple, own: Own, now: float) -> float:
-        """A probe leaves, with own.token; return for how long, in seconds, servers are to keep what it finds."""
+        """A probe leaves, with own.token; return for how long, in seconds, servers are to keep what
+        it finds."""
         self._token += 1
         own.token, own.asking, own.asked_s = self._token, True, now
         self._ask_s = now + self._gap_s
@@ -149,10 +153,13 @@ class OwnFlows:
             self._rto.heard(now - own.asked_s)
         own.asking, own.failures, own.silences = False, 0, 0
         spread = 0.75 + 0.25 * (number(*flow) % 256) / 256
-        self._plan(flow, own, now + (self._interval_s(now) if own.active(now) else self._idle_s) * spread)
+        self._plan(
+            flow, own, now + (self._interval_s(now) if own.active(now) else self._idle_s) * spread
+        )
 
     def failed(self, flow: FiveTuple, own: Own, now: float) -> None:
-        """Draw anew and ask again: at once or, if nobody waits for it or after many failures, later."""
+        """Draw anew and ask again: at once or, if nobody waits for it or after many failures,
+        later."""
         own.asking = False
         own.attempt = (own.attempt + 1) % ATTEMPTS
         own.failures += 1
@@ -172,4 +179,7 @@ class OwnFlows:
 
     def _interval_s(self, now: float) -> float:
         """Time between probes for a flow whose packets go on."""
-        return max(self._refresh_s, sum(own.active(now) for own in self._own.values()) * self._refresh_gap_s)
+        return max(
+            self._refresh_s,
+            sum(own.active(now) for own in self._own.values()) * self._refresh_gap_s,
+        )

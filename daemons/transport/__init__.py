@@ -1,9 +1,11 @@
-"""The purified transport (FatPaths, section III-C; after NDP, Handley et al., SIGCOMM 2017), as state machines.
+"""The purified transport (FatPaths, section III-C; after NDP, Handley et al., SIGCOMM 2017), as
+state machines.
 
-Switches cut the payload off what their short queues cannot hold, and send on the header ahead of everything else.  So a
-receiver learns of every packet that was sent to it, and takes the sender's place in pacing: it pulls packets at the
-rate of its own link, fairly among senders.  Senders begin with a window of packets at the rate of theirs.
+Switches cut the payload off what their short queues cannot hold, and send on the header ahead of
+everything else.  So a receiver learns of every packet that was sent to it, and takes the sender's
+place in pacing: it pulls packets at the rate of its own link, fairly among senders.  Senders begin
+with a window of packets at the rate of theirs.
 
-No routing: an endpoint is a program on a host, beside whatever routes.  testbed/traffic/ndp_machine.c is the same in
-C, and a test holds the two equal, packet by packet.
+No routing: an endpoint is a program on a host, beside whatever routes.
+testbed/traffic/ndp_machine.c is the same in C, and a test holds the two equal, packet by packet.
 """

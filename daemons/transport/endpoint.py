@@ -1,7 +1,8 @@
-"""A host's end of the purified transport: all its messages, and the pace of what it sends and pulls.
+"""A host's end of the purified transport: all its messages, and the pace of what it sends and
+pulls.
 
-Whoever owns it hands it what arrives and calls poll() at its deadline(); it answers with what to send.  All times are
-integers, nanoseconds.
+Whoever owns it hands it what arrives and calls poll() at its deadline(); it answers with what to
+send.  All times are integers, nanoseconds.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from weft.daemons.transport.parameters import MOST_INCOMING, MOST_INCOMING_OF_PE
 
 
 class Transmission(NamedTuple):
-    """`packet` goes to host `peer`, with this much payload; data without any is a question (outgoing.py)."""
+    """`packet` goes to host `peer`, with this much payload; data without any is a question
+    (outgoing.py)."""
 
     peer: int
     packet: TransportPacket
@@ -44,10 +46,13 @@ class Finished(NamedTuple):
 
 @dataclass
 class EndpointCounters:
-    """data, headers: packets that came whole, and headers that came alone.  duplicates: of those that came whole.
-    strange: packets of no message of ours, of a layer that is none, or that contradict their message.
+    """data, headers: packets that came whole, and headers that came alone.  duplicates: of those
+    that came whole.
+    strange: packets of no message of ours, of a layer that is none, or that contradict their
+        message.
     refused: packets of new messages beyond the bounds of what a receiver remembers.
-    sent: packets with payload, retransmissions among them.  timeouts: packets asked after.  pulls: sent.
+    sent: packets with payload, retransmissions among them.  timeouts: packets asked after.  pulls:
+        sent.
     """
 
     data: int = 0
@@ -94,7 +99,8 @@ class Endpoint:
         self._timer: int | None = None  # no deadline of a message is earlier
 
     def send(self, now: int, flow: int, peer: int, size_bytes: int) -> None:
-        """Begin to send a message to host `peer`; ValueError if the number `flow` has been used, or for its size."""
+        """Begin to send a message to host `peer`; ValueError if the number `flow` has been used, or
+        for its size."""
         if flow in self.outgoing:
             raise ValueError(f"transport: flow {flow} has been used")
         self.outgoing[flow] = self._active[flow] = message = OutgoingMessage(
@@ -102,7 +108,9 @@ class Endpoint:
         )
         self._list(message)
 
-    def receive(self, now: int, peer: int, packet: TransportPacket, whole: bool, at_host: bool = False) -> None:
+    def receive(
+        self, now: int, peer: int, packet: TransportPacket, whole: bool, at_host: bool = False
+    ) -> None:
         """A packet has come from host `peer`.
 
         whole: with its payload, if it is data.  at_host: trimmed before this host's own link.
@@ -132,7 +140,8 @@ class Endpoint:
         self._list(message)
 
     def poll(self, now: int) -> list[Transmission]:
-        """What to send now: questions and answers, then the pulls, then the packets whose time has come."""
+        """What to send now: questions and answers, then the pulls, then the packets whose time has
+        come."""
         found: list[Transmission] = []
         if self._timer is not None and self._timer <= now:
             self._expire(now, found)
@@ -145,7 +154,8 @@ class Endpoint:
         return found
 
     def deadline(self) -> int | None:
-        """When to call poll() next, in the past for at once; None: not before something has come."""
+        """When to call poll() next, in the past for at once; None: not before something has
+        come."""
         if self._answers:
             return 0
         times = [self._pulling.due] if self._peers else []

@@ -9,11 +9,13 @@ from weft.daemons.transport.parameters import MOST_PACKETS
 class Incoming:
     """The message that `data` belongs to, from host `peer`.
 
-    Raises ValueError if it has more packets than a message may have.  What it occupies grows with the packets
+    Raises ValueError if it has more packets than a message may have.  What it occupies grows with
+    the packets
     that come, not with the size that the first one claims.
 
-    A message needs as many transmissions as it has packets and as headers have come alone.  The window was sent
-    unasked; the others are pulled, one for each arrival, so that as many are on their way as before.
+    A message needs as many transmissions as it has packets and as headers have come alone.  The
+    window was sent unasked; the others are pulled, one for each arrival, so that as many are on
+    their way as before.
 
     queued: pulls that wait for their turn.  listed: whether it is in line for that; its endpoint's.
     duplicates: packets that had come before.
@@ -22,10 +24,16 @@ class Incoming:
 
     def __init__(self, peer: int, data: Data, now: int) -> None:
         self.peer, self.flow = peer, data.flow
-        self.size_bytes, self.payload_bytes, self.window = data.size_bytes, data.payload_bytes, data.window
+        self.size_bytes, self.payload_bytes, self.window = (
+            data.size_bytes,
+            data.payload_bytes,
+            data.window,
+        )
         self.packets = packets_of(data.size_bytes, data.payload_bytes)
         if self.packets > MOST_PACKETS:
-            raise ValueError(f"a message of {self.packets} packets, expected {MOST_PACKETS} at the most")
+            raise ValueError(
+                f"a message of {self.packets} packets, expected {MOST_PACKETS} at the most"
+            )
         self.queued, self.listed, self.duplicates, self.heard_at = 0, False, 0, now
         self._received = bytearray()  # a byte for each packet up to the last that came whole
         self._left, self._trimmed, self._pulls = self.packets, 0, 0
@@ -39,12 +47,15 @@ class Incoming:
     def belongs(self, data: Data, whole: bool) -> bool:
         """Return whether the sender of this message can have sent `data`.
 
-        It agrees about the message.  If it is whole, it is no packet beyond the window, the pulls, and the
-        questions: each of these was answered as a trimmed header, but for one that may be lost.
+        It agrees about the message.  If it is whole, it is no packet beyond the window, the pulls,
+        and the questions: each of these was answered as a trimmed header, but for one that may be
+        lost.
         """
         mine = (self.size_bytes, self.payload_bytes, self.window)
         sent = self.window + self._pulls + self._trimmed + 1
-        return (data.size_bytes, data.payload_bytes, data.window) == mine and not (whole and data.sequence >= sent)
+        return (data.size_bytes, data.payload_bytes, data.window) == mine and not (
+            whole and data.sequence >= sent
+        )
 
     def arrive(self, data: Data, whole: bool, at_host: bool) -> Ack | Nack:
         """The answer to `data`, of which perhaps only the header has come.
@@ -63,7 +74,10 @@ class Incoming:
             self._trimmed += 1
         if self.done:
             self.queued = 0
-        elif min(self.window, self.packets) + self._pulls + self.queued < self.packets + self._trimmed:
+        elif (
+            min(self.window, self.packets) + self._pulls + self.queued
+            < self.packets + self._trimmed
+        ):
             self.queued += 1
         if whole:
             return Ack(self.flow, data.sequence, data.layer, self._pulls)

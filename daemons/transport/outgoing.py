@@ -14,23 +14,28 @@ UNSENT, IN_FLIGHT, REFUSED, ACKNOWLEDGED = range(4)
 
 def reason(peer: int, silent_ns: int, left: int, packets: int) -> str:
     """Why a message to host `peer` was given up."""
-    return f"host {peer} has not answered for {silent_ns / 1e6:.0f} ms; {left} of {packets} packets not acknowledged"
+    return (
+        f"host {peer} has not answered for {silent_ns / 1e6:.0f} ms; {left} of {packets} "
+        f"packets not acknowledged"
+    )
 
 
 class OutgoingMessage:
     """Message `flow` of `size_bytes` to host `peer`.
 
-    A packet is sent for each of `credits`: the first window brings some, every pull one.  Packets whose header came
-    back refused go first.  A packet about which nothing is heard for a timeout is asked after by its bare header,
-    which the receiver answers as one that a switch has trimmed: so no payload is ever sent that was not pulled, but
-    the window.
+    A packet is sent for each of `credits`: the first window brings some, every pull one.  Packets
+    whose header came back refused go first.  A packet about which nothing is heard for a timeout is
+    asked after by its bare header, which the receiver answers as one that a switch has trimmed: so
+    no payload is ever sent that was not pulled, but the window.
 
     listed: whether it waits for its turn to send; its endpoint's.
     retransmissions, timeouts: packets sent again, and packets asked after.
     failed: why it was given up, None while it was not.
     """
 
-    def __init__(self, flow: int, peer: int, size_bytes: int, parameters: Parameters, now: int) -> None:
+    def __init__(
+        self, flow: int, peer: int, size_bytes: int, parameters: Parameters, now: int
+    ) -> None:
         self.flow, self.peer, self.size_bytes = flow, peer, size_bytes
         self.packets = packets_of(size_bytes, parameters.payload_bytes)
         if not 0 < self.packets <= MOST_PACKETS:
@@ -57,7 +62,11 @@ class OutgoingMessage:
     @property
     def may_send(self) -> bool:
         """Whether a packet may be sent now."""
-        return self.failed is None and self.credits > 0 and (self._refusals > 0 or self._next < self.packets)
+        return (
+            self.failed is None
+            and self.credits > 0
+            and (self._refusals > 0 or self._next < self.packets)
+        )
 
     def send(self, now: int) -> Data:
         """The next packet, which is sent now; only if may_send."""
@@ -90,7 +99,8 @@ class OutgoingMessage:
             self._refused.append(nack.sequence)
             self._refusals += 1
         layers = self._parameters.layers
-        if nack.congested and layers > 1 and nack.layer == self.layer:  # and not of a layer that was left since
+        # and not of a layer that was left since
+        if nack.congested and layers > 1 and nack.layer == self.layer:
             self.layer = (self.layer + 1 + self._draw(layers - 1)) % layers
 
     def pulled(self, pull: Pull, now: int) -> None:
@@ -98,8 +108,8 @@ class OutgoingMessage:
         self._heard(pull.pulls, now)
 
     def deadline(self) -> int | None:
-        """When to ask after the packet that has been in flight longest, or for the pulls that do not come; None while
-        the message waits for its turn."""
+        """When to ask after the packet that has been in flight longest, or for the pulls that do
+        not come; None while the message waits for its turn."""
         if self._in_flight:
             return next(iter(self._in_flight.values())) + self.timeout_ns
         return None if self.may_send else self._heard_at + self.timeout_ns
@@ -110,7 +120,8 @@ class OutgoingMessage:
         return self._parameters.timeout_ns << min(self._silences, LONGEST_BACKOFF)
 
     def expire(self, now: int) -> Iterator[Data]:
-        """Packets whose bare headers are to be sent now, when the deadline has come; none if it is given up."""
+        """Packets whose bare headers are to be sent now, when the deadline has come; none if it is
+        given up."""
         if self._silences == self._parameters.attempts:
             left = self.packets - self._acknowledged
             self.failed = reason(self.peer, now - self._heard_at, left, self.packets)

@@ -1,7 +1,8 @@
 """Packets of the purified transport <-> bytes, big-endian.
 
-Every packet begins with 22 bytes, which behind Ethernet, IPv4 and UDP headers make a frame of 64; of data, payload
-follows.  A switch that trims leaves these 64 bytes: what is cut off is seen by the length alone.
+Every packet begins with 22 bytes, which behind Ethernet, IPv4 and UDP headers make a frame of 64;
+of data, payload follows.  A switch that trims leaves these 64 bytes: what is cut off is seen by the
+length alone.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from dataclasses import dataclass
 
 MAGIC = 0x6E
 DATA, ACK, NACK, PULL = 1, 2, 3, 4
-HEADER = struct.Struct(">BBBBIIQH")  # magic, kind, layer, window or congested, flow, sequence, size or pulls, payload
+# magic, kind, layer, window or congested, flow, sequence, size or pulls, payload
+HEADER = struct.Struct(">BBBBIIQH")
 LOWER_BYTES = 42  # Ethernet, IPv4 and UDP headers
 HEADER_BYTES = LOWER_BYTES + HEADER.size  # of a frame: what a switch leaves when it trims
 
-# Code points of the packets' DS field (RFC 2474), of those for local use.  SAI's proposal for packet trimming tells by
-# them, too, whether a packet was trimmed before a link of a host (5 in its example) or between switches (7).
+# Code points of the packets' DS field (RFC 2474), of those for local use.  SAI's proposal for
+# packet trimming tells by them, too, whether a packet was trimmed before a link of a host (5 in its
+# example) or between switches (7).
 TRIMMABLE, CONTROL, TRIMMED, TRIMMED_AT_HOST = 3, 11, 7, 5
 
 
@@ -61,7 +64,8 @@ class Ack:
 class Nack:
     """Of packet `sequence` of `flow` only the header has come, by `layer`.
 
-    congested: whether another layer may help: not where the packet was trimmed before the link of its destination.
+    congested: whether another layer may help: not where the packet was trimmed before the link of
+        its destination.
     """
 
     flow: int
@@ -73,8 +77,8 @@ class Nack:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """Since the message began, `pulls` packets of `flow` were asked for beyond its window: one that is lost is made
-    good by the next."""
+    """Since the message began, `pulls` packets of `flow` were asked for beyond its window: one that
+    is lost is made good by the next."""
 
     flow: int
     layer: int
@@ -93,7 +97,9 @@ def encode(packet: TransportPacket) -> bytes:
     """The header of `packet`; struct.error if a field has no room."""
     match packet:
         case Data(flow, sequence, layer, window, size_bytes, payload_bytes):
-            return HEADER.pack(MAGIC, DATA, layer, window, flow, sequence, size_bytes, payload_bytes)
+            return HEADER.pack(
+                MAGIC, DATA, layer, window, flow, sequence, size_bytes, payload_bytes
+            )
         case Ack(flow, sequence, layer, pulls):
             return HEADER.pack(MAGIC, ACK, layer, 0, flow, sequence, pulls, 0)
         case Nack(flow, sequence, layer, pulls, congested):
@@ -121,10 +127,13 @@ def decode(payload: bytes, layers: int) -> tuple[TransportPacket, bool]:
         data = Data(flow, sequence, layer, detail, number, each)
         if not (each and detail and number > sequence * each):
             raise MalformedPacket(
-                f"packet {sequence} of a message of {number} bytes, {each} in each packet, window {detail}"
+                f"packet {sequence} of a message of {number} bytes, {each} in each packet, "
+                f"window {detail}"
             )
         if rest not in (0, data.own_bytes):
-            raise MalformedPacket(f"{rest} bytes of payload where there are {data.own_bytes}, or none")
+            raise MalformedPacket(
+                f"{rest} bytes of payload where there are {data.own_bytes}, or none"
+            )
         return data, rest > 0
     if rest or each or detail > (kind == NACK) or number >> 32 or (kind == PULL and sequence):
         raise MalformedPacket("an answer with more than belongs there")

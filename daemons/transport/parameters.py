@@ -17,12 +17,14 @@ TIMEOUT_FRAMES, LEAST_TIMEOUT_NS = 400, 1_000_000
 class Parameters:
     """rate_bps: of the host's link: data leaves, and is pulled, no faster.
     frame_bytes: of a full packet on the link.
-    window: packets of each message that are sent without being asked for (FatPaths: 8; NDP's authors: 23).
+    window: packets of each message that are sent without being asked for (FatPaths: 8; NDP's
+        authors: 23).
     layers: among which data is moved, 1 for none.
-    timeout_ns: silence after which a sender asks what became of a packet: the last resort, where its header was lost.
+    timeout_ns: silence after which a sender asks what became of a packet: the last resort, where
+        its header was lost.
     attempts: timeouts in a row, each up to 16 times as long, after which a message is given up.
-    burst: packets by which sending and pulling may lag behind their rate and catch up at once, for timers that are
-    late.
+    burst: packets by which sending and pulling may lag behind their rate and catch up at once, for
+    timers that are late.
     """
 
     rate_bps: int
@@ -44,7 +46,9 @@ class Parameters:
             ("burst", 1, 1_000),
         ):
             if not least <= getattr(self, name) <= most:
-                raise ValueError(f"transport: {name} must be {least} to {most}, got {getattr(self, name)}")
+                raise ValueError(
+                    f"transport: {name} must be {least} to {most}, got {getattr(self, name)}"
+                )
 
     @property
     def payload_bytes(self) -> int:
@@ -53,7 +57,8 @@ class Parameters:
 
     @property
     def lifetime_ns(self) -> int:
-        """Return the silence after which a receiver forgets a message: its sender has given it up before."""
+        """Return the silence after which a receiver forgets a message: its sender has given it up
+        before."""
         return (self.attempts + 1) * (self.timeout_ns << LONGEST_BACKOFF)
 
     def gap_ns(self, frame_bytes: int) -> int:
@@ -62,6 +67,6 @@ class Parameters:
 
 
 def timeout_ns(rate_bps: int, frame_bytes: int = 1514, *, least_ns: int = LEAST_TIMEOUT_NS) -> int:
-    """A timeout for links of `rate_bps`: longer than a header takes behind a full queue of headers at each of a few
-    hops, and than a packet behind those of a window for every other sender."""
+    """A timeout for links of `rate_bps`: longer than a header takes behind a full queue of headers
+    at each of a few hops, and than a packet behind those of a window for every other sender."""
     return max(least_ns, TIMEOUT_FRAMES * 8_000_000_000 * frame_bytes // rate_bps)

@@ -1,8 +1,10 @@
-"""Hot-potato deflection on DCell: a packet whose next hop of DR is dead goes to another live neighbour at once.
+"""Hot-potato deflection on DCell: a packet whose next hop of DR is dead goes to another live
+neighbour at once.
 
-A server knows nothing but which of its neighbours live. For each prefix it has them in order: DR's hop, then those from
-which DR does without that one and needs the fewest hops; none from which DR comes back here. Two dead hops may thereby
-hand a packet back and forth until its TTL is over, and a dead link to a crossbar is two.
+A server knows nothing but which of its neighbours live. For each prefix it has them in order: DR's
+hop, then those from which DR does without that one and needs the fewest hops; none from which DR
+comes back here. Two dead hops may thereby hand a packet back and forth until its TTL is over, and a
+dead link to a crossbar is two.
 """
 
 from __future__ import annotations
@@ -28,11 +30,15 @@ if TYPE_CHECKING:
 def choices(topology: Topology, server: int) -> Routes:
     """For each prefix of DR, all neighbours of `server` in the order in which they are taken."""
     network = for_servers("deflection", topology)
-    near = [Hop(port, node) for port, nodes in topology.neighbours(server).items() for node in nodes]
+    near = [
+        Hop(port, node) for port, nodes in topology.neighbours(server).items() for node in nodes
+    ]
     found = []
     for prefix, first in dr.prefix_routes(network, server):
         there = network.layout.number_of(network.layout.digits(prefix.network))
-        onward = {hop: dr.route(network.rule, network.t, hop.node, there) for hop in near if hop != first}
+        onward = {
+            hop: dr.route(network.rule, network.t, hop.node, there) for hop in near if hop != first
+        }
         others = [hop for hop, route in onward.items() if server not in route]
         cost = {hop: (first.node in onward[hop], len(onward[hop]), hop) for hop in others}
         found.append((prefix, (first, *sorted(others, key=cost.__getitem__))))
@@ -68,7 +74,9 @@ class Deflection:
         return self._follow(self._links.tick(now))
 
     def converged(self) -> bool:
-        return self._links.converged() and all(self._set[prefix] == hops[:1] for prefix, hops in self._choices.items())
+        return self._links.converged() and all(
+            self._set[prefix] == hops[:1] for prefix, hops in self._choices.items()
+        )
 
     def adjacencies(self) -> Adjacencies:
         return self._links.adjacencies()

@@ -1,7 +1,8 @@
-"""A two-dimensional torus of routers with p hosts each: router r is joined to the next in its row and in its column.
+"""A two-dimensional torus of routers with p hosts each: router r is joined to the next in its row
+and in its column.
 
-Router r is in row r // n, column r % n; links along rows have level 1, along columns level 2.  With n = 2 the next
-and the one before are the same, and joined by one link.
+Router r is in row r // n, column r % n; links along rows have level 1, along columns level 2.  With
+n = 2 the next and the one before are the same, and joined by one link.
 """
 
 from __future__ import annotations
@@ -25,15 +26,24 @@ def build(parameters: Mapping[str, int]) -> Topology:
     row, column = np.divmod(np.arange(n * n), n)
     right, below = row * n + (column + 1) % n, (row + 1) % n * n + column
     levels = [
-        np.unique(np.sort(np.stack([np.arange(n * n), other], axis=1), axis=1), axis=0) for other in (right, below)
+        np.unique(np.sort(np.stack([np.arange(n * n), other], axis=1), axis=1), axis=0)
+        for other in (right, below)
     ]
-    return wired("torus", parameters, routers=n * n, hosts=hosts, levels=levels, roles=("host", "local", "global"))
+    return wired(
+        "torus",
+        parameters,
+        routers=n * n,
+        hosts=hosts,
+        levels=levels,
+        roles=("host", "local", "global"),
+    )
 
 
 FAMILIES = {
     "torus": Family(
         name="torus",
-        summary="an n x n array of routers, each joined to the next in its row and column, the last to the first",
+        summary="an n x n array of routers, each joined to the next in its row and column, "
+        "the last to the first",
         source="Dally and Towles, Principles and Practices of Interconnection Networks, 2004",
         example="torus:n=4,p=1",
         parameters={

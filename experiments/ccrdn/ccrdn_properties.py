@@ -1,7 +1,7 @@
 """How large are the networks of the evaluation?  CCRDN, table 1.
 
-Servers, switches, links, the bound on DR's hops, and the copies of X(l-1) that make an X(l); counted, not only worked
-out.
+Servers, switches, links, the bound on DR's hops, and the copies of X(l-1) that make an X(l);
+counted, not only worked out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ PAPER = {
 
 
 def measure(run: Run) -> Result:
-    """The columns of table 1, whether they are the paper's, and the longest DR route of a sample."""
+    """The columns of table 1, whether they are the paper's, and the longest DR route of a
+    sample."""
     net = graph(run.text("topology"))
     copies = net.network.copies
     chosen = pairs(f"uniform:flows={SAMPLE_PAIRS}", net.servers, np.random.default_rng(run.seed))

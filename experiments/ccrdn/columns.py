@@ -14,9 +14,13 @@ PROPERTIES = {
     "switches": "switches of the network",
     "links": "links of the network, those to switches included",
     "dr_bound_hops": "2^(k+1) - 1, which no route of DR exceeds",
-    "copies_*": "networks of the level below in one of the level that the name ends in; null above k",
+    "copies_*": (
+        "networks of the level below in one of the level that the name ends in; null above k"
+    ),
     "longest_seen_hops": "longest route of DR among a million random pairs",
-    "as_in_paper": "whether the counts are those of the paper's table 1; missing where it has no such network",
+    "as_in_paper": (
+        "whether the counts are those of the paper's table 1; missing where it has no such network"
+    ),
 }
 HOP_LENGTH = {
     "servers": "servers of the network",
@@ -30,12 +34,15 @@ HOP_LENGTH = {
 }
 CONNECTIVITY = {
     "connected_fraction": "pairs with a route, of those whose ends are alive",
-    "se_connected_fraction": "standard error of connected_fraction; null where pairs are not drawn alone",
+    "se_connected_fraction": (
+        "standard error of connected_fraction; null where pairs are not drawn alone"
+    ),
     **MEAN_HOPS,
     **PAPER,
 }
 HOP_HISTOGRAM = {
-    "pairs_by_hops_fraction": "list: which fraction of all pairs has a route of 0, 1, 2, ... hops; what is missing "
+    "pairs_by_hops_fraction": "list: which fraction of all pairs has a route of 0, 1, 2, ... "
+    "hops; what is missing "
     "from 1 is not connected",
     "mean_hops": "mean length of the routes of connected pairs",
     "longest_hops": "the longest of them; null if no pair is connected",
@@ -46,15 +53,23 @@ LOADS = {
     "bottleneck_flows": "flows on the fullest directed link",
 }
 FLOW_HISTOGRAM = {
-    "links_by_flows": "list: how many directed links carry 0 .. b-1, b .. 2b-1, ... flows, b being bin_flows",
+    "links_by_flows": (
+        "list: how many directed links carry 0 .. b-1, b .. 2b-1, ... flows, b being bin_flows"
+    ),
     "bin_flows": "width of a bin of links_by_flows",
     **LOADS,
     "p99_flows": "99th percentile over directed links of their flows",
     "idle_fraction": "directed links without a flow",
 }
 THROUGHPUT = {
-    "uat_bps": "throughput of all flows if links were loaded alike: delivered flows x 1 Gbit/s / mean_flows (UAT)",
-    "rat_bps": "throughput of all flows if all get what the fullest link gives: ... / bottleneck_flows (RAT)",
+    "uat_bps": (
+        "throughput of all flows if links were loaded alike: delivered flows x 1 "
+        "Gbit/s / mean_flows (UAT)"
+    ),
+    "rat_bps": (
+        "throughput of all flows if all get what the fullest link gives: ... / "
+        "bottleneck_flows (RAT)"
+    ),
     **LOADS,
     "routed_flows": "flows of the traffic",
     "delivered_flows": "of these, those that have a route",

@@ -1,17 +1,17 @@
 """How long does a workload take under each scheme?  CCRDN, sections 6.7 and 7.5, figure 14.
 
-Messages of 1 GB over links of 1 Gbit/s as fluids (experiments/engines/fluid.py), each on the route that its scheme
-chooses when it begins; the answer is when the last one has arrived.
+Messages of 1 GB over links of 1 Gbit/s as fluids (experiments/engines/fluid.py), each on the route
+that its scheme chooses when it begins; the answer is when the last one has arrived.
 
-workload: uniform:messages=1, from each server to as many random ones; many-all-to-all:group=10, random groups of
-servers in which everybody sends to everybody; one-to-all.
-causality: rounds, a server sends on when its last message has arrived, and the last that it was to get before that;
-none, all at once.  In one-to-all the one sender sends all at once.
-sharing: max-min fair; or bottleneck, the authors' simulator's rule, where a flow gets its share of its fullest link
-and what others cannot use is left idle.
+workload: uniform:messages=1, from each server to as many random ones; many-all-to-all:group=10,
+random groups of servers in which everybody sends to everybody; one-to-all.
+causality: rounds, a server sends on when its last message has arrived, and the last that it was to
+get before that; none, all at once.  In one-to-all the one sender sends all at once.
+sharing: max-min fair; or bottleneck, the authors' simulator's rule, where a flow gets its share of
+its fullest link and what others cannot use is left idle.
 
-The paper prints no numbers for figure 14, only that PR is up to 40 % faster on beta-DCell, up to 35 % on DCell, and
-not on FiConn but for one-to-all; nor how many messages there are.
+The paper prints no numbers for figure 14, only that PR is up to 40 % faster on beta-DCell, up to 35
+% on DCell, and not on FiConn but for one-to-all; nor how many messages there are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.experiments.ccrdn import columns
-from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, in_order, least_level, legend_above, series, title
+from weft.experiments.ccrdn.recursive import (
+    ROUTES,
+    TOPOLOGY,
+    check,
+    in_order,
+    least_level,
+    legend_above,
+    series,
+    title,
+)
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.fluid import Messages, completion
@@ -43,7 +52,10 @@ CAUSALITY = ("rounds", "none")
 SHARING = ("max-min", "bottleneck")
 MOST_MESSAGES, MOST_GROUP = 1000, 1_000_000
 WORKLOAD_FORM = "uniform:messages=N, many-all-to-all:group=N or one-to-all"
-PAPER = "paper: PR takes up to 40 % less than DR on β-DCell, 35 % on DCell; on FiConn only one-to-all gains"
+PAPER = (
+    "paper: PR takes up to 40 % less than DR on β-DCell, 35 % on DCell; on FiConn only "
+    "one-to-all gains"
+)
 
 
 def check_run(run: Run) -> None:
@@ -52,7 +64,10 @@ def check_run(run: Run) -> None:
     name, number = workload_of(run.text("workload"))
     servers = graph(run.text("topology")).servers
     if WORKLOADS[name] == "group" and number > servers:
-        raise ValueError(f"completion_time: group must be at most {servers} in {run.text('topology')}, got {number}")
+        raise ValueError(
+            f"completion_time: group must be at most {servers} in {run.text('topology')}, "
+            f"got {number}"
+        )
 
 
 def workload_of(text: str) -> tuple[str, int]:
@@ -62,7 +77,9 @@ def workload_of(text: str) -> tuple[str, int]:
         raise ValueError("completion_time: " + unknown("workload", name, WORKLOADS))
     parameter = WORKLOADS[name]
     if set(given) != ({parameter} if parameter else set()):
-        raise ValueError(f"completion_time: write {name}" + (f":{parameter}=10" if parameter else ""))
+        raise ValueError(
+            f"completion_time: write {name}" + (f":{parameter}=10" if parameter else "")
+        )
     if parameter is None:
         return name, 0
     least, most = (2, MOST_GROUP) if parameter == "group" else (1, MOST_MESSAGES)
@@ -70,7 +87,8 @@ def workload_of(text: str) -> tuple[str, int]:
 
 
 def ends(run: Run) -> tuple[Ints, Ints]:
-    """Source and destination of every message, in such an order that all servers' first ones come first, and so on."""
+    """Source and destination of every message, in such an order that all servers' first ones come
+    first, and so on."""
     rng, servers = np.random.default_rng([run.seed, 0]), graph(run.text("topology")).servers
     name, number = workload_of(run.text("workload"))
     everybody = np.arange(servers)
@@ -94,7 +112,13 @@ def messages(run: Run) -> Messages:
     src, dst = ends(run)
     count = len(src)
     if run.text("causality") == "none" or workload_of(run.text("workload"))[0] == "one-to-all":
-        return Messages(src, dst, np.zeros(count, np.int64), np.zeros(0, np.int64), np.zeros(count + 1, np.int64))
+        return Messages(
+            src,
+            dst,
+            np.zeros(count, np.int64),
+            np.zeros(0, np.int64),
+            np.zeros(count + 1, np.int64),
+        )
     after, before = waiting(src, dst, graph(run.text("topology")).servers)
     order = np.argsort(before, kind="stable")
     return Messages(
@@ -107,8 +131,8 @@ def messages(run: Run) -> Messages:
 
 
 def waiting(src: Ints, dst: Ints, servers: int) -> tuple[Ints, Ints]:
-    """Pairs (after, before) of messages: each comes after its sender's last one, and the last that its sender is sent
-    before it."""
+    """Pairs (after, before) of messages: each comes after its sender's last one, and the last that
+    its sender is sent before it."""
     sent, received = np.full(servers, -1), np.full(servers, -1)
     after, before = [], []
     for message, (one, other) in enumerate(zip(src.tolist(), dst.tolist(), strict=True)):
@@ -147,16 +171,30 @@ def plot(table: Table, figure: Figure) -> None:
     """Figure 14: completion time of each scheme on each network, for each workload."""
     workloads = sorted({str(row["workload"]) for row in table})
     figure.set_size_inches(max(6.4, 4.8 * len(workloads)), 4.2)
-    for axes, workload in zip(figure.subplots(1, len(workloads), squeeze=False)[0], workloads, strict=True):
+    for axes, workload in zip(
+        figure.subplots(1, len(workloads), squeeze=False)[0], workloads, strict=True
+    ):
         rows = [row for row in table if row["workload"] == workload]
-        networks, lines = in_order(rows), series(rows, "causality", "sharing", "apply", "resolution")
+        networks, lines = (
+            in_order(rows),
+            series(rows, "causality", "sharing", "apply", "resolution"),
+        )
         width = 0.8 / len(lines)
         for place, line in enumerate(lines):
-            seen = [(x, line.at("completion_s", topology=network)) for x, network in enumerate(networks)]
-            bars = [(x + (place - (len(lines) - 1) / 2) * width, *value) for x, value in seen if value]
+            seen = [
+                (x, line.at("completion_s", topology=network)) for x, network in enumerate(networks)
+            ]
+            bars = [
+                (x + (place - (len(lines) - 1) / 2) * width, *value) for x, value in seen if value
+            ]
             x, y, error = zip(*bars, strict=True)
             axes.bar(
-                x, y, 0.9 * width, yerr=error if any(error) else None, color=line.look.colour, label=line.look.label
+                x,
+                y,
+                0.9 * width,
+                yerr=error if any(error) else None,
+                color=line.look.colour,
+                label=line.look.label,
             )
         axes.set_xticks(range(len(networks)), [title(network) for network in networks])
         axes.set(title=workload, ylabel=style.axis("completion_s", "completion time"))
@@ -179,7 +217,8 @@ EXPERIMENT = Experiment(
             "uniform:messages=1", "many-all-to-all:group=5", "one-to-all"
         ),
         "causality": Word(
-            meaning="who waits for whom: servers send round after round, or all at once", words=CAUSALITY
+            meaning="who waits for whom: servers send round after round, or all at once",
+            words=CAUSALITY,
         ).over("rounds"),
         "sharing": Word(meaning="rule by which flows share a link", words=SHARING).over("max-min"),
         "resolution": Number(
@@ -199,7 +238,10 @@ EXPERIMENT = Experiment(
             cell={"topology": topology, "routing": "pr-gpe"},
             over={"routing": "dr"},
         )
-        for name, topology, percent in (("DCell", "dcell:n=4,k=3", 35), ("beta-DCell", "beta-dcell:n=4,k=3", 40))
+        for name, topology, percent in (
+            ("DCell", "dcell:n=4,k=3", 35),
+            ("beta-DCell", "beta-dcell:n=4,k=3", 40),
+        )
     ],
     seeds=1,
     version=2,

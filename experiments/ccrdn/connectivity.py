@@ -1,15 +1,18 @@
-"""When links die, which pairs stay connected, and how much longer are their routes?  CCRDN, sections 6.4 and 7.2.
+"""When links die, which pairs stay connected, and how much longer are their routes?  CCRDN,
+sections 6.4 and 7.2.
 
-Figures 5 and 6: 10 % of the links have failed, drawn uniformly.  A scheme connects a pair if one of the routes that
-it tries is alive; PR takes the shortest of these.  Shortest paths show what is physically there.  A fault set is one
-sample: the error of a figure is that over the seeds.
+Figures 5 and 6: 10 % of the links have failed, drawn uniformly.  A scheme connects a pair if one of
+the routes that it tries is alive; PR takes the shortest of these.  Shortest paths show what is
+physically there.  A fault set is one sample: the error of a figure is that over the seeds.
 
-traffic: uniform, many-all-to-all:group=50 or one-to-all, of which `flows` pairs at most are routed.  Shortest paths
-are those of random sources to all servers, or of the one source; what random groups have in common is the same.
+traffic: uniform, many-all-to-all:group=50 or one-to-all, of which `flows` pairs at most are routed.
+Shortest paths are those of random sources to all servers, or of the one source; what random groups
+have in common is the same.
 
-What differs from the paper.  Its hop-lengths for DCell_{3,4} under faults, 10.7 for GP_I against 10.2 for DR without,
-are those of DCell_{3,3}.  Its simulator draws faults by node and port, and stops at a link that is dead in one
-direction only. DFR's 95 % and 14 hops are interpolated from its own paper, as the authors say.
+What differs from the paper.  Its hop-lengths for DCell_{3,4} under faults, 10.7 for GP_I against
+10.2 for DR without, are those of DCell_{3,3}.  Its simulator draws faults by node and port, and
+stops at a link that is dead in one direction only. DFR's 95 % and 14 hops are interpolated from its
+own paper, as the authors say.
 """
 
 from __future__ import annotations
@@ -62,16 +65,21 @@ PAPER: PaperValues = {
 def measure(run: Run) -> Result:
     """The fraction of pairs whose ends are alive that are connected, and the mean hops of these."""
     dead, name, chosen = faults(run), run.text("routing"), pairs_of(run)
-    alone = run.text("traffic") in ("uniform", "permutation")  # each pair is drawn alone, and tells its own error
+    # each pair is drawn alone, and tells its own error
+    alone = run.text("traffic") in ("uniform", "permutation")
     if name != "bfs":
         figures = of_pairs(routed(run, chosen, dead, least=least_level(run)), alone)
     elif chosen.pattern == ONE_TO_ALL:
         source = int(chosen.order[0])
-        figures = of_sources(graph(run.text("topology")).shortest([source], dead) if alive(source, dead) else [])
+        figures = of_sources(
+            graph(run.text("topology")).shortest([source], dead) if alive(source, dead) else []
+        )
     else:
         figures = of_sources(shortest(run, chosen.total, dead))
     usual = run.text("failed") == "links" and run.parameters["failed_fraction"] == 0.1
-    return Result(figures={**figures, **(beside(PAPER, run.text("topology"), name) if usual else {})})
+    return Result(
+        figures={**figures, **(beside(PAPER, run.text("topology"), name) if usual else {})}
+    )
 
 
 def pairs_of(run: Run) -> Pairs:
@@ -87,8 +95,8 @@ def alive(server: int, dead: Faults) -> bool:
 
 
 def of_pairs(found: Tally, alone: bool = True) -> dict[str, Value]:
-    """Figures of random pairs, with the errors that come from their number if each is drawn `alone`; None for what no
-    pair tells."""
+    """Figures of random pairs, with the errors that come from their number if each is drawn
+    `alone`; None for what no pair tells."""
     fraction, spread, total = found.connected_fraction, found.sd_hops, found.connected + found.lost
     return {
         "connected_fraction": fraction,
@@ -102,10 +110,12 @@ def of_pairs(found: Tally, alone: bool = True) -> dict[str, Value]:
 
 
 def of_sources(found: list[Tally]) -> dict[str, Value]:
-    """Figures of random sources, each with all its destinations, and the errors that come from their number.
+    """Figures of random sources, each with all its destinations, and the errors that come from
+    their number.
 
-    Where most servers lie in one component, its size gives nearly all of the connected pairs exactly, and the sources
-    outside tell the rest.  Where they do not, the mean over the sources estimates the fraction.
+    Where most servers lie in one component, its size gives nearly all of the connected pairs
+    exactly, and the sources outside tell the rest.  Where they do not, the mean over the sources
+    estimates the fraction.
     """
     alive = found[0].connected + found[0].lost + 1 if found else 0
     if alive < 2:
@@ -130,8 +140,8 @@ def of_sources(found: list[Tally]) -> dict[str, Value]:
 
 
 def hops_of(found: list[Tally], alive: int) -> dict[str, Value]:
-    """Mean hops over the connected pairs of `found`, of `alive` sources that there are, and its standard error as a
-    ratio of two sums over the sources."""
+    """Mean hops over the connected pairs of `found`, of `alive` sources that there are, and its
+    standard error as a ratio of two sums over the sources."""
     connected = np.array([one.connected for one in found])
     if not connected.sum():
         return {"mean_hops": None, "se_hops": None}
@@ -160,18 +170,29 @@ TRAFFIC = Spec(
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Figures 5 and 6: connectivity over the networks, and the lengths of the routes that connect."""
+    """Figures 5 and 6: connectivity over the networks, and the lengths of the routes that
+    connect."""
     figure.set_size_inches(9, 8.2)
-    networks, lines = in_order(table), series(table, "failed", "failed_fraction", "traffic", "apply", "flows")
+    networks, lines = (
+        in_order(table),
+        series(table, "failed", "failed_fraction", "traffic", "apply", "flows"),
+    )
     above, below = figure.subplots(2, 1)
     draw_over_networks(above, lines, networks, "connected_fraction")
     mark_paper(above, table, networks, "connected_fraction")
-    failed = {f"{100 * float(str(row['failed_fraction'])):g} % of {row['failed']} failed" for row in table}
+    failed = {
+        f"{100 * float(str(row['failed_fraction'])):g} % of {row['failed']} failed" for row in table
+    }
     about = failed.pop() if len(failed) == 1 else "several faults"
-    above.set(ylabel="connected pairs (fraction)", ylim=(-0.02, 1.03), title=f"Connectivity, {about}")
+    above.set(
+        ylabel="connected pairs (fraction)", ylim=(-0.02, 1.03), title=f"Connectivity, {about}"
+    )
     draw_over_networks(below, lines, networks, "mean_hops")
     mark_paper(below, table, networks, "mean_hops")
-    below.set(ylabel="mean hop-length of connected pairs (hops)", title="Lengths of the routes that connect them")
+    below.set(
+        ylabel="mean hop-length of connected pairs (hops)",
+        title="Lengths of the routes that connect them",
+    )
     legend_above(figure)
 
 
@@ -183,8 +204,14 @@ EXPERIMENT = Experiment(
     axes={
         "topology": TOPOLOGY.over(
             *(f"dcell:n={n},k={k}" for n, k in ((11, 2), (18, 2), (43, 2), (3, 3), (4, 3), (6, 3))),
-            *(f"beta-dcell:n={n},k={k}" for n, k in ((11, 2), (18, 2), (43, 2), (3, 3), (4, 3), (6, 3))),
-            *(f"ficonn:n={n},k={k}" for n, k in ((22, 2), (36, 2), (48, 2), (8, 3), (10, 3), (16, 3))),
+            *(
+                f"beta-dcell:n={n},k={k}"
+                for n, k in ((11, 2), (18, 2), (43, 2), (3, 3), (4, 3), (6, 3))
+            ),
+            *(
+                f"ficonn:n={n},k={k}"
+                for n, k in ((22, 2), (36, 2), (48, 2), (8, 3), (10, 3), (16, 3))
+            ),
         ),
         "routing": ROUTING.over("dr", "pr-gp0", "pr-gpi", "pr-gpe", "dfr", "bfs"),
         "failed": common.FAILED.over("links"),

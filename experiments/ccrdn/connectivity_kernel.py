@@ -1,13 +1,15 @@
-"""When links die, which pairs of servers still ping under each scheme, and is it those that the graph says?
+"""When links die, which pairs of servers still ping under each scheme, and is it those that the
+graph says?
 
-CCRDN, sections 6.4 and 7.2, with real packets: a tenth of the links has failed, drawn uniformly; or servers, or racks.
-What the graph engine says of the same faults and the same scheme stands beside it, and what any path at all could
-connect.  Counted are ordered pairs of servers that are alive; a ping goes there and back, so both ways must be
-connected.
+CCRDN, sections 6.4 and 7.2, with real packets: a tenth of the links has failed, drawn uniformly; or
+servers, or racks. What the graph engine says of the same faults and the same scheme stands beside
+it, and what any path at all could connect.  Counted are ordered pairs of servers that are alive; a
+ping goes there and back, so both ways must be connected.
 
-PR's sources may ask `questions_per_s`, more than they usually do: what is asked here is which paths there are, not how
-soon hundreds of pairs at once have found theirs.  The networks are far smaller than the paper's, whose figures of 15
-thousand servers and more are those of the experiment `connectivity`.
+PR's sources may ask `questions_per_s`, more than they usually do: what is asked here is which paths
+there are, not how soon hundreds of pairs at once have found theirs.  The networks are far smaller
+than the paper's, whose figures of 15 thousand servers and more are those of the experiment
+`connectivity`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,14 @@ from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.testbed.linux import clock
 from weft.topologies import build
-from weft.topologies.core.failures import draw, fail_links, fail_nodes, fail_racks, racks, random_links
+from weft.topologies.core.failures import (
+    draw,
+    fail_links,
+    fail_nodes,
+    fail_racks,
+    racks,
+    random_links,
+)
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
@@ -36,32 +45,42 @@ PATIENCE_S = 15.0  # until daemons have done what they ever will
 
 
 def faults(run: Run) -> Topology:
-    """The network of `run` less what has failed: the same links, servers or racks for every scheme, and on the graph
-    engine in the experiment `connectivity`."""
+    """The network of `run` less what has failed: the same links, servers or racks for every scheme,
+    and on the graph engine in the experiment `connectivity`."""
     topology, fraction = build(run.text("topology")), float(run.parameters["failed_fraction"])
     generator = np.random.default_rng([run.seed, 1])
     failed = run.text("failed")
     if failed == "links":
         return fail_links(topology, random_links(topology, fraction=fraction, generator=generator))
     if failed == "nodes":
-        return fail_nodes(topology, draw(np.arange(topology.servers), fraction=fraction, generator=generator))
+        return fail_nodes(
+            topology, draw(np.arange(topology.servers), fraction=fraction, generator=generator)
+        )
     return fail_racks(topology, draw(racks(topology), fraction=fraction, generator=generator))
 
 
 def measure(run: Run) -> Result:
-    """The fraction of pairs that ping, that the graph engine connects, and that are connected at all."""
+    """The fraction of pairs that ping, that the graph engine connects, and that are connected at
+    all."""
     from weft.experiments.engines import reachability
     from weft.testbed.measure.fidelity import Fidelity
     from weft.testbed.mininet.net import Net
 
     broken, routing = faults(run), asking(run.text("routing"), run.integer("questions_per_s"))
-    alive = [server for server in range(broken.servers) if run.text("failed") == "links" or broken.live_ports(server)]
+    alive = [
+        server
+        for server in range(broken.servers)
+        if run.text("failed") == "links" or broken.live_ports(server)
+    ]
     pairs = [(src, dst) for src in alive for dst in alive if src != dst]
     told = connects(broken, routing, pairs)
     expected = None if told is None else both_ways(told)
     joined = both_ways(lengths(broken, "bfs", pairs) or {})
     packed = run.integer("processes")
-    with Net(build(run.text("topology")), routing=routing, packed=packed) as net, Fidelity(net) as fidelity:
+    with (
+        Net(build(run.text("topology")), routing=routing, packed=packed) as net,
+        Fidelity(net) as fidelity,
+    ):
         fail(net, broken)
         began_s = clock.monotonic()
         expects = joined if expected is None else expected
@@ -101,8 +120,8 @@ def check(run: Run) -> None:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each network and scheme: a mark for the pairs that ping in each run, a bar for the mean that the graph says,
-    and a line for what is connected at all."""
+    """For each network and scheme: a mark for the pairs that ping in each run, a bar for the mean
+    that the graph says, and a line for what is connected at all."""
     networks = list(dict.fromkeys(str(row["topology"]) for row in table))
     looks = style.lines(style.in_order(str(row["routing"]) for row in table))
     figure.set_size_inches(max(6.4, 2.2 + 2.2 * len(networks)), 4.2)
@@ -111,7 +130,14 @@ def plot(table: Table, figure: Figure) -> None:
         here: list[Any] = [row for row in table if row["topology"] == network]
         physical = mean(row["physical_fraction"] for row in here)
         label = "connected by any path" if x == 0 else ""
-        axes.plot([x - 0.45, x + 0.45], [physical] * 2, color=style.INK, linewidth=1, linestyle="--", label=label)
+        axes.plot(
+            [x - 0.45, x + 0.45],
+            [physical] * 2,
+            color=style.INK,
+            linewidth=1,
+            linestyle="--",
+            label=label,
+        )
         for place, (spec, (look, _)) in enumerate(looks.items()):
             rows = [row for row in here if row["routing"] == spec]
             at = x + (place - (len(looks) - 1) / 2) * width
@@ -120,11 +146,19 @@ def plot(table: Table, figure: Figure) -> None:
                 axes.bar(at, mean(told), 0.85 * width, color=look.colour, alpha=0.35)
             spread = [at + 0.4 * width * ((i + 0.5) / len(rows) - 0.5) for i in range(len(rows))]
             hollow = [figures.failed_fidelity(row) for row in rows]
-            figures.marks(axes, spread, [row["pinged_fraction"] for row in rows], look._replace(size=4), hollow)
+            figures.marks(
+                axes,
+                spread,
+                [row["pinged_fraction"] for row in rows],
+                look._replace(size=4),
+                hollow,
+            )
             if x == 0:
                 figures.marks(axes, [], [], look, [], label=look.label)
     axes.bar([0], [0], color="#777777", alpha=0.35, label="graph engine (mean)")
-    fractions = sorted({f"{100 * float(str(row['failed_fraction'])):g} % of {row['failed']}" for row in table})
+    fractions = sorted(
+        {f"{100 * float(str(row['failed_fraction'])):g} % of {row['failed']}" for row in table}
+    )
     axes.set(
         ylim=(0, 1.03),
         ylabel="pairs that ping (fraction)",
@@ -137,7 +171,8 @@ def plot(table: Table, figure: Figure) -> None:
 
 EXPERIMENT = Experiment(
     name="connectivity_kernel",
-    question="When links die, which pairs still ping under each scheme, and is it those that the graph engine says?",
+    question="When links die, which pairs still ping under each scheme, and is it those "
+    "that the graph engine says?",
     source="CCRDN, sections 6.4 and 7.2, on the kernel",
     engines=("kernel",),
     axes={

@@ -1,13 +1,16 @@
-"""What can go wrong with a part of a server-centric network that is up in the kernel, and whom it concerns.
+"""What can go wrong with a part of a server-centric network that is up in the kernel, and whom it
+concerns.
 
 link         a link between two servers loses its carrier at both ends
 silent-link  packets vanish on it, carriers stay
 one-way      packets vanish in one direction
-flap         packets vanish for FLAP_DEAD_S, then pass for FLAP_ALIVE_S, again and again, carriers stay
-node         a server loses its power: far ends of its own links lose their carrier, those behind its switch hear
-             nothing any more
+flap         packets vanish for FLAP_DEAD_S, then pass for FLAP_ALIVE_S, again and again, carriers
+stay
+node         a server loses its power: far ends of its own links lose their carrier, those behind
+             its switch hear nothing any more
 rack         so do a switch and all its servers
-daemon       the routing daemon of a server is killed; the server goes on forwarding by the routes that it has
+daemon       the routing daemon of a server is killed; the server goes on forwarding by the routes
+that it has
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ FLAP_DEAD_S, FLAP_ALIVE_S = 0.2, 0.3
 
 @dataclass(frozen=True)
 class ElementFailure:
-    """name: of the link or node that fails.  nodes: whose own traffic is nobody's to save, and not measured.
+    """name: of the link or node that fails.  nodes: whose own traffic is nobody's to save, and not
+    measured.
 
     passes: whether a path, servers from source to destination, leads through what fails.
     after: the topology as those who know of the failure see it.
@@ -50,8 +54,8 @@ class ElementFailure:
 
 
 class Flaps:
-    """`failure` and its mending in turns, by a thread of its own between happen() and mend(), or until the network has
-    gone."""
+    """`failure` and its mending in turns, by a thread of its own between happen() and mend(), or
+    until the network has gone."""
 
     def __init__(self, failure: ElementFailure) -> None:
         self._failure = failure
@@ -85,7 +89,9 @@ class Flaps:
         return True
 
 
-def links(topology: Topology, generator: np.random.Generator, *, silent: bool = False) -> Iterator[ElementFailure]:
+def links(
+    topology: Topology, generator: np.random.Generator, *, silent: bool = False
+) -> Iterator[ElementFailure]:
     """Each link between two servers, in random order."""
     for link in generator.permutation(np.flatnonzero(topology.level > 0)).tolist():
         yield of_link(topology, link, silent=silent)
@@ -99,7 +105,9 @@ def silent_links(topology: Topology, generator: np.random.Generator) -> Iterator
 def one_way(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
     """Each link between two servers, in random order, in silence and towards a random end only."""
     for link in generator.permutation(np.flatnonzero(topology.level > 0)).tolist():
-        yield of_link(topology, link, silent=True, only_to=int(generator.choice(topology.links[link, [0, 2]])))
+        yield of_link(
+            topology, link, silent=True, only_to=int(generator.choice(topology.links[link, [0, 2]]))
+        )
 
 
 def flapping(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
@@ -123,11 +131,14 @@ def whole_racks(topology: Topology, generator: np.random.Generator) -> Iterator[
 
 
 def daemons(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
-    """The daemon of each server, in random order: its neighbours give the server up as a way to anywhere."""
+    """The daemon of each server, in random order: its neighbours give the server up as a way to
+    anywhere."""
     return map(of_daemon, servers(topology, generator))
 
 
-def of_link(topology: Topology, link: int, *, silent: bool, only_to: int | None = None) -> ElementFailure:
+def of_link(
+    topology: Topology, link: int, *, silent: bool, only_to: int | None = None
+) -> ElementFailure:
     """The death of one link between two servers."""
     ends = {int(topology.links[link, 0]), int(topology.links[link, 2])}
     name = topology.link_name(link)
@@ -154,13 +165,17 @@ def of_nodes(topology: Topology, members: Sequence[int], after: Topology) -> Ele
         for name in names:
             net.restore_node(name)
 
-    return ElementFailure(names[0], gone, lambda path: not gone.isdisjoint(path), after, happen, mend)
+    return ElementFailure(
+        names[0], gone, lambda path: not gone.isdisjoint(path), after, happen, mend
+    )
 
 
 def of_daemon(server: ElementFailure) -> ElementFailure:
     """The death of the daemon of the server whose failure is given, instead."""
     name = server.name
-    return replace(server, happen=lambda net: net.kill_daemon(name), mend=lambda net: net.start_daemon(name))
+    return replace(
+        server, happen=lambda net: net.kill_daemon(name), mend=lambda net: net.start_daemon(name)
+    )
 
 
 KINDS: Mapping[str, Callable[[Topology, np.random.Generator], Iterator[ElementFailure]]] = {

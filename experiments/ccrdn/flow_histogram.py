@@ -1,10 +1,12 @@
 """How evenly does traffic load the links?  CCRDN, section 7.2, figures 10 to 12.
 
-Uniform random traffic; PR with GP_I takes, among the shortest routes, the one whose fullest link carries the fewest
-flows (5.4).  It uses the network less than DR and relieves its fullest links on DCell and beta-DCell; on FiConn,
-where a proxy route crosses two of the scarce links of the highest level, it does not.
+Uniform random traffic; PR with GP_I takes, among the shortest routes, the one whose fullest link
+carries the fewest flows (5.4).  It uses the network less than DR and relieves its fullest links on
+DCell and beta-DCell; on FiConn, where a proxy route crosses two of the scarce links of the highest
+level, it does not.
 
-Ours: flows are counted on each direction of a link, as the authors' simulator does, and idle ones are not left out.
+Ours: flows are counted on each direction of a link, as the authors' simulator does, and idle ones
+are not left out.
 """
 
 from __future__ import annotations
@@ -40,11 +42,15 @@ def check_run(run: Run) -> None:
     """ValueError for what there is not."""
     check(run, loads=True)
     if run.text("routing") == "bfs":
-        raise ValueError("flow_histogram: bfs finds lengths, and no routes to count flows on; take dr, pr-gpi, ...")
+        raise ValueError(
+            "flow_histogram: bfs finds lengths, and no routes to count flows on; take dr, "
+            "pr-gpi, ..."
+        )
 
 
 def measure(run: Run) -> Result:
-    """How many directed links carry how many flows, in bins that are the same for all schemes; mean and greatest."""
+    """How many directed links carry how many flows, in bins that are the same for all schemes; mean
+    and greatest."""
     net, flows = graph(run.text("topology")), run.integer("flows")
     found = routed(run, traffic(run, f"uniform:flows={flows}"), least=least_level(run), loads=True)
     assert found.loads is not None
@@ -66,18 +72,35 @@ def plot(table: Table, figure: Figure) -> None:
     """A histogram for each network: directed links over flows, for each scheme."""
     networks = in_order(table)
     figure.set_size_inches(6.4, 2.9 * len(networks))
-    for axes, network in zip(figure.subplots(len(networks), 1, squeeze=False)[:, 0], networks, strict=True):
+    for axes, network in zip(
+        figure.subplots(len(networks), 1, squeeze=False)[:, 0], networks, strict=True
+    ):
         for line in series([row for row in table if row["topology"] == network], "flows", "apply"):
             row = line.rows[0]
             links, width = np.array(row["links_by_flows"]), int(str(row["bin_flows"]))
             bottleneck = int(str(row["bottleneck_flows"]))
             edges = np.arange(len(links) + 1) * width
             dash, colour = line.dash, line.look.colour
-            axes.stairs(links / links.sum(), edges, linestyle=dash, linewidth=1.6, color=colour, label=line.look.label)
+            axes.stairs(
+                links / links.sum(),
+                edges,
+                linestyle=dash,
+                linewidth=1.6,
+                color=colour,
+                label=line.look.label,
+            )
             axes.plot(bottleneck, 0, line.look.marker, color=colour, clip_on=False, zorder=4)
-            above = {"xytext": (0, 6), "textcoords": "offset points", "rotation": 70, "fontsize": 7, "color": colour}
+            above = {
+                "xytext": (0, 6),
+                "textcoords": "offset points",
+                "rotation": 70,
+                "fontsize": 7,
+                "color": colour,
+            }
             axes.annotate(f"fullest {bottleneck:,}", (bottleneck, 0), **above)
-        axes.set(title=title(network), ylabel="directed links (fraction)", ylim=(0, None), xlim=(0, None))
+        axes.set(
+            title=title(network), ylabel="directed links (fraction)", ylim=(0, None), xlim=(0, None)
+        )
     axes.set_xlabel("flows on a directed link")
     legend_above(figure)
 

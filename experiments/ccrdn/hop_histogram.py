@@ -1,7 +1,9 @@
-"""How are hop-lengths distributed, with and without failed links?  CCRDN, section 7.2, figures 7 to 9.
+"""How are hop-lengths distributed, with and without failed links?  CCRDN, section 7.2, figures 7 to
+9.
 
-DR and PR with GP_I under uniform random traffic, on the whole network and with 10 % of its links failed.  On FiConn
-odd lengths are the more frequent ones, since its routes alternate between level-0 hops and others.
+DR and PR with GP_I under uniform random traffic, on the whole network and with 10 % of its links
+failed.  On FiConn odd lengths are the more frequent ones, since its routes alternate between
+level-0 hops and others.
 """
 
 from __future__ import annotations
@@ -34,11 +36,14 @@ def check_run(run: Run) -> None:
     """ValueError for what there is not."""
     check(run)
     if run.text("routing") == "bfs":
-        raise ValueError("hop_histogram: bfs finds lengths from sampled sources only; take dr, pr-gpi, ...")
+        raise ValueError(
+            "hop_histogram: bfs finds lengths from sampled sources only; take dr, pr-gpi, ..."
+        )
 
 
 def measure(run: Run) -> Result:
-    """Which fraction of all pairs has a route of 0, 1, 2, ... hops; what is missing from 1 is not connected."""
+    """Which fraction of all pairs has a route of 0, 1, 2, ... hops; what is missing from 1 is not
+    connected."""
     chosen = traffic(run, f"uniform:flows={run.integer('flows')}")
     found = routed(run, chosen, faults(run), least=least_level(run))
     return Result(
@@ -52,13 +57,16 @@ def measure(run: Run) -> Result:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """A histogram for each network: the fraction of pairs over hops, for each scheme and fraction of failed links."""
+    """A histogram for each network: the fraction of pairs over hops, for each scheme and fraction
+    of failed links."""
     networks = in_order(table)
     figure.set_size_inches(6.4, 2.9 * len(networks))
     columns = figure.subplots(len(networks), 1, squeeze=False, sharex=True)[:, 0]
     for axes, network in zip(columns, networks, strict=True):
         rows = [row for row in table if row["topology"] == network]
-        several = [key for key in ("failed", "apply", "flows") if len({str(row[key]) for row in rows}) > 1]
+        several = [
+            key for key in ("failed", "apply", "flows") if len({str(row[key]) for row in rows}) > 1
+        ]
         for line in series(rows, "failed_fraction", *several):
             by_hops: list[float] = line.rows[0]["pairs_by_hops_fraction"]  # type: ignore[assignment]
             first = line.rows[0]
@@ -67,8 +75,11 @@ def plot(table: Table, figure: Figure) -> None:
             edges = [hops - 0.5 for hops in range(len(by_hops) + 1)]
             look, label = line.look, line.look.label.partition(",")[0] + failed
             if not by_hops:
-                edges, by_hops = [-0.5, 0.5], [0.0]  # nothing is connected: the legend still says so
-            axes.stairs(by_hops, edges, color=look.colour, linestyle=line.dash, linewidth=1.6, label=label)
+                # nothing is connected: the legend still says so
+                edges, by_hops = [-0.5, 0.5], [0.0]
+            axes.stairs(
+                by_hops, edges, color=look.colour, linestyle=line.dash, linewidth=1.6, label=label
+            )
         axes.set(title=title(network), ylabel="pairs (fraction)", xlim=(0, None), ylim=(0, None))
         axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel(style.axis("longest_hops", "hop-length"))

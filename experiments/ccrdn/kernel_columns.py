@@ -8,7 +8,9 @@ CONNECTIVITY_KERNEL = {
     "failed_links": "links that are dead, with those of dead servers and racks",
     "pairs": "ordered pairs of servers that are alive",
     "pinged_fraction": "pairs that ping",
-    "graph_fraction": "pairs that the graph engine connects in both directions; null where it has no such scheme",
+    "graph_fraction": (
+        "pairs that the graph engine connects in both directions; null where it has no such scheme"
+    ),
     "connected_fraction": "pairs that it connects in the direction from source to destination",
     "physical_fraction": "pairs that any path connects",
     "equal": "whether exactly the pairs ping that the graph engine says",
@@ -23,9 +25,13 @@ PROXY_FAILOVER = {
     "outage_ms": "median over watched pairs of the time without answers while the failure lasts",
     "outage_p99_ms": "99th percentile of that",
     "outages_ms": "list: that of each watched pair",
-    "recovered": "list: whether each watched pair had an answer again before the failure was mended",
+    "recovered": (
+        "list: whether each watched pair had an answer again before the failure was mended"
+    ),
     "recovered_fraction": "watched pairs that had",
-    "predicted_fraction": "watched pairs that the scheme can save, by the graph; null where it does not tell",
+    "predicted_fraction": (
+        "watched pairs that the scheme can save, by the graph; null where it does not tell"
+    ),
     "as_predicted": "whether exactly those recovered",
     "lost_by_mending_packets": "pings that were lost after the failure was mended",
     "before_hops": "mean path of the pairs that recovered, before the failure",
@@ -42,7 +48,9 @@ PROXY_LATENCY = {
     "settled": "whether all paths became those that the graph says before they were measured",
     "mean_hops": "mean path, by traceroute",
     "stack_us": "part of a hop: a ping to oneself",
-    "propagation_us": "part of a hop: half an empty ping to a server of the same switch, without stack_us",
+    "propagation_us": (
+        "part of a hop: half an empty ping to a server of the same switch, without stack_us"
+    ),
     "data_us": "part of a hop: what a full frame takes more",
     "routing_us": "part of a hop: processor time of the search for a path, divided by its hops",
     "hop_us": "sum of these parts",
@@ -60,7 +68,10 @@ PROXY_THROUGHPUT = {
     "goodput_bps": "payload of all flows that arrives in a second",
     "slowest_flow_bps": "goodput of the slowest flow",
     "goodputs_bps": "list: goodput of each flow",
-    "bottleneck_flows": "flows on the fullest directed link, by the paths traced; null if a path could not be traced",
+    "bottleneck_flows": (
+        "flows on the fullest directed link, by the paths traced; null if a "
+        "path could not be traced"
+    ),
     "mean_hops": "mean path, by traceroute",
     "fair_bps": "payload of all flows if they shared their paths' links max-min fairly",
     "slowest_fair_bps": "that of the slowest",

@@ -1,12 +1,14 @@
-"""When something dies, how long are servers cut off whose packets went through it, under each scheme?
+"""When something dies, how long are servers cut off whose packets went through it, under each
+scheme?
 
-The failures are those of experiments/ccrdn/failure.py; the seed says which link, server or rack it is, the same one
-for every scheme unless no path leads through it there.  Watched are pairs of servers whose packets pass what dies,
-there or back, that are alive and that some path still joins.
+The failures are those of experiments/ccrdn/failure.py; the seed says which link, server or rack it
+is, the same one for every scheme unless no path leads through it there.  Watched are pairs of
+servers whose packets pass what dies, there or back, that are alive and that some path still joins.
 
-The failure happens twice.  First the pairs ping every 10 ms: a pair's outage is the time from the failure during which
-requests are lost, and lasts until the failure is mended where the scheme has no other way.  Then a TCP flow between
-one of them runs through it, alone.  Rates are scaled down from the papers' 1 Gbit/s; TCP's own timers are not.
+The failure happens twice.  First the pairs ping every 10 ms: a pair's outage is the time from the
+failure during which requests are lost, and lasts until the failure is mended where the scheme has
+no other way.  Then a TCP flow between one of them runs through it, alone.  Rates are scaled down
+from the papers' 1 Gbit/s; TCP's own timers are not.
 """
 
 from __future__ import annotations
@@ -22,7 +24,14 @@ import numpy as np
 from weft.experiments.ccrdn import kernel_columns
 from weft.experiments.ccrdn.failure import KINDS, ElementFailure
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines.predicted_paths import Pair, both_ways, connects, lengths, routings, some_pairs
+from weft.experiments.engines.predicted_paths import (
+    Pair,
+    both_ways,
+    connects,
+    lengths,
+    routings,
+    some_pairs,
+)
 from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
@@ -43,12 +52,21 @@ MOST_TRIED = 4  # flows, until one passes what is to fail
 STEADY_S = 1.0  # of TCP before the failure, and after it has been mended
 NONE_MS = 4.0  # where the figure shows that no ping was lost
 TICKS = {NONE_MS: "none", 10: "10", 30: "30", 100: "100", 300: "300", 1000: "1000", 3000: "3000"}
-SETTLE_S = 5.0  # of pings before the failure: the flows by which paths were traced are in use no more then
-HEAL_S = 1.5  # of pings after the failure has been mended: longer than PR takes to look at a path again
+# of pings before the failure: the flows by which paths were traced are in use no more then
+SETTLE_S = 5.0
+# of pings after the failure has been mended: longer than PR takes to look at a path again
+HEAL_S = 1.5
 
 
 COLUMNS = (  # that a run has if the failure concerns somebody
-    *("watched_pairs", "outage_ms", "outage_p99_ms", "outages_ms", "recovered", "recovered_fraction"),
+    *(
+        "watched_pairs",
+        "outage_ms",
+        "outage_p99_ms",
+        "outages_ms",
+        "recovered",
+        "recovered_fraction",
+    ),
     *("predicted_fraction", "as_predicted", "lost_by_mending_packets"),
     *("before_hops", "after_hops", "shortest_hops", "path_stretch"),
     *("tcp_concerned", "tcp_before_bps", "tcp_through_bps", "tcp_stall_ms", "tcp_error"),
@@ -57,7 +75,8 @@ COLUMNS = (  # that a run has if the failure concerns somebody
 
 @dataclass(frozen=True)
 class Hit:
-    """A failure, the pairs that are watched, of how many, and over how many hops each went before."""
+    """A failure, the pairs that are watched, of how many, and over how many hops each went
+    before."""
 
     failure: ElementFailure
     pairs: list[Pair]
@@ -71,9 +90,14 @@ def measure(run: Run) -> Result:
     from weft.testbed.mininet.net import Net
 
     topology, generator = build(run.text("topology")), np.random.default_rng(run.seed)
-    link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
+    link = LinkSpec(
+        rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets")
+    )
     packed = run.integer("processes")
-    with Net(topology, link=link, routing=run.text("routing"), packed=packed) as net, Fidelity(net) as fidelity:
+    with (
+        Net(topology, link=link, routing=run.text("routing"), packed=packed) as net,
+        Fidelity(net) as fidelity,
+    ):
         row = before_and_during(net, run, generator)
     report = fidelity.report
     return Result(
@@ -89,14 +113,18 @@ def before_and_during(net: Net, run: Run, generator: np.random.Generator) -> dic
     hit = choose(net, run, generator)
     if hit:
         survivors = predicted(hit, run.text("routing"))
-        row |= {"failed": hit.failure.name, "affected_pairs": hit.affected, "watched_pairs": len(hit.pairs)}
+        row |= {
+            "failed": hit.failure.name,
+            "affected_pairs": hit.affected,
+            "watched_pairs": len(hit.pairs),
+        }
         row |= pings(net, run, hit, survivors) | stream(net, run, hit, survivors)
     return row
 
 
 def choose(net: Net, run: Run, generator: np.random.Generator) -> Hit | None:
-    """The first failure of the kind asked for that concerns somebody; None if none does, such as that of a rack in a
-    network with k = 1, where paths lead through no third."""
+    """The first failure of the kind asked for that concerns somebody; None if none does, such as
+    that of a rack in a network with k = 1, where paths lead through no third."""
     from weft.experiments.engines import reachability
     from weft.testbed.measure.traceroute import trace
 
@@ -122,7 +150,8 @@ def choose(net: Net, run: Run, generator: np.random.Generator) -> Hit | None:
 
 
 def predicted(hit: Hit, routing: str) -> set[Pair] | None:
-    """Which of the pairs the scheme can connect while the failure lasts; None if the graph does not tell."""
+    """Which of the pairs the scheme can connect while the failure lasts; None if the graph does not
+    tell."""
     if not hit.failure.lasts:
         return None
     pairs = [*hit.pairs, *((dst, src) for src, dst in hit.pairs)]
@@ -142,7 +171,8 @@ def pings(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[str
         clock.sleep(float(run.parameters["failure_s"]))
         traced_s = clock.monotonic()
         traces = trace(net, hit.pairs, timeout_s=0.3, retries=1)
-        clock.sleep(2 * INTERVAL_MS / 1000)  # under a virtual clock tracing takes no time, and mending may lose a ping
+        # under a virtual clock tracing takes no time, and mending may lose a ping
+        clock.sleep(2 * INTERVAL_MS / 1000)
         mended_s = clock.monotonic()
         hit.failure.mend(net)
         net.wait_until_converged()
@@ -150,7 +180,9 @@ def pings(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[str
     outages_ms = [1000 * outage_s(one, failed_s, mended_s) for one in probe.table.outages]
     recovered = [not cut_off_at(one, traced_s) for one in probe.table.outages]
     back = {pair for pair, well in zip(hit.pairs, recovered, strict=True) if well}
-    healing = [gap.lost for one in probe.table.outages for gap in one.gaps if gap.begin_s >= mended_s]
+    healing = [
+        gap.lost for one in probe.table.outages for gap in one.gaps if gap.begin_s >= mended_s
+    ]
     return {
         "outage_ms": median(outages_ms),
         "outage_p99_ms": float(np.percentile(outages_ms, 99)),
@@ -160,7 +192,9 @@ def pings(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[str
         "predicted_fraction": None if survivors is None else len(survivors) / len(hit.pairs),
         "as_predicted": None if survivors is None else back == survivors,
         "lost_by_mending_packets": sum(healing),
-        **stretch(hit, back, {(one.src, one.dst): len(one.nodes) - 1 for one in traces if not one.reason}),
+        **stretch(
+            hit, back, {(one.src, one.dst): len(one.nodes) - 1 for one in traces if not one.reason}
+        ),
     }
 
 
@@ -176,22 +210,39 @@ def outage_s(outage: Outage, failed_s: float, mended_s: float) -> float:
 
 def cut_off_at(outage: Outage, at_s: float) -> bool:
     """Whether a pair was cut off at that time."""
-    return any(gap.begin_s <= at_s and (gap.end_s is None or gap.end_s > at_s) for gap in outage.gaps)
+    return any(
+        gap.begin_s <= at_s and (gap.end_s is None or gap.end_s > at_s) for gap in outage.gaps
+    )
 
 
 def stretch(hit: Hit, back: set[Pair], after: dict[Pair, int]) -> dict[str, Value]:
-    """How long the real paths of the pairs that recovered were before and are while the failure lasts."""
+    """How long the real paths of the pairs that recovered were before and are while the failure
+    lasts."""
     shortest = lengths(hit.failure.after, "bfs", hit.pairs) or {}
-    both = [(before, after[pair], shortest[pair]) for pair, before in zip(hit.pairs, hit.hops, strict=True)
-            if pair in back and pair in after]  # fmt: skip
+    both = [
+        (before, after[pair], shortest[pair])
+        for pair, before in zip(hit.pairs, hit.hops, strict=True)
+        if pair in back and pair in after
+    ]
     if not both:
-        return {"before_hops": mean(hit.hops), "after_hops": None, "shortest_hops": None, "path_stretch": None}
+        return {
+            "before_hops": mean(hit.hops),
+            "after_hops": None,
+            "shortest_hops": None,
+            "path_stretch": None,
+        }
     before, now, least = (mean(column) for column in zip(*both, strict=True))
-    return {"before_hops": before, "after_hops": now, "shortest_hops": least, "path_stretch": now / before}
+    return {
+        "before_hops": before,
+        "after_hops": now,
+        "shortest_hops": least,
+        "path_stretch": now / before,
+    }
 
 
 def stream(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[str, Value]:
-    """What TCP makes of the same failure, between one of the pairs that the scheme can save, if there is one."""
+    """What TCP makes of the same failure, between one of the pairs that the scheme can save, if
+    there is one."""
     from weft.experiments.engines import reachability
 
     reachability.wait_for_paths(net, hit.pairs, dict(zip(hit.pairs, hit.hops, strict=True)))
@@ -204,8 +255,8 @@ def stream(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[st
 
 
 def one_stream(net: Net, run: Run, hit: Hit, pair: Pair) -> dict[str, Value]:
-    """A flow between `pair`, and what the failure does to it if its packets pass what fails: PR may have led them
-    around, for the load that they make."""
+    """A flow between `pair`, and what the failure does to it if its packets pass what fails: PR may
+    have led them around, for the load that they make."""
     from weft.testbed.measure.traceroute import trace
     from weft.testbed.traffic.stream import Stream
 
@@ -241,13 +292,15 @@ def check(run: Run) -> None:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Outages of all pairs, TCP's goodput through the failure, and the paths after it: a column for each network, a
-    place for each kind of failure."""
+    """Outages of all pairs, TCP's goodput through the failure, and the paths after it: a column for
+    each network, a place for each kind of failure."""
     table = [row for row in table if row["affected_pairs"]]
     networks = list(dict.fromkeys(str(row["topology"]) for row in table))
     looks = style.lines(style.in_order(str(row["routing"]) for row in table))
     figure.set_size_inches(max(9.0, 7.0 * len(networks)), 8.5)
-    columns = figure.subplots(3, len(networks), height_ratios=[2, 1, 1], sharex="col", sharey="row", squeeze=False).T
+    columns = figure.subplots(
+        3, len(networks), height_ratios=[2, 1, 1], sharex="col", sharey="row", squeeze=False
+    ).T
     for column, network in zip(columns, networks, strict=True):
         draw(column, [row for row in table if row["topology"] == network], looks)
         column[0].set_title(f"{network}: pairs whose packets went through what died")
@@ -264,7 +317,9 @@ def plot(table: Table, figure: Figure) -> None:
     above.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1.06))
 
 
-def draw(column: Sequence[Axes], table: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]) -> None:
+def draw(
+    column: Sequence[Axes], table: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]
+) -> None:
     """The three panels of one network."""
     above, middle, below = column
     kinds = [kind for kind in KINDS if any(row["failure"] == kind for row in table)]
@@ -288,8 +343,11 @@ def draw(column: Sequence[Axes], table: Table, looks: Mapping[str, tuple[style.S
             axes.axvline(x - 0.5, color=style.FAINT, linewidth=0.8)
 
 
-def scatter(axes: Axes, at: float, width: float, rows: Sequence[Any], look: style.SeriesStyle) -> None:
-    """Every pair's outage, side by side; a bar at their median; crosses where the scheme had no way."""
+def scatter(
+    axes: Axes, at: float, width: float, rows: Sequence[Any], look: style.SeriesStyle
+) -> None:
+    """Every pair's outage, side by side; a bar at their median; crosses where the scheme had no
+    way."""
     for row in rows:
         shifts = cycle(np.linspace(-0.35, 0.35, 7) * width)
         for outage_ms, well in zip(row["outages_ms"], row["recovered"], strict=True):
@@ -301,17 +359,25 @@ def scatter(axes: Axes, at: float, width: float, rows: Sequence[Any], look: styl
                 axes.plot([x], [y], "x", color=look.colour, markersize=3)
     if rows:
         middle = median(one for row in rows for one in row["outages_ms"])
-        axes.plot([at - 0.45 * width, at + 0.45 * width], [max(middle, NONE_MS)] * 2, color=style.INK, linewidth=1.4)
+        axes.plot(
+            [at - 0.45 * width, at + 0.45 * width],
+            [max(middle, NONE_MS)] * 2,
+            color=style.INK,
+            linewidth=1.4,
+        )
 
 
 def through(row: Any) -> float | None:
-    """TCP's goodput while the failure lasts, as a fraction of what it was before; None if it passed by it."""
+    """TCP's goodput while the failure lasts, as a fraction of what it was before; None if it passed
+    by it."""
     if row["tcp_through_bps"] is None or not row["tcp_before_bps"]:
         return None
     return float(row["tcp_through_bps"] / row["tcp_before_bps"])
 
 
-def bar(axes: Axes, at: float, width: float, values: Sequence[Any], look: style.SeriesStyle) -> None:
+def bar(
+    axes: Axes, at: float, width: float, values: Sequence[Any], look: style.SeriesStyle
+) -> None:
     """The mean of what is known."""
     known = [value for value in values if value is not None]
     if known:
@@ -320,17 +386,20 @@ def bar(axes: Axes, at: float, width: float, values: Sequence[Any], look: style.
 
 EXPERIMENT = Experiment(
     name="proxy_failover",
-    question="When a link, a server, a rack or a daemon dies, how long is who cut off under each scheme?",
+    question="When a link, a server, a rack or a daemon dies, how long is who cut off under "
+    "each scheme?",
     source="CCRDN, sections 5.4 and 7.2 (faults), on the kernel",
     engines=("kernel",),
     axes={
         "topology": common.TOPOLOGY.over("ficonn:n=4,k=2"),
         "routing": common.ROUTING.over(*routings()),
         "failure": Word(meaning="what fails", words=[*KINDS]).over(*list(KINDS)),
-        "pairs": Integer(meaning="pairs of servers that are watched at most", unit="pairs", least=1, most=1000).over(
-            20
-        ),
-        "failure_s": Number(meaning="how long the failure lasts", unit="s", least=0.5, most=600).over(1.5),
+        "pairs": Integer(
+            meaning="pairs of servers that are watched at most", unit="pairs", least=1, most=1000
+        ).over(20),
+        "failure_s": Number(
+            meaning="how long the failure lasts", unit="s", least=0.5, most=600
+        ).over(1.5),
         "rate_mbps": common.RATE_MBPS.over(20),
         "queue_packets": common.QUEUE_PACKETS.over(50),
         "congestion_control": common.CONGESTION_CONTROL.over("cubic"),

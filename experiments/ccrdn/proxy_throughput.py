@@ -1,16 +1,17 @@
-"""What does TCP make of a DCell, beta-DCell or FiConn under each scheme, and is it what the flows on its links predict?
+"""What does TCP make of a DCell, beta-DCell or FiConn under each scheme, and is it what the flows
+on its links predict?
 
-CCRDN, sections 6.5 and 7.3, small and with real TCP: every flow sends as fast as it can, for some seconds.  Beside the
-goodput of all flows together, and that of the slowest, stand
+CCRDN, sections 6.5 and 7.3, small and with real TCP: every flow sends as fast as it can, for some
+seconds.  Beside the goodput of all flows together, and that of the slowest, stand
 
-    the paper's figures     F flows, rate b, B flows on the fullest link: RAT = F b / B, UAT = F b / (mean flows of a
-                            link), from the graph engine's loads for the same pairs
-    max-min fair rates      over the paths that packets really took, traced while the flows ran, or right after where
-                            full queues lost the probes
+    the paper's figures     F flows, rate b, B flows on the fullest link: RAT = F b / B, UAT = F b /
+                            (mean flows of a link), from the graph engine's loads for the same pairs
+    max-min fair rates      over the paths that packets really took, traced while the flows ran, or
+                            right after where full queues lost the probes
 
-all of them payload, in the share that it has of a full packet.  Rates are scaled down from the paper's 1 Gbit/s; TCP's
-timers are not.  PR's sources may ask `questions_per_s`, more than usually.  Acknowledgements, which take 2 to 4 % of
-the other direction, are in no prediction.
+all of them payload, in the share that it has of a full packet.  Rates are scaled down from the
+paper's 1 Gbit/s; TCP's timers are not.  PR's sources may ask `questions_per_s`, more than usually.
+Acknowledgements, which take 2 to 4 % of the other direction, are in no prediction.
 """
 
 from __future__ import annotations
@@ -77,7 +78,10 @@ def measure(run: Run) -> Result:
 def listed(chosen: Pairs) -> list[Pair]:
     """The pairs one after the other."""
     with np.errstate(over="ignore"):  # of unsigned words
-        return [(int(src), int(dst)) for src, dst in (pair(chosen, index) for index in range(chosen.total))]
+        return [
+            (int(src), int(dst))
+            for src, dst in (pair(chosen, index) for index in range(chosen.total))
+        ]
 
 
 def payload_bps(run: Run) -> float:
@@ -88,8 +92,8 @@ def payload_bps(run: Run) -> float:
 
 
 def flow(net: Net, run: Run, pairs: Sequence[Pair]) -> tuple[list[float], list[tuple[int, ...]]]:
-    """The goodput of each pair's endless flow in bit/s, and the path of each, traced meanwhile; no paths if one of them
-    could not be traced."""
+    """The goodput of each pair's endless flow in bit/s, and the path of each, traced meanwhile; no
+    paths if one of them could not be traced."""
     from weft.experiments.engines import reachability
     from weft.experiments.engines.workloads import endless
     from weft.testbed.measure.traceroute import trace
@@ -104,7 +108,8 @@ def flow(net: Net, run: Run, pairs: Sequence[Pair]) -> tuple[list[float], list[t
         paths.update({(one.src, one.dst): one.nodes for one in trace(net, left) if not one.reason})
 
     warm_up_s = min(WARM_UP_S, run.number("seconds"))
-    looking = threading.Thread(target=look)  # beside the flows, which go on in the thread that calls
+    # beside the flows, which go on in the thread that calls
+    looking = threading.Thread(target=look)
     table = flows.run(
         net,
         endless(list(pairs)),
@@ -112,7 +117,8 @@ def flow(net: Net, run: Run, pairs: Sequence[Pair]) -> tuple[list[float], list[t
         warm_up_s=warm_up_s,
         congestion_control=run.text("congestion_control"),
         at_warm_up=looking.start,
-        open_before=True,  # Linux repeats a lost handshake after a second, which may be longer than all of this
+        # Linux repeats a lost handshake after a second, which may be longer than all of this
+        open_before=True,
     )
     looking.join()
     look()  # for those whose probes were lost in full queues
@@ -120,10 +126,17 @@ def flow(net: Net, run: Run, pairs: Sequence[Pair]) -> tuple[list[float], list[t
     return goodputs, [paths[one] for one in pairs] if len(paths) == len(apart) else []
 
 
-def on_paths(topology: str, paths: Sequence[tuple[int, ...]], payload_bps: float) -> dict[str, Value]:
+def on_paths(
+    topology: str, paths: Sequence[tuple[int, ...]], payload_bps: float
+) -> dict[str, Value]:
     """Flows on the fullest link of these paths, their mean hops, and what is fair on them."""
     if not paths:
-        return {"bottleneck_flows": None, "mean_hops": None, "fair_bps": None, "slowest_fair_bps": None}
+        return {
+            "bottleneck_flows": None,
+            "mean_hops": None,
+            "fair_bps": None,
+            "slowest_fair_bps": None,
+        }
     net = graph(topology)
     found = [channels(net.network.t, path) for path in paths]
     routes = np.zeros((len(found), max(map(len, found))), np.int32)
@@ -152,20 +165,28 @@ def channels(t: Sequence[int], path: Sequence[int]) -> list[int]:
 
 
 def on_graph(run: Run) -> dict[str, Value]:
-    """RAT and UAT by the graph engine's loads for the same pairs; None for a scheme that it counts no flows for."""
+    """RAT and UAT by the graph engine's loads for the same pairs; None for a scheme that it counts
+    no flows for."""
     chosen = traffic(run, run.text("traffic"))
     scheme, options = registry.scheme(run.text("routing"))
     net = graph(run.text("topology"))
     if scheme.name == "dr" or scheme.name in METHODS:
         choice = options.get("choice", SHORTEST)
         tries = policy(scheme.name, least_level=options.get("level", 0) or net.k, choice=choice)
-        found = net.route(tries, chosen, loads=True, balanced=scheme.name != "dr", cost=cost_of(choice))
+        found = net.route(
+            tries, chosen, loads=True, balanced=scheme.name != "dr", cost=cost_of(choice)
+        )
     elif scheme.name == "dfr":
         found = net.reroute(dfr_of(options), chosen, loads=True)
     elif scheme.name == "tar":
         found = net.probe(chosen, placement=Placement(options["relay"]))
     else:
-        return {"graph_rat_bps": None, "graph_uat_bps": None, "graph_bottleneck_flows": None, "graph_mean_hops": None}
+        return {
+            "graph_rat_bps": None,
+            "graph_uat_bps": None,
+            "graph_bottleneck_flows": None,
+            "graph_mean_hops": None,
+        }
     assert found.loads is not None
     loads = found.loads[net.wired]
     return {
@@ -177,18 +198,22 @@ def on_graph(run: Run) -> dict[str, Value]:
 
 
 def check(run: Run) -> None:
-    """ValueError unless scheme and traffic go with the network, and the flows are not too many for one machine."""
+    """ValueError unless scheme and traffic go with the network, and the flows are not too many for
+    one machine."""
     common.server_centric(run)
     common.check_routing(run)
     flows = traffic(run, run.text("traffic")).total
     if flows > MOST_FLOWS:
-        raise ValueError(f"proxy_throughput: at most {MOST_FLOWS} flows, {run.text('traffic')} is {flows}")
+        raise ValueError(
+            f"proxy_throughput: at most {MOST_FLOWS} flows, {run.text('traffic')} is {flows}"
+        )
     common.check_tcp(run)
     common.check_delay(run)
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Aggregate goodput of each scheme, for each network and kind of traffic, beside what is predicted."""
+    """Aggregate goodput of each scheme, for each network and kind of traffic, beside what is
+    predicted."""
     networks = list(dict.fromkeys(str(row["topology"]) for row in table))
     kinds = list(dict.fromkeys(str(row["traffic"]) for row in table))
     looks = style.lines(style.in_order(str(row["routing"]) for row in table))
@@ -197,7 +222,11 @@ def plot(table: Table, figure: Figure) -> None:
     for row_of, network in zip(grid, networks, strict=True):
         for axes, kind in zip(row_of, kinds, strict=True):
             for y, spec in enumerate(looks):
-                rows = [r for r in table if (r["topology"], r["traffic"], r["routing"]) == (network, kind, spec)]
+                rows = [
+                    r
+                    for r in table
+                    if (r["topology"], r["traffic"], r["routing"]) == (network, kind, spec)
+                ]
                 compare(axes, y, rows, looks[spec][0])
             axes.set_yticks(range(len(looks)), [look.label for look, _ in looks.values()])
             axes.invert_yaxis()
@@ -221,7 +250,14 @@ def compare(axes: Axes, y: float, rows: Sequence[Any], look: style.SeriesStyle) 
     for key, (marker, _) in MARKS.items():
         known = [row[key] for row in rows if row[key] is not None]
         if known:
-            axes.plot(np.mean(known) / Mbps, y, marker, color=style.INK, markersize=5, markerfacecolor="none")
+            axes.plot(
+                np.mean(known) / Mbps,
+                y,
+                marker,
+                color=style.INK,
+                markersize=5,
+                markerfacecolor="none",
+            )
 
 
 MARKS = {
@@ -236,7 +272,15 @@ def legend(figure: Figure) -> None:
     from matplotlib.lines import Line2D
 
     marks = [
-        Line2D([], [], marker=marker, color=style.INK, linestyle="none", markerfacecolor="none", label=label)
+        Line2D(
+            [],
+            [],
+            marker=marker,
+            color=style.INK,
+            linestyle="none",
+            markerfacecolor="none",
+            label=label,
+        )
         for marker, label in MARKS.values()
     ]
     figure.legend(handles=marks, ncols=len(marks), loc="outside upper center")
@@ -244,7 +288,8 @@ def legend(figure: Figure) -> None:
 
 EXPERIMENT = Experiment(
     name="proxy_throughput",
-    question="What does TCP make of the network under each scheme, and is it what the flows on its links predict?",
+    question="What does TCP make of the network under each scheme, and is it what the flows "
+    "on its links predict?",
     source="CCRDN, sections 6.5 and 7.3, figure 13, on the kernel",
     engines=("kernel",),
     axes={

@@ -1,10 +1,11 @@
-"""What the experiments on DCell, beta-DCell and FiConn share: how a run names network, scheme and faults.
+"""What the experiments on DCell, beta-DCell and FiConn share: how a run names network, scheme and
+faults.
 
 On the graph engine `routing` is one of
 
     dr, bfs                         bfs: shortest paths
-    pr-gp0, pr-gpi, pr-gpe          choice=0: which of the candidate routes, as in daemons/proxy/routing.py
-    dfr:b=1,retry=3,ttl=64,nearest=1
+    pr-gp0, pr-gpi, pr-gpe          choice=0: which of the candidate routes, as in
+    daemons/proxy/routing.py dfr:b=1,retry=3,ttl=64,nearest=1
     tar:relay=2,virtual=1,shuffled=1   on ficonn, as in experiments/engines/flow_placement.py
 """
 
@@ -38,8 +39,10 @@ if TYPE_CHECKING:
 
 ROUTINGS = ("dr", *METHODS, "dfr", "tar", "bfs")
 MOST_ROUTES = 10**12  # that a run may weigh, which takes a core some two hours
-PAIRS_OF_A_SOURCE = 500  # about as many random pairs as tell the mean as well as one search from a random source
-LEGEND_MARK_INCHES, LEGEND_LETTER_INCHES = 0.6, 0.073  # of an entry of a legend: line and gaps, and each letter
+# about as many random pairs as tell the mean as well as one search from a random source
+PAIRS_OF_A_SOURCE = 500
+# of an entry of a legend: line and gaps, and each letter
+LEGEND_MARK_INCHES, LEGEND_LETTER_INCHES = 0.6, 0.073
 LEGEND_ROW_INCHES = 0.19
 PaperValues = Mapping[tuple[str, ...], Mapping[str, float]]
 SHORT = {"dcell": "D", "beta-dcell": "β", "gamma-dcell": "γ", "delta-dcell": "δ", "ficonn": "F"}
@@ -48,8 +51,8 @@ SHORT = {"dcell": "D", "beta-dcell": "β", "gamma-dcell": "γ", "delta-dcell": "
 def least_level(run: Run) -> int:
     """The least level at which proxies are tried where source and destination part there.
 
-    algorithm: 2, or 1 where the network has but that: below, GP_I has no X(h-2) to look at (CCRDN 5.2).  all: 1, as
-    Algorithm 1 can be read, with the X(0) for it.  top: k.
+    algorithm: 2, or 1 where the network has but that: below, GP_I has no X(h-2) to look at (CCRDN
+    5.2).  all: 1, as Algorithm 1 can be read, with the X(0) for it.  top: k.
     """
     k = graph(run.text("topology")).k
     return {"algorithm": min(2, k), "all": 1, "top": k}[run.text("apply")]
@@ -72,14 +75,17 @@ def placement_of(routing: str) -> Placement:
     for key in given:
         if key not in usual._fields:
             raise ValueError(f"{name}: " + unknown("parameter", key, usual._fields))
-    read = {key: integer(name, key, text, least=0, most=2 if key == "relay" else 1) for key, text in given.items()}
+    read = {
+        key: integer(name, key, text, least=0, most=2 if key == "relay" else 1)
+        for key, text in given.items()
+    }
     virtual, shuffled = (bool(read.get(key, 1)) for key in ("virtual", "shuffled"))
     return Placement(read.get("relay", usual.relay), virtual, shuffled)
 
 
 def choice_of(routing: str) -> int:
-    """The choice rule of CCRDN 5.4 that `routing`, pr-gpi:choice=1 say, gives (daemons/proxy/routing.py); ValueError
-    for others."""
+    """The choice rule of CCRDN 5.4 that `routing`, pr-gpi:choice=1 say, gives
+    (daemons/proxy/routing.py); ValueError for others."""
     name, given = parse(routing)
     for key in given:
         if key != "choice":
@@ -105,7 +111,9 @@ def routing_of(text: str) -> None:
 
 def route_of(text: str) -> None:
     """Raise ValueError unless `text` is dr or a scheme of PR."""
-    refuse_others(text, ("dr", *METHODS), "this experiment routes millions of pairs by compiled schemes")
+    refuse_others(
+        text, ("dr", *METHODS), "this experiment routes millions of pairs by compiled schemes"
+    )
     if text not in ("dr", *METHODS):
         raise ValueError(f"routing must be dr, {', '.join(METHODS)}, got {text}")
 
@@ -117,13 +125,19 @@ def check(run: Run, *, loads: bool = False) -> None:
     """
     net, name = graph(run.text("topology")), parse(run.text("routing"))[0]
     if name == "dfr" and dfr_of(run.text("routing")).b > net.k:
-        raise ValueError(f"{run.experiment}: dfr: b must be at most {net.k} in {run.text('topology')}")
+        raise ValueError(
+            f"{run.experiment}: dfr: b must be at most {net.k} in {run.text('topology')}"
+        )
     if name == "tar" and net.rule != FICONN:
         raise ValueError(
-            f"{run.experiment}: tar is for ficonn, whose servers have two ports; got {run.text('topology')}"
+            f"{run.experiment}: tar is for ficonn, whose servers have two ports; got "
+            f"{run.text('topology')}"
         )
     if name in METHODS and choice_of(run.text("routing")) == LEAST_LOADED and not loads:
-        raise ValueError(f"{run.experiment}: choice=1 weighs the flows on links, which this experiment does not count")
+        raise ValueError(
+            f"{run.experiment}: choice=1 weighs the flows on links, which this experiment "
+            f"does not count"
+        )
     if "failed" in run.parameters and run.number("failed_fraction"):
         net.require_room(20 * net.ports, "failing links")
     if loads or name == "tar":
@@ -138,8 +152,13 @@ def check_work(run: Run, flows: int) -> None:
     """ValueError if the scheme of `run` searches for hours to route so many flows."""
     candidates = most_candidates(graph(run.text("topology")), parse(run.text("routing"))[0])
     if candidates * flows > MOST_ROUTES:
-        each = f"{run.text('routing')} weighs up to {candidates:,} routes for each of {flows:,} pairs"
-        raise ValueError(f"{run.experiment}: {each} of {run.text('topology')}; {MOST_ROUTES:.0e} is the most in all")
+        each = (
+            f"{run.text('routing')} weighs up to {candidates:,} routes for each of {flows:,} pairs"
+        )
+        raise ValueError(
+            f"{run.experiment}: {each} of {run.text('topology')}; {MOST_ROUTES:.0e} is the "
+            f"most in all"
+        )
 
 
 def most_candidates(net: Graph, routing: str) -> int:
@@ -172,7 +191,11 @@ def traffic(run: Run, spec: str) -> Pairs:
 
 def faults(run: Run) -> Faults:
     """What of the network has failed: `failed_fraction` of its `failed`, links, nodes or racks."""
-    net, failed, fraction = graph(run.text("topology")), run.text("failed"), float(run.parameters["failed_fraction"])
+    net, failed, fraction = (
+        graph(run.text("topology")),
+        run.text("failed"),
+        float(run.parameters["failed_fraction"]),
+    )
     if fraction == 0:
         return NO_FAULTS
     draw = {"links": net.link_faults, "nodes": net.node_faults, "racks": net.rack_faults}[failed]
@@ -180,11 +203,18 @@ def faults(run: Run) -> Faults:
 
 
 def routed(
-    run: Run, chosen: Pairs, dead: Faults = NO_FAULTS, *, condition1: bool = False, least: int = 2, loads: bool = False
+    run: Run,
+    chosen: Pairs,
+    dead: Faults = NO_FAULTS,
+    *,
+    condition1: bool = False,
+    least: int = 2,
+    loads: bool = False,
 ) -> Tally:
     """The pairs of `run` by its scheme.
 
-    With `loads`, PR chooses by hops and by the load of the bottleneck, as the scheme's `choice` says (CCRDN 5.4).
+    With `loads`, PR chooses by hops and by the load of the bottleneck, as the scheme's `choice`
+    says (CCRDN 5.4).
     """
     net, name = graph(run.text("topology")), parse(run.text("routing"))[0]
     if name == "dfr":
@@ -199,12 +229,16 @@ def routed(
     return net.route(tries, chosen, dead, loads=loads, balanced=balanced, cost=cost_of(choice))
 
 
-def shortest(run: Run, total: int, dead: Faults = NO_FAULTS, *, everywhere: bool = False) -> list[Tally]:
-    """Breadth-first search from one random server for each PAIRS_OF_A_SOURCE of `total` pairs; from all if that is as
-    many."""
+def shortest(
+    run: Run, total: int, dead: Faults = NO_FAULTS, *, everywhere: bool = False
+) -> list[Tally]:
+    """Breadth-first search from one random server for each PAIRS_OF_A_SOURCE of `total` pairs; from
+    all if that is as many."""
     net = graph(run.text("topology"))
     alive = np.flatnonzero(dead.servers == 0) if len(dead.servers) else np.arange(net.servers)
-    count = len(alive) if everywhere else min(len(alive), max(20, math.ceil(total / PAIRS_OF_A_SOURCE)))
+    count = (
+        len(alive) if everywhere else min(len(alive), max(20, math.ceil(total / PAIRS_OF_A_SOURCE)))
+    )
     sources = np.random.default_rng([run.seed, 2]).choice(alive, count, replace=False)
     return net.shortest(sources.tolist(), dead)
 
@@ -230,7 +264,10 @@ def kind(topology: str) -> tuple[int, str, int]:
 
 def in_order(table: Table) -> list[str]:
     """The networks of `table` by kind and size."""
-    return sorted({str(row["topology"]) for row in table}, key=lambda one: (*kind(one), int(parse(one)[1]["n"])))
+    return sorted(
+        {str(row["topology"]) for row in table},
+        key=lambda one: (*kind(one), int(parse(one)[1]["n"])),
+    )
 
 
 class Series(NamedTuple):
@@ -241,10 +278,11 @@ class Series(NamedTuple):
     rows: Table
 
     def at(self, key: str, **equal: object) -> tuple[float, float] | None:
-        """Mean of `key` where the columns are `equal`, and its standard error; None if no row has it or it is None.
+        """Mean of `key` where the columns are `equal`, and its standard error; None if no row has
+        it or it is None.
 
-        The error is over the seeds, or where there is but one the row's own, whose column is `key` less mean_, after
-        se_.
+        The error is over the seeds, or where there is but one the row's own, whose column is `key`
+        less mean_, after se_.
         """
         there = (row for row in self.rows if row.get(key) is not None)
         chosen = [row for row in there if all(row[column] == v for column, v in equal.items())]
@@ -256,7 +294,8 @@ class Series(NamedTuple):
 
 
 def series(table: Table, *columns: str) -> list[Series]:
-    """A line for each scheme, and for each combination of those `columns` that differ within `table`."""
+    """A line for each scheme, and for each combination of those `columns` that differ within
+    `table`."""
     varied = [column for column in columns if len({row[column] for row in table}) > 1]
     found: dict[tuple[object, ...], list[Row]] = {}
     routings = style.in_order(str(row["routing"]) for row in table)
@@ -268,7 +307,10 @@ def series(table: Table, *columns: str) -> list[Series]:
         look, _ = looks[str(routing)]
         same = sum(other.look.colour == look.colour for other in lines)
         label = ", ".join(
-            [look.label, *(f"{style.words(key)} {value}" for key, value in zip(varied, values, strict=True))]
+            [
+                look.label,
+                *(f"{style.words(key)} {value}" for key, value in zip(varied, values, strict=True)),
+            ]
         )
         if same:
             taken = {other.look.marker for other in lines}
@@ -280,7 +322,8 @@ def series(table: Table, *columns: str) -> list[Series]:
 
 
 def legend_above(figure: Figure, title: str = "") -> None:
-    """One legend above all axes of `figure`, which grows by it: each label once, in as many columns as have room."""
+    """One legend above all axes of `figure`, which grows by it: each label once, in as many columns
+    as have room."""
     found: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -292,12 +335,20 @@ def legend_above(figure: Figure, title: str = "") -> None:
         rows = math.ceil(len(found) / columns) + bool(title)
         figure.set_size_inches(width, height + LEGEND_ROW_INCHES * rows)
         labelled = {"handles": list(found.values()), "labels": list(found), "title": title or None}
-        figure.legend(**labelled, title_fontsize=8.5, alignment="left", ncols=columns, loc="outside upper left")
+        figure.legend(
+            **labelled,
+            title_fontsize=8.5,
+            alignment="left",
+            ncols=columns,
+            loc="outside upper left",
+        )
 
 
-def draw_over_networks(axes: Axes, lines: Sequence[Series], networks: Sequence[str], key: str, **equal: object) -> None:
-    """`key` of each line over the networks, with standard errors; lines join what differs in its size only, and lie
-    side by side, since many schemes are equal somewhere."""
+def draw_over_networks(
+    axes: Axes, lines: Sequence[Series], networks: Sequence[str], key: str, **equal: object
+) -> None:
+    """`key` of each line over the networks, with standard errors; lines join what differs in its
+    size only, and lie side by side, since many schemes are equal somewhere."""
     for place, line in enumerate(lines):
         label, shift = line.look.label, (place - (len(lines) - 1) / 2) * 0.5 / len(lines)
         for _, group in groupby(enumerate(networks), key=lambda place: kind(place[1])):
@@ -305,7 +356,14 @@ def draw_over_networks(axes: Axes, lines: Sequence[Series], networks: Sequence[s
             seen = [(x, *value) for x, value in places if value]
             if seen:
                 x, y, error = zip(*seen, strict=True)
-                axes.errorbar(x, y, error, fmt=line.look.marker + line.dash, color=line.look.colour, label=label)
+                axes.errorbar(
+                    x,
+                    y,
+                    error,
+                    fmt=line.look.marker + line.dash,
+                    color=line.look.colour,
+                    label=label,
+                )
                 label = ""
     axes.set_xticks(range(len(networks)), [title(network) for network in networks], rotation=60)
     axes.set_ylabel(style.axis(key))

@@ -1,10 +1,11 @@
 """How much traffic can a network carry under each scheme?  CCRDN, sections 6.5 and 7.3, figure 13.
 
-With F flows that arrive and links of rate b, the restricted aggregate throughput RAT is F b / (flows on the fullest
-link), what tightly coupled tasks get; the unrestricted one, UAT, is F b / (mean flows on a link).
+With F flows that arrive and links of rate b, the restricted aggregate throughput RAT is F b /
+(flows on the fullest link), what tightly coupled tasks get; the unrestricted one, UAT, is F b /
+(mean flows on a link).
 
-Ours: flows are counted on each direction of a link, as the authors' simulator does.  The paper does not say how large
-the groups of its many-all-to-all traffic are; `traffic` does.
+Ours: flows are counted on each direction of a link, as the authors' simulator does.  The paper does
+not say how large the groups of its many-all-to-all traffic are; `traffic` does.
 """
 
 from __future__ import annotations
@@ -39,20 +40,25 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # What the paper's text says that PR gains over DR, uniform traffic (figure 13).
-PAPER = "paper: UAT up to +30 % (k = 3) and below +5 % (k = 2, FiConn); RAT up to +55 %, less than DR on F$_{3,10}$"
+PAPER = (
+    "paper: UAT up to +30 % (k = 3) and below +5 % (k = 2, FiConn); RAT up to +55 %, "
+    "less than DR on F$_{3,10}$"
+)
 
 
 def check_run(run: Run) -> None:
     """ValueError for what there is not."""
     check(run, loads=True)
     if run.text("routing") == "bfs":
-        raise ValueError("throughput: bfs finds lengths, and no routes to count flows on; take dr, pr-gpi, ...")
+        raise ValueError(
+            "throughput: bfs finds lengths, and no routes to count flows on; take dr, pr-gpi, ..."
+        )
     check_work(run, traffic(run, run.text("traffic")).total)
 
 
 def measure(run: Run) -> Result:
-    """Both throughputs, and the loads that they come from: those of all flows, also as far as lost ones get, while
-    only the flows that arrive count as throughput."""
+    """Both throughputs, and the loads that they come from: those of all flows, also as far as lost
+    ones get, while only the flows that arrive count as throughput."""
     net, chosen = graph(run.text("topology")), traffic(run, run.text("traffic"))
     found = routed(run, chosen, least=least_level(run), loads=True)
     assert found.loads is not None
@@ -72,7 +78,8 @@ def measure(run: Run) -> Result:
 
 
 def over_dr(table: Table, row: Row, key: str) -> float | None:
-    """`key` of `row` over that of DR on the same network, traffic and seed; None if DR was not measured there."""
+    """`key` of `row` over that of DR on the same network, traffic and seed; None if DR was not
+    measured there."""
     same = ("topology", "traffic", "seed")  # DR tries no proxies, whatever is applied
     for other in table:
         if other["routing"] == "dr" and all(other[column] == row[column] for column in same):
@@ -86,7 +93,9 @@ def plot(table: Table, figure: Figure) -> None:
     figure.set_size_inches(max(6.4, 4.6 * len(kinds)), 6.5)
     for column, axes_of_kind in enumerate(figure.subplots(2, len(kinds), squeeze=False).T):
         rows = [row for row in table if row["traffic"] == kinds[column]]
-        for axes, key, name in zip(axes_of_kind, ("uat_bps", "rat_bps"), ("UAT", "RAT"), strict=True):
+        for axes, key, name in zip(
+            axes_of_kind, ("uat_bps", "rat_bps"), ("UAT", "RAT"), strict=True
+        ):
             gains(axes, rows, key)
             axes.set(title=f"{name}, {in_words(kinds[column])}", ylabel=f"{name} over that of DR")
     legend_above(figure, PAPER)
@@ -109,7 +118,14 @@ def gains(axes: Axes, rows: Table, key: str) -> None:
             known = [value for value in values if value is not None]
             if known:
                 mean, error = mean_and_error(known)
-                axes.errorbar(x + shift, mean, error, fmt=line.look.marker, color=line.look.colour, label=label)
+                axes.errorbar(
+                    x + shift,
+                    mean,
+                    error,
+                    fmt=line.look.marker,
+                    color=line.look.colour,
+                    label=label,
+                )
                 label = ""
     axes.axhline(1, color=style.SCHEMES["dr"].colour, linewidth=1)
     axes.set_xticks(range(len(networks)), [title(network) for network in networks], rotation=60)
@@ -130,7 +146,9 @@ EXPERIMENT = Experiment(
             *("ficonn:n=36,k=2", "ficonn:n=10,k=3"),
         ),
         "routing": ROUTING.over("dr", "pr-gp0", "pr-gpi", "pr-gpe"),
-        "traffic": common.TRAFFIC.over("uniform:flows=10000000", "many-all-to-all:group=50", "one-to-all"),
+        "traffic": common.TRAFFIC.over(
+            "uniform:flows=10000000", "many-all-to-all:group=50", "one-to-all"
+        ),
         "apply": common.APPLY.over("algorithm"),
     },
     columns=columns.THROUGHPUT,

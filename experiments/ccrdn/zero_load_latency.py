@@ -1,13 +1,14 @@
 """How long does a packet take through an idle network?  CCRDN, sections 6.6 and 7.4, table 2.
 
-Each hop costs the protocol stack, propagation, the transmission of a full frame, and its share of the search for the
-route; mean hops times that is the latency.  The last is measured here: CPU time of a core per flow, divided by its
-hops.  The others are `costs`: the paper's, measured by ping between two of its servers; kernel, the straight line
-through what a full frame takes between namespaces of one Linux, whose links have no rate (proxy_latency fits yours);
-or numbers, costs=us:once=0,hop=70, of which `once` is spent at the ends of the route.
+Each hop costs the protocol stack, propagation, the transmission of a full frame, and its share of
+the search for the route; mean hops times that is the latency.  The last is measured here: CPU time
+of a core per flow, divided by its hops.  The others are `costs`: the paper's, measured by ping
+between two of its servers; kernel, the straight line through what a full frame takes between
+namespaces of one Linux, whose links have no rate (proxy_latency fits yours); or numbers,
+costs=us:once=0,hop=70, of which `once` is spent at the ends of the route.
 
-code=compiled is the graph engine's machine code, which writes down every link of the route; code=python is what a
-daemon runs when it chooses, and forwarding by DR at each hop.
+code=compiled is the graph engine's machine code, which writes down every link of the route;
+code=python is what a daemon runs when it chooses, and forwarding by DR at each hop.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ ROUNDS = 3  # of which the fastest counts
 
 COSTS_US = {
     "paper": {"once": 0.0, "hop": 10.0 + 22.0 + 38.0},  # stack, propagation, transmission: 7.4
-    "kernel": {"once": 6.8, "hop": 1.2},  # proxy_latency on dcell:n=4,k=1, Linux 6.18 on two shared cores
+    # proxy_latency on dcell:n=4,k=1, Linux 6.18 on two shared cores
+    "kernel": {"once": 6.8, "hop": 1.2},
 }
 
 # Table 2, with the paper's processor.
@@ -72,13 +74,15 @@ PAPER: PaperValues = {
 
 
 def costs_of(costs: str) -> dict[str, float]:
-    """What a route costs but for the search, once and for each hop, in microseconds; ValueError if `costs` does not
-    say."""
+    """What a route costs but for the search, once and for each hop, in microseconds; ValueError if
+    `costs` does not say."""
     if costs in COSTS_US:
         return COSTS_US[costs]
     name, given = parse(costs)
     if name != "us" or given.keys() != {"once", "hop"}:
-        raise ValueError(f"zero_load_latency: costs must be paper, kernel or {EXAMPLE}, got {costs}")
+        raise ValueError(
+            f"zero_load_latency: costs must be paper, kernel or {EXAMPLE}, got {costs}"
+        )
     found = {}
     for part, text in given.items():
         try:
@@ -86,7 +90,9 @@ def costs_of(costs: str) -> dict[str, float]:
         except ValueError:
             found[part] = math.nan
         if not 0 <= found[part] < math.inf:
-            raise ValueError(f"zero_load_latency: {part} must be a number of microseconds, got {text}")
+            raise ValueError(
+                f"zero_load_latency: {part} must be a number of microseconds, got {text}"
+            )
     return found
 
 
@@ -106,7 +112,11 @@ def measure(run: Run) -> Result:
             "routing_us": routing_us,
             "hop_us": hop_us,
             "latency_ms": (costs["once"] + mean_hops * hop_us) / 1000,
-            **(beside(PAPER, run.text("topology"), run.text("routing")) if run.text("costs") == "paper" else {}),
+            **(
+                beside(PAPER, run.text("topology"), run.text("routing"))
+                if run.text("costs") == "paper"
+                else {}
+            ),
         }
     )
 
@@ -128,10 +138,15 @@ def seconds_compiled(run: Run, chosen: Pairs) -> float:
 
 def seconds_python(run: Run, chosen: Pairs) -> float:
     """CPU time of the plain functions for `chosen`."""
-    network, tries = graph(run.text("topology")).network, policy(run.text("routing"), least_level=least_level(run))
+    network, tries = (
+        graph(run.text("topology")).network,
+        policy(run.text("routing"), least_level=least_level(run)),
+    )
     table = tabulate(network.rule, network.t, 1)
     with np.errstate(over="ignore"):  # of unsigned words
-        ends = [tuple(int(server) for server in pair(chosen, index)) for index in range(chosen.total)]
+        ends = [
+            tuple(int(server) for server in pair(chosen, index)) for index in range(chosen.total)
+        ]
     begin = clock.cpu_s()
     for src, dst in ends:
         proxy = -1
@@ -142,9 +157,12 @@ def seconds_python(run: Run, chosen: Pairs) -> float:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Table 2: latency of each scheme on each network, a cross where the paper gives one; each `costs` on a scale of
-    its own, since those of a kernel are a thirtieth of the paper's."""
-    networks, kinds = in_order(table), sorted({str(row["costs"]) for row in table}, key=costs_in_order)
+    """Table 2: latency of each scheme on each network, a cross where the paper gives one; each
+    `costs` on a scale of its own, since those of a kernel are a thirtieth of the paper's."""
+    networks, kinds = (
+        in_order(table),
+        sorted({str(row["costs"]) for row in table}, key=costs_in_order),
+    )
     figure.set_size_inches(1 + 1.6 * len(networks) * len(kinds), 4.5)
     for axes, costs in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
         rows = [row for row in table if row["costs"] == costs]
@@ -161,12 +179,15 @@ def costs_in_order(costs: str) -> tuple[int, str]:
 
 
 def bars(axes: Axes, lines: Sequence[Series], networks: Sequence[str]) -> None:
-    """Latency of each line on each network, hatched where a scheme has several lines, and the paper's."""
+    """Latency of each line on each network, hatched where a scheme has several lines, and the
+    paper's."""
     width, paper_label = 0.8 / len(lines), "the paper, table 2"
     for place, line in enumerate(lines):
         label = line.look.label
         for x, network in enumerate(networks):
-            latency, paper = (line.at(key, topology=network) for key in ("latency_ms", "paper_latency_ms"))
+            latency, paper = (
+                line.at(key, topology=network) for key in ("latency_ms", "paper_latency_ms")
+            )
             at, look = x + (place - (len(lines) - 1) / 2) * width, line.look
             if latency:
                 height, error = 1000 * latency[0], 1000 * latency[1] or None
@@ -196,10 +217,13 @@ EXPERIMENT = Experiment(
         "topology": TOPOLOGY.over("ficonn:n=10,k=3", "dcell:n=4,k=3", "beta-dcell:n=4,k=3"),
         "routing": ROUTES.over("dr", "pr-gp0", "pr-gpi", "pr-gpe"),
         "code": Word(
-            meaning="whose search for a route is timed: the graph engine's, or a daemon's", words=[*CODES]
+            meaning="whose search for a route is timed: the graph engine's, or a daemon's",
+            words=[*CODES],
         ).over("compiled"),
         "costs": Spec(
-            meaning="what stack, propagation and transmission cost", form=f"paper, kernel or {EXAMPLE}", check=costs_of
+            meaning="what stack, propagation and transmission cost",
+            form=f"paper, kernel or {EXAMPLE}",
+            check=costs_of,
         ).over(*COSTS_US),
         "apply": common.APPLY.over("algorithm"),
     },

@@ -1,1 +1,2 @@
-"""Campaigns of faults against networks of routing daemons: drawn, carried out, judged, and made smaller."""
+"""Campaigns of faults against networks of routing daemons: drawn, carried out, judged, and made
+smaller."""

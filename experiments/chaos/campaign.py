@@ -1,4 +1,5 @@
-"""A campaign of faults: a network, a scheme, and what happens to it when; all of it can be written on one line.
+"""A campaign of faults: a network, a scheme, and what happens to it when; all of it can be written
+on one line.
 
 An event is written TIME:KIND[:WHERE[:VALUE]], and events are joined by +:
 
@@ -11,10 +12,11 @@ time in seconds since the campaign began.  Kinds, with what WHERE and VALUE are:
     deaf LINK NODE      that end hears nothing more of it, the other does
     up LINK             it works again, however it failed
     lose, double, corrupt, replay LINK %
-                        so many of its packets are lost, come twice, come with a bit changed, or bring with them one
-                        that has passed before
+                        so many of its packets are lost, come twice, come with a bit changed, or
+                        bring with them one that has passed before
     slow, jitter LINK MS
-                        packets take that much longer; up to that much, by which they overtake each other
+                        packets take that much longer; up to that much, by which they overtake each
+                        other
     clear LINK          it does to packets what it should again
     die NODE            it loses its power, and neighbours see nothing of that but silence
     live NODE           it has power again, empty tables, and a new daemon
@@ -24,7 +26,8 @@ time in seconds since the campaign began.  Kinds, with what WHERE and VALUE are:
     pause - MS          none does
     clock NODE MS       its clock is set on by so much, or back
 
-LINK may be `all` where packets are concerned.  What makes packets do as they should not ends with the last event.
+LINK may be `all` where packets are concerned.  What makes packets do as they should not ends with
+the last event.
 """
 
 from __future__ import annotations
@@ -45,7 +48,10 @@ PACKETS = ("lose", "double", "corrupt", "replay", "slow", "jitter", "clear")
 NODES = ("die", "live", "kill", "start", "stop", "clock")
 EVERYBODY = ("pause",)
 KINDS = (*LINKS, *PACKETS, *NODES, *EVERYBODY)
-PERCENT, MILLISECONDS = ("lose", "double", "corrupt", "replay"), ("slow", "jitter", "stop", "pause", "clock")
+PERCENT, MILLISECONDS = (
+    ("lose", "double", "corrupt", "replay"),
+    ("slow", "jitter", "stop", "pause", "clock"),
+)
 ALTERED = {  # of packets: the field of a Wire that each kind is
     "lose": "loss_fraction",
     "double": "duplicate_fraction",
@@ -61,7 +67,8 @@ MOST_PAIRS = 1000  # that are looked at unless something else is said
 
 @dataclass(frozen=True, order=True)
 class FaultEvent:
-    """at_s: since the campaign began.  where: the name of a link or node.  value: see the table above."""
+    """at_s: since the campaign began.  where: the name of a link or node.  value: see the table
+    above."""
 
     at_s: float
     kind: str
@@ -70,7 +77,12 @@ class FaultEvent:
 
     def __str__(self) -> str:
         return ":".join(
-            [plain(self.at_s), self.kind, *([self.where] if self.where else []), *filter(None, [self.value])]
+            [
+                plain(self.at_s),
+                self.kind,
+                *([self.where] if self.where else []),
+                *filter(None, [self.value]),
+            ]
         )
 
     @property
@@ -95,8 +107,13 @@ def written(events: Iterable[FaultEvent]) -> str:
 
 
 def parse(text: str, topology: Topology) -> tuple[FaultEvent, ...]:
-    """The events that `text` lists, in order of time; ValueError, in one line, for what `topology` has not."""
-    events = tuple(sorted((_event(one, topology) for one in text.split("+") if one), key=lambda event: event.at_s))
+    """The events that `text` lists, in order of time; ValueError, in one line, for what `topology`
+    has not."""
+    events = tuple(
+        sorted(
+            (_event(one, topology) for one in text.split("+") if one), key=lambda event: event.at_s
+        )
+    )
     if len(events) > MOST_EVENTS:
         raise ValueError(f"a campaign has at most {MOST_EVENTS} events, got {len(events)}")
     return events
@@ -111,7 +128,10 @@ def _event(text: str, topology: Topology) -> FaultEvent:
     except ValueError:
         at_s = math.nan
     if not 0 <= at_s <= MOST_S:
-        raise ValueError(f"event {text!r}: begins with its time, 0 .. {MOST_S:g} s, then a kind, as 0.1:down:h0-h3")
+        raise ValueError(
+            f"event {text!r}: begins with its time, 0 .. {MOST_S:g} s, then a kind, as "
+            f"0.1:down:h0-h3"
+        )
     if kind not in KINDS:
         raise ValueError(f"event {text!r}: " + unknown("kind", kind, KINDS))
     event = FaultEvent(at_s, kind, where, value)
@@ -134,13 +154,18 @@ def _check(event: FaultEvent, topology: Topology) -> None:
     elif kind in EVERYBODY and event.where != NOWHERE:
         raise ValueError(f"{said}: concerns all nodes, write - for where")
     if kind in PERCENT or kind in MILLISECONDS:
-        least, most = (0.0, 100.0) if kind in PERCENT else (-MOST_MS if kind == "clock" else 0.0, MOST_MS)
+        least, most = (
+            (0.0, 100.0) if kind in PERCENT else (-MOST_MS if kind == "clock" else 0.0, MOST_MS)
+        )
         try:
             number = float(value)
         except ValueError:
             number = math.nan
         if not least <= number <= most:
-            raise ValueError(f"{said}: ends in {'%' if kind in PERCENT else 'ms'}, {plain(least)} .. {plain(most)}")
+            raise ValueError(
+                f"{said}: ends in {'%' if kind in PERCENT else 'ms'}, {plain(least)} .. "
+                f"{plain(most)}"
+            )
     elif value and kind != "deaf":
         raise ValueError(f"{said}: takes no value")
 
@@ -149,7 +174,8 @@ def _check(event: FaultEvent, topology: Topology) -> None:
 class Damage:
     """What is broken, after some of the events of a campaign.
 
-    deaf: (link, end) for each end that hears nothing of a link that has a carrier, both of a silent one.
+    deaf: (link, end) for each end that hears nothing of a link that has a carrier, both of a silent
+        one.
     dead: nodes without power.  headless: nodes that forward without a daemon.
     """
 
@@ -211,8 +237,8 @@ def damage(events: Iterable[FaultEvent], topology: Topology) -> Damage:
 
 @dataclass(frozen=True)
 class Campaign:
-    """topology, routing: as `weft up` takes them.  seed: of the chances that packets have.  pairs: of servers that are
-    looked at, the same ones for the same seed."""
+    """topology, routing: as `weft up` takes them.  seed: of the chances that packets have.  pairs:
+    of servers that are looked at, the same ones for the same seed."""
 
     topology: str
     routing: str
@@ -227,8 +253,14 @@ class Campaign:
 
     def command(self, engine: str) -> str:
         """What repeats it."""
-        settings = {"topology": self.topology, "routing": self.routing, "events": written(self.events) or "none"}
-        settings |= {"campaign": str(self.seed)} | ({"pairs": str(self.pairs)} if self.pairs != MOST_PAIRS else {})
+        settings = {
+            "topology": self.topology,
+            "routing": self.routing,
+            "events": written(self.events) or "none",
+        }
+        settings |= {"campaign": str(self.seed)} | (
+            {"pairs": str(self.pairs)} if self.pairs != MOST_PAIRS else {}
+        )
         given = " ".join(f"--set {key}={value}" for key, value in settings.items())
         return f"weft run chaos --engine {engine} {given}"
 

@@ -1,7 +1,8 @@
 """Campaigns at random: what happens, where and when, by seed.
 
-Each step is one of PATTERNS, an event or a few that belong together; how often each comes is its weight there.  Never
-is more than a third of the links or of the routers broken at a time, so that there is something left to be wrong.
+Each step is one of PATTERNS, an event or a few that belong together; how often each comes is its
+weight there.  Never is more than a third of the links or of the routers broken at a time, so that
+there is something left to be wrong.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ FaultStep = tuple[float, str, str, str]  # seconds since the step before, kind, 
 
 
 class Draw:
-    """The steps of one campaign on `topology`, of the kinds that are asked for, as `random` says."""
+    """The steps of one campaign on `topology`, of the kinds that are asked for, as `random`
+    says."""
 
     def __init__(self, topology: Topology, random: Random, kinds: Collection[str]) -> None:
         self.topology, self.random = topology, random
@@ -54,7 +56,12 @@ class Draw:
         self.at_s = 0.0
         self.events: list[FaultEvent] = []
         self.routers = routers(topology)
-        self.patterns = [pattern for pattern, weight, needs in PATTERNS if needs <= self.kinds for _ in range(weight)]
+        self.patterns = [
+            pattern
+            for pattern, weight, needs in PATTERNS
+            if needs <= self.kinds
+            for _ in range(weight)
+        ]
 
     def steps(self, count: int) -> tuple[FaultEvent, ...]:
         """Draw so many."""
@@ -86,14 +93,18 @@ class Draw:
         return 3 * len({*self.broken_nodes(), *nodes}) <= len(self.routers)
 
     def healthy_node(self) -> int:
-        return self.random.choice([node for node in self.routers if node not in self.broken_nodes()])
+        return self.random.choice(
+            [node for node in self.routers if node not in self.broken_nodes()]
+        )
 
 
 def break_link(draw: Draw) -> Iterator[FaultStep]:
     """A link fails, in one way or another."""
     if draw.may_break_link():
         link = draw.link()
-        kind = draw.random.choice([kind for kind in ("down", "silent", "deaf") if kind in draw.kinds])
+        kind = draw.random.choice(
+            [kind for kind in ("down", "silent", "deaf") if kind in draw.kinds]
+        )
         end = draw.name(int(draw.random.choice(draw.topology.links[link, [0, 2]].tolist())))
         yield 0.0, kind, draw.topology.link_name(link), end if kind == "deaf" else ""
 
@@ -137,7 +148,8 @@ def die(draw: Draw) -> Iterator[FaultStep]:
 
 
 def without_power(draw: Draw, node: int, *, announced: bool) -> Iterator[FaultStep]:
-    """The steps of a node that loses its power; announced: its neighbours see the carriers of its links go."""
+    """The steps of a node that loses its power; announced: its neighbours see the carriers of its
+    links go."""
     yield 0.0, "die", draw.name(node), ""
     if announced and "down" in draw.kinds:
         for *_, link in draw.topology.ports(node):
@@ -147,7 +159,9 @@ def without_power(draw: Draw, node: int, *, announced: bool) -> Iterator[FaultSt
 def rack(draw: Draw) -> Iterator[FaultStep]:
     """A switch dies with all that is behind it."""
     topology = draw.topology
-    switch = draw.random.choice(sorted({b for _, _, b, _ in topology.links[topology.level == 0].tolist()}))
+    switch = draw.random.choice(
+        sorted({b for _, _, b, _ in topology.links[topology.level == 0].tolist()})
+    )
     behind = [peer for _, peer, _, _ in topology.ports(switch) if peer < topology.servers]
     members = behind if topology.server_centric else [switch]
     if draw.may_break(members) and not set(members) & set(draw.broken_nodes()):
@@ -233,7 +247,13 @@ PATTERNS: tuple[tuple[FaultPattern, int, frozenset[str]], ...] = (
 
 
 def campaign(
-    topology: str, routing: str, seed: int, *, steps: int, kinds: Collection[str] = KINDS, pairs: int = MOST_PAIRS
+    topology: str,
+    routing: str,
+    seed: int,
+    *,
+    steps: int,
+    kinds: Collection[str] = KINDS,
+    pairs: int = MOST_PAIRS,
 ) -> Campaign:
     """The campaign of so many steps, of these kinds of events, that `seed` draws."""
     drawn = Draw(build(topology), Random(f"{seed} {topology}"), kinds)

@@ -1,16 +1,18 @@
-"""A campaign on a network that is up in the kernel, by the real clock or a virtual one, and what is found wrong.
+"""A campaign on a network that is up in the kernel, by the real clock or a virtual one, and what is
+found wrong.
 
 What is looked at:
 
-    crash      a daemon has died, or has dropped a packet over which it raised, though nobody killed it
+    crash      a daemon has died, or has dropped a packet over which it raised, though nobody killed
+    it
     loop       packets still run out of hops when all is as predicted
-    unlike     when daemons have had SETTLE_S after the last event, other pairs ping than are predicted of what is
-               broken; or, when all is whole again, not all do
+    unlike     when daemons have had SETTLE_S after the last event, other pairs ping than are
+               predicted of what is broken; or, when all is whole again, not all do
     converged  a daemon has not converged, when all is whole again
     state      its memory has grown by more than MOST_GROWTH_BYTES
 
-What a clock is set by, it is set back by in the end.  It is the machine's: only under a virtual clock is there one that
-is nobody else's.
+What a clock is set by, it is set back by in the end.  It is the machine's: only under a virtual
+clock is there one that is nobody else's.
 """
 
 from __future__ import annotations
@@ -27,7 +29,15 @@ from typing import TYPE_CHECKING
 
 from weft.daemons.core.node_config import routers
 from weft.daemons.simulator.wires import Wire
-from weft.experiments.chaos.campaign import ALL, ALTERED, Campaign, Damage, FaultEvent, Finding, alteration
+from weft.experiments.chaos.campaign import (
+    ALL,
+    ALTERED,
+    Campaign,
+    Damage,
+    FaultEvent,
+    Finding,
+    alteration,
+)
 from weft.experiments.chaos.prediction import doubtful, everybody, reachable
 from weft.experiments.engines import reachability
 from weft.experiments.engines.predicted_paths import both_ways
@@ -51,7 +61,8 @@ class KernelCampaigns:
     def __init__(self, net: Net, routing: str) -> None:
         self.net, self.topology, self.routing = net, net.topology, routing
         self.damage = Damage()
-        self.broken: dict[int, tuple[bool, frozenset[int]]] = {}  # links as they are: no carrier, and who is deaf
+        # links as they are: no carrier, and who is deaf
+        self.broken: dict[int, tuple[bool, frozenset[int]]] = {}
         self.stopped: list[tuple[float, int]] = []  # until when, and which process
         self.stepped_s = 0.0
         self.settled_s: list[float] = []
@@ -111,7 +122,10 @@ class KernelCampaigns:
         elif event.kind == "pause":
             self._stop(list(self._pids().values()), event.number / 1000)
         elif event.kind == "stop":
-            self._stop([pid for name, pid in self._pids().items() if name == event.where], event.number / 1000)
+            self._stop(
+                [pid for name, pid in self._pids().items() if name == event.where],
+                event.number / 1000,
+            )
         elif event.kind == "clock":
             self._set_clock(event.number / 1000)
         elif event.kind in ("die", "live", "kill", "start"):
@@ -119,9 +133,14 @@ class KernelCampaigns:
         self._break_links()
 
     def _alter(self, event: FaultEvent) -> None:
-        links = range(len(self.topology.links)) if event.where == ALL else [self.topology.link(event.where)]
+        links = (
+            range(len(self.topology.links))
+            if event.where == ALL
+            else [self.topology.link(event.where)]
+        )
         for link in links:
-            self._resume(clock.monotonic())  # for all links it takes seconds, and who is stopped for five is ended
+            # for all links it takes seconds, and who is stopped for five is ended
+            self._resume(clock.monotonic())
             if event.kind == "clear":
                 self.wires.pop(link, None)
             else:
@@ -160,7 +179,11 @@ class KernelCampaigns:
     def _break_links(self) -> None:
         """Let every link be as the damage says; one of a node without power is silent."""
         for link, (a, _, b, _) in enumerate(self.topology.links.tolist()):
-            deaf = {end for end in (a, b) if (link, end) in self.damage.deaf or {a, b} & self.damage.dead}
+            deaf = {
+                end
+                for end in (a, b)
+                if (link, end) in self.damage.deaf or {a, b} & self.damage.dead
+            }
             wanted = link in self.damage.down, frozenset(deaf)
             if wanted == self.broken.get(link, (False, frozenset())):
                 continue
@@ -200,13 +223,18 @@ class KernelCampaigns:
         expected = both_ways(reachable(self.topology, self.routing, self.damage, both)) & {*asked}
         reached = reachability.wait_for_pings(self.net, asked, expected, timeout_s=SETTLE_S)
         if reached != expected:
-            return [Finding("unlike", f"{why}, after {SETTLE_S:g} s: {self._told(expected, reached)}")]
+            return [
+                Finding("unlike", f"{why}, after {SETTLE_S:g} s: {self._told(expected, reached)}")
+            ]
         self.settled_s.append(clock.monotonic() - begin_s)
         return []
 
     def _told(self, expected: PairSet, reached: PairSet) -> str:
         names = self.topology.naming.name
-        for pairs, what in ((expected - reached, "lost"), (reached - expected, "reached though nobody predicts it")):
+        for pairs, what in (
+            (expected - reached, "lost"),
+            (reached - expected, "reached though nobody predicts it"),
+        ):
             if pairs:
                 return f"{len(pairs)} pairs {what}, such as {' to '.join(map(names, min(pairs)))}"
         return ""
@@ -221,7 +249,11 @@ class KernelCampaigns:
         for node, row in self.net.network.rows().items():
             if row.deaths or row.packets_failed:
                 what = f"{row.deaths} deaths, {row.packets_failed} packets over which it raised"
-                return [Finding("crash", f"{name(node)}: {what}; see {self.net.identity.directory / 'log'}")]
+                return [
+                    Finding(
+                        "crash", f"{name(node)}: {what}; see {self.net.identity.directory / 'log'}"
+                    )
+                ]
         before = self._hops_exceeded()
         reachability.pinged(self.net)
         if (more := self._hops_exceeded() - before) > 0:
@@ -229,7 +261,11 @@ class KernelCampaigns:
         for each, size in self._memory().items():
             if size > max(self.memory.values()) + MOST_GROWTH_BYTES:
                 return [
-                    Finding("state", f"{each} has {size} bytes, and none had more than {max(self.memory.values())}")
+                    Finding(
+                        "state",
+                        f"{each} has {size} bytes, and none had more than "
+                        f"{max(self.memory.values())}",
+                    )
                 ]
         return []
 
@@ -245,7 +281,9 @@ class KernelCampaigns:
         page, found = resource.getpagesize(), {}
         for name, pid in self._pids().items():
             with suppress(FileNotFoundError, ProcessLookupError):
-                found[name] = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * page
+                found[name] = (
+                    int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * page
+                )
         return found
 
 

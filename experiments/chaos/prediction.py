@@ -1,5 +1,5 @@
-"""Who reaches whom when a campaign is over: by breadth-first search, or by the scheme's own paths where these are
-fewer."""
+"""Who reaches whom when a campaign is over: by breadth-first search, or by the scheme's own paths
+where these are fewer."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from weft.topologies.core.failures import fail_links, fail_nodes
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
-LIMITED = ("dr", "pr-gp0", "pr-gpi", "pr-gpe", "dfr", "tar", "lbsp")  # whose paths are not all that there are
+# whose paths are not all that there are
+LIMITED = ("dr", "pr-gp0", "pr-gpi", "pr-gpe", "dfr", "tar", "lbsp")
 
 
 def machines() -> list[str]:
-    """The schemes that have daemons, one for each kind of daemon: those that differ in the data plane alone share
-    theirs."""
+    """The schemes that have daemons, one for each kind of daemon: those that differ in the data
+    plane alone share theirs."""
     found: dict[object, str] = {}
     for name in ("bfs", *registry.schemes()):
         if machine := registry.schemes()[name].machine:
@@ -35,7 +36,8 @@ def everybody(topology: Topology) -> PairSet:
 
 
 def hosts_of(topology: Topology, nodes: Iterable[int]) -> set[int]:
-    """The servers whose packets enter and leave the network by one of `nodes`: themselves where servers forward."""
+    """The servers whose packets enter and leave the network by one of `nodes`: themselves where
+    servers forward."""
     chosen = set(nodes)
     if topology.server_centric:
         return {node for node in chosen if node < topology.servers}
@@ -43,23 +45,31 @@ def hosts_of(topology: Topology, nodes: Iterable[int]) -> set[int]:
 
 
 def doubtful(topology: Topology, damage: Damage) -> PairSet:
-    """The pairs of which nothing is predicted: a node without a daemon sends by the routes that it has, while its
-    neighbours lead nobody there."""
+    """The pairs of which nothing is predicted: a node without a daemon sends by the routes that it
+    has, while its neighbours lead nobody there."""
     unsure = hosts_of(topology, damage.headless)
     return {pair for pair in everybody(topology) if unsure.intersection(pair)}
 
 
-def reachable(topology: Topology, routing: str, damage: Damage, among: Iterable[tuple[int, int]] = ()) -> PairSet:
-    """The pairs, of those `among` or of all, between which packets arrive, once daemons have noticed `damage`;
-    doubtful() ones left out.
+def reachable(
+    topology: Topology, routing: str, damage: Damage, among: Iterable[tuple[int, int]] = ()
+) -> PairSet:
+    """The pairs, of those `among` or of all, between which packets arrive, once daemons have
+    noticed `damage`; doubtful() ones left out.
 
-    A link that is deaf at one end routers take for dead.  That to a host has a router at one end only, which learns of
-    its carrier and of nothing else: there what is deaf is one direction.
+    A link that is deaf at one end routers take for dead.  That to a host has a router at one end
+    only, which learns of its carrier and of nothing else: there what is deaf is one direction.
     """
-    lone = set() if topology.server_centric else {link for link, _ in damage.deaf if topology.level[link] == 0}
+    lone = (
+        set()
+        if topology.server_centric
+        else {link for link, _ in damage.deaf if topology.level[link] == 0}
+    )
     broken = fail_links(topology, sorted(damage.links() - (lone - damage.down)))
     broken = fail_nodes(broken, sorted(damage.dead | damage.headless))
-    found = joined(broken, routing, sorted(among or everybody(topology))) - doubtful(topology, damage)
+    found = joined(broken, routing, sorted(among or everybody(topology))) - doubtful(
+        topology, damage
+    )
     ends = {(link, end) for link, end in damage.deaf if link in lone}
     hosts = {(int(topology.links[link, [0, 2]].min()), end) for link, end in ends}
     to_host = {host for host, end in hosts if end == host}

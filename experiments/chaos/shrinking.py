@@ -1,7 +1,8 @@
-"""A campaign made smaller as long as it still fails: delta debugging (Zeller and Hildebrandt, IEEE TSE 28 (2), 2002).
+"""A campaign made smaller as long as it still fails: delta debugging (Zeller and Hildebrandt, IEEE
+TSE 28 (2), 2002).
 
-First events are left out, halves, then quarters and so on, until none can be; then the times between those that are
-left become shorter.
+First events are left out, halves, then quarters and so on, until none can be; then the times
+between those that are left become shorter.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from weft.experiments.chaos.campaign import Campaign, FaultEvent
 SHORTER = (0.0, 0.1, 0.5)  # what is tried of the time between two events
 
 
-def shrink(campaign: Campaign, fails: Callable[[Campaign], bool], *, most_tries: int = 400) -> Campaign:
-    """A smaller campaign of which `fails` is true, as it is of `campaign`; at most so many are tried."""
+def shrink(
+    campaign: Campaign, fails: Callable[[Campaign], bool], *, most_tries: int = 400
+) -> Campaign:
+    """A smaller campaign of which `fails` is true, as it is of `campaign`; at most so many are
+    tried."""
     tries = 0
 
     def still(events: Sequence[FaultEvent]) -> bool:
@@ -26,7 +30,9 @@ def shrink(campaign: Campaign, fails: Callable[[Campaign], bool], *, most_tries:
     return replace(campaign, events=tuple(shortened(fewer(campaign.events, still), still)))
 
 
-def fewer(events: Sequence[FaultEvent], still: Callable[[Sequence[FaultEvent]], bool]) -> Sequence[FaultEvent]:
+def fewer(
+    events: Sequence[FaultEvent], still: Callable[[Sequence[FaultEvent]], bool]
+) -> Sequence[FaultEvent]:
     """Those of `events` none of which can be left out alone (ddmin, on complements)."""
     if still(()):
         return ()
@@ -45,7 +51,9 @@ def fewer(events: Sequence[FaultEvent], still: Callable[[Sequence[FaultEvent]], 
     return events
 
 
-def shortened(events: Sequence[FaultEvent], still: Callable[[Sequence[FaultEvent]], bool]) -> Sequence[FaultEvent]:
+def shortened(
+    events: Sequence[FaultEvent], still: Callable[[Sequence[FaultEvent]], bool]
+) -> Sequence[FaultEvent]:
     """`events` with as little time between them as will do."""
     for at in range(len(events)):
         before_s = events[at - 1].at_s if at else 0.0

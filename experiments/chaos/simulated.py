@@ -4,12 +4,14 @@ What is looked at:
 
     crash      a state machine raises
     loop       packets go round for longer than the scheme says that they may
-    unlike     when daemons have had SETTLE_S after the last event, or stay so, other pairs reach each other than are
-               predicted of what is broken; or, when all is whole again, not all do
+    unlike     when daemons have had SETTLE_S after the last event, or stay so, other pairs reach
+               each other than are predicted of what is broken; or, when all is whole again, not all
+               do
     converged  a daemon has not converged, when all is whole again
     state      it keeps far more than it did before the campaign
 
-Nobody seals what is said here: a packet that is changed on its way is believed as far as it makes sense.
+Nobody seals what is said here: a packet that is changed on its way is believed as far as it makes
+sense.
 """
 
 from __future__ import annotations
@@ -26,7 +28,15 @@ from weft.daemons.routing import first_octets
 from weft.daemons.simulator.packet_walk import PacketWalk
 from weft.daemons.simulator.simulator import SWEEP_S, Simulator
 from weft.daemons.simulator.wires import Wire
-from weft.experiments.chaos.campaign import ALL, ALTERED, Campaign, Damage, FaultEvent, Finding, alteration
+from weft.experiments.chaos.campaign import (
+    ALL,
+    ALTERED,
+    Campaign,
+    Damage,
+    FaultEvent,
+    Finding,
+    alteration,
+)
 from weft.experiments.chaos.prediction import doubtful, everybody, reachable
 from weft.experiments.chaos.state_size import sizes, too_large
 from weft.experiments.engines.routes import PairSet
@@ -37,9 +47,11 @@ if TYPE_CHECKING:
 
 BEGIN_S, SETTLE_S, LOOK_S, LONGEST_LOOK_S = 30.0, 60.0, 0.1, 2.0
 MOST_LOOKS = 40  # during the events of a campaign
-MOST_TIMES_RIGHT = 3  # so often all may be as predicted, and then otherwise; more than that is routes that flap
+# so often all may be as predicted, and then otherwise; more than that is routes that flap
+MOST_TIMES_RIGHT = 3
 WIRE = Wire(delay_s=50e-6, jitter_s=20e-6)
-NEVER_LOOP = ("dr", "pr-gp0", "pr-gpi", "pr-gpe")  # of others, routers that disagree may let packets go round
+# of others, routers that disagree may let packets go round
+NEVER_LOOP = ("dr", "pr-gp0", "pr-gpi", "pr-gpe")
 MOST_WAYS = 3  # by as many of a route's hops each pair is tried
 
 
@@ -63,7 +75,9 @@ class SimulatedCampaign:
     def __init__(self, campaign: Campaign) -> None:
         self.campaign, self.topology = campaign, built(campaign.topology)
         self.scheme, self.options = registry.scheme(campaign.routing)
-        self.simulator = Simulator(self.topology, campaign.routing, wire=WIRE, random=Random(campaign.seed))
+        self.simulator = Simulator(
+            self.topology, campaign.routing, wire=WIRE, random=Random(campaign.seed)
+        )
         pairs = sorted(everybody(self.topology))
         few = campaign.pairs
         self.pairs = sorted(Random(campaign.seed).sample(pairs, few)) if len(pairs) > few else pairs
@@ -71,12 +85,15 @@ class SimulatedCampaign:
         self.wires: dict[int, dict[str, float]] = {}
         configs = [self.simulator.node(node).config for node in self.routers()]
         self.notice_s = max((config.dead + 1) * config.interval_ms / 1000 for config in configs)
-        self.asks = bool(self.scheme.needs & {SourceRewrite, FlowRewrite})  # whether it learns from packets that leave
-        self.looked: dict[int, tuple[object, PairSet]] = {}  # by way, what was found last, without a loop, and when
+        # whether it learns from packets that leave
+        self.asks = bool(self.scheme.needs & {SourceRewrite, FlowRewrite})
+        # by way, what was found last, without a loop, and when
+        self.looked: dict[int, tuple[object, PairSet]] = {}
         self.looping_since: dict[tuple[int, int], float] = {}
         self.last_s = 0.0  # when something happened last
         self.size: Mapping[str, int] = {}
-        self.settled_s: list[float] = []  # from the last event until all was as predicted; then from the last mending
+        # from the last event until all was as predicted; then from the last mending
+        self.settled_s: list[float] = []
 
     def routers(self) -> list[int]:
         return list(self.simulator._nodes)
@@ -92,7 +109,10 @@ class SimulatedCampaign:
                 self.happen(event)
             self.until(begin_s + self.campaign.ends_s)
             self.calm()
-            self.settle(reachable(self.topology, self.campaign.routing, self.damage, self.pairs), "what is broken")
+            self.settle(
+                reachable(self.topology, self.campaign.routing, self.damage, self.pairs),
+                "what is broken",
+            )
             self.heal()
             self.settle(everybody(self.topology), "all being whole again")
             self.converge()
@@ -137,7 +157,10 @@ class SimulatedCampaign:
             else:
                 self.wires.setdefault(link, {}).update(alteration(event))
             self.simulator.alter(
-                link, Wire(**{"delay_s": WIRE.delay_s, **given}) if (given := self.wires.get(link)) else None
+                link,
+                Wire(**{"delay_s": WIRE.delay_s, **given})
+                if (given := self.wires.get(link))
+                else None,
             )
 
     def _node(self, event: FaultEvent) -> None:
@@ -202,7 +225,10 @@ class SimulatedCampaign:
         """What to tell walk() for each way in which packets of one pair may go."""
         yield {"choice": 0}
         if self.scheme.name == "fatpaths":
-            yield from ({"first_octet": first_octets.first_octet(layer)} for layer in range(self.options["layers"]))
+            yield from (
+                {"first_octet": first_octets.first_octet(layer)}
+                for layer in range(self.options["layers"])
+            )
         elif not self.topology.server_centric:
             yield from ({"choice": choice} for choice in range(1, MOST_WAYS))
 
@@ -230,20 +256,31 @@ class SimulatedCampaign:
         return reached
 
     def _loops(self, pair: tuple[int, int], where: str) -> None:
-        """Packets of `pair` go round; that must be over soon after what happened last, unless messages are lost."""
+        """Packets of `pair` go round; that must be over soon after what happened last, unless
+        messages are lost."""
         since_s = self.looping_since.setdefault(pair, self.simulator.now)
-        bound_s = 0.0 if self.scheme.name in NEVER_LOOP else inf if self.wires else 2 * self.notice_s + 1.0
+        bound_s = (
+            0.0
+            if self.scheme.name in NEVER_LOOP
+            else inf
+            if self.wires
+            else 2 * self.notice_s + 1.0
+        )
         if any(self.simulator.node(node).inherited for node in self.routers()):
-            bound_s += SWEEP_S if bound_s else 0.0  # what a daemon before set, beside what others know by now
+            # what a daemon before set, beside what others know by now
+            bound_s += SWEEP_S if bound_s else 0.0
         if self.simulator.now - max(since_s, self.last_s) > bound_s or not bound_s:
             src, dst = map(self.topology.naming.name, pair)
-            raise Failed("loop", f"{src} to {dst}: {where}, since {self.simulator.now - since_s:.3f} s")
+            raise Failed(
+                "loop", f"{src} to {dst}: {where}, since {self.simulator.now - since_s:.3f} s"
+            )
 
     def settle(self, predicted: PairSet, why: str) -> None:
-        """Run until exactly the pairs that are `predicted` reach each other, by all ways, and see that it stays so.
+        """Run until exactly the pairs that are `predicted` reach each other, by all ways, and see
+        that it stays so.
 
-        It may come to be otherwise a few times: when others notice a restart and damp the node's links, or when a
-        daemon takes away what the one before it had set.
+        It may come to be otherwise a few times: when others notice a restart and damp the node's
+        links, or when a daemon takes away what the one before it had set.
         """
         begin_s = self.simulator.now
         unsure = doubtful(self.topology, self.damage)
@@ -272,7 +309,9 @@ class SimulatedCampaign:
             reached = self.look(way)
             lost, gained = wanted - reached, reached - wanted - unsure
             if lost or gained:
-                return self._told(lost, "lost") or self._told(gained, "reached though nobody predicts it")
+                return self._told(lost, "lost") or self._told(
+                    gained, "reached though nobody predicts it"
+                )
         return ""
 
     def _told(self, pairs: PairSet, what: str) -> str:

@@ -1,4 +1,5 @@
-"""How much the state machines of a network keep: entries of their containers, and bytes of what they remember."""
+"""How much the state machines of a network keep: entries of their containers, and bytes of what
+they remember."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ if TYPE_CHECKING:
     from weft.daemons.simulator.simulator import Simulator
 
 Knowledge = TypeVar("Knowledge")
-TIMES, ROOM = 2, 2000  # as much as before, and so many entries more, may a daemon keep when a campaign is over
+# as much as before, and so many entries more, may a daemon keep when a campaign is over
+TIMES, ROOM = 2, 2000
 CONTAINERS = (dict, list, set, frozenset, tuple, deque)
 
 
@@ -28,11 +30,14 @@ class OfKinds(dict[type, Knowledge]):
 
 LEADS_NOWHERE = OfKinds(lambda kind: issubclass(kind, int | float | str | None))
 IS_DAEMONS = OfKinds(lambda kind: kind.__module__.startswith("weft.daemons."))
-SLOTS = OfKinds(lambda kind: [name for each in kind.__mro__ for name in getattr(each, "__slots__", ())])
+SLOTS = OfKinds(
+    lambda kind: [name for each in kind.__mro__ for name in getattr(each, "__slots__", ())]
+)
 
 
 def entries(machine: object) -> int:
-    """Entries of all containers that `machine` leads to by attributes and by containers; of bytes, one each."""
+    """Entries of all containers that `machine` leads to by attributes and by containers; of bytes,
+    one each."""
     seen: set[int] = set()
     todo: list[Any] = [machine]
     found = 0
@@ -64,7 +69,11 @@ def attributes(one: object) -> list[Any]:
 def sizes(simulator: Simulator) -> Mapping[str, int]:
     """What the daemon of each node keeps, by the node's name."""
     name = simulator.topology.naming.name
-    return {name(number): entries(node.protocol) for number, node in simulator._nodes.items() if node.protocol}
+    return {
+        name(number): entries(node.protocol)
+        for number, node in simulator._nodes.items()
+        if node.protocol
+    }
 
 
 def too_large(before: Mapping[str, int], after: Mapping[str, int]) -> str:

@@ -13,16 +13,35 @@ MOST_FILES = 10_000
 
 def add_commands(commands: Any) -> None:
     """Add capture and decode."""
-    text = "packets of links and nodes of a run, in files that Wireshark reads (pcapng), until Ctrl-C"
-    parser = commands.add_parser("capture", help=text, description=text[0].upper() + text[1:] + ".")
-    parser.add_argument("what", nargs="+", metavar="LINK|NODE", help="such as h0-w0, both ways, or h0, all its ports")
-    parser.add_argument(
-        "-w", "--write", metavar="DIR", required=True, help="where DIR/LINK.pcapng goes; made if need be"
+    text = (
+        "packets of links and nodes of a run, in files that Wireshark reads (pcapng), until Ctrl-C"
     )
-    parser.add_argument("--file-kb", type=int, default=0, metavar="N", help="begin another file when one has N kB")
-    parser.add_argument("--files", type=int, default=0, metavar="N", help="keep the newest N; needs --file-kb")
+    parser = commands.add_parser("capture", help=text, description=text[0].upper() + text[1:] + ".")
     parser.add_argument(
-        "--snap", type=int, default=1 << 16, metavar="N", help="keep N bytes of each packet; default all"
+        "what",
+        nargs="+",
+        metavar="LINK|NODE",
+        help="such as h0-w0, both ways, or h0, all its ports",
+    )
+    parser.add_argument(
+        "-w",
+        "--write",
+        metavar="DIR",
+        required=True,
+        help="where DIR/LINK.pcapng goes; made if need be",
+    )
+    parser.add_argument(
+        "--file-kb", type=int, default=0, metavar="N", help="begin another file when one has N kB"
+    )
+    parser.add_argument(
+        "--files", type=int, default=0, metavar="N", help="keep the newest N; needs --file-kb"
+    )
+    parser.add_argument(
+        "--snap",
+        type=int,
+        default=1 << 16,
+        metavar="N",
+        help="keep N bytes of each packet; default all",
     )
     parser.add_argument("--control", action="store_true", help="only what routing daemons say")
     parser.add_argument("--run", help="which run; default: $WEFT_RUN, or the only one")
@@ -49,8 +68,14 @@ def capture(given: argparse.Namespace) -> int:
 
     need_root()
     if not recorder.LEAST_SNAP <= given.snap <= recorder.LONGEST:
-        raise ValueError(f"--snap: {recorder.LEAST_SNAP} to {recorder.LONGEST} bytes, not {given.snap}")
-    if given.file_kb < 0 or not 0 <= given.files <= MOST_FILES or (given.files and not given.file_kb):
+        raise ValueError(
+            f"--snap: {recorder.LEAST_SNAP} to {recorder.LONGEST} bytes, not {given.snap}"
+        )
+    if (
+        given.file_kb < 0
+        or not 0 <= given.files <= MOST_FILES
+        or (given.files and not given.file_kb)
+    ):
         raise ValueError(f"--file-kb from 1, and --files up to {MOST_FILES} beside it")
     network = RunningNetwork.open(given.run)
     for what in given.what:
@@ -58,7 +83,12 @@ def capture(given: argparse.Namespace) -> int:
     folder = Path(given.write)
     with given_back(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    limits = {"snap": given.snap, "file_bytes": 1000 * given.file_kb, "files": given.files, "control": given.control}
+    limits = {
+        "snap": given.snap,
+        "file_bytes": 1000 * given.file_kb,
+        "files": given.files,
+        "control": given.control,
+    }
     wish = recorder.Wish(tuple(given.what), str(folder.absolute()), **limits)
     run = network.run
     network.close()
@@ -70,7 +100,8 @@ def capture(given: argparse.Namespace) -> int:
 
 
 def decode(given: argparse.Namespace) -> int:
-    """Print each message, or the dissector.  A name in the file that could move the cursor is quoted."""
+    """Print each message, or the dissector.  A name in the file that could move the cursor is
+    quoted."""
     from weft.daemons.core.wireshark import dissector
     from weft.testbed.linux.tc import CONTROL_PORT
     from weft.testbed.observe.decode import messages
@@ -86,7 +117,9 @@ def decode(given: argparse.Namespace) -> int:
             continue
         at_s, interface, address = (message.pop(name) for name in ("at_s", "interface", "from"))
         words = message.pop("message", "no message")
-        values = " ".join(f"{name}={json.dumps(value)}" for name, value in message.items() if name != "seal")
+        values = " ".join(
+            f"{name}={json.dumps(value)}" for name, value in message.items() if name != "seal"
+        )
         if not interface.isprintable():
             interface = json.dumps(interface)
         print(f"{at_s:.6f} {interface} {address} {words}: {values}")

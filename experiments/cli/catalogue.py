@@ -16,23 +16,31 @@ from weft.topologies.core.link import MOST_MTU_BYTES, MTU_BYTES
 LINKS = {
     "--queue": IntegerParameter(meaning="packets that wait at a port", least=1, default=250),
     "--trim": IntegerParameter(
-        meaning="full packets of data that wait at a switch's port before what follows is trimmed to headers, if it is "
+        meaning="full packets of data that wait at a switch's port before what follows is trimmed "
+        "to headers, if it is "
         "UDP of code point 3, under schemes that choose ports in the data plane; 0 for never",
         least=0,
         default=0,
     ),
-    "--headers": IntegerParameter(meaning="headers that wait at a port that trims", least=1, default=1125),
+    "--headers": IntegerParameter(
+        meaning="headers that wait at a port that trims", least=1, default=1125
+    ),
     "--mtu": IntegerParameter(
-        meaning="bytes of the longest packet", least=MTU_BYTES, most=MOST_MTU_BYTES, default=MTU_BYTES
+        meaning="bytes of the longest packet",
+        least=MTU_BYTES,
+        most=MOST_MTU_BYTES,
+        default=MTU_BYTES,
     ),
 }
 
 
 def catalogue() -> dict[str, Any]:
-    """What exists, JSON-able: for each kind of thing a list, each entry with its name and what there is to know.
+    """What exists, JSON-able: for each kind of thing a list, each entry with its name and what
+    there is to know.
 
     links: what a network's links can be given.
-    data_plane: schemes of a switch fabric that a running network can change to, whose daemons are those of ecmp.
+    data_plane: schemes of a switch fabric that a running network can change to, whose daemons are
+        those of ecmp.
     """
     schemes = registry.schemes().values()
     return {
@@ -44,7 +52,11 @@ def catalogue() -> dict[str, Any]:
                 "engines": list(experiment.engines),
                 "sweep": {key: list(values) for key, values in experiment.sweep.items()},
                 "parameters": {
-                    key: {"meaning": parameter.meaning, "unit": parameter.unit, "values": parameter.range}
+                    key: {
+                        "meaning": parameter.meaning,
+                        "unit": parameter.unit,
+                        "values": parameter.range,
+                    }
                     for key, (parameter, _) in experiment.axes.items()
                 },
                 "seeds": experiment.seeds,
@@ -76,7 +88,11 @@ def only_balances(scheme: Scheme) -> bool:
 
 def as_dict(scheme: Scheme) -> dict[str, Any]:
     """What a person may want to know of a scheme."""
-    parameters = scheme.selection.parameters if scheme.selection and only_balances(scheme) else scheme.parameters
+    parameters = (
+        scheme.selection.parameters
+        if scheme.selection and only_balances(scheme)
+        else scheme.parameters
+    )
     return {
         "name": scheme.name,
         "summary": scheme.summary,
@@ -93,5 +109,9 @@ def as_dicts(parameters: Mapping[str, IntegerParameter]) -> dict[str, dict[str, 
             has["default"] = has["words"][has["default"]]
         elif parameters[key].decimals:
             numbers = ("default", "least", "most")
-            has |= {name: float(parameters[key].written(has[name])) for name in numbers if has[name] is not None}
+            has |= {
+                name: float(parameters[key].written(has[name]))
+                for name in numbers
+                if has[name] is not None
+            }
     return found

@@ -1,7 +1,8 @@
 """The `weft` command: its parser, and what becomes of errors.
 
-Exit status: 0; 1 if something failed or a run did not give what it must; 2 for wrong input; 130 after Ctrl-C.  No
-traceback reaches a user: what is not foreseen is one line, and a file with the rest.
+Exit status: 0; 1 if something failed or a run did not give what it must; 2 for wrong input; 130
+after Ctrl-C.  No traceback reaches a user: what is not foreseen is one line, and a file with the
+rest.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ DESCRIPTION = "Data-center routing on a real Linux kernel."
 COMPLETING = "_ARGCOMPLETE"  # in the environment, where a shell asks for completions
 # How what weft can do without is got; what is not named here is installed by its own name.
 PACKAGES = {
-    "mininet": "Mininet, which comes from the system: `apt-get install mininet`, and `python3 -m venv "
+    "mininet": "Mininet, which comes from the system: `apt-get install mininet`, and `python3 -m "
+    "venv "
     "--system-site-packages` for an environment that sees it; graphs and the simulator do without",
     "distributed": "dask.distributed: pip install 'weft-testbed[cluster]'",
     "pyarrow": "pyarrow: pip install 'weft-testbed[parquet]'",
@@ -59,14 +61,29 @@ def parser() -> Parser:
     top = Parser(prog="weft", description=DESCRIPTION)
     top.add_argument("--version", action="store_true", help="print the version and exit")
     commands = top.add_subparsers(metavar="COMMAND", title="commands")
-    rooms = (graph_commands, run_commands, stored_commands, compare_commands, network_commands, lab_commands)
-    for part in (*rooms, watch_commands, view_commands, capture_commands, machine_commands, completion):
+    rooms = (
+        graph_commands,
+        run_commands,
+        stored_commands,
+        compare_commands,
+        network_commands,
+        lab_commands,
+    )
+    for part in (
+        *rooms,
+        watch_commands,
+        view_commands,
+        capture_commands,
+        machine_commands,
+        completion,
+    ):
         part.add_commands(commands)
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return the exit status.  No file or folder that it makes is writable by other users."""
+    """Run one command; return the exit status.  No file or folder that it makes is writable by
+    other users."""
     previous = signal.signal(signal.SIGTERM, terminate)
     umask = os.umask(0o022)
     os.umask(umask | 0o022)
@@ -90,7 +107,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         name = str(error.name).partition(".")[0]
         if name == "weft":  # a file of ours is missing
             return explain(error)
-        return complain(f"this needs {PACKAGES.get(name, f'the Python package {name}: pip install {name}')}", status=2)
+        return complain(
+            f"this needs {PACKAGES.get(name, f'the Python package {name}: pip install {name}')}",
+            status=2,
+        )
     except Exception as error:
         return explain(error)
     finally:
@@ -99,7 +119,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def carry_out(argv: list[str]) -> int:
-    """Do what the command line `argv` asks for; its exit status.  Raises what main() tells in one line."""
+    """Do what the command line `argv` asks for; its exit status.  Raises what main() tells in one
+    line."""
     top = parser()
     if COMPLETING in os.environ:
         from weft.experiments.cli.completion import complete
@@ -138,11 +159,14 @@ def explain(error: Exception) -> int:
     """One line about what nobody has foreseen, and a file with the rest; returns 1."""
     with tempfile.NamedTemporaryFile("w", prefix="weft-", suffix=".txt", delete=False) as file:
         traceback.print_exc(file=file)
-    return complain(f"{type(error).__name__}: {one_line(error)} (all of it in {file.name})", status=1)
+    return complain(
+        f"{type(error).__name__}: {one_line(error)} (all of it in {file.name})", status=1
+    )
 
 
 def mentions(words: Sequence[str], path: str) -> bool:
-    """Whether a word of the command line is `path`, or gives it to an option: then it is the user's to correct."""
+    """Whether a word of the command line is `path`, or gives it to an option: then it is the user's
+    to correct."""
     return any(word == path or word.endswith(f"={path}") for word in words)
 
 

@@ -20,11 +20,16 @@ def add_commands(commands: Any) -> None:
     text = "ratios of what is stored: two values of a parameter, or two folders of results"
     add = commands.add_parser("compare", help=text, add_help=False)
     shared(add, "compare only these")
-    side = "KEY=VALUE of a parameter, of engine, clock or seed; or a folder of results, of another commit or kernel"
+    side = (
+        "KEY=VALUE of a parameter, of engine, clock or seed; or a folder of results, of "
+        "another commit or kernel"
+    )
     add.add_argument("a", metavar="A", help=side)
     add.add_argument("b", metavar="B", help="the same; what is printed is B relative to A")
     add.add_argument("--figure", metavar="NAME[,NAME...]", default="", help="only these columns")
-    add.add_argument("--by", metavar="KEY[,KEY...]", default="", help="ratios for each value of these columns")
+    add.add_argument(
+        "--by", metavar="KEY[,KEY...]", default="", help="ratios for each value of these columns"
+    )
     add.add_argument("--json", action="store_true", help="print the ratios as JSON")
     add.add_argument("-o", "--output", metavar="FILE", help="draw them too: .png, .pdf or .svg")
     add.set_defaults(action=compare)
@@ -44,7 +49,8 @@ def compare(given: argparse.Namespace) -> int:
     paired = comparison.pairs(experiment, a, b, differing)
     if not paired:
         raise ValueError(
-            f"{experiment.name}: {len(a)} runs of {given.a} and {len(b)} of {given.b}, none of which agree in the rest"
+            f"{experiment.name}: {len(a)} runs of {given.a} and {len(b)} of {given.b}, none "
+            f"of which agree in the rest"
         )
     found = comparison.ratios(paired, chosen(experiment, given.figure, paired), by)
     if given.json:
@@ -61,8 +67,11 @@ def compare(given: argparse.Namespace) -> int:
     return 0
 
 
-def side(experiment: Experiment, text: str, given: argparse.Namespace) -> tuple[Table, dict[str, str]]:
-    """Return the rows of one side, and the columns that chose them; raise ValueError if there are none."""
+def side(
+    experiment: Experiment, text: str, given: argparse.Namespace
+) -> tuple[Table, dict[str, str]]:
+    """Return the rows of one side, and the columns that chose them; raise ValueError if there are
+    none."""
     from weft.experiments.runner import definition
     from weft.experiments.runner.results import Store
 
@@ -77,7 +86,9 @@ def side(experiment: Experiment, text: str, given: argparse.Namespace) -> tuple[
         raise ValueError(f"{text!r}: neither KEY=VALUE nor a folder of results")
     rows = [row for row, _ in Store(root).table(experiment)]
     only = {key: values(experiment, rows, key, value) for key, value in (wanted | fixed).items()}
-    chosen_rows = [row for row in rows if all(str(row.get(key)) in texts for key, texts in only.items())]
+    chosen_rows = [
+        row for row in rows if all(str(row.get(key)) in texts for key, texts in only.items())
+    ]
     if not chosen_rows:
         there = {str(row[key]): None for row in rows for key in fixed if key in row}
         instead = f"; stored are {several(there)}" if there else ""
@@ -88,7 +99,8 @@ def side(experiment: Experiment, text: str, given: argparse.Namespace) -> tuple[
 def values(experiment: Experiment, rows: Table, key: str, text: str) -> set[str]:
     """Return the values that `text` lists, as rows have them.
 
-    A value that is stored needs no check: what it names may be gone, such as a package with a scheme.
+    A value that is stored needs no check: what it names may be gone, such as a package with a
+    scheme.
     """
     from weft.experiments.report.comparison import IDENTITY
     from weft.experiments.runner.definition import split
@@ -111,7 +123,8 @@ def columns(experiment: Experiment, text: str) -> list[str]:
 
 
 def chosen(experiment: Experiment, text: str, paired: list[tuple[Row, Row]]) -> list[str]:
-    """The figures that `text` lists, or all that are numbers; ValueError for one that there is not."""
+    """The figures that `text` lists, or all that are numbers; ValueError for one that there is
+    not."""
     from weft.experiments.report.comparison import figures_of
     from weft.topologies.core.grammar import unknown
 

@@ -1,6 +1,8 @@
-"""The command completion, and what a shell is told when somebody presses Tab: argcomplete's work, with our names.
+"""The command completion, and what a shell is told when somebody presses Tab: argcomplete's work,
+with our names.
 
-argcomplete asks the parser for commands and options; what stands in the place of an argument, its name tells.
+argcomplete asks the parser for commands and options; what stands in the place of an argument, its
+name tells.
 """
 
 from __future__ import annotations
@@ -21,8 +23,13 @@ HOW = {
 
 def add_commands(commands: Any) -> None:
     """Add completion."""
-    text = "what a shell must read so that Tab completes commands, options, experiments, networks and schemes"
-    add = commands.add_parser("completion", help=text, description=f"Print {text}.", epilog="; ".join(HOW.values()))
+    text = (
+        "what a shell must read so that Tab completes commands, options, experiments, "
+        "networks and schemes"
+    )
+    add = commands.add_parser(
+        "completion", help=text, description=f"Print {text}.", epilog="; ".join(HOW.values())
+    )
     add.add_argument("shell", choices=SHELLS, help="which shell is asked for")
     add.set_defaults(action=completion)
 
@@ -54,7 +61,8 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 
 
 def completer(action: argparse.Action) -> Completer | None:
-    """What finds the values of `action`; None for those of which argcomplete knows enough, such as files."""
+    """What finds the values of `action`; None for those of which argcomplete knows enough, such as
+    files."""
     known: dict[str, Completer] = {
         "experiment": experiments,
         "topology": topologies,
@@ -87,8 +95,11 @@ def schemes(**_: Any) -> list[str]:
     return list(registry.schemes())
 
 
-def assignments(prefix: str = "", parsed_args: argparse.Namespace | None = None, **_: Any) -> Iterator[str]:
-    """KEY= for each parameter of the experiment that was named before, and behind one the values of its sweep."""
+def assignments(
+    prefix: str = "", parsed_args: argparse.Namespace | None = None, **_: Any
+) -> Iterator[str]:
+    """KEY= for each parameter of the experiment that was named before, and behind one the values of
+    its sweep."""
     from weft.experiments.runner import definition
 
     with suppress(ValueError):  # there is no such experiment

@@ -1,4 +1,5 @@
-"""What there is to know of an experiment: `weft describe EXPERIMENT`, and what `weft run EXPERIMENT --help` prints."""
+"""What there is to know of an experiment: `weft describe EXPERIMENT`, and what `weft run EXPERIMENT
+--help` prints."""
 
 from __future__ import annotations
 
@@ -20,9 +21,13 @@ class Help(argparse.Action):
 
     def __init__(self, option_strings: Sequence[str], dest: str, **given: Any) -> None:
         text = "show this help and exit; after EXPERIMENT: its parameters, and how long it takes"
-        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=text)
+        super().__init__(
+            option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=text
+        )
 
-    def __call__(self, parser: argparse.ArgumentParser, given: argparse.Namespace, *_: object) -> NoReturn:
+    def __call__(
+        self, parser: argparse.ArgumentParser, given: argparse.Namespace, *_: object
+    ) -> NoReturn:
         name = getattr(given, "experiment", None)
         print(experiment_help(name, parser.prog) if name else parser.format_help(), end="")
         parser.exit()
@@ -34,7 +39,10 @@ def experiment_help(name: str, command: str) -> str:
 
     experiment = find(name)
     lines = [
-        f"usage: {command} {name} [--set KEY=VALUE[,VALUE...] ...]   (`{command} --help` has the other options)",
+        (
+            f"usage: {command} {name} [--set KEY=VALUE[,VALUE...] ...]   (`{command} --help` "
+            f"has the other options)"
+        ),
         "",
         *head(experiment),
         f"columns:  `weft describe {name}` explains what comes out",
@@ -54,7 +62,10 @@ def described(experiment: Experiment, entries: Entries) -> dict[str, Any]:
 
     names = dict.fromkeys(key for row, _ in entries for key in row)
     strange = columns.unexplained(names, experiment.columns, experiment.sweep)
-    told = [*columns.explained(experiment.columns), *(columns.Column(name, columns.unit(name), "") for name in strange)]
+    told = [
+        *columns.explained(experiment.columns),
+        *(columns.Column(name, columns.unit(name), "") for name in strange),
+    ]
     return {
         "name": experiment.name,
         "question": experiment.question,
@@ -79,12 +90,17 @@ def described(experiment: Experiment, entries: Entries) -> dict[str, Any]:
 
 
 def stored(entries: Entries) -> dict[str, Any]:
-    """How many runs are stored, by which commits (None for an installed weft), and how long one took."""
+    """How many runs are stored, by which commits (None for an installed weft), and how long one
+    took."""
     from statistics import median
 
     took = [float(about["wall_s"]) for _, about in entries if about.get("wall_s") is not None]
     commits = dict.fromkeys(about.get("commit") for _, about in entries)
-    return {"runs": len(entries), "commits": list(commits), "median_s": median(took) if took else None}
+    return {
+        "runs": len(entries),
+        "commits": list(commits),
+        "median_s": median(took) if took else None,
+    }
 
 
 def description(experiment: Experiment, entries: Entries) -> str:
@@ -94,13 +110,25 @@ def description(experiment: Experiment, entries: Entries) -> str:
     found = described(experiment, entries)
     kept = found["stored"]
     took = "" if kept["median_s"] is None else f", {duration(kept['median_s'])} each (median)"
-    lines = [*head(experiment), f"stored:   {kept['runs']} runs{took}", "", *parameters(experiment), "", "columns:"]
+    lines = [
+        *head(experiment),
+        f"stored:   {kept['runs']} runs{took}",
+        "",
+        *parameters(experiment),
+        "",
+        "columns:",
+    ]
     for one in found["columns"]:
         unit = f" ({one['unit']})" if one["unit"] else ""
         meaning = one["meaning"] or "not explained by this version of the experiment"
         lines += hanging(f"{one['name']}{unit}: {meaning}", "  ", "      ")
     if experiment.must_hold:
-        lines += ["", *hanging(f"true in every run unless something is broken: {', '.join(experiment.must_hold)}")]
+        lines += [
+            "",
+            *hanging(
+                f"true in every run unless something is broken: {', '.join(experiment.must_hold)}"
+            ),
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -118,14 +146,22 @@ def parameters(experiment: Experiment) -> Iterator[str]:
     for key, (parameter, defaults) in experiment.axes.items():
         unit = f" ({parameter.unit})" if parameter.unit else ""
         yield from hanging(f"{key}{unit}: {parameter.meaning}", "  ", "      ")
-        for label, text in (("default", ", ".join(map(str, defaults))), ("values", parameter.range)):
+        for label, text in (
+            ("default", ", ".join(map(str, defaults))),
+            ("values", parameter.range),
+        ):
             yield from hanging(text, f"      {label + ':':<9}", " " * 15)
 
 
 def hanging(text: str, first: str = "", later: str = "") -> list[str]:
     """`text` in lines of a terminal's width, whose words stay whole."""
     return textwrap.wrap(
-        text, WIDTH, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=later,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 
@@ -135,7 +171,10 @@ def default_sweep(experiment: Experiment) -> str:
 
     runs = experiment.runs()
     seeds = f"{experiment.seeds} seed{'s' if experiment.seeds > 1 else ''}"
-    size = f"{len(runs)} runs ({len(runs) // experiment.seeds} cells, {seeds} each) on the {runs[0].engine} engine"
+    size = (
+        f"{len(runs)} runs ({len(runs) // experiment.seeds} cells, {seeds} each) on the "
+        f"{runs[0].engine} engine"
+    )
     took = "nobody has measured how long they take"
     if experiment.takes_s is not None:
         took = f"about {duration(experiment.takes_s)} on two cores"

@@ -12,13 +12,19 @@ if TYPE_CHECKING:
 
 TOPOLOGY = "family:key=value,... such as dcell:n=4,k=1, or file:PATH, a graph of your own"
 NAME_COLUMNS, UNCUT = 22, 1 << 16  # of `weft list`; where no terminal shows it, no line is cut
-OWN = "a graph of your own: GraphML, JSON (node-link) or a list of edges (docs/tutorials/own_topology.md)"
+OWN = (
+    "a graph of your own: GraphML, JSON (node-link) or a list of edges "
+    "(docs/tutorials/own_topology.md)"
+)
 
 
 def add_commands(commands: Any) -> None:
     """Add list, topo and route."""
     add = commands.add_parser("list", help="experiments, families of networks, routing schemes")
-    what = "experiments, networks, schemes or links; or the name of a network or scheme, for its parameters"
+    what = (
+        "experiments, networks, schemes or links; or the name of a network or scheme, "
+        "for its parameters"
+    )
     add.add_argument("what", nargs="?", metavar="WHAT", help=what)
     add.add_argument("--json", action="store_true", help="print JSON")
     add.set_defaults(action=list_all)
@@ -26,16 +32,26 @@ def add_commands(commands: Any) -> None:
     add = commands.add_parser("topo", help="what a network is made of, and a picture of it")
     add.add_argument("topology", metavar="TOPOLOGY", help=TOPOLOGY)
     add.add_argument("--json", action="store_true", help="print JSON")
-    add.add_argument("--nodes", action="store_true", help="every node's name, label and address too")
+    add.add_argument(
+        "--nodes", action="store_true", help="every node's name, label and address too"
+    )
     add.add_argument("--plot", metavar="FILE", help="draw it: .png, .pdf or .svg")
     add.set_defaults(action=topo)
 
     add = commands.add_parser("route", help="the path of a routing scheme, links failed or not")
     add.add_argument("topology", metavar="TOPOLOGY", help=TOPOLOGY)
-    add.add_argument("--routing", metavar="SCHEME", required=True, help="dr, pr-gpi, dfr:b=0, bfs, ecmp, ...")
+    add.add_argument(
+        "--routing", metavar="SCHEME", required=True, help="dr, pr-gpi, dfr:b=0, bfs, ecmp, ..."
+    )
     add.add_argument("src", metavar="SRC", help="a server, by name (h3) or label (s1.0.3)")
     add.add_argument("dst", metavar="DST", help="another")
-    add.add_argument("--fail", metavar="LINK", action="append", default=[], help="a link that is dead, such as h0-h4")
+    add.add_argument(
+        "--fail",
+        metavar="LINK",
+        action="append",
+        default=[],
+        help="a link that is dead, such as h0-h4",
+    )
     add.add_argument("--json", action="store_true", help="print JSON")
     add.set_defaults(action=route)
 
@@ -51,7 +67,10 @@ def list_all(given: argparse.Namespace) -> int:
         return 0
     sections = {
         "experiments": ("weft describe NAME has more", entries["experiments"]),
-        "networks": ("weft list NAME has parameters", [*entries["topologies"], {"name": "file:PATH", "summary": OWN}]),
+        "networks": (
+            "weft list NAME has parameters",
+            [*entries["topologies"], {"name": "file:PATH", "summary": OWN}],
+        ),
         "schemes": ("weft list NAME has parameters", entries["routing"] + entries["data_plane"]),
         "links": ("weft up ... --OPTION VALUE", entries["links"]),
     }
@@ -59,7 +78,9 @@ def list_all(given: argparse.Namespace) -> int:
         for title in sections if given.what is None else [given.what]:
             print_section(title, *sections[title])
         return 0
-    named = {entry["name"]: entry for title in ("networks", "schemes") for entry in sections[title][1]}
+    named = {
+        entry["name"]: entry for title in ("networks", "schemes") for entry in sections[title][1]
+    }
     if given.what not in named:
         raise ValueError(unknown("kind, network or scheme", given.what, [*sections, *named]))
     print_one(named[given.what])
@@ -75,11 +96,15 @@ def print_section(title: str, hint: str, entries: list[dict[str, Any]]) -> None:
     print(f"{title} ({hint})")
     for entry in entries:
         text = entry.get("summary") or entry.get("question") or entry["meaning"]
-        print(f"  {entry['name']:<{NAME_COLUMNS}} {shorten(text, columns - NAME_COLUMNS - 3, placeholder=' ...')}")
+        print(
+            f"  {entry['name']:<{NAME_COLUMNS}} "
+            f"{shorten(text, columns - NAME_COLUMNS - 3, placeholder=' ...')}"
+        )
 
 
 def print_one(entry: dict[str, Any]) -> None:
-    """Print what there is to know of a family of networks or a scheme, with a line for each parameter."""
+    """Print what there is to know of a family of networks or a scheme, with a line for each
+    parameter."""
     print(f"{entry.get('example', entry['name'])}: {entry['summary']}")
     if "source" in entry:
         print(f"source: {entry['source']}")
@@ -105,7 +130,9 @@ def topo(given: argparse.Namespace) -> int:
         return 0
     for key, value in facts.items():
         if value is not None:
-            print(f"{key:<18} {', '.join(f'{k}: {v}' for k, v in value.items()) if isinstance(value, dict) else value}")
+            print(
+                f"{key:<18} {', '.join(f'{k}: {v}' for k, v in value.items()) if isinstance(value, dict) else value}"  # noqa: E501
+            )
     if given.nodes:
         from weft.experiments.runner.console import show
 
@@ -136,12 +163,20 @@ def route(given: argparse.Namespace) -> int:
     found = find(given.routing, topology, src, dst, failed)
     if not found:
         ends = f"from {topology.naming.name(src)} to {topology.naming.name(dst)}"
-        dead = f" with {', '.join(topology.link_name(link) for link in failed)} failed" if failed else ""
+        dead = (
+            f" with {', '.join(topology.link_name(link) for link in failed)} failed"
+            if failed
+            else ""
+        )
         reason = f"{given.routing} finds no path {ends}{dead}"
         print(json.dumps({"path": None, "hops": None, "reason": reason}) if given.json else reason)
         return 1
     rows: list[dict[str, Any]] = [
-        {"path": [topology.naming.name(node) for node in path.nodes], "hops": len(path.nodes) - 1, "share": path.share}
+        {
+            "path": [topology.naming.name(node) for node in path.nodes],
+            "hops": len(path.nodes) - 1,
+            "share": path.share,
+        }
         | ({} if path.layer is None else {"layer": path.layer})
         for path in found
     ]

@@ -19,17 +19,29 @@ IN_THE_FILE = ("rate", "host_rate", "queue", "trim", "headers", "delay", "mtu")
 def add_commands(commands: Any) -> None:
     """Add this file's commands to the parser."""
     text = "write a running network as a lab, YAML that weft up takes"
-    parser = commands.add_parser("save", help=text, description=text[0].upper() + text[1:] + ": see docs/labs.md.")
+    parser = commands.add_parser(
+        "save", help=text, description=text[0].upper() + text[1:] + ": see docs/labs.md."
+    )
     parser.set_defaults(action=save)
     parser.add_argument("--run", help="which run; default: $WEFT_RUN, or the only one")
 
     text = "let a link lose or delay packets, or carry less, while they flow"
-    parser = commands.add_parser("impair", help=text, description=text[0].upper() + text[1:] + ", both ways.")
+    parser = commands.add_parser(
+        "impair", help=text, description=text[0].upper() + text[1:] + ", both ways."
+    )
     parser.set_defaults(action=impair)
-    parser.add_argument("link", metavar="LINK", help="by its two ends, such as h0-w0; s1-s2:2 is the second of several")
-    parser.add_argument("--loss", metavar="PERCENT", help="of packets, each on its own, such as 0.5; 0 for none")
+    parser.add_argument(
+        "link",
+        metavar="LINK",
+        help="by its two ends, such as h0-w0; s1-s2:2 is the second of several",
+    )
+    parser.add_argument(
+        "--loss", metavar="PERCENT", help="of packets, each on its own, such as 0.5; 0 for none"
+    )
     parser.add_argument("--delay", metavar="TIME", help="one way, such as 2ms; needs netem")
-    parser.add_argument("--jitter", metavar="TIME", help="of the delay, give or take, such as 1ms; needs netem")
+    parser.add_argument(
+        "--jitter", metavar="TIME", help="of the delay, give or take, such as 1ms; needs netem"
+    )
     parser.add_argument("--rate", help="such as 2mbit")
     parser.add_argument("--queue", type=int, help="packets that wait at each end")
     parser.add_argument("--clear", action="store_true", help="as it was when the network came up")
@@ -42,7 +54,8 @@ def is_lab(topology: str) -> bool:
 
 
 def lab_from(given: argparse.Namespace) -> Lab:
-    """What `weft up` is asked for: a lab's file, or a network and options; ValueError if these do not go together."""
+    """What `weft up` is asked for: a lab's file, or a network and options; ValueError if these do
+    not go together."""
     from weft.testbed.labs.lab_file import Lab, parse, with_mtu
     from weft.topologies import build
 
@@ -57,14 +70,17 @@ def lab_from(given: argparse.Namespace) -> Lab:
     try:
         text = Path(given.topology).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{given.topology}: {getattr(error, 'strerror', None) or 'it is not text in UTF-8'}") from None
+        raise ValueError(
+            f"{given.topology}: {getattr(error, 'strerror', None) or 'it is not text in UTF-8'}"
+        ) from None
     lab = parse(text, name=given.topology)
     packed = lab.packed if given.packed is None else given.packed
     return replace(lab, scheme=given.routing or lab.scheme, packed=packed)
 
 
 def links_from(given: argparse.Namespace) -> tuple[LinkSpec | None, LinkSpec | None]:
-    """What --rate, --queue, --delay, --trim and --headers say of all links, and --host-rate of host links.
+    """What --rate, --queue, --delay, --trim and --headers say of all links, and --host-rate of host
+    links.
 
     ValueError if they do not go together.
     """
@@ -74,12 +90,16 @@ def links_from(given: argparse.Namespace) -> tuple[LinkSpec | None, LinkSpec | N
         for name in ("host_rate", "queue", "delay", "trim", "headers", "mtu"):
             if getattr(given, name) is not None:
                 option = name.replace("_", "-")
-                raise ValueError(f"--{option} needs --rate: without it links are as fast as the machine can be")
+                raise ValueError(
+                    f"--{option} needs --rate: without it links are as fast as the machine can be"
+                )
         return None, None
     queue = 250 if given.queue is None else given.queue
     delay = 0 if given.delay is None else delay_us(given.delay)
     if given.headers is not None and not given.trim:
-        raise ValueError("--headers needs --trim: where nothing is trimmed, headers have no queue of their own")
+        raise ValueError(
+            "--headers needs --trim: where nothing is trimmed, headers have no queue of their own"
+        )
     trimming = {"trim_packets": given.trim, "header_packets": given.headers}
     link = LinkSpec(
         rate_bps=rate_bps(given.rate),
@@ -87,7 +107,9 @@ def links_from(given: argparse.Namespace) -> tuple[LinkSpec | None, LinkSpec | N
         delay_us=delay,
         **{key: value for key, value in trimming.items() if value is not None},
     )
-    return link, None if given.host_rate is None else replace(link, rate_bps=rate_bps(given.host_rate))
+    return link, None if given.host_rate is None else replace(
+        link, rate_bps=rate_bps(given.host_rate)
+    )
 
 
 def save(given: argparse.Namespace) -> int:
@@ -101,14 +123,16 @@ def save(given: argparse.Namespace) -> int:
 
 
 def impair(given: argparse.Namespace) -> int:
-    """`weft impair`: change what a link carries, loses and delays, or tell it; ValueError for options that exclude
-    each other."""
+    """`weft impair`: change what a link carries, loses and delays, or tell it; ValueError for
+    options that exclude each other."""
     from weft.testbed.network import impair as impairments
     from weft.testbed.network.network import RunningNetwork
 
     words = {name: getattr(given, name) for name in ("loss", "delay", "jitter", "rate", "queue")}
     if given.clear != all(value is None for value in words.values()):
-        raise ValueError("impair: either --clear, or some of --loss, --delay, --jitter, --rate and --queue")
+        raise ValueError(
+            "impair: either --clear, or some of --loss, --delay, --jitter, --rate and --queue"
+        )
     if given.clear:
         impairments.undo(RunningNetwork.open(given.run), given.link)
         return 0

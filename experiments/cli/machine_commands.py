@@ -1,4 +1,5 @@
-"""Commands on the machine and its kernel, doctor and uml, and for what runs on it without a plan of ours: mn."""
+"""Commands on the machine and its kernel, doctor and uml, and for what runs on it without a plan of
+ours: mn."""
 
 from __future__ import annotations
 
@@ -19,16 +20,27 @@ weft mn --topo tree,2 [OPTIONS]   runs Debian's mn; weft mn -h has its options
 
 def add_commands(commands: Any) -> None:
     """Add this file's commands to the parser."""
-    parser = commands.add_parser("doctor", help="what this kernel can do", description="What this kernel can do.")
+    parser = commands.add_parser(
+        "doctor", help="what this kernel can do", description="What this kernel can do."
+    )
     parser.set_defaults(action=doctor)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--fresh", action="store_true", help="probe again rather than believe the last time")
+    parser.add_argument(
+        "--fresh", action="store_true", help="probe again rather than believe the last time"
+    )
 
     text = "run a command under User-Mode Linux: a full kernel, without root"
     parser = commands.add_parser("uml", help=text, description=text[0].upper() + text[1:] + ".")
     parser.set_defaults(action=uml)
-    parser.add_argument("--clock", choices=["real", "virtual"], default="real", help="virtual: computing takes no time")
-    parser.add_argument("--seed", type=int, default=1, help="of all that is random under the virtual clock")
+    parser.add_argument(
+        "--clock",
+        choices=["real", "virtual"],
+        default="real",
+        help="virtual: computing takes no time",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of all that is random under the virtual clock"
+    )
     call = "ns that each system call takes of its process (0; --clock virtual)"
     parser.add_argument("--syscall-ns", type=int, metavar="N", default=0, help=call)
     parser.add_argument("--core", type=int, help="processor core to stay on; default: any one")
@@ -74,8 +86,14 @@ def uml(given: argparse.Namespace) -> int:
     if not argv:
         raise ValueError("uml: no command; write weft uml -- COMMAND")
     check_costs({"syscall_ns": given.syscall_ns}, given.clock)
-    virtual = uml.VirtualClock(seed=given.seed, syscall_ns=given.syscall_ns) if given.clock == "virtual" else None
-    return uml.run(argv, virtual=virtual, memory_mb=given.memory_mb, core=given.core, timeout_s=given.timeout_s)
+    virtual = (
+        uml.VirtualClock(seed=given.seed, syscall_ns=given.syscall_ns)
+        if given.clock == "virtual"
+        else None
+    )
+    return uml.run(
+        argv, virtual=virtual, memory_mb=given.memory_mb, core=given.core, timeout_s=given.timeout_s
+    )
 
 
 def mn(given: argparse.Namespace) -> int:

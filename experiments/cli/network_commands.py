@@ -1,4 +1,5 @@
-"""Commands on networks in the kernel: up, exec, fail, restore, status, down, ps, clean, rekey, daemon."""
+"""Commands on networks in the kernel: up, exec, fail, restore, status, down, ps, clean, rekey,
+daemon."""
 
 from __future__ import annotations
 
@@ -24,34 +25,71 @@ def add_commands(commands: Subparsers) -> None:
 
 def _add_up(commands: Subparsers) -> None:
     parser = _command(commands, "up", up, "bring a network up; Mininet's command line, or --detach")
-    parser.add_argument("topology", help="such as dcell:n=4,k=1; `weft list` has the families; or a lab, lab.yaml")
-    parser.add_argument("--routing", help="scheme, static or none; default: dr on server-centric networks, else ecmp")
-    parser.add_argument("--rate", help="of every link, such as 20mbit; default: as fast as the machine goes")
-    parser.add_argument("--host-rate", help="of the links between hosts and switches of a fabric; default: --rate")
+    parser.add_argument(
+        "topology", help="such as dcell:n=4,k=1; `weft list` has the families; or a lab, lab.yaml"
+    )
+    parser.add_argument(
+        "--routing",
+        help="scheme, static or none; default: dr on server-centric networks, else ecmp",
+    )
+    parser.add_argument(
+        "--rate", help="of every link, such as 20mbit; default: as fast as the machine goes"
+    )
+    parser.add_argument(
+        "--host-rate", help="of the links between hosts and switches of a fabric; default: --rate"
+    )
     parser.add_argument("--queue", type=int, help="packets that wait at a port; default 250")
-    trim = "switches trim packets that allow it to headers where N full ones wait, as NDP with 8; needs --rate"
+    trim = (
+        "switches trim packets that allow it to headers where N full ones wait, as NDP "
+        "with 8; needs --rate"
+    )
     parser.add_argument("--trim", type=int, metavar="N", help=trim)
-    parser.add_argument("--headers", type=int, metavar="N", help="headers that wait at a port that trims; default 1125")
-    parser.add_argument("--mtu", type=int, metavar="BYTES", help="of every link; default 1500; needs --rate")
+    parser.add_argument(
+        "--headers",
+        type=int,
+        metavar="N",
+        help="headers that wait at a port that trims; default 1125",
+    )
+    parser.add_argument(
+        "--mtu", type=int, metavar="BYTES", help="of every link; default 1500; needs --rate"
+    )
     parser.add_argument("--delay", help="of every link, one way, such as 1ms; needs --rate")
     parser.add_argument(
         "--packed",
         type=int,
         metavar="P",
-        help="P processes share the daemons, 0: one for each node; default: by the numbers of nodes and processors",
+        help="P processes share the daemons, 0: one for each node; default: by the numbers "
+        "of nodes and processors",
     )
     parser.add_argument("--no-restart", action="store_true", help="leave daemons dead that die")
-    parser.add_argument("--unauthenticated", action="store_true", help="let daemons believe whatever they hear")
+    parser.add_argument(
+        "--unauthenticated", action="store_true", help="let daemons believe whatever they hear"
+    )
     parser.add_argument("--detach", metavar="NAME", help="leave the network running as run NAME")
     parser.add_argument(
-        "--view", action="store_true", help="serve a page on which to watch and break it; see weft view"
+        "--view",
+        action="store_true",
+        help="serve a page on which to watch and break it; see weft view",
     )
-    text = "let hosts reach this machine, and its network if it forwards, by links beside the network; needs nft"
+    text = (
+        "let hosts reach this machine, and its network if it forwards, by links beside "
+        "the network; needs nft"
+    )
     parser.add_argument("--nat", action="store_true", help=text)
-    parser.add_argument("--dry-run", action="store_true", help="print the plan as commands and make nothing")
-    clocks = "virtual: exact, computing takes no time, which stands still while you type; needs --rate and no root"
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the plan as commands and make nothing"
+    )
+    clocks = (
+        "virtual: exact, computing takes no time, which stands still while you type; "
+        "needs --rate and no root"
+    )
     parser.add_argument("--clock", choices=["real", "virtual"], default="real", help=clocks)
-    parser.add_argument("--pace", type=float, metavar="P", help="at most P virtual seconds a second (--clock virtual)")
+    parser.add_argument(
+        "--pace",
+        type=float,
+        metavar="P",
+        help="at most P virtual seconds a second (--clock virtual)",
+    )
     hop = "ns that the processor takes for each packet that arrives (0; --clock virtual)"
     parser.add_argument("--hop-ns", type=int, metavar="N", help=hop)
     call = "ns that each system call takes of its process (0; --clock virtual)"
@@ -68,38 +106,61 @@ def _add_on_a_run(commands: Subparsers) -> None:
 
     fail_parser = _command(commands, "fail", fail, "fail a link or a node")
     fail_parser.add_argument("--silent", action="store_true", help="packets vanish, carriers stay")
-    fail_parser.add_argument("--only-to", metavar="NODE", help="with --silent: only what NODE should hear vanishes")
+    fail_parser.add_argument(
+        "--only-to", metavar="NODE", help="with --silent: only what NODE should hear vanishes"
+    )
     restore_parser = _command(commands, "restore", restore, "undo fail")
     for parser in (fail_parser, restore_parser):
-        parser.add_argument("what", metavar="LINK|NODE", help="a link by its two ends, such as h0-w0, or a node: h0")
+        parser.add_argument(
+            "what", metavar="LINK|NODE", help="a link by its two ends, such as h0-w0, or a node: h0"
+        )
         _of_run(parser)
 
-    parser = _command(commands, "degrade", degrade, "let a link carry less, or as much as the others again")
+    parser = _command(
+        commands, "degrade", degrade, "let a link carry less, or as much as the others again"
+    )
     parser.add_argument("link", metavar="LINK", help="by its two ends, such as e0.0-a0.1")
     parser.add_argument("rate", help="such as 2mbit; the network's own rate undoes it")
-    parser.add_argument("--tell", action="store_true", help="let the daemons at its ends know, as an operator would")
+    parser.add_argument(
+        "--tell", action="store_true", help="let the daemons at its ends know, as an operator would"
+    )
     _of_run(parser)
 
-    parser = _command(commands, "scheme", scheme, "let a running switch fabric choose ports by another scheme")
-    parser.add_argument("scheme", help="of the data plane, such as ttc or drill:d=2,m=1; `weft list` has them")
+    parser = _command(
+        commands, "scheme", scheme, "let a running switch fabric choose ports by another scheme"
+    )
+    parser.add_argument(
+        "scheme", help="of the data plane, such as ttc or drill:d=2,m=1; `weft list` has them"
+    )
     _of_run(parser)
 
     parser = _command(commands, "status", status, "neighbours, routes and daemons of a run")
     parser.add_argument("node", nargs="?", help="what the daemon of this one node knows")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--watch", type=float, metavar="S", help="again every S seconds, until Ctrl-C")
+    parser.add_argument(
+        "--watch", type=float, metavar="S", help="again every S seconds, until Ctrl-C"
+    )
     _of_run(parser)
 
-    parser = _command(commands, "rekey", rekey, "replace the key by which a run's daemons know each other")
+    parser = _command(
+        commands, "rekey", rekey, "replace the key by which a run's daemons know each other"
+    )
     _of_run(parser)
 
     parser = _command(commands, "daemon", daemon, "run one node's routing daemon by hand")
     parser.add_argument("scheme", nargs="?", help="default: the run's")
     parser.add_argument("--node", required=True, help="name or label")
-    parser.add_argument("--stop", action="store_true", help="end the daemon that the node has; its routes stay")
+    parser.add_argument(
+        "--stop", action="store_true", help="end the daemon that the node has; its routes stay"
+    )
     _of_run(parser)
 
-    parser = _command(commands, "restart", restart, "end one node's routing daemon, hang though it may, and start it")
+    parser = _command(
+        commands,
+        "restart",
+        restart,
+        "end one node's routing daemon, hang though it may, and start it",
+    )
     parser.add_argument("node", help="name or label")
     _of_run(parser)
 
@@ -115,7 +176,9 @@ def _add_others(commands: Subparsers) -> None:
 
 
 def _command(commands: Subparsers, name: str, action: Any, text: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text[0].upper() + text[1:] + "."
+    )
     parser.set_defaults(action=action)
     return parser
 
@@ -125,7 +188,8 @@ def _of_run(parser: argparse.ArgumentParser) -> None:
 
 
 def up(given: argparse.Namespace) -> int:
-    """`weft up`: bring a network up, or print its plan, and keep it until Ctrl-C unless it is to be detached."""
+    """`weft up`: bring a network up, or print its plan, and keep it until Ctrl-C unless it is to be
+    detached."""
     from weft.daemons.core.registry import usual
     from weft.experiments.cli import lab_commands, virtual_up
     from weft.experiments.cli.network_status import print_plan
@@ -144,11 +208,18 @@ def up(given: argparse.Namespace) -> int:
     how = planes(lab.topology, routing, told, host_link=lab.host_link)
     if lab.packed and not how.configs:
         raise ValueError(f"--packed shares out daemons, and scheme {routing} has none")
-    wanted = {"link": lab.link, "host_link": lab.host_link, "own_links": lab.own_links, "packed": lab.packed}
+    wanted = {
+        "link": lab.link,
+        "host_link": lab.host_link,
+        "own_links": lab.own_links,
+        "packed": lab.packed,
+    }
     wanted |= {"authenticated": not given.unauthenticated, "restart": not given.no_restart}
     wanted |= {"outwards": given.nat}
     if given.dry_run and given.nat:
-        raise ValueError("--dry-run prints what the network is made of, and --nat lies beside it: leave one out")
+        raise ValueError(
+            "--dry-run prints what the network is made of, and --nat lies beside it: leave one out"
+        )
     if given.dry_run:
         return print_plan(lab, static=how.static, name=given.detach)
     if given.clock == "virtual":
@@ -214,7 +285,10 @@ def say_how_far(*, outwards: bool) -> None:
 
     if outwards and not machine_forwards():
         how = "sysctl net.ipv4.ip_forward=1 before weft up would let it"
-        print(f"--nat: hosts reach this machine and nothing beyond, since it does not forward; {how}", file=sys.stderr)
+        print(
+            f"--nat: hosts reach this machine and nothing beyond, since it does not forward; {how}",
+            file=sys.stderr,
+        )
 
 
 def summary(network: RunningNetwork) -> str:
@@ -223,7 +297,9 @@ def summary(network: RunningNetwork) -> str:
 
     topology = network.topology
     took = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in network.stages.items())
-    counts = f"{topology.servers} servers, {topology.switches} switches, {len(topology.links)} links"
+    counts = (
+        f"{topology.servers} servers, {topology.switches} switches, {len(topology.links)} links"
+    )
     if network.processes:
         counts += f", {len(network.rows())} daemons in {network.processes} processes"
     return f"{topology.spec}, {counts}, in {duration(sum(network.stages.values()))} ({took})"
@@ -387,8 +463,8 @@ def rekey(given: argparse.Namespace) -> int:
 
 
 def daemon(given: argparse.Namespace) -> int:
-    """`weft daemon`: run a node's daemon in the foreground in place of the supervisor's and configured like it, or
-    stop the supervisor's."""
+    """`weft daemon`: run a node's daemon in the foreground in place of the supervisor's and
+    configured like it, or stop the supervisor's."""
     from weft.testbed.network import foreground
     from weft.testbed.node_daemon import control
     from weft.testbed.runs.run import ENVIRONMENT
@@ -397,6 +473,7 @@ def daemon(given: argparse.Namespace) -> int:
     if given.stop:
         control.stop(network.run.directory, _name(network, given.node))
         return 0
-    if os.environ.get(ENVIRONMENT) != network.run.id:  # the mark of a run's processes, by which `weft down` finds them
+    # the mark of a run's processes, by which `weft down` finds them
+    if os.environ.get(ENVIRONMENT) != network.run.id:
         os.execve(sys.executable, sys.orig_argv, {**os.environ, ENVIRONMENT: network.run.id})
     return foreground.serve(network, network.topology.naming.node(given.node), given.scheme)

@@ -19,16 +19,22 @@ MOST_SWITCHES = 2500  # the same of a switch fabric, whose hosts have one link e
 def describe(topology: Topology) -> dict[str, Any]:
     """Name, sizes, degrees and diameter, JSON-able.
 
-    server_degree, switch_degree: how many of them have how many ports.  links_of_level: how many links each level has.
+    server_degree, switch_degree: how many of them have how many ports.  links_of_level: how many
+        links each level has.
     links_of_role: how many are host links, local and global ones.
-    link_rates_bps: how many links carry how much, 0 where nothing is said; only if a user's graph says so.
-    diameter_hops: of the longest of all shortest paths between servers: moves from server to server in a server-centric
-        network, links in a switch fabric; None for server-centric networks of more than 1500 nodes and for fabrics of
-        more than 2500 switches.
+    link_rates_bps: how many links carry how much, 0 where nothing is said; only if a user's graph
+        says so.
+    diameter_hops: of the longest of all shortest paths between servers: moves from server to server
+        in a server-centric network, links in a switch fabric; None for server-centric networks of
+        more than 1500 nodes and for fabrics of more than 2500 switches.
     """
     degree = np.bincount(topology.links[:, [0, 2]].ravel(), minlength=topology.nodes)
     levels = np.bincount(topology.level)
-    rates = {"link_rates_bps": histogram(topology.rates_bps.tolist())} if len(topology.rates_bps) else {}
+    rates = (
+        {"link_rates_bps": histogram(topology.rates_bps.tolist())}
+        if len(topology.rates_bps)
+        else {}
+    )
     return {
         "name": topology.spec,
         "family": topology.family,
@@ -62,17 +68,24 @@ def histogram(values: list[int]) -> dict[str, int]:
 
 def is_small(topology: Topology) -> bool:
     """Whether the diameter is worth the time that it takes."""
-    return topology.nodes <= MOST_NODES if topology.server_centric else topology.switches <= MOST_SWITCHES
+    return (
+        topology.nodes <= MOST_NODES
+        if topology.server_centric
+        else topology.switches <= MOST_SWITCHES
+    )
 
 
 def diameter_hops(topology: Topology) -> int:
-    """The longest of all shortest paths between servers; all pairs at once, by products of the adjacency matrix."""
+    """The longest of all shortest paths between servers; all pairs at once, by products of the
+    adjacency matrix."""
     servers, a, b = topology.servers, topology.links[:, 0], topology.links[:, 2]
     if topology.server_centric:  # two servers of a crossbar are one hop apart
         adjacent = np.zeros((topology.nodes, topology.nodes), dtype=np.float32)
         adjacent[a, b] = adjacent[b, a] = 1
         behind = adjacent[:servers, servers:]
-        return longest(adjacent[:servers, :servers] + behind @ behind.T, np.arange(servers), topology.spec)
+        return longest(
+            adjacent[:servers, :servers] + behind @ behind.T, np.arange(servers), topology.spec
+        )
     of_host = a < servers  # each host has one link, to a switch
     homes, count = np.unique(b[of_host] - servers, return_counts=True)
     adjacent = np.zeros((topology.switches, topology.switches), dtype=np.float32)
@@ -83,7 +96,8 @@ def diameter_hops(topology: Topology) -> int:
 
 
 def longest(adjacent: NDArray[np.float32], among: NDArray[np.int64], spec: str) -> int:
-    """The longest of all shortest paths between the nodes `among`; ValueError if there is none between two of them.
+    """The longest of all shortest paths between the nodes `among`; ValueError if there is none
+    between two of them.
 
     adjacent: above 0 where a link joins two nodes, shape (nodes, nodes).
     """

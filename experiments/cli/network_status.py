@@ -15,16 +15,26 @@ if TYPE_CHECKING:
 def show_status(state: Mapping[str, Any]) -> None:
     """Print what Network.status() says."""
     print(
-        f"{state['run']}: {state['topology']}, {state['scheme']}, failed links: {', '.join(state['failed']) or 'none'}"
+        f"{state['run']}: {state['topology']}, {state['scheme']}, failed links: "
+        f"{', '.join(state['failed']) or 'none'}"
     )
     if not state["authenticated"]:
         print("control messages are not authenticated: daemons believe whatever they hear")
     for link, (one, other) in state["mtu_bytes"].items():
-        print(f"{link} has MTU {one} at one end and {other} at the other: larger packets are dropped on arrival")
+        print(
+            f"{link} has MTU {one} at one end and {other} at the other: larger packets are "
+            f"dropped on arrival"
+        )
     if state["bypassed_packets"]:
-        print(f"{state['bypassed_packets']} packets bypassed the scheme: fragments, IP options, or longer than an MTU")
+        print(
+            f"{state['bypassed_packets']} packets bypassed the scheme: fragments, IP "
+            f"options, or longer than an MTU"
+        )
     if trimming := state["trimming"]:
-        print(f"{trimming['trimmed_packets']} packets trimmed to headers, {trimming['header_drops']} headers dropped")
+        print(
+            f"{trimming['trimmed_packets']} packets trimmed to headers, "
+            f"{trimming['header_drops']} headers dropped"
+        )
     if layers := state["layers"]:
         sent = " ".join(map(str, layers["packets"])) or "none: hosts send to plain addresses"
         print(f"packets by layer: {sent}")
@@ -45,13 +55,17 @@ def lateness(nodes: Sequence[Mapping[str, Any]]) -> str:
         return ""
     return (
         f"the machine was late: hellos were handled more than an interval late {late} times, on "
-        f"{sum(row['late_ticks'] > 0 for row in nodes)} of {len(nodes)} nodes; neighbours were lost {losses} times"
+        f"{sum(row['late_ticks'] > 0 for row in nodes)} of {len(nodes)} nodes; neighbours were "
+        f"lost {losses} times"
     )
 
 
 def written(flows: Mapping[str, Any]) -> dict[str, Any]:
     """The flows of one leaf as a row of a table: c0:2 c1:1."""
-    by_spine = {way: " ".join(f"{spine}:{count}" for spine, count in flows[way].items()) for way in ("up", "down")}
+    by_spine = {
+        way: " ".join(f"{spine}:{count}" for spine, count in flows[way].items())
+        for way in ("up", "down")
+    }
     return {**flows, **by_spine, "bad": ", ".join(flows["bad"]) or "none"}
 
 
@@ -61,7 +75,9 @@ def print_plan(lab: Lab, *, static: bool, name: str | None) -> int:
     from weft.testbed.runs.run import UNNAMED
 
     run = UNNAMED if name is None else replace(UNNAMED, id=name)
-    plan = NetworkPlan(run, lab.topology, lab.link, static=static, host_link=lab.host_link, own_links=lab.own_links)
+    plan = NetworkPlan(
+        run, lab.topology, lab.link, static=static, host_link=lab.host_link, own_links=lab.own_links
+    )
     for line in plan.text():
         print(line)
     return 0

@@ -27,11 +27,18 @@ MOST_NAMED = 6  # commits, or cells, that a line names
 
 def add_commands(commands: Any) -> None:
     """Add run."""
-    add = commands.add_parser("run", help="measure what an experiment asks for and is not stored yet", add_help=False)
+    add = commands.add_parser(
+        "run", help="measure what an experiment asks for and is not stored yet", add_help=False
+    )
     shared(add, "values of a parameter")
     add.add_argument("--seeds", metavar="N", type=int, help="runs of each cell, seeded 0 .. N-1")
-    add.add_argument("--engine", metavar="NAME[,NAME...]", default="", help="graph, fabric or kernel")
-    clocks = "of the kernel engine; virtual: exact and repeatable, computing takes no time, needs no root (real)"
+    add.add_argument(
+        "--engine", metavar="NAME[,NAME...]", default="", help="graph, fabric or kernel"
+    )
+    clocks = (
+        "of the kernel engine; virtual: exact and repeatable, computing takes no time, "
+        "needs no root (real)"
+    )
     add.add_argument("--clock", choices=("real", "virtual"), default="real", help=clocks)
     hop = "ns that the processor takes for each packet that arrives at a node (0; --clock virtual)"
     add.add_argument("--hop-ns", metavar="N", type=int, default=0, help=hop)
@@ -39,22 +46,38 @@ def add_commands(commands: Any) -> None:
     add.add_argument("--syscall-ns", metavar="N", type=int, default=0, help=call)
     cores = len(os.sched_getaffinity(0))
     add.add_argument(
-        "--jobs", metavar="N", type=int, default=cores, help="runs at a time; one on the kernel in real time"
+        "--jobs",
+        metavar="N",
+        type=int,
+        default=cores,
+        help="runs at a time; one on the kernel in real time",
     )
-    workers = "dask.distributed, tcp://HOST:8786: its workers measure what needs no kernel of this machine"
+    workers = (
+        "dask.distributed, tcp://HOST:8786: its workers measure what needs no kernel "
+        "of this machine"
+    )
     add.add_argument("--scheduler", metavar="ADDRESS", default="", help=workers)
     again = add.add_mutually_exclusive_group()
-    again.add_argument("--resume", action="store_true", help="measure only what is not stored yet (the default)")
-    again.add_argument("--fresh", "--no-resume", action="store_true", help="measure again what is stored")
+    again.add_argument(
+        "--resume", action="store_true", help="measure only what is not stored yet (the default)"
+    )
+    again.add_argument(
+        "--fresh", "--no-resume", action="store_true", help="measure again what is stored"
+    )
     checked = "measure what is measured now once more; status 1 if a row differs (--clock virtual)"
     add.add_argument("--check-determinism", action="store_true", help=checked)
-    add.add_argument("--dry-run", action="store_true", help="print which runs would be measured, and measure nothing")
+    add.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print which runs would be measured, and measure nothing",
+    )
     add.add_argument("--json", action="store_true", help="print the rows as JSON")
     add.set_defaults(action=run)
 
 
 def shared(add: argparse.ArgumentParser, values: str, *, optional: bool = False) -> None:
-    """What run, plot and export have in common; `values`: what --set is for; `optional`: whether EXPERIMENT is."""
+    """What run, plot and export have in common; `values`: what --set is for; `optional`: whether
+    EXPERIMENT is."""
     add.add_argument("-h", "--help", action=Help)
     named = add.add_argument("experiment", metavar="EXPERIMENT", help="`weft list` has them")
     if optional:
@@ -76,14 +99,18 @@ def run(given: argparse.Namespace) -> int:
 
     experiment = definition.find(given.experiment)
     if given.check_determinism and given.clock != "virtual":
-        raise ValueError("--check-determinism needs --clock virtual: in real time no two runs are the same")
+        raise ValueError(
+            "--check-determinism needs --clock virtual: in real time no two runs are the same"
+        )
     costs = {name: getattr(given, name) for name in definition.COSTS}
     check_costs(costs, given.clock)
     if given.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {given.jobs}")
     engines = list(dict.fromkeys(given.engine.split(","))) if given.engine else []
     asked = definition.assignments(given.set)
-    runs, refused = experiment.plan(asked, seeds=given.seeds, engines=engines, clock=given.clock, **costs)
+    runs, refused = experiment.plan(
+        asked, seeds=given.seeds, engines=engines, clock=given.clock, **costs
+    )
     if refused:
         say(skipped(experiment, refused))
     store = Store(Path(given.results))
@@ -119,7 +146,13 @@ def _differences(swept: Swept, entries: Entries) -> int:
     return 1 if found else 0
 
 
-def measure(experiment: Experiment, todo: Sequence[Run], store: Store, given: argparse.Namespace, again: bool) -> Swept:
+def measure(
+    experiment: Experiment,
+    todo: Sequence[Run],
+    store: Store,
+    given: argparse.Namespace,
+    again: bool,
+) -> Swept:
     """Carry `todo` out, with a bar."""
     from weft.experiments.runner.console import Bar
     from weft.experiments.runner.provenance import code_and_machine
@@ -137,9 +170,14 @@ def skipped(experiment: Experiment, refused: Mapping[str, str]) -> str:
     cells: dict[str, list[str]] = {}
     for cell, why in refused.items():
         cells.setdefault(why, []).append(cell)
-    each = [f"{several(of, '; ')} ({why.removeprefix(experiment.name + ': ')})" for why, of in cells.items()]
+    each = [
+        f"{several(of, '; ')} ({why.removeprefix(experiment.name + ': ')})"
+        for why, of in cells.items()
+    ]
     count = f"{len(refused)} cell{'s' if len(refused) > 1 else ''}"
-    return f"{experiment.name}: {count} left out, whose values do not go together: {'; '.join(each)}"
+    return (
+        f"{experiment.name}: {count} left out, whose values do not go together: {'; '.join(each)}"
+    )
 
 
 def several(names: Collection[str], between: str = ", ") -> str:
@@ -149,9 +187,14 @@ def several(names: Collection[str], between: str = ", ") -> str:
 
 
 def foretell(
-    experiment: Experiment, runs: Sequence[Run], todo: Collection[Run], store: Store, given: argparse.Namespace
+    experiment: Experiment,
+    runs: Sequence[Run],
+    todo: Collection[Run],
+    store: Store,
+    given: argparse.Namespace,
 ) -> int:
-    """Print every run of the sweep, whether it would be measured, and about how long that would take."""
+    """Print every run of the sweep, whether it would be measured, and about how long that would
+    take."""
     from weft.experiments.runner.console import duration, say, show
     from weft.experiments.runner.estimate import estimates, is_least, total_s
 
@@ -173,13 +216,23 @@ def foretell(
         show(rows, list(rows[0]) if rows else [])
         took_s = total_s({run: expected[run] for run in todo}, given.jobs)
         bound = "at least" if is_least(todo, experiment, store) else "about"
-        about = "in a time that was never measured" if took_s is None else f"in {bound} {duration(took_s)}"
-        say(f"{len(todo)} of {len(runs)} runs would be measured, {about}; {len(runs) - len(todo)} are stored")
+        about = (
+            "in a time that was never measured"
+            if took_s is None
+            else f"in {bound} {duration(took_s)}"
+        )
+        say(
+            f"{len(todo)} of {len(runs)} runs would be measured, {about}; "
+            f"{len(runs) - len(todo)} are stored"
+        )
     return 0
 
 
-def print_rows(rows: list[Row], measured: Collection[str], as_json: bool, *, parameters: Collection[str]) -> None:
-    """The rows on standard output; a table says which were `measured` now, by their ids, if others were not.
+def print_rows(
+    rows: list[Row], measured: Collection[str], as_json: bool, *, parameters: Collection[str]
+) -> None:
+    """The rows on standard output; a table says which were `measured` now, by their ids, if others
+    were not.
 
     parameters: what tells rows apart, which a table has however long it is.
     """
@@ -192,13 +245,18 @@ def print_rows(rows: list[Row], measured: Collection[str], as_json: bool, *, par
     elif rows:
         shown, names = rows, columns(rows, parameters)
         if 0 < len(measured) < len(rows):
-            shown = [{**row, "measured": "now" if row["run"] in measured else "before"} for row in rows]
+            shown = [
+                {**row, "measured": "now" if row["run"] in measured else "before"} for row in rows
+            ]
             names = [*names, "measured"]
         show(shown, names)
 
 
 def summary(
-    experiment: Experiment, entries: Sequence[tuple[Row, Mapping[str, Any]]], swept: Swept, store: Store
+    experiment: Experiment,
+    entries: Sequence[tuple[Row, Mapping[str, Any]]],
+    swept: Swept,
+    store: Store,
 ) -> str:
     """How many rows were measured now, and how many were stored before, by which commits."""
     now = {run.id for run in swept.measured}
@@ -218,7 +276,8 @@ def commit(about: Mapping[str, Any]) -> str:
 
 
 def verdict(experiment: Experiment, rows: list[Row], failures: Mapping[Run, RunFailure]) -> int:
-    """1 if a run failed or did not give what it must, with a line on standard error for each reason; else 0."""
+    """1 if a run failed or did not give what it must, with a line on standard error for each
+    reason; else 0."""
     from weft.experiments.runner.console import say
 
     for run, failure in failures.items():
@@ -231,8 +290,8 @@ def verdict(experiment: Experiment, rows: list[Row], failures: Mapping[Run, RunF
 
 
 def columns(rows: list[Row], parameters: Collection[str]) -> list[str]:
-    """What fits a terminal: everything but the run's id, distributions, and long texts other than those of `parameters`
-    in which rows differ."""
+    """What fits a terminal: everything but the run's id, distributions, and long texts other than
+    those of `parameters` in which rows differ."""
     from weft.experiments.runner.console import cell
 
     keys = dict.fromkeys(key for row in rows for key in row if key != "run")

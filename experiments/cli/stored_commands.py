@@ -20,33 +20,59 @@ if TYPE_CHECKING:
 
 def add_commands(commands: Any) -> None:
     """Add describe, plot, export and report."""
-    text = "an experiment: its parameters, its columns with units, what is stored of it, how long it takes"
+    text = (
+        "an experiment: its parameters, its columns with units, what is stored of it, "
+        "how long it takes"
+    )
     add = commands.add_parser("describe", help=text)
     add.add_argument("experiment", metavar="EXPERIMENT", help="`weft list` has them")
-    add.add_argument("--results", metavar="DIR", default=os.environ.get(RESULTS) or "results", help=WHERE)
+    add.add_argument(
+        "--results", metavar="DIR", default=os.environ.get(RESULTS) or "results", help=WHERE
+    )
     add.add_argument("--json", action="store_true", help="print JSON")
     add.set_defaults(action=describe)
 
-    add = commands.add_parser("plot", help="draw what is stored of an experiment, or of each", add_help=False)
+    add = commands.add_parser(
+        "plot", help="draw what is stored of an experiment, or of each", add_help=False
+    )
     shared(add, "draw only these", optional=True)
     add.add_argument(
-        "-o", "--output", metavar="FILE", help=".png, .pdf or .svg; of each, a directory (that of the results)"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help=".png, .pdf or .svg; of each, a directory (that of the results)",
     )
     _choose_clock(add)
     add.set_defaults(action=plot)
 
-    add = commands.add_parser("export", help="write what is stored of an experiment for other tools", add_help=False)
+    add = commands.add_parser(
+        "export", help="write what is stored of an experiment for other tools", add_help=False
+    )
     shared(add, "write only these")
-    add.add_argument("--format", choices=("csv", "json", "parquet"), default="csv", help="csv, json or parquet (csv)")
+    add.add_argument(
+        "--format",
+        choices=("csv", "json", "parquet"),
+        default="csv",
+        help="csv, json or parquet (csv)",
+    )
     add.add_argument("-o", "--output", metavar="FILE", help="a file (standard output)")
-    with_it = "with each row what it was measured with: the code, the machine, what was read back; JSON only"
+    with_it = (
+        "with each row what it was measured with: the code, the machine, what was "
+        "read back; JSON only"
+    )
     add.add_argument("--provenance", action="store_true", help=with_it)
     _choose_clock(add)
     add.set_defaults(action=export)
 
-    add = commands.add_parser("report", help="one page about everything that is stored: figures, numbers, commands")
-    add.add_argument("--results", metavar="DIR", default=os.environ.get(RESULTS) or "results", help=WHERE)
-    add.add_argument("-o", "--output", metavar="FILE", help="an HTML file (report.html beside the results)")
+    add = commands.add_parser(
+        "report", help="one page about everything that is stored: figures, numbers, commands"
+    )
+    add.add_argument(
+        "--results", metavar="DIR", default=os.environ.get(RESULTS) or "results", help=WHERE
+    )
+    add.add_argument(
+        "-o", "--output", metavar="FILE", help="an HTML file (report.html beside the results)"
+    )
     add.set_defaults(action=report)
 
 
@@ -61,7 +87,11 @@ def describe(given: argparse.Namespace) -> int:
     experiment = definition.find(given.experiment)
     entries = Store(Path(given.results)).table(experiment)
     if given.json:
-        print(json.dumps(experiment_description.described(experiment, entries), indent=1, ensure_ascii=False))
+        print(
+            json.dumps(
+                experiment_description.described(experiment, entries), indent=1, ensure_ascii=False
+            )
+        )
     else:
         print(experiment_description.description(experiment, entries), end="")
     return 0
@@ -73,7 +103,8 @@ def _choose_clock(add: argparse.ArgumentParser) -> None:
 
 
 def stored(given: argparse.Namespace) -> tuple[Experiment, Entries]:
-    """The experiment that is asked for, and its rows with their provenance; ValueError if it has none."""
+    """The experiment that is asked for, and its rows with their provenance; ValueError if it has
+    none."""
     from pathlib import Path
 
     from weft.experiments.runner import definition
@@ -89,9 +120,14 @@ def stored(given: argparse.Namespace) -> tuple[Experiment, Entries]:
         if row.get("clock") in clocks and all(row[key] in values for key, values in chosen.items())
     ]
     if not entries:
-        clock, asked = (f" under the {given.clock} clock", f" --clock {given.clock}") if given.clock else ("", "")
+        clock, asked = (
+            (f" under the {given.clock} clock", f" --clock {given.clock}")
+            if given.clock
+            else ("", "")
+        )
         raise ValueError(
-            f"nothing of {experiment.name}{clock} is stored in {given.results}; weft run {experiment.name}{asked} "
+            f"nothing of {experiment.name}{clock} is stored in {given.results}; weft run "
+            f"{experiment.name}{asked} "
             "measures it"
         )
     return experiment, entries
@@ -103,7 +139,11 @@ def plot(given: argparse.Namespace) -> int:
 
     if given.experiment:
         _, entries = stored(given)
-        draw(given.experiment, entries, Path(given.output or f"{given.results}/{given.experiment}.png"))
+        draw(
+            given.experiment,
+            entries,
+            Path(given.output or f"{given.results}/{given.experiment}.png"),
+        )
         return 0
     return plot_each(given)
 
@@ -118,7 +158,9 @@ def plot_each(given: argparse.Namespace) -> int:
 
     folder = Path(given.output or given.results)
     if given.set or folder.suffix in FORMATS:
-        raise ValueError("without EXPERIMENT every one is drawn: -o DIR says where, and --set has no meaning")
+        raise ValueError(
+            "without EXPERIMENT every one is drawn: -o DIR says where, and --set has no meaning"
+        )
     names = Store(Path(given.results)).experiments()
     if not names:
         raise ValueError(f"nothing is stored in {given.results}; weft run measures")
@@ -134,8 +176,8 @@ def plot_each(given: argparse.Namespace) -> int:
 
 
 def draw(name: str, entries: Entries, output: Path) -> None:
-    """A figure of the rows of the experiment called `name`; where they are of several clocks, one of each, in files
-    that carry the clock's name unless it is the first, the real one."""
+    """A figure of the rows of the experiment called `name`; where they are of several clocks, one
+    of each, in files that carry the clock's name unless it is the first, the real one."""
     from weft.experiments.report import figures
     from weft.experiments.runner import definition
     from weft.experiments.runner.ownership import given_back

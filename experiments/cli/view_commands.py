@@ -1,4 +1,5 @@
-"""The commands events and view, and what `weft up --view` does: a run as JSON, and as a page in the browser."""
+"""The commands events and view, and what `weft up --view` does: a run as JSON, and as a page in the
+browser."""
 
 from __future__ import annotations
 
@@ -19,10 +20,15 @@ def add_commands(commands: Any) -> None:
     _add_options(parser)
     parser.set_defaults(action=events)
 
-    text = "a page in the browser: a network that is up, to be watched, broken and mended (docs/watching.md)"
+    text = (
+        "a page in the browser: a network that is up, to be watched, broken and mended "
+        "(docs/watching.md)"
+    )
     parser = commands.add_parser("view", help=text, description=text[0].upper() + text[1:] + ".")
     parser.add_argument("--run", help="which run; default: $WEFT_RUN, or the only one")
-    parser.add_argument("--port", type=int, default=0, metavar="N", help="of 127.0.0.1; default: any that is free")
+    parser.add_argument(
+        "--port", type=int, default=0, metavar="N", help="of 127.0.0.1; default: any that is free"
+    )
     _add_options(parser)
     text = "where weft run keeps its results (results)"
     parser.add_argument("--results", metavar="DIR", default="results", help=text)

@@ -1,4 +1,5 @@
-"""`weft up --clock virtual`: it starts itself once more on a kernel of its own, and asks the host for lines."""
+"""`weft up --clock virtual`: it starts itself once more on a kernel of its own, and asks the host
+for lines."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 NO_RATE = "without one links would carry any load in no time"
 MEMORY_MB = 3000
-OPTIONS = ("routing", "rate", "host_rate", "queue", "trim", "headers", "delay", "mtu", "packed")  # handed on
+# handed on
+OPTIONS = ("routing", "rate", "host_rate", "queue", "trim", "headers", "delay", "mtu", "packed")
 
 
 def check(given: argparse.Namespace) -> None:
@@ -35,7 +37,9 @@ def check(given: argparse.Namespace) -> None:
     if given.view:
         raise ValueError("--view needs the real clock: a virtual one stands still while you look")
     if given.nat:
-        raise ValueError("--nat needs the real clock: under a virtual one there is no network outside")
+        raise ValueError(
+            "--nat needs the real clock: under a virtual one there is no network outside"
+        )
     if given.rate is None and not lab_commands.is_lab(given.topology):
         raise ValueError(f"--clock virtual needs --rate: {NO_RATE}")
     if given.pace is not None and not 0 < given.pace < math.inf:
@@ -44,41 +48,55 @@ def check(given: argparse.Namespace) -> None:
 
 
 def check_lab(lab: Lab, given: argparse.Namespace) -> None:
-    """ValueError, in one line, unless a kernel for virtual time can bring `lab` up, and read its file."""
+    """ValueError, in one line, unless a kernel for virtual time can bring `lab` up, and read its
+    file."""
     from weft.testbed.uml import uml
 
     topology, path = lab.topology, Path(given.topology).resolve()
     for link in range(len(topology.links)):
         if not (lab.link or link in lab.own_links or (lab.host_link and topology.level[link] == 0)):
             raise ValueError(f"--clock virtual: {topology.link_name(link)} has no rate: {NO_RATE}")
-    hidden = lab_commands.is_lab(given.topology) and any(path.is_relative_to(folder) for folder in uml.FRESH)
+    hidden = lab_commands.is_lab(given.topology) and any(
+        path.is_relative_to(folder) for folder in uml.FRESH
+    )
     if hidden and not path.is_relative_to(Path.cwd().resolve()):
-        raise ValueError(f"{given.topology}: --clock virtual has a /{path.parts[1]} of its own: begin in {path.parent}")
+        raise ValueError(
+            f"{given.topology}: --clock virtual has a /{path.parts[1]} of its own: begin in "
+            f"{path.parent}"
+        )
 
 
 def check_costs(costs: Mapping[str, int], clock: str) -> None:
-    """ValueError, in one line, for a cost in ns that is out of range, or that the real clock would have to know."""
+    """ValueError, in one line, for a cost in ns that is out of range, or that the real clock would
+    have to know."""
     for name, ns in costs.items():
         option = f"--{name.replace('_', '-')}"
         if ns and clock != "virtual":
-            raise ValueError(f"{option} needs --clock virtual: in real time computing takes what it takes")
+            raise ValueError(
+                f"{option} needs --clock virtual: in real time computing takes what it takes"
+            )
         if not 0 <= ns <= MOST_HOP_NS:
             raise ValueError(f"{option} must be 0 .. {MOST_HOP_NS}, got {ns}")
 
 
 def up(given: argparse.Namespace) -> int:
-    """Bring the network up on a kernel for virtual time, and pass lines that are typed to its command line."""
+    """Bring the network up on a kernel for virtual time, and pass lines that are typed to its
+    command line."""
     from weft.testbed.network.bring_up import HOP_NS
     from weft.testbed.runs import isolated_python
     from weft.testbed.uml import uml
     from weft.testbed.uml.host_questions import ATTENDED, OutsideHost
 
     options = [(f"--{name.replace('_', '-')}", getattr(given, name)) for name in OPTIONS]
-    words = [word for option, value in options if value is not None for word in (option, str(value))]
+    words = [
+        word for option, value in options if value is not None for word in (option, str(value))
+    ]
     argv = isolated_python.command("weft.experiments.cli.cli", ["up", given.topology, *words])
     return uml.run(
         argv,
-        virtual=uml.VirtualClock(seed=1 if given.seed is None else given.seed, syscall_ns=given.syscall_ns or 0),
+        virtual=uml.VirtualClock(
+            seed=1 if given.seed is None else given.seed, syscall_ns=given.syscall_ns or 0
+        ),
         memory_mb=MEMORY_MB,
         timeout_s=math.inf,
         env=os.environ | {ATTENDED: str(given.pace or ""), HOP_NS: str(given.hop_ns or 0)},
@@ -87,7 +105,8 @@ def up(given: argparse.Namespace) -> int:
 
 
 def command_line(net: Net) -> None:
-    """Mininet's, until somebody leaves it; lines come from the host where this is what up() has started."""
+    """Mininet's, until somebody leaves it; lines come from the host where this is what up() has
+    started."""
     from weft.testbed.mininet.command_line import CommandLine
     from weft.testbed.uml.host_questions import ATTENDED, Terminal, keep_time
 

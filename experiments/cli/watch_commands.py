@@ -14,15 +14,20 @@ if TYPE_CHECKING:
     from weft.testbed.runs.run import RunRecord
 
 SUPERVISOR = "supervisor"  # whose log lies beside those of the nodes
-MONOTONIC = 1  # the column of a log's line that says when by the monotonic clock, after the wall clock's
+# the column of a log's line that says when by the monotonic clock, after the wall clock's
+MONOTONIC = 1
 
 
 def add_commands(commands: Any) -> None:
     """Add log."""
     text = "what a node's daemon has logged, or all daemons in order of time"
     parser = commands.add_parser("log", help=text, description=text[0].upper() + text[1:] + ".")
-    parser.add_argument("node", nargs="?", help=f"name or label; {SUPERVISOR} for whatever starts the daemons")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on as lines come, until Ctrl-C")
+    parser.add_argument(
+        "node", nargs="?", help=f"name or label; {SUPERVISOR} for whatever starts the daemons"
+    )
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="go on as lines come, until Ctrl-C"
+    )
     parser.add_argument("--run", help="which run; default: $WEFT_RUN, or the only one")
     parser.set_defaults(action=log)
 
@@ -32,7 +37,11 @@ def log(given: argparse.Namespace) -> int:
     from weft.testbed.runs import run
 
     found = run.find(given.run)
-    paths = [log_of(found, given.node)] if given.node else sorted((found.directory / "log").glob("*.log"))
+    paths = (
+        [log_of(found, given.node)]
+        if given.node
+        else sorted((found.directory / "log").glob("*.log"))
+    )
     if given.follow:
         os.execvp("tail", ["tail", "--lines=20", "--follow=name", "--quiet", *map(str, paths)])
     if given.node:
@@ -58,7 +67,8 @@ def log_of(run: RunRecord, node: str) -> Path:
 
 
 def entries(path: Path) -> Iterator[tuple[float, str, str]]:
-    """Each line of a log with its time and the node's name; the lines of a traceback go with the line before them."""
+    """Each line of a log with its time and the node's name; the lines of a traceback go with the
+    line before them."""
     at = 0.0
     for line in path.read_text(errors="replace").splitlines():
         columns = line.split(" ", MONOTONIC + 1)

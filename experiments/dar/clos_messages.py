@@ -1,5 +1,6 @@
-"""Messages over TCP through a folded Clos network on the kernel: what hosts get, and when leaves move flows; and in
-place of DAR's daemons a controller that knows all flows (CENTRAL, engines/edge_colouring.py)."""
+"""Messages over TCP through a folded Clos network on the kernel: what hosts get, and when leaves
+move flows; and in place of DAR's daemons a controller that knows all flows (CENTRAL,
+engines/edge_colouring.py)."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class ClosMessagesPlan:
     """What is to be sent for `seconds`, of which `warm_up_s` do not count.
 
     then: what is sent after what, as in flows.run().
-    spec: the scheme, or clos_run.CENTRAL.  every_s: how often the leaves' counters are read; 0: never.
+    spec: the scheme, or clos_run.CENTRAL.  every_s: how often the leaves' counters are read; 0:
+        never.
     """
 
     topology: str
@@ -65,7 +67,8 @@ class ClosMessagesPlan:
 
 
 class ClosMessagesOutcome(NamedTuple):
-    """moved: moves and swaps of each leaf in each `every_s`, in order.  counted: as clos_run.counted()."""
+    """moved: moves and swaps of each leaf in each `every_s`, in order.  counted: as
+    clos_run.counted()."""
 
     seen: FabricObservation
     moved: list[list[int]]
@@ -76,10 +79,17 @@ class ClosMessagesOutcome(NamedTuple):
 def carry_out(plan: ClosMessagesPlan) -> ClosMessagesOutcome:
     """What came of `plan`."""
     began = threading.Event()
-    with clos_run.up(build(plan.topology), plan.links(), plan.spec, plan.seed) as on, controlled(on, plan.spec):
+    with (
+        clos_run.up(build(plan.topology), plan.links(), plan.spec, plan.seed) as on,
+        controlled(on, plan.spec),
+    ):
         tcp_settings.tune(on.network, SYSCTLS)
         before = clos_run.counted(on)
-        with Reordering(on.network) as order, Fidelity(on.network) as fidelity, watched(on, plan, began) as moved:
+        with (
+            Reordering(on.network) as order,
+            Fidelity(on.network) as fidelity,
+            watched(on, plan, began) as moved,
+        ):
             table = flows.run(
                 on.network,
                 plan.wanted,
@@ -95,8 +105,11 @@ def carry_out(plan: ClosMessagesPlan) -> ClosMessagesOutcome:
 
 
 @contextmanager
-def watched(on: FabricRun, plan: ClosMessagesPlan, began: threading.Event) -> Iterator[list[list[int]]]:
-    """What leaves move, looked at every `every_s` from the event `began` on until the end of the `with`."""
+def watched(
+    on: FabricRun, plan: ClosMessagesPlan, began: threading.Event
+) -> Iterator[list[list[int]]]:
+    """What leaves move, looked at every `every_s` from the event `began` on until the end of the
+    `with`."""
     found: list[list[int]] = []
     end = threading.Event()
     if not plan.every_s:
@@ -112,7 +125,13 @@ def watched(on: FabricRun, plan: ClosMessagesPlan, began: threading.Event) -> It
         thread.join()
 
 
-def _watch(on: FabricRun, every_s: float, began: threading.Event, end: threading.Event, into: list[list[int]]) -> None:
+def _watch(
+    on: FabricRun,
+    every_s: float,
+    began: threading.Event,
+    end: threading.Event,
+    into: list[list[int]],
+) -> None:
     before = moves_of_leaves(on)
     began.wait()
     next_s = clock.monotonic() + every_s
@@ -157,7 +176,10 @@ def _control(on: FabricRun, stop: threading.Event) -> None:
             if {placed.flow for placed in found} != known:
                 known = {placed.flow for placed in found}
                 edges = [
-                    (placed.leaf - topology.servers, host_of(topology, placed.flow.destination) // n)
+                    (
+                        placed.leaf - topology.servers,
+                        host_of(topology, placed.flow.destination) // n,
+                    )
                     for placed in found
                 ]
                 for placed, spine in zip(found, assign(edges, m), strict=True):

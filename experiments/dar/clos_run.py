@@ -1,5 +1,5 @@
-"""A folded Clos network on the kernel whose flows are placed: by DAR's daemons, by a central controller, or not at all;
-where they go, and which links have too many of them."""
+"""A folded Clos network on the kernel whose flows are placed: by DAR's daemons, by a central
+controller, or not at all; where they go, and which links have too many of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-CENTRAL = "central"  # a controller that knows all flows, and gives each a spine (engines/edge_colouring.py)
+# a controller that knows all flows, and gives each a spine (engines/edge_colouring.py)
+CENTRAL = "central"
 FRAME_BYTES = 1514
 PERIOD_PACKETS = 16  # DAR's period, in packet times of a link, where a scheme does not say
 ACTIVE_PERIODS = 5
@@ -41,17 +42,22 @@ LinkEnds = tuple[int, int]  # the node that sends, and the one that hears
 
 
 def scheme_of(spec: str, rate_bps: int) -> str:
-    """`spec`, where it is DAR's with periods as long as PERIOD_PACKETS take at this rate unless it says how long."""
+    """`spec`, where it is DAR's with periods as long as PERIOD_PACKETS take at this rate unless it
+    says how long."""
     name, given = parse(spec)
     if name != "dar":
         return spec
     period_us = max(1, round(1e6 * PERIOD_PACKETS * 8 * FRAME_BYTES / rate_bps))
     period_us = int(given.get("period_us", period_us))
-    return unparse(name, {"period_us": period_us, "active_us": max(50_000, ACTIVE_PERIODS * period_us), **given})
+    return unparse(
+        name,
+        {"period_us": period_us, "active_us": max(50_000, ACTIVE_PERIODS * period_us), **given},
+    )
 
 
 def check_scheme(text: str) -> None:
-    """Raise ValueError unless there is such a scheme of the data plane, or it is the central controller."""
+    """Raise ValueError unless there is such a scheme of the data plane, or it is the central
+    controller."""
     if parse(text)[0] == "dar":
         registry.scheme(text)
     elif text != CENTRAL:
@@ -59,15 +65,16 @@ def check_scheme(text: str) -> None:
 
 
 def links_of(run: Run) -> tuple[LinkSpec, LinkSpec]:
-    """What links between switches are like, and those of hosts, which carry `host_percent` of that."""
+    """What links between switches are like, and those of hosts, which carry `host_percent` of
+    that."""
     rate_bps, queue = run.integer("rate_mbps") * Mbps, run.integer("queue_packets")
     host = LinkSpec(rate_bps=rate_bps * run.integer("host_percent") // 100, queue_packets=queue)
     return LinkSpec(rate_bps=rate_bps, queue_packets=queue), host
 
 
 def worst_permutation(rng: Generator, topology: Topology) -> list[tuple[int, int]]:
-    """Flows of a leaf to different leaves, as far as there are so many, in an order of each leaf's own (section 5);
-    none within a leaf."""
+    """Flows of a leaf to different leaves, as far as there are so many, in an order of each leaf's
+    own (section 5); none within a leaf."""
     n, r, _ = sizes(topology)
     found = []
     free = {leaf: [leaf * n + int(host) for host in rng.permutation(n)] for leaf in range(r)}
@@ -80,21 +87,25 @@ def worst_permutation(rng: Generator, topology: Topology) -> list[tuple[int, int
 
 
 def in_turn(destination: NDArray[np.int64]) -> Callable[[flows.Flow], flows.Flow | None]:
-    """What each host sends when a message of its has arrived: as much to its next destination, shape (messages, hosts),
-    the first of which it has sent to."""
+    """What each host sends when a message of its has arrived: as much to its next destination,
+    shape (messages, hosts), the first of which it has sent to."""
     sent = [1] * destination.shape[1]
 
     def following(arrived: flows.Flow) -> flows.Flow | None:
         at = sent[arrived.src]
         sent[arrived.src] += 1
-        return arrived._replace(dst=int(destination[at, arrived.src])) if at < len(destination) else None
+        return (
+            arrived._replace(dst=int(destination[at, arrived.src]))
+            if at < len(destination)
+            else None
+        )
 
     return following
 
 
 def messages(destination: NDArray[np.int64], size_bytes: int, every_s: float) -> list[flows.Flow]:
-    """Flows of so many bytes from every host to its destination in each row of `destination`, shape (messages, hosts),
-    a row every so many seconds."""
+    """Flows of so many bytes from every host to its destination in each row of `destination`, shape
+    (messages, hosts), a row every so many seconds."""
     return [
         flows.Flow(at * every_s, src, int(dst), size_bytes)
         for at, row in enumerate(destination)
@@ -106,12 +117,20 @@ def messages(destination: NDArray[np.int64], size_bytes: int, every_s: float) ->
 def clos(run: Run) -> AbstractContextManager[FabricRun]:
     """The network of `run` with its scheme, up for the length of a `with`."""
     links = links_of(run)
-    return up(build(run.text("topology")), links, scheme_of(run.text("scheme"), links[0].rate_bps), run.seed)
+    return up(
+        build(run.text("topology")),
+        links,
+        scheme_of(run.text("scheme"), links[0].rate_bps),
+        run.seed,
+    )
 
 
 @contextmanager
-def up(topology: Topology, links: tuple[LinkSpec, LinkSpec], spec: str, seed: int) -> Iterator[FabricRun]:
-    """`topology` under the scheme `spec`, with `links` between switches and to hosts, up for the length of a `with`."""
+def up(
+    topology: Topology, links: tuple[LinkSpec, LinkSpec], spec: str, seed: int
+) -> Iterator[FabricRun]:
+    """`topology` under the scheme `spec`, with `links` between switches and to hosts, up for the
+    length of a `with`."""
     link, host_link = links
     by_daemons = parse(spec)[0] == "dar"
     rule = rule_of(spec)
@@ -120,7 +139,11 @@ def up(topology: Topology, links: tuple[LinkSpec, LinkSpec], spec: str, seed: in
     try:
         if by_daemons:
             network.wait_until_converged()
-        with DataPlane.open(network) if by_daemons else DataPlane.load(network, rule, seed=seed) as plane:
+        with (
+            DataPlane.open(network)
+            if by_daemons
+            else DataPlane.load(network, rule, seed=seed) as plane
+        ):
             if not by_daemons:
                 plane.attach()
             yield FabricRun(network, plane, topology, plane.set_scheme(rule, seed=seed))
@@ -133,7 +156,14 @@ def rule_of(spec: str) -> str:
     if spec == CENTRAL:
         return "dar:elephant_kb=0"
     name, given = parse(spec)
-    return unparse(name, {key: value for key, value in given.items() if key in registry.selection(name)[0].parameters})
+    return unparse(
+        name,
+        {
+            key: value
+            for key, value in given.items()
+            if key in registry.selection(name)[0].parameters
+        },
+    )
 
 
 class Placed(NamedTuple):
@@ -146,7 +176,8 @@ class Placed(NamedTuple):
 
 
 class LeafSwitch(NamedTuple):
-    """One leaf: its number among the switches, its hosts' addresses, and what is at the other end of each interface."""
+    """One leaf: its number among the switches, its hosts' addresses, and what is at the other end
+    of each interface."""
 
     number: int
     own: set[int]
@@ -155,7 +186,8 @@ class LeafSwitch(NamedTuple):
 
 @dataclass
 class SpineFlowTable:
-    """The flows that cross spines, from the data plane's own table; closed with the data plane's maps."""
+    """The flows that cross spines, from the data plane's own table; closed with the data plane's
+    maps."""
 
     network: RunningNetwork
     maps: Any
@@ -173,7 +205,9 @@ class SpineFlowTable:
         for number in range(sizes(topology)[1]):
             leaf = topology.servers + number
             peers = {network.ifindex(leaf, port): peer for port, peer, *_ in topology.ports(leaf)}
-            own = {topology.naming.address(host) for host in peers.values() if host < topology.servers}
+            own = {
+                topology.naming.address(host) for host in peers.values() if host < topology.servers
+            }
             leaves[leaf] = LeafSwitch(number, own, peers)
         return cls(network, maps, tables, leaves)
 
@@ -186,7 +220,11 @@ class SpineFlowTable:
         now_ns, found, held = clock.monotonic_ns(), [], self.tables.all_flows()
         for node, leaf in self.leaves.items():
             for flow, noted in held.get(leaf.number, {}).items():
-                if flow.source in leaf.own and noted.port in leaf.peers and now_ns - noted.last_ns < within_s * 1e9:
+                if (
+                    flow.source in leaf.own
+                    and noted.port in leaf.peers
+                    and now_ns - noted.last_ns < within_s * 1e9
+                ):
                     found.append(Placed(flow, node, leaf.peers[noted.port], noted))
         return found
 
@@ -222,7 +260,9 @@ def counted(on: FabricRun) -> dict[str, int]:
     topology, found = on.topology, []
     for node in range(topology.servers, topology.nodes):
         with suppress(ValueError, TimeoutError):  # of a switch that is dead
-            found.append(control.status(on.network.run.directory, topology.naming.name(node))["protocol"])
+            found.append(
+                control.status(on.network.run.directory, topology.naming.name(node))["protocol"]
+            )
     return together(found)
 
 

@@ -1,9 +1,9 @@
 """How many iterations does DAR take until no link is bad?  DAR, section 5.1, figures 10, 11 and 12.
 
-The iteration of section 2 on CLOS(n,r,m), from figure 9's start, for flows of 1/p of a link's rate: the paper's rule,
-and requests that carry the map of spines with room (rule=informed, not in the paper).  Beside them the Markov models of
-sections 3.1 and 3.2 (p = 1) and 3.3 (p = 2, n >= 4).  The figures of the paper: 10a m=n=r, p=1; 10b m=2n=2r, p=1;
-11 n=m=6, p=1, by r; 12 m=n=r, p=2.
+The iteration of section 2 on CLOS(n,r,m), from figure 9's start, for flows of 1/p of a link's rate:
+the paper's rule, and requests that carry the map of spines with room (rule=informed, not in the
+paper).  Beside them the Markov models of sections 3.1 and 3.2 (p = 1) and 3.3 (p = 2, n >= 4).  The
+figures of the paper: 10a m=n=r, p=1; 10b m=2n=2r, p=1; 11 n=m=6, p=1, by r; 12 m=n=r, p=2.
 """
 
 from __future__ import annotations
@@ -45,10 +45,14 @@ def size(topology: str) -> tuple[int, int, int]:
     """n, r and m of `topology`; ValueError unless it is a Clos network of few enough hosts."""
     name, given = parse(topology)
     if name != "clos":
-        raise ValueError(f"dar_convergence: the network must be clos:n=..,r=..,m=.., got {topology}")
+        raise ValueError(
+            f"dar_convergence: the network must be clos:n=..,r=..,m=.., got {topology}"
+        )
     n, r, m = (int(given[key]) for key in "nrm")
     if n * r > MOST_FLOWS or m > 2 * n:
-        raise ValueError(f"dar_convergence: take at most {MOST_FLOWS} hosts and m <= 2n, got {topology}")
+        raise ValueError(
+            f"dar_convergence: take at most {MOST_FLOWS} hosts and m <= 2n, got {topology}"
+        )
     return n, r, m
 
 
@@ -68,20 +72,25 @@ def rules(run: Run) -> IterationRules:
 
 
 def check(run: Run) -> None:
-    """ValueError for a network on which the iteration does not converge, or not in bearable time."""
+    """ValueError for a network on which the iteration does not converge, or not in bearable
+    time."""
     n, r, m = size(run.text("topology"))
     chosen, each = rules(run), 1
     iteration.check(n, r, m, chosen)
     if run.text("traffic") == "pairs":
         if n % 2:
-            raise ValueError(f"dar_convergence: pairs need an even number of hosts at a leaf, got n={n}")
+            raise ValueError(
+                f"dar_convergence: pairs need an even number of hosts at a leaf, got n={n}"
+            )
         net = network(n, r, m)
         permute(net, PAIRS, [1, 2, 3, 4])
         iteration.check_traffic(net, chosen)
         each = 2 if chosen.key == DEST else 1
     if m * (chosen.p // each * each) == n and not chosen.informed and n * r > MOST_TIGHT:
         instead = "take more spines, a larger p or rule=informed"
-        raise ValueError(f"dar_convergence: {n * r} flows and m p = n settle after exponentially long: {instead}")
+        raise ValueError(
+            f"dar_convergence: {n * r} flows and m p = n settle after exponentially long: {instead}"
+        )
 
 
 def solved(model: Callable[[], float]) -> float | None:
@@ -93,7 +102,8 @@ def solved(model: Callable[[], float]) -> float | None:
 
 
 def models(n: int, r: int, m: int, chosen: IterationRules) -> dict[str, float | None]:
-    """Expected iterations by the paper's models, as far as they are for such a network, and for its rule."""
+    """Expected iterations by the paper's models, as far as they are for such a network, and for its
+    rule."""
     single = last = None
     if not chosen.informed and max(n, r) <= MOST_MODELLED:
         if chosen.p == 1 and chosen.key == FLOW:
@@ -106,11 +116,14 @@ def models(n: int, r: int, m: int, chosen: IterationRules) -> dict[str, float | 
 
 
 def measure(run: Run) -> Result:
-    """Iterations over permutations, and requests, moves and swaps of a flow; no mean where some did not settle."""
+    """Iterations over permutations, and requests, moves and swaps of a flow; no mean where some did
+    not settle."""
     n, r, m = size(run.text("topology"))
     chosen, permutations = rules(run), run.integer("permutations")
     rng, most = np.random.default_rng(run.seed), run.integer("most_iterations")
-    found = simulate(network(n, r, m), chosen, TRAFFIC[run.text("traffic")], permutations, rng, most=most)
+    found = simulate(
+        network(n, r, m), chosen, TRAFFIC[run.text("traffic")], permutations, rng, most=most
+    )
     settled = found.iterations >= 0
     whole = found.iterations if settled.all() else None
     requests, moves, swaps = (found.counts.mean(axis=0) / (n * r)).tolist()
@@ -133,9 +146,12 @@ def measure(run: Run) -> Result:
 
 
 def panels(table: Table) -> dict[str, list[tuple[int, dict[str, object]]]]:
-    """The rows of each panel by its title, each with its place on the horizontal axis, which the title names last."""
+    """The rows of each panel by its title, each with its place on the horizontal axis, which the
+    title names last."""
     found: dict[str, list[tuple[int, dict[str, object]]]] = {}
-    varied = [key for key in EXPERIMENT.axes if key not in DRAWN and len({row[key] for row in table}) > 1]
+    varied = [
+        key for key in EXPERIMENT.axes if key not in DRAWN and len({row[key] for row in table}) > 1
+    ]
     for row in table:
         n, r, m = size(str(row["topology"]))
         more = "".join(f", {style.words(key)} = {row[key]}" for key in ("p", *varied))
@@ -157,7 +173,9 @@ def draw(axes: Axes, rows: list[tuple[int, dict[str, object]]]) -> None:
                 points.setdefault(x, []).append(float(str(row[key])))
                 tails.setdefault(x, []).append(float(str(row["p99_iterations"] or 0)))
         at = sorted(points)
-        axes.plot(at, [np.mean(points[x]) for x in at], look, color=colour, label=label, markersize=4.5)
+        axes.plot(
+            at, [np.mean(points[x]) for x in at], look, color=colour, label=label, markersize=4.5
+        )
         if key == "mean_iterations":
             axes.plot(at, [np.mean(tails[x]) for x in at], "_", color=colour, markersize=9)
 
@@ -196,42 +214,56 @@ EXPERIMENT = Experiment(
     source="DAR, section 5.1, figures 10 to 12",
     engines=("graph",),
     axes={
-        "topology": Spec(meaning="network", form="clos:n=..,r=..,m=..", check=size, canonical=canonical).over(
+        "topology": Spec(
+            meaning="network", form="clos:n=..,r=..,m=..", check=size, canonical=canonical
+        ).over(
             *(f"clos:n={n},r={n},m={n}" for n in TIGHT),
             *(f"clos:n={n},r={n},m={2 * n}" for n in DOUBLE),
             *(f"clos:n=6,r={r},m=6" for r in BY_R),
         ),
-        "p": Integer(meaning="flows that a link carries", unit="flows", least=1, most=64).over(1, 2),
-        "rule": Word(meaning="what a request says of spines: nothing, or which have room", words=tuple(RULES)).over(
-            "paper", "informed"
+        "p": Integer(meaning="flows that a link carries", unit="flows", least=1, most=64).over(
+            1, 2
         ),
+        "rule": Word(
+            meaning="what a request says of spines: nothing, or which have room", words=tuple(RULES)
+        ).over("paper", "informed"),
         "traffic": Word(
-            meaning="permutations: those of section 5 that are hard, or all; or two flows of a leaf to the same host",
+            meaning="permutations: those of section 5 that are hard, or all; or two flows "
+            "of a leaf to the same host",
             words=tuple(TRAFFIC),
         ).over("worst"),
         "start": Word(
-            meaning="spines at first: host mod n, any, any whose uplink has room, host mod m", words=tuple(STARTS)
+            meaning="spines at first: host mod n, any, any whose uplink has room, host mod m",
+            words=tuple(STARTS),
         ).over("modulo"),
-        "requests": Word(meaning="bad links of a leaf that it asks about", words=("fullest-link", "every-link")).over(
-            "fullest-link"
-        ),
-        "key": Word(meaning="what moves: a flow, or all flows of a leaf to the same host", words=tuple(KEYS)).over(
-            "flow"
-        ),
-        "swap": Word(meaning="whether a flow is swapped back from an uplink that is full", words=("yes", "no")).over(
-            "yes"
-        ),
+        "requests": Word(
+            meaning="bad links of a leaf that it asks about", words=("fullest-link", "every-link")
+        ).over("fullest-link"),
+        "key": Word(
+            meaning="what moves: a flow, or all flows of a leaf to the same host", words=tuple(KEYS)
+        ).over("flow"),
+        "swap": Word(
+            meaning="whether a flow is swapped back from an uplink that is full",
+            words=("yes", "no"),
+        ).over("yes"),
         "new_spine": Word(
-            meaning="spines to which a flow may be moved: with its own or without", words=("any", "other")
+            meaning="spines to which a flow may be moved: with its own or without",
+            words=("any", "other"),
         ).over("any"),
         "rest_iterations": Integer(
-            meaning="iterations for which a flow that has moved is not asked for", unit="iterations", least=0, most=1000
+            meaning="iterations for which a flow that has moved is not asked for",
+            unit="iterations",
+            least=0,
+            most=1000,
         ).over(0),
-        "permutations": Integer(meaning="permutations of a run", unit="permutations", least=1, most=1_000_000).over(
-            400
-        ),
+        "permutations": Integer(
+            meaning="permutations of a run", unit="permutations", least=1, most=1_000_000
+        ).over(400),
         "most_iterations": Integer(
-            meaning="iterations after which a run gives a permutation up", unit="iterations", least=1, most=10**9
+            meaning="iterations after which a run gives a permutation up",
+            unit="iterations",
+            least=1,
+            most=10**9,
         ).over(1_000_000),
     },
     columns=columns.CONVERGENCE,

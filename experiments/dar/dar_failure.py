@@ -1,14 +1,16 @@
-"""How long until no flow is on a bad link again when a spine or a link dies under DAR, and what that costs the flows?
+"""How long until no flow is on a bad link again when a spine or a link dies under DAR, and what
+that costs the flows?
 
-Beyond DAR's paper, which has no failures.  Every host sends one endless TCP flow, a worst permutation of section 5.
-After `before_s` something fails:
+Beyond DAR's paper, which has no failures.  Every host sends one endless TCP flow, a worst
+permutation of section 5. After `before_s` something fails:
 
 link         between the first leaf and the first spine: both ends lose their carrier
 silent-link  packets vanish there, carriers stay
 spine        the first spine loses its power
 
-Every 10 ms the data plane's tables are read.  A flow is on a dead link until it has been placed on another;
-`off_dead_ms` is when none was any more, `settled_ms` when in addition no link had more than p flows, and stayed so.
+Every 10 ms the data plane's tables are read.  A flow is on a dead link until it has been placed on
+another; `off_dead_ms` is when none was any more, `settled_ms` when in addition no link had more
+than p flows, and stayed so.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ def measure(run: Run) -> Result:
     seconds = run.integer("before_s") + run.integer("after_s")
     with clos_run.clos(run) as on:
         chosen = clos_run.worst_permutation(np.random.default_rng(run.seed), on.topology)
-        tcp_settings.tune(on.network, {"ipv4/tcp_min_rtt_wlen": str(MIN_RTT_WINDOW_S), "ipv4/tcp_ecn": "1"})
+        tcp_settings.tune(
+            on.network, {"ipv4/tcp_min_rtt_wlen": str(MIN_RTT_WINDOW_S), "ipv4/tcp_ecn": "1"}
+        )
         before = clos_run.counted(on)
         seen: dict[str, Value] = {}
         watcher = threading.Thread(target=partial(watch, on, run, seen))
@@ -107,9 +111,11 @@ def watch(on: FabricRun, run: Run, into: dict[str, Value]) -> None:
                 bad_s = now_s
             clock.sleep(POLL_S)
         into.update(
-            flows_hit=hit, off_dead_ms=1000 * (on_dead_s - failed_s), settled_ms=1000 * (bad_s - failed_s),
+            flows_hit=hit,
+            off_dead_ms=1000 * (on_dead_s - failed_s),
+            settled_ms=1000 * (bad_s - failed_s),
             most_flows=max(loads.values(), default=0),
-        )  # fmt: skip
+        )
     finally:
         table.close()
 
@@ -134,7 +140,9 @@ def act(on: FabricRun, failure: str) -> tuple[set[LinkEnds], Callable[[], None]]
         dead = {link for each in leaves for link in ((each, spine), (spine, each))}
         return dead, partial(on.network.fail_node, topology.naming.name(spine))
     name = topology.link_name(topology.link_between(leaf, spine))
-    return {(leaf, spine), (spine, leaf)}, partial(on.network.fail, name, silent=failure == "silent-link")
+    return {(leaf, spine), (spine, leaf)}, partial(
+        on.network.fail, name, silent=failure == "silent-link"
+    )
 
 
 def check_scheme(text: str) -> None:
@@ -144,7 +152,8 @@ def check_scheme(text: str) -> None:
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a folded Clos network that DAR is for, and a congestion control."""
+    """ValueError unless `run` names a folded Clos network that DAR is for, and a congestion
+    control."""
     from weft.daemons.core import registry
 
     registry.checked(common.network(run), run.text("scheme"))
@@ -152,11 +161,15 @@ def check(run: Run) -> None:
 
 
 SETTING = ("topology", "rate_mbps", "host_percent", "queue_packets", "congestion_control")
-PANELS = {"off_dead_ms": "until no flow was on a dead link (ms)", "settled_ms": "until no link was bad (ms)"}
+PANELS = {
+    "off_dead_ms": "until no flow was on a dead link (ms)",
+    "settled_ms": "until no link was bad (ms)",
+}
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each network and setting and each failure the two times; a mark is a run, hollow where fidelity failed."""
+    """For each network and setting and each failure the two times; a mark is a run, hollow where
+    fidelity failed."""
     groups = figures.by_setting(table, SETTING)
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
     figure.set_size_inches(3.8 * len(PANELS), 0.6 + 3.0 * len(groups))
@@ -168,13 +181,22 @@ def plot(table: Table, figure: Figure) -> None:
                 shift = (at - (len(looks) - 1) / 2) * 0.15
                 x = [FAILURES.index(str(row["failure"])) + shift for row in chosen]
                 hollow = [figures.failed_fidelity(row) for row in chosen]
-                figures.marks(axes, x, [float(str(row[key])) for row in chosen], look, hollow, label=look.label)
+                figures.marks(
+                    axes,
+                    x,
+                    [float(str(row[key])) for row in chosen],
+                    look,
+                    hollow,
+                    label=look.label,
+                )
             axes.set_xticks(range(len(FAILURES)), FAILURES)
             axes.set(ylabel=label, xlim=(-0.5, len(FAILURES) - 0.5))
             top = max(1.0, axes.get_ylim()[1])
             axes.set_ylim(-0.03 * top, 1.08 * top)  # marks at 0 are whole
         line[0].set_title(title, fontsize=8.5, loc="left")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=4, fontsize=7)
+    figure.legend(
+        *figure.axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=4, fontsize=7
+    )
 
 
 EXPERIMENT = Experiment(
@@ -185,14 +207,20 @@ EXPERIMENT = Experiment(
     axes={
         "topology": common.TOPOLOGY.over("clos:n=8,r=8,m=8"),
         "scheme": Spec(
-            meaning="DAR with its parameters", form="dar:key=value,... (`weft list`)", check=check_scheme
+            meaning="DAR with its parameters",
+            form="dar:key=value,... (`weft list`)",
+            check=check_scheme,
         ).over("dar", "dar:informed=1"),
         "failure": Word(meaning="what fails", words=FAILURES).over(*list(FAILURES)),
         "rate_mbps": common.RATE_MBPS.over(5),
-        "host_percent": Integer(meaning="rate of hosts' links, of the others'", unit="%", least=1, most=100).over(48),
+        "host_percent": Integer(
+            meaning="rate of hosts' links, of the others'", unit="%", least=1, most=100
+        ).over(48),
         "queue_packets": common.QUEUE_PACKETS.over(32),
         "congestion_control": common.CONGESTION_CONTROL.over("cubic"),
-        "before_s": Integer(meaning="time before the failure", unit="s", least=1, most=3600).over(3),
+        "before_s": Integer(meaning="time before the failure", unit="s", least=1, most=3600).over(
+            3
+        ),
         "after_s": Integer(meaning="time after it", unit="s", least=1, most=3600).over(4),
     },
     columns=columns.FAILURE,

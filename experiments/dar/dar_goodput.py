@@ -1,17 +1,18 @@
 """What TCP gets out of a Clos network under DAR, beside other schemes and a central optimum.
 
-Beyond DAR's paper, whose section 5.2 simulates InfiniBand: endless TCP flows from every host to another, a worst
-permutation of section 5 with an order of its own at each leaf; hosts have `host_percent` of the links' rate.
-With `traffic=messages` hosts send message after message instead, each to a random permutation of the hosts, and do not
-wait for others (the traffic of section 5.2).
+Beyond DAR's paper, whose section 5.2 simulates InfiniBand: endless TCP flows from every host to
+another, a worst permutation of section 5 with an order of its own at each leaf; hosts have
+`host_percent` of the links' rate.
+With `traffic=messages` hosts send message after message instead, each to a random permutation of
+the hosts, and do not wait for others (the traffic of section 5.2).
 
-`central` knows all flows and colours the multigraph of leaves (engines/edge_colouring.py); its controller places
-flows in DAR's table.  Goodputs are fractions of what hosts' links carry of TCP's payload, counted after `warm_up_s`;
-reordering is counted throughout.
+`central` knows all flows and colours the multigraph of leaves (engines/edge_colouring.py); its
+controller places flows in DAR's table.  Goodputs are fractions of what hosts' links carry of TCP's
+payload, counted after `warm_up_s`; reordering is counted throughout.
 
-Settled is when the last flow was moved; messages never are.  On the engine `fabric` DAR's daemons see the same
-permutation in simulated time, all of its flows at once.  DAR's period is 16 packet times of a link unless the scheme
-says otherwise.
+Settled is when the last flow was moved; messages never are.  On the engine `fabric` DAR's daemons
+see the same permutation in simulated time, all of its flows at once.  DAR's period is 16 packet
+times of a link unless the scheme says otherwise.
 LBSP is for fat-trees of three tiers, which DAR is not, so that no network has both.
 """
 
@@ -48,7 +49,8 @@ def measure(run: Run) -> Result:
 
 
 def simulated(run: Run) -> Result:
-    """Moves, requests and the time to settle on wires in memory, where all flows are seen at once."""
+    """Moves, requests and the time to settle on wires in memory, where all flows are seen at
+    once."""
     from weft.daemons.simulator.simulator import Simulator
     from weft.experiments.dar import clos_run
     from weft.topologies import build
@@ -62,9 +64,13 @@ def simulated(run: Run) -> Result:
     for at, (src, dst) in enumerate(chosen):
         simulator.flows.begin(src, dst, at)
     simulator.run_for(run.integer("warm_up_s"))
-    warm = clos_run.together(simulator.status(node) for node in range(topology.servers, topology.nodes))
+    warm = clos_run.together(
+        simulator.status(node) for node in range(topology.servers, topology.nodes)
+    )
     simulator.run_for(run.integer("seconds"))
-    done = clos_run.together(simulator.status(node) for node in range(topology.servers, topology.nodes))
+    done = clos_run.together(
+        simulator.status(node) for node in range(topology.servers, topology.nodes)
+    )
     return Result(
         figures={
             "most_flows": max(simulator.flows.loads().values(), default=0),
@@ -75,7 +81,8 @@ def simulated(run: Run) -> Result:
 
 
 def on_kernel(run: Run) -> Result:
-    """Goodput of the flows together and of the slowest, what was overtaken, and what DAR did for that."""
+    """Goodput of the flows together and of the slowest, what was overtaken, and what DAR did for
+    that."""
     from weft.experiments.dar import clos_run
     from weft.experiments.dar.clos_messages import controlled
     from weft.experiments.engines import fabric_run
@@ -87,7 +94,9 @@ def on_kernel(run: Run) -> Result:
     warm_up_s, seconds = run.integer("warm_up_s"), run.integer("seconds")
     with clos_run.clos(run) as on, controlled(on, run.text("scheme")):
         wanted, then = flows_of(run, on.topology)
-        tcp_settings.tune(on.network, {"ipv4/tcp_min_rtt_wlen": str(MIN_RTT_WINDOW_S), "ipv4/tcp_ecn": "1"})
+        tcp_settings.tune(
+            on.network, {"ipv4/tcp_min_rtt_wlen": str(MIN_RTT_WINDOW_S), "ipv4/tcp_ecn": "1"}
+        )
         before, warm = clos_run.counted(on), dict[str, int]()
         with Reordering(on.network) as order, Fidelity(on.network) as fidelity:
             began_s = clock.monotonic() + flows.BEGIN_S
@@ -120,14 +129,18 @@ def on_kernel(run: Run) -> Result:
 
 
 def flows_of(run: Run, topology: Topology) -> tuple[list[Flow], Callable[[Flow], Flow | None]]:
-    """The flows of `run`: endless ones, or of each host its first message, and which comes after which."""
+    """The flows of `run`: endless ones, or of each host its first message, and which comes after
+    which."""
     from weft.experiments.dar import clos_run
     from weft.experiments.engines.workloads import derangements, endless
 
     rng = np.random.default_rng(run.seed)
     if run.text("traffic") == ENDLESS:
         return endless(clos_run.worst_permutation(rng, topology)), lambda arrived: None
-    size_bytes, seconds = run.integer("message_kb") * 1024, run.integer("warm_up_s") + run.integer("seconds")
+    size_bytes, seconds = (
+        run.integer("message_kb") * 1024,
+        run.integer("warm_up_s") + run.integer("seconds"),
+    )
     count = 1 + clos_run.links_of(run)[1].rate_bps * seconds // (8 * size_bytes)
     sequences = derangements(rng, topology.servers, count)
     return clos_run.messages(sequences[:1], size_bytes, 0.0), clos_run.in_turn(sequences)
@@ -153,7 +166,8 @@ def where(on: FabricRun) -> list[object]:
 
 
 def placement(placed: list[object], on: FabricRun, began_s: float | None) -> dict[str, Value]:
-    """The most flows on a link, and when the last was moved if all `began_s`; None under schemes that place none."""
+    """The most flows on a link, and when the last was moved if all `began_s`; None under schemes
+    that place none."""
     from weft.experiments.dar.clos_run import Placed, loads
 
     known = [each for each in placed if isinstance(each, Placed)]
@@ -166,11 +180,15 @@ def placement(placed: list[object], on: FabricRun, began_s: float | None) -> dic
     }
 
 
-def moves(moved: Mapping[str, int], warm: Mapping[str, int], before: Mapping[str, int], flows: int) -> dict[str, Value]:
-    """Moves and swaps for each flow, flows that left links that were taken for dead, requests, and moves after the
-    warm-up; None without DAR's daemons."""
+def moves(
+    moved: Mapping[str, int], warm: Mapping[str, int], before: Mapping[str, int], flows: int
+) -> dict[str, Value]:
+    """Moves and swaps for each flow, flows that left links that were taken for dead, requests, and
+    moves after the warm-up; None without DAR's daemons."""
     if not moved:
-        return dict.fromkeys(("moves_per_flow", "swaps", "replaced", "requests", "stale_requests", "late_moves"))
+        return dict.fromkeys(
+            ("moves_per_flow", "swaps", "replaced", "requests", "stale_requests", "late_moves")
+        )
     late = moved["moves"] + before["moves"] - warm.get("moves", before["moves"])
     return {
         "moves_per_flow": (moved["moves"] + moved["swaps"]) / flows,
@@ -183,14 +201,16 @@ def moves(moved: Mapping[str, int], warm: Mapping[str, int], before: Mapping[str
 
 
 def check_scheme(text: str) -> None:
-    """ValueError unless there is such a scheme of the data plane, or it is the central controller."""
+    """ValueError unless there is such a scheme of the data plane, or it is the central
+    controller."""
     from weft.experiments.dar.clos_run import check_scheme
 
     check_scheme(text)
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a folded Clos network that its scheme is for, and a transport and a control."""
+    """ValueError unless `run` names a folded Clos network that its scheme is for, and a transport
+    and a control."""
     from weft.daemons.core import registry
     from weft.experiments.dar.clos_run import CENTRAL
 
@@ -199,7 +219,9 @@ def check(run: Run) -> None:
     if run.engine == "fabric" and run.text("traffic") != ENDLESS:
         raise ValueError("dar_goodput: simulated flows have no end: take traffic=endless")
     if run.engine == "fabric" and parse(scheme)[0] != "dar":
-        raise ValueError(f"dar_goodput: only dar has daemons that could be simulated alone, {scheme} has not")
+        raise ValueError(
+            f"dar_goodput: only dar has daemons that could be simulated alone, {scheme} has not"
+        )
     if scheme != CENTRAL:
         registry.checked(topology, scheme)
     common.check_tcp(run)
@@ -214,8 +236,8 @@ PANELS = {  # of rows of the kernel
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """A row of panels for each network and setting; a bar for each scheme is the mean of its runs, its marks the runs
-    themselves, hollow where fidelity failed."""
+    """A row of panels for each network and setting; a bar for each scheme is the mean of its runs,
+    its marks the runs themselves, hollow where fidelity failed."""
     keys = (
         "topology",
         "traffic",
@@ -242,9 +264,20 @@ def plot(table: Table, figure: Figure) -> None:
                 look = style.lines([schemes[name]])[schemes[name]][0]
                 if values:
                     axes.barh(y, mean(values), color=look.colour, alpha=0.5)
-                    beside = {"xytext": (7, 0), "textcoords": "offset points", "va": "center", "size": 7}
+                    beside = {
+                        "xytext": (7, 0),
+                        "textcoords": "offset points",
+                        "va": "center",
+                        "size": 7,
+                    }
                     axes.annotate(f"{mean(values):.3g}", (max(values), y), **beside)
-                figures.marks(axes, values, [y] * len(values), look, [figures.failed_fidelity(row) for row in known])
+                figures.marks(
+                    axes,
+                    values,
+                    [y] * len(values),
+                    look,
+                    [figures.failed_fidelity(row) for row in known],
+                )
             axes.margins(x=0.22)
             axes.set(xlabel=label, xlim=(0, None))
             axes.locator_params(axis="x", nbins=5)
@@ -255,12 +288,15 @@ def plot(table: Table, figure: Figure) -> None:
 
 def name_of(row: Mapping[str, Value]) -> str:
     """The scheme of a row, and its transport if that is not TCP."""
-    return str(row["scheme"]) if row["transport"] == "tcp" else f"{row['scheme']} {row['transport']}"
+    return (
+        str(row["scheme"]) if row["transport"] == "tcp" else f"{row['scheme']} {row['transport']}"
+    )
 
 
 EXPERIMENT = Experiment(
     name="dar_goodput",
-    question="What does TCP get out of a Clos network under DAR, beside other schemes and a central optimum?",
+    question="What does TCP get out of a Clos network under DAR, beside other schemes and a "
+    "central optimum?",
     source="DAR, sections 2 and 4; beyond the paper",
     engines=("kernel", "fabric"),
     axes={
@@ -269,18 +305,35 @@ EXPERIMENT = Experiment(
             meaning="scheme by which switches choose ports",
             form="SCHEME:key=value,... (`weft list`), or central",
             check=check_scheme,
-        ).over("ecmp", "dmodk", "letflow", "drill", "ttc", "dar", "dar:informed=1", "dar:detect=queue", "central"),
+        ).over(
+            "ecmp",
+            "dmodk",
+            "letflow",
+            "drill",
+            "ttc",
+            "dar",
+            "dar:informed=1",
+            "dar:detect=queue",
+            "central",
+        ),
         "transport": common.TRANSPORT.over("tcp"),
         "traffic": Word(
-            meaning="endless flows of a worst permutation, or message after message, each host at its own pace",
+            meaning="endless flows of a worst permutation, or message after message, each "
+            "host at its own pace",
             words=(ENDLESS, "messages"),
         ).over(ENDLESS),
-        "message_kb": Integer(meaning="size of a message", unit="KiB", least=1, most=65_536).over(256),
+        "message_kb": Integer(meaning="size of a message", unit="KiB", least=1, most=65_536).over(
+            256
+        ),
         "rate_mbps": common.RATE_MBPS.over(5),
-        "host_percent": Integer(meaning="rate of hosts' links, of the others'", unit="%", least=1, most=100).over(48),
+        "host_percent": Integer(
+            meaning="rate of hosts' links, of the others'", unit="%", least=1, most=100
+        ).over(48),
         "queue_packets": common.QUEUE_PACKETS.over(32),
         "congestion_control": common.CONGESTION_CONTROL.over("cubic"),
-        "warm_up_s": Integer(meaning="time before received bytes count", unit="s", least=1, most=3600).over(2),
+        "warm_up_s": Integer(
+            meaning="time before received bytes count", unit="s", least=1, most=3600
+        ).over(2),
         "seconds": common.SECONDS.over(6),
     },
     columns=columns.GOODPUT,

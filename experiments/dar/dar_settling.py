@@ -1,16 +1,18 @@
-"""When do leaves stop moving flows?  DAR, section 5.2, figure 13: the slotted model of dar_table, and the daemons.
+"""When do leaves stop moving flows?  DAR, section 5.2, figure 13: the slotted model of dar_table,
+and the daemons.
 
-Hosts send message after message to random permutations.  Two flows of 0.52 of a link's rate do not fit it, so that at
-20.8 Gbit/s flows move as long as there are messages; at 19.2 Gbit/s they settle in each permutation.  At these rates
-all hosts go from one permutation to the next within a packet or two, and a permutation is settled when the last flow
-has moved before the next begins.
+Hosts send message after message to random permutations.  Two flows of 0.52 of a link's rate do not
+fit it, so that at 20.8 Gbit/s flows move as long as there are messages; at 19.2 Gbit/s they settle
+in each permutation.  At these rates all hosts go from one permutation to the next within a packet
+or two, and a permutation is settled when the last flow has moved before the next begins.
 
-On the engine `fabric` the daemons move the flows, on wires in memory, and `period_slots` packet times are a period of
-theirs, 10 ms; times are told as packet times of the rates that were asked for.  There a queue grows where more flows
-are on a link than fit it.
+On the engine `fabric` the daemons move the flows, on wires in memory, and `period_slots` packet
+times are a period of theirs, 10 ms; times are told as packet times of the rates that were asked
+for.  There a queue grows where more flows are on a link than fit it.
 
-On the engine `kernel` the messages are flows of TCP through links of `kernel_mbps`, and times are told in the same way.
-Hosts begin a permutation together, and pause a quarter of a message's time before, which TCP takes to begin and to end.
+On the engine `kernel` the messages are flows of TCP through links of `kernel_mbps`, and times are
+told in the same way. Hosts begin a permutation together, and pause a quarter of a message's time
+before, which TCP takes to begin and to end.
 """
 
 from __future__ import annotations
@@ -49,20 +51,26 @@ if TYPE_CHECKING:
 DRAWN_US = 450  # of the beginning of a run
 PAPER_US = 80  # within which the paper's permutations settle
 PERIOD_S = 0.010
-STEPS_SLOTS = 8  # by which permutations may differ in length, where all hosts are said to be in step
+# by which permutations may differ in length, where all hosts are said to be in step
+STEPS_SLOTS = 8
 PAUSE_FRACTION = 0.25  # of a message's time, on the kernel
-LATE_US, MOST_LATE = 5, 0.02  # messages that begin so much later are late; in step are hosts of which so few are
+# messages that begin so much later are late; in step are hosts of which so few are
+LATE_US, MOST_LATE = 5, 0.02
 RESOLVED = ("dar", "dar-count", "dar-informed")
 
 
 def goes_together(run: Run) -> bool:
-    """The paper's three cases: the strictly non-blocking network at full rate, the other one at half rate."""
+    """The paper's three cases: the strictly non-blocking network at full rate, the other one at
+    half rate."""
     full = run.number("host_gbps") == run.number("link_gbps")
     return full == (run.text("topology") == "clos:n=24,r=48,m=48")
 
 
-def settling(began: NDArray[np.int64], moved: NDArray[np.int64], end: int) -> tuple[NDArray[np.int64], ...]:
-    """Of each permutation that is over by slot `end`: slots until the last flow had moved, flows moved, and its slots.
+def settling(
+    began: NDArray[np.int64], moved: NDArray[np.int64], end: int
+) -> tuple[NDArray[np.int64], ...]:
+    """Of each permutation that is over by slot `end`: slots until the last flow had moved, flows
+    moved, and its slots.
 
     began: the slots in which permutations began, or -1.  moved: as in Control.
     """
@@ -88,14 +96,18 @@ class SettlingMoves(NamedTuple):
 def by_daemons(run: Run) -> SettlingMoves:
     """What the daemons do in simulated time, looked at after each slot."""
     n, r, _ = size(run.text("topology"))
-    simulator = Simulator(build(run.text("topology")), unparse("dar", daemon_options(run, PERIOD_S)))
+    simulator = Simulator(
+        build(run.text("topology")), unparse("dar", daemon_options(run, PERIOD_S))
+    )
     simulator.run_until_converged()
     slot_s = PERIOD_S / run.integer("period_slots")
     length = round(message_packets(run) * run.number("link_gbps") / run.number("host_gbps"))
     per, count = slots_of_10_us(run), slots(run, "time_us") // length
     began, moved = np.arange(count) * length, np.zeros((count, 2), np.int64)
     reroutes, before = np.zeros((r, -(-count * length // per)), np.int64), np.zeros(r, np.int64)
-    for at, permutation in enumerate(destinations(n, r, run.text("traffic"), count, np.random.default_rng(run.seed))):
+    for at, permutation in enumerate(
+        destinations(n, r, run.text("traffic"), count, np.random.default_rng(run.seed))
+    ):
         for flow in simulator.flows.live():
             simulator.flows.end(flow)
         for src, dst in enumerate(permutation.tolist()):
@@ -125,7 +137,9 @@ def on_kernel(run: Run) -> tuple[SettlingMoves, ClosMessagesOutcome]:
     found = clos_messages.carry_out(
         kernel_plan(
             run,
-            clos_run.messages(permutations, message_packets(run) * clos_messages.PAYLOAD_BYTES, length * slot_s),
+            clos_run.messages(
+                permutations, message_packets(run) * clos_messages.PAYLOAD_BYTES, length * slot_s
+            ),
             count * length * slot_s,
             every_s=per * slot_s,
         )
@@ -138,13 +152,20 @@ def on_kernel(run: Run) -> tuple[SettlingMoves, ClosMessagesOutcome]:
         moved_in_each(reroutes.sum(axis=0), length // per, per),
         reroutes,
         per,
-        float(np.mean([one.began_s - one.flow.at_s > LATE_US / us * slot_s for one in found.seen.flows.results])),
+        float(
+            np.mean(
+                [
+                    one.began_s - one.flow.at_s > LATE_US / us * slot_s
+                    for one in found.seen.flows.results
+                ]
+            )
+        ),
     ), found
 
 
 def moved_in_each(reroutes: NDArray[np.int64], periods: int, per: int) -> NDArray[np.int64]:
-    """Of each permutation, so many `periods` of `per` slots, the flows moved and the last slot of the last period in
-    which any was, as in Control."""
+    """Of each permutation, so many `periods` of `per` slots, the flows moved and the last slot of
+    the last period in which any was, as in Control."""
     found = []
     for at, counts in enumerate(reroutes.reshape(-1, periods)):
         last = np.flatnonzero(counts)
@@ -166,14 +187,22 @@ def measure(run: Run) -> Result:
         end = len(found.began) * int(found.began[1]) if len(found.began) > 1 else 0
     else:
         model = outcome(run)
-        found = SettlingMoves(model.hosts.began, model.known.moved, model.known.reroutes, model.known.per)
+        found = SettlingMoves(
+            model.hosts.began, model.known.moved, model.known.reroutes, model.known.per
+        )
     took, moved, length = settling(found.began, found.moved, end)
     if not len(took):
-        raise ValueError(f"dar_settling: no permutation is over after {run.number('time_us'):g} us: take longer")
+        raise ValueError(
+            f"dar_settling: no permutation is over after {run.number('time_us'):g} us: take longer"
+        )
     n, r, _ = size(run.text("topology"))
     drawn = found.reroutes[:, : int(DRAWN_US / us / found.per)]
     message = message_packets(run) * run.number("link_gbps") / run.number("host_gbps")
-    in_step = message >= STEPS_SLOTS and bool(np.ptp(length) <= STEPS_SLOTS) and found.late_fraction <= MOST_LATE
+    in_step = (
+        message >= STEPS_SLOTS
+        and bool(np.ptp(length) <= STEPS_SLOTS)
+        and found.late_fraction <= MOST_LATE
+    )
     return Result(
         fidelity=seen.seen.report.verdict if seen else None,
         circumstances=seen.circumstances if seen else {},
@@ -184,7 +213,9 @@ def measure(run: Run) -> Result:
             "p99_settling_us": float(np.quantile(took, 0.99) * us) if in_step else None,
             "max_settling_us": float(took.max() * us) if in_step else None,
             "within_80_us_fraction": float((took * us <= PAPER_US).mean()) if in_step else None,
-            "moving_in_last_quarter_fraction": float((took > 0.75 * length).mean()) if in_step else None,
+            "moving_in_last_quarter_fraction": float((took > 0.75 * length).mean())
+            if in_step
+            else None,
             "moves_per_flow": float(moved.mean() / (n * r)),
             "late_begins_fraction": found.late_fraction,
             "period_us": found.per * us,
@@ -195,8 +226,13 @@ def measure(run: Run) -> Result:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Figure 13: a panel for each network, rate and setting: reroutes of a leaf in 10 us over time."""
-    keys = ("topology", "host_gbps", *(key for key in ("engine", *VARIED) if len({row.get(key) for row in table}) > 1))
+    """Figure 13: a panel for each network, rate and setting: reroutes of a leaf in 10 us over
+    time."""
+    keys = (
+        "topology",
+        "host_gbps",
+        *(key for key in ("engine", *VARIED) if len({row.get(key) for row in table}) > 1),
+    )
     groups = list(dict.fromkeys(tuple(row[key] for key in keys) for row in table))
     columns = min(3, len(groups))
     lines = -(-len(groups) // columns)
@@ -204,7 +240,9 @@ def plot(table: Table, figure: Figure) -> None:
     grid = figure.subplots(lines, columns, squeeze=False)
     for axes, group in zip(grid.flat, groups, strict=False):
         rows = [row for row in table if tuple(row[key] for key in keys) == group]
-        for name, colour in zip(RESOLVED, (style.scheme("dar").colour, style.VERMILION, style.BLUE), strict=True):
+        for name, colour in zip(
+            RESOLVED, (style.scheme("dar").colour, style.VERMILION, style.BLUE), strict=True
+        ):
             some = [row for row in rows if row["scheme"] == name]
             if some:
                 time = (np.arange(np.size(np.asarray(some[0]["mean_reroutes"]))) + 0.5) * float(
@@ -236,16 +274,17 @@ EXPERIMENT = Experiment(
     axes={
         **AXES,
         "host_gbps": AXES["host_gbps"].over(40.0, 20.8, 19.2),
-        "scheme": Word(meaning="DAR by queues, by counts, by counts with the map of spines", words=RESOLVED).over(
-            *RESOLVED
-        ),
+        "scheme": Word(
+            meaning="DAR by queues, by counts, by counts with the map of spines", words=RESOLVED
+        ).over(*RESOLVED),
         "time_us": AXES["time_us"].over(5600.0),
         "skipped_us": AXES["skipped_us"].over(0.0),
     },
     columns=columns.SETTLING,
     statements=[
         Statement(
-            says="every permutation settles within 80 us at 19.2 Gbit/s, 0.48 of the rate (figure 13c)",
+            says="every permutation settles within 80 us at 19.2 Gbit/s, 0.48 of the rate "
+            "(figure 13c)",
             paper="at most 80",
             column="max_settling_us",
             cell={"topology": "clos:n=24,r=48,m=24", "host_gbps": 19.2, "scheme": "dar"},

@@ -1,17 +1,19 @@
 """What do 1,152 hosts get, and in which order?  DAR, section 5.2, its table, by the slotted model.
 
-Every host sends a message of 256 kB to one other, a random permutation of the hosts, then to the next, and does not
-wait for others.  Hosts send at the links' rate, where a link carries p = 1 flow, or at 0.48 of it: p = 2.  The paper's
-simulator is one of InfiniBand, by flits; here a slot is the time of a packet of 2 kB, switches and cables take no time,
-and a packet that is stopped for lack of room waits in the switch before.  Beside DAR: schemes with which the paper does
-not compare it.
+Every host sends a message of 256 kB to one other, a random permutation of the hosts, then to the
+next, and does not wait for others.  Hosts send at the links' rate, where a link carries p = 1 flow,
+or at 0.48 of it: p = 2.  The paper's simulator is one of InfiniBand, by flits; here a slot is the
+time of a packet of 2 kB, switches and cables take no time, and a packet that is stopped for lack of
+room waits in the switch before.  Beside DAR: schemes with which the paper does not compare it.
 
-On the engine `kernel` messages are flows of TCP through links of `kernel_mbps`, each host's next one beginning when the
-last has arrived; packets carry 1,448 bytes, and rates and times are told as if packets had the size and the links the
-rate that were asked for.  DAR's flows count from their first packet on.  What is held is not known there.
+On the engine `kernel` messages are flows of TCP through links of `kernel_mbps`, each host's next
+one beginning when the last has arrived; packets carry 1,448 bytes, and rates and times are told as
+if packets had the size and the links the rate that were asked for.  DAR's flows count from their
+first packet on.  What is held is not known there.
 
-A packet is held if an earlier one of its message has not arrived; the ratio of held packets to others is the paper's
-"out-of-order / in-order", as far as its text tells, and how far ahead of the first missing packet they are its window.
+A packet is held if an earlier one of its message has not arrived; the ratio of held packets to
+others is the paper's "out-of-order / in-order", as far as its text tells, and how far ahead of the
+first missing packet they are its window.
 """
 
 from __future__ import annotations
@@ -86,7 +88,9 @@ def way(run: Run) -> SpineScheme:
         rest=run.integer("rest_slots"),
     )
     first = int(run.text("ears") == "first")
-    return SpineScheme(SCHEMES[name][0], rules, run.integer("queue_packets"), run.integer("period_slots"), first)
+    return SpineScheme(
+        SCHEMES[name][0], rules, run.integer("queue_packets"), run.integer("period_slots"), first
+    )
 
 
 def check(run: Run) -> None:
@@ -94,19 +98,31 @@ def check(run: Run) -> None:
     n, r, m = size(run.text("topology"))
     if run.number("host_gbps") > run.number("link_gbps"):
         raise ValueError(
-            f"{run.experiment}: a host's link has the rate of any other, {run.number('link_gbps'):g} Gbit/s, "
+            f"{run.experiment}: a host's link has the rate of any other, "
+            f"{run.number('link_gbps'):g} Gbit/s, "
             f"got host_gbps={run.number('host_gbps'):g}"
         )
     if run.number("skipped_us") >= run.number("time_us"):
-        raise ValueError(f"{run.experiment}: skipped_us must be less than time_us, {run.number('time_us'):g}")
+        raise ValueError(
+            f"{run.experiment}: skipped_us must be less than time_us, {run.number('time_us'):g}"
+        )
     iteration.check(n, r, m, way(run).rules)
     if run.engine != "graph":
         return check_kernel(run)
     if (2 * r * m + n * r) * slots(run, "time_us") > MOST_LINK_SLOTS:
-        raise ValueError(f"{run.experiment}: {run.number('time_us'):g} us of {run.text('topology')} take too long")
-    waiting, received = (2 * r * m + n * r) * run.integer("room_packets"), n * r * slots(run, "time_us")
+        raise ValueError(
+            f"{run.experiment}: {run.number('time_us'):g} us of {run.text('topology')} take "
+            f"too long"
+        )
+    waiting, received = (
+        (2 * r * m + n * r) * run.integer("room_packets"),
+        n * r * slots(run, "time_us"),
+    )
     if waiting > MOST_WAITING or received > MOST_RECEIVED:
-        raise ValueError(f"{run.experiment}: more packets than memory has room for: take a shorter time or less room")
+        raise ValueError(
+            f"{run.experiment}: more packets than memory has room for: take a shorter time "
+            f"or less room"
+        )
 
 
 def outcome(run: Run) -> SlottedOutcome:
@@ -136,8 +152,16 @@ def on_kernel(run: Run) -> Result:
 
     n, r, _ = size(run.text("topology"))
     slot_s, us = kernel_slot_s(run), slot_us(run)
-    seconds, size_bytes = slots(run, "time_us") * slot_s, message_packets(run) * clos_messages.PAYLOAD_BYTES
-    count = 2 + int(slots(run, "time_us") * run.number("host_gbps") / run.number("link_gbps") / message_packets(run))
+    seconds, size_bytes = (
+        slots(run, "time_us") * slot_s,
+        message_packets(run) * clos_messages.PAYLOAD_BYTES,
+    )
+    count = 2 + int(
+        slots(run, "time_us")
+        * run.number("host_gbps")
+        / run.number("link_gbps")
+        / message_packets(run)
+    )
     sequences = destinations(n, r, run.text("traffic"), count, np.random.default_rng(run.seed))
     found = clos_messages.carry_out(
         kernel_plan(
@@ -163,7 +187,8 @@ def on_kernel(run: Run) -> Result:
             "mean_latency_us": order.mean_delay_us * us / slot_s / 1e6,
             "max_latency_us": order.delay_us(100) * us / slot_s / 1e6,
             "late_fraction": order.late_fraction,
-            "mean_extent_packets": sum(at * many for at, many in enumerate(order.extents)) / max(1, late),
+            "mean_extent_packets": sum(at * many for at, many in enumerate(order.extents))
+            / max(1, late),
             "reroutes_per_message": moves / len(table.results),
             "ears_per_message": sent / len(table.results),
             "stale_ears_fraction": found.counted.get("requests_stale", 0) / max(1, sent),
@@ -174,17 +199,22 @@ def on_kernel(run: Run) -> Result:
 
 
 def measure(run: Run) -> Result:
-    """The lines of the paper's table, over receivers; reroutes, EARs and stale ones of a message."""
+    """The lines of the paper's table, over receivers; reroutes, EARs and stale ones of a
+    message."""
     if run.engine == "kernel":
         return on_kernel(run)
     found = outcome(run)
     seen, known, us = found.net.received, found.known, slot_us(run)
     if not seen.packets.all():
         raise ValueError(
-            f"{run.experiment}: a host received nothing after {run.number('skipped_us'):g} us: take longer"
+            f"{run.experiment}: a host received nothing after {run.number('skipped_us'):g} "
+            f"us: take longer"
         )
     gbps = seen.packets / (slots(run, "time_us") - int(seen.begin[0])) * run.number("link_gbps")
-    held, messages = ratio(seen.held, seen.packets - seen.held), max(1, int((known.message + 1).sum()))
+    held, messages = (
+        ratio(seen.held, seen.packets - seen.held),
+        max(1, int((known.message + 1).sum())),
+    )
     gaps, some = ratio(seen.gap, seen.held), seen.held > 0
     return Result(
         figures={
@@ -219,17 +249,27 @@ ON_KERNEL = {  # where what is held is not known
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """A line for each network, rate and scheme: means as bars, hollow if fidelity failed, and minima or maxima over
-    receivers as ticks."""
-    keys = ("topology", "host_gbps", *(key for key in ("engine", *VARIED) if len({row.get(key) for row in table}) > 1))
+    """A line for each network, rate and scheme: means as bars, hollow if fidelity failed, and
+    minima or maxima over receivers as ticks."""
+    keys = (
+        "topology",
+        "host_gbps",
+        *(key for key in ("engine", *VARIED) if len({row.get(key) for row in table}) > 1),
+    )
     groups = list(dict.fromkeys(tuple(row[key] for key in keys) for row in table))
-    figure.set_size_inches(11.5, 0.9 + sum(0.95 + 0.26 * len(named(table, keys, group)) for group in groups))
+    figure.set_size_inches(
+        11.5, 0.9 + sum(0.95 + 0.26 * len(named(table, keys, group)) for group in groups)
+    )
     heights = [2.5 + len(named(table, keys, group)) for group in groups]
-    grid = figure.subplots(len(groups), len(PANELS), squeeze=False, gridspec_kw={"height_ratios": heights})
+    grid = figure.subplots(
+        len(groups), len(PANELS), squeeze=False, gridspec_kw={"height_ratios": heights}
+    )
     for line, group in zip(grid, groups, strict=True):
         of = named(table, keys, group)
         on_kernel = all(row.get("engine") == "kernel" for rows in of.values() for row in rows)
-        for axes, (key, (label, other)) in zip(line, (ON_KERNEL if on_kernel else PANELS).items(), strict=True):
+        for axes, (key, (label, other)) in zip(
+            line, (ON_KERNEL if on_kernel else PANELS).items(), strict=True
+        ):
             bars(axes, of, key, other)
             axes.set_xlabel(label)
             if axes is not line[0]:
@@ -237,7 +277,8 @@ def plot(table: Table, figure: Figure) -> None:
         more = [f"{key}={value}" for key, value in zip(keys[2:], group[2:], strict=True)]
         line[0].set_title(", ".join([f"{group[0]}, hosts at {group[1]:g} Gbit/s", *more]))
     figure.suptitle(
-        "bars, first numbers: means; ticks, second numbers: the least throughput of a receiver, otherwise the most",
+        "bars, first numbers: means; ticks, second numbers: the least throughput of a "
+        "receiver, otherwise the most",
         fontsize=9,
     )
 
@@ -256,13 +297,19 @@ def bars(axes: Axes, of: dict[str, Table], key: str, other: str) -> None:
         known = [row for row in rows if row[key] is not None]
         if not known:
             continue
-        mean, most = (np.mean([float(str(row[one])) for row in known]) for one in (key, other or key))
+        mean, most = (
+            np.mean([float(str(row[one])) for row in known]) for one in (key, other or key)
+        )
         failed = any(figures.failed_fidelity(row) for row in known)
-        axes.barh(place, mean, color=style.PAPER if failed else colour, edgecolor=colour, height=0.7)
+        axes.barh(
+            place, mean, color=style.PAPER if failed else colour, edgecolor=colour, height=0.7
+        )
         if other:
             axes.plot(most, place, "|", color=style.INK, markersize=8)
         told = f"{mean:.3g}; {most:.3g}" if other and mean else f"{mean:.3g}"
-        axes.annotate(told, (max(mean, most), place), (4, 0), textcoords="offset points", va="center", size=7)
+        axes.annotate(
+            told, (max(mean, most), place), (4, 0), textcoords="offset points", va="center", size=7
+        )
     axes.set_yticks(range(len(of)), [SCHEMES[name][1] for name in of])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
@@ -271,51 +318,74 @@ def bars(axes: Axes, of: dict[str, Table], key: str, other: str) -> None:
 
 
 AXES: dict[str, Axis] = {
-    "topology": Spec(meaning="network", form="clos:n=..,r=..,m=..", check=size, canonical=canonical).over(
-        "clos:n=24,r=48,m=48", "clos:n=24,r=48,m=24"
+    "topology": Spec(
+        meaning="network", form="clos:n=..,r=..,m=..", check=size, canonical=canonical
+    ).over("clos:n=24,r=48,m=48", "clos:n=24,r=48,m=24"),
+    "host_gbps": Number(
+        meaning="rate at which hosts send", unit="Gbit/s", least=0.1, most=1000
+    ).over(40.0, 19.2),
+    "link_gbps": Number(meaning="rate of every link", unit="Gbit/s", least=0.1, most=1000).over(
+        40.0
     ),
-    "host_gbps": Number(meaning="rate at which hosts send", unit="Gbit/s", least=0.1, most=1000).over(40.0, 19.2),
-    "link_gbps": Number(meaning="rate of every link", unit="Gbit/s", least=0.1, most=1000).over(40.0),
     "scheme": Word(
-        meaning="DAR by queues (section 4), by counts (section 2), by counts with the map of spines; or another",
+        meaning="DAR by queues (section 4), by counts (section 2), by counts with the map "
+        "of spines; or another",
         words=tuple(SCHEMES),
     ).over(*SCHEMES),
     "key": Word(
-        meaning="what DAR moves: a host's flow, or all flows of a leaf to the same host", words=tuple(KEYS)
+        meaning="what DAR moves: a host's flow, or all flows of a leaf to the same host",
+        words=tuple(KEYS),
     ).over("dest"),
-    "start": Word(meaning="with key=flow, the spine of a new message: see dar_convergence", words=tuple(STARTS)).over(
-        "modulo"
-    ),
+    "start": Word(
+        meaning="with key=flow, the spine of a new message: see dar_convergence",
+        words=tuple(STARTS),
+    ).over("modulo"),
     "requests": Word(
-        meaning="where flows are counted: bad links of a leaf that it asks about", words=("fullest-link", "every-link")
+        meaning="where flows are counted: bad links of a leaf that it asks about",
+        words=("fullest-link", "every-link"),
     ).over("fullest-link"),
-    "swap": Word(meaning="whether DAR swaps a flow back from an uplink that is full", words=("yes", "no")).over("yes"),
+    "swap": Word(
+        meaning="whether DAR swaps a flow back from an uplink that is full", words=("yes", "no")
+    ).over("yes"),
     "queue_packets": Integer(
-        meaning="packets that may wait at a port before DAR moves a flow", unit="packets", least=1, most=10_000
+        meaning="packets that may wait at a port before DAR moves a flow",
+        unit="packets",
+        least=1,
+        most=10_000,
     ).over(3),
     "rest_slots": Integer(
         meaning="hold-down time of a flow that has moved", unit="packet times", least=0, most=10_000
     ).over(16),
-    "period_slots": Integer(meaning="time between counts", unit="packet times", least=1, most=10_000).over(16),
-    "ears": Word(meaning="EARs at a spine's port: behind packets, or before them", words=("behind", "first")).over(
-        "behind"
-    ),
+    "period_slots": Integer(
+        meaning="time between counts", unit="packet times", least=1, most=10_000
+    ).over(16),
+    "ears": Word(
+        meaning="EARs at a spine's port: behind packets, or before them", words=("behind", "first")
+    ).over("behind"),
     "traffic": Word(
-        meaning="permutations: random ones, or those of section 5 that are hard", words=("random", "worst")
+        meaning="permutations: random ones, or those of section 5 that are hard",
+        words=("random", "worst"),
     ).over("random"),
     "message_kb": Integer(meaning="size of a message", unit="KiB", least=1, most=65_536).over(256),
-    "packet_bytes": Integer(meaning="size of a packet", unit="bytes", least=64, most=65_536).over(2048),
-    "room_packets": Integer(meaning="room of a switch behind each link", unit="packets", least=2, most=10_000).over(16),
+    "packet_bytes": Integer(meaning="size of a packet", unit="bytes", least=64, most=65_536).over(
+        2048
+    ),
+    "room_packets": Integer(
+        meaning="room of a switch behind each link", unit="packets", least=2, most=10_000
+    ).over(16),
     "kernel_mbps": Integer(
-        meaning="on the kernel, rate of links between switches: packet times are told as those of link_gbps",
+        meaning="on the kernel, rate of links between switches: packet times are told as "
+        "those of link_gbps",
         unit="Mbit/s",
         least=1,
         most=100_000,
     ).over(5),
-    "time_us": Number(meaning="time that is simulated", unit="us", least=1, most=10**6).over(1300.0),
-    "skipped_us": Number(meaning="time at the beginning that is not counted", unit="us", least=0, most=10**6).over(
-        200.0
+    "time_us": Number(meaning="time that is simulated", unit="us", least=1, most=10**6).over(
+        1300.0
     ),
+    "skipped_us": Number(
+        meaning="time at the beginning that is not counted", unit="us", least=0, most=10**6
+    ).over(200.0),
 }
 VARIED = tuple(key for key in AXES if key not in ("topology", "host_gbps", "scheme"))
 EXPERIMENT = Experiment(

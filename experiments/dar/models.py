@@ -1,4 +1,5 @@
-"""DAR's Markov models of the iterations until no link is bad (sections 3.1 to 3.3), and the chain's expected time.
+"""DAR's Markov models of the iterations until no link is bad (sections 3.1 to 3.3), and the chain's
+expected time.
 
 Section 3.3 is damaged in the text at hand: its constants are reconstructed here and at `half_rate`.
 """
@@ -15,7 +16,8 @@ import numpy as np
 
 from weft.experiments.engines.arrays import Floats
 
-ENOUGH = 2.5  # bad flows per bad link, above which an induced move is taken to leave its link bad (table 1)
+# bad flows per bad link, above which an induced move is taken to leave its link bad (table 1)
+ENOUGH = 2.5
 LONGEST = 1e12  # iterations; the linear system of a longer chain is singular in double precision
 
 
@@ -37,18 +39,22 @@ class Transition(NamedTuple):
 def expected_steps(matrix: Floats, start: Floats) -> float:
     """Expected steps of a Markov chain until it is absorbed.
 
-    matrix: probabilities among the states that are not absorbing.  start: of each of them, at the beginning; what is
-    missing from 1 is absorbed there and then.  ValueError if the chain takes longer than LONGEST.
+    matrix: probabilities among the states that are not absorbing.  start: of each of them, at the
+    beginning; what is missing from 1 is absorbed there and then.  ValueError if the chain takes
+    longer than LONGEST.
     """
     times = np.linalg.solve(np.eye(len(matrix)) - matrix, np.ones(len(matrix)))
     found = float(start @ times)
     if not 0 <= found <= LONGEST:
-        raise ValueError(f"the chain takes more than {LONGEST:g} iterations, which cannot be solved for")
+        raise ValueError(
+            f"the chain takes more than {LONGEST:g} iterations, which cannot be solved for"
+        )
     return found
 
 
 def _moves(state: LeafState, m: int, *, bad: float, leaves_bad: bool) -> Iterator[Transition]:
-    """Where a flow goes that moves to a uniform link: a bad one with probability `bad`, or else a good one (table 1).
+    """Where a flow goes that moves to a uniform link: a bad one with probability `bad`, or else a
+    good one (table 1).
 
     leaves_bad: whether the link that a bad flow leaves stays bad, in place of becoming good.
     """
@@ -73,11 +79,15 @@ def induced(state: LeafState, n: int, m: int) -> list[Transition]:
     """What a random flow's move does to `state`; it happens with probability n / m (table 1)."""
     bad_links, bad_flows = m - state.empty - state.good, n - state.good
     moved = _moves(state, m, bad=bad_flows / n, leaves_bad=bad_flows > ENOUGH * bad_links)
-    return [Transition(0, 0, 1 - n / m), *(step._replace(probability=step.probability * n / m) for step in moved)]
+    return [
+        Transition(0, 0, 1 - n / m),
+        *(step._replace(probability=step.probability * n / m) for step in moved),
+    ]
 
 
 def improvement(state: LeafState, n: int, m: int) -> list[Transition]:
-    """What the move of a flow of the fullest link does to `state`; nothing where no link is bad (table 1)."""
+    """What the move of a flow of the fullest link does to `state`; nothing where no link is bad
+    (table 1)."""
     bad_links, bad_flows = m - state.empty - state.good, n - state.good
     if not bad_links:
         return [Transition(0, 0, 1.0)]
@@ -85,7 +95,8 @@ def improvement(state: LeafState, n: int, m: int) -> list[Transition]:
 
 
 def single_output_chain(n: int, m: int) -> tuple[list[LeafState], Floats]:
-    """Model 3.1: the states of one output leaf with a bad link, and the probabilities among them, p = 1.
+    """Model 3.1: the states of one output leaf with a bad link, and the probabilities among them, p
+    = 1.
 
     An iteration is an induced move and then an improvement.  The state without bad links absorbs.
     """
@@ -115,31 +126,39 @@ def _crowded(flows: int, links: int) -> int:
 
 
 def random_start(state: LeafState, n: int, m: int, links: int) -> float:
-    """The probability of `state` where each of n flows takes a random one of `links` of the m links."""
+    """The probability of `state` where each of n flows takes a random one of `links` of the m
+    links."""
     empty, bad = state.empty - (m - links), m - state.empty - state.good
     if empty < 0:
         return 0.0
     choices = factorial(links) // (factorial(empty) * factorial(state.good) * factorial(bad))
-    ways: int = choices * (factorial(n) // factorial(n - state.good)) * _crowded(n - state.good, bad)
+    ways: int = (
+        choices * (factorial(n) // factorial(n - state.good)) * _crowded(n - state.good, bad)
+    )
     return float(ways / links**n)
 
 
 def single_output(n: int, m: int, *, links: int) -> float:
-    """Expected iterations of model 3.1, p = 1, where every flow begins on a random one of `links` links."""
+    """Expected iterations of model 3.1, p = 1, where every flow begins on a random one of `links`
+    links."""
     states, matrix = single_output_chain(n, m)
     return expected_steps(matrix, np.array([random_start(state, n, m, links) for state in states]))
 
 
 def _binomial(n: int, probability: float) -> Floats:
     """The probabilities of 0 .. n successes."""
-    return np.array([comb(n, k) * probability**k * (1 - probability) ** (n - k) for k in range(n + 1)])
+    return np.array(
+        [comb(n, k) * probability**k * (1 - probability) ** (n - k) for k in range(n + 1)]
+    )
 
 
 def last_step(r: int, worse: Callable[[int], float], better: Callable[[int], float]) -> float:
-    """Expected iterations until none of r output leaves is bad, all of them being so at first (sections 3.2, 3.3).
+    """Expected iterations until none of r output leaves is bad, all of them being so at first
+    (sections 3.2, 3.3).
 
-    worse, better: by the number U of bad leaves, the probability that a good leaf becomes bad (B), and that a bad one
-    becomes good (C).  The 2^r states of the paper's chain are lumped on U, on which alone B and C depend.
+    worse, better: by the number U of bad leaves, the probability that a good leaf becomes bad (B),
+    and that a bad one becomes good (C).  The 2^r states of the paper's chain are lumped on U, on
+    which alone B and C depend.
     """
     matrix = np.zeros((r, r))
     for bad in range(1, r + 1):
@@ -168,7 +187,8 @@ class LastStep(NamedTuple):
         return self.improve + induced - self.improve * induced
 
     def iterations(self, r: int) -> float:
-        """Expected iterations for r output leaves; ValueError if there are too many to be solved for."""
+        """Expected iterations for r output leaves; ValueError if there are too many to be solved
+        for."""
         return last_step(r, lambda bad: self.worse(bad / r), lambda bad: self.better(bad / r))
 
 
@@ -181,9 +201,10 @@ def full_rate(n: int, m: int) -> LastStep:
 def half_rate(n: int, m: int) -> LastStep:
     """Section 3.3, p = 2, reconstructed, n >= 4.
 
-    The worst good state has t = n/2 full links, the bad state next to it t' = n/2 - 2.  An induced move makes a good
-    leaf bad with (n/2-1)/m, the paper's B_max before its last step, and a bad one good with 3/n (m-t')/m.  A moved
-    flow induces a move only if its new uplink is full: weighted by P[Bin(n,1/m) >= 2], as the paper suggests.
+    The worst good state has t = n/2 full links, the bad state next to it t' = n/2 - 2.  An induced
+    move makes a good leaf bad with (n/2-1)/m, the paper's B_max before its last step, and a bad one
+    good with 3/n (m-t')/m.  A moved flow induces a move only if its new uplink is full: weighted by
+    P[Bin(n,1/m) >= 2], as the paper suggests.
     """
     if n < 4:
         raise ValueError(f"the model of section 3.3 needs n >= 4, got {n}")

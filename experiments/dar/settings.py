@@ -25,7 +25,9 @@ def size(topology: str) -> tuple[int, int, int]:
         raise ValueError(f"the network must be clos:n=..,r=..,m=.., got {topology}")
     n, r, m = (int(given[key]) for key in "nrm")
     if n * r > MOST_HOSTS or r * m > 4 * MOST_HOSTS:
-        raise ValueError(f"take at most {MOST_HOSTS} hosts and {4 * MOST_HOSTS} links of spines, got {topology}")
+        raise ValueError(
+            f"take at most {MOST_HOSTS} hosts and {4 * MOST_HOSTS} links of spines, got {topology}"
+        )
     return n, r, m
 
 
@@ -45,7 +47,8 @@ def slots_of_10_us(run: Run) -> int:
 
 
 def flows_of_link(run: Run) -> int:
-    """p: how many hosts' rates a link carries, rounded, so that 0.52 of its rate is taken for a half, too."""
+    """p: how many hosts' rates a link carries, rounded, so that 0.52 of its rate is taken for a
+    half, too."""
     return max(1, round(run.number("link_gbps") / run.number("host_gbps")))
 
 
@@ -58,7 +61,9 @@ def daemon_options(run: Run, period_s: float) -> dict[str, str | int]:
     """Those of DAR's daemons for the scheme of `run`."""
     by_queue = run.text("scheme") == "dar"
     return {
-        "p": int(run.number("link_gbps") / run.number("host_gbps")) if by_queue else flows_of_link(run),
+        "p": int(run.number("link_gbps") / run.number("host_gbps"))
+        if by_queue
+        else flows_of_link(run),
         "detect": "queue" if by_queue else "count",
         "informed": int(run.text("scheme") == "dar-informed"),
         "period_us": max(1, round(period_s * 1e6)),
@@ -76,7 +81,11 @@ def spec_on_kernel(run: Run) -> str:
     if not run.text("scheme").startswith("dar"):
         return run.text("scheme")
     period_s = run.integer("period_slots") * kernel_slot_s(run)
-    more = {"active_us": round(2e6 * period_s), "elephant_kb": 0, "queue": run.integer("queue_packets")}
+    more = {
+        "active_us": round(2e6 * period_s),
+        "elephant_kb": 0,
+        "queue": run.integer("queue_packets"),
+    }
     return unparse("dar", {**daemon_options(run, period_s), **more})
 
 
@@ -90,17 +99,21 @@ def check_kernel(run: Run) -> None:
     n, r, _ = size(run.text("topology"))
     if n * r > MOST_KERNEL_HOSTS:
         raise ValueError(
-            f"{run.experiment}: at most {MOST_KERNEL_HOSTS} hosts on {run.engine}, {run.text('topology')} has {n * r}"
+            f"{run.experiment}: at most {MOST_KERNEL_HOSTS} hosts on {run.engine}, "
+            f"{run.text('topology')} has {n * r}"
         )
     if run.text("scheme").startswith("dar"):
         if run.text("start") not in ("modulo", "random"):
-            raise ValueError(f"{run.experiment}: daemons start flows by modulo or random, got {run.text('start')}")
+            raise ValueError(
+                f"{run.experiment}: daemons start flows by modulo or random, got "
+                f"{run.text('start')}"
+            )
         registry.checked(build(run.text("topology")), unparse("dar", daemon_options(run, 0.01)))
 
 
 def kernel_plan(run: Run, wanted: Sequence[Flow], seconds: float, **more: Any) -> ClosMessagesPlan:
-    """That `wanted` be sent on the kernel for `seconds`, in the network, at the rates and by the scheme of `run`; the
-    others are fields of the plan."""
+    """That `wanted` be sent on the kernel for `seconds`, in the network, at the rates and by the
+    scheme of `run`; the others are fields of the plan."""
     from weft.experiments.dar import clos_messages
 
     return clos_messages.ClosMessagesPlan(

@@ -7,7 +7,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from weft.daemons.dar.iteration import ClosFlows, IterationRules, MutableIntSequence, converge, draw, invert, place
+from weft.daemons.dar.iteration import (
+    ClosFlows,
+    IterationRules,
+    MutableIntSequence,
+    converge,
+    draw,
+    invert,
+    place,
+)
 from weft.daemons.routing.selection import below
 from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.compiled import allocates_nothing, compiled
@@ -46,9 +54,10 @@ def shuffle(items: MutableIntSequence, first: int, count: int, state: MutableInt
 def permute(net: ClosFlows, traffic: int, state: MutableIntSequence) -> None:
     """Draw `destination`, and `source` with it.
 
-    ANY: a uniform permutation.  WORST (section 5): the n flows of an input leaf go to n different output leaves, or as
-    many as there are; leaf i's to i, i+1, ... (mod r), in random order.  PAIRS: the same for pairs of flows of a leaf,
-    which go to the same host, n being even.  GIVEN: as it is.
+    ANY: a uniform permutation.  WORST (section 5): the n flows of an input leaf go to n different
+    output leaves, or as many as there are; leaf i's to i, i+1, ... (mod r), in random order.
+    PAIRS: the same for pairs of flows of a leaf, which go to the same host, n being even.  GIVEN:
+    as it is.
     """
     n, r = net.n, net.r
     if traffic == ANY:
@@ -56,7 +65,8 @@ def permute(net: ClosFlows, traffic: int, state: MutableIntSequence) -> None:
     if traffic in (WORST, PAIRS):
         size = 2 if traffic == PAIRS else 1
         for flow in range(n * r):
-            # Flow i n + k goes to leaf i + k, the k-th host of which nobody else takes; of pairs, only every second k.
+            # Flow i n + k goes to leaf i + k, the k-th host of which nobody else takes; of pairs,
+            # only every second k.
             k = flow % n // size
             net.destination[flow] = (flow // n + k) % r * n + k * size
         for leaf in range(r):
@@ -65,9 +75,15 @@ def permute(net: ClosFlows, traffic: int, state: MutableIntSequence) -> None:
 
 
 def repeat(
-    net: ClosFlows, rules: IterationRules, traffic: int, most: int, outcome: PermutationOutcome, state: Ints
+    net: ClosFlows,
+    rules: IterationRules,
+    traffic: int,
+    most: int,
+    outcome: PermutationOutcome,
+    state: Ints,
 ) -> None:
-    """Fill `outcome`, a new permutation for each of its entries, none with more than `most` iterations."""
+    """Fill `outcome`, a new permutation for each of its entries, none with more than `most`
+    iterations."""
     for at in range(len(outcome.iterations)):
         permute(net, traffic, state)
         place(net, rules, state)
@@ -75,10 +91,19 @@ def repeat(
 
 
 def simulate(
-    net: ClosFlows, rules: IterationRules, traffic: int, permutations: int, rng: Generator, *, most: int
+    net: ClosFlows,
+    rules: IterationRules,
+    traffic: int,
+    permutations: int,
+    rng: Generator,
+    *,
+    most: int,
 ) -> PermutationOutcome:
-    """The outcome of `permutations` permutations on `net`, none with more than `most` iterations."""
+    """The outcome of `permutations` permutations on `net`, none with more than `most`
+    iterations."""
     state = rng.integers(1, 1 << 32, 4)
-    outcome = PermutationOutcome(np.zeros(permutations, np.int64), np.zeros((permutations, 3), np.int64))
+    outcome = PermutationOutcome(
+        np.zeros(permutations, np.int64), np.zeros((permutations, 3), np.int64)
+    )
     compiled(repeat)(net, rules, traffic, most, outcome, state)
     return outcome

@@ -1,16 +1,18 @@
-"""Which spine a packet takes in the slotted model, and when DAR moves a flow: sections 2 and 4, figure 8.
+"""Which spine a packet takes in the slotted model, and when DAR moves a flow: sections 2 and 4,
+figure 8.
 
-Flow h is what host h sends at present.  An input leaf knows its flows and moves them by the very functions of
-daemons/dar/iteration.py.  Where bad links are seen:
+Flow h is what host h sends at present.  An input leaf knows its flows and moves them by the very
+functions of daemons/dar/iteration.py.  Where bad links are seen:
 
-QUEUE (section 4): where a packet makes more than `queue` packets wait at a port of a spine, the spine sends an EAR
-    (explicit adaptation request) about its flow back over the link by which it came.  The EAR waits behind the packets
-    that the spine has for that leaf, unless EARs go first.  At an uplink of its own a leaf moves the flow in that slot.
-COUNT (section 2): every `period` slots an output leaf counts the flows on each of its links, and sends an EAR for one
-    of the fullest by way of a spine, two slots.
+QUEUE (section 4): where a packet makes more than `queue` packets wait at a port of a spine, the
+    spine sends an EAR (explicit adaptation request) about its flow back over the link by which it
+    came.  The EAR waits behind the packets that the spine has for that leaf, unless EARs go first.
+    At an uplink of its own a leaf moves the flow in that slot.
+COUNT (section 2): every `period` slots an output leaf counts the flows on each of its links, and
+    sends an EAR for one of the fullest by way of a spine, two slots.
 
-No flow is moved before `rest` slots have gone by since its last move.  An EAR about a flow that has ended, or is on
-another spine by now, is without effect.  A flow has one EAR under way at a time.
+No flow is moved before `rest` slots have gone by since its last move.  An EAR about a flow that has
+ended, or is on another spine by now, is without effect.  A flow has one EAR under way at a time.
 """
 
 from __future__ import annotations
@@ -44,8 +46,9 @@ NEVER = -1
 
 
 class SpineScheme(NamedTuple):
-    """A scheme.  kind: QUEUE or COUNT: DAR, by where it sees bad links; for each flow, HASH: any spine, D_MOD_K: its
-    destination mod m, GIVEN: as `given` says; for each packet, RANDOM, DRILL(2,1) or SHORTEST queue.
+    """A scheme.  kind: QUEUE or COUNT: DAR, by where it sees bad links; for each flow, HASH: any
+    spine, D_MOD_K: its destination mod m, GIVEN: as `given` says; for each packet, RANDOM,
+    DRILL(2,1) or SHORTEST queue.
 
     queue: packets.  period: slots.  ears_first: 1 if EARs do not wait behind packets.
     """
@@ -64,13 +67,14 @@ class Control(NamedTuple):
     message: of each host, the number of its message.  state: of the random numbers.
     table: with key=dest, the spine of each destination at each leaf, shape (leaves, hosts).
     given: spines that are given, shape (messages, hosts), or empty.
-    due, about, spine: the EAR under way to each flow's leaf: slot of its arrival or NEVER, message, and spine.
+    due, about, spine: the EAR under way to each flow's leaf: slot of its arrival or NEVER, message,
+        and spine.
     own: of each host, 1 if its leaf is to move its flow in this slot without an EAR.
     draws, remembered: for DRILL: scratch, and the spine that each leaf remembers.
     counts: as in iteration.iterate().  ears: SENT, STALE, RESTING.
     reroutes: flows that changed their spine, by leaf and period of `per` slots.
-    moved: by the latest message that any host had begun: flows that changed their spine, and the slot of the last;
-        shape (messages, 2).  newest: that message.
+    moved: by the latest message that any host had begun: flows that changed their spine, and the
+        slot of the last; shape (messages, 2).  newest: that message.
     """
 
     flows: ClosFlows
@@ -92,7 +96,9 @@ class Control(NamedTuple):
     newest: Ints
 
 
-def control(n: int, r: int, m: int, *, given: Ints, messages: int, per: int, slots: int, state: Ints) -> Control:
+def control(
+    n: int, r: int, m: int, *, given: Ints, messages: int, per: int, slots: int, state: Ints
+) -> Control:
     """Before the first flow begins."""
     hosts = n * r
     flows = network(n, r, m)
@@ -103,11 +109,24 @@ def control(n: int, r: int, m: int, *, given: Ints, messages: int, per: int, slo
         return np.zeros(shape, np.int64)
 
     return Control(
-        flows, message=zeros(hosts) - 1, state=state, table=np.tile(np.arange(hosts) % m, (r, 1)), given=given,
-        due=zeros(hosts) + NEVER, about=zeros(hosts), spine=zeros(hosts), own=zeros(hosts), draws=zeros(2),
-        remembered=zeros(r) + m, counts=zeros(3), ears=zeros(3), per=per, reroutes=zeros(r, -(-slots // per)),
-        moved=zeros(messages, 2), newest=zeros(1),
-    )  # fmt: skip
+        flows,
+        message=zeros(hosts) - 1,
+        state=state,
+        table=np.tile(np.arange(hosts) % m, (r, 1)),
+        given=given,
+        due=zeros(hosts) + NEVER,
+        about=zeros(hosts),
+        spine=zeros(hosts),
+        own=zeros(hosts),
+        draws=zeros(2),
+        remembered=zeros(r) + m,
+        counts=zeros(3),
+        ears=zeros(3),
+        per=per,
+        reroutes=zeros(r, -(-slots // per)),
+        moved=zeros(messages, 2),
+        newest=zeros(1),
+    )
 
 
 @allocates_nothing
@@ -195,7 +214,9 @@ def at_uplink(control: Control, way: SpineScheme, host: int, waiting: int) -> No
 
 
 @allocates_nothing
-def at_spine(control: Control, way: SpineScheme, net: Clos, packet: int, waiting: int, slot: int) -> None:
+def at_spine(
+    control: Control, way: SpineScheme, net: Clos, packet: int, waiting: int, slot: int
+) -> None:
     """`packet` is the `waiting`-th at the port of a spine."""
     host = net.packets.source[packet]
     if way.kind != QUEUE or waiting <= way.queue or control.flows.rest[host] > 0:
@@ -223,9 +244,11 @@ def count_flows(control: Control, way: SpineScheme, slot: int) -> None:
 
 @allocates_nothing
 def obey(control: Control, way: SpineScheme, slot: int, first: int) -> None:
-    """Leaves move what their own uplinks and the EARs that arrive in `slot` ask for, from the flow of host `first` on.
+    """Leaves move what their own uplinks and the EARs that arrive in `slot` ask for, from the flow
+    of host `first` on.
 
-    A flow that has moved in this slot rests, so what is asked of it later in the slot is without effect.
+    A flow that has moved in this slot rests, so what is asked of it later in the slot is without
+    effect.
     """
     if way.kind != QUEUE and way.kind != COUNT:
         return
@@ -236,11 +259,17 @@ def obey(control: Control, way: SpineScheme, slot: int, first: int) -> None:
         flows.rest[host] -= flows.rest[host] > 0
     for at in range(hosts):
         host = (first + at) % hosts
-        wanted, informed = control.own[host] > 0 and flows.spine[host] >= 0 and flows.rest[host] == 0, 0
+        wanted, informed = (
+            control.own[host] > 0 and flows.spine[host] >= 0 and flows.rest[host] == 0,
+            0,
+        )
         control.own[host] = 0
         if control.due[host] == slot:
             control.due[host] = NEVER
-            if control.about[host] != control.message[host] or control.spine[host] != flows.spine[host]:
+            if (
+                control.about[host] != control.message[host]
+                or control.spine[host] != flows.spine[host]
+            ):
                 control.ears[STALE] += 1
             elif flows.rest[host] > 0:
                 control.ears[RESTING] += 1

@@ -1,8 +1,9 @@
-"""The slotted model of DAR's section 5.2: hosts that send message after message at a given rate through CLOS(n,r,m).
+"""The slotted model of DAR's section 5.2: hosts that send message after message at a given rate
+through CLOS(n,r,m).
 
-A slot is the time of a packet on a link.  Every host has the same number of packets for each destination of its
-sequence, and begins the next message when the last packet of the one before has left it.  Distances take no time beside
-that.
+A slot is the time of a packet on a link.  Every host has the same number of packets for each
+destination of its sequence, and begins the next message when the last packet of the one before has
+left it.  Distances take no time beside that.
 """
 
 from __future__ import annotations
@@ -24,7 +25,15 @@ from weft.experiments.dar.slotted_control import (
     obey,
     uplink,
 )
-from weft.experiments.dar.slotted_queues import Clos, deliver, depart, empty, enqueue, send, take_room
+from weft.experiments.dar.slotted_queues import (
+    Clos,
+    deliver,
+    depart,
+    empty,
+    enqueue,
+    send,
+    take_room,
+)
 from weft.experiments.engines.arrays import Floats, Ints
 from weft.experiments.engines.compiled import allocates_nothing, compiled
 from weft.experiments.engines.edge_colouring import assign
@@ -32,7 +41,8 @@ from weft.experiments.engines.workloads import derangements
 
 
 class HostQueues(NamedTuple):
-    """Of each host: packets it may send by now, of its rate; packets of its message that it has sent.
+    """Of each host: packets it may send by now, of its rate; packets of its message that it has
+    sent.
 
     rate: packets in a slot.  size: packets of a message.  destination: shape (messages, hosts).
     began: of each message, the slot in which the first host began it, or -1.
@@ -74,7 +84,9 @@ def arrive(net: Clos, known: Control, way: SpineScheme, packet: int, link: int, 
 
 
 @allocates_nothing
-def inject(net: Clos, known: Control, way: SpineScheme, hosts: HostQueues, host: int, slot: int) -> None:
+def inject(
+    net: Clos, known: Control, way: SpineScheme, hosts: HostQueues, host: int, slot: int
+) -> None:
     """`host` sends a packet if its rate and its leaf allow one."""
     hosts.due[host] += hosts.rate
     if hosts.due[host] < 1:
@@ -98,8 +110,11 @@ def inject(net: Clos, known: Control, way: SpineScheme, hosts: HostQueues, host:
     at_leaf(net, known, way, packet)
 
 
-def many_slots(net: Clos, known: Control, way: SpineScheme, hosts: HostQueues, slots: int, starts: Ints) -> None:
-    """`slots` slots.  starts: of each slot, the link and the host that come first, as numbers of 32 bits."""
+def many_slots(
+    net: Clos, known: Control, way: SpineScheme, hosts: HostQueues, slots: int, starts: Ints
+) -> None:
+    """`slots` slots.  starts: of each slot, the link and the host that come first, as numbers of 32
+    bits."""
     links, count = len(net.queues.length), len(hosts.sent)
     for slot in range(slots):
         depart(net)
@@ -116,10 +131,15 @@ def many_slots(net: Clos, known: Control, way: SpineScheme, hosts: HostQueues, s
 
 
 def destinations(n: int, r: int, traffic: str, messages: int, rng: Generator) -> Ints:
-    """A permutation of the hosts for each message, shape (messages, hosts): `random`, nobody to itself, or `worst`."""
+    """A permutation of the hosts for each message, shape (messages, hosts): `random`, nobody to
+    itself, or `worst`."""
     if traffic == "random":
         return derangements(rng, n * r, messages)
-    flows, state, found = network(n, r, 1), rng.integers(1, 1 << 32, 4), np.zeros((messages, n * r), np.int64)
+    flows, state, found = (
+        network(n, r, 1),
+        rng.integers(1, 1 << 32, 4),
+        np.zeros((messages, n * r), np.int64),
+    )
     for row in found:
         permute(flows, TRAFFIC[traffic], state)
         row[:] = list(flows.destination)
@@ -131,12 +151,15 @@ def optimum(n: int, m: int, destination: Ints) -> Ints:
     found = np.full(destination.shape, -1)
     for row, permutation in zip(found, destination, strict=True):
         away = np.flatnonzero(permutation // n != np.arange(len(permutation)) // n)
-        row[away] = assign(list(zip((away // n).tolist(), (permutation[away] // n).tolist(), strict=True)), m)
+        row[away] = assign(
+            list(zip((away // n).tolist(), (permutation[away] // n).tolist(), strict=True)), m
+        )
     return found
 
 
 class SlottedOutcome(NamedTuple):
-    """net.received has what arrived, known.reroutes what moved when; hosts.began when messages began."""
+    """net.received has what arrived, known.reroutes what moved when; hosts.began when messages
+    began."""
 
     net: Clos
     known: Control
@@ -144,12 +167,22 @@ class SlottedOutcome(NamedTuple):
 
 
 def simulate(
-    shape: tuple[int, int, int], way: SpineScheme, rate: float, *, traffic: str, size: int, room: int, slots: int, warm: int,
-    per: int, rng: Generator,
-) -> SlottedOutcome:  # fmt: skip
+    shape: tuple[int, int, int],
+    way: SpineScheme,
+    rate: float,
+    *,
+    traffic: str,
+    size: int,
+    room: int,
+    slots: int,
+    warm: int,
+    per: int,
+    rng: Generator,
+) -> SlottedOutcome:
     """`slots` slots of CLOS(n,r,m), of which receivers count from slot `warm` on.
 
-    rate: of a host, packets in a slot.  size: packets of a message.  room: packets behind each link.
+    rate: of a host, packets in a slot.  size: packets of a message.  room: packets behind each
+        link.
     per: slots of a period in which reroutes are counted.
     """
     n, r, m = shape

@@ -1,11 +1,13 @@
-"""Packets on a folded CLOS(n,r,m) in slotted time: queues, the room behind each link, and what receivers see.
+"""Packets on a folded CLOS(n,r,m) in slotted time: queues, the room behind each link, and what
+receivers see.
 
-In a slot every link carries at most one packet: the first of its queue, if the switch at its other end has room for
-it.  Room is counted by the link over which a packet came, as InfiniBand's credits are: a packet takes room from its
-arrival at a switch until it leaves it, in whatever queue it waits.  No packet is lost.
+In a slot every link carries at most one packet: the first of its queue, if the switch at its other
+end has room for it.  Room is counted by the link over which a packet came, as InfiniBand's credits
+are: a packet takes room from its arrival at a switch until it leaves it, in whatever queue it
+waits.  No packet is lost.
 
-Links are numbered: leaf i to spine s, i m + s; spine s to leaf i, r m + i m + s; to host h, 2 r m + h; from host h,
-2 r m + n r + h, which has no queue here: a host sends when there is room.
+Links are numbered: leaf i to spine s, i m + s; spine s to leaf i, r m + i m + s; to host h, 2 r m +
+h; from host h, 2 r m + n r + h, which has no queue here: a host sends when there is room.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ Booleans = NDArray[np.bool_]
 
 
 class Packets(NamedTuple):
-    """Of each packet: the host that sends it, the number of its message, its number in the message, its destination,
-    the slot in which it is sent, the link by which it came to where it waits, and the packet behind it in its queue.
+    """Of each packet: the host that sends it, the number of its message, its number in the message,
+    its destination, the slot in which it is sent, the link by which it came to where it waits, and
+    the packet behind it in its queue.
 
     free: numbers not in use, a stack of free_count[0].
     """
@@ -40,8 +43,9 @@ class Packets(NamedTuple):
 
 
 class LinkQueues(NamedTuple):
-    """Of each link: first and last packet of its queue and how many wait; of each link, those from hosts included, how
-    much of the room behind it is taken.  moving: scratch, the packet that each link carries in this slot, or -1."""
+    """Of each link: first and last packet of its queue and how many wait; of each link, those from
+    hosts included, how much of the room behind it is taken.  moving: scratch, the packet that each
+    link carries in this slot, or -1."""
 
     head: Ints
     tail: Ints
@@ -54,12 +58,13 @@ class Received(NamedTuple):
     """Of each receiving host, over the packets that arrive from slot begin[0] on.
 
     packets, latency, worst_latency: how many, and their latencies in slots, summed and largest.
-    held, gap, worst_gap: packets that arrive before an earlier one of their message, which a receiver that restores the
-        order must hold, and how many packets further on than the first missing one they are, summed and largest.
-    late, extent, worst_extent: packets that arrive after a later one of their message (RFC 4737), and how many packets
-        behind the latest they are, summed and largest.
-    got, missing, latest: shape (hosts, messages, packets) and (hosts, messages), by sender: what has arrived, the first
-        packet that has not, and the latest that has, or -1.
+    held, gap, worst_gap: packets that arrive before an earlier one of their message, which a
+        receiver that restores the order must hold, and how many packets further on than the first
+        missing one they are, summed and largest.
+    late, extent, worst_extent: packets that arrive after a later one of their message (RFC 4737),
+        and how many packets behind the latest they are, summed and largest.
+    got, missing, latest: shape (hosts, messages, packets) and (hosts, messages), by sender: what
+        has arrived, the first packet that has not, and the latest that has, or -1.
     """
 
     begin: Ints
@@ -78,7 +83,8 @@ class Received(NamedTuple):
 
 
 class Clos(NamedTuple):
-    """A folded CLOS(n,r,m) and its packets.  room: packets that a switch has room for behind each of its links."""
+    """A folded CLOS(n,r,m) and its packets.  room: packets that a switch has room for behind each
+    of its links."""
 
     n: int
     r: int
@@ -99,24 +105,48 @@ def empty(n: int, r: int, m: int, *, room: int, messages: int, packets: int, beg
         return np.zeros(shape, np.int64)
 
     hosts, fabric = n * r, 2 * r * m
-    most = (fabric + hosts) * room  # whatever is in the network has room behind the link by which it came
+    # whatever is in the network has room behind the link by which it came
+    most = (fabric + hosts) * room
     free, links = np.arange(most)[::-1].copy(), fabric + hosts
     return Clos(
-        n, r, m, room,
+        n,
+        r,
+        m,
+        room,
         Packets(
-            source=zeros(most), message=zeros(most), number=zeros(most), destination=zeros(most), born=zeros(most),
-            via=zeros(most), behind=zeros(most), free=free, free_count=zeros(1) + most,
+            source=zeros(most),
+            message=zeros(most),
+            number=zeros(most),
+            destination=zeros(most),
+            born=zeros(most),
+            via=zeros(most),
+            behind=zeros(most),
+            free=free,
+            free_count=zeros(1) + most,
         ),
         LinkQueues(
-            head=zeros(links), tail=zeros(links), length=zeros(links), taken=zeros(links + hosts), moving=zeros(links)
+            head=zeros(links),
+            tail=zeros(links),
+            length=zeros(links),
+            taken=zeros(links + hosts),
+            moving=zeros(links),
         ),
         Received(
-            begin=zeros(1) + begin, packets=zeros(hosts), latency=zeros(hosts), worst_latency=zeros(hosts),
-            held=zeros(hosts), gap=zeros(hosts), worst_gap=zeros(hosts), late=zeros(hosts), extent=zeros(hosts),
-            worst_extent=zeros(hosts), got=np.zeros((hosts, messages, packets), np.bool_),
-            missing=zeros(hosts, messages), latest=zeros(hosts, messages) - 1,
+            begin=zeros(1) + begin,
+            packets=zeros(hosts),
+            latency=zeros(hosts),
+            worst_latency=zeros(hosts),
+            held=zeros(hosts),
+            gap=zeros(hosts),
+            worst_gap=zeros(hosts),
+            late=zeros(hosts),
+            extent=zeros(hosts),
+            worst_extent=zeros(hosts),
+            got=np.zeros((hosts, messages, packets), np.bool_),
+            missing=zeros(hosts, messages),
+            latest=zeros(hosts, messages) - 1,
         ),
-    )  # fmt: skip
+    )
 
 
 @allocates_nothing
@@ -134,7 +164,8 @@ def enqueue(net: Clos, packet: int, link: int) -> int:
 
 @allocates_nothing
 def depart(net: Clos) -> None:
-    """Fill `moving`: what each link carries in this slot, by the room that there was at its beginning."""
+    """Fill `moving`: what each link carries in this slot, by the room that there was at its
+    beginning."""
     queues, last = net.queues, len(net.queues.length) - net.n * net.r
     for link in range(len(queues.length)):
         has_room = link >= last or queues.taken[link] < net.room
@@ -160,7 +191,11 @@ def send(net: Clos, source: int, message: int, number: int, destination: int, sl
     packets = net.packets
     packets.free_count[0] -= 1
     packet = packets.free[packets.free_count[0]]
-    packets.source[packet], packets.message[packet], packets.number[packet] = source, message, number
+    packets.source[packet], packets.message[packet], packets.number[packet] = (
+        source,
+        message,
+        number,
+    )
     packets.destination[packet], packets.born[packet] = destination, slot
     take_room(net, packet, len(net.queues.length) + source)
     return int(packet)

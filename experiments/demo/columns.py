@@ -13,12 +13,17 @@ FIRST_LIGHT = {
     "goodput_bps": "payload that iperf3 carries between the first and the last server",
     "goodput_fraction": "of the payload that a link can carry",
     "*_link": "the link that died, announced (its carrier goes) or silent (packets vanish)",
-    "*_predicted_pairs": "pairs that the graph says are lost, or saved by a scheme that DR would lose",
+    "*_predicted_pairs": (
+        "pairs that the graph says are lost, or saved by a scheme that DR would lose"
+    ),
     "*_lost_pairs": "pairs that did not ping while it was dead",
     "*_exact": "whether these were the predicted ones",
     "*_noticed_ms": "until the last daemon concerned had noticed; null if one never did",
     "*_restored_ms": "from the link's return to the last answer of a watched pair",
-    "*_saved_pairs": "of the pairs that DR loses, those that still ping under the scheme that the name begins with",
+    "*_saved_pairs": (
+        "of the pairs that DR loses, those that still ping under the scheme "
+        "that the name begins with"
+    ),
     "*_tcp_stall_ms": "longest time in which a TCP flow over the dead link got nothing",
     "*_tcp_after_bps": "its goodput afterwards",
     "passed": "whether every step went as it must",
@@ -33,7 +38,9 @@ LINK_LOSS = {
     "failed": "the links that failed, by name",
     "failed_links_fraction": "of all links",
     "pairs": "ordered pairs of servers",
-    "lost_*_fraction": "pairs that lose each other, by the engine of the name: graph, fabric or kernel",
+    "lost_*_fraction": (
+        "pairs that lose each other, by the engine of the name: graph, fabric or kernel"
+    ),
     "equal": "whether the engines lose exactly the same pairs",
 }
 CHAOS = {
@@ -41,7 +48,13 @@ CHAOS = {
     "failed": "campaigns that did not end as predicted",
     "passed": "whether none did so",
     "what_failed": "list: what was wrong with each of these, first",
-    "repeat": "list: for each of the first of these, a command that repeats a smaller one which fails likewise",
-    "settled_s": "list: from the last event of each campaign until the network was as predicted for what was left",
+    "repeat": (
+        "list: for each of the first of these, a command that repeats a smaller one "
+        "which fails likewise"
+    ),
+    "settled_s": (
+        "list: from the last event of each campaign until the network was as "
+        "predicted for what was left"
+    ),
     "healed_s": "list: from the mending of everything until all servers reached each other",
 }

@@ -40,8 +40,8 @@ def prefix(routing: str, how: str) -> str:
 def run_failover(
     topology: Topology, link: LinkSpec, routing: str, deaths: dict[int, bool]
 ) -> tuple[dict[str, Value], bool, FidelityReport]:
-    """Let links die under `routing`, one after the other, with a TCP flow over each; `deaths` says of each whether it
-    dies in silence.
+    """Let links die under `routing`, one after the other, with a TCP flow over each; `deaths` says
+    of each whether it dies in silence.
 
     Returns figures, whether all went as it must, and whether the machine kept up.
     """
@@ -64,8 +64,11 @@ def run_failover(
     return figures, passed, fidelity.report
 
 
-def survive(net: RunningNetwork, routing: str, link: int, silent: bool) -> tuple[dict[str, Value], bool]:
-    """Let one link die and come back: of the pairs that DR loses by that, who still pings, and what TCP makes of it."""
+def survive(
+    net: RunningNetwork, routing: str, link: int, silent: bool
+) -> tuple[dict[str, Value], bool]:
+    """Let one link die and come back: of the pairs that DR loses by that, who still pings, and what
+    TCP makes of it."""
     from weft.experiments.engines import reachability
     from weft.testbed.measure.traceroute import trace
     from weft.testbed.traffic.stream import Stream
@@ -75,9 +78,13 @@ def survive(net: RunningNetwork, routing: str, link: int, silent: bool) -> tuple
     ended = sorted(lost_pairs("dr", broken))
     saved = both_ways(lengths(broken, routing, ended) or {})
     if not saved:
-        raise ValueError(f"{routing} saves none of the pairs that DR loses when {name} dies in {topology.spec}")
+        raise ValueError(
+            f"{routing} saves none of the pairs that DR loses when {name} dies in {topology.spec}"
+        )
     reachability.wait_for_paths(net, ended, lengths(topology, routing, ended))
-    src, dst = through(topology, link, {(one.src, one.dst): one.nodes for one in trace(net, sorted(saved))})
+    src, dst = through(
+        topology, link, {(one.src, one.dst): one.nodes for one in trace(net, sorted(saved))}
+    )
     ends = f"{topology.naming.name(src)} to {topology.naming.name(dst)}"
     with step(f"{name} dies, {'silent' if silent else 'announced'}, with TCP from {ends}") as told:
         with Stream(net, src, dst) as stream:
@@ -86,10 +93,21 @@ def survive(net: RunningNetwork, routing: str, link: int, silent: bool) -> tuple
             net.fail(name, silent=silent)
             pinged = reachability.wait_for_pings(net, ended, saved)
             goes_on, stall_s, after_bps = watch(stream, failed_s)
-        same = "exactly those that the graph predicts" if pinged == saved else f"the graph predicts {len(saved)}"
-        tcp = f"stalls {duration(stall_s)}, then {after_bps / Mbps:.1f} Mbit/s" if goes_on else "does not go on"
+        same = (
+            "exactly those that the graph predicts"
+            if pinged == saved
+            else f"the graph predicts {len(saved)}"
+        )
+        tcp = (
+            f"stalls {duration(stall_s)}, then {after_bps / Mbps:.1f} Mbit/s"
+            if goes_on
+            else "does not go on"
+        )
         well = pinged == saved and goes_on
-        told.says(f"{len(pinged)} of the {len(ended)} pairs that DR loses still ping, {same}; TCP {tcp}", well)
+        told.says(
+            f"{len(pinged)} of the {len(ended)} pairs that DR loses still ping, {same}; TCP {tcp}",
+            well,
+        )
     net.restore(name)
     net.wait_until_converged()
     return {
@@ -101,14 +119,20 @@ def survive(net: RunningNetwork, routing: str, link: int, silent: bool) -> tuple
 
 
 def through(topology: Topology, link: int, paths: Mapping[Pair, Sequence[int]]) -> Pair:
-    """The pair with the longest of the `paths`, servers from source to destination, over `link`; of all if none is."""
-    over = {pair: path for pair, path in paths.items() if any(link in links(topology, *hop) for hop in pairwise(path))}
+    """The pair with the longest of the `paths`, servers from source to destination, over `link`; of
+    all if none is."""
+    over = {
+        pair: path
+        for pair, path in paths.items()
+        if any(link in links(topology, *hop) for hop in pairwise(path))
+    }
     chosen = over or paths
     return max(chosen, key=lambda pair: len(chosen[pair]))
 
 
 def links(topology: Topology, here: int, there: int) -> set[int]:
-    """The links of a hop from server to server: one, or both of those to the crossbar between them."""
+    """The links of a hop from server to server: one, or both of those to the crossbar between
+    them."""
     ends = {peer: link for _, peer, _, link in topology.ports(here)}
     if there in ends:
         return {ends[there]}
@@ -117,7 +141,8 @@ def links(topology: Topology, here: int, there: int) -> set[int]:
 
 
 def watch(stream: Stream, failed_s: float) -> tuple[bool, float, float]:
-    """Whether a flow goes on after a failure, how long it stalled in s, and its goodput in bit/s when last seen."""
+    """Whether a flow goes on after a failure, how long it stalled in s, and its goodput in bit/s
+    when last seen."""
     from contextlib import suppress
 
     from weft.experiments.engines.reachability import NOTICE_S

@@ -1,9 +1,10 @@
 """The whole of weft once: does a network of routing daemons on the kernel do what the graph says?
 
-A network comes up, every pair pings, every packet takes the computed path, TCP gets the rate of the links; then a link
-dies, once announced by its carrier and once in silence, and each time exactly the pairs that the graph predicts lose
-each other and find each other again when the link is back.  Then the same links die under schemes that know a way
-around: those of the pairs that the graph predicts still ping, and a TCP flow goes on.  Told step by step.
+A network comes up, every pair pings, every packet takes the computed path, TCP gets the rate of the
+links; then a link dies, once announced by its carrier and once in silence, and each time exactly
+the pairs that the graph predicts lose each other and find each other again when the link is back.
+Then the same links die under schemes that know a way around: those of the pairs that the graph
+predicts still ping, and a TCP flow goes on.  Told step by step.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
     from weft.testbed.measure.fidelity import FidelityReport
     from weft.testbed.network.network import RunningNetwork
 
-PAYLOAD_FRACTION = 1448 / 1514  # of a full frame: what is left of Ethernet, IP, and TCP with timestamps
-LEAST_GOODPUT_FRACTION = 0.9  # of the payload that the links could carry; a loaded machine costs a few hundredths
+# of a full frame: what is left of Ethernet, IP, and TCP with timestamps
+PAYLOAD_FRACTION = 1448 / 1514
+# of the payload that the links could carry; a loaded machine costs a few hundredths
+LEAST_GOODPUT_FRACTION = 0.9
 KEPT_UP = {"PASS": "yes", "WARN": "just about", "FAIL": "no"}
 MOST_WATCHED = 20  # pairs that are pinged every 10 ms while a link is dead
 
@@ -61,7 +64,10 @@ class Story:
             reached = pairs - len(table.lost)
             rtt_us = table.percentile_us(50)
             self.figures |= {"pairs": pairs, "pairs_reached": reached, "rtt_median_us": rtt_us}
-            told.says(f"{reached} of {pairs}, round trip {rtt_us or 0:.0f} µs (median)", self.holds(reached == pairs))
+            told.says(
+                f"{reached} of {pairs}, round trip {rtt_us or 0:.0f} µs (median)",
+                self.holds(reached == pairs),
+            )
 
     def paths_are_computed_ones(self) -> None:
         from weft.testbed.measure.traceroute import differences, trace
@@ -85,7 +91,9 @@ class Story:
         src, dst = 0, self.topology.servers - 1
         name = self.topology.naming.name
         with step(f"iperf3 from {name(src)} to {name(dst)}") as told:
-            goodput_bps = iperf(self.net, src, dst, IperfSpec(seconds=seconds, omit_s=1)).goodput_bps
+            goodput_bps = iperf(
+                self.net, src, dst, IperfSpec(seconds=seconds, omit_s=1)
+            ).goodput_bps
             share = goodput_bps / (rate_bps * PAYLOAD_FRACTION)
             self.figures |= {"goodput_bps": goodput_bps, "goodput_fraction": share}
             says = f"{goodput_bps / Mbps:.2f} Mbit/s, {share:.1%} of what a link can carry"
@@ -102,12 +110,19 @@ class Story:
             with step(f"{name} dies, {how}") as told:
                 died_ns = clock.monotonic_ns()
                 self.net.fail(name, silent=silent)
-                noticed_s = reachability.wait_for_notice(self.net, reachability.around(self.topology, link), died_ns)
+                noticed_s = reachability.wait_for_notice(
+                    self.net, reachability.around(self.topology, link), died_ns
+                )
                 reachability.wait_for_routes(self.net, predicted)
                 lost = reachability.lost(reachability.pinged(self.net))
                 exact = f"exactly the {len(predicted)} that the graph predicts"
-                missed = f"{len(lost - predicted)} unpredicted, {len(predicted - lost)} predicted but not lost"
-                noticed = "not noticed" if noticed_s is None else f"noticed in {duration(noticed_s)}"
+                missed = (
+                    f"{len(lost - predicted)} unpredicted, {len(predicted - lost)} "
+                    f"predicted but not lost"
+                )
+                noticed = (
+                    "not noticed" if noticed_s is None else f"noticed in {duration(noticed_s)}"
+                )
                 says = f"{noticed}; pairs lost: {exact if lost == predicted else missed}"
                 told.says(says, self.holds(lost == predicted and noticed_s is not None))
             with step(f"{name} is back") as told:
@@ -116,11 +131,20 @@ class Story:
                 self.net.wait_until_converged()
                 reached = not reachability.pinged(self.net).lost
                 probe.stop()
-                gaps = [gap for outage in probe.table.outages for gap in outage.gaps if gap.begin_s < restored_at_s]
+                gaps = [
+                    gap
+                    for outage in probe.table.outages
+                    for gap in outage.gaps
+                    if gap.begin_s < restored_at_s
+                ]
                 ends = [gap.end_s for gap in gaps]
-                restored_s = max((end for end in ends if end), default=restored_at_s) - restored_at_s
+                restored_s = (
+                    max((end for end in ends if end), default=restored_at_s) - restored_at_s
+                )
                 back = self.holds(reached and None not in ends)
-                told.says(f"every pair pings again; the last answered after {duration(restored_s)}", back)
+                told.says(
+                    f"every pair pings again; the last answered after {duration(restored_s)}", back
+                )
         self.figures |= {
             f"{how}_link": name,
             f"{how}_predicted_pairs": len(predicted),
@@ -161,7 +185,9 @@ def measure(run: Run) -> Result:
             story.net.down()
     reports = [fidelity.report]
     for survivor in survivors():
-        found, passed, report = run_failover(topology, link, survivor, {announced: False, silent: True})
+        found, passed, report = run_failover(
+            topology, link, survivor, {announced: False, silent: True}
+        )
         story.figures |= found
         story.holds(passed)
         reports.append(report)
@@ -175,16 +201,25 @@ def measure(run: Run) -> Result:
 
 
 def tell_fidelity(report: FidelityReport, passed: bool) -> None:
-    """Print the verdict on the emulation; if it is FAIL, also what that means after steps that `passed` or not."""
-    asked = "whether every link was exact" if report.clock == "virtual" else "whether the machine kept up"
+    """Print the verdict on the emulation; if it is FAIL, also what that means after steps that
+    `passed` or not."""
+    asked = (
+        "whether every link was exact"
+        if report.clock == "virtual"
+        else "whether the machine kept up"
+    )
     with step(f"fidelity, {asked}") as told:
-        told.mark, told.found = report.verdict, f"{KEPT_UP[report.verdict]}; worst is {report.worst}"
+        told.mark, told.found = (
+            report.verdict,
+            f"{KEPT_UP[report.verdict]}; worst is {report.worst}",
+        )
     if report.verdict == "FAIL":
         say(distrust(report, passed))
 
 
 def distrust(report: FidelityReport, passed: bool) -> str:
-    """Return why the times of a run that failed fidelity are not to be trusted, and what to run instead."""
+    """Return why the times of a run that failed fidelity are not to be trusted, and what to run
+    instead."""
     worst = report.worst
     limit = worst.pass_limit if worst.warn_limit is None else worst.warn_limit
     steps = "Every step passed" if passed else "The steps marked FAIL did not pass"
@@ -192,14 +227,17 @@ def distrust(report: FidelityReport, passed: bool) -> str:
     if report.clock == "virtual":
         return f"{steps}, but do not trust their times: a link was not exact ({late} is allowed)."
     return (
-        f"{steps}, but do not trust their times: this machine did not keep up ({late} is allowed).\n"
+        f"{steps}, but do not trust their times: this machine did not keep up ({late} is "
+        f"allowed).\n"
         "Run it on a quieter machine, or in exact time on any: weft run first_light --clock virtual"
     )
 
 
 def check(run: Run) -> None:
     """Raise ValueError unless DR runs on the network of `run`."""
-    common.refuse_others(run.text("routing"), ["dr"], "first_light shows what DR loses and others save")
+    common.refuse_others(
+        run.text("routing"), ["dr"], "first_light shows what DR loses and others save"
+    )
     common.check_routing(run)
 
 
@@ -209,8 +247,11 @@ def links_of(run: Run) -> LinkSpec:
 
 
 def links_to_kill(topology: Topology, generator: np.random.Generator) -> tuple[int, int]:
-    """A link of the highest level, and one between a server and its switch: of its death only hellos can tell."""
-    high = draw(np.flatnonzero(topology.level == topology.level.max()), count=1, generator=generator)
+    """A link of the highest level, and one between a server and its switch: of its death only
+    hellos can tell."""
+    high = draw(
+        np.flatnonzero(topology.level == topology.level.max()), count=1, generator=generator
+    )
     low = draw(np.flatnonzero(topology.level == 0), count=1, generator=generator)
     return int(high[0]), int(low[0])
 
@@ -224,10 +265,16 @@ def plot(table: Table, figure: Figure) -> None:
     panels = figure.subplots(len(groups), 1, squeeze=False, sharex=True, height_ratios=heights).flat
     for axes, (title, rows) in zip(panels, groups.items(), strict=True):
         for height, times in enumerate(reversed(took[title].values())):
-            known = [(ms, figures.failed_fidelity(row)) for ms, row in zip(times, rows, strict=True) if ms]
+            known = [
+                (ms, figures.failed_fidelity(row))
+                for ms, row in zip(times, rows, strict=True)
+                if ms
+            ]
             x, hollow = [ms for ms, _ in known], [failed for _, failed in known]
             figures.marks(axes, x, [height] * len(x), style.ENGINES["kernel"], hollow)
-        axes.set(xscale="log", yticks=range(len(took[title])), yticklabels=list(reversed(took[title])))
+        axes.set(
+            xscale="log", yticks=range(len(took[title])), yticklabels=list(reversed(took[title]))
+        )
         axes.set_ylim(-0.5, len(took[title]) - 0.5)
         axes.set_title(f"First light of {title}")
         figures.plain_numbers(axes.xaxis)
@@ -253,17 +300,20 @@ def took_ms(rows: Sequence[Any]) -> dict[str, list[Any]]:
 
 EXPERIMENT = Experiment(
     name="first_light",
-    question="Does a network of routing daemons on the kernel do what the graph says, also when links die?",
+    question="Does a network of routing daemons on the kernel do what the graph says, also "
+    "when links die?",
     source="DCell, SIGCOMM 2008; CCRDN, section 3 and definition 4.1",
     engines=("kernel",),
     axes={
         "topology": common.TOPOLOGY.over("dcell:n=4,k=1"),
         "routing": common.ROUTING.over("dr"),
-        "rate_bps": Integer(meaning="rate of every link", unit="bit/s", least=8000, most=100_000_000_000).over(
-            20 * Mbps
-        ),
+        "rate_bps": Integer(
+            meaning="rate of every link", unit="bit/s", least=8000, most=100_000_000_000
+        ).over(20 * Mbps),
         "queue_packets": common.QUEUE_PACKETS.over(250),
-        "iperf_s": Integer(meaning="time during which TCP is measured", unit="s", least=1, most=3600).over(3),
+        "iperf_s": Integer(
+            meaning="time during which TCP is measured", unit="s", least=1, most=3600
+        ).over(3),
     },
     columns=columns.FIRST_LIGHT,
     seeds=1,

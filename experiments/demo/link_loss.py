@@ -1,8 +1,9 @@
 """Random links die: which pairs of servers lose each other?
 
-The same question goes to three engines.  On the graph, DR's path of a pair crosses a dead link or does not.  In the
-fabric, daemons on in-memory wires withdraw their routes, and a packet follows what is left of them.  On the kernel,
-real daemons do, and every pair pings.  The pairs lost must be the same ones.
+The same question goes to three engines.  On the graph, DR's path of a pair crosses a dead link or
+does not.  In the fabric, daemons on in-memory wires withdraw their routes, and a packet follows
+what is left of them.  On the kernel, real daemons do, and every pair pings.  The pairs lost must be
+the same ones.
 
 A ping goes there and back, so a pair is lost if packets are lost in either direction.
 """
@@ -41,26 +42,38 @@ def whole(spec: str) -> Topology:
 
 
 def broken(run: Run) -> Topology:
-    """The network of `run` with as many random links failed as it says, the same ones on every engine."""
+    """The network of `run` with as many random links failed as it says, the same ones on every
+    engine."""
     topology = whole(run.text("topology"))
     generator = np.random.default_rng(run.seed)
-    return fail_links(topology, random_links(topology, count=run.integer("failed_links"), generator=generator))
+    return fail_links(
+        topology, random_links(topology, count=run.integer("failed_links"), generator=generator)
+    )
 
 
 def check(run: Run) -> None:
-    """Raise ValueError unless `run` names a network, a scheme that goes with it, and no more links than there are."""
+    """Raise ValueError unless `run` names a network, a scheme that goes with it, and no more links
+    than there are."""
     from weft.daemons.core import registry
 
     topology, links = common.network(run), run.integer("failed_links")
-    by_routes = [name for name, scheme in registry.schemes().items() if not scheme.needs and scheme.machine]
-    common.refuse_others(run.text("routing"), by_routes, "link_loss asks forwarding tables, which must say all")
+    by_routes = [
+        name for name, scheme in registry.schemes().items() if not scheme.needs and scheme.machine
+    ]
+    common.refuse_others(
+        run.text("routing"), by_routes, "link_loss asks forwarding tables, which must say all"
+    )
     if links > len(topology.links):
-        raise ValueError(f"link_loss: failed_links must be 0 .. {len(topology.links)} in {topology.spec}, got {links}")
+        raise ValueError(
+            f"link_loss: failed_links must be 0 .. {len(topology.links)} in "
+            f"{topology.spec}, got {links}"
+        )
     common.check_routing(run)
 
 
 def measure(run: Run) -> Result:
-    """The fraction of ordered pairs lost, by each engine that `run.engine` includes, and whether these all agree."""
+    """The fraction of ordered pairs lost, by each engine that `run.engine` includes, and whether
+    these all agree."""
     topology, routing = broken(run), run.text("routing")
     without_path = lost_pairs(routing, topology)
     lost = {"graph": in_either_direction(without_path)}
@@ -101,17 +114,28 @@ def lost_in_fabric(routing: str, topology: Topology) -> PairSet:
         fabric.fail(link)
     fabric.run_until_quiet()
     servers = range(topology.servers)
-    return {(src, dst) for src in servers for dst in servers if src != dst and fabric.walk(src, dst).lost}
+    return {
+        (src, dst)
+        for src in servers
+        for dst in servers
+        if src != dst and fabric.walk(src, dst).lost
+    }
 
 
-def lost_on_kernel(routing: str, topology: Topology, expected: PairSet) -> tuple[PairSet, FidelityReport]:
-    """The pairs that do not ping once the daemons know what has failed, and whether the emulation kept up."""
+def lost_on_kernel(
+    routing: str, topology: Topology, expected: PairSet
+) -> tuple[PairSet, FidelityReport]:
+    """The pairs that do not ping once the daemons know what has failed, and whether the emulation
+    kept up."""
     from weft.experiments.engines import reachability
     from weft.testbed.measure.fidelity import Fidelity
     from weft.testbed.mininet.net import Net
 
     link = common.link_with_queues(routing)
-    with Net(whole(topology.spec), link=link, routing=routing, packed=0) as net, Fidelity(net) as fidelity:
+    with (
+        Net(whole(topology.spec), link=link, routing=routing, packed=0) as net,
+        Fidelity(net) as fidelity,
+    ):
         for link in np.flatnonzero(topology.failed).tolist():
             net.fail(topology.link_name(link))
         reachability.wait_for_routes(net, expected)
@@ -120,13 +144,15 @@ def lost_on_kernel(routing: str, topology: Topology, expected: PairSet) -> tuple
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Lost pairs over failed links, a panel for each scheme and a colour for each network: a line through the graph's
-    means, and for each run a mark of each engine."""
+    """Lost pairs over failed links, a panel for each scheme and a colour for each network: a line
+    through the graph's means, and for each run a mark of each engine."""
     networks = list(dict.fromkeys(str(row["topology"]) for row in table))
     colours = dict(zip(networks, cycle(style.SEVERAL), strict=False))
     routings = list(dict.fromkeys(str(row["routing"]) for row in table))
     columns = min(3, len(routings))
-    panels = figure.subplots(math.ceil(len(routings) / columns), columns, sharey=True, squeeze=False)
+    panels = figure.subplots(
+        math.ceil(len(routings) / columns), columns, sharey=True, squeeze=False
+    )
     figure.set_size_inches(max(6.4, 3.8 * columns), 0.4 + 3.8 * len(panels))
     for axes, routing in zip(panels.flat, routings, strict=False):
         for network in networks:
@@ -148,10 +174,15 @@ def draw(axes: Axes, rows: list[Any], colour: str, label: str) -> None:
     """The runs of one network and scheme."""
     for engine, look in style.ENGINES.items():
         seen = [row for row in rows if f"lost_{engine}_fraction" in row]
-        x, y = ([row[key] for row in seen] for key in ("failed_links_fraction", f"lost_{engine}_fraction"))
+        x, y = (
+            [row[key] for row in seen]
+            for key in ("failed_links_fraction", f"lost_{engine}_fraction")
+        )
         hollow = [figures.failed_fidelity(row) for row in seen]
         figures.marks(axes, x, y, look._replace(colour=colour), hollow)
-    on_graph = {(row["failed_links_fraction"], row["seed"]): row["lost_graph_fraction"] for row in rows}
+    on_graph = {
+        (row["failed_links_fraction"], row["seed"]): row["lost_graph_fraction"] for row in rows
+    }
     counts = sorted({count for count, _ in on_graph})
     means = [mean(lost for (count, _), lost in on_graph.items() if count == one) for one in counts]
     axes.plot(counts, means, color=colour, label=label)
@@ -165,9 +196,9 @@ EXPERIMENT = Experiment(
     axes={
         "topology": common.TOPOLOGY.over("dcell:n=4,k=1", "ficonn:n=4,k=1"),
         "routing": common.ROUTING.over("dr"),
-        "failed_links": Integer(meaning="links that have failed", unit="links", least=0, most=1_000_000).over(
-            0, 1, 2, 4, 8
-        ),
+        "failed_links": Integer(
+            meaning="links that have failed", unit="links", least=0, most=1_000_000
+        ).over(0, 1, 2, 4, 8),
     },
     columns=columns.LINK_LOSS,
     seeds=3,

@@ -1,8 +1,10 @@
-"""One link of any network dies under any scheme: who reaches whom, how long are pairs cut off, what does TCP get?
+"""One link of any network dies under any scheme: who reaches whom, how long are pairs cut off, what
+does TCP get?
 
-Pairs of servers ping each other while all links live.  Then a link dies that packets of some pairs pass; the seed draws
-it.  These pairs ping every 10 ms, and a TCP flow runs between one of them (experiments/ccrdn/proxy_failover.py).
-Where a scheme spreads packets over several paths, only some packets of such a pair pass the link.
+Pairs of servers ping each other while all links live.  Then a link dies that packets of some pairs
+pass; the seed draws it.  These pairs ping every 10 ms, and a TCP flow runs between one of them
+(experiments/ccrdn/proxy_failover.py). Where a scheme spreads packets over several paths, only some
+packets of such a pair pass the link.
 """
 
 from __future__ import annotations
@@ -35,9 +37,14 @@ def measure(run: Run) -> Result:
     from weft.testbed.mininet.net import Net
 
     topology, generator = build(run.text("topology")), np.random.default_rng(run.seed)
-    link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
+    link = LinkSpec(
+        rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets")
+    )
     packed = run.integer("processes")
-    with Net(topology, link=link, routing=run.text("routing"), packed=packed) as net, Fidelity(net) as fidelity:
+    with (
+        Net(topology, link=link, routing=run.text("routing"), packed=packed) as net,
+        Fidelity(net) as fidelity,
+    ):
         row = connectivity(net, generator) | proxy_failover.before_and_during(net, run, generator)
     report = fidelity.report
     return Result(
@@ -62,7 +69,8 @@ def connectivity(net: Net, generator: np.random.Generator) -> dict[str, Value]:
 
 
 def check(run: Run) -> None:
-    """Raise ValueError unless the scheme of `run` is for its network and the kernel has its congestion control."""
+    """Raise ValueError unless the scheme of `run` is for its network and the kernel has its
+    congestion control."""
     topology = common.network(run)
     if not (topology.level > 0).any():
         raise ValueError(f"one_failure: {topology.spec} has no link between routers that could die")
@@ -71,7 +79,8 @@ def check(run: Run) -> None:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Draw outages above and TCP's goodput below: a place for each network and failure, a mark for each run."""
+    """Draw outages above and TCP's goodput below: a place for each network and failure, a mark for
+    each run."""
     rows: list[Any] = [row for row in table if row["failed"]]
     places = list(dict.fromkeys((row["topology"], row["failure"]) for row in rows))
     looks = style.lines(style.in_order(str(row["routing"]) for row in rows))
@@ -96,7 +105,8 @@ def plot(table: Table, figure: Figure) -> None:
 
 EXPERIMENT = Experiment(
     name="one_failure",
-    question="On any network under any scheme: who reaches whom, and what does the failure of one link cost?",
+    question="On any network under any scheme: who reaches whom, and what does the failure "
+    "of one link cost?",
     source="none: for schemes and networks of one's own",
     engines=("kernel",),
     axes={

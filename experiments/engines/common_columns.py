@@ -5,7 +5,9 @@ from __future__ import annotations
 # Of fabric_run.order_figures().
 ORDER = {
     "late_fraction": "packets that arrived behind a later one of their flow, of those received",
-    "extent_p99_packets": "packets since the first later one, 99th percentile of late packets (RFC 4737); at most 255",
+    "extent_p99_packets": (
+        "packets since the first later one, 99th percentile of late packets (RFC 4737); at most 255"
+    ),
     "delay_mean_us": "mean time of a packet from the first switch to the receiver",
     "delay_p99_us": "99th percentile of that time, up to the next class of a histogram",
     "retransmitted_fraction": "segments that TCP sent again, of all packets",
@@ -14,7 +16,9 @@ ORDER = {
 # Of flows that end.
 UNFINISHED = {
     "flows": "flows that began",
-    "unfinished": "flows that had not ended when the run did; they count with the time that they had",
+    "unfinished": (
+        "flows that had not ended when the run did; they count with the time that they had"
+    ),
 }
 # Of layered_network.layer_figures(): None where hosts choose no layers.
 LAYERS = {

@@ -14,7 +14,21 @@ from weft.topologies.core.topology import Topology
 
 # Those of Linux; the kernel at hand need not have them all.
 CONTROLS = (
-    *("bbr", "bic", "cdg", "cubic", "dctcp", "highspeed", "htcp", "hybla", "illinois", "lp", "nv", "reno", "scalable"),
+    *(
+        "bbr",
+        "bic",
+        "cdg",
+        "cubic",
+        "dctcp",
+        "highspeed",
+        "htcp",
+        "hybla",
+        "illinois",
+        "lp",
+        "nv",
+        "reno",
+        "scalable",
+    ),
     *("vegas", "veno", "westwood", "yeah"),
 )
 
@@ -23,7 +37,9 @@ def data_plane_scheme(text: str) -> None:
     """Raise ValueError unless the data plane of a switch fabric has the scheme `text`."""
     from weft.daemons.core import registry
 
-    refuse_others(text, registry.with_data_plane(), "this experiment compares rules of a switch's data plane")
+    refuse_others(
+        text, registry.with_data_plane(), "this experiment compares rules of a switch's data plane"
+    )
     registry.rule(text)
 
 
@@ -60,21 +76,25 @@ def sizes(text: str) -> None:
 
 
 def traffic(text: str) -> None:
-    """ValueError unless there is the traffic pattern `text`; whether a network has servers enough is not asked."""
+    """ValueError unless there is the traffic pattern `text`; whether a network has servers enough
+    is not asked."""
     from weft.experiments.engines.pairs import PATTERNS
 
     pattern(text, {name: one.parameter for name, one in PATTERNS.items()})
 
 
 def pattern(text: str, parameters: Mapping[str, str | None]) -> None:
-    """ValueError unless `text` is one of the patterns that `parameters` has, with the integer that it takes, if any."""
+    """ValueError unless `text` is one of the patterns that `parameters` has, with the integer that
+    it takes, if any."""
     name, given = parse(text)
     if name not in parameters:
         raise ValueError(unknown("traffic", name, parameters))
     parameter = parameters[name]
     for key, value in given.items():
         if key != parameter:
-            raise ValueError(f"{name}: no parameter {key}" + (f", there is {parameter}" if parameter else ""))
+            raise ValueError(
+                f"{name}: no parameter {key}" + (f", there is {parameter}" if parameter else "")
+            )
         integer(name, key, value, least=1, most=MOST_PAIRS)
     if parameter and parameter not in given:
         raise ValueError(f"{name}: {parameter} is missing, for example {name}:{parameter}=100")
@@ -84,7 +104,9 @@ def network(run: Run) -> Topology:
     """The network of `run`; ValueError if it is more than one machine's kernel carries."""
     topology = build(run.text("topology"))
     if topology.nodes > MOST_NODES:
-        raise ValueError(f"{run.experiment}: at most {MOST_NODES} nodes, {topology.spec} has {topology.nodes}")
+        raise ValueError(
+            f"{run.experiment}: at most {MOST_NODES} nodes, {topology.spec} has {topology.nodes}"
+        )
     return topology
 
 
@@ -92,7 +114,9 @@ def server_centric(run: Run) -> Topology:
     """The network of `run`; ValueError unless servers forward in it."""
     topology = network(run)
     if not topology.server_centric:
-        raise ValueError(f"{run.experiment}: topology must be dcell, beta-dcell or ficonn, got {topology.spec}")
+        raise ValueError(
+            f"{run.experiment}: topology must be dcell, beta-dcell or ficonn, got {topology.spec}"
+        )
     return topology
 
 
@@ -104,12 +128,15 @@ def check_routing(run: Run) -> None:
 
 
 def link_with_queues(routing: str) -> LinkSpec | None:
-    """Return a link with a rate for a scheme that compares queues, which a link without one has not; else None."""
+    """Return a link with a rate for a scheme that compares queues, which a link without one has
+    not; else None."""
     from weft.daemons.core import registry
 
     scheme, options = registry.scheme(routing)
     rule = scheme.rule(options)
-    return LinkSpec(rate_bps=20 * Mbps, queue_packets=250) if rule and rule.compares_queues else None
+    return (
+        LinkSpec(rate_bps=20 * Mbps, queue_packets=250) if rule and rule.compares_queues else None
+    )
 
 
 def link(run: Run) -> LinkSpec:
@@ -122,10 +149,12 @@ def link(run: Run) -> LinkSpec:
 
 
 def check_delay(run: Run) -> None:
-    """ValueError if links with the data plane's program at their ends are to have a delay and the clock is real."""
+    """ValueError if links with the data plane's program at their ends are to have a delay and the
+    clock is real."""
     if run.integer("delay_us") and run.clock == "real":
         raise ValueError(
-            f"{run.experiment}: delay_us={run.integer('delay_us')} needs --clock virtual: in real time what a delay "
+            f"{run.experiment}: delay_us={run.integer('delay_us')} needs --clock virtual: in real "
+            f"time what a delay "
             "holds back misses the data plane"
         )
 
@@ -136,12 +165,13 @@ def check_tcp(run: Run) -> None:
 
 
 def check_control(run: Run, control: str) -> None:
-    """ValueError unless this kernel has the congestion control `control`.  Under the virtual clock another kernel than
-    this one measures, and has its own say then."""
+    """ValueError unless this kernel has the congestion control `control`.  Under the virtual clock
+    another kernel than this one measures, and has its own say then."""
     available = AVAILABLE.read_text(encoding="utf-8").split()
     if run.clock != "virtual" and control not in available:
         raise ValueError(
-            f"{run.experiment}: this kernel has no congestion control {control} (it has {', '.join(available)})"
+            f"{run.experiment}: this kernel has no congestion control {control} (it has "
+            f"{', '.join(available)})"
         )
 
 
@@ -149,11 +179,20 @@ AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 MOST_PAIRS = 10**10
 MOST_NODES = 2000  # half as many again as FiConn_{2,10} has, the largest that was measured here
 TOPOLOGY = Spec(
-    meaning="network", form="FAMILY:key=value,... (`weft list` has them)", check=lambda text: None, canonical=canonical
+    meaning="network",
+    form="FAMILY:key=value,... (`weft list` has them)",
+    check=lambda text: None,
+    canonical=canonical,
 )
-ROUTING = Spec(meaning="routing scheme of the daemons", form="SCHEME:key=value,... (`weft list`)", check=daemon_scheme)
+ROUTING = Spec(
+    meaning="routing scheme of the daemons",
+    form="SCHEME:key=value,... (`weft list`)",
+    check=daemon_scheme,
+)
 SCHEME = Spec(
-    meaning="scheme by which switches choose ports", form="SCHEME:key=value,... (`weft list`)", check=data_plane_scheme
+    meaning="scheme by which switches choose ports",
+    form="SCHEME:key=value,... (`weft list`)",
+    check=data_plane_scheme,
 )
 TRAFFIC = Spec(
     meaning="who sends to whom",
@@ -164,24 +203,39 @@ FAILED = Word(meaning="what has failed", words=("links", "nodes", "racks"))
 FAILED_FRACTION = Number(meaning="how much of it has failed", unit="fraction", least=0, most=1)
 FLOWS = Integer(meaning="random pairs that are routed", unit="pairs", least=1, most=MOST_PAIRS)
 APPLY = Word(
-    meaning="where PR tries proxies: at the levels that its algorithm names, at the top level only, or at all levels",
+    meaning="where PR tries proxies: at the levels that its algorithm names, at the top "
+    "level only, or at all levels",
     words=("algorithm", "top", "all"),
 )
 RATE_MBPS = Integer(meaning="rate of every link", unit="Mbit/s", least=1, most=100_000)
-QUEUE_PACKETS = Integer(meaning="packets for which every queue has room", unit="packets", least=1, most=1_000_000)
-CONGESTION_CONTROL = Word(meaning="TCP's congestion control, of those that the kernel has", words=CONTROLS)
+QUEUE_PACKETS = Integer(
+    meaning="packets for which every queue has room", unit="packets", least=1, most=1_000_000
+)
+CONGESTION_CONTROL = Word(
+    meaning="TCP's congestion control, of those that the kernel has", words=CONTROLS
+)
 TRANSPORT = Spec(meaning="transport protocol", form="tcp or mptcp:subflows=1..8", check=transport)
-MIN_RTT_WINDOW_S = Integer(meaning="how long TCP remembers its least round-trip time", unit="s", least=0, most=86_400)
+MIN_RTT_WINDOW_S = Integer(
+    meaning="how long TCP remembers its least round-trip time", unit="s", least=0, most=86_400
+)
 SIZES = Spec(
     meaning="distribution of flow sizes",
     form="web-search, data-mining (each also with :most_bytes=N) or fixed:bytes=N",
     check=sizes,
 )
-DELAY_US = Integer(meaning="delay of every link, one way (--clock virtual)", unit="us", least=0, most=1_000_000)
-PART_OF_SECONDS = Number(meaning="time during which flows begin or are counted", unit="s", least=0.001, most=3600)
-SECONDS = Integer(meaning="time during which flows begin or are counted", unit="s", least=1, most=3600)
+DELAY_US = Integer(
+    meaning="delay of every link, one way (--clock virtual)", unit="us", least=0, most=1_000_000
+)
+PART_OF_SECONDS = Number(
+    meaning="time during which flows begin or are counted", unit="s", least=0.001, most=3600
+)
+SECONDS = Integer(
+    meaning="time during which flows begin or are counted", unit="s", least=1, most=3600
+)
 LOAD_FRACTION = Number(meaning="load of the hosts' links", unit="fraction", least=0.01, most=0.99)
-PROCESSES = Integer(meaning="processes that the daemons share; 0: a process each", least=0, most=1024)
+PROCESSES = Integer(
+    meaning="processes that the daemons share; 0: a process each", least=0, most=1024
+)
 QUESTIONS_PER_S = Integer(
     meaning="questions about paths that a source of PR may ask; 0: as many as it usually does",
     unit="1/s",

@@ -1,4 +1,5 @@
-"""A switch fabric on the kernel for one run: network, data plane, damage, TCP traffic, and what was seen meanwhile."""
+"""A switch fabric on the kernel for one run: network, data plane, damage, TCP traffic, and what was
+seen meanwhile."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from weft.topologies.core.failures import fail_links
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
 
-PAYLOAD_BYTES, HEADER_BYTES = 1448, 66  # of a full TCP packet with timestamps, Ethernet header included
+# of a full TCP packet with timestamps, Ethernet header included
+PAYLOAD_BYTES, HEADER_BYTES = 1448, 66
 PAYLOAD_FRACTION = PAYLOAD_BYTES / (PAYLOAD_BYTES + HEADER_BYTES)
 DAMAGE = ("none", "failed", "degraded")
 DEGRADED_FRACTION = 0.2  # of its rate, that a degraded link still carries
@@ -44,7 +46,8 @@ class FabricRun:
 
 @dataclass(frozen=True)
 class FabricObservation:
-    """What the flows were like, how much their packets overtook each other, and whether the machine kept up."""
+    """What the flows were like, how much their packets overtook each other, and whether the machine
+    kept up."""
 
     flows: FlowResults
     order: OrderTable
@@ -57,11 +60,14 @@ def damaged_link(topology: Topology) -> int:
 
 
 def check_scheme(run: Run) -> None:
-    """ValueError unless `run` names a load-balancing scheme and a fabric of switches in tiers that it suits."""
+    """ValueError unless `run` names a load-balancing scheme and a fabric of switches in tiers that
+    it suits."""
     chosen = registry.rule(run.text("scheme"))
     topology = network(run)
     if topology.server_centric or not (topology.level == 1).any():
-        raise ValueError(f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}")
+        raise ValueError(
+            f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}"
+        )
     if chosen.rule == ChoiceRule.LBSP:
         shape_of(topology, run.text("scheme"))
 
@@ -70,8 +76,8 @@ def check_scheme(run: Run) -> None:
 def fabric(run: Run, link: LinkSpec, *, damage: str = "none") -> Iterator[FabricRun]:
     """The network of `run` with its scheme, up for the length of a `with`.
 
-    A failed link is known to every switch, program and kernel: what schemes do with the paths that are left is asked,
-    not how long it takes to find that out.  A degraded one nobody is told of.
+    A failed link is known to every switch, program and kernel: what schemes do with the paths that
+    are left is asked, not how long it takes to find that out.  A degraded one nobody is told of.
     """
     topology = build(run.text("topology"))
     network = RunningNetwork.create(topology, link, scheme="static")
@@ -87,7 +93,11 @@ def fabric(run: Run, link: LinkSpec, *, damage: str = "none") -> Iterator[Fabric
                 set_rate(network, name, round(link.rate_bps * DEGRADED_FRACTION))
             if registry.rule(run.text("scheme")).rule == ChoiceRule.LBSP:
                 set_tables(
-                    network, plane, run.text("scheme"), [lbsp_link(topology, at)] if damage == "failed" else [], []
+                    network,
+                    plane,
+                    run.text("scheme"),
+                    [lbsp_link(topology, at)] if damage == "failed" else [],
+                    [],
                 )
             seeds = plane.set_scheme(run.text("scheme"), seed=run.seed)
             yield FabricRun(network, plane, topology, seeds)
@@ -110,7 +120,9 @@ def tcp(
 
     at_warm_up: called when `warm_up_s` are over, to have an instrument begin, say.
     """
-    tcp_settings.tune(on.network, {"ipv4/tcp_min_rtt_wlen": str(min_rtt_window_s), "ipv4/tcp_ecn": "1"})
+    tcp_settings.tune(
+        on.network, {"ipv4/tcp_min_rtt_wlen": str(min_rtt_window_s), "ipv4/tcp_ecn": "1"}
+    )
     with Reordering(on.network) as order, Fidelity(on.network) as fidelity:
         table = flows.run(
             on.network,
@@ -158,6 +170,10 @@ def circumstances(on: FabricRun, seen: FabricObservation) -> dict[str, Any]:
 
 def interval(values: Sequence[float], *, resamples: int = 2000) -> tuple[float, float]:
     """A 95 % confidence interval of the mean, by the bootstrap; a single value is its own."""
-    drawn = np.random.default_rng(0).choice(np.asarray(values), size=(resamples, len(values))).mean(axis=1)
+    drawn = (
+        np.random.default_rng(0)
+        .choice(np.asarray(values), size=(resamples, len(values)))
+        .mean(axis=1)
+    )
     low, high = np.percentile(drawn, [2.5, 97.5])
     return float(low), float(high)

@@ -1,7 +1,9 @@
-"""TAR on the graph engine: flows of equal rate, set up one after another, each by what those before it have left.
+"""TAR on the graph engine: flows of equal rate, set up one after another, each by what those before
+it have left.
 
-A flow is set up once, when it begins, and stays on its path; nothing is set up again when later flows change the loads.
-So an answer depends on the order in which flows begin, which CCRDN does not say.  Ours: a random one.
+A flow is set up once, when it begins, and stays on its path; nothing is set up again when later
+flows change the loads. So an answer depends on the order in which flows begin, which CCRDN does not
+say.  Ours: a random one.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from weft.experiments.engines.pairs import SHIFT_11, Pairs, pair, word
 from weft.topologies.recursive.ccrdn import peer
 
 CAPACITY = 1 << 62  # of a link, in flows: more than there are
-ROUNDS = 4  # of a Feistel network: as many as a pseudorandom permutation takes (Luby and Rackoff, 1988)
-ORDER = 1 << 61  # words of the pairs' stream that put them in order: far from those that draw pairs and hops
+# of a Feistel network: as many as a pseudorandom permutation takes (Luby and Rackoff, 1988)
+ROUNDS = 4
+# words of the pairs' stream that put them in order: far from those that draw pairs and hops
+ORDER = 1 << 61
 
 
 class Placement(NamedTuple):
@@ -33,8 +37,8 @@ class Placement(NamedTuple):
 
 
 def nth(key: Any, number: int, total: int) -> int:
-    """The `number`-th of 0 .. total-1 in a random order: a Feistel network on the least even number of bits, run again
-    where it leads past the end."""
+    """The `number`-th of 0 .. total-1 in a random order: a Feistel network on the least even number
+    of bits, run again where it leads past the end."""
     bits = 1
     while 1 << 2 * bits < total:
         bits += 1
@@ -42,7 +46,10 @@ def nth(key: Any, number: int, total: int) -> int:
     while True:
         left, right = number >> bits, number & mask
         for turn in range(ROUNDS):
-            left, right = right, left ^ (int(word(key, ORDER + (turn << bits) + right) >> SHIFT_11) & mask)
+            left, right = (
+                right,
+                left ^ (int(word(key, ORDER + (turn << bits) + right) >> SHIFT_11) & mask),
+            )
         number = left << bits | right
         if number < total:
             return number
@@ -59,10 +66,11 @@ def set_up(
     down: Array,
     path: Array,
 ) -> int:
-    """Write the servers of flow `index` to `path`, after room for k + 1 marks, and return how many they are; 0 if the
-    flow's probe does not arrive.
+    """Write the servers of flow `index` to `path`, after room for k + 1 marks, and return how many
+    they are; 0 if the flow's probe does not arrive.
 
-    virtual: virtual flows of each server, increased where a server bypasses this flow and leaves its path.
+    virtual: virtual flows of each server, increased where a server bypasses this flow and leaves
+        its path.
     """
     ports, n = len(t) + 1, t[0]
     marks, path = path[: len(t)], path[len(t) :]
@@ -83,7 +91,9 @@ def set_up(
         dead = down[(first + 1) * ports - 1 : (first + n) * ports : ports]
         draw = int(word(pairs.key, ALONG + index * MOST_DRAWS + turn) >> SHIFT_11)
         turn += 1
-        to = next_hop(rule, t, placement.relay, path, length, dst, marks, free, free_link, dead, draw)
+        to = next_hop(
+            rule, t, placement.relay, path, length, dst, marks, free, free_link, dead, draw
+        )
         if to == DROP:
             return 0
         if to == BACK:
@@ -110,8 +120,10 @@ def place(
 ) -> None:
     """Set up the flows that begin as number first .. last-1.
 
-    load, virtual: flows on each channel and virtual flows of each server, those of earlier flows to begin with.
-    down, dead_server, histogram: as in loops.py.  path: room for k + 1 marks and for the servers of the longest path.
+    load, virtual: flows on each channel and virtual flows of each server, those of earlier flows to
+        begin with.
+    down, dead_server, histogram: as in loops.py.  path: room for k + 1 marks and for the servers of
+        the longest path.
     """
     for number in range(first, last):
         index = nth(pairs.key, number, pairs.total) if placement.shuffled else number

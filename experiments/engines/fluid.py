@@ -1,16 +1,20 @@
 """Messages as fluids: each flows at its fair rate, until it has arrived and others may begin.
 
-Rates are max-min fair: no flow can have more without taking it from one that has no more.  They are worked out again
-whenever messages end, but messages that end within a fraction `resolution` of the time that has passed are taken
-together; each ends at its own time, and what that changes for the rates of others is seen up to so much later.
-Messages that begin between two updates do so with the rate that they get at the second.
+Rates are max-min fair: no flow can have more without taking it from one that has no more.  They are
+worked out again whenever messages end, but messages that end within a fraction `resolution` of the
+time that has passed are taken together; each ends at its own time, and what that changes for the
+rates of others is seen up to so much later. Messages that begin between two updates do so with the
+rate that they get at the second.
 
-Cost: working rates out takes some ten passes over the routes of all messages under way, whose number is that of the
-longest chain of links each of which is a bottleneck only once the one before is.  It happens at most about
-log(last end / first end) / resolution times, and twice that to begin with.  Memory: 4 bytes for every channel that a
-route can have, and 40 more, for each message; 25 bytes for each channel of the network.
+Cost: working rates out takes some ten passes over the routes of all messages under way, whose
+number is that of the longest chain of links each of which is a bottleneck only once the one before
+is.  It happens at most about
+log(last end / first end) / resolution times, and twice that to begin with.  Memory: 4 bytes for
+every channel that a route can have, and 40 more, for each message; 25 bytes for each channel of the
+network.
 
-Everything is arrays and loops, so that the same source runs in a test as it stands and compiled over millions.
+Everything is arrays and loops, so that the same source runs in a test as it stands and compiled
+over millions.
 """
 
 from __future__ import annotations
@@ -20,7 +24,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.daemons.proxy.routing import NEVER, Policy, channels, most_channels, most_routes, parting, search
+from weft.daemons.proxy.routing import (
+    NEVER,
+    Policy,
+    channels,
+    most_channels,
+    most_routes,
+    parting,
+    search,
+)
 from weft.daemons.proxy.routing import shortest_first as cost
 from weft.daemons.routing.path_tables import PathTables, write
 from weft.experiments.engines.arrays import Array, Floats, Ints
@@ -43,8 +55,11 @@ class Messages(NamedTuple):
     then_from: Ints
 
 
-def depart(tables: PathTables, policy: Policy, src: int, dst: int, flows: Array, route: Array, room: Array) -> int:
-    """Choose a route by the `flows` under way, count it there and write its channels into `route`; return how many."""
+def depart(
+    tables: PathTables, policy: Policy, src: int, dst: int, flows: Array, route: Array, room: Array
+) -> int:
+    """Choose a route by the `flows` under way, count it there and write its channels into `route`;
+    return how many."""
     at = parting(tables.t, src, dst)
     _, proxy = search(tables, policy, cost, at, flows, NEVER, room)
     length = channels(tables, at, proxy, write, route, 0)
@@ -54,13 +69,20 @@ def depart(tables: PathTables, policy: Policy, src: int, dst: int, flows: Array,
 
 
 def fair_rates(
-    under_way: Ints, routes: Array, lengths: Ints, flows: Array, capacity: float, max_min: bool, rates: Floats
+    under_way: Ints,
+    routes: Array,
+    lengths: Ints,
+    flows: Array,
+    capacity: float,
+    max_min: bool,
+    rates: Floats,
 ) -> int:
     """Fill in the rate of each message in `under_way`; return the number of passes that it took.
 
-    In each pass a channel's share is what is left of it, divided by the messages without a rate.  A channel all of
-    whose messages have no smaller share anywhere is their bottleneck, and its share is their rate. Without `max_min`
-    a message gets its smallest share, and what others cannot use is left idle.
+    In each pass a channel's share is what is left of it, divided by the messages without a rate.  A
+    channel all of whose messages have no smaller share anywhere is their bottleneck, and its share
+    is their rate. Without `max_min` a message gets its smallest share, and what others cannot use
+    is left idle.
     """
     left, count = np.full(len(flows), capacity), flows.astype(np.int64)
     share, eased = np.zeros(len(flows)), np.zeros(len(flows), np.uint8)
@@ -103,7 +125,8 @@ def fair_rates(
 class FluidState(NamedTuple):
     """What is known of each message, shape (messages,) but for `routes`.
 
-    routes, lengths: its channels, and how many they are.  ready_s: when the last that it waited for ended.
+    routes, lengths: its channels, and how many they are.  ready_s: when the last that it waited for
+        ended.
     flows: messages under way on each channel.
     """
 
@@ -120,8 +143,8 @@ class FluidState(NamedTuple):
 def arrive(
     messages: Messages, state: FluidState, under_way: Ints, now_s: float, step_s: float, ready: Ints
 ) -> tuple[int, int]:
-    """Let `step_s` pass: messages that end go from `under_way`, those that waited for them into `ready`; how many
-    there are in each."""
+    """Let `step_s` pass: messages that end go from `under_way`, those that waited for them into
+    `ready`; how many there are in each."""
     still, begun = 0, 0
     for i in range(len(under_way)):
         message = under_way[i]
@@ -178,7 +201,9 @@ def completion(
             under_way[still + i] = message
         still += begun
         current = under_way[:still]
-        fair_rates(current, state.routes, state.lengths, state.flows, rate_bps, max_min, state.rates)
+        fair_rates(
+            current, state.routes, state.lengths, state.flows, rate_bps, max_min, state.rates
+        )
         updates += 1
         for message in current[still - begun :]:  # which had been ready for a while
             sent_bits = state.rates[message] * (now_s - state.ready_s[message])

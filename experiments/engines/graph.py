@@ -1,11 +1,13 @@
-"""The graph engine for (Generalized) DCell and FiConn: any number of pairs, routed by the functions that daemons run.
+"""The graph engine for (Generalized) DCell and FiConn: any number of pairs, routed by the functions
+that daemons run.
 
     net = graph("dcell:n=3,k=3")
     net.route(policy("pr-gpi"), pairs("uniform:flows=1000000", net.servers, rng)).mean_hops
 
-The network is stored nowhere.  Memory goes to the tables of the DR paths within an X(k-1) or a smaller one (tables.py);
-where flows are counted, to 8 bytes a channel and 4 more for each core; in a breadth-first search, to 6 bytes a server
-for each core; and while faults are drawn, to 20 bytes a link.
+The network is stored nowhere.  Memory goes to the tables of the DR paths within an X(k-1) or a
+smaller one (tables.py); where flows are counted, to 8 bytes a channel and 4 more for each core; in
+a breadth-first search, to 6 bytes a server for each core; and while faults are drawn, to 20 bytes a
+link.
 """
 
 from __future__ import annotations
@@ -20,7 +22,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.daemons.dfr.routing import FIELDS, Dfr
-from weft.daemons.proxy.routing import DR_FIRST, GP_0, GP_E, GP_I, NEVER, SHORTEST, Policy, most_routes, shortest_first
+from weft.daemons.proxy.routing import (
+    DR_FIRST,
+    GP_0,
+    GP_E,
+    GP_I,
+    NEVER,
+    SHORTEST,
+    Policy,
+    most_routes,
+    shortest_first,
+)
 from weft.daemons.routing.path_tables import PathTables
 from weft.daemons.tar.routing import most_hops
 from weft.experiments.engines import flow_placement
@@ -28,7 +40,12 @@ from weft.experiments.engines import loops as loops
 from weft.experiments.engines.flow_placement import Placement
 from weft.experiments.engines.pairs import Pairs
 from weft.experiments.engines.rules import compiled_for
-from weft.experiments.engines.tables import require_crossbar, with_channels, with_lengths, with_stretches
+from weft.experiments.engines.tables import (
+    require_crossbar,
+    with_channels,
+    with_lengths,
+    with_stretches,
+)
 from weft.experiments.engines.tally import LONGEST, Book, Tally, batches, chunks, post, tally
 from weft.experiments.engines.wiring import NO_FAULTS, Faults, Wiring
 from weft.topologies import family
@@ -45,7 +62,9 @@ FLOWS_IN_A_CALL = 1 << 16  # of compiled code, which hears no interrupt
 DEFAULT_PLACEMENT = Placement()
 
 
-def policy(routing: str, *, least_level: int = 2, condition1: bool = False, choice: int = SHORTEST) -> Policy:
+def policy(
+    routing: str, *, least_level: int = 2, condition1: bool = False, choice: int = SHORTEST
+) -> Policy:
     """What `routing`, dr or pr-gpe, pr-gpi, pr-gp0, tries; ValueError if it is none of these.
 
     choice: the rule of CCRDN 5.4.  LEAST_LOADED is cost_of(choice), to be given to Graph.route().
@@ -59,7 +78,8 @@ def policy(routing: str, *, least_level: int = 2, condition1: bool = False, choi
 
 @lru_cache(maxsize=4)
 def graph(spec: str) -> Graph:
-    """The network that `spec`, dcell:n=3,k=3 say, describes; ValueError if it is no (Generalized) DCell or FiConn."""
+    """The network that `spec`, dcell:n=3,k=3 say, describes; ValueError if it is no (Generalized)
+    DCell or FiConn."""
     name, given = parse(spec)
     rules = {name: rule for rule, name in FAMILY.items()}
     if name not in rules:
@@ -110,16 +130,23 @@ class Graph(Wiring):
         """DR or PR for all of `pairs`.
 
         loads: count the flows on each channel.
-        balanced: let `cost` see the flows on each channel, as they were before the batch of the pair (see batches());
-            otherwise all channels look idle (CCRDN 5.4).
+        balanced: let `cost` see the flows on each channel, as they were before the batch of the
+            pair (see batches()); otherwise all channels look idle (CCRDN 5.4).
         """
         faulty = len(faults.down) > 0
         in_stretches = self.stretches if loads and not balanced and not faulty else None
         tables = in_stretches or (self.tables if loads or balanced or faulty else self.lengths)
         seen = self._dead(faults) if balanced or faulty else np.zeros(0, np.int64)
-        counted = seen if balanced else np.zeros(self.servers * tables.ports if loads else 0, np.int64)
-        books = [Book(self.servers * tables.ports if loads or balanced else 0) for _ in range(self.threads)]
-        lengths = np.zeros((self.threads, most_routes(self.network.t) if len(seen) else 0), np.int32)
+        counted = (
+            seen if balanced else np.zeros(self.servers * tables.ports if loads else 0, np.int64)
+        )
+        books = [
+            Book(self.servers * tables.ports if loads or balanced else 0)
+            for _ in range(self.threads)
+        ]
+        lengths = np.zeros(
+            (self.threads, most_routes(self.network.t) if len(seen) else 0), np.int32
+        )
         dead = loops.DEAD if faulty else NEVER
         routed = compiled_for(self.rule, loops.route, cost=cost)
 
@@ -128,7 +155,9 @@ class Graph(Wiring):
             state = (seen, dead, faults.servers, book.flows, book.hops, lengths[thread])
             routed(tables, policy, pairs, first, last, *state)
 
-        for first, last in batches(pairs.total) if balanced else chunks(pairs.total, MOST_CROSSINGS - 1):
+        for first, last in (
+            batches(pairs.total) if balanced else chunks(pairs.total, MOST_CROSSINGS - 1)
+        ):
             self._share(first, last, task)
             post(books, counted)
         if balanced and faulty:
@@ -143,7 +172,9 @@ class Graph(Wiring):
         inner = self.network.t.index(stretches.ports - self.ports)
 
         def task(first: int, last: int, _: int) -> None:
-            compiled_for(self.rule, loops.take_apart)(self.tables, inner, first, last, counted, load)
+            compiled_for(self.rule, loops.take_apart)(
+                self.tables, inner, first, last, counted, load
+            )
 
         self._share(0, self.servers // self.network.t[inner], task)
         return load
@@ -159,10 +190,15 @@ class Graph(Wiring):
         self._share(0, pairs.total, task)
         return cast(NDArray[np.int64], sums.sum(axis=0))
 
-    def reroute(self, dfr: Dfr, pairs: Pairs, faults: Faults = NO_FAULTS, *, loads: bool = False) -> Tally:
+    def reroute(
+        self, dfr: Dfr, pairs: Pairs, faults: Faults = NO_FAULTS, *, loads: bool = False
+    ) -> Tally:
         """DFR for all of `pairs`."""
         if dfr.ttl > LONGEST or dfr.b > self.k:
-            raise ValueError(f"dfr: ttl must be at most {LONGEST} and b at most {self.k}, got {dfr.ttl} and {dfr.b}")
+            raise ValueError(
+                f"dfr: ttl must be at most {LONGEST} and b at most {self.k}, got {dfr.ttl} "
+                f"and {dfr.b}"
+            )
         load = np.zeros(self.channels if loads else 0, np.int64)
         books = [Book(len(load)) for _ in range(self.threads)]
         room = np.zeros((self.threads, 3, self.network.t[dfr.b] + FIELDS), np.int64)
@@ -172,20 +208,29 @@ class Graph(Wiring):
             span = (first, last, faults.down, faults.servers, book.flows, book.hops, room[thread])
             compiled_for(self.rule, loops.reroute)(self.rule, self.t, dfr, pairs, *span)
 
-        for first, last in chunks(pairs.total, MOST_CROSSINGS // LONGEST):  # a packet may cross a channel again
+        # a packet may cross a channel again
+        for first, last in chunks(pairs.total, MOST_CROSSINGS // LONGEST):
             self._share(first, last, task)
             post(books, load)
         return self._tally(books, load if loads else None)
 
-    def probe(self, pairs: Pairs, faults: Faults = NO_FAULTS, placement: Placement = DEFAULT_PLACEMENT) -> Tally:
+    def probe(
+        self, pairs: Pairs, faults: Faults = NO_FAULTS, placement: Placement = DEFAULT_PLACEMENT
+    ) -> Tally:
         """TAR for all of `pairs`: each flow sees those that began before it (flow_placement.py)."""
         if self.rule != FICONN:
             raise ValueError("tar: its servers have two ports, those of a ficonn")
-        load, virtual, book = np.zeros(self.channels, np.int64), np.zeros(self.servers, np.int64), Book(0)
+        load, virtual, book = (
+            np.zeros(self.channels, np.int64),
+            np.zeros(self.servers, np.int64),
+            Book(0),
+        )
         path = np.zeros(len(self.t) + most_hops(self.k) + 1, np.int64)
         state = (load, virtual, faults.down, faults.servers, book.hops, path)
         for first, last in chunks(pairs.total, FLOWS_IN_A_CALL):
-            compiled_for(self.rule, flow_placement.place)(self.rule, self.t, placement, pairs, first, last, *state)
+            compiled_for(self.rule, flow_placement.place)(
+                self.rule, self.t, placement, pairs, first, last, *state
+            )
         return self._tally([book], load)
 
     def shortest(self, sources: Sequence[int], faults: Faults = NO_FAULTS) -> list[Tally]:
@@ -196,20 +241,29 @@ class Graph(Wiring):
 
         def task(first: int, last: int, thread: int) -> None:
             for i in range(first, last):
-                args = (sources[i], faults.down, faults.servers, hops[i], distance[thread], queue[thread])
+                args = (
+                    sources[i],
+                    faults.down,
+                    faults.servers,
+                    hops[i],
+                    distance[thread],
+                    queue[thread],
+                )
                 compiled_for(self.rule, loops.search_breadth_first)(self.rule, self.t, *args)
 
         self._share(0, len(sources), task)
         return [tally(one) for one in hops]
 
     def _dead(self, faults: Faults) -> NDArray[np.int64]:
-        """The load that a search sees on each channel before the first flow: DEAD where it is dead."""
+        """The load that a search sees on each channel before the first flow: DEAD where it is
+        dead."""
         load = np.zeros(self.channels, np.int64)
         load[: len(faults.down)] = faults.down.astype(np.int64) * loops.DEAD
         return load
 
     def _tally(self, books: Sequence[Book], load: NDArray[np.int64] | None) -> Tally:
-        """What `books` have of pairs, and the flows `load` on each channel if they were asked for."""
+        """What `books` have of pairs, and the flows `load` on each channel if they were asked
+        for."""
         hops = np.sum([book.hops for book in books], axis=0)
         return tally(hops, None if load is None else load.reshape(-1, self.ports))
 

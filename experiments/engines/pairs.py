@@ -15,7 +15,8 @@ from weft.topologies.core.grammar import integer, parse, unknown
 
 UNIFORM, ALL_TO_ALL, ONE_TO_ALL, PERMUTATION, MANY_ALL_TO_ALL = range(5)
 
-# splitmix64 (Steele, Lea and Flood, OOPSLA 2014): the i-th word of a stream is a hash of its key + i * GAMMA
+# splitmix64 (Steele, Lea and Flood, OOPSLA 2014): the i-th word of a stream is a hash of its key +
+# i * GAMMA
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
 MULTIPLY_1, MULTIPLY_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 SHIFT_30, SHIFT_27, SHIFT_31, SHIFT_11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
@@ -55,7 +56,10 @@ def pair(pairs: Pairs, index: int) -> tuple[int, int]:
     """The source and the destination of pair `index`."""
     servers, order = pairs.servers, pairs.order
     if pairs.pattern == UNIFORM:
-        src, dst = below(pairs.key, 2 * index, servers), below(pairs.key, 2 * index + 1, servers - 1)
+        src, dst = (
+            below(pairs.key, 2 * index, servers),
+            below(pairs.key, 2 * index + 1, servers - 1),
+        )
         return src, dst + (dst >= src)
     if pairs.pattern == ALL_TO_ALL:
         src, dst = index // (servers - 1), index % (servers - 1)
@@ -97,11 +101,19 @@ def one_to_all(rng: np.random.Generator, servers: int, _: int) -> Pairs:
 
 def permutation(rng: np.random.Generator, servers: int, _: int) -> Pairs:
     """Every server to one other, and from one other."""
-    return Pairs(PERMUTATION, servers, servers, _key(rng), np.array(workloads.permutation(rng, servers))[:, 1], 0)
+    return Pairs(
+        PERMUTATION,
+        servers,
+        servers,
+        _key(rng),
+        np.array(workloads.permutation(rng, servers))[:, 1],
+        0,
+    )
 
 
 def many_all_to_all(rng: np.random.Generator, servers: int, group: int) -> Pairs:
-    """Random groups of servers, all-to-all within each; the last group has what is left (CCRDN 6.2)."""
+    """Random groups of servers, all-to-all within each; the last group has what is left (CCRDN
+    6.2)."""
     left = servers % group
     count = servers // group * group * (group - 1) + left * (left - 1)
     return Pairs(MANY_ALL_TO_ALL, servers, count, _key(rng), rng.permutation(servers), group)
@@ -112,26 +124,33 @@ PATTERNS: Mapping[str, PairPattern] = {
     "all-to-all": PairPattern("every server to every other", None, all_to_all),
     "one-to-all": PairPattern("one random server to every other", None, one_to_all),
     "permutation": PairPattern("every server to one other", None, permutation),
-    "many-all-to-all": PairPattern("random groups of servers, all-to-all within each", "group", many_all_to_all),
+    "many-all-to-all": PairPattern(
+        "random groups of servers, all-to-all within each", "group", many_all_to_all
+    ),
 }
 
 
 def pairs(spec: str, servers: int, rng: np.random.Generator) -> Pairs:
-    """What `spec`, uniform:flows=1000000 or many-all-to-all:group=100 say, names; ValueError says what is wrong."""
+    """What `spec`, uniform:flows=1000000 or many-all-to-all:group=100 say, names; ValueError says
+    what is wrong."""
     name, given = parse(spec)
     if name not in PATTERNS:
         raise ValueError(unknown("traffic", name, PATTERNS))
     _, parameter, make = PATTERNS[name]
     for key in given:
         if key != parameter:
-            raise ValueError(f"{name}: no parameter {key}" + (f", there is {parameter}" if parameter else ""))
+            raise ValueError(
+                f"{name}: no parameter {key}" + (f", there is {parameter}" if parameter else "")
+            )
     if parameter and parameter not in given:
         raise ValueError(f"{name}: {parameter} is missing, for example {name}:{parameter}=100")
     most = servers if parameter == "group" else None
     return make(
         rng,
         servers,
-        integer(name, parameter, given[parameter], least=2 if parameter == "group" else 1, most=most)
+        integer(
+            name, parameter, given[parameter], least=2 if parameter == "group" else 1, most=most
+        )
         if parameter
         else 0,
     )

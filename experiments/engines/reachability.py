@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from weft.experiments.engines.routes import PairSet
     from weft.testbed.network.network import RunningNetwork
 
-NOTICE_S = 10.0  # by then daemons have noticed what they ever will: a hundred times what three hellos of 30 ms take
+# by then daemons have noticed what they ever will: a hundred times what three hellos of 30 ms take
+NOTICE_S = 10.0
 RETRIES = 2  # of a ping without an answer: a packet lost to load is no broken path
 TIMEOUT_S = 0.4
 
 
 def without_route(net: NetworkHandle) -> PairSet:
-    """The ordered pairs of servers between which a forwarding table on the way has no route, or routes that loop."""
+    """The ordered pairs of servers between which a forwarding table on the way has no route, or
+    routes that loop."""
     lost = set()
     with ForwardingTables(net) as fib:
         for src, dst in all_pairs(net):
@@ -35,7 +37,8 @@ def without_route(net: NetworkHandle) -> PairSet:
 
 
 def wait_for_routes(net: NetworkHandle, expected: PairSet) -> bool:
-    """Return when exactly the pairs `expected` are without a route; False if that does not come about."""
+    """Return when exactly the pairs `expected` are without a route; False if that does not come
+    about."""
     with suppress(TimeoutError):
         return wait_until("routes", lambda: without_route(net) == expected, timeout_s=NOTICE_S)
     return False
@@ -44,14 +47,17 @@ def wait_for_routes(net: NetworkHandle, expected: PairSet) -> bool:
 def wait_for_paths(
     net: NetworkHandle, pairs: Sequence[tuple[int, int]], hops: Mapping[tuple[int, int], int] | None
 ) -> bool:
-    """Let every one of `pairs` send, and return when their packets take as many `hops` as they are to take.
+    """Let every one of `pairs` send, and return when their packets take as many `hops` as they are
+    to take.
 
     False if that does not come about; at once, when each has pinged, if nobody knows.
     """
 
     def settled() -> bool:
         ping(net, pairs, timeout_s=TIMEOUT_S, retries=RETRIES)
-        return hops is None or all(len(one.nodes) - 1 == hops[one.src, one.dst] for one in trace(net, pairs))
+        return hops is None or all(
+            len(one.nodes) - 1 == hops[one.src, one.dst] for one in trace(net, pairs)
+        )
 
     with suppress(TimeoutError):
         return wait_until("paths", settled, timeout_s=NOTICE_S)
@@ -59,9 +65,14 @@ def wait_for_paths(
 
 
 def wait_for_pings(
-    net: NetworkHandle, pairs: Sequence[tuple[int, int]], expected: PairSet, *, timeout_s: float = NOTICE_S
+    net: NetworkHandle,
+    pairs: Sequence[tuple[int, int]],
+    expected: PairSet,
+    *,
+    timeout_s: float = NOTICE_S,
 ) -> PairSet:
-    """Ping `pairs` again and again until exactly the `expected` ones answer, or the time is over: who answered last."""
+    """Ping `pairs` again and again until exactly the `expected` ones answer, or the time is over:
+    who answered last."""
     seen: list[PairSet] = []
 
     def as_expected() -> bool:
@@ -85,14 +96,16 @@ def lost(table: PingTable) -> PairSet:
 
 
 def wait_for_notice(net: RunningNetwork, nodes: Sequence[int], since_ns: int) -> float | None:
-    """Seconds from `since_ns`, of the monotonic clock, to when the daemons of all `nodes` had lost a neighbour.
+    """Seconds from `since_ns`, of the monotonic clock, to when the daemons of all `nodes` had lost
+    a neighbour.
 
     None if they do not.  The daemons note the time themselves.
     """
 
     def last_ns() -> int:
         lost = [counters.row(node).lost_ns for node in nodes]
-        # Under a virtual clock at the very moment; and a daemon's time, a float, may be cut off by a nanosecond.
+        # Under a virtual clock at the very moment; and a daemon's time, a float, may be cut off by
+        # a nanosecond.
         return max(*lost, since_ns) if min(lost) >= since_ns - 1 else 0
 
     with closing(DaemonCounters(net.run.directory / FILE)) as counters, suppress(TimeoutError):

@@ -1,4 +1,5 @@
-"""The tables of daemons/routing/path_tables.py as the graph engine has them: as large as memory and 16 bits allow."""
+"""The tables of daemons/routing/path_tables.py as the graph engine has them: as large as memory and
+16 bits allow."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from weft.experiments.engines.compiled import compiled
 from weft.experiments.engines.rules import compiled_for
 from weft.topologies.recursive.ccrdn import FAMILY, Ccrdn
 
-Share = Callable[[int, int, Callable[[int, int, int], None]], None]  # does first .. last-1 on several threads
+# does first .. last-1 on several threads
+Share = Callable[[int, int, Callable[[int, int, int], None]], None]
 
 MOST_TABLE_BYTES = 256 << 20
 MOST_CHANNELS = 1 << 15  # that entries of a table can number
@@ -32,7 +34,9 @@ def require_crossbar(network: Ccrdn) -> None:
     most = min(MOST_CHANNELS // (network.k + 2), isqrt(MOST_TABLE_BYTES // (2 + 2 * width(0))))
     if network.n > most:
         name = FAMILY[network.rule]
-        raise ValueError(f"{name}: the graph engine takes n up to {most} where k is {network.k}, got {network.n}")
+        raise ValueError(
+            f"{name}: the graph engine takes n up to {most} where k is {network.k}, got {network.n}"
+        )
 
 
 def with_channels(network: Ccrdn, share: Share) -> PathTables:
@@ -50,9 +54,13 @@ def with_lengths(network: Ccrdn, share: Share, most: int | None = None) -> PathT
 
 
 def with_stretches(network: Ccrdn, share: Share) -> PathTables | None:
-    """The same with stretches, as long as they can be without taking too many counters; None if none are as few."""
+    """The same with stretches, as long as they can be without taking too many counters; None if
+    none are as few."""
     ports = [network.k + 2 + size for size in network.t[: network.k]]
-    most = [min(MOST_COUNTER_BYTES // 4 // network.t[-1], MOST_CHANNELS // size) for size in network.t[: network.k]]
+    most = [
+        min(MOST_COUNTER_BYTES // 4 // network.t[-1], MOST_CHANNELS // size)
+        for size in network.t[: network.k]
+    ]
     few = [inner for inner in range(network.k) if ports[inner] <= most[inner]]
     if not few:
         return None
@@ -65,7 +73,10 @@ def with_stretches(network: Ccrdn, share: Share) -> PathTables | None:
 def grown(network: Ccrdn, tables: PathTables, share: Share, most: int) -> PathTables:
     """The tables of the largest X(h), h <= most, that may be, built from `tables`."""
     if network.t[tables.level] * tables.ports > MOST_CHANNELS:
-        raise ValueError(f"{network.t[tables.level]} servers of {tables.ports} channels: more than 16 bits can number")
+        raise ValueError(
+            f"{network.t[tables.level]} servers of {tables.ports} channels: more than 16 "
+            f"bits can number"
+        )
     for level in range(tables.level + 1, most + 1):
         size, entries = network.t[level], 2 * tables.width
         if size * tables.ports > MOST_CHANNELS or size**2 * (2 + 2 * entries) > MOST_TABLE_BYTES:
@@ -87,7 +98,11 @@ def tabulation(below: PathTables, tables: PathTables) -> Callable[[int, int, int
 def empty(network: Ccrdn, level: int, ports: int, entries: int) -> PathTables:
     """Tables of an X(level) to be filled in, with so many entries for each path."""
     rows, t = network.t[level] ** 2, np.array(network.t)
-    columns: Any = np.zeros(rows, np.uint8), np.zeros(rows, np.uint8), np.zeros(rows * entries, np.int16)
+    columns: Any = (
+        np.zeros(rows, np.uint8),
+        np.zeros(rows, np.uint8),
+        np.zeros(rows * entries, np.int16),
+    )
     return PathTables(network.rule, cast(Any, t), level, ports, entries, *columns)
 
 

@@ -1,4 +1,5 @@
-"""What becomes of the pairs that the graph engine routes: pairs by hops, pairs without a route, flows on channels."""
+"""What becomes of the pairs that the graph engine routes: pairs by hops, pairs without a route,
+flows on channels."""
 
 from __future__ import annotations
 
@@ -42,7 +43,11 @@ class Tally:
     @property
     def mean_hops(self) -> float | None:
         """Over the connected pairs; None if there are none."""
-        return float(np.average(np.arange(len(self.hops)), weights=self.hops)) if self.connected else None
+        return (
+            float(np.average(np.arange(len(self.hops)), weights=self.hops))
+            if self.connected
+            else None
+        )
 
     @property
     def sd_hops(self) -> float | None:
@@ -50,11 +55,14 @@ class Tally:
         mean = self.mean_hops
         if mean is None:
             return None
-        return float(np.sqrt(np.average((np.arange(len(self.hops)) - mean) ** 2, weights=self.hops)))
+        return float(
+            np.sqrt(np.average((np.arange(len(self.hops)) - mean) ** 2, weights=self.hops))
+        )
 
 
 class Book:
-    """What one thread counts: pairs by hops as loops.py has them, and flows on `channels` channels."""
+    """What one thread counts: pairs by hops as loops.py has them, and flows on `channels`
+    channels."""
 
     def __init__(self, channels: int) -> None:
         self.hops = np.zeros(LONGEST + 3, np.int64)
@@ -71,14 +79,17 @@ def post(books: Sequence[Book], into: NDArray[np.int64]) -> None:
 def tally(histogram: NDArray[np.int64], loads: NDArray[np.int64] | None = None) -> Tally:
     """The Tally of a histogram as loops.py has it."""
     hops = histogram[:-2]
-    return Tally(np.trim_zeros(hops, "b"), int(histogram[loops.LOST]), int(histogram[loops.LEFT_OUT]), loads)
+    return Tally(
+        np.trim_zeros(hops, "b"), int(histogram[loops.LOST]), int(histogram[loops.LEFT_OUT]), loads
+    )
 
 
 def batches(count: int) -> Iterator[tuple[int, int]]:
-    """0 .. count-1 in batches, as (first, last + 1): a 256th of all, at most SMALL_BATCH, or a 64th of those before.
+    """0 .. count-1 in batches, as (first, last + 1): a 256th of all, at most SMALL_BATCH, or a 64th
+    of those before.
 
-    Flows of one batch are placed by the same loads.  So they may be routed in any order and on any number of cores,
-    and once there are many no flow misses more than 1.6 % of what is there.
+    Flows of one batch are placed by the same loads.  So they may be routed in any order and on any
+    number of cores, and once there are many no flow misses more than 1.6 % of what is there.
     """
     first = 0
     while first < count:

@@ -36,7 +36,8 @@ NO_FAULTS = Faults(np.zeros(0, np.uint8), np.zeros(0, np.uint8))
 
 
 class Wiring:
-    """One network: its sizes, its channels and its links, drawn up when they are first asked for."""
+    """One network: its sizes, its channels and its links, drawn up when they are first asked
+    for."""
 
     def __init__(self, network: Ccrdn) -> None:
         self.network = network
@@ -47,38 +48,55 @@ class Wiring:
         self.channels = self.servers * self.ports
 
     def require_room(self, bytes_per_server: int, what: str) -> None:
-        """ValueError if `what`, of so many bytes for each server, takes more memory than this machine has."""
-        needed, there = self.servers * bytes_per_server, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        """ValueError if `what`, of so many bytes for each server, takes more memory than this
+        machine has."""
+        needed, there = (
+            self.servers * bytes_per_server,
+            os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        )
         if needed > there or self.servers > MOST_SERVERS:
             name = f"{FAMILY[self.rule]}:n={self.network.n},k={self.k}"
-            room = f"this machine has {there / 1e9:.0f} GB, and {MOST_SERVERS:,} servers can be numbered"
-            raise ValueError(f"{name}: {what} for {self.servers:,} servers takes {needed / 1e9:,.0f} GB; {room}")
+            room = (
+                f"this machine has {there / 1e9:.0f} GB, and {MOST_SERVERS:,} servers "
+                f"can be numbered"
+            )
+            raise ValueError(
+                f"{name}: {what} for {self.servers:,} servers takes {needed / 1e9:,.0f} GB; {room}"
+            )
 
     @cached_property
     def links(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int8]]:
-        """Ends and levels of all links, numbered as in the Topology of this network; a level-0 link's ends are both
-        its server."""
+        """Ends and levels of all links, numbered as in the Topology of this network; a level-0
+        link's ends are both its server."""
         ends = [(np.arange(self.servers, dtype=np.int32),) * 2]
         for level in range(1, self.k + 1):
             a, b = np.zeros((2, self.servers // 2), np.int32)
             count = compiled_for(self.rule, loops.links)(self.rule, self.t, level, a, b)
             ends.append((a[:count], b[:count]))
         levels = [np.full(len(a), level, np.int8) for level, (a, _) in enumerate(ends)]
-        return np.concatenate([a for a, _ in ends]), np.concatenate([b for _, b in ends]), np.concatenate(levels)
+        return (
+            np.concatenate([a for a, _ in ends]),
+            np.concatenate([b for _, b in ends]),
+            np.concatenate(levels),
+        )
 
     @cached_property
     def wired(self) -> NDArray[np.bool_]:
-        """Which channels there are, shape (servers, k + 2); FiConn's servers have no link at most of the levels."""
+        """Which channels there are, shape (servers, k + 2); FiConn's servers have no link at most
+        of the levels."""
         return self._down(*self.links).reshape(-1, self.ports).astype(bool)
 
     @property
     def link_count(self) -> int:
         copies = self.network.copies
         above = [self.servers // self.network.t[level] for level in range(1, self.k + 1)]
-        return self.servers + sum(n * g * (g - 1) // 2 for n, g in zip(above, copies[1:], strict=True))
+        return self.servers + sum(
+            n * g * (g - 1) // 2 for n, g in zip(above, copies[1:], strict=True)
+        )
 
     def link_faults(self, rng: np.random.Generator, *, fraction: float) -> Faults:
-        """Both directions of `fraction` of all links, drawn as topologies/core/failures.py draws them (CCRDN 6.4)."""
+        """Both directions of `fraction` of all links, drawn as topologies/core/failures.py draws
+        them (CCRDN 6.4)."""
         a, b, level = self.links
         chosen = draw(np.arange(len(a)), fraction=fraction, generator=rng)
         return Faults(self._down(a[chosen], b[chosen], level[chosen]), NO_FAULTS.servers)

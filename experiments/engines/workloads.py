@@ -1,4 +1,5 @@
-"""Traffic from seeds: who sends how much to whom, and when.  Pure: a generator of random numbers is an argument.
+"""Traffic from seeds: who sends how much to whom, and when.  Pure: a generator of random numbers is
+an argument.
 
 Hosts are numbered from 0.
 """
@@ -20,7 +21,8 @@ PACKET_BYTES = 1460  # of payload, in which the published distributions count
 
 
 def derangements(rng: Generator, hosts: int, count: int) -> NDArray[np.int64]:
-    """`count` times a destination for each host, itself never, each host once; every such assignment equally likely.
+    """`count` times a destination for each host, itself never, each host once; every such
+    assignment equally likely.
 
     Shape (count, hosts).
     """
@@ -39,13 +41,15 @@ def permutation(rng: Generator, hosts: int) -> list[tuple[int, int]]:
 
 
 def k_permutation(rng: Generator, hosts: int, k: int) -> list[tuple[int, int]]:
-    """Every host sends k flows and receives k (TTC, section 4.1): k permutations on top of each other."""
+    """Every host sends k flows and receives k (TTC, section 4.1): k permutations on top of each
+    other."""
     return [pair for drawn in derangements(rng, hosts, k).tolist() for pair in enumerate(drawn)]
 
 
 def cross(rng: Generator, hosts: int, group: int) -> list[tuple[int, int]]:
-    """A permutation in which every host sends to a host of another group of `group` hosts in a row, an edge switch say:
-    all of it must go up.  ValueError unless there are two groups or more of that size."""
+    """A permutation in which every host sends to a host of another group of `group` hosts in a row,
+    an edge switch say: all of it must go up.  ValueError unless there are two groups or more of
+    that size."""
     if hosts % group or hosts < 2 * group:
         raise ValueError(f"cross: {hosts} hosts are not two or more groups of {group}")
     places = rng.permuted(np.tile(np.arange(group), (2, hosts // group, 1)), axis=2)
@@ -63,15 +67,18 @@ def stride(hosts: int, step: int) -> list[tuple[int, int]]:
 
 
 def transpose(hosts: int, rows: int) -> list[tuple[int, int]]:
-    """The hosts as a matrix of `rows` rows, row by row: each sends to the one at its place in the transposed matrix.
+    """The hosts as a matrix of `rows` rows, row by row: each sends to the one at its place in the
+    transposed matrix.
 
-    Those whose places are the same, the first and the last host among them, send to each other in a circle.  On FT(n,d)
-    with rows = d^l, the 2 d^(n-l) hosts of a row send to destinations with the same last l digits, which D-mod-k leads
-    up by the same ports: a permutation of the kind of TTC, section 2.1.  ValueError unless `hosts` are two or more
-    whole rows of two or more.
+    Those whose places are the same, the first and the last host among them, send to each other in a
+    circle.  On FT(n,d) with rows = d^l, the 2 d^(n-l) hosts of a row send to destinations with the
+    same last l digits, which D-mod-k leads up by the same ports: a permutation of the kind of TTC,
+    section 2.1.  ValueError unless `hosts` are two or more whole rows of two or more.
     """
     if hosts % rows or not 2 <= rows <= hosts // 2:
-        raise ValueError(f"transpose: rows must be 2 to {hosts // 2} and divide {hosts}, the hosts, got {rows}")
+        raise ValueError(
+            f"transpose: rows must be 2 to {hosts // 2} and divide {hosts}, the hosts, got {rows}"
+        )
     own = np.arange(hosts)
     dst = own.reshape(hosts // rows, rows).T.ravel()
     fixed = own[dst == own]
@@ -98,14 +105,16 @@ def all_to_all(hosts: int) -> list[tuple[int, int]]:
 
 
 def uniform(rng: Generator, hosts: int) -> list[tuple[int, int]]:
-    """Every host sends to another, all of them equally likely; so some receive much and some nothing."""
+    """Every host sends to another, all of them equally likely; so some receive much and some
+    nothing."""
     dst = (np.arange(hosts) + 1 + rng.integers(hosts - 1, size=hosts)) % hosts
     return list(enumerate(dst.tolist()))
 
 
 def shuffle(hosts: int) -> list[tuple[int, int]]:
-    """Host s sends to rotl_i(s) modulo the number of hosts, 2^i < hosts <= 2^(i+1): its number's i + 1 bits rotated to
-    the left by one (FatPaths, section II-C, which rotates by i "on i bits"; a rotation by the width does nothing).
+    """Host s sends to rotl_i(s) modulo the number of hosts, 2^i < hosts <= 2^(i+1): its number's i
+    + 1 bits rotated to the left by one (FatPaths, section II-C, which rotates by i "on i bits"; a
+    rotation by the width does nothing).
 
     Hosts that would send to themselves do not send.
     """
@@ -116,20 +125,24 @@ def shuffle(hosts: int) -> list[tuple[int, int]]:
 
 
 def stencil(hosts: int, offset: int) -> list[tuple[int, int]]:
-    """A two-dimensional stencil: every host sends to those 1 and `offset` away on both sides (FatPaths, section II-C:
-    42, and 1337 for more than 10,000 hosts)."""
-    found = [(src, (src + step) % hosts) for step in (1, -1, offset, -offset) for src in range(hosts)]
+    """A two-dimensional stencil: every host sends to those 1 and `offset` away on both sides
+    (FatPaths, section II-C: 42, and 1337 for more than 10,000 hosts)."""
+    found = [
+        (src, (src + step) % hosts) for step in (1, -1, offset, -offset) for src in range(hosts)
+    ]
     return [(src, dst) for src, dst in found if src != dst]
 
 
 def mapped(rng: Generator, hosts: int, chosen: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """`chosen` with its hosts placed at random: FatPaths' randomised workload mapping (section III-D)."""
+    """`chosen` with its hosts placed at random: FatPaths' randomised workload mapping (section
+    III-D)."""
     place = rng.permutation(hosts).tolist()
     return [(place[src], place[dst]) for src, dst in chosen]
 
 
 class TrafficPattern(NamedTuple):
-    """Who sends to whom, by name: `pairs` takes a generator, the number of hosts, and the parameter if there is one."""
+    """Who sends to whom, by name: `pairs` takes a generator, the number of hosts, and the parameter
+    if there is one."""
 
     meaning: str
     parameter: str | None
@@ -137,42 +150,65 @@ class TrafficPattern(NamedTuple):
 
 
 PATTERNS: Mapping[str, TrafficPattern] = {
-    "permutation": TrafficPattern("each host to one other", None, lambda rng, hosts, _: permutation(rng, hosts)),
+    "permutation": TrafficPattern(
+        "each host to one other", None, lambda rng, hosts, _: permutation(rng, hosts)
+    ),
     "k-permutation": TrafficPattern("each host to k others", "k", k_permutation),
     "cross": TrafficPattern("each host to one of another group", "group", cross),
-    "stride": TrafficPattern("host i to host i + step", "step", lambda _, hosts, step: stride(hosts, step)),
+    "stride": TrafficPattern(
+        "host i to host i + step", "step", lambda _, hosts, step: stride(hosts, step)
+    ),
     "transpose": TrafficPattern(
         "hosts as a matrix, to their places when it is transposed",
         "rows",
         lambda _, hosts, rows: transpose(hosts, rows),
     ),
-    "uniform": TrafficPattern("each host to a random other", None, lambda rng, hosts, _: uniform(rng, hosts)),
-    "off-diagonal": TrafficPattern("host i to host i + c", "c", lambda _, hosts, c: stride(hosts, c)),
-    "shuffle": TrafficPattern("each host's number rotated by a bit", None, lambda _rng, hosts, _: shuffle(hosts)),
+    "uniform": TrafficPattern(
+        "each host to a random other", None, lambda rng, hosts, _: uniform(rng, hosts)
+    ),
+    "off-diagonal": TrafficPattern(
+        "host i to host i + c", "c", lambda _, hosts, c: stride(hosts, c)
+    ),
+    "shuffle": TrafficPattern(
+        "each host's number rotated by a bit", None, lambda _rng, hosts, _: shuffle(hosts)
+    ),
     "stencil": TrafficPattern(
-        "each host to those 1 and offset away", "offset", lambda _, hosts, offset: stencil(hosts, offset)
+        "each host to those 1 and offset away",
+        "offset",
+        lambda _, hosts, offset: stencil(hosts, offset),
     ),
     "random": TrafficPattern("count random pairs", "count", random_pairs),
     "incast": TrafficPattern("senders to one host", "senders", incast),
-    "all-to-all": TrafficPattern("each host to every other", None, lambda rng, hosts, _: all_to_all(hosts)),
+    "all-to-all": TrafficPattern(
+        "each host to every other", None, lambda rng, hosts, _: all_to_all(hosts)
+    ),
 }
 
 
 def pairs(spec: str, hosts: int, rng: Generator) -> list[tuple[int, int]]:
-    """The (src, dst) of the pattern that `spec` names, stride:step=8 say; ValueError says what is wrong with it."""
+    """The (src, dst) of the pattern that `spec` names, stride:step=8 say; ValueError says what is
+    wrong with it."""
     name, given = parse(spec)
     if name not in PATTERNS:
         raise ValueError(unknown("traffic pattern", name, PATTERNS))
     _, parameter, make = PATTERNS[name]
     for key in given:
         if key != parameter:
-            raise ValueError(f"{name}: no parameter {key}" + (f", there is {parameter}" if parameter else ""))
+            raise ValueError(
+                f"{name}: no parameter {key}" + (f", there is {parameter}" if parameter else "")
+            )
     if parameter and parameter not in given:
         raise ValueError(f"{name}: {parameter} is missing, for example {name}:{parameter}=4")
     if hosts < 2:
         raise ValueError(f"{name}: traffic takes at least 2 hosts, got {hosts}")
-    most = {"step": hosts - 1, "senders": hosts - 1, "c": hosts - 1, "offset": hosts - 1}.get(parameter or "")
-    return make(rng, hosts, integer(name, parameter, given[parameter], least=1, most=most) if parameter else 0)
+    most = {"step": hosts - 1, "senders": hosts - 1, "c": hosts - 1, "offset": hosts - 1}.get(
+        parameter or ""
+    )
+    return make(
+        rng,
+        hosts,
+        integer(name, parameter, given[parameter], least=1, most=most) if parameter else 0,
+    )
 
 
 def endless(chosen: list[tuple[int, int]]) -> list[Flow]:
@@ -181,8 +217,8 @@ def endless(chosen: list[tuple[int, int]]) -> list[Flow]:
 
 
 class Sizes(NamedTuple):
-    """Flow sizes as points of their cumulative distribution, between which it is linear: bytes, and the fraction of
-    flows that are no larger."""
+    """Flow sizes as points of their cumulative distribution, between which it is linear: bytes, and
+    the fraction of flows that are no larger."""
 
     bytes_: tuple[float, ...]
     fraction: tuple[float, ...]
@@ -191,41 +227,76 @@ class Sizes(NamedTuple):
     @property
     def mean_bytes(self) -> float:
         sizes, fraction = np.array(self.bytes_), np.array(self.fraction)
-        return float(sizes[0] * fraction[0] + (np.diff(fraction) * (sizes[1:] + sizes[:-1]) / 2).sum())
+        return float(
+            sizes[0] * fraction[0] + (np.diff(fraction) * (sizes[1:] + sizes[:-1]) / 2).sum()
+        )
 
     def draw(self, rng: Generator, count: int) -> NDArray[np.int64]:
         """`count` sizes in bytes, at least 1 each."""
-        return np.maximum(1, np.interp(rng.random(count), self.fraction, self.bytes_)).astype(np.int64)
+        return np.maximum(1, np.interp(rng.random(count), self.fraction, self.bytes_)).astype(
+            np.int64
+        )
 
     def at_most(self, most_bytes: int) -> Sizes:
         """The same without what is larger: a larger flow has `most_bytes`."""
-        kept = [(size, share) for size, share in zip(self.bytes_, self.fraction, strict=True) if size < most_bytes]
+        kept = [
+            (size, share)
+            for size, share in zip(self.bytes_, self.fraction, strict=True)
+            if size < most_bytes
+        ]
         if len(kept) == len(self.bytes_):
             return self
         cut = float(np.interp(most_bytes, self.bytes_, self.fraction))
         sizes = (*(size for size, _ in kept), float(most_bytes), float(most_bytes))
-        return Sizes(sizes, (*(share for _, share in kept), cut, 1.0), f"{self.source}, at most {most_bytes} bytes")
+        return Sizes(
+            sizes,
+            (*(share for _, share in kept), cut, 1.0),
+            f"{self.source}, at most {most_bytes} bytes",
+        )
 
 
 def _in_packets(source: str, *points: tuple[int, float]) -> Sizes:
-    return Sizes(tuple(float(size * PACKET_BYTES) for size, _ in points), tuple(share for _, share in points), source)
+    return Sizes(
+        tuple(float(size * PACKET_BYTES) for size, _ in points),
+        tuple(share for _, share in points),
+        source,
+    )
 
 
 SIZES: Mapping[str, Sizes] = {
     "web-search": _in_packets(
         "DCTCP, SIGCOMM 2010, figure 4",
-        (1, 0.0), (6, 0.15), (13, 0.2), (19, 0.3), (33, 0.4), (53, 0.53), (133, 0.6), (667, 0.7), (1333, 0.8),
-        (3333, 0.9), (6667, 0.97), (20000, 1.0),
+        (1, 0.0),
+        (6, 0.15),
+        (13, 0.2),
+        (19, 0.3),
+        (33, 0.4),
+        (53, 0.53),
+        (133, 0.6),
+        (667, 0.7),
+        (1333, 0.8),
+        (3333, 0.9),
+        (6667, 0.97),
+        (20000, 1.0),
     ),
     "data-mining": _in_packets(
         "VL2, SIGCOMM 2009, figure 2",
-        (1, 0.0), (1, 0.5), (2, 0.6), (3, 0.7), (7, 0.8), (267, 0.9), (2107, 0.95), (66667, 0.99), (666667, 1.0),
+        (1, 0.0),
+        (1, 0.5),
+        (2, 0.6),
+        (3, 0.7),
+        (7, 0.8),
+        (267, 0.9),
+        (2107, 0.95),
+        (66667, 0.99),
+        (666667, 1.0),
     ),
-}  # fmt: skip
+}
 
 
 def sizes(spec: str) -> Sizes:
-    """The distribution that `spec` names: web-search, data-mining:most_bytes=1000000, fixed:bytes=100000."""
+    """The distribution that `spec` names: web-search, data-mining:most_bytes=1000000,
+    fixed:bytes=100000."""
     name, given = parse(spec)
     least = "bytes" if name == "fixed" else "most_bytes"
     for key in given:
@@ -251,8 +322,9 @@ def poisson(
     duration_s: float,
     across: Callable[[int, int], bool] = lambda src, dst: True,
 ) -> Iterator[Flow]:
-    """Flows that arrive at random, each between two random hosts for which `across` holds; so many that the links of
-    the hosts, of `rate_bps` each, send `load_fraction` of the time, headers aside.
+    """Flows that arrive at random, each between two random hosts for which `across` holds; so many
+    that the links of the hosts, of `rate_bps` each, send `load_fraction` of the time, headers
+    aside.
 
     Raises ValueError for a load that no link can carry.
     """
@@ -268,9 +340,12 @@ def poisson(
             at_s += rng.exponential(1 / per_s)
 
 
-def ideal_s(size_bytes: int, *, rate_bps: int, hops: int, header_bytes: int, packet_bytes: int) -> float:
-    """The time that `size_bytes` take over `hops` links of `rate_bps` of which nobody else sends: store and forward of
-    the first packet at each hop but the first, then the rest at the rate; connection set-up and propagation aside."""
+def ideal_s(
+    size_bytes: int, *, rate_bps: int, hops: int, header_bytes: int, packet_bytes: int
+) -> float:
+    """The time that `size_bytes` take over `hops` links of `rate_bps` of which nobody else sends:
+    store and forward of the first packet at each hop but the first, then the rest at the rate;
+    connection set-up and propagation aside."""
     packets = max(1, math.ceil(size_bytes / packet_bytes))
     on_wire = size_bytes + packets * header_bytes
     first = min(size_bytes, packet_bytes) + header_bytes

@@ -1,13 +1,17 @@
-"""Maximum achievable throughput (MAT) by linear programming, and the traffic that stresses a network most.
+"""Maximum achievable throughput (MAT) by linear programming, and the traffic that stresses a
+network most.
 
-MAT is the largest T for which every demand d_i between two routers can be sent T times with no arc carrying more than a
-link's rate, 1 (FatPaths, section VI-A).  Where the paths of each demand are given, that is
+MAT is the largest T for which every demand d_i between two routers can be sent T times with no arc
+carrying more than a link's rate, 1 (FatPaths, section VI-A).  Where the paths of each demand are
+given, that is
 
-    max T   with   sum of x_p over the paths p of i >= T d_i,   sum of x_p over the paths through an arc <= 1.
+    max T   with   sum of x_p over the paths p of i >= T d_i,   sum of x_p over the paths through an
+    arc <= 1.
 
-In a layer a demand has one path, so equations (5) - (9) of the paper come to this.  Without given paths it is a
-multi-commodity flow, solved by generating columns: the duals y of the arcs price the cheapest new path of each demand,
-and sum y / sum d_i dist_y(i) bounds T from above, so that it is known how far the optimum may be.
+In a layer a demand has one path, so equations (5) - (9) of the paper come to this.  Without given
+paths it is a multi-commodity flow, solved by generating columns: the duals y of the arcs price the
+cheapest new path of each demand, and sum y / sum d_i dist_y(i) bounds T from above, so that it is
+known how far the optimum may be.
 """
 
 from __future__ import annotations
@@ -53,10 +57,11 @@ class Optimum:
 
 
 def worst_case(graph: RouterGraph, rng: Generator) -> Ints:
-    """For each router with hosts another one to send to, no two the same, so that distances sum to the most.
+    """For each router with hosts another one to send to, no two the same, so that distances sum to
+    the most.
 
-    The longest matching of Jyothi et al. (SC 2016), which FatPaths uses (section VI-C), by routers: all hosts of a
-    router send to those of another.  One of all that are longest, drawn with `rng`.
+    The longest matching of Jyothi et al. (SC 2016), which FatPaths uses (section VI-C), by routers:
+    all hosts of a router send to those of another.  One of all that are longest, drawn with `rng`.
     """
     among = graph.endpoints
     far = graph.distance[np.ix_(among, among)].astype(np.float64)
@@ -66,20 +71,24 @@ def worst_case(graph: RouterGraph, rng: Generator) -> Ints:
 
 
 def worst_case_demands(graph: RouterGraph, rng: Generator, intensity: float = 1.0) -> Demands:
-    """worst_case() as demands: each host sends at a link's rate, but only a fraction `intensity` of them, drawn with
-    `rng`; FatPaths has 0.55 in figure 9.  ValueError for an intensity outside (0, 1]."""
+    """worst_case() as demands: each host sends at a link's rate, but only a fraction `intensity` of
+    them, drawn with `rng`; FatPaths has 0.55 in figure 9.  ValueError for an intensity outside (0,
+    1]."""
     if not 0 < intensity <= 1:
         raise ValueError(f"intensity must lie in (0, 1], got {intensity:g}")
     to, hosts = worst_case(graph, rng), graph.hosts[graph.endpoints]
     active = np.zeros(int(hosts.sum()), dtype=np.int64)
     active[rng.permutation(len(active))[: max(1, round(intensity * len(active)))]] = 1
-    amount = np.bincount(np.repeat(np.arange(len(hosts)), hosts), weights=active, minlength=len(hosts))
+    amount = np.bincount(
+        np.repeat(np.arange(len(hosts)), hosts), weights=active, minlength=len(hosts)
+    )
     chosen = amount > 0
     return Demands(graph.endpoints[chosen], to[chosen], amount[chosen].astype(np.float64))
 
 
 def demands_of(pairs: Sequence[tuple[int, int]], router_of: Ints) -> Demands:
-    """What hosts that send along `pairs` at a link's rate ask between routers; flows within a router are left out."""
+    """What hosts that send along `pairs` at a link's rate ask between routers; flows within a
+    router are left out."""
     ends = router_of[np.asarray(pairs, dtype=np.int64).reshape(-1, 2)]
     ends = ends[ends[:, 0] != ends[:, 1]]
     unique, amount = np.unique(ends, axis=0, return_counts=True)
@@ -87,7 +96,8 @@ def demands_of(pairs: Sequence[tuple[int, int]], router_of: Ints) -> Demands:
 
 
 def assignment(cost: Floats) -> Ints:
-    """The column of each row in the assignment of least cost, by shortest augmenting paths (Jonker and Volgenant)."""
+    """The column of each row in the assignment of least cost, by shortest augmenting paths (Jonker
+    and Volgenant)."""
     n = len(cost)
     row_price, column_price = np.zeros(n + 1), np.zeros(n + 1)
     row_of, before = np.full(n + 1, n), np.zeros(n + 1, np.int64)
@@ -120,8 +130,11 @@ def assignment(cost: Floats) -> Ints:
     return found
 
 
-def table_paths(graph: RouterGraph, tables: NDArray[np.int32], demands: Demands) -> list[list[RouterPath]]:
-    """The distinct paths of each demand over the layers of `tables`, see daemons/fatpaths/layers.py."""
+def table_paths(
+    graph: RouterGraph, tables: NDArray[np.int32], demands: Demands
+) -> list[list[RouterPath]]:
+    """The distinct paths of each demand over the layers of `tables`, see
+    daemons/fatpaths/layers.py."""
     arc_of = arcs(graph)
     found = []
     for src, dst in zip(demands.src.tolist(), demands.dst.tolist(), strict=True):
@@ -145,8 +158,8 @@ def arcs(graph: RouterGraph) -> NDArray[np.int32]:
 
 
 def short_paths(graph: RouterGraph, demands: Demands, extra_hops: int) -> list[list[RouterPath]]:
-    """All paths of each demand that are at most max(its distance, D + extra_hops) links long and enter no router
-    twice."""
+    """All paths of each demand that are at most max(its distance, D + extra_hops) links long and
+    enter no router twice."""
     found = []
     for src, dst in zip(demands.src.tolist(), demands.dst.tolist(), strict=True):
         far = graph.distance[:, dst].tolist()
@@ -186,7 +199,8 @@ def maximum(paths: Sequence[Sequence[RouterPath]], demands: Demands, arc_count: 
     solver: Any = highspy.Highs()
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)
-    solver.setOptionValue("solver", "ipm")  # and crossover, so exact: five times as fast as simplex here
+    # and crossover, so exact: five times as fast as simplex here
+    solver.setOptionValue("solver", "ipm")
     lp: Any = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = len(columns) + 1, arc_count + len(demands)
     lp.sense_ = highspy.ObjSense.kMaximize
@@ -211,8 +225,10 @@ def maximum(paths: Sequence[Sequence[RouterPath]], demands: Demands, arc_count: 
 
 
 def flow_bound(graph: RouterGraph, demands: Demands) -> tuple[float, float]:
-    """The largest T over all paths there are: what was reached, and a bound on it, GAP apart or less."""
-    columns = [dict.fromkeys(paths) for paths in short_paths(graph, demands, 1)]  # few others are worth their links
+    """The largest T over all paths there are: what was reached, and a bound on it, GAP apart or
+    less."""
+    # few others are worth their links
+    columns = [dict.fromkeys(paths) for paths in short_paths(graph, demands, 1)]
     least_bound, found = np.inf, 0.0
     for _ in range(MOST_ROUNDS):
         optimum = maximum([list(each) for each in columns], demands, len(graph.peer))
@@ -224,10 +240,13 @@ def flow_bound(graph: RouterGraph, demands: Demands) -> tuple[float, float]:
 
 
 def add_cheapest(
-    graph: RouterGraph, demands: Demands, columns: Sequence[dict[RouterPath, None]], optimum: Optimum
+    graph: RouterGraph,
+    demands: Demands,
+    columns: Sequence[dict[RouterPath, None]],
+    optimum: Optimum,
 ) -> float:
-    """Add to each demand's columns the path that costs least at the prices of `optimum`; the bound on T that these
-    prices give."""
+    """Add to each demand's columns the path that costs least at the prices of `optimum`; the bound
+    on T that these prices give."""
     sources, row_of = np.unique(demands.src, return_inverse=True)
     cost, by = compiled(cheapest_paths)(graph.start, graph.peer, optimum.arc_price, sources)
     for number, (row, src, dst) in enumerate(zip(row_of, demands.src, demands.dst, strict=True)):
@@ -240,8 +259,8 @@ def add_cheapest(
 
 
 def cheapest_paths(start: Ints, peer: Ints, price: Floats, sources: Ints) -> tuple[Floats, Ints]:
-    """From each of `sources` to every router, the least sum of prices of arcs and the last arc of such a path; among
-    paths that cost the same within rounding, one with few links."""
+    """From each of `sources` to every router, the least sum of prices of arcs and the last arc of
+    such a path; among paths that cost the same within rounding, one with few links."""
     routers = len(start) - 1
     cost, by = np.full((len(sources), routers), np.inf), np.full((len(sources), routers), -1)
     for row in range(len(sources)):

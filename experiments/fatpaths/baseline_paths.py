@@ -1,5 +1,5 @@
-"""Paths that FatPaths' layers are compared with and that no forwarding table by destination holds: the k shortest, and
-Valiant's by way of a random router."""
+"""Paths that FatPaths' layers are compared with and that no forwarding table by destination holds:
+the k shortest, and Valiant's by way of a random router."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from weft.experiments.fatpaths.achievable_throughput import Demands, RouterPath
 from weft.experiments.fatpaths.router_graph import RouterGraph
 
 
-def k_shortest_paths(graph: RouterGraph, demands: Demands, k: int, rng: Generator) -> list[list[RouterPath]]:
-    """The k shortest paths of each demand that enter no router twice, fewer where there are not as many, by Yen's
-    algorithm (FatPaths, appendix C-D); of equal ones, `rng` draws."""
+def k_shortest_paths(
+    graph: RouterGraph, demands: Demands, k: int, rng: Generator
+) -> list[list[RouterPath]]:
+    """The k shortest paths of each demand that enter no router twice, fewer where there are not as
+    many, by Yen's algorithm (FatPaths, appendix C-D); of equal ones, `rng` draws."""
     order = np.lexsort((rng.random(len(graph.peer)), graph.tail))  # of the arcs of each router
     search = compiled(detour)
     by = np.empty(graph.routers, dtype=np.int64)
 
-    def shortest(src: int, dst: int, arcs: NDArray[np.bool_], routers: NDArray[np.bool_]) -> RouterPath | None:
+    def shortest(
+        src: int, dst: int, arcs: NDArray[np.bool_], routers: NDArray[np.bool_]
+    ) -> RouterPath | None:
         if not search(graph.start, graph.peer, order, src, dst, arcs, routers, by):
             return None
         at, path = dst, []
@@ -48,7 +52,9 @@ def k_shortest_paths(graph: RouterGraph, demands: Demands, k: int, rng: Generato
             del candidates[found[-1]]
         return found
 
-    return [yen(src, dst) for src, dst in zip(demands.src.tolist(), demands.dst.tolist(), strict=True)]
+    return [
+        yen(src, dst) for src, dst in zip(demands.src.tolist(), demands.dst.tolist(), strict=True)
+    ]
 
 
 def detour(
@@ -61,8 +67,8 @@ def detour(
     routers: NDArray[np.bool_],
     by: Ints,
 ) -> bool:
-    """Set by[u] to the last arc of a shortest path from `src` to u, for `dst` and all routers before it, that has none
-    of `arcs` and `routers`; False if there is none to `dst`.
+    """Set by[u] to the last arc of a shortest path from `src` to u, for `dst` and all routers
+    before it, that has none of `arcs` and `routers`; False if there is none to `dst`.
 
     order: the arcs of each router, in the order in which they are tried.
     """
@@ -85,9 +91,9 @@ def detour(
 
 
 def valiant_load(graph: RouterGraph, demands: Demands) -> Floats:
-    """What each arc carries if every demand is sent once, its packets by way of routers drawn uniformly from all, and
-    from there, as to there, split evenly at each router among the next hops of shortest paths (Valiant, SIAM J. Comput.
-    1982).  1 / max of it is the throughput."""
+    """What each arc carries if every demand is sent once, its packets by way of routers drawn
+    uniformly from all, and from there, as to there, split evenly at each router among the next hops
+    of shortest paths (Valiant, SIAM J. Comput. 1982).  1 / max of it is the throughput."""
     traffic = np.zeros((graph.routers, graph.routers))
     share = demands.amount / graph.routers
     np.add.at(traffic, demands.src, share[:, None])
@@ -97,9 +103,11 @@ def valiant_load(graph: RouterGraph, demands: Demands) -> Floats:
     return load
 
 
-def even_load(start: Ints, peer: Ints, distance: NDArray[np.int8], traffic: Floats, load: Floats) -> None:
-    """Add to the load of each arc what `traffic`, shape (routers, routers), brings over it where every router splits
-    evenly among the next hops of shortest paths."""
+def even_load(
+    start: Ints, peer: Ints, distance: NDArray[np.int8], traffic: Floats, load: Floats
+) -> None:
+    """Add to the load of each arc what `traffic`, shape (routers, routers), brings over it where
+    every router splits evenly among the next hops of shortest paths."""
     routers = len(start) - 1
     for dst in range(routers):
         arriving = traffic[:, dst].copy()

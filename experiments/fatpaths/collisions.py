@@ -1,7 +1,8 @@
 """How many flows meet at the same pair of routers?  FatPaths, figure 4.
 
-Hosts are placed at random, so this depends on the number of routers and of hosts at each alone.  The paper takes it
-that three disjoint paths are needed, since with D > 1 nearly no pair has more than three flows.
+Hosts are placed at random, so this depends on the number of routers and of hosts at each alone.
+The paper takes it that three disjoint paths are needed, since with D > 1 nearly no pair has more
+than three flows.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def check_pattern(text: str) -> None:
 
 
 def measure(run: Run) -> Result:
-    """Of all ordered pairs of routers, the share with 0, 1, 2, ... flows; how many have more than three or nine."""
+    """Of all ordered pairs of routers, the share with 0, 1, 2, ... flows; how many have more than
+    three or nine."""
     topology, rng = build(run.text("topology")), np.random.default_rng(run.seed)
     links = topology.links[topology.level == 0]
     router_of = np.empty(topology.servers, dtype=np.int64)
@@ -60,7 +62,8 @@ def check(run: Run) -> None:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """A panel for each pattern: the share of router pairs over their flows, on a logarithmic scale."""
+    """A panel for each pattern: the share of router pairs over their flows, on a logarithmic
+    scale."""
     from matplotlib.ticker import MaxNLocator
 
     patterns = list(dict.fromkeys(str(row["pattern"]) for row in table))
@@ -68,14 +71,22 @@ def plot(table: Table, figure: Figure) -> None:
     panels = figure.subplots(1, len(patterns), sharey=True, squeeze=False)[0]
     for axes, pattern in zip(panels, patterns, strict=True):
         rows = {str(row["topology"]): row for row in table if row["pattern"] == pattern}
-        for name, row in sorted(rows.items(), key=lambda item: (colour(item[0]), int(str(item[1]["hosts"])))):
+        for name, row in sorted(
+            rows.items(), key=lambda item: (colour(item[0]), int(str(item[1]["hosts"])))
+        ):
             found, hosts = row["flow_shares"], int(str(row["hosts"]))
             assert isinstance(found, list)
             dash, marker = ("-", "o") if hosts < LARGE else ("--", "D")
             text = f"{label(name).split(' ')[0]}, {hosts:,} hosts"
             flows = [count for count, share in enumerate(found) if share]
             axes.plot(
-                flows, [found[count] for count in flows], dash, color=colour(name), marker=marker, ms=3.5, label=text
+                flows,
+                [found[count] for count in flows],
+                dash,
+                color=colour(name),
+                marker=marker,
+                ms=3.5,
+                label=text,
             )
         axes.set(title=pattern, xlabel="flows of a router pair", yscale="log", ylim=(3e-8, 1.5))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -95,7 +106,9 @@ EXPERIMENT = Experiment(
             *("slimfly:q=41,p=31", "dragonfly:p=13,palm=0", "complete:n=317,p=316"),
         ),
         "pattern": Spec(
-            meaning="who sends to whom", form="permutation, stencil:offset=42, ...", check=check_pattern
+            meaning="who sends to whom",
+            form="permutation, stencil:offset=42, ...",
+            check=check_pattern,
         ).over(*list(PATTERNS)),
         "mapped": Integer(meaning="1: hosts are placed at random", least=0, most=1).over(1),
     },

@@ -6,19 +6,28 @@ from weft.experiments.engines.common_columns import LAYERS, ORDER, UNFINISHED
 
 FCT = {
     **UNFINISHED,
-    "long_mean_ms": "mean time of long flows (1 MiB times size_fraction, and more); null if there is none",
+    "long_mean_ms": (
+        "mean time of long flows (1 MiB times size_fraction, and more); null if there is none"
+    ),
     "long_p99_ms": "99th percentile of that",
     "short_mean_ms": "mean time of the other flows; null if there is none",
     "short_p99_ms": "99th percentile of that",
-    "warm_long_mean_ms": "mean time of long flows that begin in the second half of the time (section VII-A8)",
+    "warm_long_mean_ms": (
+        "mean time of long flows that begin in the second half of the time (section VII-A8)"
+    ),
     "warm_long_p99_ms": "99th percentile of that",
     "long_flows": "how many flows are long",
     "sizes_bytes": "list: size of each flow, in order of their beginning",
     "times_ms": "list: time of each flow",
     "repeated": "list: segments of each flow that TCP sent again",
     "repeated_in_vain": "list: of these, those that the receiver had already",
-    "timeouts": "list: expiries of each flow's retransmission timer; 0 before Linux 6.7, which does not tell",
-    "timeout_ms": "list: how long it took each flow to recover, from the expiries on; 0 before Linux 6.7",
+    "timeouts": (
+        "list: expiries of each flow's retransmission timer; 0 before Linux 6.7, "
+        "which does not tell"
+    ),
+    "timeout_ms": (
+        "list: how long it took each flow to recover, from the expiries on; 0 before Linux 6.7"
+    ),
     **LAYERS,
     **ORDER,
 }
@@ -28,7 +37,9 @@ LARGE = {
     "mean_times": "mean time of a flow, over the time that one takes alone",
     "p50_times": "median of that",
     "p99_times": "99th percentile of that, at most 60",
-    "histogram": "list: flows by that, in 60 bins from 0.99 to 60, each as much larger as the one before",
+    "histogram": (
+        "list: flows by that, in 60 bins from 0.99 to 60, each as much larger as the one before"
+    ),
 }
 STENCIL = {
     "completion_s": "time of all rounds together",
@@ -40,12 +51,22 @@ STENCIL = {
 }
 GAPS = {
     "packets": "packets that left hosts",
-    "median_packet_times": "median silence of a flow before its packet, over the time of a full packet on a link",
+    "median_packet_times": (
+        "median silence of a flow before its packet, over the time of a full packet on a link"
+    ),
     "p99_packet_times": "99th percentile of that",
-    "beyond_*_fraction": "packets before which their flow was silent for longer than so many packet times",
-    "gaps": "list: packets by the silence before them, in the classes of bounds_us() of testbed/measure/reordering.py",
+    "beyond_*_fraction": (
+        "packets before which their flow was silent for longer than so many packet times"
+    ),
+    "gaps": (
+        "list: packets by the silence before them, in the classes of bounds_us() of "
+        "testbed/measure/reordering.py"
+    ),
     "goodput_bps": "payload of all flows that arrives in a second",
-    "fluid_bps": "the same of max-min fair fluids on the same paths; null where flows end, or paths are not known",
+    "fluid_bps": (
+        "the same of max-min fair fluids on the same paths; null where flows end, "
+        "or paths are not known"
+    ),
     **ORDER,
 }
 TRANSPORT = {
@@ -85,7 +106,10 @@ VS_FATTREE = {
     "unfinished": "of these, those that did not end; they count with the time that they had",
     "throughput_mean_fraction": "throughput of a flow, size over time, of a link's rate, mean",
     "throughput_p1_fraction": "1st percentile of that",
-    **{name: FCT[name] for name in ("long_mean_ms", "long_p99_ms", "short_mean_ms", "short_p99_ms", "long_flows")},
+    **{
+        name: FCT[name]
+        for name in ("long_mean_ms", "long_p99_ms", "short_mean_ms", "short_p99_ms", "long_flows")
+    },
     "sizes_bytes": "list: size of each flow",
     "times_ms": "list: time of each flow",
     **TRANSPORT,

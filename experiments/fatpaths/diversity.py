@@ -1,8 +1,9 @@
 """Do shortest paths fall short, and are there enough others?  FatPaths, figure 6 and table IV.
 
-For pairs of routers with hosts: lengths and numbers of shortest paths (all pairs); CDP, the disjoint paths of at most
-`hops` links; PI, what two pairs take from each other.  CDP and PI are divided by k' and sampled; the interval of a mean
-is in the row.  hops=0 means the paper's d' for networks of its table IV, and D + 1 for others.
+For pairs of routers with hosts: lengths and numbers of shortest paths (all pairs); CDP, the
+disjoint paths of at most `hops` links; PI, what two pairs take from each other.  CDP and PI are
+divided by k' and sampled; the interval of a mean is in the row.  hops=0 means the paper's d' for
+networks of its table IV, and D + 1 for others.
 """
 
 from __future__ import annotations
@@ -40,14 +41,17 @@ def hops_of(run: Run, graph: RouterGraph) -> int:
 
 
 def measure(run: Run) -> Result:
-    """Shares of pairs by length and number of shortest paths; mean, tail and distribution of CDP and PI."""
+    """Shares of pairs by length and number of shortest paths; mean, tail and distribution of CDP
+    and PI."""
     graph = RouterGraph.of(build(run.text("topology")))
     hops, rng = hops_of(run, graph), np.random.default_rng(run.seed)
     among = np.ix_(graph.endpoints, graph.endpoints)
     different = ~np.eye(len(graph.endpoints), dtype=bool)
     lengths = graph.distance[among][different].astype(np.int64)
     counts = np.minimum(graph.path_count[among][different], MOST_COUNTED)
-    cdp = path_diversity.cdp(graph, path_diversity.random_pairs(graph, run.integer("pairs"), rng), hops)
+    cdp = path_diversity.cdp(
+        graph, path_diversity.random_pairs(graph, run.integer("pairs"), rng), hops
+    )
     interference = path_diversity.interference(
         graph, path_diversity.random_fours(graph, run.integer("fours"), rng), hops
     )
@@ -76,14 +80,24 @@ def shares(values: NDArray[np.int64]) -> list[float]:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Above, lengths and numbers of shortest paths; below, CDP and PI beside the values that the paper prints."""
+    """Above, lengths and numbers of shortest paths; below, CDP and PI beside the values that the
+    paper prints."""
     rows = {str(row["topology"]): row for row in table}
     names = in_order(list(rows))
     figure.set_size_inches(10, 8.8)
     panels = figure.subplots(3, 2)
     lengths, counts = panels[0]
-    draw_shares(lengths, rows, names, "shortest_length_shares", "length of shortest paths (links)", 5)
-    draw_shares(counts, rows, names, "shortest_count_shares", f"number of shortest paths ({MOST_COUNTED}: or more)", 11)
+    draw_shares(
+        lengths, rows, names, "shortest_length_shares", "length of shortest paths (links)", 5
+    )
+    draw_shares(
+        counts,
+        rows,
+        names,
+        "shortest_count_shares",
+        f"number of shortest paths ({MOST_COUNTED}: or more)",
+        11,
+    )
     figure.legend(*lengths.get_legend_handles_labels(), loc="outside upper left", ncols=6)
     for axes, (key, title, column, which) in zip(panels[1:].ravel(), PANELS, strict=True):
         places = np.arange(len(names))
@@ -98,7 +112,9 @@ def plot(table: Table, figure: Figure) -> None:
             ms=16,
             mew=1.6,
         )
-        axes.set_xticks(places, [f"{label(name)}\n{rows[name]['used_hops']}" for name in names], fontsize=7.5)
+        axes.set_xticks(
+            places, [f"{label(name)}\n{rows[name]['used_hops']}" for name in names], fontsize=7.5
+        )
         axes.set(title=f"{title} (% of k'), by links at most; a dash is the paper's", ylim=(0, 105))
 
 
@@ -116,24 +132,42 @@ def draw_shares(
         found = rows[name][key]
         assert isinstance(found, list)
         values = [float(value) for value in found][:most]
-        marker, dash = style.MARKERS[number % len(style.MARKERS)], "--" if name.startswith("jellyfish") else "-"
-        axes.plot(range(1, len(values)), values[1:], dash, color=colour(name), marker=marker, label=label(name))
+        marker, dash = (
+            style.MARKERS[number % len(style.MARKERS)],
+            "--" if name.startswith("jellyfish") else "-",
+        )
+        axes.plot(
+            range(1, len(values)),
+            values[1:],
+            dash,
+            color=colour(name),
+            marker=marker,
+            label=label(name),
+        )
     axes.set(title=title, ylabel="fraction of router pairs", ylim=(0, 1.03))
     axes.set_xticks(range(1, most))
 
 
 EXPERIMENT = Experiment(
     name="diversity",
-    question="How many shortest and other disjoint paths do low-diameter networks have, and how do pairs interfere?",
+    question="How many shortest and other disjoint paths do low-diameter networks have, and "
+    "how do pairs interfere?",
     source="FatPaths, table IV and figure 6",
     engines=("graph",),
     axes={
         "topology": NETWORK.over(*list(TABLE_IV)),
         "hops": Integer(
-            meaning="most links of a path, 0: d' of table IV, or D + 1", unit="links", least=0, most=100
+            meaning="most links of a path, 0: d' of table IV, or D + 1",
+            unit="links",
+            least=0,
+            most=100,
         ).over(0),
-        "pairs": Integer(meaning="sampled pairs of routers", unit="pairs", least=2, most=10_000_000).over(10_000),
-        "fours": Integer(meaning="sampled pairs of pairs", unit="pairs", least=2, most=10_000_000).over(40_000),
+        "pairs": Integer(
+            meaning="sampled pairs of routers", unit="pairs", least=2, most=10_000_000
+        ).over(10_000),
+        "fours": Integer(
+            meaning="sampled pairs of pairs", unit="pairs", least=2, most=10_000_000
+        ).over(40_000),
     },
     columns=graph_columns.DIVERSITY,
     seeds=1,

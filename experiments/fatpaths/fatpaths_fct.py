@@ -1,9 +1,11 @@
-"""How long do flows take over layers, beside ECMP and LetFlow, when a skewed pattern makes them collide?
+"""How long do flows take over layers, beside ECMP and LetFlow, when a skewed pattern makes them
+collide?
 
-FatPaths' figures 11, 14, 15 and 16: flows arrive at random (Poisson) at pairs of a fixed pattern, with the web-search
-sizes in 20 steps.  Under a skewed off-diagonal all hosts of a router send to those of one other router, which have one
-minimal path between them in most cases; with random mapping hosts are placed at random.  Long flows are those of the
-paper's 1 MiB and more, times `size_fraction`.
+FatPaths' figures 11, 14, 15 and 16: flows arrive at random (Poisson) at pairs of a fixed pattern,
+with the web-search sizes in 20 steps.  Under a skewed off-diagonal all hosts of a router send to
+those of one other router, which have one minimal path between them in most cases; with random
+mapping hosts are placed at random.  Long flows are those of the paper's 1 MiB and more, times
+`size_fraction`.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ OF_FLOWS = {  # columns with what TCP knew of each flow, by field of TcpInfo
 
 
 def measure(run: Run) -> Result:
-    """Time of every flow, and means and 99th percentiles of short and long ones; what the hosts' layers did."""
+    """Time of every flow, and means and 99th percentiles of short and long ones; what the hosts'
+    layers did."""
     from weft.experiments.engines import fabric_run
 
     fraction, seconds = float(run.parameters["size_fraction"]), float(run.parameters["seconds"])
@@ -63,13 +66,18 @@ def measure(run: Run) -> Result:
 
 
 def times(table: FlowResults, fraction: float, seconds: float) -> dict[str, Value]:
-    """The columns about the flows' times; one that has not ended counts with the time that it has had.
+    """The columns about the flows' times; one that has not ended counts with the time that it has
+    had.
 
-    Of those that are warm, the flows that begin in the first half of `seconds` are dropped, as in section VII-A8.
+    Of those that are warm, the flows that begin in the first half of `seconds` are dropped, as in
+    section VII-A8.
     """
     sizes = np.array([one.flow.size_bytes for one in table.results])
     ms = np.array(
-        [1000 * (table.measured_s - one.began_s if one.seconds is None else one.seconds) for one in table.results]
+        [
+            1000 * (table.measured_s - one.began_s if one.seconds is None else one.seconds)
+            for one in table.results
+        ]
     )
     long = sizes >= layered_network.LONG_BYTES * fraction
     warm = np.array([one.flow.at_s >= seconds / 2 for one in table.results], dtype=bool)
@@ -98,19 +106,36 @@ def summary(name: str, ms: Floats) -> dict[str, Value]:
 
 
 SETTING = (
-    *("topology", "mapping", "pattern", "load_fraction", "size_fraction", "rate_mbps", "queue_packets", "ecn_packets"),
+    *(
+        "topology",
+        "mapping",
+        "pattern",
+        "load_fraction",
+        "size_fraction",
+        "rate_mbps",
+        "queue_packets",
+        "ecn_packets",
+    ),
     *("frame_bytes", "delay_us"),
-    *("congestion_control", "transport", "min_rtt_window_s", "rto_ms", "connections", "reordering", "seconds"),
+    *(
+        "congestion_control",
+        "transport",
+        "min_rtt_window_s",
+        "rto_ms",
+        "connections",
+        "reordering",
+        "seconds",
+    ),
 )
 BASELINE = "ecmp"
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each setting: mean and 99th percentile of long flows relative to ECMP's, the distribution of their times, and
-    the mean time by size.
+    """For each setting: mean and 99th percentile of long flows relative to ECMP's, the distribution
+    of their times, and the mean time by size.
 
-    All flows of the runs of a scheme count together.  Runs that failed fidelity count only where there are no others;
-    bars are hollow then, and lines pale.
+    All flows of the runs of a scheme count together.  Runs that failed fidelity count only where
+    there are no others; bars are hollow then, and lines pale.
     """
     groups = figures.by_setting(table, SETTING, always=4)
     looks = coloured(style.lines(style.in_order(str(row["scheme"]) for row in table)))
@@ -128,18 +153,25 @@ def plot(table: Table, figure: Figure) -> None:
         draw_times(distribution, by_size, rows, each)
 
 
-def coloured(looks: Mapping[str, tuple[style.SeriesStyle, str]]) -> dict[str, tuple[style.SeriesStyle, str]]:
-    """`looks` with a colour of its own for each scheme that differs from another in its parameters alone."""
+def coloured(
+    looks: Mapping[str, tuple[style.SeriesStyle, str]],
+) -> dict[str, tuple[style.SeriesStyle, str]]:
+    """`looks` with a colour of its own for each scheme that differs from another in its parameters
+    alone."""
     colours = dict[str, str]()
     for spec, (look, _) in looks.items():
         free = [colour for colour in style.SEVERAL if colour not in colours.values()]
         colours[spec] = free[0] if look.variant and free else look.colour
-    return {spec: (look._replace(colour=colours[spec]), dash) for spec, (look, dash) in looks.items()}
+    return {
+        spec: (look._replace(colour=colours[spec]), dash) for spec, (look, dash) in looks.items()
+    }
 
 
-def flows_of(rows: Sequence[Row], scheme: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], bool]:
-    """Sizes in bytes, times in ms, and whether each is long, of all flows under a scheme; and whether any run did not
-    fail fidelity."""
+def flows_of(
+    rows: Sequence[Row], scheme: str
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], bool]:
+    """Sizes in bytes, times in ms, and whether each is long, of all flows under a scheme; and
+    whether any run did not fail fidelity."""
     of = [row for row in rows if row["scheme"] == scheme]
     kept = [row for row in of if not figures.failed_fidelity(row)]
     chosen = kept or of
@@ -151,9 +183,13 @@ def flows_of(rows: Sequence[Row], scheme: str) -> tuple[NDArray[Any], NDArray[An
     return sizes, ms, sizes >= least, bool(kept)
 
 
-def draw_ratios(axes: Axes, rows: Sequence[Row], looks: Mapping[str, tuple[style.SeriesStyle, str]]) -> None:
+def draw_ratios(
+    axes: Axes, rows: Sequence[Row], looks: Mapping[str, tuple[style.SeriesStyle, str]]
+) -> None:
     """Bars of the mean and marks of the 99th percentile of long flows, over ECMP's."""
-    _, base, long, _ = flows_of(rows, next((spec for spec in looks if spec.startswith(BASELINE)), next(iter(looks))))
+    _, base, long, _ = flows_of(
+        rows, next((spec for spec in looks if spec.startswith(BASELINE)), next(iter(looks)))
+    )
     if not long.any():
         return
     for y, (scheme, (look, _)) in enumerate(looks.items()):
@@ -161,24 +197,35 @@ def draw_ratios(axes: Axes, rows: Sequence[Row], looks: Mapping[str, tuple[style
         if not chosen.any():
             continue
         face = look.colour if sound else style.PAPER
-        axes.barh(y, ms[chosen].mean() / base[long].mean(), 0.62, facecolor=face, edgecolor=look.colour)
+        axes.barh(
+            y, ms[chosen].mean() / base[long].mean(), 0.62, facecolor=face, edgecolor=look.colour
+        )
         tail = np.percentile(ms[chosen], 99) / np.percentile(base[long], 99)
         axes.plot([tail], [y], "|", color=style.INK, markersize=9, markeredgewidth=1.8)
     axes.axvline(1, color=style.INK, linewidth=0.7)
     axes.set_yticks(range(len(looks)), [look.label for look, _ in looks.values()], fontsize=6.5)
     axes.invert_yaxis()
-    axes.set_xlabel("time of long flows / ECMP's\n(bar: mean, stroke: 99th percentile)", fontsize=7.5)
+    axes.set_xlabel(
+        "time of long flows / ECMP's\n(bar: mean, stroke: 99th percentile)", fontsize=7.5
+    )
 
 
 def draw_times(
-    distribution: Axes, by_size: Axes, rows: Sequence[Row], looks: Mapping[str, tuple[style.SeriesStyle, str]]
+    distribution: Axes,
+    by_size: Axes,
+    rows: Sequence[Row],
+    looks: Mapping[str, tuple[style.SeriesStyle, str]],
 ) -> None:
     """The distribution of long flows' times, and the mean time by size."""
     for scheme, (look, dash) in looks.items():
         sizes, ms, long, sound = flows_of(rows, scheme)
         if not len(ms):
             continue
-        drawn: dict[str, Any] = {"color": look.colour, "alpha": 1.0 if sound else 0.35, "linewidth": 1.0}
+        drawn: dict[str, Any] = {
+            "color": look.colour,
+            "alpha": 1.0 if sound else 0.35,
+            "linewidth": 1.0,
+        }
         if long.any():
             ends = np.sort(ms[long])
             distribution.plot(ends, np.arange(1, len(ends) + 1) / len(ends), dash, **drawn)
@@ -195,7 +242,8 @@ def draw_times(
 
 EXPERIMENT = Experiment(
     name="fatpaths_fct",
-    question="How long do flows take over FatPaths' layers, beside ECMP and LetFlow, under skewed and random mapping?",
+    question="How long do flows take over FatPaths' layers, beside ECMP and LetFlow, under "
+    "skewed and random mapping?",
     source="FatPaths, figures 11, 14, 15 and 16",
     engines=("kernel",),
     axes={
@@ -218,10 +266,14 @@ EXPERIMENT = Experiment(
     columns=columns.FCT,
     statements=[
         Statement(
-            says=f"skewed traffic over layers is more than 2.5 times as fast: {words} of long flows (figure 14)",
+            says=f"skewed traffic over layers is more than 2.5 times as fast: {words} of "
+            f"long flows (figure 14)",
             paper="below 0.4",
             column=column,
-            cell={"scheme": "fatpaths:construction=intree,trigger=cut,start=random", "mapping": "linear"},
+            cell={
+                "scheme": "fatpaths:construction=intree,trigger=cut,start=random",
+                "mapping": "linear",
+            },
             over={"scheme": "ecmp"},
         )
         for words, column in (("mean", "long_mean_ms"), ("99th percentile", "long_p99_ms"))

@@ -1,16 +1,18 @@
 """How long do flows take over layers in networks larger than a machine's kernel carries, as fluids?
 
-FatPaths' figure 13: flows of 1 MiB arrive at random (Poisson) at the pairs of a pattern.  Here they are fluids with
-max-min fair rates, worked out again after every step of time, a hundredth of what a flow takes alone: no packets, no
-queues, no slow start.  `balance` says how a flow uses the layers:
+FatPaths' figure 13: flows of 1 MiB arrive at random (Poisson) at the pairs of a pattern.  Here they
+are fluids with max-min fair rates, worked out again after every step of time, a hundredth of what a
+flow takes alone: no packets, no queues, no slow start.  `balance` says how a flow uses the layers:
 
 one       it takes a random layer, for good: what hashing does, and what layers alone are worth
-again     a random layer, and another while it shares a bottleneck, `draws` times in the mean in the time that one
-          takes alone: what FatPaths' hosts do (sections III-B, VIII-A1), if changing costs nothing
+again     a random layer, and another while it shares a bottleneck, `draws` times in the mean in the
+          time that one takes alone: what FatPaths' hosts do (sections III-B, VIII-A1), if changing
+          costs nothing
 informed  the same, but it takes the layer whose fullest channel has the fewest flows
 all       it is spread over all layers, as much as each can carry
 
-With `construction` minimal there is layer 0 alone, a shortest path.  Times are over that of a flow alone.
+With `construction` minimal there is layer 0 alone, a shortest path.  Times are over that of a flow
+alone.
 """
 
 from __future__ import annotations
@@ -62,7 +64,11 @@ def measure(run: Run) -> Result:
     balance = run.text("balance")
     layer = rng.integers(len(tables), size=len(begin))
     routes = channels(topology, tables, who, layer if balance == "one" else None)
-    moves = LayerMoves(rng, layer, float(run.parameters["draws"]), balance == "informed") if balance in MOVING else None
+    moves = (
+        LayerMoves(rng, layer, float(run.parameters["draws"]), balance == "informed")
+        if balance in MOVING
+        else None
+    )
     taken = simulate(begin, routes, moves)
     counted = taken[begin > run.integer("times") / 2]  # the paper drops the first half, too
     return Result(
@@ -89,14 +95,17 @@ def arrivals(rng: np.random.Generator, senders: int, load: float, times: float) 
 def layer_tables(topology: Topology, run: Run) -> NDArray[np.int32]:
     """The tables of the layers of `run`, those of the scheme with its seed."""
     construction = run.text("construction")
-    layers, kind = (1, "random") if construction == MINIMAL else (run.integer("layers"), construction)
+    layers, kind = (
+        (1, "random") if construction == MINIMAL else (run.integer("layers"), construction)
+    )
     spec = f"fatpaths:layers={layers},construction={kind},seed={1 + run.seed}"
     return scheme.tables(topology, registry.scheme(spec)[1])
 
 
 def channels(topology: Topology, tables: NDArray[np.int32], who: Ints, layer: Ints | None) -> Ints:
-    """The channels that each flow takes in its layer, or in each if `layer` is None: shape (flows, layers, hops), NONE
-    behind the last.  Links between routers come first, then those from hosts, then those to them."""
+    """The channels that each flow takes in its layer, or in each if `layer` is None: shape (flows,
+    layers, hops), NONE behind the last.  Links between routers come first, then those from hosts,
+    then those to them."""
     first, routers = topology.servers, tables.shape[1]
     router_of = np.array([topology.ports(host)[0][1] - first for host in range(topology.servers)])
     src, dst = router_of[who].T
@@ -104,7 +113,10 @@ def channels(topology: Topology, tables: NDArray[np.int32], who: Ints, layer: In
     layers = np.broadcast_to(layers, (len(who), layers.shape[1]))
     at, t = np.broadcast_to(src[:, None], layers.shape), np.broadcast_to(dst[:, None], layers.shape)
     out, into = routers**2 + who[:, 0], routers**2 + topology.servers + who[:, 1]
-    hops = [np.broadcast_to(out[:, None], layers.shape), np.broadcast_to(into[:, None], layers.shape)]
+    hops = [
+        np.broadcast_to(out[:, None], layers.shape),
+        np.broadcast_to(into[:, None], layers.shape),
+    ]
     while (at != t).any():
         after = tables[layers, t, at]
         hops.append(np.where(at == t, NONE, at * routers + after))
@@ -127,7 +139,8 @@ class LayerMoves(NamedTuple):
     informed: bool
 
     def move(self, slow: Ints, routes: Ints, used: Ints) -> None:
-        """Let some of the flows `slow` draw again; `used`: flows on each channel, changed as they move."""
+        """Let some of the flows `slow` draw again; `used`: flows on each channel, changed as they
+        move."""
         for flow in slow[self.rng.random(len(slow)) < self.draws * STEP]:
             each = routes[flow]
             np.subtract.at(used, each[self.layer[flow]][each[self.layer[flow]] != NONE], 1)
@@ -140,10 +153,11 @@ class LayerMoves(NamedTuple):
 
 
 def simulate(begin: Floats, routes: Ints, moves: LayerMoves | None = None) -> Floats:
-    """How long each flow takes, in times of a flow alone; infinite for one that has not ended in MOST_TIMES after the
-    last one began.
+    """How long each flow takes, in times of a flow alone; infinite for one that has not ended in
+    MOST_TIMES after the last one began.
 
-    routes: shape (flows, layers, hops).  A flow uses all its layers at once, or with `moves` one at a time.
+    routes: shape (flows, layers, hops).  A flow uses all its layers at once, or with `moves` one at
+        a time.
     """
     flows, _, width = routes.shape
     lengths = (routes != NONE).sum(axis=2)
@@ -168,7 +182,8 @@ def simulate(begin: Floats, routes: Ints, moves: LayerMoves | None = None) -> Fl
             took[active[ends]] = now + left[active[ends]] / rate[ends] - begin[active[ends]]
             left[active] -= rate * STEP
             if moves:
-                np.subtract.at(used, taken[ends][taken[ends] != NONE], 1)  # who has ended fills no channel
+                # who has ended fills no channel
+                np.subtract.at(used, taken[ends][taken[ends] != NONE], 1)
                 moves.move(active[~ends & (rate < SHARED)], packed, used)
             active = active[~ends]
         now += STEP
@@ -178,7 +193,8 @@ def simulate(begin: Floats, routes: Ints, moves: LayerMoves | None = None) -> Fl
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each network, pattern, mapping and load, the distribution of times under each construction and balance."""
+    """For each network, pattern, mapping and load, the distribution of times under each
+    construction and balance."""
     keys = ("topology", "pattern", "mapping", "load_fraction", "times", "layers", "draws")
     groups = figures.by_setting(table, keys, always=3)
     lines = sorted({(str(row["construction"]), str(row["balance"])) for row in table})
@@ -192,7 +208,11 @@ def plot(table: Table, figure: Figure) -> None:
     colours = dict(zip(CONSTRUCTIONS, itertools.cycle(style.SEVERAL), strict=False))
     for axes, (title, rows) in zip(panels.flat, groups.items(), strict=False):
         for construction, balance in lines:
-            of = [row for row in rows if (row["construction"], row["balance"]) == (construction, balance)]
+            of = [
+                row
+                for row in rows
+                if (row["construction"], row["balance"]) == (construction, balance)
+            ]
             if of:
                 counts = np.sum([np.array(row["histogram"]) for row in of], axis=0)
                 (named[f"{construction}, {balance}"],) = axes.plot(
@@ -201,14 +221,20 @@ def plot(table: Table, figure: Figure) -> None:
                     style.DASHES[BALANCES.index(balance)],
                     color=colours[construction],
                 )
-        axes.set(xscale="log", ylim=(0, 1.02), xlabel="time / that of a flow alone", ylabel="fraction of flows")
+        axes.set(
+            xscale="log",
+            ylim=(0, 1.02),
+            xlabel="time / that of a flow alone",
+            ylabel="fraction of flows",
+        )
         figures.plain_numbers(axes.xaxis)
         axes.set_title(title, fontsize=7)
     figure.legend([*named.values()], [*named], loc="outside right upper", fontsize=7.5)
 
 
 def check(run: Run) -> None:
-    """ValueError unless there are such layers, more than one to take all of, and hosts for the traffic."""
+    """ValueError unless there are such layers, more than one to take all of, and hosts for the
+    traffic."""
     if run.text("construction") == MINIMAL and run.text("balance") != "one":
         raise ValueError("fatpaths_large: construction=minimal is one layer, take balance=one")
     topology = build(run.text("topology"))
@@ -216,21 +242,28 @@ def check(run: Run) -> None:
     registry.checked(topology, "fatpaths:layers=1")
 
 
-CONSTRUCTIONS: Mapping[str, str] = {MINIMAL: "layer 0 alone", **{word: word for word in scheme.WORDS}}
+CONSTRUCTIONS: Mapping[str, str] = {
+    MINIMAL: "layer 0 alone",
+    **{word: word for word in scheme.WORDS},
+}
 
 EXPERIMENT = Experiment(
     name="fatpaths_large",
-    question="How long do flows take over FatPaths' layers, as fluids, in networks of thousands of hosts?",
+    question="How long do flows take over FatPaths' layers, as fluids, in networks of "
+    "thousands of hosts?",
     source="FatPaths, section VII-B4, figure 13",
     engines=("graph",),
     axes={
         "topology": table_iv.NETWORK.over("slimfly:q=5,p=4", "slimfly:q=11,p=9"),
-        "construction": Word(meaning="how layers are made; minimal: layer 0 alone", words=[*CONSTRUCTIONS]).over(
-            MINIMAL, "random", "intree"
+        "construction": Word(
+            meaning="how layers are made; minimal: layer 0 alone", words=[*CONSTRUCTIONS]
+        ).over(MINIMAL, "random", "intree"),
+        "balance": Word(meaning="how a flow uses the layers", words=BALANCES).over(
+            "one", "again", "all"
         ),
-        "balance": Word(meaning="how a flow uses the layers", words=BALANCES).over("one", "again", "all"),
         "draws": Number(
-            meaning="with balance=again or informed: how often a flow draws a layer in the time that one takes alone",
+            meaning="with balance=again or informed: how often a flow draws a layer in the "
+            "time that one takes alone",
             least=0,
             most=1 / STEP,
         ).over(5.0),
@@ -240,7 +273,9 @@ EXPERIMENT = Experiment(
         "load_fraction": Number(
             meaning="load of the sending hosts' links", unit="fraction", least=0.01, most=0.99
         ).over(0.3),
-        "times": Integer(meaning="how long flows come, in times of a flow alone", least=1, most=10_000).over(8),
+        "times": Integer(
+            meaning="how long flows come, in times of a flow alone", least=1, most=10_000
+        ).over(8),
     },
     columns=columns.LARGE,
     version=3,  # adjacent routers take more paths in layers of in-trees

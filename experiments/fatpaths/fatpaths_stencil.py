@@ -1,9 +1,9 @@
 """How long does a stencil with a barrier take over layers, beside ECMP and LetFlow?
 
-FatPaths' figure 17: hosts compute, send to their four neighbours of a two-dimensional stencil, and wait for all others
-at a barrier.  Here the computing takes no time: in each round every host sends `flow_bytes` to each of its neighbours
-at once, and the next round begins when the last flow has ended.  What counts is the sum over the rounds of the time of
-the last flow, relative to ECMP's.
+FatPaths' figure 17: hosts compute, send to their four neighbours of a two-dimensional stencil, and
+wait for all others at a barrier.  Here the computing takes no time: in each round every host sends
+`flow_bytes` to each of its neighbours at once, and the next round begins when the last flow has
+ended.  What counts is the sum over the rounds of the time of the last flow, relative to ECMP's.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def measure(run: Run) -> Result:
                 "rounds_s": rounds,
                 "unfinished": sum(one.flows.unfinished for one in seen),
                 "flow_mean_s": float(
-                    np.mean([each.seconds or PATIENCE_S for one in seen for each in one.flows.results])
+                    np.mean(
+                        [each.seconds or PATIENCE_S for one in seen for each in one.flows.results]
+                    )
                 ),
                 **layered_network.layer_figures(network),
                 **fabric_run.order_figures(seen[-1]),
@@ -57,20 +59,40 @@ def measure(run: Run) -> Result:
 
 
 SETTING = (
-    *("topology", "pattern", "mapping", "rate_mbps", "queue_packets", "ecn_packets", "congestion_control", "transport"),
-    *("min_rtt_window_s", "rto_ms", "connections", "reordering", "rounds", "frame_bytes", "delay_us"),
+    *(
+        "topology",
+        "pattern",
+        "mapping",
+        "rate_mbps",
+        "queue_packets",
+        "ecn_packets",
+        "congestion_control",
+        "transport",
+    ),
+    *(
+        "min_rtt_window_s",
+        "rto_ms",
+        "connections",
+        "reordering",
+        "rounds",
+        "frame_bytes",
+        "delay_us",
+    ),
 )
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each setting and size of flows, a bar for each scheme: its completion time over ECMP's, means of the runs.
+    """For each setting and size of flows, a bar for each scheme: its completion time over ECMP's,
+    means of the runs.
 
     Runs that failed fidelity count only where there are no others; bars are hollow then.
     """
     groups = figures.by_setting(table, (*SETTING, "flow_bytes"), always=3)
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
     figure.set_size_inches(7.6, (0.26 * len(looks) + 1.0) * len(groups) + 0.3)
-    for axes, (title, rows) in zip(figure.subplots(len(groups), 1, squeeze=False).flat, groups.items(), strict=True):
+    for axes, (title, rows) in zip(
+        figure.subplots(len(groups), 1, squeeze=False).flat, groups.items(), strict=True
+    ):
         base = completion([row for row in rows if str(row["scheme"]).startswith("ecmp")] or rows)[0]
         for y, (scheme, (look, _)) in enumerate(looks.items()):
             of = [row for row in rows if row["scheme"] == scheme]
@@ -93,19 +115,23 @@ def completion(rows: Sequence[Row]) -> tuple[float, bool]:
 
 EXPERIMENT = Experiment(
     name="fatpaths_stencil",
-    question="How long does a stencil with a barrier take over FatPaths' layers, beside ECMP and LetFlow?",
+    question="How long does a stencil with a barrier take over FatPaths' layers, beside "
+    "ECMP and LetFlow?",
     source="FatPaths, figure 17",
     engines=("kernel",),
     axes={
         **layered_network.AXES,
         "scheme": layered_network.AXES["scheme"].over(
             *("ecmp", "letflow:gap_us=500000", "fatpaths:trigger=cut,start=random"),
-            *("fatpaths:construction=intree,trigger=cut", "fatpaths:construction=intree,trigger=cut,start=random"),
+            *(
+                "fatpaths:construction=intree,trigger=cut",
+                "fatpaths:construction=intree,trigger=cut,start=random",
+            ),
         ),
         "pattern": layered_network.AXES["pattern"].over("stencil:offset=42"),
-        "flow_bytes": Integer(meaning="what a host sends to each neighbour", unit="bytes", least=1, most=10**9).over(
-            20_000, 100_000
-        ),
+        "flow_bytes": Integer(
+            meaning="what a host sends to each neighbour", unit="bytes", least=1, most=10**9
+        ).over(20_000, 100_000),
         "rate_mbps": layered_network.AXES["rate_mbps"].over(2),
         "rounds": Integer(meaning="rounds between barriers", least=1, most=1000).over(2),
     },

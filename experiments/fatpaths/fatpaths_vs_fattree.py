@@ -1,16 +1,20 @@
-"""How do flows fare on low-diameter networks with FatPaths, beside a fat-tree of about the same cost with NDP?
+"""How do flows fare on low-diameter networks with FatPaths, beside a fat-tree of about the same
+cost with NDP?
 
-FatPaths' figures 2 and 11.  All networks have the purified transport, whose switches trim, and about 200 hosts; the
-fat-tree is oversubscribed two to one, so that a host costs what it does in the others.  `routing` says how packets go:
+FatPaths' figures 2 and 11.  All networks have the purified transport, whose switches trim, and
+about 200 hosts; the fat-tree is oversubscribed two to one, so that a host costs what it does in the
+others.  `routing` says how packets go:
 
 layers    each flow in one layer, and in another when its receiver asks for it: FatPaths
-flowlets  the same over layers of shortest paths alone (rho = 1): the paper's fat-tree, NDP with flowlets
+flowlets  the same over layers of shortest paths alone (rho = 1): the paper's fat-tree, NDP with
+flowlets
 spray     each packet by any shortest path: the fat-tree's, as NDP has it
 ecmp      each flow by one shortest path: minimal routing
 
-Hosts of a router all send to those of one other, half of all routers farther on (skewed); with random mapping hosts
-have changed places.  Flows begin at random (Poisson), with the web-search sizes in 20 steps; those that begin in the
-first half of the time are not counted.  Frames have the paper's 9 kB, on the kernel as well.
+Hosts of a router all send to those of one other, half of all routers farther on (skewed); with
+random mapping hosts have changed places.  Flows begin at random (Poisson), with the web-search
+sizes in 20 steps; those that begin in the first half of the time are not counted.  Frames have the
+paper's 9 kB, on the kernel as well.
 """
 
 from __future__ import annotations
@@ -48,14 +52,20 @@ COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.SKY, style
 
 def layered_scheme(run: Run) -> str:
     """The scheme whose layers are those of `run`; hosts choose none, the transport does."""
-    kind = "rho=1" if run.text("routing") == FLOWLETS else f"construction={run.text('construction')}"
+    kind = (
+        "rho=1" if run.text("routing") == FLOWLETS else f"construction={run.text('construction')}"
+    )
     return f"fatpaths:layers={run.integer('layers')},{kind},seed={1 + run.seed},trigger=none"
 
 
 def skewed(topology: Topology) -> list[tuple[int, int]]:
-    """All hosts of a router send to those of the router half of all routers with hosts farther on."""
+    """All hosts of a router send to those of the router half of all routers with hosts farther
+    on."""
     router_of = [topology.ports(host)[0][1] for host in range(topology.servers)]
-    below = {router: [host for host in range(topology.servers) if router_of[host] == router] for router in router_of}
+    below = {
+        router: [host for host in range(topology.servers) if router_of[host] == router]
+        for router in router_of
+    }
     groups = list(below.values())
     return [
         (src, peers[at % len(peers)])
@@ -76,7 +86,9 @@ def loads(run: Run, topology: Topology) -> list[Load]:
     flows = layered_network.arrivals(
         *(rng, chosen, layered_network.steps(float(run.parameters["size_fraction"]))),
         load_fraction=float(run.parameters["load_fraction"]),
-        rate_bps=run.integer("rate_mbps") * Mbps * (1 - transports.HEADER_BYTES / run.integer("frame_bytes")),
+        rate_bps=run.integer("rate_mbps")
+        * Mbps
+        * (1 - transports.HEADER_BYTES / run.integer("frame_bytes")),
         duration_s=float(run.parameters["seconds"]),
     )
     return [Load(flow.at_s, flow.src, flow.dst, flow.size_bytes or 1) for flow in flows]
@@ -89,7 +101,11 @@ def measure(run: Run) -> Result:
     seconds = float(run.parameters["seconds"])
     until_s = seconds + max(GRACE * seconds, LEAST_GRACE_S)
     found = carry(run, topology, wanted, rate_bps=rate_bps, deadline_s=until_s)
-    counted = [(load, took) for load, took in zip(wanted, found.seconds, strict=True) if load.at_s > seconds / 2]
+    counted = [
+        (load, took)
+        for load, took in zip(wanted, found.seconds, strict=True)
+        if load.at_s > seconds / 2
+    ]
     sizes = np.array([load.size_bytes for load, _ in counted])
     ms = 1000 * np.array([until_s - load.at_s if took is None else took for load, took in counted])
     throughput = 8 * sizes / (ms / 1000) / rate_bps
@@ -144,7 +160,10 @@ def carry(
     if routing in LAYERED:
         tables = scheme.tables(topology, registry.scheme(layered_scheme(run))[1])
         switches = range(topology.servers, topology.nodes)
-        route = layered(topology, [{node: layers.routes(topology, one, node) for node in switches} for one in tables])
+        route = layered(
+            topology,
+            [{node: layers.routes(topology, one, node) for node in switches} for one in tables],
+        )
     else:
         route = (hashed if routing == "ecmp" else sprayed)(topology)
     return transports.on_wires(
@@ -158,16 +177,27 @@ def carry(
 
 
 def check(run: Run) -> None:
-    """ValueError unless the network of `run` has such layers, and its engine frames of that size."""
+    """ValueError unless the network of `run` has such layers, and its engine frames of that
+    size."""
     transports.check(run)
     if run.text("routing") in LAYERED:
         registry.checked(build(run.text("topology")), layered_scheme(run))
     if run.engine == "kernel":
-        layered_network.KERNEL_FRAME_BYTES.read(run.experiment, "frame_bytes", str(run.integer("frame_bytes")))
+        layered_network.KERNEL_FRAME_BYTES.read(
+            run.experiment, "frame_bytes", str(run.integer("frame_bytes"))
+        )
 
 
 SETTING = (
-    *("mapping", "load_fraction", "size_fraction", "rate_mbps", "frame_bytes", "seconds", "transport"),
+    *(
+        "mapping",
+        "load_fraction",
+        "size_fraction",
+        "rate_mbps",
+        "frame_bytes",
+        "seconds",
+        "transport",
+    ),
     *("header_packets", "engine", "clock"),
 )
 NAMES = {"layers": "FatPaths", FLOWLETS: "flowlets", "spray": "NDP", "ecmp": "ECMP"}
@@ -175,12 +205,15 @@ BEST = {"fattree": "spray"}  # of other families FatPaths
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each setting: mean throughput of a flow by size, each network with its best routing (figures 2 and 11), and
-    mean and 99th percentile of long flows' times under every routing."""
+    """For each setting: mean throughput of a flow by size, each network with its best routing
+    (figures 2 and 11), and mean and 99th percentile of long flows' times under every routing."""
     groups = figures.by_setting(table, SETTING, always=4)
     networks = list(dict.fromkeys(str(row["topology"]) for row in table))
     colour = dict(zip(networks, COLOURS * len(networks), strict=False))
-    heights = [0.17 * len({(row["topology"], row["routing"]) for row in rows}) + 1.6 for rows in groups.values()]
+    heights = [
+        0.17 * len({(row["topology"], row["routing"]) for row in rows}) + 1.6
+        for rows in groups.values()
+    ]
     figure.set_size_inches(11.0, sum(heights) + 0.4)
     places = figure.subfigures(len(groups), 1, squeeze=False, height_ratios=heights).flat
     for place, (title, rows) in zip(places, groups.items(), strict=True):
@@ -205,7 +238,14 @@ def draw_sizes(axes: Axes, rows: Sequence[Row], colour: str, label: str) -> None
     ms = np.concatenate([np.array(row["times_ms"], dtype=float) for row in rows])
     of = 8 * sizes / (ms / 1000) / (float(str(rows[0]["rate_mbps"])) * Mbps)
     each = np.unique(sizes)
-    axes.plot(each, [of[sizes == size].mean() for size in each], "o-", color=colour, markersize=3, label=label)
+    axes.plot(
+        each,
+        [of[sizes == size].mean() for size in each],
+        "o-",
+        color=colour,
+        markersize=3,
+        label=label,
+    )
 
 
 def draw_bars(axes: Axes, rows: Sequence[Row], colour: dict[str, str]) -> None:
@@ -215,7 +255,14 @@ def draw_bars(axes: Axes, rows: Sequence[Row], colour: dict[str, str]) -> None:
         own = colour[str(row["topology"])]
         face = style.PAPER if figures.failed_fidelity(row) else own
         axes.barh(y, float(str(row["long_mean_ms"])), 0.7, facecolor=face, edgecolor=own)
-        axes.plot([float(str(row["long_p99_ms"]))], [y], "|", color=style.INK, markersize=7, markeredgewidth=1.6)
+        axes.plot(
+            [float(str(row["long_p99_ms"]))],
+            [y],
+            "|",
+            color=style.INK,
+            markersize=7,
+            markeredgewidth=1.6,
+        )
     labels = [f"{row['topology']}, {NAMES[str(row['routing'])]}" for row in of]
     axes.set_yticks(range(len(of)), labels, fontsize=6)
     axes.invert_yaxis()
@@ -224,12 +271,18 @@ def draw_bars(axes: Axes, rows: Sequence[Row], colour: dict[str, str]) -> None:
 
 EXPERIMENT = Experiment(
     name="fatpaths_vs_fattree",
-    question="How do flows fare on low-diameter networks with FatPaths, beside a fat-tree of equal cost with NDP?",
+    question="How do flows fare on low-diameter networks with FatPaths, beside a fat-tree "
+    "of equal cost with NDP?",
     source="FatPaths, figures 2 and 11",
     engines=("fabric", "kernel"),
     axes={
         "topology": common.TOPOLOGY.over(
-            *("slimfly:q=5,p=4", "dragonfly:p=3,a=6,h=2,palm=0", "hyperx:l=2,s=6,p=5", "xpander:r=7,l=6,p=4,seed=1"),
+            *(
+                "slimfly:q=5,p=4",
+                "dragonfly:p=3,a=6,h=2,palm=0",
+                "hyperx:l=2,s=6,p=5",
+                "xpander:r=7,l=6,p=4,seed=1",
+            ),
             *("jellyfish:n=50,r=7,p=4,seed=1", "fattree:k=8,oversubscription=2"),
         ),
         "routing": Word(meaning="how packets find their way", words=tuple(NAMES)).over(
@@ -242,15 +295,20 @@ EXPERIMENT = Experiment(
         "load_fraction": common.LOAD_FRACTION.over(0.24),
         "size_fraction": layered_network.SIZE_FRACTION.over(1.0),
         "rate_mbps": common.RATE_MBPS.over(10_000),
-        "frame_bytes": Integer(meaning="a full packet on a link", unit="bytes", least=200, most=65_535).over(9000),
+        "frame_bytes": Integer(
+            meaning="a full packet on a link", unit="bytes", least=200, most=65_535
+        ).over(9000),
         "header_packets": transports.HEADER_PACKETS.over(1125),
         "rto_min_ms": transports.RTO_MIN_MS.over(200),
-        "seconds": Number(meaning="time during which flows begin", unit="s", least=1e-4, most=3600).over(0.01),
+        "seconds": Number(
+            meaning="time during which flows begin", unit="s", least=1e-4, most=3600
+        ).over(0.01),
     },
     columns=columns.VS_FATTREE,
     statements=[
         Statement(
-            says="throughput of a flow on Slim Fly by that on a fat-tree of equal cost with NDP (figure 2)",
+            says="throughput of a flow on Slim Fly by that on a fat-tree of equal cost with "
+            "NDP (figure 2)",
             paper="2 to 4",
             column="throughput_mean_fraction",
             cell={"topology": "slimfly:q=5,p=4", "routing": "layers"},

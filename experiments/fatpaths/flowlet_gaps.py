@@ -1,8 +1,9 @@
 """Do flowlets exist?  How long flows are silent between two packets, where hosts send them.
 
-LetFlow and FatPaths give a flow another path after a silence, of 50 us in FatPaths: seven times as long as a frame of
-9 kB takes at 10 Gbit/s.  Here every silence is counted, by transport, congestion control and rate, and given in packet
-times: how long a full frame takes on a link.  Flows are endless, or come and go as in fatpaths_fct.
+LetFlow and FatPaths give a flow another path after a silence, of 50 us in FatPaths: seven times as
+long as a frame of 9 kB takes at 10 Gbit/s.  Here every silence is counted, by transport, congestion
+control and rate, and given in packet times: how long a full frame takes on a link.  Flows are
+endless, or come and go as in fatpaths_fct.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ def measure(run: Run) -> Result:
     from weft.experiments.engines.workloads import endless
     from weft.testbed.measure.flow_gaps import FlowGaps
 
-    seconds, packet_us = float(run.parameters["seconds"]), layered_network.packet_time_us(run.parameters)
+    seconds, packet_us = (
+        float(run.parameters["seconds"]),
+        layered_network.packet_time_us(run.parameters),
+    )
     with layered_network.brought_up(run) as network:
         chosen = layered_network.who(run, network.topology.servers)
         wanted = endless(chosen)
@@ -42,21 +46,30 @@ def measure(run: Run) -> Result:
             rate_bps = layered_network.payload_bps(run)
             wanted = list(
                 layered_network.arrivals(
-                    *(np.random.default_rng([run.seed, 1]), chosen, layered_network.steps(SIZE_FRACTION)),
+                    *(
+                        np.random.default_rng([run.seed, 1]),
+                        chosen,
+                        layered_network.steps(SIZE_FRACTION),
+                    ),
                     load_fraction=LOAD_FRACTION,
                     rate_bps=rate_bps,
                     duration_s=seconds,
                 )
             )
         with FlowGaps(network) as gaps:
-            seen = layered_network.tcp(run, network, wanted, deadline_s=seconds, warm_up_s=seconds * WARM_UP)
+            seen = layered_network.tcp(
+                run, network, wanted, deadline_s=seconds, warm_up_s=seconds * WARM_UP
+            )
         table = gaps.table
         return Result(
             figures={
                 "packets": table.packets,
                 "median_packet_times": table.quantile_us(50) / packet_us,
                 "p99_packet_times": table.quantile_us(99) / packet_us,
-                **{f"beyond_{times}_fraction": table.beyond(times * packet_us) for times in MULTIPLES},
+                **{
+                    f"beyond_{times}_fraction": table.beyond(times * packet_us)
+                    for times in MULTIPLES
+                },
                 "gaps": list(table.gaps),
                 "goodput_bps": seen.flows.goodput_bps,
                 "fluid_bps": fluid_bps(run, network, chosen),
@@ -68,13 +81,15 @@ def measure(run: Run) -> Result:
 
 
 def fluid_bps(run: Run, network: RunningNetwork, chosen: Sequence[tuple[int, int]]) -> float | None:
-    """What max-min fair fluids would carry on the paths of the endless flows between the pairs `chosen`; None for other
-    flows, and where paths change or are not known."""
+    """What max-min fair fluids would carry on the paths of the endless flows between the pairs
+    `chosen`; None for other flows, and where paths change or are not known."""
     from weft.testbed.traffic.flows import PORT
 
     if (run.text("flows"), run.text("transport")) != ("endless", "tcp"):
         return None
-    spec = layered_network.complete(run.text("scheme"), seed=run.seed, ecn=run.integer("ecn_packets"))
+    spec = layered_network.complete(
+        run.text("scheme"), seed=run.seed, ecn=run.integer("ecn_packets")
+    )
     shares = fluid_shares.shares(network, spec, chosen, PORT)
     if shares is None:
         return None
@@ -82,14 +97,24 @@ def fluid_bps(run: Run, network: RunningNetwork, chosen: Sequence[tuple[int, int
 
 
 SETTING = (
-    *("topology", "pattern", "mapping", "flows", "queue_packets", "ecn_packets", "min_rtt_window_s", "seconds"),
+    *(
+        "topology",
+        "pattern",
+        "mapping",
+        "flows",
+        "queue_packets",
+        "ecn_packets",
+        "min_rtt_window_s",
+        "seconds",
+    ),
     *("frame_bytes", "delay_us"),
 )
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each setting, a line for each transport, congestion control and rate: the fraction of packets before which
-    their flow was silent for longer than x packet times.  Dotted: seven, as in the paper.
+    """For each setting, a line for each transport, congestion control and rate: the fraction of
+    packets before which their flow was silent for longer than x packet times.  Dotted: seven, as in
+    the paper.
 
     Lines of runs that all failed fidelity are pale.
     """
@@ -110,11 +135,16 @@ def plot(table: Table, figure: Figure) -> None:
             beyond = gaps[::-1].cumsum()[::-1] / max(1, gaps.sum())
             dash = style.DASHES[at // len(style.SEVERAL) % len(style.DASHES)]
             (named[f"{scheme}, {transport} {control}, {rate} Mbit/s"],) = axes.loglog(
-                np.maximum(bounds_us(), 1) / layered_network.packet_time_us(of[0]), np.maximum(beyond, 1e-7),
-                dash, color=style.SEVERAL[at % len(style.SEVERAL)],
-                alpha=1.0 if kept else 0.35, linewidth=1.2,
-            )  # fmt: skip
-        axes.axvline(layered_network.PAPERS_PACKET_TIMES, color=style.INK, linestyle=":", linewidth=1)
+                np.maximum(bounds_us(), 1) / layered_network.packet_time_us(of[0]),
+                np.maximum(beyond, 1e-7),
+                dash,
+                color=style.SEVERAL[at % len(style.SEVERAL)],
+                alpha=1.0 if kept else 0.35,
+                linewidth=1.2,
+            )
+        axes.axvline(
+            layered_network.PAPERS_PACKET_TIMES, color=style.INK, linestyle=":", linewidth=1
+        )
         axes.set(xlim=(1e-2, 1e4), ylim=(1e-5, 1.2), xlabel="silence (packet times)")
         axes.set_title(title, fontsize=6.5)
     panels[0].set_ylabel("packets after a longer silence (fraction)")
@@ -124,8 +154,11 @@ def plot(table: Table, figure: Figure) -> None:
 def name_of(row: Mapping[str, object] | Row) -> tuple[str, str, str, int]:
     """What a line of the figure is for."""
     return (
-        str(row["scheme"]), str(row["transport"]), str(row["congestion_control"]), int(str(row["rate_mbps"]))
-    )  # fmt: skip
+        str(row["scheme"]),
+        str(row["transport"]),
+        str(row["congestion_control"]),
+        int(str(row["rate_mbps"])),
+    )
 
 
 EXPERIMENT = Experiment(
@@ -138,12 +171,15 @@ EXPERIMENT = Experiment(
         "topology": layered_network.AXES["topology"].over("slimfly:q=3,p=2"),
         "pattern": layered_network.AXES["pattern"].over("off-diagonal:c=18"),
         "mapping": layered_network.AXES["mapping"].over("linear"),
-        "flows": Word(meaning="whether flows last, or arrive as in fatpaths_fct", words=("endless", "arriving")).over(
-            "endless", "arriving"
-        ),
+        "flows": Word(
+            meaning="whether flows last, or arrive as in fatpaths_fct",
+            words=("endless", "arriving"),
+        ).over("endless", "arriving"),
         "rate_mbps": layered_network.AXES["rate_mbps"].over(2, 10),
         "ecn_packets": layered_network.AXES["ecn_packets"].over(0),
-        "congestion_control": layered_network.AXES["congestion_control"].over("reno", "cubic", "bbr"),
+        "congestion_control": layered_network.AXES["congestion_control"].over(
+            "reno", "cubic", "bbr"
+        ),
         "transport": layered_network.AXES["transport"].over("tcp", "mptcp:subflows=4"),
         "seconds": layered_network.SECONDS.over(5.0),
     },

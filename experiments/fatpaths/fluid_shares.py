@@ -1,7 +1,8 @@
 """What the flows on the kernel would carry as fluids along the very paths that their packets take.
 
-Max-min fair rates of flows without an end, each on one path: the one of the layer that its host has drawn, or the only
-shortest one.  A fluid has full frames with the headers of TCP, and no acknowledgements, queues or windows.
+Max-min fair rates of flows without an end, each on one path: the one of the layer that its host has
+drawn, or the only shortest one.  A fluid has full frames with the headers of TCP, and no
+acknowledgements, queues or windows.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ TCP = 6
 
 
 def fair_shares(routes: Ints) -> NDArray[np.float64]:
-    """The rate of each flow, of a channel's; `routes`: shape (flows, hops), NONE where there is no further hop.
+    """The rate of each flow, of a channel's; `routes`: shape (flows, hops), NONE where there is no
+    further hop.
 
-    Not compiled: that takes a second under the virtual clock, a thousand flows without it milliseconds.
+    Not compiled: that takes a second under the virtual clock, a thousand flows without it
+    milliseconds.
     """
     packed = np.take_along_axis(routes, np.argsort(routes == NONE, axis=1, kind="stable"), axis=1)
     used = np.bincount(routes[routes != NONE], minlength=int(routes.max()) + 1)
@@ -43,10 +46,12 @@ def fair_shares(routes: Ints) -> NDArray[np.float64]:
 def shares(
     network: RunningNetwork, spec: str, pairs: Sequence[tuple[int, int]], port: int
 ) -> NDArray[np.float64] | None:
-    """The fair share of a link of each of `pairs`, whose flows go to `port` under the scheme `spec` of `network`.
+    """The fair share of a link of each of `pairs`, whose flows go to `port` under the scheme `spec`
+    of `network`.
 
-    None where the paths of flows are not known: they change, or hosts choose no layers and a pair has several shortest
-    paths, or they do and a pair has several flows, or one that the hosts' program no longer remembers.
+    None where the paths of flows are not known: they change, or hosts choose no layers and a pair
+    has several shortest paths, or they do and a pair has several flows, or one that the hosts'
+    program no longer remembers.
     """
     from weft.testbed.data_plane.layer_program import LayerProgram, program_of
 
@@ -74,11 +79,16 @@ def chosen_layers(
 ) -> Ints | None:
     """The layer of the TCP flow to `port` of each pair of hosts, of `flows` with their layers.
 
-    None where that is not known: a pair is there twice, or `flows`, which holds those used last, has none of a pair.
+    None where that is not known: a pair is there twice, or `flows`, which holds those used last,
+    has none of a pair.
     """
     if len(set(pairs)) < len(pairs):
         return None
-    layer_of = {(key.source, key.destination): layer for key, layer in flows.items() if key[3:] == (port, TCP)}
+    layer_of = {
+        (key.source, key.destination): layer
+        for key, layer in flows.items()
+        if key[3:] == (port, TCP)
+    }
     address = topology.naming.address
     found = [layer_of.get((address(src), address(dst))) for src, dst in pairs]
     return None if None in found else np.array(found, dtype=np.int64)

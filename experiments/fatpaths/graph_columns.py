@@ -13,28 +13,40 @@ DIVERSITY = {
     "used_hops": "links of a path that counts, at the most",
     "radix": "links of a router to other routers, k'",
     "shortest_length_shares": "list: which share of pairs has shortest paths of 0, 1, 2, ... links",
-    "shortest_count_shares": "list: which share of pairs has 0, 1, 2, ... shortest paths; 10 is 10 or more",
+    "shortest_count_shares": (
+        "list: which share of pairs has 0, 1, 2, ... shortest paths; 10 is 10 or more"
+    ),
     "one_shortest_fraction": "pairs with a single shortest path",
     "cdp_mean_fraction": "disjoint paths of a pair (CDP), of k', mean",
     "cdp_mean_error_fraction": "half of its 95 % interval, from the number of pairs",
     "cdp_tail_fraction": "the CDP, of k', that 99 % of the pairs reach",
     "cdp_shares": "list: which share of pairs has 0, 1, 2, ... disjoint paths",
     "interference_mean_fraction": "paths that two pairs take from each other (PI), of k', mean",
-    "interference_mean_error_fraction": "half of its 95 % interval, from the number of fours of routers",
+    "interference_mean_error_fraction": (
+        "half of its 95 % interval, from the number of fours of routers"
+    ),
     "interference_tail_fraction": "the PI, of k', that 99.9 % do not exceed",
     "interference_shares": "list: the shares of fours with a PI of 0 or less, of 1, of 2 and so on",
 }
 LAYER_COUNT = {
-    "three_disjoint_fraction": "ordered pairs of routers whose paths in the layers include three disjoint ones",
+    "three_disjoint_fraction": (
+        "ordered pairs of routers whose paths in the layers include three disjoint ones"
+    ),
     "mean_hops": "mean links of a path over all pairs and layers",
     "throughput": "T: how many times the worst-case demands can be sent",
 }
 LAYERED_THROUGHPUT = {
-    "throughput": "T: how many times the worst-case demands can be sent over the scheme's paths (MAT)",
-    "bound_throughput": "T over all paths of at most D + 1 links (bound=short), or over all paths (bound=flow)",
+    "throughput": (
+        "T: how many times the worst-case demands can be sent over the scheme's paths (MAT)"
+    ),
+    "bound_throughput": (
+        "T over all paths of at most D + 1 links (bound=short), or over all paths (bound=flow)"
+    ),
     "fewest_paths": "different paths of the demand that has fewest; missing under valiant",
     "mean_paths": "different paths of a demand, mean",
-    "fewest_paths_of_any_pair": "different paths of the pair of routers that has fewest; of schemes with layers",
+    "fewest_paths_of_any_pair": (
+        "different paths of the pair of routers that has fewest; of schemes with layers"
+    ),
     "mean_paths_of_all_pairs": "different paths of a pair of routers, mean",
 }
 SIZES = {
@@ -45,7 +57,9 @@ SIZES = {
     "router_links": "links between routers",
     "mean_hops": "mean links between two routers with hosts, d",
     "total_network_load": "TNL, k' N_r / d: the most flows on shortest paths that share no link",
-    "as_in_paper": "whether D, k', N_r and N are those of table IV; missing where it has no such network",
+    "as_in_paper": (
+        "whether D, k', N_r and N are those of table IV; missing where it has no such network"
+    ),
     "as_table_v": "whether routers, k' and D are what the forms of table V say",
     "printed_hosts_of_router": "hosts of a router by the forms of table V",
 }

@@ -1,9 +1,10 @@
 """How many layers, and how sparse?  FatPaths, figure 12, on the graph.
 
-The paper simulates long flows; here is what decides over them: the share of pairs of routers that have three disjoint
-paths among their layers ("nine layers suffice for three disjoint paths per router pair"), the mean length of paths, and
-the throughput of the worst case.  Layers are random (listing 1), with a fraction rho of the links in each but the
-first; rho = 1 leaves the random choice among shortest paths.
+The paper simulates long flows; here is what decides over them: the share of pairs of routers that
+have three disjoint paths among their layers ("nine layers suffice for three disjoint paths per
+router pair"), the mean length of paths, and the throughput of the worst case.  Layers are random
+(listing 1), with a fraction rho of the links in each but the first; rho = 1 leaves the random
+choice among shortest paths.
 """
 
 from __future__ import annotations
@@ -59,13 +60,19 @@ def measure(run: Run) -> Result:
     )
 
 
-def disjoint_paths(graph: RouterGraph, tables: NDArray[np.int32]) -> tuple[NDArray[np.int64], float]:
-    """How many paths of each ordered pair of routers with hosts no two of which share a link, WANTED at most; and the
-    mean links of a path over all pairs and layers."""
+def disjoint_paths(
+    graph: RouterGraph, tables: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], float]:
+    """How many paths of each ordered pair of routers with hosts no two of which share a link,
+    WANTED at most; and the mean links of a path over all pairs and layers."""
     among = graph.endpoints
     found = np.zeros((len(among), len(among)), dtype=np.int64)
-    hops = compiled(count_disjoint)(achievable_throughput.arcs(graph), graph.edge, tables, among, found)
-    return found[~np.eye(len(among), dtype=bool)], hops / (len(tables) * len(among) * (len(among) - 1))
+    hops = compiled(count_disjoint)(
+        achievable_throughput.arcs(graph), graph.edge, tables, among, found
+    )
+    return found[~np.eye(len(among), dtype=bool)], hops / (
+        len(tables) * len(among) * (len(among) - 1)
+    )
 
 
 def count_disjoint(
@@ -77,7 +84,8 @@ def count_disjoint(
 ) -> int:
     """Fill `found`, shape (sources, destinations); the links of all paths together.
 
-    Sets of one, two and three paths are tried in order of layer, so that the count is the largest, not a greedy one.
+    Sets of one, two and three paths are tried in order of layer, so that the count is the largest,
+    not a greedy one.
     """
     layers, routers = tables.shape[0], tables.shape[1]
     links = np.full((layers, routers), -1)
@@ -115,7 +123,8 @@ def apart(one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
 
 
 def most_apart(together: NDArray[np.bool_]) -> int:
-    """How many layers, three at most, are all apart from each other, together[i, j] saying so of i > j."""
+    """How many layers, three at most, are all apart from each other, together[i, j] saying so of i
+    > j."""
     most = 1
     for i in range(len(together)):
         for j in range(i):
@@ -128,7 +137,8 @@ def most_apart(together: NDArray[np.bool_]) -> int:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """A column for each network: over the number of layers a line for each rho, with the lowest and highest seed."""
+    """A column for each network: over the number of layers a line for each rho, with the lowest and
+    highest seed."""
     names = list(dict.fromkeys(str(row["topology"]) for row in table))
     sparse = sorted({float(str(row["rho"])) for row in table})
     counts = sorted({int(str(row["layers"])) for row in table})
@@ -137,7 +147,13 @@ def plot(table: Table, figure: Figure) -> None:
     for column, name in enumerate(names):
         for axes, (key, title) in zip(panels[:, column], PANELS, strict=True):
             for number, rho in enumerate(sparse):
-                draw(axes, [row for row in table if row["topology"] == name and row["rho"] == rho], key, number, rho)
+                draw(
+                    axes,
+                    [row for row in table if row["topology"] == name and row["rho"] == rho],
+                    key,
+                    number,
+                    rho,
+                )
             axes.set_xscale("log", base=2)
             axes.set_xticks(counts, [str(count) for count in counts])
             axes.minorticks_off()
@@ -146,7 +162,9 @@ def plot(table: Table, figure: Figure) -> None:
         panels[0, column].set_title(label(name))
         panels[0, column].set_ylim(0, 1.03)
         panels[-1, column].set_xlabel("layers, n")
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper left", ncols=len(sparse))
+    figure.legend(
+        *panels[0, 0].get_legend_handles_labels(), loc="outside upper left", ncols=len(sparse)
+    )
 
 
 def draw(axes: Axes, rows: list[Row], key: str, number: int, rho: float) -> None:
@@ -158,8 +176,13 @@ def draw(axes: Axes, rows: list[Row], key: str, number: int, rho: float) -> None
     colour = style.SEVERAL[number]
     low, high = ([pick(at[n]) for n in counts] for pick in (min, max))
     axes.fill_between(counts, low, high, color=colour, alpha=0.15, lw=0)
-    means, dash = [sum(at[n]) / len(at[n]) for n in counts], style.DASHES[number % len(style.DASHES)]
-    axes.plot(counts, means, dash, color=colour, marker=style.MARKERS[number], ms=4, label=f"ρ = {rho:g}")
+    means, dash = (
+        [sum(at[n]) / len(at[n]) for n in counts],
+        style.DASHES[number % len(style.DASHES)],
+    )
+    axes.plot(
+        counts, means, dash, color=colour, marker=style.MARKERS[number], ms=4, label=f"ρ = {rho:g}"
+    )
 
 
 def check(run: Run) -> None:
@@ -173,9 +196,15 @@ EXPERIMENT = Experiment(
     source="FatPaths, figure 12",
     engines=("graph",),
     axes={
-        "topology": NETWORK.over("slimfly:q=7,p=6", "dragonfly:p=3,palm=0", "hyperx:l=2,s=7,p=6", "complete:n=20,p=19"),
-        "layers": Integer(meaning="n, layer 0 counted", unit="layers", least=1, most=64).over(2, 4, 9, 16, 32, 64),
-        "rho": Number(meaning="links of a layer", unit="fraction", least=0.01, most=1).over(0.4, 0.6, 0.8, 1.0),
+        "topology": NETWORK.over(
+            "slimfly:q=7,p=6", "dragonfly:p=3,palm=0", "hyperx:l=2,s=7,p=6", "complete:n=20,p=19"
+        ),
+        "layers": Integer(meaning="n, layer 0 counted", unit="layers", least=1, most=64).over(
+            2, 4, 9, 16, 32, 64
+        ),
+        "rho": Number(meaning="links of a layer", unit="fraction", least=0.01, most=1).over(
+            0.4, 0.6, 0.8, 1.0
+        ),
     },
     columns=graph_columns.LAYER_COUNT,
     seeds=3,

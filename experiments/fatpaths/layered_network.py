@@ -1,9 +1,11 @@
-"""A network with layers on the kernel for one run, traffic in FatPaths' patterns, and what was seen meanwhile.
+"""A network with layers on the kernel for one run, traffic in FatPaths' patterns, and what was seen
+meanwhile.
 
-The paper simulates 10 Gbit/s, frames of 9 kB and links of 1 us; so can the virtual clock.  In real time all is slower
-by a stated factor, packet for packet: queues, thresholds and gaps count packets or packet times, and flows are shorter
-by `size_fraction`, so that a run ends in time.  What does not scale: links have no delay of their own then, and the
-least retransmission timeout, delayed acknowledgements and the processing of hosts are those of the kernel.
+The paper simulates 10 Gbit/s, frames of 9 kB and links of 1 us; so can the virtual clock.  In real
+time all is slower by a stated factor, packet for packet: queues, thresholds and gaps count packets
+or packet times, and flows are shorter by `size_fraction`, so that a run ends in time.  What does
+not scale: links have no delay of their own then, and the least retransmission timeout, delayed
+acknowledgements and the processing of hosts are those of the kernel.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ PAPERS_PACKET_TIMES = 7  # silence of 50 us at 10 Gbit/s and 9 kB a frame
 
 def scheme_of_a_fabric(text: str) -> None:
     """Raise ValueError unless `text` names a scheme that has daemons and a data plane."""
-    common.refuse_others(text, registry.with_data_plane(), "this experiment compares rules of a switch's data plane")
+    common.refuse_others(
+        text, registry.with_data_plane(), "this experiment compares rules of a switch's data plane"
+    )
     common.daemon_scheme(text)
     found, options = registry.scheme(text)
     found.rule(options)
@@ -53,20 +57,31 @@ SCHEME = Spec(
     check=scheme_of_a_fabric,
 )
 PATTERN = Spec(
-    meaning="who sends to whom", form="off-diagonal:c=N, permutation, stencil:offset=N, ...", check=lambda text: None
+    meaning="who sends to whom",
+    form="off-diagonal:c=N, permutation, stencil:offset=N, ...",
+    check=lambda text: None,
 )
-MAPPING = Word(meaning="whether hosts are placed at random (section III-D)", words=("linear", "random"))
+MAPPING = Word(
+    meaning="whether hosts are placed at random (section III-D)", words=("linear", "random")
+)
 ECN_PACKETS = Integer(
-    meaning="packets in a queue from which on they are marked, 0: never", unit="packets", least=0, most=10**6
+    meaning="packets in a queue from which on they are marked, 0: never",
+    unit="packets",
+    least=0,
+    most=10**6,
 )
-SIZE_FRACTION = Number(meaning="size of flows, as a fraction of the paper's", unit="fraction", least=1e-4, most=1)
+SIZE_FRACTION = Number(
+    meaning="size of flows, as a fraction of the paper's", unit="fraction", least=1e-4, most=1
+)
 SECONDS = Number(meaning="time during which flows begin", unit="s", least=1e-3, most=3600)
 CONNECTIONS = Word(
-    meaning="whether each flow opens a connection, whose first packet Linux repeats after 1 s, or finds one open",
+    meaning="whether each flow opens a connection, whose first packet Linux repeats after 1 "
+    "s, or finds one open",
     words=("new", "open"),
 )
 REORDERING = Integer(
-    meaning="segments that may overtake one before TCP takes it for lost; 0: by time, as Linux does (RACK, RFC 8985)",
+    meaning="segments that may overtake one before TCP takes it for lost; 0: by time, as "
+    "Linux does (RACK, RFC 8985)",
     unit="segments",
     least=0,
     most=10_000,
@@ -112,20 +127,26 @@ def brought_up(run: Run) -> Iterator[RunningNetwork]:
 
     link = replace(common.link(run), mtu_bytes=run.integer("frame_bytes") - ETHERNET_BYTES)
     spec = complete(run.text("scheme"), seed=run.seed, ecn=run.integer("ecn_packets"))
-    network = RunningNetwork.create(build(run.text("topology")), link, scheme=spec, packed=PROCESSES)
+    network = RunningNetwork.create(
+        build(run.text("topology")), link, scheme=spec, packed=PROCESSES
+    )
     try:
         with DataPlane.open(network) as plane:
-            plane.set_scheme(balancing(registry.scheme(spec)[0], spec, delayed=False), seed=run.seed)
+            plane.set_scheme(
+                balancing(registry.scheme(spec)[0], spec, delayed=False), seed=run.seed
+            )
         yield network
     finally:
         network.down()
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a network of switches that its scheme suits, traffic that it has hosts for, and a
-    TCP that this kernel has."""
+    """ValueError unless `run` names a network of switches that its scheme suits, traffic that it
+    has hosts for, and a TCP that this kernel has."""
     topology = common.network(run)
-    registry.checked(topology, complete(run.text("scheme"), seed=run.seed, ecn=run.integer("ecn_packets")))
+    registry.checked(
+        topology, complete(run.text("scheme"), seed=run.seed, ecn=run.integer("ecn_packets"))
+    )
     pairs(run.text("pattern"), topology.servers, np.random.default_rng(0))
     common.check_tcp(run)
     common.check_delay(run)
@@ -139,8 +160,8 @@ def who(run: Run, hosts: int) -> list[tuple[int, int]]:
 
 
 def steps(fraction: float) -> NDArray[np.int64]:
-    """The paper's flow sizes: the web-search distribution in 20 equally likely steps, from 32 KiB to 2 MiB, times
-    `fraction`."""
+    """The paper's flow sizes: the web-search distribution in 20 equally likely steps, from 32 KiB
+    to 2 MiB, times `fraction`."""
     of = SIZES["web-search"]
     middle = (np.arange(SIZE_STEPS) + 0.5) / SIZE_STEPS
     sizes = np.clip(np.interp(middle, of.fraction, of.bytes_), LEAST_BYTES, MOST_BYTES)
@@ -156,8 +177,8 @@ def arrivals(
     rate_bps: float,
     duration_s: float,
 ) -> Iterator[Flow]:
-    """Flows that arrive at random between the pairs `chosen`, so many that a pair's sender uses `load_fraction` of
-    `rate_bps`, headers aside."""
+    """Flows that arrive at random between the pairs `chosen`, so many that a pair's sender uses
+    `load_fraction` of `rate_bps`, headers aside."""
     from weft.testbed.traffic.flows import Flow
 
     per_s = len(chosen) * load_fraction * rate_bps / (8 * float(sizes.mean()))
@@ -169,7 +190,12 @@ def arrivals(
 
 
 def tcp(
-    run: Run, network: RunningNetwork, wanted: Sequence[Flow], *, deadline_s: float, warm_up_s: float = 0.0
+    run: Run,
+    network: RunningNetwork,
+    wanted: Sequence[Flow],
+    *,
+    deadline_s: float,
+    warm_up_s: float = 0.0,
 ) -> FabricObservation:
     """Let the flows happen over the TCP of `run`, every packet watched."""
     from weft.experiments.engines.fabric_run import FabricObservation
@@ -200,8 +226,8 @@ def tcp(
 
 
 def layer_figures(network: RunningNetwork) -> dict[str, Value]:
-    """How often flows of hosts drew a layer again, by reason, and the fraction of packets in layer 0; None where hosts
-    choose no layers."""
+    """How often flows of hosts drew a layer again, by reason, and the fraction of packets in layer
+    0; None where hosts choose no layers."""
     from weft.testbed.data_plane.layer_program import LayerProgram, program_of
 
     names = ("flows", "gaps", "cuts", "echoes", "errors")

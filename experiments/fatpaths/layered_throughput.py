@@ -1,15 +1,17 @@
-"""How much of the worst case can layers carry?  FatPaths, section VI and figure 9; layer count and rho as in figure 12.
+"""How much of the worst case can layers carry?  FatPaths, section VI and figure 9; layer count and
+rho as in figure 12.
 
-Every router sends to another one, so matched that distances sum to the most; a fraction `intensity` of the hosts sends,
-each at a link's rate.  MAT is the largest T for which every demand can be sent T times, traffic being split over the
-paths as serves it best.  Beside it stands what all paths of at most D + 1 links would give (bound=short), and all paths
-there are (bound=flow).
+Every router sends to another one, so matched that distances sum to the most; a fraction `intensity`
+of the hosts sends, each at a link's rate.  MAT is the largest T for which every demand can be sent
+T times, traffic being split over the paths as serves it best.  Beside it stands what all paths of
+at most D + 1 links would give (bound=short), and all paths there are (bound=flow).
 
-minimal: all shortest paths, as ECMP has them.  valiant: by way of random routers, split evenly.  k-shortest: as many
-paths of a pair as there are layers, the shortest (Yen); k-shortest-layers: as far as layers hold them.  random,
-overlap: listings 1 and 2.  lnmp: the authors' later layers.  spain: listing 4.  past, past-valiant: spanning trees from
-each destination, or from random routers (listing 5).  intree: ours.  intree-planned: ours for traffic that is known,
-each seed's own.
+minimal: all shortest paths, as ECMP has them.  valiant: by way of random routers, split evenly.
+k-shortest: as many paths of a pair as there are layers, the shortest (Yen); k-shortest-layers: as
+far as layers hold them.  random,
+overlap: listings 1 and 2.  lnmp: the authors' later layers.  spain: listing 4.  past, past-valiant:
+spanning trees from each destination, or from random routers (listing 5).  intree: ours.
+intree-planned: ours for traffic that is known, each seed's own.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ BOUNDS = ("none", "short", "flow")
 
 
 def measure(run: Run) -> Result:
-    """T, the bound that was asked for, and how many distinct paths the layers give the demanded and all pairs."""
+    """T, the bound that was asked for, and how many distinct paths the layers give the demanded and
+    all pairs."""
     topology = build(run.text("topology"))
     graph = RouterGraph.of(topology)
     demands = achievable_throughput.worst_case_demands(
@@ -70,20 +73,28 @@ def measure(run: Run) -> Result:
         figures["throughput"] = float(1 / baseline_paths.valiant_load(graph, demands).max())
     else:
         paths = paths_of(run, topology, graph, demands, figures)
-        figures["throughput"] = achievable_throughput.maximum(paths, demands, len(graph.peer)).throughput
+        figures["throughput"] = achievable_throughput.maximum(
+            paths, demands, len(graph.peer)
+        ).throughput
         figures["fewest_paths"] = min(map(len, paths))
         figures["mean_paths"] = mean(map(len, paths))
     bound = run.text("bound")
     if bound == "short":
         every = achievable_throughput.short_paths(graph, demands, 1)
-        figures["bound_throughput"] = achievable_throughput.maximum(every, demands, len(graph.peer)).throughput
+        figures["bound_throughput"] = achievable_throughput.maximum(
+            every, demands, len(graph.peer)
+        ).throughput
     elif bound == "flow":
         figures["bound_throughput"] = achievable_throughput.flow_bound(graph, demands)[1]
     return Result(figures=figures)
 
 
 def paths_of(
-    run: Run, topology: Topology, graph: RouterGraph, demands: achievable_throughput.Demands, figures: dict[str, Value]
+    run: Run,
+    topology: Topology,
+    graph: RouterGraph,
+    demands: achievable_throughput.Demands,
+    figures: dict[str, Value],
 ) -> list[list[achievable_throughput.RouterPath]]:
     """The paths of each demand; what layers give all pairs goes into `figures`."""
     scheme, rng = run.text("scheme"), np.random.default_rng([run.seed, 1])
@@ -96,7 +107,9 @@ def paths_of(
         tables = planned_layers(routers, graph, demands, n, rng)
     else:
         rho = float(run.parameters["rho"])
-        tables = construction.layers_of(CONSTRUCTIONS[scheme], routers, n, rng, rho=rho, accelerate=compiled)
+        tables = construction.layers_of(
+            CONSTRUCTIONS[scheme], routers, n, rng, rho=rho, accelerate=compiled
+        )
     all_pairs = distinct_paths(tables)[np.ix_(graph.endpoints, graph.endpoints)]
     all_pairs = all_pairs[all_pairs > 0]
     figures["fewest_paths_of_any_pair"] = int(all_pairs.min())
@@ -105,17 +118,26 @@ def paths_of(
 
 
 def planned_layers(
-    routers: RouterArrays, graph: RouterGraph, demands: achievable_throughput.Demands, n: int, rng: np.random.Generator
+    routers: RouterArrays,
+    graph: RouterGraph,
+    demands: achievable_throughput.Demands,
+    n: int,
+    rng: np.random.Generator,
 ) -> NDArray[np.int32]:
-    """In-trees that hold the paths which serve these demands best, and for all other pairs what in-trees hold."""
+    """In-trees that hold the paths which serve these demands best, and for all other pairs what
+    in-trees hold."""
     first = next_hops(routers, everything(routers), rng)
     own = [path for (path,) in achievable_throughput.table_paths(graph, first[None], demands)]
     planned = [
         [src, *graph.peer[list(path)].tolist()]
-        for src, paths in zip(demands.src.tolist(), planned_paths(graph, demands, own, n), strict=True)
+        for src, paths in zip(
+            demands.src.tolist(), planned_paths(graph, demands, own, n), strict=True
+        )
         for path in paths
     ]
-    return construction.in_tree_layers(routers, n, rng, first=first, planned=planned, accelerate=compiled)
+    return construction.in_tree_layers(
+        routers, n, rng, first=first, planned=planned, accelerate=compiled
+    )
 
 
 def check(run: Run) -> None:
@@ -130,9 +152,13 @@ def plot(table: Table, figure: Figure) -> None:
         group = f"n = {row['layers']}, ρ = {row['rho']}, intensity {row['intensity']}"
         cells.setdefault((group, str(row["topology"]), str(row["scheme"])), []).append(row)
     groups = list(dict.fromkeys(group for group, _, _ in cells))
-    figure.set_size_inches(max(8, 1.6 * len({name for _, name, _ in cells})), 0.5 + 2.8 * len(groups))
+    figure.set_size_inches(
+        max(8, 1.6 * len({name for _, name, _ in cells})), 0.5 + 2.8 * len(groups)
+    )
     step = 0.84 / len(SCHEMES)
-    for axes, group in zip(figure.subplots(len(groups), 1, squeeze=False)[:, 0], groups, strict=True):
+    for axes, group in zip(
+        figure.subplots(len(groups), 1, squeeze=False)[:, 0], groups, strict=True
+    ):
         names = list(dict.fromkeys(name for of, name, _ in cells if of == group))
         for number, scheme in enumerate(SCHEMES):
             for place, name in enumerate(names):
@@ -143,7 +169,9 @@ def plot(table: Table, figure: Figure) -> None:
                 x = place + step * (number - (len(SCHEMES) - 1) / 2)
                 error = [[mean(values) - min(values)], [max(values) - mean(values)]]
                 axes.bar(x, mean(values), 0.85 * step, color=COLOURS[scheme], yerr=error)
-                bounds = [float(str(row["bound_throughput"])) for row in rows if "bound_throughput" in row]
+                bounds = [
+                    float(str(row["bound_throughput"])) for row in rows if "bound_throughput" in row
+                ]
                 if bounds:
                     axes.plot([x - step / 2, x + step / 2], [mean(bounds)] * 2, color=style.INK)
         axes.set_xticks(range(len(names)), [label(name) for name in names])
@@ -157,7 +185,8 @@ def plot(table: Table, figure: Figure) -> None:
 
 EXPERIMENT = Experiment(
     name="layered_throughput",
-    question="How much worst-case traffic can layered routing carry, and how near is that to what all paths could?",
+    question="How much worst-case traffic can layered routing carry, and how near is that "
+    "to what all paths could?",
     source="FatPaths, section VI, figures 9 and 12",
     engines=("graph",),
     axes={
@@ -167,9 +196,15 @@ EXPERIMENT = Experiment(
         ),
         "scheme": Word(meaning="where paths come from", words=SCHEMES).over(*list(SCHEMES)),
         "layers": Integer(meaning="n, layer 0 counted", unit="layers", least=1, most=64).over(9),
-        "rho": Number(meaning="links of a random layer", unit="fraction", least=0.01, most=1).over(0.6),
-        "intensity": Number(meaning="hosts that send", unit="fraction", least=0.01, most=1).over(0.55, 1.0),
-        "bound": Word(meaning="all paths of D + 1 links, all paths, or no bound", words=BOUNDS).over("short"),
+        "rho": Number(meaning="links of a random layer", unit="fraction", least=0.01, most=1).over(
+            0.6
+        ),
+        "intensity": Number(meaning="hosts that send", unit="fraction", least=0.01, most=1).over(
+            0.55, 1.0
+        ),
+        "bound": Word(
+            meaning="all paths of D + 1 links, all paths, or no bound", words=BOUNDS
+        ).over("short"),
     },
     columns=graph_columns.LAYERED_THROUGHPUT,
     version=2,  # adjacent routers take more paths in layers of in-trees

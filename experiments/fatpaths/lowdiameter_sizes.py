@@ -1,8 +1,10 @@
-"""How large are the networks that FatPaths compares?  FatPaths, table IV, upper part, and the forms of table V.
+"""How large are the networks that FatPaths compares?  FatPaths, table IV, upper part, and the forms
+of table V.
 
-Counted on the network itself: routers, hosts, links of a router to others, the diameter and the mean distance between
-routers with hosts.  as_table_v: whether routers, links of a router and diameter are what the forms of table V say;
-hosts of a router, p, are a parameter, and printed_hosts_of_router what the form says.
+Counted on the network itself: routers, hosts, links of a router to others, the diameter and the
+mean distance between routers with hosts.  as_table_v: whether routers, links of a router and
+diameter are what the forms of table V say; hosts of a router, p, are a parameter, and
+printed_hosts_of_router what the form says.
 """
 
 from __future__ import annotations
@@ -12,7 +14,14 @@ from typing import TYPE_CHECKING
 from weft.experiments.fatpaths import graph_columns
 from weft.experiments.fatpaths.path_diversity import total_network_load
 from weft.experiments.fatpaths.router_graph import RouterGraph
-from weft.experiments.fatpaths.table_iv import NETWORK, TABLE_IV, TABLE_V_SAMPLES, in_order, label, table_v
+from weft.experiments.fatpaths.table_iv import (
+    NETWORK,
+    TABLE_IV,
+    TABLE_V_SAMPLES,
+    in_order,
+    label,
+    table_v,
+)
 from weft.experiments.report import style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.topologies import build
@@ -59,7 +68,9 @@ def plot(table: Table, figure: Figure) -> None:
     cells = []
     for name in in_order(list(rows)):
         row = rows[name]
-        numbers = [f"{row[key]:,}" if isinstance(row[key], int) else f"{row[key]:,.2f}" for key in COLUMNS]
+        numbers = [
+            f"{row[key]:,}" if isinstance(row[key], int) else f"{row[key]:,.2f}" for key in COLUMNS
+        ]
         marks = [{True: "yes", False: "NO"}[bool(row[key])] if key in row else "" for key in MARKS]
         cells.append([label(name) if name in TABLE_IV else "", name, *numbers, *marks])
     heads = ["", "topology", "D", "k'", "$N_r$", "N", "d", "TNL", "as table IV", "as table V"]

@@ -1,8 +1,9 @@
-"""How long do many senders to one host take, and other patterns, by the purified transport and by TCP?
+"""How long do many senders to one host take, and other patterns, by the purified transport and by
+TCP?
 
-All messages begin at once, of one size.  The ideal is what the frames of all messages take on the busiest link of a
-host: of an incast, the receiver's.  On the kernel these are real packets, trimmed by real switches; on the fabric
-engine the same state machines on wires, which TCP has not.
+All messages begin at once, of one size.  The ideal is what the frames of all messages take on the
+busiest link of a host: of an incast, the receiver's.  On the kernel these are real packets, trimmed
+by real switches; on the fabric engine the same state machines on wires, which TCP has not.
 """
 
 from __future__ import annotations
@@ -42,11 +43,16 @@ def loads(run: Run) -> list[Load]:
 
 
 def measure(run: Run) -> Result:
-    """When the first, the mean and the last message had come, by the ideal; what was lost, trimmed and sent again."""
+    """When the first, the mean and the last message had come, by the ideal; what was lost, trimmed
+    and sent again."""
     rate_bps, wanted = run.integer("rate_mbps") * Mbps, loads(run)
     ideal_s = transports.ideal_s(wanted, rate_bps)
     found = transports.carry(
-        run, build(run.text("topology")), wanted, rate_bps=rate_bps, deadline_s=GRACE_S + PATIENCE * ideal_s
+        run,
+        build(run.text("topology")),
+        wanted,
+        rate_bps=rate_bps,
+        deadline_s=GRACE_S + PATIENCE * ideal_s,
     )
     came = [seconds for seconds in found.seconds if seconds is not None]
     return Result(
@@ -65,7 +71,8 @@ def measure(run: Run) -> Result:
 
 
 def check(run: Run) -> None:
-    """ValueError unless the network of `run` has hosts for its traffic, and its transport is there."""
+    """ValueError unless the network of `run` has hosts for its traffic, and its transport is
+    there."""
     transports.check(run)
     loads(run)
 
@@ -84,8 +91,8 @@ def senders(row: Row) -> int | None:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each network and setting: the last message of an incast by its ideal, over the number of senders; what was
-    trimmed and lost; and the same ratio for other patterns."""
+    """For each network and setting: the last message of an incast by its ideal, over the number of
+    senders; what was trimmed and lost; and the same ratio for other patterns."""
     keys = ("topology", "rate_mbps", "message_kb", "header_packets", "rto_min_ms", "clock")
     groups = figures.by_setting(table, keys, always=3)
     figure.set_size_inches(11.5, 0.5 + 3.1 * len(groups))
@@ -115,9 +122,12 @@ def is_wide(rows: Sequence[Row]) -> bool:
 
 
 def draw(axes: Axes, rows: Sequence[Row], key: str, colour: str, engine: str, label: str) -> None:
-    """A line through the means of `key` of the runs that did not fail fidelity, and a mark for every run."""
+    """A line through the means of `key` of the runs that did not fail fidelity, and a mark for
+    every run."""
     marker, dash = ENGINES[engine]
-    known = [(senders(row) or 0, float(str(row[key])), row) for row in rows if row.get(key) is not None]
+    known = [
+        (senders(row) or 0, float(str(row[key])), row) for row in rows if row.get(key) is not None
+    ]
     if not known:
         return
     look = style.SeriesStyle(label, colour, marker, 4.5)
@@ -126,15 +136,35 @@ def draw(axes: Axes, rows: Sequence[Row], key: str, colour: str, engine: str, la
     kept = [one for one in known if not figures.failed_fidelity(one[2])] or known
     places = sorted({x for x, _, _ in kept})
     means = [mean(y for x, y, _ in kept if x == place) for place in places]
-    axes.plot(places, means, dash, marker=marker, markersize=4.5, color=colour, label=f"{label}, {engine}", linewidth=1)
+    axes.plot(
+        places,
+        means,
+        dash,
+        marker=marker,
+        markersize=4.5,
+        color=colour,
+        label=f"{label}, {engine}",
+        linewidth=1,
+    )
 
 
 def draw_packets(axes: Axes, rows: Sequence[Row]) -> None:
     """What became of packets under NDP, over the number of senders."""
-    shown = {"trimmed_packets": style.BLUE, "header_drops": style.VERMILION, "timeouts": style.ORANGE}
+    shown = {
+        "trimmed_packets": style.BLUE,
+        "header_drops": style.VERMILION,
+        "timeouts": style.ORANGE,
+    }
     for key, colour in shown.items():
         for engine in ENGINES:
-            draw(axes, [row for row in rows if row["engine"] == engine], key, colour, engine, style.words(key))
+            draw(
+                axes,
+                [row for row in rows if row["engine"] == engine],
+                key,
+                colour,
+                engine,
+                style.words(key),
+            )
     axes.set(xlabel="senders", ylabel="packets, NDP", xscale="log")
     axes.set_yscale("symlog", linthresh=1)
     axes.set_ylim(bottom=-0.2)
@@ -151,7 +181,11 @@ def draw_others(axes: Axes, rows: Sequence[Row], names: Sequence[str]) -> None:
         return
     for place, name in enumerate(names):
         for engine, (marker, _) in ENGINES.items():
-            of = [row for row in rows if (row["transport"], row["engine"]) == (name, engine) and row["last_ratio"]]
+            of = [
+                row
+                for row in rows
+                if (row["transport"], row["engine"]) == (name, engine) and row["last_ratio"]
+            ]
             ys = [patterns.index(str(row["traffic"])) + 0.12 * (place - 1) for row in of]
             look = style.SeriesStyle(name, COLOURS[place % len(COLOURS)], marker, 4.5)
             hollow = [figures.failed_fidelity(row) for row in of]
@@ -167,16 +201,25 @@ def draw_others(axes: Axes, rows: Sequence[Row], names: Sequence[str]) -> None:
 
 EXPERIMENT = Experiment(
     name="ndp_incast",
-    question="How long do many senders to one host take by the purified transport, with packets trimmed, and by TCP?",
+    question="How long do many senders to one host take by the purified transport, with "
+    "packets trimmed, and by TCP?",
     source="NDP, SIGCOMM 2017; FatPaths, section III-C",
     engines=("kernel", "fabric"),
     axes={
         "topology": common.TOPOLOGY.over("star:n=65"),
         "traffic": Spec(
-            meaning="who sends to whom", form="incast:senders=N, permutation, shuffle, ...", check=traffic
-        ).over(*(f"incast:senders={count}" for count in (1, 2, 4, 8, 16, 32, 64)), "permutation", "shuffle"),
+            meaning="who sends to whom",
+            form="incast:senders=N, permutation, shuffle, ...",
+            check=traffic,
+        ).over(
+            *(f"incast:senders={count}" for count in (1, 2, 4, 8, 16, 32, 64)),
+            "permutation",
+            "shuffle",
+        ),
         "transport": transports.TRANSPORT.over("ndp", "tcp:control=reno", "tcp:control=cubic"),
-        "message_kb": Integer(meaning="size of every message", unit="kB", least=1, most=10**6).over(100),
+        "message_kb": Integer(meaning="size of every message", unit="kB", least=1, most=10**6).over(
+            100
+        ),
         "rate_mbps": common.RATE_MBPS.over(100),
         "header_packets": transports.HEADER_PACKETS.over(1125),
         "rto_min_ms": transports.RTO_MIN_MS.over(200),

@@ -1,10 +1,12 @@
-"""How do flows fare as more of them begin, on a crossbar and on an oversubscribed fat-tree, by each transport?
+"""How do flows fare as more of them begin, on a crossbar and on an oversubscribed fat-tree, by each
+transport?
 
-FatPaths' baselines for its choice of lambda (figures 20 and 21).  Its links carry 10 Gbit/s in frames of 9 kB, and
-lambda flows begin in each second at each host, of 1 MB in the mean.  Here links are slower and frames have 1514 bytes:
-flows are smaller as frames are, so that they have as many packets, and begin as often as gives the same load: lambda =
-1000 are 0.8 of a link.  Sizes are those of the web-search distribution, larger ones cut off at 2 MB, which are the
-long flows of figure 20.
+FatPaths' baselines for its choice of lambda (figures 20 and 21).  Its links carry 10 Gbit/s in
+frames of 9 kB, and lambda flows begin in each second at each host, of 1 MB in the mean.  Here links
+are slower and frames have 1514 bytes: flows are smaller as frames are, so that they have as many
+packets, and begin as often as gives the same load: lambda = 1000 are 0.8 of a link.  Sizes are
+those of the web-search distribution, larger ones cut off at 2 MB, which are the long flows of
+figure 20.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 
 
 PAPER_BPS, PAPER_FRAME_BYTES, PAPER_MEAN_BYTES = 10 * Gbps, 9_000, 1_000_000
-SCALE = (transports.FRAME_BYTES - transports.HEADER_BYTES) / PAPER_FRAME_BYTES  # of sizes, so that packets are as many
+# of sizes, so that packets are as many
+SCALE = (transports.FRAME_BYTES - transports.HEADER_BYTES) / PAPER_FRAME_BYTES
 LONG_BYTES, SHORT_BYTES = 2_000_000, 100_000  # of the paper: from, and up to
 FIGURE_21_FRACTION, FIGURE_21_S = 0.8, 50e-6  # mu, 1 GB/s of a link of 10 Gbit/s, and delta
 GRACE_S = 15.0
@@ -71,14 +74,23 @@ def measure(run: Run) -> Result:
     """Times of short and of long flows, as figures 20 and 21 have them."""
     rate_bps, wanted = run.integer("rate_mbps") * Mbps, loads(run)
     found = transports.carry(
-        run, build(run.text("topology")), wanted, rate_bps=rate_bps, deadline_s=run.integer("seconds") + GRACE_S
+        run,
+        build(run.text("topology")),
+        wanted,
+        rate_bps=rate_bps,
+        deadline_s=run.integer("seconds") + GRACE_S,
     )
     until_s = run.integer("seconds") + GRACE_S
     times = np.array(
-        [until_s - load.at_s if took is None else took for load, took in zip(wanted, found.seconds, strict=True)]
+        [
+            until_s - load.at_s if took is None else took
+            for load, took in zip(wanted, found.seconds, strict=True)
+        ]
     )
     sizes = np.array([load.size_bytes for load in wanted], dtype=float)
-    normalised = times / (8 * sizes / (FIGURE_21_FRACTION * rate_bps) + FIGURE_21_S * SCALE * PAPER_BPS / rate_bps)
+    normalised = times / (
+        8 * sizes / (FIGURE_21_FRACTION * rate_bps) + FIGURE_21_S * SCALE * PAPER_BPS / rate_bps
+    )
     throughput = 8 * sizes / times / rate_bps
     long, short = sizes >= 0.999 * SCALE * LONG_BYTES, sizes <= SCALE * SHORT_BYTES
     return Result(
@@ -87,7 +99,9 @@ def measure(run: Run) -> Result:
             "flows": len(wanted),
             "unfinished": sum(took is None for took in found.seconds),
             "long_throughput_mean_fraction": statistic(throughput[long], np.mean),
-            "long_throughput_p10_fraction": statistic(throughput[long], lambda of: np.percentile(of, 10)),
+            "long_throughput_p10_fraction": statistic(
+                throughput[long], lambda of: np.percentile(of, 10)
+            ),
             "long_normalised_mean": statistic(normalised[long], np.mean),
             "short_normalised_mean": statistic(normalised[short], np.mean),
             "short_normalised_p99": statistic(normalised[short], lambda of: np.percentile(of, 99)),
@@ -108,11 +122,16 @@ def check(run: Run) -> None:
     """ValueError unless the transport of `run` is there, and its load less than a link carries."""
     transports.check(run)
     if not load_fraction(run) < 1:
-        raise ValueError(f"{run.experiment}: lambda_per_s must be below 1250, at which links are full")
+        raise ValueError(
+            f"{run.experiment}: lambda_per_s must be below 1250, at which links are full"
+        )
 
 
 PANELS = (
-    ("long_throughput_mean_fraction", "throughput of a long flow\n(fraction of the link), mean, 10th percentile"),
+    (
+        "long_throughput_mean_fraction",
+        "throughput of a long flow\n(fraction of the link), mean, 10th percentile",
+    ),
     ("long_normalised_mean", "time of long flows / (size/µ + δ), mean"),
     ("short_normalised_mean", "time of short flows / (size/µ + δ), mean"),
 )
@@ -121,22 +140,35 @@ DASHES = ("-", "--", ":", "-.")
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each setting figure 20 left, figure 21 for long and for short flows, and figure 20 right: distributions of
-    long flows' times at the lowest, a middle and the highest lambda."""
+    """For each setting figure 20 left, figure 21 for long and for short flows, and figure 20 right:
+    distributions of long flows' times at the lowest, a middle and the highest lambda."""
     groups = figures.by_setting(table, ("rate_mbps", "sizes", "seconds", "engine"), always=4)
     figure.set_size_inches(14, 0.5 + 3.4 * len(groups))
     lines = figure.subplots(len(groups), len(PANELS) + 1, squeeze=False)
     transports_ = list(dict.fromkeys(str(row["transport"]) for row in table))
-    networks = sorted({str(row["topology"]) for row in table}, key=lambda name: (not name.startswith("star"), name))
+    networks = sorted(
+        {str(row["topology"]) for row in table},
+        key=lambda name: (not name.startswith("star"), name),
+    )
     for (*panels, distribution), (title, rows) in zip(lines, groups.items(), strict=True):
-        panels[0].set_title(f"{title.split(',')[0]} Mbit/s, {', '.join(title.split(', ')[1:])}", fontsize=8)
+        panels[0].set_title(
+            f"{title.split(',')[0]} Mbit/s, {', '.join(title.split(', ')[1:])}", fontsize=8
+        )
         for transport, colour in zip(transports_, LOOKS, strict=False):
             for network, dash in zip(networks, DASHES, strict=False):
-                of = [row for row in rows if (row["transport"], row["topology"]) == (transport, network)]
+                of = [
+                    row
+                    for row in rows
+                    if (row["transport"], row["topology"]) == (transport, network)
+                ]
                 for axes, (key, _) in zip(panels, PANELS, strict=True):
                     draw(axes, of, key, colour, dash, f"{transport}, {network}")
                 draw(panels[0], of, "long_throughput_p10_fraction", colour, dash, "", width=0.6)
-            crossbar = [row for row in rows if (row["transport"], row["topology"]) == (transport, networks[0])]
+            crossbar = [
+                row
+                for row in rows
+                if (row["transport"], row["topology"]) == (transport, networks[0])
+            ]
             draw_times(distribution, crossbar, transport, colour)
         for axes, (_, label) in zip(panels, PANELS, strict=True):
             axes.set(xlabel="λ (flows per host and second at 10 Gbit/s)", ylabel=label)
@@ -144,17 +176,30 @@ def plot(table: Table, figure: Figure) -> None:
         for axes in panels[1:]:
             axes.set_yscale("log")
             figures.plain_numbers(axes.yaxis)
-        distribution.set(xlabel="time of long flows (ms)", ylabel="fraction of flows", xscale="log", ylim=(0, 1))
+        distribution.set(
+            xlabel="time of long flows (ms)", ylabel="fraction of flows", xscale="log", ylim=(0, 1)
+        )
         distribution.set_title(networks[0], fontsize=8)
         figures.plain_numbers(distribution.xaxis)
         panels[1].legend(fontsize=6.5)
         distribution.legend(fontsize=6.5)
 
 
-def draw(axes: Axes, rows: Sequence[Row], key: str, colour: str, dash: str, label: str, *, width: float = 1.4) -> None:
+def draw(
+    axes: Axes,
+    rows: Sequence[Row],
+    key: str,
+    colour: str,
+    dash: str,
+    label: str,
+    *,
+    width: float = 1.4,
+) -> None:
     """`key` over lambda, hollow where fidelity failed."""
     known = sorted(
-        (int(str(row["lambda_per_s"])), float(str(row[key])), row) for row in rows if row.get(key) is not None
+        (int(str(row["lambda_per_s"])), float(str(row[key])), row)
+        for row in rows
+        if row.get(key) is not None
     )
     if known:
         xs, ys = [x for x, _, _ in known], [y for _, y, _ in known]
@@ -169,25 +214,30 @@ def draw_times(axes: Axes, rows: Sequence[Row], label: str, colour: str) -> None
     for at, dash in zip(sorted({0, len(values) // 2, len(values) - 1}), DASHES, strict=False):
         of = [row for row in rows if values and row["lambda_per_s"] == values[at]]
         times: Floats = (
-            np.sort(np.concatenate([np.array(row["long_times_ms"], dtype=float) for row in of])) if of else np.zeros(0)
+            np.sort(np.concatenate([np.array(row["long_times_ms"], dtype=float) for row in of]))
+            if of
+            else np.zeros(0)
         )
         kept = times[: max(1, round(0.9 * len(times)))]
         if len(kept):
             share = np.arange(1, len(kept) + 1) / len(times)
-            axes.plot(kept, share, dash, color=colour, linewidth=1, label=f"{label}, λ = {values[at]}")
+            axes.plot(
+                kept, share, dash, color=colour, linewidth=1, label=f"{label}, λ = {values[at]}"
+            )
 
 
 EXPERIMENT = Experiment(
     name="ndp_load",
-    question="How do short and long flows fare as more begin, by the purified transport and by TCP?",
+    question="How do short and long flows fare as more begin, by the purified transport and "
+    "by TCP?",
     source="FatPaths, appendix D, figures 20 and 21",
     engines=("kernel", "fabric"),
     axes={
         "topology": common.TOPOLOGY.over("star:n=60", "fattree:k=4,oversubscription=2"),
         "transport": transports.TRANSPORT.over("ndp", "tcp:control=reno"),
-        "lambda_per_s": Integer(meaning="flows of a host at 10 Gbit/s", unit="1/s", least=1, most=1249).over(
-            100, 200, 250, 300, 400, 600
-        ),
+        "lambda_per_s": Integer(
+            meaning="flows of a host at 10 Gbit/s", unit="1/s", least=1, most=1249
+        ).over(100, 200, 250, 300, 400, 600),
         "sizes": common.SIZES.over(f"web-search:most_bytes={LONG_BYTES}"),
         "rate_mbps": common.RATE_MBPS.over(5),
         "header_packets": transports.HEADER_PACKETS.over(1125),

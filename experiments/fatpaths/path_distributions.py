@@ -1,7 +1,8 @@
-"""How are the numbers of disjoint paths, and path interference, distributed over pairs of routers?  FatPaths, figures 7
-and 8.
+"""How are the numbers of disjoint paths, and path interference, distributed over pairs of routers?
+FatPaths, figures 7 and 8.
 
-The same counts as in `diversity`, for several lengths l, each network beside the Jellyfish of the same routers.
+The same counts as in `diversity`, for several lengths l, each network beside the Jellyfish of the
+same routers.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
 
 MEASURES = (("cdp_shares", "disjoint paths, CDP"), ("interference_shares", "path interference, PI"))
 LEAST_SHARE = 1e-4  # drawn; a sample of some thousand shows no less
-NETWORKS = [name for name in TABLE_IV if not name.startswith("complete")]  # each of its pairs has k' paths of 2 links
+# each of its pairs has k' paths of 2 links
+NETWORKS = [name for name in TABLE_IV if not name.startswith("complete")]
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """A column for each network, above its disjoint paths and below its interference, as fractions of k'; colours tell
-    the length, and dashes the Jellyfish."""
+    """A column for each network, above its disjoint paths and below its interference, as fractions
+    of k'; colours tell the length, and dashes the Jellyfish."""
     kinds: dict[str, list[dict[str, Value]]] = {}
     for row in table:
         kinds.setdefault(label(str(row["topology"])).removesuffix("-JF"), []).append(row)
@@ -37,7 +39,9 @@ def plot(table: Table, figure: Figure) -> None:
     for column, (kind, rows) in enumerate(kinds.items()):
         for axes, (key, title) in zip(panels[:, column], MEASURES, strict=True):
             draw(axes, rows, key, colours)
-            axes.set(yscale="log", ylim=(LEAST_SHARE, 1.5), xlim=(-2, 103), xlabel=f"{title} (% of k')")
+            axes.set(
+                yscale="log", ylim=(LEAST_SHARE, 1.5), xlim=(-2, 103), xlabel=f"{title} (% of k')"
+            )
         panels[0, column].set_title(kind)
     for axes in panels[:, 0]:
         axes.set_ylabel("share of samples")
@@ -48,7 +52,8 @@ def plot(table: Table, figure: Figure) -> None:
 
 
 def draw(axes: Axes, rows: list[dict[str, Value]], key: str, colours: dict[int, str]) -> None:
-    """A line for each network and length, with gaps where no sample is: the classes of pairs are seen."""
+    """A line for each network and length, with gaps where no sample is: the classes of pairs are
+    seen."""
     for row in sorted(rows, key=lambda row: int(str(row["used_hops"]))):
         shares = row[key]
         assert isinstance(shares, list)
@@ -68,7 +73,8 @@ def draw(axes: Axes, rows: list[dict[str, Value]], key: str, colours: dict[int, 
 
 EXPERIMENT = Experiment(
     name="path_distributions",
-    question="How are disjoint paths and path interference distributed over pairs of routers, by the length of paths?",
+    question="How are disjoint paths and path interference distributed over pairs of "
+    "routers, by the length of paths?",
     source="FatPaths, figures 7 and 8",
     engines=("graph",),
     axes={

@@ -1,9 +1,10 @@
 """How many paths there are between routers: FatPaths, section IV-B.
 
-CDP, the count of disjoint paths c_l(A, B), is found greedily and shortest first: a breadth-first search from A takes
-the first path of at most l links to B, its links are deleted in both directions, and so on until there is none.  There
-are no residual edges, so the count may be less than the least cut; FatPaths speaks of a variant of Ford and Fulkerson's
-algorithm "with various pruning heuristics", and only the greedy count gives the values of its table IV.
+CDP, the count of disjoint paths c_l(A, B), is found greedily and shortest first: a breadth-first
+search from A takes the first path of at most l links to B, its links are deleted in both
+directions, and so on until there is none.  There are no residual edges, so the count may be less
+than the least cut; FatPaths speaks of a variant of Ford and Fulkerson's algorithm "with various
+pruning heuristics", and only the greedy count gives the values of its table IV.
 
 PI, path interference: I^l(ac, bd) = c_l({a,c}, {b}) + c_l({a,c}, {d}) - c_l({a,c}, {b,d}).
 """
@@ -29,7 +30,8 @@ BATCH = 256  # pairs that a thread takes at a time, at most
 
 
 class Sample(NamedTuple):
-    """values: what was counted for each sampled pair, or pair of pairs.  radix: k', by which FatPaths divides them."""
+    """values: what was counted for each sampled pair, or pair of pairs.  radix: k', by which
+    FatPaths divides them."""
 
     values: Ints
     radix: int
@@ -50,7 +52,8 @@ class Sample(NamedTuple):
 
 
 def random_pairs(graph: RouterGraph, count: int, rng: Generator) -> Ints:
-    """`count` ordered pairs of different routers with hosts, shape (count, 2); all of them if there are fewer."""
+    """`count` ordered pairs of different routers with hosts, shape (count, 2); all of them if there
+    are fewer."""
     among = graph.endpoints
     if len(among) * (len(among) - 1) <= count:
         return np.array([(a, b) for a in among for b in among if a != b])
@@ -74,7 +77,8 @@ def random_fours(graph: RouterGraph, count: int, rng: Generator) -> Ints:
 
 
 def disjoint_paths(graph: RouterGraph, sources: Ints, targets: Ints, most_hops: Ints | int) -> Ints:
-    """c_l(A, B) for each row of `sources` and `targets`, of which a row is a set of one router or two.
+    """c_l(A, B) for each row of `sources` and `targets`, of which a row is a set of one router or
+    two.
 
     most_hops: l, one for all or one for each row.
     """
@@ -117,7 +121,8 @@ def count_disjoint(
     """disjoint_paths() for rows of two routers each, NONE for no second one; `found` is filled."""
     routers = len(start) - 1
     deleted = np.full(len(peer) // 2 + 1, -1)
-    # of each router: the search that saw it last, the arc and the router that it was found from, links from A; a queue
+    # of each router: the search that saw it last, the arc and the router that it was found from,
+    # links from A; a queue
     scratch = np.full((5, routers), -1)
     search = 0
     for row in range(len(found)):
@@ -125,7 +130,17 @@ def count_disjoint(
         hops = shortest(distance, sources[row], targets[row])
         while hops <= most_hops[row]:
             end = first_path(
-                start, peer, edge, distance, sources[row], targets[row], hops, row, deleted, search, scratch
+                start,
+                peer,
+                edge,
+                distance,
+                sources[row],
+                targets[row],
+                hops,
+                row,
+                deleted,
+                search,
+                scratch,
             )
             search += 1
             if end == NONE:
@@ -138,7 +153,8 @@ def count_disjoint(
 
 
 def shortest(distance: NDArray[np.int8], sources: Ints, targets: Ints) -> int:
-    """The fewest links, 1 at least, from one of two routers to one of two others; NONE for no second one."""
+    """The fewest links, 1 at least, from one of two routers to one of two others; NONE for no
+    second one."""
     least: int = max(1, distance[sources[0], targets[0]])
     if targets[1] != NONE:
         least = max(1, min(least, distance[sources[0], targets[1]]))
@@ -162,16 +178,18 @@ def first_path(
     search: int,
     scratch: Ints,
 ) -> int:
-    """The first of `targets` that a breadth-first search from `sources` finds after `length` links that are not marked
-    with `row` in `deleted`; NONE if there is none.  There must be no shorter path.
+    """The first of `targets` that a breadth-first search from `sources` finds after `length` links
+    that are not marked with `row` in `deleted`; NONE if there is none.  There must be no shorter
+    path.
 
-    A router that is too far from every target, on the whole graph, is not searched: no path of the right length leads
-    through it, whichever links are deleted.  The first router that is found one link before a target, and has that
-    link, is the one by which the search would get there.
+    A router that is too far from every target, on the whole graph, is not searched: no path of the
+    right length leads through it, whichever links are deleted.  The first router that is found one
+    link before a target, and has that link, is the one by which the search would get there.
     """
     seen, arc_to, before, hops, queue = scratch
     t1, t2 = targets
-    to1, to2 = distance[t1], distance[t2]  # links run both ways, so rows will do, which lie together in memory
+    # links run both ways, so rows will do, which lie together in memory
+    to1, to2 = distance[t1], distance[t2]
     head, tail = 0, 0
     for s in sources:
         if s != NONE:
@@ -183,7 +201,11 @@ def first_path(
         left, links = length - hops[u] - 1, hops[u] + 1
         for arc in range(start[u], start[u + 1]):
             v = peer[arc]
-            if (to1[v] > left and (t2 == NONE or to2[v] > left)) or seen[v] == search or deleted[edge[arc]] == row:
+            if (
+                (to1[v] > left and (t2 == NONE or to2[v] > left))
+                or seen[v] == search
+                or deleted[edge[arc]] == row
+            ):
                 continue
             seen[v], arc_to[v], before[v], hops[v] = search, arc, u, links
             if v in (t1, t2):
@@ -215,24 +237,29 @@ def interference(graph: RouterGraph, fours: Ints, most_hops: int) -> Sample:
     """PI of each row a, b, c, d of `fours` at `most_hops`."""
     sources = fours[:, [0, 2]]
     to_b, to_d, to_both = (
-        disjoint_paths(graph, sources, fours[:, columns], most_hops) for columns in ([1], [3], [1, 3])
+        disjoint_paths(graph, sources, fours[:, columns], most_hops)
+        for columns in ([1], [3], [1, 3])
     )
     return Sample(to_b + to_d - to_both, graph.network_radix)
 
 
 def total_network_load(graph: RouterGraph) -> float:
-    """TNL: k' N_r / d, the most flows on shortest paths that do not share a link (section IV-B3)."""
+    """TNL: k' N_r / d, the most flows on shortest paths that do not share a link (section
+    IV-B3)."""
     return len(graph.peer) / graph.mean_distance
 
 
 def collisions(pairs: Sequence[tuple[int, int]], router_of: Ints) -> Ints:
-    """How many ordered pairs of routers have 0, 1, 2, ... flows, if hosts send along `pairs` (figure 4).
+    """How many ordered pairs of routers have 0, 1, 2, ... flows, if hosts send along `pairs`
+    (figure 4).
 
     Flows within a router cross no link and do not count.
     """
     ends = router_of[np.asarray(pairs, dtype=np.int64)]
     ends = ends[ends[:, 0] != ends[:, 1]]
     routers = int(router_of.max()) + 1
-    found = np.bincount(np.unique(ends[:, 0] * routers + ends[:, 1], return_counts=True)[1], minlength=2)
+    found = np.bincount(
+        np.unique(ends[:, 0] * routers + ends[:, 1], return_counts=True)[1], minlength=2
+    )
     found[0] = routers * (routers - 1) - found[1:].sum()
     return found

@@ -1,7 +1,8 @@
 """The routers of a switch network and the links between them, as arrays that compiled code reads.
 
-Routers are numbered from 0 here: router i is the node `servers` + i of its Topology.  Every link is two arcs, one each
-way; the arcs that leave router u are start[u] .. start[u + 1] - 1, in order of the router that they lead to.
+Routers are numbered from 0 here: router i is the node `servers` + i of its Topology.  Every link is
+two arcs, one each way; the arcs that leave router u are start[u] .. start[u + 1] - 1, in order of
+the router that they lead to.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ UNREACHED = 127  # a distance: no path
 
 @dataclass(frozen=True, eq=False)
 class RouterGraph:
-    """start: shape (routers + 1,).  peer, edge: of each arc, the router it leads to and the number of its link, which
-    both of its arcs share.  hosts: how many hosts each router has."""
+    """start: shape (routers + 1,).  peer, edge: of each arc, the router it leads to and the number
+    of its link, which both of its arcs share.  hosts: how many hosts each router has."""
 
     start: Ints
     peer: Ints
@@ -31,11 +32,14 @@ class RouterGraph:
 
     @classmethod
     def of(cls, topology: Topology) -> RouterGraph:
-        """That of `topology`, over links that have not failed; ValueError if its servers forward."""
+        """That of `topology`, over links that have not failed; ValueError if its servers
+        forward."""
         if topology.server_centric:
             raise ValueError(f"{topology.spec} has no routers, its servers forward")
         live = topology.links[~topology.failed]
-        hosts = np.bincount(live[live[:, 0] < topology.servers, 2] - topology.servers, minlength=topology.switches)
+        hosts = np.bincount(
+            live[live[:, 0] < topology.servers, 2] - topology.servers, minlength=topology.switches
+        )
         ends = live[live[:, 0] >= topology.servers][:, [0, 2]] - topology.servers
         return cls.from_edges(ends, hosts)
 
@@ -111,9 +115,11 @@ class RouterGraph:
 
 
 def shortest_paths(start: Ints, peer: Ints, distance: NDArray[np.int8], count: Ints) -> None:
-    """Distances and numbers of shortest paths between all routers, by a breadth-first search from each.
+    """Distances and numbers of shortest paths between all routers, by a breadth-first search from
+    each.
 
-    Where fewer routers are left than were found last, those that are left look for them, instead of the other way.
+    Where fewer routers are left than were found last, those that are left look for them, instead of
+    the other way.
     distance, count: filled, shape (routers, routers); distance holds UNREACHED everywhere, count 0.
     """
     routers = len(start) - 1

@@ -12,8 +12,9 @@ from weft.topologies import build
 
 
 class PaperNetwork(NamedTuple):
-    """A row of table IV: d', D, k', routers, hosts; then CDP (mean, 1 % tail) and PI (mean, 99.9 % tail) in per cent of
-    k' at d' links.  D, k', routers and hosts are not printed for Jellyfish, and are those of its counterpart."""
+    """A row of table IV: d', D, k', routers, hosts; then CDP (mean, 1 % tail) and PI (mean, 99.9 %
+    tail) in per cent of k' at d' links.  D, k', routers and hosts are not printed for Jellyfish,
+    and are those of its counterpart."""
 
     label: str
     hops: int
@@ -32,23 +33,39 @@ TABLE_IV: Mapping[str, PaperNetwork] = {
     "hyperx:l=3,s=11,p=10": PaperNetwork("HX", 3, 3, 30, 1331, 13310, (25, 10), (9, 67)),
     "dragonfly:p=8,palm=0": PaperNetwork("DF", 4, 3, 23, 2064, 16512, (25, 13), (8, 74)),
     "fattree:k=36": PaperNetwork("FT3", 4, 4, 18, 1620, 11664, (100, 100), (0, 0)),
-    "jellyfish:n=722,r=29,p=14,seed=1": PaperNetwork("SF-JF", 3, None, None, None, None, (56, 38), (23, 45)),
-    "jellyfish:n=1056,r=32,p=16,seed=1": PaperNetwork("XP-JF", 3, None, None, None, None, (51, 34), (21, 41)),
-    "jellyfish:n=1331,r=30,p=10,seed=1": PaperNetwork("HX-JF", 3, None, None, None, None, (50, 23), (17, 37)),
-    "jellyfish:n=2064,r=23,p=8,seed=1": PaperNetwork("DF-JF", 4, None, None, None, None, (87, 78), (13, 26)),
-    "jellyfish:n=1620,r=29,p=7,seed=1": PaperNetwork("FT3-JF", 4, None, None, None, None, (96, 90), (5, 14)),
+    "jellyfish:n=722,r=29,p=14,seed=1": PaperNetwork(
+        "SF-JF", 3, None, None, None, None, (56, 38), (23, 45)
+    ),
+    "jellyfish:n=1056,r=32,p=16,seed=1": PaperNetwork(
+        "XP-JF", 3, None, None, None, None, (51, 34), (21, 41)
+    ),
+    "jellyfish:n=1331,r=30,p=10,seed=1": PaperNetwork(
+        "HX-JF", 3, None, None, None, None, (50, 23), (17, 37)
+    ),
+    "jellyfish:n=2064,r=23,p=8,seed=1": PaperNetwork(
+        "DF-JF", 4, None, None, None, None, (87, 78), (13, 26)
+    ),
+    "jellyfish:n=1620,r=29,p=7,seed=1": PaperNetwork(
+        "FT3-JF", 4, None, None, None, None, (96, 90), (5, 14)
+    ),
 }
 # Smaller and larger networks of the same families, on which the forms of table V are tried, too.
 TABLE_V_SAMPLES = (
     *(f"slimfly:q={q},p={p}" for q, p in ((5, 4), (7, 6), (8, 6), (9, 7), (11, 9), (13, 10))),
     *(f"dragonfly:p={p},palm=0" for p in (2, 4)),
-    *("hyperx:l=2,s=10,p=9", "hyperx:l=3,s=5,p=4", "fattree:k=8", "complete:n=32,p=31", "xpander:r=16,l=16,p=8,seed=1"),
+    *(
+        "hyperx:l=2,s=10,p=9",
+        "hyperx:l=3,s=5,p=4",
+        "fattree:k=8",
+        "complete:n=32,p=31",
+        "xpander:r=16,l=16,p=8,seed=1",
+    ),
 )
 
 
 def table_v(family: str, parameters: Mapping[str, int]) -> tuple[int, int, int, int | None] | None:
-    """N_r, k', p and D of a network of these parameters by the forms of table V (D not printed for Xpander); None for
-    what is not in the table, or not of its variant."""
+    """N_r, k', p and D of a network of these parameters by the forms of table V (D not printed for
+    Xpander); None for what is not in the table, or not of its variant."""
     given = parameters.get
     if family == "slimfly":
         q = parameters["q"]
@@ -60,7 +77,12 @@ def table_v(family: str, parameters: Mapping[str, int]) -> tuple[int, int, int, 
     if family == "hyperx" and given("l") in (2, 3):
         dimensions, s = parameters["l"], parameters["s"]
         radix = dimensions * (s - 1)
-        return s**dimensions, radix, -(-radix // dimensions) if dimensions == 3 else -(-radix // 2), dimensions
+        return (
+            s**dimensions,
+            radix,
+            -(-radix // dimensions) if dimensions == 3 else -(-radix // 2),
+            dimensions,
+        )
     if family == "fattree":
         k = parameters["k"]
         return 5 * (k * k // 4), k // 2, -(-k // 2), 4
@@ -96,19 +118,23 @@ COLOURS: Mapping[str, str] = {
 def check_network(text: str) -> None:
     """ValueError for what is no network of switches."""
     if build(text).server_centric:
-        raise ValueError(f"{text}: the servers of this network forward; a network of switches is needed")
+        raise ValueError(
+            f"{text}: the servers of this network forward; a network of switches is needed"
+        )
 
 
 NETWORK = Spec(
     meaning="network of switches",
-    form="slimfly:q=19,p=14, dragonfly:p=8, hyperx:l=3,s=11, xpander, jellyfish, fattree:k=36, file:PATH, ...",
+    form="slimfly:q=19,p=14, dragonfly:p=8, hyperx:l=3,s=11, xpander, jellyfish, "
+    "fattree:k=36, file:PATH, ...",
     check=check_network,
     canonical=canonical,
 )
 
 
 def label(topology: str) -> str:
-    """What figures call a network: the paper's name where it has one, otherwise the name and its main parameter."""
+    """What figures call a network: the paper's name where it has one, otherwise the name and its
+    main parameter."""
     if topology in TABLE_IV:
         return TABLE_IV[topology].label
     family, _, rest = topology.partition(":")

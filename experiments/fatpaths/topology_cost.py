@@ -1,10 +1,11 @@
 """What does a host cost in each network, in cables, radix and money?  FatPaths, figures 10 and 19.
 
-For each family the network whose number of hosts is nearest to `hosts` is taken, of those whose routers have at most 64
-ports (k <= 64, as in figure 19).  Edge density is cables for each host, those of hosts counted.  The cost model is the
-linear one of Slim Fly (SC 2014, section VI): a router costs a fixed part and a part for each port; host links and local
-links are copper, global ones fibre.  The paper's prices are not in its text, so they are parameters, and the defaults
-are round numbers for 100 Gbit/s equipment.
+For each family the network whose number of hosts is nearest to `hosts` is taken, of those whose
+routers have at most 64 ports (k <= 64, as in figure 19).  Edge density is cables for each host,
+those of hosts counted.  The cost model is the linear one of Slim Fly (SC 2014, section VI): a
+router costs a fixed part and a part for each port; host links and local links are copper, global
+ones fibre.  The paper's prices are not in its text, so they are parameters, and the defaults are
+round numbers for 100 Gbit/s equipment.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def hyperxes(dimensions: int) -> Callable[[], Iterator[Instance]]:
 
     def found() -> Iterator[Instance]:
         for s in range(2, MOST_RADIX):
-            yield Instance(f"hyperx:l={dimensions},s={s}", s**dimensions * (s - 1), (dimensions + 1) * (s - 1))
+            yield Instance(
+                f"hyperx:l={dimensions},s={s}", s**dimensions * (s - 1), (dimensions + 1) * (s - 1)
+            )
 
     return found
 
@@ -76,7 +79,9 @@ def fat_trees(oversubscription: int) -> Callable[[], Iterator[Instance]]:
     def found() -> Iterator[Instance]:
         for k in range(4, MOST_RADIX + 1, 2):
             edge = k // 2 * (1 + oversubscription)
-            spec = f"fattree:k={k}" + (f",oversubscription={oversubscription}" if oversubscription > 1 else "")
+            spec = f"fattree:k={k}" + (
+                f",oversubscription={oversubscription}" if oversubscription > 1 else ""
+            )
             yield Instance(spec, k**3 // 4 * oversubscription, max(k, edge))
 
     return found
@@ -112,13 +117,19 @@ def measure(run: Run) -> Result:
     topology = build(chosen.spec)
     prices = {name: run.integer(name) for name in PRICES}
     return Result(
-        figures={"network": chosen.spec, "network_hosts": topology.servers, **of_a_host(topology, prices)},
+        figures={
+            "network": chosen.spec,
+            "network_hosts": topology.servers,
+            **of_a_host(topology, prices),
+        },
     )
 
 
 def of_a_host(topology: Topology, prices: Mapping[str, int]) -> dict[str, Value]:
     """What a host of `topology` costs, by part, and in cables and radix, at such PRICES."""
-    ports = np.bincount(topology.links[:, [0, 2]].ravel(), minlength=topology.nodes)[topology.servers :]
+    ports = np.bincount(topology.links[:, [0, 2]].ravel(), minlength=topology.nodes)[
+        topology.servers :
+    ]
     role = np.array(topology.roles)[topology.level]
     routers = topology.switches * prices["router_usd"] + int(ports.sum()) * prices["port_usd"]
     copper = int((role != "global").sum()) * prices["copper_usd"]
@@ -134,23 +145,34 @@ def of_a_host(topology: Topology, prices: Mapping[str, int]) -> dict[str, Value]
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Edge density and radix over hosts (figure 19); the cost of a host by part at the size nearest to 10,000."""
+    """Edge density and radix over hosts (figure 19); the cost of a host by part at the size nearest
+    to 10,000."""
     families = list(dict.fromkeys(str(row["family"]) for row in table))
     figure.set_size_inches(11, 3.8)
     density, radix, cost = figure.subplots(1, 3)
     for number, family in enumerate(families):
         rows = sorted(
-            (row for row in table if row["family"] == family), key=lambda row: float(str(row["network_hosts"]))
+            (row for row in table if row["family"] == family),
+            key=lambda row: float(str(row["network_hosts"])),
         )
         hosts = [float(str(row["network_hosts"])) for row in rows]
-        look = {"color": colour(family), "marker": style.MARKERS[number], "label": family, "ms": 4.0}
+        look = {
+            "color": colour(family),
+            "marker": style.MARKERS[number],
+            "label": family,
+            "ms": 4.0,
+        }
         density.plot(hosts, [float(str(row["edge_density"])) for row in rows], "-", **look)
         radix.plot(hosts, [float(str(row["radix"])) for row in rows], "-", **look)
     density.set(xscale="log", xlabel="hosts", title="cables for each host", ylim=(0, None))
     radix.set(xscale="log", xlabel="hosts", title="ports of a router")
     density.legend(ncols=2, fontsize=7)
-    nearest = [min((row for row in table if row["family"] == family), key=size_apart) for family in families]
-    middle = [row for row in nearest if size_apart(row) < MOST_APART]  # with so few ports a clique has no such size
+    nearest = [
+        min((row for row in table if row["family"] == family), key=size_apart)
+        for family in families
+    ]
+    # with so few ports a clique has no such size
+    middle = [row for row in nearest if size_apart(row) < MOST_APART]
     names = [str(row["family"]) for row in middle]
     bottom = np.zeros(len(names))
     for part, shade in (("router", style.INK), ("copper", style.ORANGE), ("fibre", style.SKY)):
@@ -181,7 +203,8 @@ def price(meaning: str) -> Integer:
 
 EXPERIMENT = Experiment(
     name="topology_cost",
-    question="How many cables, which radix and what money does a host cost in each low-diameter network?",
+    question="How many cables, which radix and what money does a host cost in each "
+    "low-diameter network?",
     source="FatPaths, figures 10 and 19",
     engines=("graph",),
     axes={

@@ -1,8 +1,10 @@
-"""Messages carried by the purified transport or by TCP, on the kernel; or by the former's state machines on wires.
+"""Messages carried by the purified transport or by TCP, on the kernel; or by the former's state
+machines on wires.
 
-The same flows, networks and links for all: with NDP switches trim and spray packets (random); with TCP they mark from
-33 packets on, drop from 100, and hash flows, as in FatPaths' simulations (section VII; NDP's own load balancing is
-oblivious, too).  Links of hosts' are as fast as all others.
+The same flows, networks and links for all: with NDP switches trim and spray packets (random); with
+TCP they mark from 33 packets on, drop from 100, and hash flows, as in FatPaths' simulations
+(section VII; NDP's own load balancing is oblivious, too).  Links of hosts' are as fast as all
+others.
 """
 
 from __future__ import annotations
@@ -80,9 +82,13 @@ def check(run: Run) -> None:
 
     chosen, topology = transport(run.text("transport")), network(run)
     if topology.server_centric:
-        raise ValueError(f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}")
+        raise ValueError(
+            f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}"
+        )
     if run.engine == "fabric" and chosen.name != "ndp":
-        raise ValueError(f"{run.experiment}: TCP is the kernel's; on the fabric engine there is ndp")
+        raise ValueError(
+            f"{run.experiment}: TCP is the kernel's; on the fabric engine there is ndp"
+        )
     if run.engine == "kernel" and chosen.name == "tcp":
         check_control(run, chosen.control)
 
@@ -98,7 +104,9 @@ def ideal_s(loads: Sequence[Load], rate_bps: int) -> float:
     return 8 * max(busy.values()) / rate_bps
 
 
-def carry(run: Run, topology: Topology, loads: Sequence[Load], *, rate_bps: int, deadline_s: float) -> TransferTimes:
+def carry(
+    run: Run, topology: Topology, loads: Sequence[Load], *, rate_bps: int, deadline_s: float
+) -> TransferTimes:
     """Carry `loads`, in order of `at_s`, by the transport and on the engine of `run`."""
     if run.engine == "fabric":
         return on_wires(run, topology, loads, rate_bps=rate_bps, deadline_s=deadline_s)
@@ -116,7 +124,8 @@ def on_wires(
     layers: int = 1,
     frame_bytes: int = FRAME_BYTES,
 ) -> TransferTimes:
-    """By daemons.transport in simulated time; without `route` any shortest path, packet by packet."""
+    """By daemons.transport in simulated time; without `route` any shortest path, packet by
+    packet."""
     import random
 
     from weft.daemons.simulator.transport_network import TransportNetwork, sprayed
@@ -124,7 +133,9 @@ def on_wires(
 
     headers = run.integer("header_packets") * HEADER_BYTES
     trim_bytes = TRIM_PACKETS * frame_bytes
-    link = LinkModel(rate_bps=rate_bps, delay_ns=WIRE_DELAY_NS, trim_bytes=trim_bytes, header_bytes=headers)
+    link = LinkModel(
+        rate_bps=rate_bps, delay_ns=WIRE_DELAY_NS, trim_bytes=trim_bytes, header_bytes=headers
+    )
     draws = random.Random(run.seed)
     of = parameters(run, rate_bps, layers=layers, frame_bytes=frame_bytes)
     net = TransportNetwork(topology, link, of, route or sprayed(topology), draws)
@@ -147,7 +158,9 @@ def on_wires(
     return TransferTimes(loads, seconds, max(ends.values(), default=0.0), figures)
 
 
-def parameters(run: Run, rate_bps: int, *, layers: int = 1, frame_bytes: int = FRAME_BYTES) -> Parameters:
+def parameters(
+    run: Run, rate_bps: int, *, layers: int = 1, frame_bytes: int = FRAME_BYTES
+) -> Parameters:
     """Of the endpoints, on wires."""
     from weft.daemons.transport.parameters import Parameters, timeout_ns
 
@@ -186,13 +199,18 @@ def on_kernel(
         header_packets=run.integer("header_packets"),
         mtu_bytes=frame_bytes - ETHERNET_BYTES,
     )
-    network = RunningNetwork.create(topology, link, scheme=scheme or (NDP_SCHEME if ndp else TCP_SCHEME))
+    network = RunningNetwork.create(
+        topology, link, scheme=scheme or (NDP_SCHEME if ndp else TCP_SCHEME)
+    )
     try:
         with PortCounterReader(network) as counters, DataPlane.open(network) as plane:
             with Fidelity(network) as fidelity:
-                before = counters.snapshot()  # not before its reference packets, some of which a full queue drops
+                # not before its reference packets, some of which a full queue drops
+                before = counters.snapshot()
                 found = (
-                    by_ndp(run, network, loads, deadline_s, layers) if ndp else by_tcp(run, network, loads, deadline_s)
+                    by_ndp(run, network, loads, deadline_s, layers)
+                    if ndp
+                    else by_tcp(run, network, loads, deadline_s)
                 )
             ports = counters.snapshot().since(before).ports.values()
             trimmed = sum(port.trimmed for port in plane.counters().values())
@@ -204,10 +222,14 @@ def on_kernel(
         queue_drops=sum(port.queue_drops for port in ports),
     )
     report = {"fidelity_report": fidelity.report.as_dict(), **found.circumstances}
-    return TransferTimes(loads, found.seconds, found.ended_s, found.figures, fidelity.verdict, report)
+    return TransferTimes(
+        loads, found.seconds, found.ended_s, found.figures, fidelity.verdict, report
+    )
 
 
-def by_ndp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float, layers: int) -> TransferTimes:
+def by_ndp(
+    run: Run, network: Any, loads: Sequence[Load], deadline_s: float, layers: int
+) -> TransferTimes:
     """By the purified transport's endpoints in C."""
     from weft.testbed.traffic import ndp
 
@@ -228,7 +250,9 @@ def by_ndp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float, lay
         "timeout_ns": of.timeout_ns,
         "undelivered": seen.undelivered[:10],
     }
-    return TransferTimes(loads, [one.seconds for one in seen.results], seen.last_s, figures, None, {"ndp": about})
+    return TransferTimes(
+        loads, [one.seconds for one in seen.results], seen.last_s, figures, None, {"ndp": about}
+    )
 
 
 def by_tcp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float) -> TransferTimes:
@@ -238,7 +262,12 @@ def by_tcp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float) -> 
     rto_us = 1000 * run.integer("rto_min_ms")
     tcp_settings.tune(network, {"ipv4/tcp_ecn": "1", "ipv4/tcp_rto_min_us": str(rto_us)})
     control = transport(run.text("transport")).control
-    seen = flows.run(network, [flows.Flow(*load) for load in loads], deadline_s=deadline_s, congestion_control=control)
+    seen = flows.run(
+        network,
+        [flows.Flow(*load) for load in loads],
+        deadline_s=deadline_s,
+        congestion_control=control,
+    )
     figures: dict[str, Value] = {
         "timeouts": None,
         "retransmissions": seen.total("retransmissions"),
@@ -248,7 +277,12 @@ def by_tcp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float) -> 
     ended_s = max((one.ended_s for one in seen.results if one.ended_s is not None), default=0.0)
     seconds = [one.seconds for one in seen.results]
     return TransferTimes(
-        loads, seconds, ended_s, figures, None, {"tcp": {"congestion_control": control, **seen.sysctls}}
+        loads,
+        seconds,
+        ended_s,
+        figures,
+        None,
+        {"tcp": {"congestion_control": control, **seen.sysctls}},
     )
 
 

@@ -14,15 +14,23 @@ TIMES = {
     **ORDER,
 }
 QUEUES = {
-    "*_queue_packets": "mean queue of a port of that hop: up from edge, up from aggregation, down from core switches",
-    "*_means_apart_packets": "distance between the mean queues of a switch's two link groups, mean over switches",
-    "*_apart_packets": "distance between the queues of a switch's two link groups, mean over switches and slots",
+    "*_queue_packets": (
+        "mean queue of a port of that hop: up from edge, up from "
+        "aggregation, down from core switches"
+    ),
+    "*_means_apart_packets": (
+        "distance between the mean queues of a switch's two link groups, mean over switches"
+    ),
+    "*_apart_packets": (
+        "distance between the queues of a switch's two link groups, mean over switches and slots"
+    ),
     "*_changes_per_1000_slots": "how often such a switch changes its state",
     "late_slots_fraction": "slots that the senders began too late",
 }
 RECOVERY = {
     "pairs_hit": "pairs that lost a ping to the failure",
-    "outage_ms": "from the failure to the first answer after the last lost ping, over all pairs; of a degraded link, "
+    "outage_ms": "from the failure to the first answer after the last lost ping, over all pairs; "
+    "of a degraded link, "
     "until it is avoided, null if it never is",
     "median_ms": "the same of a pair that was hit, median",
     "unreachable_pairs": "pairs that still had no answer when the failure was mended",
@@ -31,8 +39,12 @@ RECOVERY = {
     "sent_packets": "UDP packets that were sent meanwhile",
     "lost_packets": "of these, those that did not arrive",
     "overtaken_packets": "of these, those that arrived behind a later one",
-    "neighbours_lost": "neighbours given up, counted at both ends; more than the failure's are false alarms",
+    "neighbours_lost": (
+        "neighbours given up, counted at both ends; more than the failure's are false alarms"
+    ),
     "prober_late_ms": "how late the pings were sent at the worst",
-    "pss_median_kib": "proportional set size of a switch's daemons, median; null where switches share processes",
+    "pss_median_kib": (
+        "proportional set size of a switch's daemons, median; null where switches share processes"
+    ),
     "pss_max_kib": "the largest of these",
 }

@@ -1,7 +1,8 @@
 """How long do long flows take when one link carries a tenth of its rate?
 
-LBSP, section 4, figure 7c, with the flows of lbsp_long; short flows with a degraded link (figure 7b) are a damage of
-lbsp_short.  LBSP is told beforehand that the link is degraded and avoids it; no other scheme is.
+LBSP, section 4, figure 7c, with the flows of lbsp_long; short flows with a degraded link (figure
+7b) are a damage of lbsp_short.  LBSP is told beforehand that the link is degraded and avoids it; no
+other scheme is.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from weft.experiments.runner.definition import Experiment, Statement
 
 EXPERIMENT = Experiment(
     name="lbsp_degraded",
-    question="How long do long flows take under LBSP, packet scatter and others, when a link is degraded?",
+    question="How long do long flows take under LBSP, packet scatter and others, when a "
+    "link is degraded?",
     source="LBSP, section 4, figure 7c",
     engines=("kernel",),
     axes={
@@ -29,7 +31,10 @@ EXPERIMENT = Experiment(
             cell={"scheme": scheme, "damage": "degraded"},
             over={"damage": "none"},
         )
-        for name, scheme, paper in (("packet scatter", "spray", "above 11"), ("LBSP", "lbsp", "about 1"))
+        for name, scheme, paper in (
+            ("packet scatter", "spray", "above 11"),
+            ("LBSP", "lbsp", "about 1"),
+        )
     ],
     seeds=3,
     version=2,

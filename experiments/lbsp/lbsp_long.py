@@ -1,10 +1,11 @@
 """How long do long flows take that meet below one edge switch, with a link failed, or a switch?
 
-LBSP, section 4, figures 6b and 3: two flows from S1 to D1, one from S2 to D2, S1 and S2 behind the edge switch whose
-link is damaged, and one from S3 in another pod to D3; D1, D2, D3 behind one edge switch of a third pod.  The least bits
-of D1 and D2 are such that S1's and S2's flows take one path group when the link has failed: the scenario does not
-favour LBSP.  Flows of 100 MB are `flow_bytes` here, and all four begin anew every `patience_s`, which is about twice
-as long as they take; one that has not ended by the end of the run counts with the time that it has had.
+LBSP, section 4, figures 6b and 3: two flows from S1 to D1, one from S2 to D2, S1 and S2 behind the
+edge switch whose link is damaged, and one from S3 in another pod to D3; D1, D2, D3 behind one edge
+switch of a third pod.  The least bits of D1 and D2 are such that S1's and S2's flows take one path
+group when the link has failed: the scenario does not favour LBSP.  Flows of 100 MB are `flow_bytes`
+here, and all four begin anew every `patience_s`, which is about twice as long as they take; one
+that has not ended by the end of the run counts with the time that it has had.
 """
 
 from __future__ import annotations
@@ -45,12 +46,17 @@ def traffic(run: Run) -> list[Flow]:
 
     pairs = ends(build(run.text("topology")))
     begins = [number * run.integer("patience_s") for number in range(run.integer("repeats"))]
-    return [Flow(float(at_s), src, dst, run.integer("flow_bytes")) for at_s in begins for src, dst in pairs]
+    return [
+        Flow(float(at_s), src, dst, run.integer("flow_bytes"))
+        for at_s in begins
+        for src, dst in pairs
+    ]
 
 
 EXPERIMENT = Experiment(
     name="lbsp_long",
-    question="How long do long flows take under LBSP, packet scatter and others, with all links sound and one not?",
+    question="How long do long flows take under LBSP, packet scatter and others, with all "
+    "links sound and one not?",
     source="LBSP, section 4, figure 6b",
     engines=("kernel",),
     axes=lbsp_tcp.LONG_FLOWS,
@@ -63,7 +69,10 @@ EXPERIMENT = Experiment(
             cell={"scheme": "spray", "damage": damage},
             over={"scheme": "lbsp"},
         )
-        for words, damage, paper in (("all links sound", "none", 1.0), ("a link failed", "link", "above 1"))
+        for words, damage, paper in (
+            ("all links sound", "none", 1.0),
+            ("a link failed", "link", "above 1"),
+        )
     ],
     seeds=3,
     version=2,

@@ -1,15 +1,18 @@
-"""The slotted model of LBSP's section 5.2: queues of the upward hops of a k-ary fat-tree, and of its core switches.
+"""The slotted model of LBSP's section 5.2: queues of the upward hops of a k-ary fat-tree, and of
+its core switches.
 
-In a slot every link carries one packet, into the queue that it leaves by; then it is watched.  Only what waits at edge
-and aggregation switches for uplinks, and at core switches, is modelled: those are the hops of figure 9.
+In a slot every link carries one packet, into the queue that it leaves by; then it is watched.  Only
+what waits at edge and aggregation switches for uplinks, and at core switches, is modelled: those
+are the hops of figure 9.
 
-Ours, where the text leaves it open.  Each edge switch, not each pod, gets traffic of load rho on each of its input
-ports: in a slot, with probability rho, one of its d = k/2 hosts, drawn at random, begins to send d consecutive packets
-(the paper: four, with d = 4) to the host that the permutation gives it.  The packets of a burst arrive one a slot, as a
-link carries them, or all at once (`at_once`).  Aggregation switches that choose alike learn of each other's states a
-slot later.
+Ours, where the text leaves it open.  Each edge switch, not each pod, gets traffic of load rho on
+each of its input ports: in a slot, with probability rho, one of its d = k/2 hosts, drawn at random,
+begins to send d consecutive packets (the paper: four, with d = 4) to the host that the permutation
+gives it.  The packets of a burst arrive one a slot, as a link carries them, or all at once
+(`at_once`).  Aggregation switches that choose alike learn of each other's states a slot later.
 
-Which link group takes a packet is decided by the functions of daemons/routing/, as in the daemons and the data plane.
+Which link group takes a packet is decided by the functions of daemons/routing/, as in the daemons
+and the data plane.
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ GROUPS = 2  # the states are those of two
 
 
 class Conditions(NamedTuple):
-    """d = k/2.  states: 1 if crowded groups give packets away.  Thresholds in packets and per cent, of edge and of
-    aggregation switches (5 and 1.5 times, 20 and 2 times in the paper)."""
+    """d = k/2.  states: 1 if crowded groups give packets away.  Thresholds in packets and per cent,
+    of edge and of aggregation switches (5 and 1.5 times, 20 and 2 times in the paper)."""
 
     d: int
     states: int
@@ -51,8 +54,10 @@ class PortQueues(NamedTuple):
 
 
 class FabricQueues(NamedTuple):
-    """hosts: packets that each has yet to send.  edge, above: queues of uplinks.  core: how many wait at each port.
-    turns: of each link group of an edge switch, then of an aggregation switch.  state, want: of the same switches."""
+    """hosts: packets that each has yet to send.  edge, above: queues of uplinks.  core: how many
+    wait at each port.
+    turns: of each link group of an edge switch, then of an aggregation switch.  state, want: of the
+        same switches."""
 
     hosts: Ints
     edge: PortQueues
@@ -64,8 +69,9 @@ class FabricQueues(NamedTuple):
 
 
 class QueueSums(NamedTuple):
-    """Sums over slots and ports of what waits at each hop; sums over slots and switches of how far the mean queues of
-    the two link groups lie apart, for the first two hops; changes of state, likewise."""
+    """Sums over slots and ports of what waits at each hop; sums over slots and switches of how far
+    the mean queues of the two link groups lie apart, for the first two hops; changes of state,
+    likewise."""
 
     waiting: Ints
     apart: NDArray[np.float64]
@@ -78,7 +84,9 @@ def empty(d: int, most: int) -> FabricQueues:
 
     def queues() -> PortQueues:
         ports = switches * d
-        return PortQueues(np.zeros((ports, most), np.int64), np.zeros(ports, np.int64), np.zeros(ports, np.int64))
+        return PortQueues(
+            np.zeros((ports, most), np.int64), np.zeros(ports, np.int64), np.zeros(ports, np.int64)
+        )
 
     both = 2 * switches
     return FabricQueues(
@@ -120,7 +128,9 @@ def at_edge(on: Conditions, fabric: FabricQueues, host: int, destination: int) -
         put(fabric.edge, switch * on.d + uplink, destination)
 
 
-def at_aggregation(on: Conditions, fabric: FabricQueues, edge: int, number: int, destination: int) -> None:
+def at_aggregation(
+    on: Conditions, fabric: FabricQueues, edge: int, number: int, destination: int
+) -> None:
     """A packet from edge switch `edge` reaches the aggregation switch of that number in its pod."""
     pod = edge // on.d
     if destination // (on.d * on.d) != pod:
@@ -131,7 +141,8 @@ def at_aggregation(on: Conditions, fabric: FabricQueues, edge: int, number: int,
 
 
 def crowd(length: Ints, first: int, d: int, group: int) -> int:
-    """What waits at the ports of a link group, those of the switch beginning at `first`, on average, rounded down."""
+    """What waits at the ports of a link group, those of the switch beginning at `first`, on
+    average, rounded down."""
     total = 0
     for port in range(group, d, GROUPS):
         total += length[first + port]
@@ -139,7 +150,8 @@ def crowd(length: Ints, first: int, d: int, group: int) -> int:
 
 
 def change_states(on: Conditions, fabric: FabricQueues, seen: QueueSums) -> None:
-    """Every switch looks at its queues; aggregation switches take what those that choose alike said a slot ago."""
+    """Every switch looks at its queues; aggregation switches take what those that choose alike said
+    a slot ago."""
     switches = 2 * on.d * on.d
     for switch in range(switches):
         pod, number = switch // on.d, switch % on.d
@@ -179,7 +191,8 @@ def watch(on: Conditions, fabric: FabricQueues, seen: QueueSums) -> None:
 def one_slot(on: Conditions, fabric: FabricQueues, to: Ints, begins: Ints, seen: QueueSums) -> None:
     """One slot: links carry from the core down to the hosts, so that no packet makes two hops.
 
-    to: for each host its destination.  begins: for each edge switch the host that begins a burst, -1 for none.
+    to: for each host its destination.  begins: for each edge switch the host that begins a burst,
+        -1 for none.
     """
     d = on.d
     for core in range(d * d):
@@ -209,15 +222,19 @@ def one_slot(on: Conditions, fabric: FabricQueues, to: Ints, begins: Ints, seen:
     watch(on, fabric, seen)
 
 
-def many_slots(on: Conditions, fabric: FabricQueues, to: Ints, begins: Ints, seen: QueueSums) -> None:
+def many_slots(
+    on: Conditions, fabric: FabricQueues, to: Ints, begins: Ints, seen: QueueSums
+) -> None:
     """Slot after slot; `begins` has a row for each."""
     for slot in range(begins.shape[0]):
         one_slot(on, fabric, to, begins[slot], seen)
 
 
-def simulate(on: Conditions, load_fraction: float, *, slots: int, patterns: int, rng: Generator) -> QueueSums:
-    """`slots` slots for each of `patterns` random permutations, from an empty fabric each time; means of Seen's sums
-    are over all of them."""
+def simulate(
+    on: Conditions, load_fraction: float, *, slots: int, patterns: int, rng: Generator
+) -> QueueSums:
+    """`slots` slots for each of `patterns` random permutations, from an empty fabric each time;
+    means of Seen's sums are over all of them."""
     d = on.d
     seen = QueueSums(np.zeros(3, np.int64), np.zeros(2), np.zeros(2, np.int64))
     run = compiled(many_slots)
@@ -228,7 +245,8 @@ def simulate(on: Conditions, load_fraction: float, *, slots: int, patterns: int,
 
 
 def traffic(d: int, load_fraction: float, slots: int, rng: Generator) -> tuple[Ints, Ints]:
-    """One pattern: for each host its destination, and for each slot and edge switch the host that begins a burst."""
+    """One pattern: for each host its destination, and for each slot and edge switch the host that
+    begins a burst."""
     edges = 2 * d * d
     to = np.zeros(edges * d, np.int64)
     for src, dst in permutation(rng, edges * d):

@@ -1,9 +1,10 @@
 """How long do long flows take in an oversubscribed fat-tree with a failed link?
 
-LBSP, section 4, figure 7a: four flows from the pod with the failed link and one from another pod, all to one pod, at
-ratios that slower links between aggregation and core switches make.  The paper has k = 16; by default k = 8 here, since
-this takes a quarter of the switches.  fattree:k=16,pods=5 is the part of k = 16 that the flows can see: the pods up to
-the last that has one, and all core switches.
+LBSP, section 4, figure 7a: four flows from the pod with the failed link and one from another pod,
+all to one pod, at ratios that slower links between aggregation and core switches make.  The paper
+has k = 16; by default k = 8 here, since this takes a quarter of the switches.  fattree:k=16,pods=5
+is the part of k = 16 that the flows can see: the pods up to the last that has one, and all core
+switches.
 """
 
 from __future__ import annotations
@@ -33,11 +34,14 @@ def check(run: Run) -> None:
     lbsp_tcp.check(run)
     shape = shape_of(build(run.text("topology")))
     if shape.d * shape.hosts < FLOWS:
-        raise ValueError(f"{run.experiment}: a pod must have {FLOWS} hosts, not {shape.d * shape.hosts}")
+        raise ValueError(
+            f"{run.experiment}: a pod must have {FLOWS} hosts, not {shape.d * shape.hosts}"
+        )
 
 
 def traffic(run: Run) -> list[Flow]:
-    """Four flows from the edge switches of pod 2, the last of which has the damaged link, and one from pod 4."""
+    """Four flows from the edge switches of pod 2, the last of which has the damaged link, and one
+    from pod 4."""
     from weft.testbed.traffic.flows import Flow
 
     topology = build(run.text("topology"))
@@ -54,14 +58,16 @@ def traffic(run: Run) -> list[Flow]:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Times over the ratio, with the failed link where there are such runs: the paper has no others."""
+    """Times over the ratio, with the failed link where there are such runs: the paper has no
+    others."""
     failed = [row for row in table if row["damage"] == "link"]
     lbsp_tcp.plot(failed or table, figure, across="oversubscription")
 
 
 EXPERIMENT = Experiment(
     name="lbsp_oversubscription",
-    question="How long do long flows take under LBSP and packet scatter, with a failed link, the slower the core is?",
+    question="How long do long flows take under LBSP and packet scatter, with a failed "
+    "link, the slower the core is?",
     source="LBSP, section 4, figure 7a",
     engines=("kernel",),
     axes={
@@ -74,7 +80,8 @@ EXPERIMENT = Experiment(
     columns=columns.TIMES,
     statements=[
         Statement(
-            says="at 8:1 with a link failed packet scatter is drastically slower than LBSP (figure 7a)",
+            says="at 8:1 with a link failed packet scatter is drastically slower than LBSP "
+            "(figure 7a)",
             paper="far above 1",
             column="mean_ms",
             cell={"scheme": "spray", "damage": "link", "oversubscription": 8},

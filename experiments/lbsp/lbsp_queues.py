@@ -1,11 +1,13 @@
-"""How long do queues grow at each hop under LBSP, and how far apart are those of its two link groups?
+"""How long do queues grow at each hop under LBSP, and how far apart are those of its two link
+groups?
 
-LBSP, section 5.2, figure 9, as lbsp_model.py reads it; with the states of section 5.1 and without, which the paper does
-not show.  A link group's queue is the mean of its ports'.
+LBSP, section 5.2, figure 9, as lbsp_model.py reads it; with the states of section 5.1 and without,
+which the paper does not show.  A link group's queue is the mean of its ports'.
 
-On the kernel the same packets are sent, slot by slot, through real queues under LBSP's daemons and data plane, pattern
-after pattern through queues that have run empty; each is averaged over all the time that its slots take, exactly.  How
-far apart two link groups are from moment to moment is not seen there, only how far apart their averages are.
+On the kernel the same packets are sent, slot by slot, through real queues under LBSP's daemons and
+data plane, pattern after pattern through queues that have run empty; each is averaged over all the
+time that its slots take, exactly.  How far apart two link groups are from moment to moment is not
+seen there, only how far apart their averages are.
 """
 
 from __future__ import annotations
@@ -41,11 +43,16 @@ KERNEL_RATE_MBPS = 1  # at which one process can send for 128 hosts
 KERNEL_PROCESSES, KERNEL_HELLO_MS = 2, 100  # of the daemons: nothing fails here
 EMPTY_S = 120.0  # in which what waits is sent
 THRESHOLDS = ("edge_packets", "edge_percent", "above_packets", "above_percent")
-HOPS = {"edge": "first hop (edge)", "aggregation": "second hop (aggregation)", "core": "third hop (core)"}
+HOPS = {
+    "edge": "first hop (edge)",
+    "aggregation": "second hop (aggregation)",
+    "core": "third hop (core)",
+}
 
 
 def measure(run: Run) -> Result:
-    """Mean queue of each hop, mean distance between link groups' queues, and how often a switch changes its state."""
+    """Mean queue of each hop, mean distance between link groups' queues, and how often a switch
+    changes its state."""
     if run.engine == "kernel":
         return on_kernel(run)
     d = shape(run).d
@@ -53,19 +60,28 @@ def measure(run: Run) -> Result:
     at_once = int(run.text("arrivals") == "at-once")
     on = Conditions(d, run.integer("states"), at_once, *(run.integer(key) for key in THRESHOLDS))
     rng = np.random.default_rng(run.seed)
-    seen = simulate(on, float(run.parameters["load_fraction"]), slots=slots, patterns=patterns, rng=rng)
+    seen = simulate(
+        on, float(run.parameters["load_fraction"]), slots=slots, patterns=patterns, rng=rng
+    )
     watched = slots * patterns
     ports, switches = 2 * d**3, 2 * d * d
     queues = {
-        f"{hop}_queue_packets": float(total / watched / ports) for hop, total in zip(HOPS, seen.waiting, strict=True)
+        f"{hop}_queue_packets": float(total / watched / ports)
+        for hop, total in zip(HOPS, seen.waiting, strict=True)
     }
     apart = dict(zip(HOPS, seen.apart, strict=False))
     changes = dict(zip(HOPS, seen.changes, strict=False))
     return Result(
         figures={
             **queues,
-            **{f"{hop}_apart_packets": float(total / watched / switches) for hop, total in apart.items()},
-            **{f"{hop}_changes_per_1000_slots": float(1000 * n / watched / switches) for hop, n in changes.items()},
+            **{
+                f"{hop}_apart_packets": float(total / watched / switches)
+                for hop, total in apart.items()
+            },
+            **{
+                f"{hop}_changes_per_1000_slots": float(1000 * n / watched / switches)
+                for hop, n in changes.items()
+            },
         }
     )
 
@@ -85,7 +101,9 @@ def on_kernel(run: Run) -> Result:
     rate_bps = KERNEL_RATE_MBPS * Mbps
     rng = np.random.default_rng(run.seed)
     link = LinkSpec(rate_bps=rate_bps, queue_packets=1000)
-    network = RunningNetwork.create(topology, link, scheme=kernel_scheme(run), packed=KERNEL_PROCESSES)
+    network = RunningNetwork.create(
+        topology, link, scheme=kernel_scheme(run), packed=KERNEL_PROCESSES
+    )
     try:
         one_at_a_time(network)
         seen: list[Mapping[tuple[int, int], Occupancy]] = []
@@ -137,10 +155,15 @@ def kernel_scheme(run: Run) -> str:
     return f"lbsp:{','.join(states)},hello_ms={KERNEL_HELLO_MS}"
 
 
-def by_hop(topology: Topology, d: int, table: Mapping[tuple[int, int], Occupancy]) -> dict[str, Value]:
-    """The mean queues of figure 9's hops: up at edge and aggregation switches, down at core switches."""
+def by_hop(
+    topology: Topology, d: int, table: Mapping[tuple[int, int], Occupancy]
+) -> dict[str, Value]:
+    """The mean queues of figure 9's hops: up at edge and aggregation switches, down at core
+    switches."""
     found: dict[str, Value] = {}
-    for level, (hop, of_apart) in enumerate((("edge", True), ("aggregation", True), ("core", False)), 1):
+    for level, (hop, of_apart) in enumerate(
+        (("edge", True), ("aggregation", True), ("core", False)), 1
+    ):
         rows = topology.links[topology.level == min(level, 2)].tolist()
         ends = [(row[2], row[3]) if hop == "core" else (row[0], row[1]) for row in rows]
         means = np.array([table[end].mean_packets for end in sorted(ends)])
@@ -161,18 +184,22 @@ def shape(run: Run) -> LbspShape:
 
 
 def check(run: Run) -> None:
-    """ValueError unless LBSP is for the fat-tree of `run`, memory has room, and the engine has its arrivals."""
+    """ValueError unless LBSP is for the fat-tree of `run`, memory has room, and the engine has its
+    arrivals."""
     d = shape(run).d
     room_bytes = 8 * 4 * d**3 * d * d * run.integer("slots")
     if run.engine == "graph" and room_bytes > MOST_BYTES:
         most = MOST_BYTES * run.integer("slots") // room_bytes
         raise ValueError(
-            f"lbsp_queues: slots must be at most {most} in {run.text('topology')}, got {run.integer('slots')}"
+            f"lbsp_queues: slots must be at most {most} in {run.text('topology')}, got "
+            f"{run.integer('slots')}"
         )
     if run.engine == "kernel":
         common.network(run)
     if run.engine == "kernel" and run.text("arrivals") != "paced":
-        raise ValueError("lbsp_queues: hosts on the kernel send one packet a slot, so arrivals are paced")
+        raise ValueError(
+            "lbsp_queues: hosts on the kernel send one packet a slot, so arrivals are paced"
+        )
 
 
 def packets(tier: str) -> Integer:
@@ -194,7 +221,8 @@ MODEL, KERNEL = "graph", "kernel"
 def plot(table: Table, figure: Figure) -> None:
     """Queues (figure 9a) and their distance (9b) over load: a row of panels for each setting.
 
-    Lines are the model's; squares what was measured on the kernel, filled with states and hollow without.
+    Lines are the model's; squares what was measured on the kernel, filled with states and hollow
+    without.
     """
     groups = figures.by_setting(table, SETTING)
     figure.set_size_inches(7.6, 0.5 + 2.7 * len(groups))
@@ -205,7 +233,14 @@ def plot(table: Table, figure: Figure) -> None:
                 for states in (1, 0):
                     name = f"{label}, {'with' if states else 'without'} states"
                     of_states = [row for row in rows if row["states"] == states]
-                    line(axes, of_states, f"{hop}_{what}_packets", "-" if states else ":", colour, name)
+                    line(
+                        axes,
+                        of_states,
+                        f"{hop}_{what}_packets",
+                        "-" if states else ":",
+                        colour,
+                        name,
+                    )
                     if what == "queue":
                         fill = colour if states else "none"
                         squares(axes, of_states, f"{hop}_queue_packets", colour, fill, name)
@@ -216,7 +251,9 @@ def plot(table: Table, figure: Figure) -> None:
     for axes in figure.axes:
         for handle, text in zip(*axes.get_legend_handles_labels(), strict=True):
             named.setdefault(text, handle)
-    figure.legend(list(named.values()), list(named), loc="outside upper center", ncols=2, fontsize=7)
+    figure.legend(
+        list(named.values()), list(named), loc="outside upper center", ncols=2, fontsize=7
+    )
 
 
 def line(axes: Axes, rows: Table, key: str, dash: str, colour: str, name: str) -> None:
@@ -227,7 +264,14 @@ def line(axes: Axes, rows: Table, key: str, dash: str, colour: str, name: str) -
             values.setdefault(float(str(row["load_fraction"])), []).append(float(str(row[key])))
     if values:
         loads = sorted(values)
-        axes.plot(loads, [mean(values[at]) for at in loads], "o" + dash, color=colour, label=name, markersize=3.5)
+        axes.plot(
+            loads,
+            [mean(values[at]) for at in loads],
+            "o" + dash,
+            color=colour,
+            label=name,
+            markersize=3.5,
+        )
 
 
 def squares(axes: Axes, rows: Table, key: str, colour: str, fill: str, name: str) -> None:
@@ -246,23 +290,32 @@ def squares(axes: Axes, rows: Table, key: str, colour: str, fill: str, name: str
 
 EXPERIMENT = Experiment(
     name="lbsp_queues",
-    question="How long do LBSP's queues grow, and how far apart are its link groups, with and without their states?",
+    question="How long do LBSP's queues grow, and how far apart are its link groups, with "
+    "and without their states?",
     source="LBSP, section 5.2, figure 9",
     engines=("graph", "kernel"),
     axes={
         "topology": common.TOPOLOGY.over("fattree:k=8"),
         "load_fraction": common.LOAD_FRACTION.over(0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-        "states": Integer(meaning="1: crowded link groups give packets away (section 5.1)", least=0, most=1).over(1, 0),
+        "states": Integer(
+            meaning="1: crowded link groups give packets away (section 5.1)", least=0, most=1
+        ).over(1, 0),
         "arrivals": Word(
-            meaning="packets of a burst arrive one a slot, or all at once", words=("paced", "at-once")
+            meaning="packets of a burst arrive one a slot, or all at once",
+            words=("paced", "at-once"),
         ).over("paced", "at-once"),
         "edge_packets": packets("edge").over(5),
         "edge_percent": percent("edge").over(150),
         "above_packets": packets("aggregation").over(20),
         "above_percent": percent("aggregation").over(200),
-        "slots": Integer(meaning="slots of a pattern", unit="slots", least=1, most=1_000_000).over(1000),
+        "slots": Integer(meaning="slots of a pattern", unit="slots", least=1, most=1_000_000).over(
+            1000
+        ),
         "patterns": Integer(
-            meaning="random permutations, one after the other", unit="patterns", least=1, most=100_000
+            meaning="random permutations, one after the other",
+            unit="patterns",
+            least=1,
+            most=100_000,
         ).over(100),
     },
     columns=columns.QUEUES,

@@ -1,22 +1,24 @@
 """How long until the last flow that a failure affects is rerouted, and what is lost meanwhile?
 
-Beyond LBSP's paper, which has its switches detect failures by hellos (section 3.3.1) and does not say how fast.  What
-fails is the link between the last edge and the last aggregation switch of pod 2, or that aggregation switch:
+Beyond LBSP's paper, which has its switches detect failures by hellos (section 3.3.1) and does not
+say how fast.  What fails is the link between the last edge and the last aggregation switch of pod
+2, or that aggregation switch:
 
 link         both ends lose their carrier
 silent-link  packets vanish, carriers stay
 node         the aggregation switch loses its power
 degraded     the link carries a tenth of its rate, and two TCP flows cross it
 
-`pairs` random pairs with an end behind that edge switch ping each other every 10 ms.  A switch that takes ports in
-turns loses every second packet or fewer, so what counts is when the last loss was over: `outage_ms` is the time from
-the failure to the first answer after the last lost ping, over all pairs.  Meanwhile each host behind that edge switch
-and one elsewhere send each other full UDP packets, `load_fraction` of a link's rate each: of those, the lost ones and
-those that were overtaken are counted.  In the degraded case `outage_ms` is the time until an edge switch of another pod
-avoids the link; only a scheme that finds degraded links, lbsp with `rate_kbps`, ever does.
+`pairs` random pairs with an end behind that edge switch ping each other every 10 ms.  A switch that
+takes ports in turns loses every second packet or fewer, so what counts is when the last loss was
+over: `outage_ms` is the time from the failure to the first answer after the last lost ping, over
+all pairs.  Meanwhile each host behind that edge switch and one elsewhere send each other full UDP
+packets, `load_fraction` of a link's rate each: of those, the lost ones and those that were
+overtaken are counted.  In the degraded case `outage_ms` is the time until an edge switch of another
+pod avoids the link; only a scheme that finds degraded links, lbsp with `rate_kbps`, ever does.
 
-The scheme frr-bgp is FRR's BGP, equal-cost paths and BFD (testbed/frr/frr_config.py), where FRR is installed.
-`neighbours_lost` counts at both ends: more than 2 for a link are false alarms.
+The scheme frr-bgp is FRR's BGP, equal-cost paths and BFD (testbed/frr/frr_config.py), where FRR is
+installed. `neighbours_lost` counts at both ends: more than 2 for a link are false alarms.
 """
 
 from __future__ import annotations
@@ -60,8 +62,8 @@ LEARN_S = 6.0  # that a degraded link may take to be found
 
 
 class Routed(NamedTuple):
-    """A network and who routes it: how to wait until that has converged, how many neighbours it has lost, and the
-    memory of each switch's share of it, [] where switches share processes."""
+    """A network and who routes it: how to wait until that has converged, how many neighbours it has
+    lost, and the memory of each switch's share of it, [] where switches share processes."""
 
     network: RunningNetwork
     wait: Callable[[], None]
@@ -97,13 +99,19 @@ def routed(run: Run) -> Iterator[Routed]:
     from weft.testbed.network.network import RunningNetwork
 
     topology, scheme = build(run.text("topology")), run.text("scheme")
-    link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
+    link = LinkSpec(
+        rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets")
+    )
     packed = run.integer("processes")
-    network = RunningNetwork.create(topology, link, scheme="none" if is_frr(scheme) else scheme, packed=packed)
+    network = RunningNetwork.create(
+        topology, link, scheme="none" if is_frr(scheme) else scheme, packed=packed
+    )
     try:
         if is_frr(scheme):
             with frr(network, bgp(scheme, network.plan)) as theirs:
-                yield Routed(network, theirs.wait_until_converged, theirs.losses, theirs.memory_kib())
+                yield Routed(
+                    network, theirs.wait_until_converged, theirs.losses, theirs.memory_kib()
+                )
         else:
             kib = [pss_kib(row.pid) for row in network.rows().values()] if not packed else []
             yield Routed(network, network.wait_until_converged, partial(losses, network), kib)
@@ -138,7 +146,8 @@ def bgp(scheme: str, plan: NetworkPlan) -> Bgp:
 
 
 def outages(on: Routed, run: Run) -> dict[str, Value]:
-    """What pings tell of a failure and of its end, and what the failure does to the packets of flows."""
+    """What pings tell of a failure and of its end, and what the failure does to the packets of
+    flows."""
     from weft.testbed.measure.outage import OutageProbe
     from weft.testbed.measure.reordering import Reordering
 
@@ -146,7 +155,10 @@ def outages(on: Routed, run: Run) -> dict[str, Value]:
     fail, mend = acts(network, run.text("failure"))
     after_s = patience_s(run.text("scheme"))
     lost_before = on.losses()
-    with Reordering(network) as order, OutageProbe(network, some_pairs(network, run), interval_ms=INTERVAL_MS) as probe:
+    with (
+        Reordering(network) as order,
+        OutageProbe(network, some_pairs(network, run), interval_ms=INTERVAL_MS) as probe,
+    ):
         with traffic(network, run, BEFORE_S + after_s):
             clock.sleep(BEFORE_S)
             failed_s = clock.monotonic()
@@ -183,7 +195,8 @@ def patience_s(scheme: str) -> float:
 
 @contextmanager
 def traffic(network: RunningNetwork, run: Run, seconds: float) -> Iterator[None]:
-    """UDP between the hosts behind the edge switch concerned and as many others; it has arrived when this ends."""
+    """UDP between the hosts behind the edge switch concerned and as many others; it has arrived
+    when this ends."""
     from weft.testbed.traffic import slotted_udp
 
     rate_bps = run.integer("rate_mbps") * Mbps
@@ -217,7 +230,10 @@ def rerouted_s(outage: Outage, failed_s: float, mended_s: float) -> float:
 
 def cut_off(outage: Outage, at_s: float) -> bool:
     """Whether a pair has no answer then, of several pings."""
-    return any(gap.lost > 3 and gap.begin_s < at_s and (gap.end_s is None or gap.end_s > at_s) for gap in outage.gaps)
+    return any(
+        gap.lost > 3 and gap.begin_s < at_s and (gap.end_s is None or gap.end_s > at_s)
+        for gap in outage.gaps
+    )
 
 
 def acts(network: RunningNetwork, failure: str) -> tuple[Callable[[], None], Callable[[], None]]:
@@ -226,7 +242,9 @@ def acts(network: RunningNetwork, failure: str) -> tuple[Callable[[], None], Cal
     if failure == "node":
         switch = name.partition("-")[2]
         return partial(network.fail_node, switch), partial(network.restore_node, switch)
-    return partial(network.fail, name, silent=failure == "silent-link"), partial(network.restore, name)
+    return partial(network.fail, name, silent=failure == "silent-link"), partial(
+        network.restore, name
+    )
 
 
 def some_pairs(network: RunningNetwork, run: Run) -> list[tuple[int, int]]:
@@ -263,7 +281,13 @@ def degraded(network: RunningNetwork, run: Run) -> dict[str, Value]:
     destination = topology.naming.layout.number_of((0, 0, (d - 1) % 2))
     endless = [Flow(0.0, source, destination, None), Flow(0.0, destination, source, None)]
     traffic = threading.Thread(
-        target=partial(flows.run, network, endless, deadline_s=BEFORE_S + 2 * LEARN_S, congestion_control="reno")
+        target=partial(
+            flows.run,
+            network,
+            endless,
+            deadline_s=BEFORE_S + 2 * LEARN_S,
+            congestion_control="reno",
+        )
     )
     traffic.start()
     clock.sleep(LEARN_S / 2)
@@ -290,7 +314,8 @@ def check_scheme(text: str) -> None:
 
 
 def check(run: Run) -> None:
-    """Raise ValueError unless `run` names a fat-tree that its scheme is for, or FRR is there and does what is asked."""
+    """Raise ValueError unless `run` names a fat-tree that its scheme is for, or FRR is there and
+    does what is asked."""
     from weft.daemons.core import registry
     from weft.testbed.machine import doctor
 
@@ -300,7 +325,9 @@ def check(run: Run) -> None:
         registry.checked(common.network(run), scheme)
         return
     if failure == "degraded" or run.integer("processes"):
-        raise ValueError(f"lbsp_recovery: {FRR} does not find degraded links, and its processes cannot be shared")
+        raise ValueError(
+            f"lbsp_recovery: {FRR} does not find degraded links, and its processes cannot be shared"
+        )
     doctor.require("frr", f"scheme {FRR}")
 
 
@@ -308,7 +335,8 @@ SETTING = ("topology", "rate_mbps", "queue_packets", "pairs", "load_fraction", "
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Outages of each scheme, for each failure and setting; a mark is a run, hollow where fidelity failed."""
+    """Outages of each scheme, for each failure and setting; a mark is a run, hollow where fidelity
+    failed."""
     groups = figures.by_setting(table, SETTING)
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
     kinds = [one for one in FAILURES if any(row["failure"] == one for row in table)]
@@ -322,17 +350,22 @@ def plot(table: Table, figure: Figure) -> None:
             shift = (at - (len(looks) - 1) / 2) * 0.8 / max(8, len(looks))
             x = [kinds.index(str(row["failure"])) + shift for row in chosen]
             y = [float(str(row["outage_ms"])) for row in chosen]
-            figures.marks(axes, x, y, look, [figures.failed_fidelity(row) for row in chosen], label=look.label)
+            figures.marks(
+                axes, x, y, look, [figures.failed_fidelity(row) for row in chosen], label=look.label
+            )
         axes.set_xticks(range(len(kinds)), kinds)
         axes.set(ylabel="until the last was rerouted (ms)", xlim=(-0.5, len(kinds) - 0.5))
         axes.set_title(title, fontsize=8.5)
         axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=7)
+    figure.legend(
+        *figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=7
+    )
 
 
 EXPERIMENT = Experiment(
     name="lbsp_recovery",
-    question="How long until the last flow that a failure affects is rerouted, and what is lost meanwhile?",
+    question="How long until the last flow that a failure affects is rerouted, and what is "
+    "lost meanwhile?",
     source="LBSP, section 3.3; beyond the paper",
     engines=("kernel",),
     axes={
@@ -345,7 +378,9 @@ EXPERIMENT = Experiment(
         "failure": Word(meaning="what fails", words=FAILURES).over(*list(FAILURES)),
         "rate_mbps": common.RATE_MBPS.over(20),
         "queue_packets": common.QUEUE_PACKETS.over(250),
-        "pairs": Integer(meaning="pairs of hosts that ping each other", unit="pairs", least=1, most=10_000).over(20),
+        "pairs": Integer(
+            meaning="pairs of hosts that ping each other", unit="pairs", least=1, most=10_000
+        ).over(20),
         "load_fraction": Number(
             meaning="load of the links of hosts that send UDP", unit="fraction", least=0, most=1
         ).over(0.3),

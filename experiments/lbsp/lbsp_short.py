@@ -1,8 +1,8 @@
 """How long do short flows take when every host sends to another, with a link failed, or a switch?
 
-LBSP, section 4, figures 6a and 7b: rounds of random permutations, a flow of 32 kB from each host in each round, at a
-load of 0.8 of the hosts' links.  Ours: flows of a round begin at random times within it, 3.3 s of the paper are
-`rounds` rounds.
+LBSP, section 4, figures 6a and 7b: rounds of random permutations, a flow of 32 kB from each host in
+each round, at a load of 0.8 of the hosts' links.  Ours: flows of a round begin at random times
+within it, 3.3 s of the paper are `rounds` rounds.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from weft.topologies.core.link import Mbps
 if TYPE_CHECKING:
     from weft.testbed.traffic.flows import Flow
 
-GRACE_S = 32.0  # after the last round: three of the timeouts that 2 Mbit/s make of the paper's 20 ms
+# after the last round: three of the timeouts that 2 Mbit/s make of the paper's 20 ms
+GRACE_S = 32.0
 
 
 def measure(run: Run) -> Result:
     """Times of all flows."""
     hosts = build(run.text("topology")).servers
-    return lbsp_tcp.measure(run, list(traffic(run, hosts)), deadline_s=run.integer("rounds") * round_s(run) + GRACE_S)
+    return lbsp_tcp.measure(
+        run, list(traffic(run, hosts)), deadline_s=run.integer("rounds") * round_s(run) + GRACE_S
+    )
 
 
 def round_s(run: Run) -> float:
@@ -50,7 +53,8 @@ def traffic(run: Run, hosts: int) -> Iterator[Flow]:
 
 EXPERIMENT = Experiment(
     name="lbsp_short",
-    question="How long do short flows take under LBSP, packet scatter and others, with all links sound and one not?",
+    question="How long do short flows take under LBSP, packet scatter and others, with all "
+    "links sound and one not?",
     source="LBSP, section 4, figures 6a and 7b",
     engines=("kernel",),
     axes={
@@ -64,7 +68,9 @@ EXPERIMENT = Experiment(
         "delay_us": common.DELAY_US.over(0),
         "flow_bytes": lbsp_tcp.FLOW_BYTES.over(32768),
         "oversubscription": lbsp_tcp.OVERSUBSCRIPTION.over(1),
-        "rounds": Integer(meaning="rounds of random permutations", unit="rounds", least=1, most=10_000).over(12),
+        "rounds": Integer(
+            meaning="rounds of random permutations", unit="rounds", least=1, most=10_000
+        ).over(12),
     },
     columns=columns.TIMES,
     seeds=3,

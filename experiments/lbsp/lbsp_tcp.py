@@ -1,19 +1,22 @@
-"""What LBSP's experiments under TCP share (its section 4): the fabric and its damage, TCP as the paper had it, figures.
+"""What LBSP's experiments under TCP share (its section 4): the fabric and its damage, TCP as the
+paper had it, figures.
 
-The paper's network has 1 Gbit/s, queues of 250 packets, 50 us a link, TCP Reno and a retransmission timer of 20 ms; an
-emulated one is `rate_mbps` slow.  Queues and thresholds count packets and need no scaling; the retransmission timer is
-given as many packet times as in the paper, 20 ms x 1000 / rate_mbps.  What does not scale: in real time there is no
-propagation delay, for what a delay holds back misses the data plane, so that the empty path holds a packet a hop and
-not 50 more; delayed acknowledgements, 40 ms, and the first timeout, 1 s, are the kernel's; flows are shorter, by a
+The paper's network has 1 Gbit/s, queues of 250 packets, 50 us a link, TCP Reno and a retransmission
+timer of 20 ms; an emulated one is `rate_mbps` slow.  Queues and thresholds count packets and need
+no scaling; the retransmission timer is given as many packet times as in the paper, 20 ms x 1000 /
+rate_mbps.  What does not scale: in real time there is no propagation delay, for what a delay holds
+back misses the data plane, so that the empty path holds a packet a hop and not 50 more; delayed
+acknowledgements, 40 ms, and the first timeout, 1 s, are the kernel's; flows are shorter, by a
 stated size.  Under the virtual clock rate_mbps=1000 delay_us=50 is the paper's network itself.
 
-Damage is on the link between the last edge and the last aggregation switch of pod 2 (figure 3: T11 and A11), or is that
-aggregation switch.  Every scheme knows of what has failed, as if its daemons had had their time; of the degraded link,
-to a tenth of its rate, only LBSP is told (lbsp_recovery asks how long it takes to learn).  spray, ECMP, LetFlow, DRILL
-and TTC then choose among the shortest paths that are left.
+Damage is on the link between the last edge and the last aggregation switch of pod 2 (figure 3: T11
+and A11), or is that aggregation switch.  Every scheme knows of what has failed, as if its daemons
+had had their time; of the degraded link, to a tenth of its rate, only LBSP is told (lbsp_recovery
+asks how long it takes to learn).  spray, ECMP, LetFlow, DRILL and TTC then choose among the
+shortest paths that are left.
 
-tcp=rack is Linux as it is: SACK, RACK, and a reordering tolerance that grows.  tcp=reno has all of that turned off:
-three duplicate acknowledgements are a loss.
+tcp=rack is Linux as it is: SACK, RACK, and a reordering tolerance that grows.  tcp=reno has all of
+that turned off: three duplicate acknowledgements are a loss.
 """
 
 from __future__ import annotations
@@ -58,10 +61,14 @@ TCP: Mapping[str, Mapping[str, str]] = {
 
 
 DAMAGE_OF_A_LINK = Word(meaning="what is damaged in pod 2", words=DAMAGE)
-KIND_OF_TCP = Word(meaning="Linux as it is, or without SACK, RACK and a tolerance of reordering", words=[*TCP])
+KIND_OF_TCP = Word(
+    meaning="Linux as it is, or without SACK, RACK and a tolerance of reordering", words=[*TCP]
+)
 FLOW_BYTES = Integer(meaning="size of every flow", unit="bytes", least=1, most=10**12)
 OVERSUBSCRIPTION = Integer(
-    meaning="how many times slower links between aggregation and core switches are", least=1, most=1000
+    meaning="how many times slower links between aggregation and core switches are",
+    least=1,
+    most=1000,
 )
 REPEATS = Integer(meaning="times that all flows begin anew", unit="times", least=1, most=1000)
 PATIENCE_S = Integer(meaning="from one such time to the next", unit="s", least=1, most=3600)
@@ -87,14 +94,16 @@ def damaged(topology: Topology) -> str:
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a fat-tree that has what is damaged, and whose paths its scheme can part, and its
-    slowest links have a rate."""
+    """ValueError unless `run` names a fat-tree that has what is damaged, and whose paths its scheme
+    can part, and its slowest links have a rate."""
     topology = common.network(run)
     shape_of(topology, run.text("scheme"))
     topology.link(damaged(topology))
     slowest = run.integer("rate_mbps") * Mbps // run.integer("oversubscription")
     common.check_delay(run)
-    LinkSpec(rate_bps=round(slowest * DEGRADED_FRACTION), queue_packets=run.integer("queue_packets"))
+    LinkSpec(
+        rate_bps=round(slowest * DEGRADED_FRACTION), queue_packets=run.integer("queue_packets")
+    )
 
 
 @contextmanager
@@ -176,13 +185,16 @@ def tcp(run: Run, on: FabricRun, wanted: Sequence[Flow], *, deadline_s: float) -
 
 
 def measure(run: Run, wanted: Sequence[Flow], *, deadline_s: float) -> Result:
-    """Completion times and reordering of the flows `wanted`; one that has not ended in time counts with the time that
-    it has had."""
+    """Completion times and reordering of the flows `wanted`; one that has not ended in time counts
+    with the time that it has had."""
     from weft.experiments.engines.fabric_run import circumstances, order_figures
 
     with fabric(run) as on:
         seen = tcp(run, on, wanted, deadline_s=deadline_s)
-        ms = [1000 * (deadline_s - one.flow.at_s if one.seconds is None else one.seconds) for one in seen.flows.results]
+        ms = [
+            1000 * (deadline_s - one.flow.at_s if one.seconds is None else one.seconds)
+            for one in seen.flows.results
+        ]
         row: dict[str, Value] = {
             "flows": len(ms),
             "unfinished": seen.flows.unfinished,
@@ -193,7 +205,9 @@ def measure(run: Run, wanted: Sequence[Flow], *, deadline_s: float) -> Result:
             "times_ms": [round(one, 3) for one in ms],
             **order_figures(seen),
         }
-        return Result(figures=row, fidelity=seen.report.verdict, circumstances=circumstances(on, seen))
+        return Result(
+            figures=row, fidelity=seen.report.verdict, circumstances=circumstances(on, seen)
+        )
 
 
 def measure_repeated(run: Run, wanted: Sequence[Flow]) -> Result:
@@ -202,17 +216,28 @@ def measure_repeated(run: Run, wanted: Sequence[Flow]) -> Result:
 
 
 SETTING = (
-    "topology", "tcp", "flow_bytes", "rate_mbps", "queue_packets", "delay_us", "load_fraction", "oversubscription",
-    "damage", "repeats", "rounds", "patience_s",
-)  # fmt: skip
+    "topology",
+    "tcp",
+    "flow_bytes",
+    "rate_mbps",
+    "queue_packets",
+    "delay_us",
+    "load_fraction",
+    "oversubscription",
+    "damage",
+    "repeats",
+    "rounds",
+    "patience_s",
+)
 HATCHES = ("", "////", "....", "xxxx")  # of schemes that differ in their parameters alone
 
 
 def plot(table: Table, figure: Figure, *, across: str = "damage", key: str = "p999_ms") -> None:
-    """For each setting, TCP and size of flows among it, a panel: bars of `key` for each value of `across` and each
-    scheme.
+    """For each setting, TCP and size of flows among it, a panel: bars of `key` for each value of
+    `across` and each scheme.
 
-    Marks are single runs, hollow where fidelity failed, which bars and their 95 % intervals leave out.
+    Marks are single runs, hollow where fidelity failed, which bars and their 95 % intervals leave
+    out.
     """
     keys = [one for one in SETTING if one != across and all(one in row for row in table)]
     groups = figures.by_setting(table, keys, always=3)
@@ -231,23 +256,50 @@ def plot(table: Table, figure: Figure, *, across: str = "damage", key: str = "p9
         axes.set_xticks(range(len(values)), [str(one) for one in values])
         axes.set(ylabel=style.axis(key, "99.9th percentile"), ylim=(0, None), xlabel=across)
         axes.set_title(title, fontsize=8)
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=7)
+    figure.legend(
+        *figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=7
+    )
 
 
 def bars(
-    axes: Axes, x: NDArray[Any], chosen: Sequence[Table], look: style.SeriesStyle, key: str, *, width: float
+    axes: Axes,
+    x: NDArray[Any],
+    chosen: Sequence[Table],
+    look: style.SeriesStyle,
+    key: str,
+    *,
+    width: float,
 ) -> None:
-    """A bar at each `x` for the runs that did not fail fidelity, with its 95 % interval, and a mark for each run."""
+    """A bar at each `x` for the runs that did not fail fidelity, with its 95 % interval, and a mark
+    for each run."""
     from weft.experiments.engines.fabric_run import interval
 
-    sound = [[float(str(row[key])) for row in one if not figures.failed_fidelity(row)] for one in chosen]
+    sound = [
+        [float(str(row[key])) for row in one if not figures.failed_fidelity(row)] for one in chosen
+    ]
     heights = np.array([np.mean(one) if one else 0.0 for one in sound])
     ends = np.array([interval(one) if one else (0.0, 0.0) for one in sound]).T
     hatch = HATCHES[look.variant % len(HATCHES)]
-    axes.bar(x, heights, width, facecolor=look.colour, edgecolor=style.PAPER, hatch=hatch, label=look.label, alpha=0.85)
+    axes.bar(
+        x,
+        heights,
+        width,
+        facecolor=look.colour,
+        edgecolor=style.PAPER,
+        hatch=hatch,
+        label=look.label,
+        alpha=0.85,
+    )
     axes.errorbar(x, heights, abs(ends - heights), fmt="none", ecolor=style.INK, elinewidth=0.9)
     for place, runs in zip(x, chosen, strict=True):
         for row in runs:
             failed = figures.failed_fidelity(row)
             fill, edge = ("none", look.colour) if failed else (style.INK, style.INK)
-            axes.plot([place], [float(str(row[key]))], "o", markeredgecolor=edge, markerfacecolor=fill, markersize=2.5)
+            axes.plot(
+                [place],
+                [float(str(row[key]))],
+                "o",
+                markeredgecolor=edge,
+                markerfacecolor=fill,
+                markersize=2.5,
+            )

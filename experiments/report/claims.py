@@ -1,7 +1,8 @@
-"""What papers say of cells that are stored, beside what came out: the table with which a report begins.
+"""What papers say of cells that are stored, beside what came out: the table with which a report
+begins.
 
-A row that has `paper_X` beside its column X says what the paper gives for that cell; what it says of several cells is a
-Statement of the experiment.
+A row that has `paper_X` beside its column X says what the paper gives for that cell; what it says
+of several cells is a Statement of the experiment.
 """
 
 from __future__ import annotations
@@ -43,9 +44,12 @@ class PaperClaim(NamedTuple):
 
 
 def claims(experiment: Experiment, rows: Sequence[Row]) -> Iterator[PaperClaim]:
-    """The claims of all cells, in the order of the rows, and after them those of the experiment's statements."""
+    """The claims of all cells, in the order of the rows, and after them those of the experiment's
+    statements."""
     keys = (*experiment.sweep, "engine", "clock", *COSTS)
-    varied = [key for key in keys if key == "topology" or len({str(row.get(key)) for row in rows}) > 1]
+    varied = [
+        key for key in keys if key == "topology" or len({str(row.get(key)) for row in rows}) > 1
+    ]
     for group in cells(rows, keys).values():
         for key, said in group[0].items():
             column = key.removeprefix(PAPER)
@@ -72,27 +76,41 @@ def stated(
     own = [row for row in rows if _agrees(row, statement.cell)]
     free = [key for key in keys if key not in statement.cell]
     varied = [key for key in free if len({str(row.get(key)) for row in own}) > 1]
-    divisors = cells([row for row in rows if _agrees(row, {**statement.cell, **statement.over})], (*free, "seed"))
+    divisors = cells(
+        [row for row in rows if _agrees(row, {**statement.cell, **statement.over})], (*free, "seed")
+    )
     for group in cells(own, free).values():
         used, values = [], []
         for row in group:
             value = row.get(statement.column)
-            under = divisors.get(tuple(str(row.get(key)) for key in (*free, "seed")), []) if statement.over else []
+            under = (
+                divisors.get(tuple(str(row.get(key)) for key in (*free, "seed")), [])
+                if statement.over
+                else []
+            )
             by = under[-1].get(statement.column) if under else None
             if not is_number(value) or (statement.over and not (is_number(by) and by)):
                 continue
             used += [row, *under[-1:]]
             values.append(float(str(value)) / (float(str(by)) if statement.over else 1))
         if values:
-            column = statement.column + "".join(f", over that of {key}={one}" for key, one in statement.over.items())
+            column = statement.column + "".join(
+                f", over that of {key}={one}" for key, one in statement.over.items()
+            )
             claim = _claim(experiment, statement.column, column, statement.paper, values, used)
             yield claim._replace(cell=_named(group[0], varied), says=statement.says)
 
 
 def _claim(
-    experiment: Experiment, of: str, column: str, paper: float | str, values: Sequence[float], rows: Sequence[Row]
+    experiment: Experiment,
+    of: str,
+    column: str,
+    paper: float | str,
+    values: Sequence[float],
+    rows: Sequence[Row],
 ) -> PaperClaim:
-    """Of `values`, which `rows` gave; `of`: the column whose meaning it has, if that is not `column`."""
+    """Of `values`, which `rows` gave; `of`: the column whose meaning it has, if that is not
+    `column`."""
     mean, half_width = figures.mean_and_half_width(values)
     verdicts = Counter(str(row.get("fidelity")) for row in rows)
     return PaperClaim(

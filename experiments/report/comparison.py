@@ -1,8 +1,9 @@
-"""Two sides of an experiment compared: ratios of each figure over the runs that both sides have, with intervals.
+"""Two sides of an experiment compared: ratios of each figure over the runs that both sides have,
+with intervals.
 
-A side is a value of a parameter, an engine or a clock; or another folder of results, measured by another commit, on
-another kernel or another machine.  Runs are paired that agree in everything else, their seed too, so that what failed
-and who sent to whom was the same on both.
+A side is a value of a parameter, an engine or a clock; or another folder of results, measured by
+another commit, on another kernel or another machine.  Runs are paired that agree in everything
+else, their seed too, so that what failed and who sent to whom was the same on both.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ from weft.experiments.runner.definition import Experiment, Row, Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-IDENTITY = ("seed", "engine", "clock", "hop_ns", "syscall_ns")  # what tells runs apart beside their parameters
+# what tells runs apart beside their parameters
+IDENTITY = ("seed", "engine", "clock", "hop_ns", "syscall_ns")
 
 
 @dataclass(frozen=True)
 class Ratio:
     """One figure of side B relative to side A, over the pairs of one group.
 
-    group: the values that the group's runs share, empty for all runs.  mean_a, mean_b: over the pairs that count.
-    ratio: the geometric mean of B / A; low, high: its 95 % confidence interval (Student's t of the logarithms), None
-    for a single pair.  pairs: how many count; left_out: pairs where either side is not above zero or was not measured.
+    group: the values that the group's runs share, empty for all runs.  mean_a, mean_b: over the
+        pairs that count.
+    ratio: the geometric mean of B / A; low, high: its 95 % confidence interval (Student's t of the
+    logarithms), None for a single pair.  pairs: how many count; left_out: pairs where either side
+    is not above zero or was not measured.
     """
 
     group: str
@@ -56,8 +60,11 @@ class Ratio:
         }
 
 
-def pairs(experiment: Experiment, a: Table, b: Table, differing: Iterable[str]) -> list[tuple[Row, Row]]:
-    """The rows of both sides that agree in all parameters, seed, engine and clock but for `differing`, in order."""
+def pairs(
+    experiment: Experiment, a: Table, b: Table, differing: Iterable[str]
+) -> list[tuple[Row, Row]]:
+    """The rows of both sides that agree in all parameters, seed, engine and clock but for
+    `differing`, in order."""
     keys = [key for key in (*experiment.sweep, *IDENTITY) if key not in set(differing)]
 
     def agrees(row: Row) -> tuple[object, ...]:
@@ -71,7 +78,11 @@ def figures_of(experiment: Experiment, rows: Table) -> list[str]:
     """The figures that are numbers, in the order of the rows' columns."""
     known = {*experiment.sweep, *CIRCUMSTANCES}
     names = dict.fromkeys(key for row in rows for key in row if key not in known)
-    return [name for name in names if all(is_number(row.get(name)) for row in rows if row.get(name) is not None)]
+    return [
+        name
+        for name in names
+        if all(is_number(row.get(name)) for row in rows if row.get(name) is not None)
+    ]
 
 
 def is_number(value: object) -> bool:
@@ -79,9 +90,11 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def ratios(paired: Sequence[tuple[Row, Row]], figures: Sequence[str], by: Sequence[str] = ()) -> list[Ratio]:
-    """A ratio for each figure, and for each combination of values of the columns `by`; figures without a pair that
-    counts are left out."""
+def ratios(
+    paired: Sequence[tuple[Row, Row]], figures: Sequence[str], by: Sequence[str] = ()
+) -> list[Ratio]:
+    """A ratio for each figure, and for each combination of values of the columns `by`; figures
+    without a pair that counts are left out."""
     groups: dict[str, list[tuple[Row, Row]]] = {}
     for pair in paired:
         groups.setdefault(" ".join(f"{key}={pair[0].get(key)}" for key in by), []).append(pair)
@@ -115,7 +128,8 @@ def ratio(group: str, figure: str, paired: Sequence[tuple[Row, Row]]) -> Ratio |
 
 
 def draw(found: Sequence[Ratio], names: tuple[str, str], figure: Figure) -> None:
-    """Each ratio as a mark with its interval, on a logarithmic axis with a line where both sides are equal."""
+    """Each ratio as a mark with its interval, on a logarithmic axis with a line where both sides
+    are equal."""
     axes = figure.subplots()
     labels = [f"{one.group}  {one.figure}".strip() for one in found]
     figure.set_size_inches(4.8 + 0.075 * max(map(len, labels)), 1.5 + 0.28 * len(found))
@@ -130,7 +144,9 @@ def draw(found: Sequence[Ratio], names: tuple[str, str], figure: Figure) -> None
     axes.set_xscale("log")
     axes.set_yticks(at, labels)
     axes.set_ylim(-0.7, len(found) - 0.3)
-    spread = [value for one in found for value in (one.ratio, one.low or one.ratio, one.high or one.ratio)]
+    spread = [
+        value for one in found for value in (one.ratio, one.low or one.ratio, one.high or one.ratio)
+    ]
     axes.set_xlim(min(0.8, min(spread) / 1.1), max(1.25, max(spread) * 1.1))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter(minor_ticks(spread))

@@ -1,4 +1,5 @@
-"""Figures: one style, hollow marks for runs that did not keep up, and at the foot where the numbers come from."""
+"""Figures: one style, hollow marks for runs that did not keep up, and at the foot where the numbers
+come from."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def new() -> Iterator[Figure]:
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Write `figure` in the format that the end of `path` names; ValueError for one that there is not."""
+    """Write `figure` in the format that the end of `path` names; ValueError for one that there is
+    not."""
     path = Path(path)
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"{path}: a figure is one of {', '.join(FORMATS)}")
@@ -41,20 +43,30 @@ def save(figure: Figure, path: str | Path) -> None:
     unfinished.replace(path)
 
 
-def plot(experiment: Experiment, entries: Sequence[tuple[Row, dict[str, Any]]], path: str | Path) -> None:
+def plot(
+    experiment: Experiment, entries: Sequence[tuple[Row, dict[str, Any]]], path: str | Path
+) -> None:
     """Draw what is stored of `experiment` into `path`."""
     rows = [row for row, _ in entries]
     with new() as figure:
         experiment.plot(rows, figure)
-        figure.supxlabel(foot(experiment, entries), fontsize=6.5, color="#777777", x=0.01, ha="left")
+        figure.supxlabel(
+            foot(experiment, entries), fontsize=6.5, color="#777777", x=0.01, ha="left"
+        )
         save(figure, path)
 
 
-def by_clock(entries: Sequence[tuple[Row, dict[str, Any]]]) -> dict[str, list[tuple[Row, dict[str, Any]]]]:
-    """The entries of each clock, and of the costs that computing had under it, by what tells it apart; what the engines
-    without a clock gave goes with each.  A figure has one clock: means over two would be of neither."""
+def by_clock(
+    entries: Sequence[tuple[Row, dict[str, Any]]],
+) -> dict[str, list[tuple[Row, dict[str, Any]]]]:
+    """The entries of each clock, and of the costs that computing had under it, by what tells it
+    apart; what the engines without a clock gave goes with each.  A figure has one clock: means over
+    two would be of neither."""
     clocks = sorted({clock_of(row) for row, _ in entries} - {""}) or [""]
-    return {clock: [(row, about) for row, about in entries if clock_of(row) in ("", clock)] for clock in clocks}
+    return {
+        clock: [(row, about) for row, about in entries if clock_of(row) in ("", clock)]
+        for clock in clocks
+    }
 
 
 def clock_of(row: Row) -> str:
@@ -70,19 +82,29 @@ def foot(experiment: Experiment, entries: Sequence[tuple[Row, dict[str, Any]]]) 
     slow = sum(failed_fidelity(row) for row, _ in entries)
     hollow = f"   {slow} failed fidelity (hollow)" if slow else ""
     at = ", ".join(sorted(commits)[:3]) + (", ..." if len(commits) > 3 else "")
-    return f"{experiment.name}   {engines}   {len(entries)} run{'s' * (len(entries) > 1)}{hollow}   commit {at}"
+    return (
+        f"{experiment.name}   {engines}   {len(entries)} "
+        f"run{'s' * (len(entries) > 1)}{hollow}   commit {at}"
+    )
 
 
 def engine_of(row: Row) -> str:
     """The engine, and its clock unless that is the real one."""
     clock = clock_of(row)
-    return str(row["engine"]) + (f" ({clock.replace(',', ', ')})" if clock not in ("", "real") else "")
+    return str(row["engine"]) + (
+        f" ({clock.replace(',', ', ')})" if clock not in ("", "real") else ""
+    )
 
 
 def by_setting(table: Table, keys: Sequence[str], *, always: int = 1) -> dict[str, list[Row]]:
-    """The rows with the same values of `keys` together, in order, under a title: the value of the first key, and of the
-    others those that are among the first `always`, or differ within `table`."""
-    named = [key for at, key in enumerate(keys) if at and (at < always or len({row.get(key) for row in table}) > 1)]
+    """The rows with the same values of `keys` together, in order, under a title: the value of the
+    first key, and of the others those that are among the first `always`, or differ within
+    `table`."""
+    named = [
+        key
+        for at, key in enumerate(keys)
+        if at and (at < always or len({row.get(key) for row in table}) > 1)
+    ]
     found: dict[str, list[Row]] = {}
     for row in table:
         title = ", ".join([str(row[keys[0]]), *(f"{key}={row.get(key)}" for key in named)])
@@ -96,7 +118,12 @@ def failed_fidelity(row: Row) -> bool:
 
 
 def marks(
-    axes: Axes, x: Sequence[float], y: Sequence[float], look: style.SeriesStyle, hollow: Sequence[bool], label: str = ""
+    axes: Axes,
+    x: Sequence[float],
+    y: Sequence[float],
+    look: style.SeriesStyle,
+    hollow: Sequence[bool],
+    label: str = "",
 ) -> None:
     """A mark for each run, hollow where it failed fidelity; `label` for the legend."""
     for empty in (False, True):
@@ -109,12 +136,20 @@ def marks(
             "markersize": look.size,
             "markerfacecolor": face,
         }
-        axes.plot(xs, ys, linestyle="none", markeredgewidth=1.2, zorder=3, label="" if empty else label, **form)
+        axes.plot(
+            xs,
+            ys,
+            linestyle="none",
+            markeredgewidth=1.2,
+            zorder=3,
+            label="" if empty else label,
+            **form,
+        )
 
 
 def plain_numbers(axis: Axis, fontsize: float = 7.5) -> None:
-    """1, 2, 5, 10, ... at a logarithmic axis; more of them where it spans less than 1 to 5, and over more than three
-    decades the powers of ten alone."""
+    """1, 2, 5, 10, ... at a logarithmic axis; more of them where it spans less than 1 to 5, and
+    over more than three decades the powers of ten alone."""
 
     def between(x: float, _: float) -> str:
         low, high = axis.get_view_interval()
@@ -127,12 +162,30 @@ def plain_numbers(axis: Axis, fontsize: float = 7.5) -> None:
 
 
 # Student's t: 97.5 % of the distribution lie below, for 1, 2, ... degrees of freedom
-T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+T_975 = (
+    12.706,
+    4.303,
+    3.182,
+    2.776,
+    2.571,
+    2.447,
+    2.365,
+    2.306,
+    2.262,
+    2.228,
+    2.201,
+    2.179,
+    2.160,
+    2.145,
+    2.131,
+)
 
 
 def mean_and_half_width(values: Sequence[float]) -> tuple[float, float]:
-    """The mean of `values`, one of each seed, and half the width of its 95 % confidence interval (Student's t, which
-    for more than 16 values is taken as that of 16); 0 for a single one."""
+    """The mean of `values`, one of each seed, and half the width of its 95 % confidence interval
+    (Student's t, which for more than 16 values is taken as that of 16); 0 for a single one."""
     if len(values) < 2:
         return float(values[0]), 0.0
-    return mean(values), T_975[min(len(values) - 1, len(T_975)) - 1] * stdev(values) / math.sqrt(len(values))
+    return mean(values), T_975[min(len(values) - 1, len(T_975)) - 1] * stdev(values) / math.sqrt(
+        len(values)
+    )

@@ -20,8 +20,10 @@ MOST_SCALE = 0.75  # inches between two servers
 MOST_NODES = 2000  # beyond, a picture is ink
 SERVER, SWITCH = 0.34, 0.30  # radius, half a side; neighbouring servers are about 1 apart
 LEAST_POINTS = 2.5  # a smaller name is not drawn
-INK_LINKS = 250  # links that are drawn at full strength where there are groups of routers; more are fainter
-BEND = 0.5  # how far the middle of a link is drawn to the centre of the sub-network that it holds together
+# links that are drawn at full strength where there are groups of routers; more are fainter
+INK_LINKS = 250
+# how far the middle of a link is drawn to the centre of the sub-network that it holds together
+BEND = 0.5
 
 
 def draw(topology: Topology, figure: Figure) -> None:
@@ -29,7 +31,9 @@ def draw(topology: Topology, figure: Figure) -> None:
     places = layout(topology)
     drawn, what = (topology.nodes, "nodes") if places.hosts else (topology.switches, "routers")
     if drawn > MOST_NODES:
-        raise ValueError(f"{topology.spec} has {drawn} {what}; a picture shows at most {MOST_NODES}")
+        raise ValueError(
+            f"{topology.spec} has {drawn} {what}; a picture shows at most {MOST_NODES}"
+        )
     low, high = corners(topology, places)
     width, height = (high - low).real, (high - low).imag
     inches = min(INCHES * max(1.0, drawn / 60) ** 0.4, MOST_INCHES)
@@ -44,7 +48,10 @@ def draw(topology: Topology, figure: Figure) -> None:
     draw_nodes(axes, topology, places, scale)
     switches = "1 switch" if topology.switches == 1 else f"{topology.switches} switches"
     hosts = "" if places.hosts else " (not drawn)"
-    axes.set_title(f"{topology.spec}   {topology.servers} servers{hosts}, {switches}, {len(topology.links)} links")
+    axes.set_title(
+        f"{topology.spec}   {topology.servers} servers{hosts}, {switches}, "
+        f"{len(topology.links)} links"
+    )
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=4, handlelength=1.6)
 
 
@@ -52,16 +59,22 @@ def corners(topology: Topology, places: DrawingLayout) -> tuple[complex, complex
     """Lower left and upper right corner of everything that is drawn."""
     margin = 0.7 + 0.015 * float(np.ptp(places.at.real))
     edges = [places.at + step for step in (-margin * (1 + 1j), margin * (1 + 1j))]
-    edges += [np.array([g.centre - g.radius * (1 + 1j), g.centre + g.radius * (1 + 1j)]) for g in places.groups]
+    edges += [
+        np.array([g.centre - g.radius * (1 + 1j), g.centre + g.radius * (1 + 1j)])
+        for g in places.groups
+    ]
     a, control, b = curves(topology, places)
     halfway = (a + 2 * control + b) / 4  # where a link is farthest from straight
     edges += [halfway + step for step in (-SWITCH * (1 + 1j), SWITCH * (1 + 1j))]
     points = np.concatenate(edges)
-    return complex(points.real.min(), points.imag.min()), complex(points.real.max(), points.imag.max())
+    return complex(points.real.min(), points.imag.min()), complex(
+        points.real.max(), points.imag.max()
+    )
 
 
 def curves(topology: Topology, places: DrawingLayout) -> tuple[Places, Places, Places]:
-    """Both ends of each link and what its middle is drawn to: a curve leans to the centre of its sub-network."""
+    """Both ends of each link and what its middle is drawn to: a curve leans to the centre of its
+    sub-network."""
     a, b = places.at[topology.links[:, 0]], places.at[topology.links[:, 2]]
     middle = (a + b) / 2
     across = abs(a - b) / np.maximum(abs(a - places.towards) + abs(b - places.towards), 1e-9)
@@ -74,7 +87,9 @@ def draw_groups(axes: Axes, places: DrawingLayout) -> None:
 
     for group in places.groups:
         centre = (group.centre.real, group.centre.imag)
-        axes.add_patch(Circle(centre, group.radius, facecolor="#0072b2", alpha=0.05, edgecolor="none"))
+        axes.add_patch(
+            Circle(centre, group.radius, facecolor="#0072b2", alpha=0.05, edgecolor="none")
+        )
 
 
 def draw_links(axes: Axes, topology: Topology, places: DrawingLayout, scale: float) -> None:
@@ -92,7 +107,8 @@ def draw_links(axes: Axes, topology: Topology, places: DrawingLayout, scale: flo
         width = float(np.clip(2.5 * scale, 0.3, 1.3)) * (1.0 if level else 0.8)
         colour = style.LEVELS[level % len(style.LEVELS)]
         label = f"level {level} ({topology.roles[level]}): {len(chosen)} links"
-        order = 2 if places.hosts else 2 - level / 100  # among groups of routers, what is local is in front
+        # among groups of routers, what is local is in front
+        order = 2 if places.hosts else 2 - level / 100
         axes.add_collection(
             PathCollection(
                 paths,
@@ -107,15 +123,25 @@ def draw_links(axes: Axes, topology: Topology, places: DrawingLayout, scale: flo
 
 
 def draw_nodes(axes: Axes, topology: Topology, places: DrawingLayout, scale: float) -> None:
-    """Servers as circles, crossbars as squares, switches that route as boxes as wide as they have room."""
+    """Servers as circles, crossbars as squares, switches that route as boxes as wide as they have
+    room."""
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Circle, FancyBboxPatch
 
     edge = float(np.clip(1.6 * scale, 0.2, 0.9))
     if not places.hosts:
         routers = [Circle((at.real, at.imag), SERVER) for at in places.at[topology.servers :]]
-        axes.add_collection(PatchCollection(routers, facecolor=style.INK, edgecolor=style.PAPER, lw=edge, zorder=3))
-        write_names(axes, topology, places, range(topology.servers, topology.nodes), style.PAPER, 2 * SERVER * scale)
+        axes.add_collection(
+            PatchCollection(routers, facecolor=style.INK, edgecolor=style.PAPER, lw=edge, zorder=3)
+        )
+        write_names(
+            axes,
+            topology,
+            places,
+            range(topology.servers, topology.nodes),
+            style.PAPER,
+            2 * SERVER * scale,
+        )
         return
     wide, high = (SWITCH, SWITCH) if topology.server_centric else box(topology, places, scale)
     pad = high / 4
@@ -123,18 +149,33 @@ def draw_nodes(axes: Axes, topology: Topology, places: DrawingLayout, scale: flo
     servers = [Circle((at.real, at.imag), SERVER) for at in places.at[: topology.servers]]
     switches = [
         FancyBboxPatch(
-            (at.real - wide + pad, at.imag - high + pad), 2 * (wide - pad), 2 * (high - pad), boxstyle=rounded
+            (at.real - wide + pad, at.imag - high + pad),
+            2 * (wide - pad),
+            2 * (high - pad),
+            boxstyle=rounded,
         )
         for at in places.at[topology.servers :]
     ]
-    axes.add_collection(PatchCollection(servers, facecolor=style.PAPER, edgecolor=style.INK, linewidth=edge, zorder=3))
+    axes.add_collection(
+        PatchCollection(
+            servers, facecolor=style.PAPER, edgecolor=style.INK, linewidth=edge, zorder=3
+        )
+    )
     axes.add_collection(PatchCollection(switches, facecolor=style.INK, edgecolor="none", zorder=3))
     write_names(axes, topology, places, range(topology.servers), style.INK, 2 * SERVER * scale)
-    write_names(axes, topology, places, range(topology.servers, topology.nodes), style.PAPER, 2 * wide * scale)
+    write_names(
+        axes,
+        topology,
+        places,
+        range(topology.servers, topology.nodes),
+        style.PAPER,
+        2 * wide * scale,
+    )
 
 
 def box(topology: Topology, places: DrawingLayout, scale: float) -> tuple[float, float]:
-    """Half the width and height of the box of a switch: up to half an inch wide if its neighbours leave room."""
+    """Half the width and height of the box of a switch: up to half an inch wide if its neighbours
+    leave room."""
     at = places.at[topology.servers :]
     rows = [np.sort(at.real[np.isclose(at.imag, y)]) for y in np.unique(at.imag.round(6))]
     room = min((float(np.diff(row).min()) for row in rows if len(row) > 1), default=np.inf)
@@ -143,7 +184,12 @@ def box(topology: Topology, places: DrawingLayout, scale: float) -> tuple[float,
 
 
 def write_names(
-    axes: Axes, topology: Topology, places: DrawingLayout, nodes: range, colour: str, room_inches: float
+    axes: Axes,
+    topology: Topology,
+    places: DrawingLayout,
+    nodes: range,
+    colour: str,
+    room_inches: float,
 ) -> None:
     """The name of each of `nodes` within its mark, unless it would be too small to read."""
     names = [topology.naming.name(node) for node in nodes]
@@ -151,4 +197,13 @@ def write_names(
     if points < LEAST_POINTS:
         return
     for name, at in zip(names, places.at[nodes.start : nodes.stop], strict=True):
-        axes.text(at.real, at.imag, name, color=colour, fontsize=points, ha="center", va="center_baseline", zorder=4)
+        axes.text(
+            at.real,
+            at.imag,
+            name,
+            color=colour,
+            fontsize=points,
+            ha="center",
+            va="center_baseline",
+            zorder=4,
+        )

@@ -1,8 +1,9 @@
-"""Where the nodes of a network stand in a drawing, as complex numbers: x + iy, neighbouring servers about 1 apart.
+"""Where the nodes of a network stand in a drawing, as complex numbers: x + iy, neighbouring servers
+about 1 apart.
 
-A recursively defined network is drawn recursively: the copies that make an X(h) stand on a circle, each turned so that
-its links to the others are short.  A switch fabric stands in tiers, low-diameter networks as router_layout.py has it,
-any other network on one circle.
+A recursively defined network is drawn recursively: the copies that make an X(h) stand on a circle,
+each turned so that its links to the others are short.  A switch fabric stands in tiers,
+low-diameter networks as router_layout.py has it, any other network on one circle.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ TURNS = 4  # rounds of turning copies towards each other; further ones change no
 
 @dataclass(frozen=True, kw_only=True)
 class Disc:
-    """A sub-network that is drawn as a disc: its level, its place, and its servers, or routers, first .. last."""
+    """A sub-network that is drawn as a disc: its level, its place, and its servers, or routers,
+    first .. last."""
 
     level: int
     first: int
@@ -36,7 +38,8 @@ class Disc:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawingLayout:
-    """at: place of each node.  groups: discs, outer ones first.  towards: what the middle of each link is drawn to.
+    """at: place of each node.  groups: discs, outer ones first.  towards: what the middle of each
+    link is drawn to.
 
     hosts: whether hosts are drawn; where they are not, each stands where its router does.
     """
@@ -104,7 +107,8 @@ def recursive(topology: Topology, network: Ccrdn) -> DrawingLayout:
 
 
 def upright(network: Ccrdn) -> tuple[NDArray[np.complex128], list[float]]:
-    """Places of the servers with no copy turned, and the radius of the disc that holds an X(h), for each h."""
+    """Places of the servers with no copy turned, and the radius of the disc that holds an X(h), for
+    each h."""
     radius = max(1.0, GAP / (2 * np.sin(np.pi / network.n)))
     reach = [radius + 0.6]
     at = radius * circle(network.n)
@@ -115,8 +119,11 @@ def upright(network: Ccrdn) -> tuple[NDArray[np.complex128], list[float]]:
     return at, reach
 
 
-def turn_copies(network: Ccrdn, at: NDArray[np.complex128], links: NDArray[np.int64], level: int) -> None:
-    """Turn each X(level-1), in place, so that the ends of its level-`level` links face the other ends."""
+def turn_copies(
+    network: Ccrdn, at: NDArray[np.complex128], links: NDArray[np.int64], level: int
+) -> None:
+    """Turn each X(level-1), in place, so that the ends of its level-`level` links face the other
+    ends."""
     size = network.t[level - 1]
     ends = np.concatenate([links, links[:, ::-1]])
     ends = ends[np.argsort(ends[:, 0] // size, kind="stable")]
@@ -131,7 +138,8 @@ def turn_copies(network: Ccrdn, at: NDArray[np.complex128], links: NDArray[np.in
 
 
 def tiers_of(topology: Topology) -> NDArray[np.int64] | None:
-    """The tier of each node, hosts 0, each link joining tiers one apart; None if the network has no such tiers."""
+    """The tier of each node, hosts 0, each link joining tiers one apart; None if the network has no
+    such tiers."""
     tier = np.full(topology.nodes, -1)
     tier[: topology.servers] = 0
     a, b = topology.links[:, 0], topology.links[:, 2]
@@ -144,7 +152,8 @@ def tiers_of(topology: Topology) -> NDArray[np.int64] | None:
 
 
 def in_tiers(topology: Topology, tier: NDArray[np.int64]) -> NDArray[np.complex128]:
-    """Hosts in a row by their switch, a switch of the first tier above the middle of its hosts, and so on up."""
+    """Hosts in a row by their switch, a switch of the first tier above the middle of its hosts, and
+    so on up."""
     at = np.zeros(topology.nodes, dtype=np.complex128)
     edge_of = {host: topology.ports(host)[0][1] for host in range(topology.servers)}
     x, last = 0.0, -1
@@ -156,7 +165,12 @@ def in_tiers(topology: Topology, tier: NDArray[np.int64]) -> NDArray[np.complex1
     for number in range(1, int(tier.max()) + 1):
         nodes = np.flatnonzero(tier == number)
         if number == 1:
-            places = np.array([np.mean([at[h].real for h, edge in edge_of.items() if edge == node]) for node in nodes])
+            places = np.array(
+                [
+                    np.mean([at[h].real for h, edge in edge_of.items() if edge == node])
+                    for node in nodes
+                ]
+            )
         elif len(nodes) == len(below):
             places = below
         else:
@@ -169,7 +183,9 @@ def in_tiers(topology: Topology, tier: NDArray[np.int64]) -> NDArray[np.complex1
 def on_circle(topology: Topology) -> NDArray[np.complex128]:
     """Switches on one circle, each with its hosts outside it."""
     at = np.zeros(topology.nodes, dtype=np.complex128)
-    hosts = np.bincount(topology.links[topology.level == 0, 2] - topology.servers, minlength=topology.switches)
+    hosts = np.bincount(
+        topology.links[topology.level == 0, 2] - topology.servers, minlength=topology.switches
+    )
     width = max(2.0, float(hosts.max()) + SPLIT - 1)
     radius = max(2.0, width / (2 * np.sin(np.pi / max(topology.switches, 2))))
     outward = circle(topology.switches)

@@ -1,4 +1,5 @@
-"""One page about everything that is stored: for each experiment its question, figure, numbers, command and machine.
+"""One page about everything that is stored: for each experiment its question, figure, numbers,
+command and machine.
 
 The page is one HTML file with its pictures inside; nothing is loaded from elsewhere.
 """
@@ -38,16 +39,18 @@ pre { overflow-x: auto; padding: .5rem; border: 1px solid var(--line); }
 th, td { text-align: left; padding: .15rem .7rem .15rem 0; border-bottom: 1px solid var(--line); white-space: nowrap; }
 .number { text-align: right; font-variant-numeric: tabular-nums; } td.words { white-space: normal; }
 .FAIL { color: var(--bad); } .WARN { color: var(--fair); } .PASS { color: var(--good); }
-"""
+"""  # noqa: E501
 
 
 def page(stored: Sequence[tuple[Experiment, StoredRows]], machine: str, disk_bytes: int = 0) -> str:
-    """The whole page; `machine`: where it was measured, in words; `disk_bytes`: what the results take."""
+    """The whole page; `machine`: where it was measured, in words; `disk_bytes`: what the results
+    take."""
     parts = [section(experiment, entries) for experiment, entries in stored]
     runs = sum(len(entries) for _, entries in stored)
     total_s = sum(float(about.get("wall_s") or 0) for _, entries in stored for _, about in entries)
     head = (
-        f"<h1>weft: what is stored</h1><p>{several(runs, 'run')} of {several(len(stored), 'experiment')}, which took "
+        f"<h1>weft: what is stored</h1><p>{several(runs, 'run')} of "
+        f"{several(len(stored), 'experiment')}, which took "
         f"{duration(total_s)} one after the other.</p>"
     )
     index = "".join(f'<a href="#{escape(one.name)}">{escape(one.name)}</a>' for one, _ in stored)
@@ -61,14 +64,17 @@ def page(stored: Sequence[tuple[Experiment, StoredRows]], machine: str, disk_byt
 
 
 def claimed(stored: Sequence[tuple[Experiment, StoredRows]]) -> str:
-    """What papers give for cells that are stored, and what came out; "" if no paper gives anything."""
+    """What papers give for cells that are stored, and what came out; "" if no paper gives
+    anything."""
     lines, left_out = [], 0
     for experiment, entries in stored:
         for number, claim in enumerate(claims(experiment, [row for row, _ in entries])):
             if number >= MOST_CLAIMS:
                 left_out += 1
                 continue
-            ours = f"{claim.ours:.4g}" + ("" if math.isnan(claim.half_width) else f" ± {claim.half_width:.2g}")
+            ours = f"{claim.ours:.4g}" + (
+                "" if math.isnan(claim.half_width) else f" ± {claim.half_width:.2g}"
+            )
             given = claim.paper
             paper = given if isinstance(given, str) else f"{given:.4g}"
             ratio = "" if isinstance(given, str) or not given else f"{claim.ours / given:.3f}"
@@ -76,34 +82,49 @@ def claimed(stored: Sequence[tuple[Experiment, StoredRows]]) -> str:
             lines.append(
                 f'<tr><td><a href="#{escape(experiment.name)}">{escape(experiment.name)}</a></td>'
                 f'<td class="words">{about}</td><td class="words" title="{escape(claim.meaning)}">'
-                f'{escape(claim.column)}</td><td class="number">{escape(paper)}</td><td class="number">{ours}</td>'
+                f'{escape(claim.column)}</td><td class="number">{escape(paper)}</td><td '
+                f'class="number">{ours}</td>'
                 f'<td class="number">{ratio}</td><td class="number">{claim.runs}</td>'
                 f'<td class="{claim.fidelity}">{claim.fidelity or "-"}</td></tr>'
             )
     if not lines:
         return ""
-    more = f'<p class="dim">and {several(left_out, "cell")} more: weft export EXPERIMENT</p>' if left_out else ""
+    more = (
+        f'<p class="dim">and {several(left_out, "cell")} more: weft export EXPERIMENT</p>'
+        if left_out
+        else ""
+    )
     return (
-        '<h2 id="claims">What papers say, and what came out</h2><p class="dim">Of each cell for which a paper gives a '
-        "figure, or of which it says something: the paper's, ours as mean over the seeds with its 95 % interval, and "
-        "ours by the paper's. Figure, command and what columns mean are where the name leads; fidelity is that of runs "
+        '<h2 id="claims">What papers say, and what came out</h2><p class="dim">Of each cell for '
+        "which a paper gives a "
+        "figure, or of which it says something: the paper's, ours as mean over the seeds with its "
+        "95 % interval, and "
+        "ours by the paper's. Figure, command and what columns mean are where the name leads; "
+        "fidelity is that of runs "
         "on the kernel, the worst.</p>"
-        '<div class="wide"><table><tr><th>experiment</th><th>what the paper says, and of which cell</th><th>column</th>'
+        '<div class="wide"><table><tr><th>experiment</th><th>what the paper says, and of which '
+        "cell</th><th>column</th>"
         '<th class="number">paper</th>'
-        '<th class="number">ours</th><th class="number">ratio</th><th class="number">runs</th><th>fidelity</th></tr>'
+        '<th class="number">ours</th><th class="number">ratio</th><th '
+        'class="number">runs</th><th>fidelity</th></tr>'
         f"{''.join(lines)}</table></div>{more}"
     )
 
 
 def section(experiment: Experiment, entries: StoredRows) -> str:
-    """One experiment: question, source, fidelity, figure, table and the command that measures it again."""
+    """One experiment: question, source, fidelity, figure, table and the command that measures it
+    again."""
     rows = [row for row, _ in entries]
-    commits = Counter(str(about.get("commit") or "installed") + "+" * bool(about.get("dirty")) for _, about in entries)
+    commits = Counter(
+        str(about.get("commit") or "installed") + "+" * bool(about.get("dirty"))
+        for _, about in entries
+    )
     said = ", ".join(f"{name} ({count})" for name, count in commits.most_common(4))
     return (
-        f'<h2 id="{escape(experiment.name)}">{escape(experiment.name)}</h2><p><b>{escape(experiment.question)}</b></p>'
+        f'<h2 id="{escape(experiment.name)}">{escape(experiment.name)}</h2><p><b>{escape(experiment.question)}</b></p>'  # noqa: E501
         f'<p class="dim">{escape(experiment.source)}</p>'
-        f"<p>{several(len(rows), 'run')} on {escape(engines(rows))}{fidelity(rows)}; commit {escape(said)}</p>"
+        f"<p>{several(len(rows), 'run')} on {escape(engines(rows))}{fidelity(rows)}; commit "
+        f"{escape(said)}</p>"
         f"{picture(experiment, entries)}{table(experiment, rows)}{meanings(experiment, rows)}"
         f"<pre>{escape(command(experiment, rows))}</pre>"
     )
@@ -117,14 +138,19 @@ def engines(rows: Sequence[Row]) -> str:
 def fidelity(rows: Sequence[Row]) -> str:
     """How many runs kept up, where that can be said."""
     counts = Counter(str(row["fidelity"]) for row in rows if row.get("fidelity"))
-    said = [f'<span class="{name}">{name} {counts[name]}</span>' for name in ("PASS", "WARN", "FAIL") if counts[name]]
+    said = [
+        f'<span class="{name}">{name} {counts[name]}</span>'
+        for name in ("PASS", "WARN", "FAIL")
+        if counts[name]
+    ]
     return f"; fidelity {', '.join(said)}" if said else ""
 
 
 def picture(experiment: Experiment, entries: StoredRows) -> str:
     """The figure of each clock, inside the page."""
     return "".join(
-        drawn(experiment, [row for row, _ in of_clock], clock) for clock, of_clock in figures.by_clock(entries).items()
+        drawn(experiment, [row for row, _ in of_clock], clock)
+        for clock, of_clock in figures.by_clock(entries).items()
     )
 
 
@@ -140,9 +166,14 @@ def drawn(experiment: Experiment, rows: Sequence[Row], clock: str) -> str:
 
 
 def table(experiment: Experiment, rows: Sequence[Row]) -> str:
-    """Mean and 95 % interval over the seeds, for each cell of the sweep and each figure that is a number."""
+    """Mean and 95 % interval over the seeds, for each cell of the sweep and each figure that is a
+    number."""
     names = figures_of(experiment, rows)[:MOST_FIGURES]
-    varied = [key for key in (*experiment.sweep, "engine", "clock", *COSTS) if len({row.get(key) for row in rows}) > 1]
+    varied = [
+        key
+        for key in (*experiment.sweep, "engine", "clock", *COSTS)
+        if len({row.get(key) for row in rows}) > 1
+    ]
     cells: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         cells.setdefault(tuple(row.get(key) for key in varied), []).append(row)
@@ -154,16 +185,23 @@ def table(experiment: Experiment, rows: Sequence[Row]) -> str:
         numbers = "".join(f'<td class="number">{middle(group, name)}</td>' for name in names)
         lines.append(f'<tr>{first}<td class="number">{len(group)}</td>{numbers}</tr>')
     more = len(cells) - MOST_CELLS
-    rest = f'<p class="dim">and {more} cells more: weft export {escape(experiment.name)}</p>' if more > 0 else ""
+    rest = (
+        f'<p class="dim">and {more} cells more: weft export {escape(experiment.name)}</p>'
+        if more > 0
+        else ""
+    )
     return f'<div class="wide"><table><tr>{head}</tr>{"".join(lines)}</table></div>{rest}'
 
 
 def meanings(experiment: Experiment, rows: Sequence[Row]) -> str:
     """What the columns of the rows mean, with their units, folded away."""
-    names = dict.fromkeys(key for row in rows for key in row if key not in (*experiment.sweep, *columns.CIRCUMSTANCES))
+    names = dict.fromkeys(
+        key for row in rows for key in row if key not in (*experiment.sweep, *columns.CIRCUMSTANCES)
+    )
     told = {name: columns.meaning_of(name, experiment.columns) for name in names}
     lines = [
-        f'<tr><td><code>{escape(name)}</code></td><td>{escape(columns.unit(name))}</td><td class="words">'
+        f"<tr><td><code>{escape(name)}</code></td><td>{escape(columns.unit(name))}</td><td "
+        f'class="words">'
         f"{escape(meaning)}</td></tr>"
         for name, meaning in told.items()
         if meaning
@@ -171,9 +209,10 @@ def meanings(experiment: Experiment, rows: Sequence[Row]) -> str:
     if not lines:
         return ""
     head = "<tr><th>column</th><th>unit</th><th>meaning</th></tr>"
-    return f'<details><summary>What the columns mean</summary><div class="wide"><table>{head}{"".join(lines)}' + (
-        "</table></div></details>"
-    )
+    return (
+        f"<details><summary>What the columns mean</summary><div "
+        f'class="wide"><table>{head}{"".join(lines)}'
+    ) + ("</table></div></details>")
 
 
 def several(count: int, what: str) -> str:
@@ -213,23 +252,31 @@ def command(experiment: Experiment, rows: Sequence[Row]) -> str:
 
 
 def appendix(stored: Sequence[tuple[Experiment, StoredRows]], machine: str, disk_bytes: int) -> str:
-    """For who repeats it: what is needed, how long each experiment took, how much disk, what is expected."""
+    """For who repeats it: what is needed, how long each experiment took, how much disk, what is
+    expected."""
     lines = []
     for experiment, entries in stored:
         took = sum(float(about.get("wall_s") or 0) for _, about in entries)
         held = ", ".join(experiment.must_hold) or "-"
         rows = [row for row, _ in entries]
-        expected = "the same rows" if all(repeatable(row) for row in rows) else "rows within the intervals"
+        expected = (
+            "the same rows" if all(repeatable(row) for row in rows) else "rows within the intervals"
+        )
         lines.append(
             f'<tr><td>{escape(experiment.name)}</td><td class="number">{len(entries)}</td>'
-            f'<td class="number">{duration(took)}</td><td class="number">{duration(took / len(entries))}</td>'
+            f'<td class="number">{duration(took)}</td><td '
+            f'class="number">{duration(took / len(entries))}</td>'
             f"<td>{expected}</td><td>{escape(held)}</td></tr>"
         )
     return (
-        '<h2 id="repeat">To repeat it</h2><p><code>make setup</code> on two cores, 4 GB of memory and Linux 6.1 or '
-        "later, then the command below each figure. Experiments on the kernel need root; those on other engines and "
-        f"those under the virtual clock do not. The results take {disk_bytes / 1e3:,.0f} kB of disk. Where the same "
-        "rows are expected, equal seeds give equal numbers on every machine, but for processor times; others differ as "
+        '<h2 id="repeat">To repeat it</h2><p><code>make setup</code> on two cores, 4 GB of memory '
+        "and Linux 6.1 or "
+        "later, then the command below each figure. Experiments on the kernel need root; those on "
+        "other engines and "
+        f"those under the virtual clock do not. The results take {disk_bytes / 1e3:,.0f} kB of "
+        f"disk. Where the same "
+        "rows are expected, equal seeds give equal numbers on every machine, but for processor "
+        "times; others differ as "
         "far as their fidelity allows. What is given here was measured on:</p>"
         f"<p>{escape(machine)}</p>"
         '<div class="wide"><table><tr><th>experiment</th><th class="number">runs</th>'
@@ -240,17 +287,21 @@ def appendix(stored: Sequence[tuple[Experiment, StoredRows]], machine: str, disk
 
 
 def repeatable(row: Row) -> bool:
-    """Whether another machine gives the same row: graphs, the simulator, and the kernel under the virtual clock."""
+    """Whether another machine gives the same row: graphs, the simulator, and the kernel under the
+    virtual clock."""
     return row["engine"] != "kernel" or row.get("clock") == "virtual"
 
 
 def machines(stored: Sequence[tuple[Experiment, StoredRows]]) -> str:
     """The machines of all rows, in words."""
     found = Counter(
-        f"{m.get('cpu_model', '?')}, {m.get('cpus', '?')} processors, {int(m.get('memory_bytes', 0)) >> 30} GiB, "
+        f"{m.get('cpu_model', '?')}, {m.get('cpus', '?')} processors, "
+        f"{int(m.get('memory_bytes', 0)) >> 30} GiB, "
         f"Linux {m.get('kernel', '?')}, Python {m.get('python', '?')}"
         for _, entries in stored
         for _, about in entries
         if (m := about.get("machine"))
     )
-    return "; ".join(f"{name} ({count} run{'s' * (count > 1)})" for name, count in found.most_common())
+    return "; ".join(
+        f"{name} ({count} run{'s' * (count > 1)})" for name, count in found.most_common()
+    )

@@ -1,11 +1,12 @@
-"""Where the routers of a low-diameter network stand in a drawing, as complex numbers; neighbours are about 1 apart.
+"""Where the routers of a low-diameter network stand in a drawing, as complex numbers; neighbours
+are about 1 apart.
 
 Their hosts are left out: each router has the same number of them.
 
 | family | drawing |
 |---|---|
-| slimfly | columns are circles, those of one half on a ring, of the other on a ring around it; racks share an angle |
-| dragonfly, xpander | groups, metanodes: circles on a ring |
+| slimfly | columns are circles, those of one half on a ring, of the other on a ring around it;
+racks share an angle | | dragonfly, xpander | groups, metanodes: circles on a ring |
 | hyperx | a grid; further dimensions are copies of it, the third aside and aslant |
 | jellyfish | one circle |
 """
@@ -38,7 +39,8 @@ def spaced(count: int) -> float:
 
 
 def clusters(groups: int, of: int, least: float = 0.0) -> Places:
-    """The places of `groups` circles of `of` routers each on a ring of radius `least` or more, shape (groups, of).
+    """The places of `groups` circles of `of` routers each on a ring of radius `least` or more,
+    shape (groups, of).
 
     Each circle is turned so that its first router is the outermost.
     """
@@ -53,7 +55,9 @@ def slimfly(topology: Topology) -> tuple[Places, Places]:
     q = topology.parameters["q"]
     inner = clusters(q, q)
     outer = clusters(q, q, least=abs(inner.mean(axis=1)[0]) + APART * (2 * spaced(q) + 1))
-    return np.concatenate([outer.ravel(), inner.ravel()]), np.concatenate([outer.mean(axis=1), inner.mean(axis=1)])
+    return np.concatenate([outer.ravel(), inner.ravel()]), np.concatenate(
+        [outer.mean(axis=1), inner.mean(axis=1)]
+    )
 
 
 def dragonfly(topology: Topology) -> tuple[Places, Places]:
@@ -77,7 +81,8 @@ def jellyfish(topology: Topology) -> tuple[Places, Places]:
 
 
 def hyperx(topology: Topology) -> tuple[Places, Places]:
-    """A grid; the third dimension goes aslant, each further one repeats the whole, aside and below in turn."""
+    """A grid; the third dimension goes aslant, each further one repeats the whole, aside and below
+    in turn."""
     dimensions, s = topology.parameters["l"], topology.parameters["s"]
     number = np.arange(topology.switches)
     step = 2.4 if dimensions < 3 else max(2.4, ASLANT.real * s + 1.2)
@@ -108,9 +113,11 @@ def groups(topology: Topology) -> int:
 
 
 def place(topology: Topology) -> tuple[Places, Places]:
-    """The places of all nodes, hosts being where their routers are, and what the middle of each link is drawn to.
+    """The places of all nodes, hosts being where their routers are, and what the middle of each
+    link is drawn to.
 
-    Links within a group lean to its centre, others to that of the network; those of a grid stand aside.
+    Links within a group lean to its centre, others to that of the network; those of a grid stand
+    aside.
     """
     routers, centres = FAMILIES[topology.family](topology)
     home = topology.links[topology.level == 0, 2] - topology.servers

@@ -1,7 +1,7 @@
 """How figures look: one table gives each scheme and engine its name, colour and marker, everywhere.
 
-Colours are those of Okabe and Ito, which people with any kind of colour vision tell apart, and seven more; markers and
-dashes differ as well.
+Colours are those of Okabe and Ito, which people with any kind of colour vision tell apart, and
+seven more; markers and dashes differ as well.
 """
 
 from __future__ import annotations
@@ -13,11 +13,20 @@ from zlib import crc32
 from weft.topologies.core.grammar import parse
 
 INK, FAINT, PAPER = "#222222", "#d9d9d9", "#ffffff"
-BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"
+BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#e69f00",
+    "#56b4e9",
+    "#cc79a7",
+)
 WINE, INDIGO, BROWN, OLIVE, SILVER = "#882255", "#332288", "#6b3e00", "#d0bc00", "#b0b0b0"
 TEAL, ROSE = "#45e8bf", "#cf0a58"
-LEVELS = ("#9a9a9a", BLUE, VERMILION, GREEN, PURPLE, ORANGE)  # of links: 0 joins a server to a switch
-SEVERAL = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)  # for what has no colour of its own, such as networks
+# of links: 0 joins a server to a switch
+LEVELS = ("#9a9a9a", BLUE, VERMILION, GREEN, PURPLE, ORANGE)
+# for what has no colour of its own, such as networks
+SEVERAL = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)
 
 
 DASHES = ("-", "--", "-.", ":")
@@ -27,7 +36,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "p", "h", "d", "8")
 class SeriesStyle(NamedTuple):
     """How something appears in every figure; the size of its marks is in points.
 
-    dash: of its line.  variant: 0, or for a scheme that a figure shows with several parameters which of them this is.
+    dash: of its line.  variant: 0, or for a scheme that a figure shows with several parameters
+        which of them this is.
     """
 
     label: str
@@ -38,8 +48,8 @@ class SeriesStyle(NamedTuple):
     variant: int = 0
 
 
-# Of the schemes that one figure compares, no two share a colour or a marker, and those with the same dash differ in
-# lightness, so that a figure printed in black and white can be read.
+# Of the schemes that one figure compares, no two share a colour or a marker, and those with the
+# same dash differ in lightness, so that a figure printed in black and white can be read.
 SERVER_SCHEMES: Mapping[str, SeriesStyle] = {
     "dr": SeriesStyle("DR", BLUE, "o"),
     "bfs": SeriesStyle("shortest path", INK, "s"),
@@ -118,20 +128,23 @@ RC: dict[Any, Any] = {
 
 
 def scheme(spec: str) -> SeriesStyle:
-    """The look of a routing scheme, whatever its parameters.  One that the table lacks, of somebody's own package, gets
-    the same look for the same name."""
+    """The look of a routing scheme, whatever its parameters.  One that the table lacks, of
+    somebody's own package, gets the same look for the same name."""
     name, _ = parse(spec)
     if name in SCHEMES:
         return SCHEMES[name]
     number = crc32(name.encode())
     return SeriesStyle(
-        name, SEVERAL[number % len(SEVERAL)], MARKERS[number % len(MARKERS)], dash=DASHES[number % len(DASHES)]
+        name,
+        SEVERAL[number % len(SEVERAL)],
+        MARKERS[number % len(MARKERS)],
+        dash=DASHES[number % len(DASHES)],
     )
 
 
 def lines(specs: Iterable[str]) -> dict[str, tuple[SeriesStyle, str]]:
-    """The look and the dash of each of `specs`; those that differ in their parameters alone share the colour, and each
-    has a dash and a marker of its own."""
+    """The look and the dash of each of `specs`; those that differ in their parameters alone share
+    the colour, and each has a dash and a marker of its own."""
     found: dict[str, tuple[SeriesStyle, str]] = {}
     wanted = list(dict.fromkeys(specs))
     taken = {scheme(spec).marker for spec in wanted}
@@ -140,9 +153,14 @@ def lines(specs: Iterable[str]) -> dict[str, tuple[SeriesStyle, str]]:
         variant = sum(parse(other)[0] == name for other in found)
         if variant:
             marker = next((each for each in MARKERS if each not in taken), look.marker)
-            look = look._replace(marker=marker, variant=variant, dash=another_dash(look.dash, variant))
+            look = look._replace(
+                marker=marker, variant=variant, dash=another_dash(look.dash, variant)
+            )
             taken.add(marker)
-        found[spec] = look._replace(label=f"{look.label} {spec.partition(':')[2]}".strip()), look.dash
+        found[spec] = (
+            look._replace(label=f"{look.label} {spec.partition(':')[2]}".strip()),
+            look.dash,
+        )
     return found
 
 
@@ -154,7 +172,8 @@ def another_dash(dash: str, variant: int) -> str:
 def line(look: SeriesStyle) -> dict[str, Any]:
     """Arguments of Axes.plot and Axes.errorbar for the line of `look`, marks included.
 
-    Solid lines lie below dashed ones and have larger marks, so that of two lines in the same place both are seen.
+    Solid lines lie below dashed ones and have larger marks, so that of two lines in the same place
+    both are seen.
     """
     place = DASHES.index(look.dash)
     return {
@@ -170,9 +189,12 @@ def line(look: SeriesStyle) -> dict[str, Any]:
 
 
 def in_order(specs: Iterable[str]) -> list[str]:
-    """Each of `specs` once, in the order of the table of schemes, however the sweep came; those it lacks come last."""
+    """Each of `specs` once, in the order of the table of schemes, however the sweep came; those it
+    lacks come last."""
     places = {name: at for at, name in enumerate(SCHEMES)}
-    return sorted(dict.fromkeys(specs), key=lambda spec: (places.get(parse(spec)[0], len(places)), spec))
+    return sorted(
+        dict.fromkeys(specs), key=lambda spec: (places.get(parse(spec)[0], len(places)), spec)
+    )
 
 
 def axis(key: str, label: str = "") -> str:

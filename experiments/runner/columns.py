@@ -1,7 +1,8 @@
 """What the columns of an experiment's rows mean, and in which unit each is.
 
-An experiment declares a sentence for each figure that its runs may give.  The unit is the end of the column's name, so
-that no table can say another one.  A name may hold a *, for what depends on the network: up*_mean_queue_packets.
+An experiment declares a sentence for each figure that its runs may give.  The unit is the end of
+the column's name, so that no table can say another one.  A name may hold a *, for what depends on
+the network: up*_mean_queue_packets.
 """
 
 from __future__ import annotations
@@ -74,15 +75,23 @@ def unit(name: str) -> str:
 
 def explained(declared: Mapping[str, str]) -> list[Column]:
     """The declared columns, and after them those that any row may have."""
-    return [Column(name, unit(name), meaning) for name, meaning in (*declared.items(), *CIRCUMSTANCES.items())]
+    return [
+        Column(name, unit(name), meaning)
+        for name, meaning in (*declared.items(), *CIRCUMSTANCES.items())
+    ]
 
 
-def unexplained(names: Iterable[str], declared: Mapping[str, str], parameters: Iterable[str]) -> list[str]:
-    """Those of the columns `names` that are no parameter and no circumstance, and that `declared` does not have."""
+def unexplained(
+    names: Iterable[str], declared: Mapping[str, str], parameters: Iterable[str]
+) -> list[str]:
+    """Those of the columns `names` that are no parameter and no circumstance, and that `declared`
+    does not have."""
     known = {*parameters, *CIRCUMSTANCES}
     return [name for name in names if name not in known and not meaning_of(name, declared)]
 
 
 def meaning_of(name: str, declared: Mapping[str, str]) -> str:
     """What `declared` says of the column called `name`; empty if nothing."""
-    return declared.get(name) or next((text for key, text in declared.items() if fnmatchcase(name, key)), "")
+    return declared.get(name) or next(
+        (text for key, text in declared.items() if fnmatchcase(name, key)), ""
+    )

@@ -1,4 +1,5 @@
-"""What a person sees while something runs: on standard error, moving on a terminal, plain lines elsewhere.
+"""What a person sees while something runs: on standard error, moving on a terminal, plain lines
+elsewhere.
 
 rich is imported where it is first needed, so that `weft --help` does not wait for it.
 """
@@ -45,7 +46,8 @@ def say(text: str) -> None:
 class Bar:
     """Progress of a sweep of `total` runs; use as a context, and tell it of every run that ended.
 
-    It moves by itself only if `ticking`: that takes a thread, which must not be there when the sweep forks.
+    It moves by itself only if `ticking`: that takes a thread, which must not be there when the
+    sweep forks.
     """
 
     def __init__(self, title: str, total: int, *, ticking: bool) -> None:
@@ -56,16 +58,35 @@ class Bar:
 
     def __enter__(self) -> Self:
         if self.total > 1 and not plain():
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeElapsedColumn,
+            )
 
             left = TextColumn("{task.fields[left]}", style="dim")
-            columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), left
-            self.bar = Progress(*columns, console=terminal(), transient=True, auto_refresh=self.ticking)
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                left,
+            )
+            self.bar = Progress(
+                *columns, console=terminal(), transient=True, auto_refresh=self.ticking
+            )
             self.bar.add_task(self.title, total=self.total, left="")
             self.bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         if self.bar:
             self.bar.stop()
 
@@ -80,7 +101,9 @@ class Bar:
                 self._line(f"{self.title}: {run} failed: {failure.reason}")
         if self.bar:
             failed = f"  {self.failed} failed" if self.failed else ""
-            self.bar.update(self.bar.task_ids[0], completed=self.count, left=left + failed, refresh=True)
+            self.bar.update(
+                self.bar.task_ids[0], completed=self.count, left=left + failed, refresh=True
+            )
         elif now - self.said >= QUIET_S and self.count < self.total:
             self.said = now
             self._line(f"{self.title}: {self.count} of {self.total} runs, {left}")
@@ -94,7 +117,8 @@ class Bar:
 
 @contextmanager
 def stages(title: str) -> Iterator[Callable[[str], None]]:
-    """Yields what is to be told of each stage as it begins; plain lines only once it takes more than two seconds."""
+    """Yields what is to be told of each stage as it begins; plain lines only once it takes more
+    than two seconds."""
     if plain():
         began = clock.monotonic()
 
@@ -124,7 +148,8 @@ class StoryStep:
 
 @contextmanager
 def step(what: str) -> Iterator[StoryStep]:
-    """Tell that `what` is being done, and when it is, how long it took and what was found; an error is a FAIL."""
+    """Tell that `what` is being done, and when it is, how long it took and what was found; an error
+    is a FAIL."""
     told, begin = StoryStep(), clock.monotonic()
     try:
         if plain():
@@ -147,7 +172,8 @@ def line(mark: str, took_s: float, what: str, found: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table.grid(padding=(0, 2))  # wraps what is long beside the mark and the time, not below them
+    # wraps what is long beside the mark and the time, not below them
+    grid = Table.grid(padding=(0, 2))
     text = Text.assemble(what, (f": {found}" if found else "", "dim"))
     grid.add_row(Text(mark, f"bold {MARKS[mark]}"), Text(f"{duration(took_s):>7}", "dim"), text)
     terminal().print(grid)
@@ -167,9 +193,14 @@ def show(rows: list[Row], columns: list[str]) -> None:
     """`rows` as a table on standard output: aligned text with a header, on a terminal or not."""
     cells = [columns] + [[cell(row.get(column)) for column in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    numeric = [all(isinstance(row.get(column), int | float | None) for row in rows) for column in columns]
+    numeric = [
+        all(isinstance(row.get(column), int | float | None) for row in rows) for column in columns
+    ]
     for number, texts in enumerate(cells):
-        aligned = [t.rjust(w) if right else t.ljust(w) for t, w, right in zip(texts, widths, numeric, strict=True)]
+        aligned = [
+            t.rjust(w) if right else t.ljust(w)
+            for t, w, right in zip(texts, widths, numeric, strict=True)
+        ]
         print("  ".join(aligned).rstrip())
         if number == 0:
             print("  ".join("-" * width for width in widths))

@@ -1,7 +1,8 @@
 """What an experiment is: a question, and data.
 
-A file of this folder that assigns EXPERIMENT is one question.  It says what is swept, how one run is measured and how
-the results are drawn; running, storing, resuming and styling are done once, elsewhere.
+A file of this folder that assigns EXPERIMENT is one question.  It says what is swept, how one run
+is measured and how the results are drawn; running, storing, resuming and styling are done once,
+elsewhere.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ ENTRY_POINTS = "weft.experiments"
 ENGINES = ("graph", "fabric", "kernel")
 CLOCKS = ("real", "virtual")
 COSTS = ("hop_ns", "syscall_ns")  # of computing, under the virtual clock alone
-# A comma followed by key= continues the value before it: dcell:n=4,k=1,ficonn:n=4,k=2 is two networks.
+# A comma followed by key= continues the value before it: dcell:n=4,k=1,ficonn:n=4,k=2 is two
+# networks.
 BETWEEN_VALUES = re.compile(r",(?![a-z][a-z0-9_]*=)")
 
 
@@ -42,12 +44,13 @@ BETWEEN_VALUES = re.compile(r",(?![a-z][a-z0-9_]*=)")
 class Run:
     """One cell of a sweep with one seed on one engine, identified by its content.
 
-    clock: of the kernel engine: this machine's, or a virtual one under which computing takes no time.
+    clock: of the kernel engine: this machine's, or a virtual one under which computing takes no
+        time.
     hop_ns: what a packet takes of the processor at each hop under the virtual clock, in ns.
     syscall_ns: what a system call takes of the calling process under the virtual clock, in ns.
 
-    A field that has a default is left out of the content where it has that value, so that ids stay what they were
-    before there was such a field.
+    A field that has a default is left out of the content where it has that value, so that ids stay
+    what they were before there was such a field.
     """
 
     experiment: str
@@ -67,7 +70,11 @@ class Run:
     @property
     def content(self) -> dict[str, Any]:
         """JSON-able; Run(**content) is the same run."""
-        known = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default}
+        known = {
+            one.name: getattr(self, one.name)
+            for one in fields(self)
+            if getattr(self, one.name) != one.default
+        }
         return {**known, "parameters": dict(self.parameters)}
 
     def __hash__(self) -> int:
@@ -95,8 +102,10 @@ class Result:
     """What one run gave.
 
     figures: one row; a key ends in its unit (goodput_bps, lost_fraction); a list is a distribution.
-    fidelity: PASS, WARN or FAIL, whether the emulation kept up with what it was asked; None where nothing is emulated.
-    circumstances: anything else that a reader may ask for later, JSON-able: read-backs, features used, worst offenders.
+    fidelity: PASS, WARN or FAIL, whether the emulation kept up with what it was asked; None where
+        nothing is emulated.
+    circumstances: anything else that a reader may ask for later, JSON-able: read-backs, features
+        used, worst offenders.
     virtual_s: how long it took by a virtual clock.
     """
 
@@ -109,7 +118,8 @@ class Result:
 class RunPlan(NamedTuple):
     """What is asked of an experiment.
 
-    runs: one for each engine, cell and seed.  refused: the cells that cannot be, and why, in one line each.
+    runs: one for each engine, cell and seed.  refused: the cells that cannot be, and why, in one
+        line each.
     """
 
     runs: list[Run]
@@ -118,13 +128,15 @@ class RunPlan(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """What a paper says in its text or a figure about some cells of an experiment, for ours to be put beside it.
+    """What a paper says in its text or a figure about some cells of an experiment, for ours to be
+    put beside it.
 
     says: it, with its place in the paper.
     paper: its figure, or words where it gives a bound or an order.
     column: the figure of a row that it is about.
     cell: values of the parameters of these rows; in others they may differ.
-    over: values of some parameters of the rows by which they are divided, which are theirs in all others and in seed.
+    over: values of some parameters of the rows by which they are divided, which are theirs in all
+        others and in seed.
     """
 
     says: str
@@ -156,17 +168,23 @@ class Experiment:
     engines: those that can answer; the first is used unless another is asked for.
     axes: each parameter with its values in the default sweep; every combination is a cell.
     columns: what each figure that a run may give means, see columns.py.
-    statements: what the paper says about some of them, where no row has it as `paper_` and the column's name.
+    statements: what the paper says about some of them, where no row has it as `paper_` and the
+        column's name.
     seeds: how many runs a cell has by default, seeded 0, 1, ...
     must_hold: figures that are true unless something is broken.
-    goes_together: whether the scheme of a run is for its network; the sweep has no other cells, unless both are named.
-    check: raises ValueError, in one line, for a run whose parameters, each of them right, do not go together.
-    measure: carries one run out.  Equal parameters and seed draw equal failures and traffic on every engine.
-    predict: what a model says of the same run, as figures that are put beside what was measured.  It is computed after
-        the measurement and outside the virtual clock, by the process that asked for the run.
+    goes_together: whether the scheme of a run is for its network; the sweep has no other cells,
+        unless both are named.
+    check: raises ValueError, in one line, for a run whose parameters, each of them right, do not go
+        together.
+    measure: carries one run out.  Equal parameters and seed draw equal failures and traffic on
+        every engine.
+    predict: what a model says of the same run, as figures that are put beside what was measured.
+        It is computed after the measurement and outside the virtual clock, by the process that
+        asked for the run.
     plot: draws the rows on an empty figure.
     version: raised when rows measured before no longer answer the question.
-    takes_s: about how long the default sweep takes on two cores, in seconds; None if nobody has measured it.
+    takes_s: about how long the default sweep takes on two cores, in seconds; None if nobody has
+        measured it.
     always_measures: whether a run is measured again though it is stored, as a demonstration is.
     """
 
@@ -194,7 +212,11 @@ class Experiment:
         return {key: axis.values for key, axis in self.axes.items()}
 
     def runs(
-        self, given: Mapping[str, str] | None = None, *, seeds: int | None = None, engines: Sequence[str] = ()
+        self,
+        given: Mapping[str, str] | None = None,
+        *,
+        seeds: int | None = None,
+        engines: Sequence[str] = (),
     ) -> list[Run]:
         """The runs of plan()."""
         return self.plan(given, seeds=seeds, engines=engines).runs
@@ -209,10 +231,11 @@ class Experiment:
         hop_ns: int = 0,
         syscall_ns: int = 0,
     ) -> RunPlan:
-        """The runs of the sweep, where `given` replaces the values of some parameters by those in its text.
+        """The runs of the sweep, where `given` replaces the values of some parameters by those in
+        its text.
 
-        Cells whose values do not go together are left out.  ValueError for what is unknown, ill-typed or out of range,
-        and if no cell is left.
+        Cells whose values do not go together are left out.  ValueError for what is unknown,
+        ill-typed or out of range, and if no cell is left.
         """
         engines = self._engines(engines, clock)
         if seeds is not None and seeds < 1:
@@ -249,7 +272,8 @@ class Experiment:
         return self.with_prediction(run, self.measure(run))
 
     def with_prediction(self, run: Run, measured: Result) -> Result:
-        """What was `measured` of `run`, its figures before those that are predicted; ValueError if one is in both."""
+        """What was `measured` of `run`, its figures before those that are predicted; ValueError if
+        one is in both."""
         predicted = self.predict(run)
         if both := [key for key in predicted if key in measured.figures]:
             raise ValueError(f"{self.name}: {', '.join(both)} is both measured and predicted")
@@ -264,7 +288,9 @@ class Experiment:
             return asked or self.engines[:1]
         if "kernel" not in self.engines or set(asked) - {"kernel"}:
             engines = ", ".join(asked or self.engines)
-            raise ValueError(f"{self.name}: the clock is {clock} on the engine kernel only, not on {engines}")
+            raise ValueError(
+                f"{self.name}: the clock is {clock} on the engine kernel only, not on {engines}"
+            )
         return ["kernel"]
 
     def values(self, given: Mapping[str, str]) -> dict[str, list[Scalar]]:
@@ -273,7 +299,11 @@ class Experiment:
             if key not in self.axes:
                 raise ValueError(f"{self.name}: " + unknown("parameter", key, self.axes))
         return {
-            key: list(dict.fromkeys(self.axes[key].parameter.read(self.name, key, value) for value in split(text)))
+            key: list(
+                dict.fromkeys(
+                    self.axes[key].parameter.read(self.name, key, value) for value in split(text)
+                )
+            )
             for key, text in given.items()
         }
 
@@ -285,7 +315,8 @@ def in_brief(run: Run, values: Mapping[str, Sequence[Scalar]], engines: Sequence
 
 
 def canonical(topology: str) -> str:
-    """`topology` with its parameters in the family's order and its defaults filled in: one network, one name."""
+    """`topology` with its parameters in the family's order and its defaults filled in: one network,
+    one name."""
     from weft import topologies
 
     return topologies.canonical(topology)
@@ -311,14 +342,16 @@ def assignments(items: Sequence[str]) -> dict[str, str]:
 
 
 def names() -> list[str]:
-    """The experiments that exist: every file of this floor that assigns EXPERIMENT, and what other packages add.
+    """The experiments that exist: every file of this floor that assigns EXPERIMENT, and what other
+    packages add.
 
     ValueError if two have one name.
     """
     found = [*_modules(), *(entry.name for entry in _added())]
     if twice := {name for name in found if found.count(name) > 1}:
         raise ValueError(
-            f"there are several experiments called {', '.join(sorted(twice))} (entry points {ENTRY_POINTS})"
+            f"there are several experiments called {', '.join(sorted(twice))} (entry points "
+            f"{ENTRY_POINTS})"
         )
     return sorted(found)
 
@@ -342,7 +375,8 @@ def _added() -> Sequence[EntryPoint]:
 
 
 def find(name: str) -> Experiment:
-    """The experiment called `name`; ValueError names the ones that exist, or says what is wrong with that one."""
+    """The experiment called `name`; ValueError names the ones that exist, or says what is wrong
+    with that one."""
     modules = _modules()
     if name in modules:
         found: Experiment = import_module(modules[name]).EXPERIMENT

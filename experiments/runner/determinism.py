@@ -10,7 +10,8 @@ from weft.experiments.runner.rows import row_of, text_of
 
 
 def differences(runs: Sequence[Run], rows: Sequence[Row]) -> list[str]:
-    """A line for each of `runs` that, measured once more, gives another row than the one in `rows`; none is stored."""
+    """A line for each of `runs` that, measured once more, gives another row than the one in `rows`;
+    none is stored."""
     stored = {row["run"]: row for row in rows}
     found = []
     for run in runs:
@@ -20,7 +21,11 @@ def differences(runs: Sequence[Run], rows: Sequence[Row]) -> list[str]:
             continue
         row = row_of(run, given)
         before = stored[run.id]
-        keys = [key for key in {**row, **before} if text_of({key: row.get(key)}) != text_of({key: before.get(key)})]
+        keys = [
+            key
+            for key in {**row, **before}
+            if text_of({key: row.get(key)}) != text_of({key: before.get(key)})
+        ]
         if keys:
             found.append(f"{run}: measured once more it gives another {', '.join(sorted(keys))}")
     return found

@@ -1,4 +1,5 @@
-"""How long runs will take, by those that are stored, or else by the time that the experiment declares."""
+"""How long runs will take, by those that are stored, or else by the time that the experiment
+declares."""
 
 from __future__ import annotations
 
@@ -11,15 +12,17 @@ from weft.experiments.runner.sweep import timed
 from weft.topologies import build
 
 DECLARED_CORES = 2  # on which takes_s was measured
-# Under the virtual clock, on a quiet machine: boot of the kernel and Python, and each node's share of the bring-up.
+# Under the virtual clock, on a quiet machine: boot of the kernel and Python, and each node's share
+# of the bring-up.
 BOOT_S, NODE_S = 3.0, 0.03
 
 
 def estimates(experiment: Experiment, runs: Sequence[Run], store: Store) -> dict[Run, float | None]:
     """Return about how long each run takes by itself, in s; None if that is unknown.
 
-    The mean of stored runs of the same cell, or else of all that are stored on the same engine and clock.  Without
-    either it is the time that the experiment declares, to which a virtual clock adds boot and bring-up.
+    The mean of stored runs of the same cell, or else of all that are stored on the same engine and
+    clock.  Without either it is the time that the experiment declares, to which a virtual clock
+    adds boot and bring-up.
     """
     taken: dict[tuple[object, ...], list[float]] = {}
     for row, about in store.table(experiment):
@@ -33,13 +36,18 @@ def estimates(experiment: Experiment, runs: Sequence[Run], store: Store) -> dict
     found: dict[Run, float | None] = {}
     for run in runs:
         engine = (run.engine, run.clock)
-        like = taken.get((*engine, *(run.parameters[key] for key in experiment.sweep))) or taken.get(engine)
-        found[run] = mean(like) if like else None if declared_s is None else declared_s + setup_s(run)
+        like = taken.get(
+            (*engine, *(run.parameters[key] for key in experiment.sweep))
+        ) or taken.get(engine)
+        found[run] = (
+            mean(like) if like else None if declared_s is None else declared_s + setup_s(run)
+        )
     return found
 
 
 def setup_s(run: Run) -> float:
-    """Return what boot and bring-up add to `run` in s: nothing in real time, whose declared times contain them."""
+    """Return what boot and bring-up add to `run` in s: nothing in real time, whose declared times
+    contain them."""
     if run.clock == "real":
         return 0.0
     topology = run.parameters.get("topology")
@@ -47,13 +55,17 @@ def setup_s(run: Run) -> float:
 
 
 def is_least(runs: Iterable[Run], experiment: Experiment, store: Store) -> bool:
-    """Return whether the estimate of `runs` is a lower bound: traffic under a virtual clock was never timed."""
-    timed_clocks = {row.get("clock", "real") for row, about in store.table(experiment) if about.get("wall_s")}
+    """Return whether the estimate of `runs` is a lower bound: traffic under a virtual clock was
+    never timed."""
+    timed_clocks = {
+        row.get("clock", "real") for row, about in store.table(experiment) if about.get("wall_s")
+    }
     return any(run.clock == "virtual" and "virtual" not in timed_clocks for run in runs)
 
 
 def declared(experiment: Experiment) -> float | None:
-    """What a run of the default sweep takes on one core, by the time that the experiment declares for all of them."""
+    """What a run of the default sweep takes on one core, by the time that the experiment declares
+    for all of them."""
     if experiment.takes_s is None:
         return None
     runs = experiment.runs()
@@ -62,8 +74,8 @@ def declared(experiment: Experiment) -> float | None:
 
 
 def total_s(expected: Mapping[Run, float | None], jobs: int) -> float | None:
-    """How long the runs take, those on the kernel in real time one after the other, others `jobs` at a time; None if
-    nobody knows of one."""
+    """How long the runs take, those on the kernel in real time one after the other, others `jobs`
+    at a time; None if nobody knows of one."""
     if None in expected.values():
         return None
     alone = sum(took or 0 for run, took in expected.items() if timed(run))

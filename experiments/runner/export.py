@@ -12,7 +12,8 @@ from typing import Any
 def written(rows: Sequence[Mapping[str, Any]], form: str) -> bytes:
     """`rows` as csv, json or parquet; ValueError if a library is missing for it.
 
-    A column is there if one row has it.  In CSV a distribution is a JSON list, and what is not there is empty.
+    A column is there if one row has it.  In CSV a distribution is a JSON list, and what is not
+    there is empty.
     """
     if form == "json":
         return (json.dumps(rows, indent=1, ensure_ascii=False) + "\n").encode()
@@ -21,7 +22,8 @@ def written(rows: Sequence[Mapping[str, Any]], form: str) -> bytes:
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> bytes:
-    """`rows` as comma-separated values under a line of `columns`, in UTF-8; what a row lacks is empty."""
+    """`rows` as comma-separated values under a line of `columns`, in UTF-8; what a row lacks is
+    empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -41,8 +43,12 @@ def as_parquet(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> byt
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise ValueError("--format parquet needs pyarrow: pip install 'weft-testbed[parquet]'") from None
-    table = pyarrow.Table.from_pydict({column: [row.get(column) for row in rows] for column in columns})
+        raise ValueError(
+            "--format parquet needs pyarrow: pip install 'weft-testbed[parquet]'"
+        ) from None
+    table = pyarrow.Table.from_pydict(
+        {column: [row.get(column) for row in rows] for column in columns}
+    )
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(table, sink)
     content: bytes = sink.getvalue().to_pybytes()

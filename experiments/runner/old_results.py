@@ -31,7 +31,8 @@ def there_are(root: Path) -> bool:
 
 
 def read(root: Path) -> Iterator[Old]:
-    """Every such result in the directory `root`; one line on standard error for each that cannot be read.
+    """Every such result in the directory `root`; one line on standard error for each that cannot be
+    read.
 
     ValueError if pyarrow is not installed.
     """
@@ -39,7 +40,9 @@ def read(root: Path) -> Iterator[Old]:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise ValueError(f"{root}: Parquet files need pyarrow: pip install 'weft-testbed[parquet]'") from None
+        raise ValueError(
+            f"{root}: Parquet files need pyarrow: pip install 'weft-testbed[parquet]'"
+        ) from None
     for path in sorted(root.glob("*/*.parquet")):
         try:
             provenance = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
@@ -47,5 +50,12 @@ def read(root: Path) -> Iterator[Old]:
             with pyarrow.parquet.ParquetFile(path) as file:
                 (row,) = file.read(use_threads=False).to_pylist()
             yield Old(Run(**content), row, provenance)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, pyarrow.ArrowException) as error:
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            pyarrow.ArrowException,
+        ) as error:
             say(f"weft: {path} cannot be read and is left out: {' '.join(str(error).split())}")

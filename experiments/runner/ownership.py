@@ -18,12 +18,18 @@ def caller() -> tuple[int, int] | None:
 
 @contextmanager
 def given_back(*paths: Path) -> Iterator[None]:
-    """What the block makes at `paths` and of the directories above them belongs to whoever called sudo.
+    """What the block makes at `paths` and of the directories above them belongs to whoever called
+    sudo.
 
     What was there before keeps its owner.
     """
     owner = caller()
-    missing = [one for path in paths for one in (path, *path.absolute().parents) if not os.path.lexists(one)]
+    missing = [
+        one
+        for path in paths
+        for one in (path, *path.absolute().parents)
+        if not os.path.lexists(one)
+    ]
     try:
         yield
     finally:

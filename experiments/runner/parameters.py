@@ -1,7 +1,7 @@
 """Parameters of experiments: type, range or check, unit and meaning; and the axes of a sweep.
 
-An experiment declares an axis for each parameter.  The parameter reads every value, from the sweep as from the command
-line, before anything is made; `weft run EXPERIMENT --help` shows it.
+An experiment declares an axis for each parameter.  The parameter reads every value, from the sweep
+as from the command line, before anything is made; `weft run EXPERIMENT --help` shows it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """meaning: for people, without the unit.  unit: that of the value, empty for a pure number or a name."""
+    """meaning: for people, without the unit.  unit: that of the value, empty for a pure number or a
+    name."""
 
     meaning: str
     unit: str = ""
@@ -85,7 +86,9 @@ class Number(Parameter):
         if not math.isfinite(value):
             raise ValueError(f"{owner}: {key} must be a number, got {shortened(text)}")
         if not self.least <= value <= self.most:
-            raise ValueError(f"{owner}: {key} must lie in {self.least:g} .. {self.most:g}, got {shortened(text)}")
+            raise ValueError(
+                f"{owner}: {key} must lie in {self.least:g} .. {self.most:g}, got {shortened(text)}"
+            )
         return value
 
 
@@ -110,8 +113,8 @@ class Spec(Parameter):
     """A name, most often with parameters of its own, in the grammar of topologies/core/grammar.py.
 
     form: how it is written, or where it is listed.
-    check: (text) -> anything; ValueError, one line that begins with the name or the kind of thing, for what there is
-        not.
+    check: (text) -> anything; ValueError, one line that begins with the name or the kind of thing,
+        for what there is not.
     canonical: the one way to write what `text` names; None if every text stays as it is.
     """
 

@@ -15,9 +15,12 @@ FILE = Path(__file__).resolve()  # git follows no links
 
 
 def code_and_machine(*, kernel: bool) -> dict[str, Any]:
-    """Commit, time and machine, JSON-able; with `kernel`, for runs on it, which of its features there are too."""
+    """Commit, time and machine, JSON-able; with `kernel`, for runs on it, which of its features
+    there are too."""
     commit, dirty = code()
-    features = {"features": {feature.name: feature.present for feature in probe()}} if kernel else {}
+    features = (
+        {"features": {feature.name: feature.present for feature in probe()}} if kernel else {}
+    )
     return {
         "commit": commit,
         "dirty": dirty,
@@ -29,16 +32,23 @@ def code_and_machine(*, kernel: bool) -> dict[str, Any]:
 
 @lru_cache
 def code() -> tuple[str | None, bool]:
-    """The commit that this code is of, None outside a work tree, and whether a tracked file differs from it."""
+    """The commit that this code is of, None outside a work tree, and whether a tracked file differs
+    from it."""
     try:
-        git("ls-files", "--error-unmatch", str(FILE))  # an installed copy may lie within a work tree of something else
-        return git("rev-parse", "--short=10", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
+        # an installed copy may lie within a work tree of something else
+        git("ls-files", "--error-unmatch", str(FILE))
+        return git("rev-parse", "--short=10", "HEAD"), bool(
+            git("status", "--porcelain", "--untracked-files=no")
+        )
     except (OSError, subprocess.SubprocessError):
         return None, False
 
 
 def git(*argv: str) -> str:
-    """What git prints about the work tree that holds this file, whoever owns it; it is not written to."""
+    """What git prints about the work tree that holds this file, whoever owns it; it is not written
+    to."""
     where = ["-C", str(FILE.parent), "-c", "safe.directory=*", "--no-optional-locks"]
-    done = subprocess.run(["git", *where, *argv], capture_output=True, text=True, check=True, timeout=10)
+    done = subprocess.run(
+        ["git", *where, *argv], capture_output=True, text=True, check=True, timeout=10
+    )
     return done.stdout.strip()

@@ -46,12 +46,14 @@ def run(
     results: the folder where they are stored: $WEFT_RESULTS, or ./results.
     fresh: measure again what is stored.
 
-    A list of dicts, as pandas.DataFrame() takes it; `weft describe EXPERIMENT` explains its columns.  ValueError for
-    what is unknown or out of range, PermissionError where root is needed, RuntimeError if a run failed; what the others
-    gave is stored then.
+    A list of dicts, as pandas.DataFrame() takes it; `weft describe EXPERIMENT` explains its
+    columns.  ValueError for what is unknown or out of range, PermissionError where root is needed,
+    RuntimeError if a run failed; what the others gave is stored then.
     """
     asked = definition.find(experiment)
-    runs = asked.plan(texts(parameters), seeds=seeds, engines=[engine] if engine else [], clock=clock).runs
+    runs = asked.plan(
+        texts(parameters), seeds=seeds, engines=[engine] if engine else [], clock=clock
+    ).runs
     store = Store(Path(results or os.environ.get("WEFT_RESULTS") or "results"))
     again = fresh or asked.always_measures
     todo = runs if again else remaining(runs, store)

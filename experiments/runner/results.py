@@ -1,10 +1,12 @@
 """Results on disk: one SQLite file for a folder of results, results/results.sqlite.
 
-It holds what became of each run: its row, its provenance, and if it could not be measured, why.  A run is entered in
-one transaction, so that it is stored whole or not at all at whatever moment the sweep was killed.  Several processes
-may work on one file: a process claims a run before it measures it, and a claim ends with the process.
+It holds what became of each run: its row, its provenance, and if it could not be measured, why.  A
+run is entered in one transaction, so that it is stored whole or not at all at whatever moment the
+sweep was killed.  Several processes may work on one file: a process claims a run before it measures
+it, and a claim ends with the process.
 
-The file is made under another name, together with the results of the old form that lie there, and then put in place.
+The file is made under another name, together with the results of the old form that lie there, and
+then put in place.
 """
 
 from __future__ import annotations
@@ -51,11 +53,12 @@ CREATE TABLE claims (id TEXT PRIMARY KEY, process TEXT NOT NULL);
 ENTER = """
 INSERT OR REPLACE INTO runs (id, experiment, state, content, row, provenance, reason, traceback, wall_s, checksum)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
+"""  # noqa: E501
 
 
 class RunClaim(Enum):
-    """OURS: this process is to measure the run.  TAKEN: another one is measuring it.  STORED: it has its row."""
+    """OURS: this process is to measure the run.  TAKEN: another one is measuring it.  STORED: it
+    has its row."""
 
     OURS = "ours"
     TAKEN = "taken"
@@ -65,15 +68,20 @@ class RunClaim(Enum):
 class Store:
     """The results under the directory `root`, which is made when the first comes.
 
-    OSError, in a line that names the file, if it is damaged, cannot be written, is full or of a later weft.
+    OSError, in a line that names the file, if it is damaged, cannot be written, is full or of a
+    later weft.
     """
 
     def __init__(self, root: Path) -> None:
         self.root, self.path = root, root / NAME
 
     def put(self, run: Run, result: Result, about: Mapping[str, Any], wall_s: float) -> None:
-        """Store what `run` gave, `about` the code and the machine; ValueError or TypeError for what no row can hold."""
-        row, provenance = text_of(row_of(run, result)), text_of(provenance_of(run, result, about, wall_s))
+        """Store what `run` gave, `about` the code and the machine; ValueError or TypeError for what
+        no row can hold."""
+        row, provenance = (
+            text_of(row_of(run, result)),
+            text_of(provenance_of(run, result, about, wall_s)),
+        )
         with self._writing() as db:
             enter(db, run, row, provenance, wall_s)
             db.execute("DELETE FROM claims WHERE id = ?", (run.id,))
@@ -81,14 +89,25 @@ class Store:
     def fail(self, run: Run, failure: RunFailure, wall_s: float) -> None:
         """`run` could not be measured; a row that it has from before stays."""
         content = text_of(run.content)
-        values = (run.id, run.experiment, "failed", content, "", "", *failure, wall_s, checksum(content, "", ""))
+        values = (
+            run.id,
+            run.experiment,
+            "failed",
+            content,
+            "",
+            "",
+            *failure,
+            wall_s,
+            checksum(content, "", ""),
+        )
         with self._writing() as db:
             if not done(db, run):
                 db.execute(ENTER, values)
             db.execute("DELETE FROM claims WHERE id = ?", (run.id,))
 
     def claim(self, run: Run, *, again: bool = False) -> RunClaim:
-        """Reserve `run` for this process until it is stored or given up; `again`: though it has a row."""
+        """Reserve `run` for this process until it is stored or given up; `again`: though it has a
+        row."""
         with self._writing() as db:
             if not again and done(db, run):
                 return RunClaim.STORED
@@ -125,7 +144,9 @@ class Store:
         """Row and provenance of each of `runs` that has one, in their order."""
         wanted = list(runs)
         names = {run.experiment for run in wanted}
-        found = {about["run"]["id"]: (row, about) for name in names for row, about in self._of(name)}
+        found = {
+            about["run"]["id"]: (row, about) for name in names for row, about in self._of(name)
+        }
         return [found[run.id] for run in wanted if run.id in found]
 
     def rows(self, runs: Iterable[Run]) -> list[Row]:
@@ -139,7 +160,8 @@ class Store:
         raise KeyError(run.id)
 
     def table(self, experiment: Experiment) -> list[tuple[Row, dict[str, Any]]]:
-        """Every row of `experiment` in its present version, with its provenance, in order of parameters and seed."""
+        """Every row of `experiment` in its present version, with its provenance, in order of
+        parameters and seed."""
         found = [
             (row, about)
             for row, about in self._of(experiment.name)
@@ -150,10 +172,16 @@ class Store:
 
     def _of(self, experiment: str) -> Iterator[tuple[Row, dict[str, Any]]]:
         """Row and provenance of every run of `experiment`."""
-        query = "SELECT id, content, row, provenance, checksum FROM runs WHERE experiment = ? AND state = 'done'"
+        query = (
+            "SELECT id, content, row, provenance, checksum FROM runs WHERE experiment = "
+            "? AND state = 'done'"
+        )
         for run, *texts, stored in self._select(query, experiment):
             if checksum(*texts) != stored:
-                raise OSError(f"{self.path}: run {run} is damaged; weft run {experiment} --fresh measures it again")
+                raise OSError(
+                    f"{self.path}: run {run} is damaged; weft run {experiment} --fresh "
+                    f"measures it again"
+                )
             yield json.loads(texts[1]), json.loads(texts[2])
 
     def _select(self, query: str, *values: str) -> list[tuple[Any, ...]]:
@@ -187,22 +215,29 @@ class Store:
         """A connection for a moment, so that no process that this one forks has it."""
         with explained(self.path), closing(connect(self.path, write=write)) as db:
             ((application,), (version,)) = (
-                db.execute(f"PRAGMA {what}").fetchone() for what in ("application_id", "user_version")
+                db.execute(f"PRAGMA {what}").fetchone()
+                for what in ("application_id", "user_version")
             )
             if application != APPLICATION:
                 raise OSError(f"{self.path}: is no file of weft's results")
             if version != VERSION:
-                raise OSError(f"{self.path}: is of version {version}; this weft reads version {VERSION}")
+                raise OSError(
+                    f"{self.path}: is of version {version}; this weft reads version {VERSION}"
+                )
             yield db
 
     def _make(self) -> None:
-        """Put the file in place, with the results of the old form, unless another process has just done so."""
+        """Put the file in place, with the results of the old form, unless another process has just
+        done so."""
         unfinished = self.root / f".{NAME}.{myself().replace(':', '-')}.tmp"
         with given_back(self.path, unfinished), explained(self.path):
             self.root.mkdir(parents=True, exist_ok=True)
             remove_unfinished(self.root)
             try:
-                fill(unfinished, old_results.read(self.root) if old_results.there_are(self.root) else ())
+                fill(
+                    unfinished,
+                    old_results.read(self.root) if old_results.there_are(self.root) else (),
+                )
                 put_in_place(unfinished, self.path)
             finally:
                 for end in ("", "-wal", "-shm"):
@@ -225,24 +260,30 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
     mode = "mode=rw"
     if not write and not writable(path):
         mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "immutable=1"
-    return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", timeout=BUSY_S, isolation_level=None, uri=True)
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?{mode}", timeout=BUSY_S, isolation_level=None, uri=True
+    )
 
 
 def fill(path: Path, old: Iterable[old_results.Old]) -> None:
-    """Make a file of results that holds those of `old`; sqlite3.Error unless all of it is in the file itself."""
+    """Make a file of results that holds those of `old`; sqlite3.Error unless all of it is in the
+    file itself."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode = WAL")
         db.executescript(f"BEGIN; {SCHEMA}")
         for run, row, provenance in old:
             enter(db, run, text_of(row), text_of(provenance), provenance["wall_s"])
         db.execute("COMMIT")
-        busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()  # raises where closing says nothing
+        # raises where closing says nothing
+        busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as db:
         if busy or db.execute("PRAGMA quick_check").fetchone() != ("ok",):
             raise sqlite3.OperationalError("it could not be written whole")
 
 
-def enter(db: sqlite3.Connection, run: Run, row: str, provenance: str, wall_s: float | None) -> None:
+def enter(
+    db: sqlite3.Connection, run: Run, row: str, provenance: str, wall_s: float | None
+) -> None:
     """Enter what `run` gave."""
     content = text_of(run.content)
     texts = (content, row, provenance)
@@ -251,7 +292,10 @@ def enter(db: sqlite3.Connection, run: Run, row: str, provenance: str, wall_s: f
 
 def done(db: sqlite3.Connection, run: Run) -> bool:
     """Whether `run` has a row."""
-    return db.execute("SELECT 1 FROM runs WHERE id = ? AND state = 'done'", (run.id,)).fetchone() is not None
+    return (
+        db.execute("SELECT 1 FROM runs WHERE id = ? AND state = 'done'", (run.id,)).fetchone()
+        is not None
+    )
 
 
 def writable(path: Path) -> bool:
@@ -268,7 +312,9 @@ def explained(path: Path) -> Iterator[None]:
         damaged = not isinstance(error, sqlite3.OperationalError)
         advice = "; move it away, and runs are measured anew" if damaged else ""
         no_index = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE
-        raise OSError(f"{path}: {'database or disk is full' if no_index else error}{advice}") from error
+        raise OSError(
+            f"{path}: {'database or disk is full' if no_index else error}{advice}"
+        ) from error
 
 
 def remove_unfinished(root: Path) -> None:

@@ -15,7 +15,8 @@ from weft.experiments.runner.definition import COSTS, Experiment, Result, Row, R
 def row_of(run: Run, result: Result) -> Row:
     """Parameters, figures and circumstances of `run` side by side.
 
-    ValueError if one name would say two things, or a figure is not finite: what could not be measured is None.
+    ValueError if one name would say two things, or a figure is not finite: what could not be
+    measured is None.
     """
     figures = {key: plain(value) for key, value in result.figures.items()}
     for key, value in figures.items():
@@ -29,7 +30,15 @@ def row_of(run: Run, result: Result) -> Row:
     if result.virtual_s is not None:
         clock["virtual_s"] = result.virtual_s
     clock |= {cost: given for cost in COSTS if (given := getattr(run, cost))}
-    return {**run.parameters, **figures, "seed": run.seed, "engine": run.engine, **clock, **fidelity, "run": run.id}
+    return {
+        **run.parameters,
+        **figures,
+        "seed": run.seed,
+        "engine": run.engine,
+        **clock,
+        **fidelity,
+        "run": run.id,
+    }
 
 
 def plain(value: Any) -> Any:
@@ -39,8 +48,11 @@ def plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def provenance_of(run: Run, result: Result, about: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
-    """What `run` was measured with: `about` the code and the machine, what the run itself tells, and its wall time."""
+def provenance_of(
+    run: Run, result: Result, about: Mapping[str, Any], wall_s: float
+) -> dict[str, Any]:
+    """What `run` was measured with: `about` the code and the machine, what the run itself tells,
+    and its wall time."""
     return {
         "run": {**run.content, "id": run.id},
         **about,

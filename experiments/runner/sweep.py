@@ -1,4 +1,5 @@
-"""Carrying a sweep out: what is stored is not repeated, what fails is noted, what is finished is kept."""
+"""Carrying a sweep out: what is stored is not repeated, what fails is noted, what is finished is
+kept."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ LOOK_EVERY_S = 0.1  # whether another process has ended a run
 
 
 class EndedRun(NamedTuple):
-    """A run that ended, what it gave or why there is none, how long it took, and with what it was measured."""
+    """A run that ended, what it gave or why there is none, how long it took, and with what it was
+    measured."""
 
     run: Run
     given: Result | RunFailure
@@ -33,7 +35,8 @@ class EndedRun(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """measured: the runs that are stored now by this sweep.  failures: those that could not be measured."""
+    """measured: the runs that are stored now by this sweep.  failures: those that could not be
+    measured."""
 
     measured: list[Run]
     failures: dict[Run, RunFailure]
@@ -69,10 +72,10 @@ def sweep(
 ) -> Swept:
     """Carry `runs` out and store what they give, with what is to be said `about` code and machine.
 
-    Runs on the kernel in real time come one at a time, for they would slow each other; others `jobs` at a time, or on
-    the workers of the dask.distributed `scheduler`.  What another process is measuring is waited for; `again`: what is
-    stored is measured, too.  KeyboardInterrupt ends the sweep with what was finished stored, and so does an OSError of
-    `store`.
+    Runs on the kernel in real time come one at a time, for they would slow each other; others
+    `jobs` at a time, or on the workers of the dask.distributed `scheduler`.  What another process
+    is measuring is waited for; `again`: what is stored is measured, too.  KeyboardInterrupt ends
+    the sweep with what was finished stored, and so does an OSError of `store`.
     """
     swept = Swept([], {})
     together, alone = (
@@ -132,7 +135,8 @@ class Queue:
         return None
 
     def wait(self) -> Run | None:
-        """A run that nobody else measures, once there is one; None if others have ended all that were left."""
+        """A run that nobody else measures, once there is one; None if others have ended all that
+        were left."""
         while not (run := self.take()) and self.left:
             clock.sleep(LOOK_EVERY_S)
         return run
@@ -160,7 +164,8 @@ def in_processes(one: RunAttempt, queue: Queue, jobs: int) -> Iterator[EndedRun]
                 worker = Worker(one, next(numbers))
                 workers[worker.pipe] = worker
                 worker.give(run)
-            for pipe in wait(list(workers)) if workers else ():  # without one it would wait for ever
+            # without one it would wait for ever
+            for pipe in wait(list(workers)) if workers else ():
                 worker = workers[cast(Connection, pipe)]
                 yield worker.take()
                 if worker.process.is_alive() and (run := queue.take()):
@@ -176,7 +181,8 @@ class Worker:
     """A process that carries out one run after the other."""
 
     def __init__(self, one: RunAttempt, number: int) -> None:
-        context = multiprocessing.get_context("fork")  # inherits what is imported and compiled already
+        # inherits what is imported and compiled already
+        context = multiprocessing.get_context("fork")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=work, args=(one, theirs, number), daemon=True)
         self.process.start()
@@ -203,7 +209,8 @@ class Worker:
 
 
 def work(one: RunAttempt, pipe: Connection, number: int) -> None:
-    """What a Worker does: leave Ctrl-C to the parent, die with it, and carry out the runs that it sends."""
+    """What a Worker does: leave Ctrl-C to the parent, die with it, and carry out the runs that it
+    sends."""
     global number_of_worker
     number_of_worker = number
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -235,7 +242,9 @@ def attempt(experiment: Experiment, about: Mapping[str, Any], run: Run) -> Ended
     except Exception as error:
         if stop := interrupt_behind(error):
             raise stop from error
-        return EndedRun(run, RunFailure(reason(error), traceback.format_exc()), clock.monotonic() - begin, {})
+        return EndedRun(
+            run, RunFailure(reason(error), traceback.format_exc()), clock.monotonic() - begin, {}
+        )
     return EndedRun(run, result, clock.monotonic() - begin, about)
 
 
@@ -245,11 +254,14 @@ def under_virtual_clock(about: Mapping[str, Any], run: Run) -> EndedRun:
 
     begin = clock.monotonic()
     answer = virtual_runs.measure(run, core=virtual_runs.core(number_of_worker))
-    return EndedRun(run, answer.given, clock.monotonic() - begin, {**about, "inside": dict(answer.about)})
+    return EndedRun(
+        run, answer.given, clock.monotonic() - begin, {**about, "inside": dict(answer.about)}
+    )
 
 
 def interrupt_behind(error: BaseException) -> BaseException | None:
-    """The interrupt that `error` came in the way of: while a context is left, what it waits for may be gone already."""
+    """The interrupt that `error` came in the way of: while a context is left, what it waits for may
+    be gone already."""
     before = error.__context__
     while before and isinstance(before, Exception):
         before = before.__context__

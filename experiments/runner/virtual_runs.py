@@ -1,9 +1,11 @@
-"""One run under the virtual clock: on a kernel of its own, booted for it and seeded with it (testbed/uml/uml.py).
+"""One run under the virtual clock: on a kernel of its own, booted for it and seeded with it
+(testbed/uml/uml.py).
 
-A run is handed over as JSON and its answer comes back as JSON.  Inside nothing of the host is writable, compiled code
-is kept for this run alone, and the environment says no more than where programs are, so that what happens depends on
-the code and on the run, and on nothing else.  What an experiment predicts of the run is computed outside: a model is no
-part of what is measured, and its compiled code would be made anew for each run.
+A run is handed over as JSON and its answer comes back as JSON.  Inside nothing of the host is
+writable, compiled code is kept for this run alone, and the environment says no more than where
+programs are, so that what happens depends on the code and on the run, and on nothing else.  What an
+experiment predicts of the run is computed outside: a model is no part of what is measured, and its
+compiled code would be made anew for each run.
 """
 
 from __future__ import annotations
@@ -39,10 +41,11 @@ class VirtualRunResult:
 
 
 def measure(run: Run, *, core: int | None = None) -> VirtualRunResult:
-    """Measure `run` on a kernel of its own, which stays on processor `core`; what is predicted of it is computed here.
+    """Measure `run` on a kernel of its own, which stays on processor `core`; what is predicted of
+    it is computed here.
 
-    FileNotFoundError if that kernel has not been built and cannot be, ChildProcessError with its last words if it dies,
-    and whatever the prediction raises.
+    FileNotFoundError if that kernel has not been built and cannot be, ChildProcessError with its
+    last words if it dies, and whatever the prediction raises.
     """
     exchange = uml.Exchange({RUN: json.dumps(run.content)}, [ANSWER])
     seeded = uml.VirtualClock(seed=run.seed + 1, syscall_ns=run.syscall_ns)
@@ -62,7 +65,9 @@ def measure(run: Run, *, core: int | None = None) -> VirtualRunResult:
     told = json.loads(exchange.taken[ANSWER])
     if "failure" in told:
         return VirtualRunResult(RunFailure(**told["failure"]), told["about"])
-    return VirtualRunResult(find(run.experiment).with_prediction(run, Result(**told["result"])), told["about"])
+    return VirtualRunResult(
+        find(run.experiment).with_prediction(run, Result(**told["result"])), told["about"]
+    )
 
 
 def core(number: int) -> int:

@@ -1,7 +1,7 @@
 """What the columns of this room's experiments mean.
 
-Layers of links are up1, up2, ... from the edge switches to the top, down1, down2, ... back, and hosts: down to the
-hosts.
+Layers of links are up1, up2, ... from the edge switches to the top, down1, down2, ... back, and
+hosts: down to the hosts.
 """
 
 from __future__ import annotations
@@ -9,16 +9,21 @@ from __future__ import annotations
 from weft.experiments.engines.common_columns import ORDER, UNFINISHED
 
 CHOICES = {
-    "up*_redirected_fraction": "choices at switches of that layer that left D-mod-k's port; null where there were "
+    "up*_redirected_fraction": "choices at switches of that layer that left D-mod-k's port; null "
+    "where there were "
     "none, and on the kernel under schemes other than TTC",
     "default_path_fraction": "of what goes over the top layer, what keeps to D-mod-k's path",
 }
 QUEUES = {
-    "*_mean_queue_packets": "mean queue of a port of that layer of links, since the first slot or since TCP's warm-up",
+    "*_mean_queue_packets": (
+        "mean queue of a port of that layer of links, since the first slot or since TCP's warm-up"
+    ),
     "*_max_queue_packets": "longest queue of a port of that layer of links",
 }
 TTC_FLOW = {
-    "delta_flows": "the threshold: a flow is redirected if that makes a difference of more flows than this",
+    "delta_flows": (
+        "the threshold: a flow is redirected if that makes a difference of more flows than this"
+    ),
     "max_load_flows": "flows on the fullest link, mean over the repetitions",
     "max_load_sd_flows": "their standard deviation",
     "estimate_flows": "the paper's estimate: k + ln ln N / ln 2 + delta",
@@ -27,24 +32,37 @@ TTC_FLOW = {
     "max_loads_flows": "list: flows on the fullest link in each repetition",
 }
 TTC_PACKET = {
-    "mean_latency_slots": "from the slot in which a packet is sent to that in which it arrives, mean",
-    "tail_latency_slots": "the largest latency of the packets sent in the same slot, mean over slots",
+    "mean_latency_slots": (
+        "from the slot in which a packet is sent to that in which it arrives, mean"
+    ),
+    "tail_latency_slots": (
+        "the largest latency of the packets sent in the same slot, mean over slots"
+    ),
     **CHOICES,
     **QUEUES,
-    "up1_at_least": "list: the fraction of up-ports of edge switches with at least 0, 1, 2, ... packets",
+    "up1_at_least": (
+        "list: the fraction of up-ports of edge switches with at least 0, 1, 2, ... packets"
+    ),
 }
 TTC_THEORY = {
     "mean_queue_packets": "mean queue at the fixed point of equation (9)",
     "simulated_mean_queue_packets": "mean queue of the simulated queues",
-    "worst_error_fraction": "largest difference between the two in the fraction of queues with i packets or more",
+    "worst_error_fraction": (
+        "largest difference between the two in the fraction of queues with i packets or more"
+    ),
     "z": "the factor by which log 1/s_i grows with i: the root of z^(delta+1) = z^delta + 1",
-    "measured_z": "the same, measured at the end of the fixed point; null where too few s_i are known",
+    "measured_z": (
+        "the same, measured at the end of the fixed point; null where too few s_i are known"
+    ),
     "at_least": "list: s_i, the fraction of queues with at least i packets, at the fixed point",
     "simulated_at_least": "list: the same of the simulated queues",
 }
 TTC_KERNEL = {
     **QUEUES,
-    "delay_mean_slots": "mean time of a packet from the first switch to the receiver, in packet times; queueing alone",
+    "delay_mean_slots": (
+        "mean time of a packet from the first switch to the receiver, in "
+        "packet times; queueing alone"
+    ),
     "delay_p99_slots": "99th percentile of that time, with the delays that links themselves have",
     "lost_packets": "packets that did not arrive",
     **CHOICES,
@@ -67,7 +85,9 @@ SLOWDOWN = {
     for key, text in {
         f"{size}_mean_ms": f"mean time of {which}; null if there is none",
         f"{size}_p99_ms": f"99th percentile of the time of {which}",
-        f"{size}_mean_slowdown": f"mean over {which} of their time over that which they would take alone",
+        f"{size}_mean_slowdown": (
+            f"mean over {which} of their time over that which they would take alone"
+        ),
         f"{size}_p99_slowdown": "99th percentile of that",
     }.items()
 }

@@ -1,9 +1,9 @@
 """How long do short and long flows take under each scheme, in a sound fabric and in a damaged one?
 
-Flows arrive at random (Poisson) between random hosts, with sizes as published, cut off so that a run ends in time.  A
-flow's slowdown is its time over that which it would have alone: store and forward over the links of its path.  Damage
-is on one link between an edge switch and the tier above: failed, known to all switches; or degraded to a fifth of its
-rate, known to none.
+Flows arrive at random (Poisson) between random hosts, with sizes as published, cut off so that a
+run ends in time.  A flow's slowdown is its time over that which it would have alone: store and
+forward over the links of its path.  Damage is on one link between an edge switch and the tier
+above: failed, known to all switches; or degraded to a fifth of its rate, known to none.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ GRACE_S = 10.0  # after the last arrival, for flows to end
 
 
 def measure(run: Run) -> Result:
-    """Time and slowdown of every flow, and their means and 99th percentiles for short and long ones."""
+    """Time and slowdown of every flow, and their means and 99th percentiles for short and long
+    ones."""
     from weft.experiments.engines import fabric_run
 
     rate_bps = run.integer("rate_mbps") * Mbps
@@ -75,13 +76,18 @@ def traffic(run: Run, hosts: int, rate_bps: int) -> Iterator[Flow]:
 
 
 def times(topology: Topology, table: FlowResults, rate_bps: int) -> dict[str, Value]:
-    """The columns about the flows' times; one that has not ended counts with the time that it has had."""
+    """The columns about the flows' times; one that has not ended counts with the time that it has
+    had."""
     from weft.experiments.engines.fabric_run import HEADER_BYTES, PAYLOAD_BYTES
     from weft.experiments.engines.workloads import ideal_s
 
     hops = {src: distances(topology.adjacency, src) for src in range(topology.servers)}
     taken = [
-        (one.flow, one.flow.size_bytes or 0, table.measured_s - one.began_s if one.seconds is None else one.seconds)
+        (
+            one.flow,
+            one.flow.size_bytes or 0,
+            table.measured_s - one.began_s if one.seconds is None else one.seconds,
+        )
         for one in table.results
     ]
     alone = [
@@ -94,7 +100,9 @@ def times(topology: Topology, table: FlowResults, rate_bps: int) -> dict[str, Va
         )
         for flow, size, _ in taken
     ]
-    sizes_bytes, seconds = (np.array([row[column] for row in taken], dtype=float) for column in (1, 2))
+    sizes_bytes, seconds = (
+        np.array([row[column] for row in taken], dtype=float) for column in (1, 2)
+    )
     slowdowns = seconds / np.array(alone)
     return {
         "flows": len(table.results),
@@ -108,8 +116,11 @@ def times(topology: Topology, table: FlowResults, rate_bps: int) -> dict[str, Va
     }
 
 
-def summary(name: str, seconds: Floats, slowdowns: Floats, chosen: NDArray[np.bool_]) -> dict[str, Value]:
-    """Mean and 99th percentile of the chosen flows' times, and of their slowdowns; None if there is no such flow."""
+def summary(
+    name: str, seconds: Floats, slowdowns: Floats, chosen: NDArray[np.bool_]
+) -> dict[str, Value]:
+    """Mean and 99th percentile of the chosen flows' times, and of their slowdowns; None if there is
+    no such flow."""
     found: dict[str, Value] = {}
     for key, values in (("ms", 1000 * seconds[chosen]), ("slowdown", slowdowns[chosen])):
         found[f"{name}_mean_{key}"] = float(values.mean()) if len(values) else None
@@ -118,7 +129,8 @@ def summary(name: str, seconds: Floats, slowdowns: Floats, chosen: NDArray[np.bo
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a fabric that its scheme suits, and a TCP that this kernel has."""
+    """ValueError unless `run` names a fabric that its scheme suits, and a TCP that this kernel
+    has."""
     from weft.experiments.engines import fabric_run
 
     fabric_run.check_scheme(run)
@@ -128,22 +140,35 @@ def check(run: Run) -> None:
 
 PANELS: tuple[tuple[str, Statistic, Callable[[Floats], NDArray[np.bool_]]], ...] = (
     ("mean time of short flows (ms)", np.mean, lambda size: size < SHORT_BYTES),
-    ("99th percentile of short flows (ms)", lambda ms: np.percentile(ms, 99), lambda size: size < SHORT_BYTES),
+    (
+        "99th percentile of short flows (ms)",
+        lambda ms: np.percentile(ms, 99),
+        lambda size: size < SHORT_BYTES,
+    ),
     ("mean time of long flows (ms)", np.mean, lambda size: size >= LONG_BYTES),
 )
 SETTING = (
-    *("topology", "sizes", "load_fraction", "rate_mbps", "transport", "queue_packets", "congestion_control"),
+    *(
+        "topology",
+        "sizes",
+        "load_fraction",
+        "rate_mbps",
+        "transport",
+        "queue_packets",
+        "congestion_control",
+    ),
     *("delay_us", "min_rtt_window_s", "seconds"),
 )
 MARKERS = {"none": "o", "failed": "X", "degraded": "^"}
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each network, traffic and transport: times of short and of long flows, a mark for each scheme and damage;
-    then for each damage the distributions of these times, and the slowdown by size.
+    """For each network, traffic and transport: times of short and of long flows, a mark for each
+    scheme and damage; then for each damage the distributions of these times, and the slowdown by
+    size.
 
-    All flows of the runs of a mark or line count together.  Runs that failed fidelity count only where there are no
-    others; the mark is hollow then, and the line pale.
+    All flows of the runs of a mark or line count together.  Runs that failed fidelity count only
+    where there are no others; the mark is hollow then, and the line pale.
     """
     groups = figures.by_setting(table, SETTING, always=4)
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
@@ -173,7 +198,10 @@ def draw_marks(panels: Sequence[Axes], rows: Sequence[Row], looks: Looks) -> Non
                 mark(axes, y + 0.24 * (at - 1), of, statistic, chosen, look._replace(marker=marker))
         axes.set(xlabel=label, xscale="log")
         figures.plain_numbers(axes.xaxis)
-        axes.set_yticks(range(len(looks)), [look.label if axes is panels[0] else "" for look, _ in looks.values()])
+        axes.set_yticks(
+            range(len(looks)),
+            [look.label if axes is panels[0] else "" for look, _ in looks.values()],
+        )
         axes.set_ylim(len(looks) - 0.5, -0.5)
     for damage, marker in MARKERS.items():
         if any(row["damage"] == damage for row in rows):
@@ -181,7 +209,8 @@ def draw_marks(panels: Sequence[Axes], rows: Sequence[Row], looks: Looks) -> Non
 
 
 def draw_distributions(panels: Sequence[Axes], rows: Sequence[Row], looks: Looks) -> None:
-    """Times of short flows and of long ones as distributions, and the mean slowdown of eight classes of size."""
+    """Times of short flows and of long ones as distributions, and the mean slowdown of eight
+    classes of size."""
     short, long, by_size = panels
     for scheme, (look, dash) in looks.items():
         of = [row for row in rows if row["scheme"] == scheme]
@@ -192,9 +221,19 @@ def draw_distributions(panels: Sequence[Axes], rows: Sequence[Row], looks: Looks
             np.concatenate([np.array(row[key]) for row in kept or of])
             for key in ("sizes_bytes", "times_ms", "slowdowns")
         )
-        looked: Any = {"color": look.colour, "alpha": 1.0 if kept else 0.35, "label": look.label, "linewidth": 1.0}
+        looked: Any = {
+            "color": look.colour,
+            "alpha": 1.0 if kept else 0.35,
+            "label": look.label,
+            "linewidth": 1.0,
+        }
         for axes, chosen in ((short, size < SHORT_BYTES), (long, size >= LONG_BYTES)):
-            axes.plot(np.sort(ms[chosen]), np.arange(1, chosen.sum() + 1) / max(1, chosen.sum()), dash, **looked)
+            axes.plot(
+                np.sort(ms[chosen]),
+                np.arange(1, chosen.sum() + 1) / max(1, chosen.sum()),
+                dash,
+                **looked,
+            )
         edges = np.unique(np.quantile(size, np.linspace(0, 1, 9)))
         place = np.clip(np.searchsorted(edges, size, side="right") - 1, 0, len(edges) - 2)
         classes = [i for i in range(len(edges) - 1) if (place == i).any()]
@@ -203,7 +242,9 @@ def draw_distributions(panels: Sequence[Axes], rows: Sequence[Row], looks: Looks
             for what, of_class in ((np.median, size), (np.mean, slowdown))
         )
         by_size.loglog(centres, means, dash, **looked)
-    short.set(xlabel="time of short flows (ms)", ylabel="fraction of flows", xscale="log", ylim=(0, 1.02))
+    short.set(
+        xlabel="time of short flows (ms)", ylabel="fraction of flows", xscale="log", ylim=(0, 1.02)
+    )
     long.set(xlabel="time of long flows (ms)", xscale="log", ylim=(0, 1.02))
     by_size.set(xlabel="flow size (bytes)", ylabel="mean slowdown")
     for axis in (short.xaxis, long.xaxis, by_size.yaxis):
@@ -225,18 +266,32 @@ def mark(
     if each:
         centre, (low, high) = statistic(np.concatenate(each)), interval(each, statistic)
         axes.errorbar(
-            [centre], [y], xerr=[[max(0.0, centre - low)], [max(0.0, high - centre)]], fmt=look.marker, capsize=0,
-            color=look.colour, markerfacecolor=look.colour if kept else style.PAPER, markersize=4.5, elinewidth=1.2,
-        )  # fmt: skip
+            [centre],
+            [y],
+            xerr=[[max(0.0, centre - low)], [max(0.0, high - centre)]],
+            fmt=look.marker,
+            capsize=0,
+            color=look.colour,
+            markerfacecolor=look.colour if kept else style.PAPER,
+            markersize=4.5,
+            elinewidth=1.2,
+        )
 
 
-def interval(runs: Sequence[Floats], statistic: Statistic, *, resamples: int = 400) -> tuple[float, float]:
-    """A 95 % confidence interval of the `statistic` of all flows' times, by the bootstrap in two steps: runs are drawn,
-    and flows within each, since flows of one run meet the same queues."""
+def interval(
+    runs: Sequence[Floats], statistic: Statistic, *, resamples: int = 400
+) -> tuple[float, float]:
+    """A 95 % confidence interval of the `statistic` of all flows' times, by the bootstrap in two
+    steps: runs are drawn, and flows within each, since flows of one run meet the same queues."""
     rng = np.random.default_rng(0)
     drawn = [
         statistic(
-            np.concatenate([rng.choice(runs[at], len(runs[at])) for at in rng.integers(len(runs), size=len(runs))])
+            np.concatenate(
+                [
+                    rng.choice(runs[at], len(runs[at]))
+                    for at in rng.integers(len(runs), size=len(runs))
+                ]
+            )
         )
         for _ in range(resamples)
     ]
@@ -246,15 +301,18 @@ def interval(runs: Sequence[Floats], statistic: Statistic, *, resamples: int = 4
 
 EXPERIMENT = Experiment(
     name="fabric_fct",
-    question="How long do short and long flows take under each scheme, with all links sound, one failed, one degraded?",
+    question="How long do short and long flows take under each scheme, with all links "
+    "sound, one failed, one degraded?",
     source="DRILL (SIGCOMM 2017), section 4; LetFlow (NSDI 2017), section 6",
     engines=("kernel",),
     axes={
         "topology": common.TOPOLOGY.over("fattree:k=4"),
-        "scheme": common.SCHEME.over("ecmp", "vlb", "letflow", "rps", "rr", "dmodk", "drill", "ttc", "jsq", "lbsp"),
-        "damage": Word(meaning="what is wrong with one link", words=("none", "failed", "degraded")).over(
-            "none", "failed", "degraded"
+        "scheme": common.SCHEME.over(
+            "ecmp", "vlb", "letflow", "rps", "rr", "dmodk", "drill", "ttc", "jsq", "lbsp"
         ),
+        "damage": Word(
+            meaning="what is wrong with one link", words=("none", "failed", "degraded")
+        ).over("none", "failed", "degraded"),
         "sizes": common.SIZES.over("web-search:most_bytes=1500000"),
         "load_fraction": common.LOAD_FRACTION.over(0.4),
         "rate_mbps": common.RATE_MBPS.over(15),

@@ -1,20 +1,22 @@
 """How much more TCP does a fabric carry when switches choose by packet, and by queue?
 
-Every host sends one endless flow and receives one; with traffic=cross, to and from hosts behind another edge switch,
-so that all traffic goes up.  With as many uplinks as hosts (clos:n=4,r=2,m=4) it all fits if it is spread evenly, while
-hashing flows leaves on average (1 - 1/4)^4 = 32 % of the uplinks without any.  With twice as many hosts
-(clos:n=8,r=2,m=4) it leaves 10 %, so that nobody can gain more than 11 % on it.  traffic=permutation lets half of the
-hosts there find their peers behind their own switch: as many flows go up as there are uplinks, of which hashing again
-leaves a third without any, but the other half of the goodput is the same for all schemes.
+Every host sends one endless flow and receives one; with traffic=cross, to and from hosts behind
+another edge switch, so that all traffic goes up.  With as many uplinks as hosts (clos:n=4,r=2,m=4)
+it all fits if it is spread evenly, while hashing flows leaves on average (1 - 1/4)^4 = 32 % of the
+uplinks without any.  With twice as many hosts (clos:n=8,r=2,m=4) it leaves 10 %, so that nobody can
+gain more than 11 % on it.  traffic=permutation lets half of the hosts there find their peers behind
+their own switch: as many flows go up as there are uplinks, of which hashing again leaves a third
+without any, but the other half of the goodput is the same for all schemes.
 
-The base round-trip time of an emulated fabric is less than a packet's time on a link, so TCP's RACK, which waits for a
-quarter of the least round-trip time it remembers, takes many late packets for lost.  min_rtt_window_s=0 (a real fabric
-is nearer to that) makes it remember the latest; 300 is the kernel's default.
+The base round-trip time of an emulated fabric is less than a packet's time on a link, so TCP's
+RACK, which waits for a quarter of the least round-trip time it remembers, takes many late packets
+for lost.  min_rtt_window_s=0 (a real fabric is nearer to that) makes it remember the latest; 300 is
+the kernel's default.
 
 Flows are given a quarter of `seconds` to settle, a second at most, before what arrives is counted.
 
-Where every leaf has as many hosts as uplinks, or a multiple, no such permutation makes D-mod-k collide, nor TTC leave
-its default: this traffic flatters them.
+Where every leaf has as many hosts as uplinks, or a multiple, no such permutation makes D-mod-k
+collide, nor TTC leave its default: this traffic flatters them.
 """
 
 from __future__ import annotations
@@ -41,7 +43,15 @@ if TYPE_CHECKING:
 
 MOST_WARM_UP_S = 1.0
 SETTING = (
-    *("topology", "traffic", "rate_mbps", "queue_packets", "delay_us", "congestion_control", "transport"),
+    *(
+        "topology",
+        "traffic",
+        "rate_mbps",
+        "queue_packets",
+        "delay_us",
+        "congestion_control",
+        "transport",
+    ),
     *("min_rtt_window_s", "seconds"),
 )
 
@@ -50,7 +60,9 @@ def hosts_of_an_edge_switch(topology: Topology) -> int:
     """How many hosts each edge switch has; ValueError unless they all have as many."""
     _, hosts = np.unique(topology.links[topology.level == 0][:, 2], return_counts=True)
     if len(set(hosts.tolist())) > 1:
-        raise ValueError(f"fabric_gain: the edge switches of {topology.spec} have different numbers of hosts")
+        raise ValueError(
+            f"fabric_gain: the edge switches of {topology.spec} have different numbers of hosts"
+        )
     return int(hosts[0])
 
 
@@ -61,12 +73,17 @@ def traffic(run: Run, topology: Topology) -> str:
 
 
 def ideal_flows(topology: Topology, chosen: Sequence[tuple[int, int]]) -> int:
-    """How many flows' worth of a link's rate `topology`, of two tiers, can carry of flows that all have such a rate:
-    those within an edge switch, and of the others of each edge switch as many as it has uplinks."""
+    """How many flows' worth of a link's rate `topology`, of two tiers, can carry of flows that all
+    have such a rate: those within an edge switch, and of the others of each edge switch as many as
+    it has uplinks."""
     edge = {host: topology.ports(host)[0][1] for host in range(topology.servers)}
     leaving = Counter(edge[src] for src, dst in chosen if edge[src] != edge[dst])
     uplinks = Counter(topology.links[topology.level == 1][:, 0].tolist())
-    return len(chosen) - leaving.total() + sum(min(count, uplinks[leaf]) for leaf, count in leaving.items())
+    return (
+        len(chosen)
+        - leaving.total()
+        + sum(min(count, uplinks[leaf]) for leaf, count in leaving.items())
+    )
 
 
 def measure(run: Run) -> Result:
@@ -77,7 +94,9 @@ def measure(run: Run) -> Result:
     rate_bps, seconds = run.integer("rate_mbps") * Mbps, run.number("seconds")
     warm_up_s = min(MOST_WARM_UP_S, seconds / 4)
     with fabric_run.fabric(run, common.link(run)) as on:
-        chosen = pairs(traffic(run, on.topology), on.topology.servers, np.random.default_rng(run.seed))
+        chosen = pairs(
+            traffic(run, on.topology), on.topology.servers, np.random.default_rng(run.seed)
+        )
         seen = fabric_run.tcp(
             on,
             endless(chosen),
@@ -104,7 +123,8 @@ def measure(run: Run) -> Result:
 
 
 def check_traffic(text: str) -> None:
-    """ValueError unless there is the pattern `text`; cross alone takes the hosts of an edge switch."""
+    """ValueError unless there is the pattern `text`; cross alone takes the hosts of an edge
+    switch."""
     from weft.experiments.engines.workloads import PATTERNS
 
     if text != "cross":
@@ -124,7 +144,8 @@ def check(run: Run) -> None:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Bars of goodput with 95 % confidence intervals over seeds, and beside them the fraction of late packets.
+    """Bars of goodput with 95 % confidence intervals over seeds, and beside them the fraction of
+    late packets.
 
     Runs that failed fidelity count only where there are no others; the bar is hollow then.
     """
@@ -132,7 +153,11 @@ def plot(table: Table, figure: Figure) -> None:
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
     figure.set_size_inches(7.6, sum(1.1 + 0.22 * schemes_of(rows) for rows in groups.values()))
     lines = figure.subplots(
-        len(groups), 2, squeeze=False, sharex="col", height_ratios=[1 + schemes_of(rows) for rows in groups.values()]
+        len(groups),
+        2,
+        squeeze=False,
+        sharex="col",
+        height_ratios=[1 + schemes_of(rows) for rows in groups.values()],
     )
     for panels, (title, rows) in zip(lines, groups.items(), strict=True):
         shown = [spec for spec in looks if any(row["scheme"] == spec for row in rows)]
@@ -141,9 +166,20 @@ def plot(table: Table, figure: Figure) -> None:
             kept = [row for row in of if not figures.failed_fidelity(row)]
             look, _ = looks[spec]
             for panel, key in zip(panels, ("goodput_fraction", "late_fraction"), strict=True):
-                bar(panel, y, [float(str(row[key])) for row in kept or of], look.colour if kept else style.PAPER, look)
-        for panel, label in zip(panels, ("goodput (fraction of the ideal)", "late packets (fraction)"), strict=True):
-            panel.set_yticks(range(len(shown)), [looks[spec][0].label if panel is panels[0] else "" for spec in shown])
+                bar(
+                    panel,
+                    y,
+                    [float(str(row[key])) for row in kept or of],
+                    look.colour if kept else style.PAPER,
+                    look,
+                )
+        for panel, label in zip(
+            panels, ("goodput (fraction of the ideal)", "late packets (fraction)"), strict=True
+        ):
+            panel.set_yticks(
+                range(len(shown)),
+                [looks[spec][0].label if panel is panels[0] else "" for spec in shown],
+            )
             panel.set_ylim(len(shown) - 0.5, -0.5)
             panel.set_xlabel(label)
         panels[0].set_xlim(0, 1)
@@ -167,15 +203,20 @@ def bar(axes: Axes, y: int, values: Sequence[float], face: str, look: style.Seri
 
 EXPERIMENT = Experiment(
     name="fabric_gain",
-    question="How much more TCP goodput does a fabric give when switches choose per packet, and by queue length?",
+    question="How much more TCP goodput does a fabric give when switches choose per packet, "
+    "and by queue length?",
     source="DRILL (SIGCOMM 2017), section 4; TTC's schemes under real TCP",
     engines=("kernel",),
     axes={
         "topology": common.TOPOLOGY.over("clos:n=8,r=2,m=4", "clos:n=4,r=2,m=4"),
         "traffic": Spec(
-            meaning="who sends to whom", form="cross, permutation, stride:step=N ...", check=check_traffic
+            meaning="who sends to whom",
+            form="cross, permutation, stride:step=N ...",
+            check=check_traffic,
         ).over("cross", "permutation"),
-        "scheme": common.SCHEME.over("ecmp", "vlb", "letflow", "rps", "rr", "dmodk", "micro", "drill", "ttc", "jsq"),
+        "scheme": common.SCHEME.over(
+            "ecmp", "vlb", "letflow", "rps", "rr", "dmodk", "micro", "drill", "ttc", "jsq"
+        ),
         "rate_mbps": common.RATE_MBPS.over(50),
         "queue_packets": common.QUEUE_PACKETS.over(250),
         "delay_us": common.DELAY_US.over(0),

@@ -1,12 +1,15 @@
-"""FT(n,d) as arrays for the models of TTC's evaluation, and which link a switch takes under each scheme.
+"""FT(n,d) as arrays for the models of TTC's evaluation, and which link a switch takes under each
+scheme.
 
-All is integers and arrays, and random numbers are arguments, so the same source runs as plain Python in a test and as
-machine code in an experiment.  Which port is taken is decided by the functions of daemons/routing/selection.py.
+All is integers and arrays, and random numbers are arguments, so the same source runs as plain
+Python in a test and as machine code in an experiment.  Which port is taken is decided by the
+functions of daemons/routing/selection.py.
 
-Links are numbered 0 .. (2n-1) N - 1, N = 2 d^n being the hosts: the link between switch s of layer l and the switch at
-its up-port u is (l-1) N + s d + u on the way up and (n-1 + l-1) N + s d + u on the way down, and the one to host t is
-(2n-2) N + t.  So links [i N, (i+1) N) are a layer, first those upwards, then those downwards, then the hosts'.
-Switch s of layer l has the number (l-1) N / d + s.
+Links are numbered 0 .. (2n-1) N - 1, N = 2 d^n being the hosts: the link between switch s of layer
+l and the switch at its up-port u is (l-1) N + s d + u on the way up and (n-1 + l-1) N + s d + u on
+the way down, and the one to host t is (2n-2) N + t.  So links [i N, (i+1) N) are a layer, first
+those upwards, then those downwards, then the hosts'. Switch s of layer l has the number (l-1) N / d
++ s.
 """
 
 from __future__ import annotations
@@ -28,8 +31,14 @@ D_MOD_K, RANDOM, DRILL = int(ChoiceRule.D_MOD_K), int(ChoiceRule.RANDOM), int(Ch
 TTC, SHORTEST = int(ChoiceRule.TTC), int(ChoiceRule.SHORTEST)
 DRAWS = 2  # random words that a decision takes at most
 MODELLED = {
-    "dmodk": (), "vlb": ("per",), "rps": (), "ecmp": (), "micro": (), "ttc": ("delta", "tie"), "jsq": (),
-}  # fmt: skip
+    "dmodk": (),
+    "vlb": ("per",),
+    "rps": (),
+    "ecmp": (),
+    "micro": (),
+    "ttc": ("delta", "tie"),
+    "jsq": (),
+}
 
 
 class LayeredTreeShape(NamedTuple):
@@ -62,7 +71,9 @@ def fat_tree(experiment: str, topology: str) -> LayeredTreeShape:
         raise ValueError(f"{experiment}: topology must be a fattree, got {topology}")
     n, d, pods, hosts = shape(family(name).parameters_from(given))
     if hosts != d or d < 2 or pods != 2 * d:
-        raise ValueError(f"{experiment}: a whole fattree without oversubscription, with k >= 4 or d >= 2")
+        raise ValueError(
+            f"{experiment}: a whole fattree without oversubscription, with k >= 4 or d >= 2"
+        )
     return LayeredTreeShape(n, d)
 
 
@@ -75,7 +86,8 @@ class SchemeRules(NamedTuple):
 
 
 def rules(spec: str) -> SchemeRules:
-    """The scheme that `spec` names, for the models; ValueError for a scheme or a parameter that they lack."""
+    """The scheme that `spec` names, for the models; ValueError for a scheme or a parameter that
+    they lack."""
     name, found = registry.rule_options(spec)
     scheme = registry.rule(spec)
     if name not in MODELLED:
@@ -84,9 +96,13 @@ def rules(spec: str) -> SchemeRules:
         if key not in MODELLED[name] and value:
             known = " and ".join(MODELLED[name]) or "no parameters"
             given = parse(spec)[1].get(key, value)
-            raise ValueError(f"the models of TTC have no {key}={given}: of {name} they know {known}")
+            raise ValueError(
+                f"the models of TTC have no {key}={given}: of {name} they know {known}"
+            )
     rule = (
-        ChoiceRule.RANDOM if scheme.rule in (ChoiceRule.FLOW_HASH, ChoiceRule.KERNEL) else ChoiceRule(scheme.rule)
+        ChoiceRule.RANDOM
+        if scheme.rule in (ChoiceRule.FLOW_HASH, ChoiceRule.KERNEL)
+        else ChoiceRule(scheme.rule)
     )  # a hash as good as random
     return SchemeRules(int(rule), scheme["delta"], scheme["tie"])
 
@@ -94,11 +110,13 @@ def rules(spec: str) -> SchemeRules:
 class FatTreeLinks(NamedTuple):
     """FT(n,d) as its links, for machine code.
 
-    layer, block: of each switch: its layer, and the digits of its code from that of its layer on, which are those of
-        the hosts below it; 0 in layer n, which has all hosts below it.
-    first_up: the first of its d links upwards.  down: its link at each down-port, shape (switches, 2d).
-    block_of, digit: of each host, shape (n+1, hosts), by layer: what `block` is for the switches above it, and its
-        digit of that layer, which is the down-port to it and the up-port that D-mod-k takes.
+    layer, block: of each switch: its layer, and the digits of its code from that of its layer on,
+        which are those of the hosts below it; 0 in layer n, which has all hosts below it.
+    first_up: the first of its d links upwards.  down: its link at each down-port, shape (switches,
+        2d).
+    block_of, digit: of each host, shape (n+1, hosts), by layer: what `block` is for the switches
+        above it, and its digit of that layer, which is the down-port to it and the up-port that
+        D-mod-k takes.
     entry: the switch of each host.  far: the switch at the end of each link, -1 where it is a host.
     """
 
@@ -137,7 +155,9 @@ def links(ft: LayeredTreeShape) -> FatTreeLinks:
         far[(tier - 1) * hosts : tier * hosts] = upper
         far[(n - 1 + tier - 1) * hosts : (n - 1 + tier) * hosts] = (tier - 1) * width + lower
     block = np.where(layer < n, s // d ** (layer - 1), 0)
-    return FatTreeLinks(n, d, layer, block, (layer - 1) * hosts + s * d, down, block_of, digit, host // d, far)
+    return FatTreeLinks(
+        n, d, layer, block, (layer - 1) * hosts + s * d, down, block_of, digit, host // d, far
+    )
 
 
 @allocates_nothing
@@ -159,7 +179,8 @@ class UpwardChoices(NamedTuple):
     """Decisions on the way up, counted in place.
 
     made, redirected: by layer, 0 to n-1: all, and those for another up-port than D-mod-k's.
-    over_top, kept: of one element: what went over the top layer, and what of it was redirected nowhere on its way.
+    over_top, kept: of one element: what went over the top layer, and what of it was redirected
+        nowhere on its way.
     """
 
     made: Ints
@@ -168,11 +189,17 @@ class UpwardChoices(NamedTuple):
     kept: Ints
 
     def figures(self) -> dict[str, float | None]:
-        """The columns about redirection: fractions of decisions by layer, and of what goes over the top layer."""
+        """The columns about redirection: fractions of decisions by layer, and of what goes over the
+        top layer."""
         made, other = self.made.tolist(), self.redirected.tolist()
         return {
-            **{f"up{at}_redirected_fraction": other[at] / made[at] if made[at] else None for at in range(1, len(made))},
-            "default_path_fraction": int(self.kept[0]) / int(self.over_top[0]) if self.over_top[0] else None,
+            **{
+                f"up{at}_redirected_fraction": other[at] / made[at] if made[at] else None
+                for at in range(1, len(made))
+            },
+            "default_path_fraction": int(self.kept[0]) / int(self.over_top[0])
+            if self.over_top[0]
+            else None,
         }
 
 

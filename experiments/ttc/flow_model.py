@@ -1,4 +1,5 @@
-"""TTC's flow model (section 4.1): flow after flow is assigned a path through FT(n,d), and load is flows on a link."""
+"""TTC's flow model (section 4.1): flow after flow is assigned a path through FT(n,d), and load is
+flows on a link."""
 
 from __future__ import annotations
 
@@ -7,7 +8,13 @@ from weft.experiments.ttc.fat_tree_links import FatTreeLinks, SchemeRules, Upwar
 
 
 def assign(
-    links: FatTreeLinks, load: Ints, src: Ints, dst: Ints, draws: Ints, rules: SchemeRules, choices: UpwardChoices
+    links: FatTreeLinks,
+    load: Ints,
+    src: Ints,
+    dst: Ints,
+    draws: Ints,
+    rules: SchemeRules,
+    choices: UpwardChoices,
 ) -> None:
     """Assign flow after flow; `load`, shape (links,), is raised by the flows on each link.
 

@@ -1,4 +1,5 @@
-"""TTC's packet model (section 4.2): slotted time, one packet on each link in each slot, a queue at every link."""
+"""TTC's packet model (section 4.2): slotted time, one packet on each link in each slot, a queue at
+every link."""
 
 from __future__ import annotations
 
@@ -27,14 +28,17 @@ PACKETS_OF_A_LINK = 100  # on average, beyond which queues grow without bound
 
 
 class SlottedState(NamedTuple):
-    """The network between two slots; what counts is an array of one element, so that it can change in place.
+    """The network between two slots; what counts is an array of one element, so that it can change
+    in place.
 
-    dst, born, behind, strayed: of each packet: its destination, the slot it was sent in, the packet behind it in its
-        queue, and how often it was redirected.
+    dst, born, behind, strayed: of each packet: its destination, the slot it was sent in, the packet
+        behind it in its queue, and how often it was redirected.
     head, tail, length: of each link's queue.
-    free: numbers of packets that have arrived, a stack of free_count; numbers from `fresh` on have not been used.
+    free: numbers of packets that have arrived, a stack of free_count; numbers from `fresh` on have
+        not been used.
     moving: scratch, the packet that each link carries in this slot.
-    delivered, latency, worst: of the packets sent in each slot: how many arrived, their latencies, summed and largest.
+    delivered, latency, worst: of the packets sent in each slot: how many arrived, their latencies,
+        summed and largest.
     """
 
     dst: Ints
@@ -73,10 +77,11 @@ def empty(ft: LayeredTreeShape, *, slots: int, packets: int) -> SlottedState:
 
 
 class Watched(NamedTuple):
-    """What was seen in the slots that were watched: queue lengths of each layer of links, and choices.
+    """What was seen in the slots that were watched: queue lengths of each layer of links, and
+    choices.
 
-    total: sum over links and slots.  largest: the longest.  histogram: slots times links with each length, the last
-    being that length or more; shape (layers, lengths).
+    total: sum over links and slots.  largest: the longest.  histogram: slots times links with each
+    length, the last being that length or more; shape (layers, lengths).
     """
 
     total: Ints
@@ -160,9 +165,11 @@ def one_slot(
     rules: SchemeRules,
     choices: UpwardChoices,
 ) -> None:
-    """One slot of section 4.2: every link carries the packet at the head of its queue, and every host what it has.
+    """One slot of section 4.2: every link carries the packet at the head of its queue, and every
+    host what it has.
 
-    sent: for each host the destination of its packet, or -1.  start: the link whose packet chooses first.
+    sent: for each host the destination of its packet, or -1.  start: the link whose packet chooses
+        first.
     draws: shape (links + hosts, 2), 32 bits each.
     """
     count = len(state.length)
@@ -234,13 +241,18 @@ def simulate(
     lengths: int,
     rng: Generator,
 ) -> tuple[Watched, Latencies]:
-    """Section 4.2: run `slots` slots, the last `watched` of which are watched, and on until their packets have arrived.
+    """Section 4.2: run `slots` slots, the last `watched` of which are watched, and on until their
+    packets have arrived.
 
-    In each slot a random permutation of the hosts is drawn, and each host sends with probability `load_fraction`.
+    In each slot a random permutation of the hosts is drawn, and each host sends with probability
+    `load_fraction`.
     lengths: of the histograms of queue lengths.  RuntimeError if queues grow without bound.
     """
     most = 20 * slots
-    net, state = links(ft), empty(ft, slots=most + SLOTS_AT_ONCE, packets=PACKETS_OF_A_LINK * ft.links)
+    net, state = (
+        links(ft),
+        empty(ft, slots=most + SLOTS_AT_ONCE, packets=PACKETS_OF_A_LINK * ft.links),
+    )
     seen, unwatched = nothing_watched(ft, lengths), nothing_watched(ft, lengths)
     sent_at = np.zeros(most + SLOTS_AT_ONCE, np.int64)
     run = compiled(many_slots)

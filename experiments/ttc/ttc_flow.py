@@ -1,16 +1,20 @@
-"""How evenly does each scheme lay flows over a fat-tree's links?  TTC, section 4.1, figure 4 and table 1.
+"""How evenly does each scheme lay flows over a fat-tree's links?  TTC, section 4.1, figure 4 and
+table 1.
 
-Every host sends k flows and receives k; flow after flow, in random order, every switch on the way up assigns an uplink.
-An optimal assignment has k flows on every link; what counts is the link with the most.
+Every host sends k flows and receives k; flow after flow, in random order, every switch on the way
+up assigns an uplink. An optimal assignment has k flows on every link; what counts is the link with
+the most.
 
-traffic=random: k random permutations.  traffic=adversarial: k times one permutation for which D-mod-k leads many flows
-over the same uplink (section 2.1): workloads.transpose() with rows = d^l, l the layer at which it collides most.
+traffic=random: k random permutations.  traffic=adversarial: k times one permutation for which
+D-mod-k leads many flows over the same uplink (section 2.1): workloads.transpose() with rows = d^l,
+l the layer at which it collides most.
 
-The paper's threshold (4) is lost in the text that we have.  ttc:delta=sqrt stands for our reconstruction,
-max(1, round(sqrt k)), which is the best or next to it for every k that we tried, hardly dependent on the size;
-ttc:delta=loglog for the other reading, ceil(log2 ln N).  The estimate of table 1, (5), is k + ln ln N / ln 2 + delta.
-The names of the two networks of figure 4 are lost as well; it is said that they differ in d, which FT(3,8) and FT(3,16)
-do.
+The paper's threshold (4) is lost in the text that we have.  ttc:delta=sqrt stands for our
+reconstruction,
+max(1, round(sqrt k)), which is the best or next to it for every k that we tried, hardly dependent
+on the size; ttc:delta=loglog for the other reading, ceil(log2 ln N).  The estimate of table 1, (5),
+is k + ln ln N / ln 2 + delta. The names of the two networks of figure 4 are lost as well; it is
+said that they differ in d, which FT(3,8) and FT(3,16) do.
 """
 
 from __future__ import annotations
@@ -30,7 +34,15 @@ from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.experiments.ttc import columns
-from weft.experiments.ttc.fat_tree_links import DRAWS, LayeredTreeShape, SchemeRules, fat_tree, links, no_choices, rules
+from weft.experiments.ttc.fat_tree_links import (
+    DRAWS,
+    LayeredTreeShape,
+    SchemeRules,
+    fat_tree,
+    links,
+    no_choices,
+    rules,
+)
 from weft.experiments.ttc.flow_model import assign
 from weft.topologies.core.grammar import parse, unparse
 
@@ -44,8 +56,12 @@ KEPT_WITHOUT_THRESHOLD = 0.5  # of the decisions of each layer, as section 3 of 
 
 
 def scheme(spec: str, k: int, hosts: int) -> SchemeRules:
-    """The scheme that `spec` names, with a threshold that depends on k or on the number of hosts worked out."""
-    thresholds = {"sqrt": max(1, round(math.sqrt(k))), "loglog": math.ceil(math.log2(math.log(hosts)))}
+    """The scheme that `spec` names, with a threshold that depends on k or on the number of hosts
+    worked out."""
+    thresholds = {
+        "sqrt": max(1, round(math.sqrt(k))),
+        "loglog": math.ceil(math.log2(math.log(hosts))),
+    }
     name, given = parse(spec)
     if given.get("delta") in thresholds:
         spec = unparse(name, {**given, "delta": thresholds[given["delta"]]})
@@ -61,8 +77,13 @@ def destinations(traffic: str, ft: LayeredTreeShape, k: int, rng: Generator) -> 
 
 
 def measure(run: Run) -> Result:
-    """The maximum link load of each repetition, on average that of each layer of links, and what is redirected."""
-    ft, k, repetitions = fat_tree(run.experiment, run.text("topology")), run.integer("k"), run.integer("repetitions")
+    """The maximum link load of each repetition, on average that of each layer of links, and what is
+    redirected."""
+    ft, k, repetitions = (
+        fat_tree(run.experiment, run.text("topology")),
+        run.integer("k"),
+        run.integer("repetitions"),
+    )
     rule, of, choices = scheme(run.text("scheme"), k, ft.hosts), links(ft), no_choices(ft)
     layers = np.empty((repetitions, 2 * ft.n - 1), np.int64)
     for repetition in range(repetitions):
@@ -81,7 +102,8 @@ def measure(run: Run) -> Result:
             "max_load_sd_flows": float(most.std()),
             "estimate_flows": k + math.log(math.log(ft.hosts)) / math.log(2) + rule.delta,
             **{
-                f"{name}_max_load_flows": float(load) for name, load in zip(ft.layers, layers.mean(axis=0), strict=True)
+                f"{name}_max_load_flows": float(load)
+                for name, load in zip(ft.layers, layers.mean(axis=0), strict=True)
             },
             **choices.figures(),
             "max_loads_flows": most.tolist(),
@@ -90,23 +112,28 @@ def measure(run: Run) -> Result:
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a fat-tree, and flows that fit into memory and are assigned in time."""
+    """ValueError unless `run` names a fat-tree, and flows that fit into memory and are assigned in
+    time."""
     flows, repetitions = (
         fat_tree(run.experiment, run.text("topology")).hosts * run.integer("k"),
         run.integer("repetitions"),
     )
     if flows > MOST_FLOWS:
         raise ValueError(
-            f"ttc_flow: at most {MOST_FLOWS} flows, k={run.integer('k')} in {run.text('topology')}: {flows}"
+            f"ttc_flow: at most {MOST_FLOWS} flows, k={run.integer('k')} in "
+            f"{run.text('topology')}: {flows}"
         )
     if flows * repetitions > MOST_ASSIGNED:
         most = MOST_ASSIGNED // flows
-        raise ValueError(f"ttc_flow: {repetitions} repetitions with {flows} flows take too long: take at most {most}")
+        raise ValueError(
+            f"ttc_flow: {repetitions} repetitions with {flows} flows take too long: take at "
+            f"most {most}"
+        )
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each network and traffic over k, for each scheme: maximum link load above the optimum k (figure 4), and what
-    keeps to D-mod-k's path over the top layer."""
+    """For each network and traffic over k, for each scheme: maximum link load above the optimum k
+    (figure 4), and what keeps to D-mod-k's path over the top layer."""
     groups = sorted({(str(row["topology"]), str(row["traffic"])) for row in table}, key=by_size)
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
     figure.set_size_inches(max(6.4, 3.6 * len(groups)), 7.0)
@@ -130,20 +157,33 @@ def plot(table: Table, figure: Figure) -> None:
         below.xaxis.set_major_formatter("{x:g}")
     upper[0].set_ylabel("maximum link load above k (flows)")
     lower[0].set_ylabel("flows over the top that keep\nto D-mod-k's path (fraction)")
-    handles = {label: line for axes in upper for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(list(handles.values()), list(handles), loc="outside upper left", ncols=4, fontsize=8)
+    handles = {
+        label: line
+        for axes in upper
+        for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        list(handles.values()), list(handles), loc="outside upper left", ncols=4, fontsize=8
+    )
 
 
 def by_size(group: tuple[str, str]) -> tuple[int, str, bool]:
-    """Where a network and a traffic come in a figure: small networks first, random traffic first."""
+    """Where a network and a traffic come in a figure: small networks first, random traffic
+    first."""
     return fat_tree("ttc_flow", group[0]).hosts, group[0], group[1] != "random"
 
 
 def draw_estimates(axes: Axes, below: Axes, rows: Table) -> None:
-    """The paper's: of the load under ttc:delta=sqrt (5), and of what stays without a threshold (section 3)."""
+    """The paper's: of the load under ttc:delta=sqrt (5), and of what stays without a threshold
+    (section 3)."""
     known = [row for row in rows if row["scheme"] == "ttc:delta=sqrt"]
     if known:
-        axes.plot(*over_k(known, "estimate_flows", above_k=True), ":", color=style.INK, label="estimate (5)")
+        axes.plot(
+            *over_k(known, "estimate_flows", above_k=True),
+            ":",
+            color=style.INK,
+            label="estimate (5)",
+        )
     n = fat_tree("ttc_flow", str(rows[0]["topology"])).n
     below.axhline(KEPT_WITHOUT_THRESHOLD ** (n - 1), color=style.INK, linestyle=":", linewidth=1)
 
@@ -166,20 +206,34 @@ EXPERIMENT = Experiment(
     axes={
         "topology": common.TOPOLOGY.over("fattree:n=3,d=8", "fattree:n=3,d=16"),
         "traffic": Word(
-            meaning="random permutations, or one that is bad for D-mod-k", words=("random", "adversarial")
+            meaning="random permutations, or one that is bad for D-mod-k",
+            words=("random", "adversarial"),
         ).over("random", "adversarial"),
         "scheme": Spec(
             meaning="scheme by which uplinks are assigned",
             form="SCHEME:key=value,... (`weft list`); ttc also with delta=sqrt or delta=loglog",
             check=lambda text: scheme(text, 1, 3),
-        ).over("dmodk", "vlb", "micro", "ttc:delta=0", "ttc:delta=0,tie=redirect", "ttc:delta=2", "ttc:delta=sqrt"),
-        "k": Integer(meaning="flows of each host", unit="flows", least=1, most=4096).over(1, 2, 4, 8, 16, 32),
-        "repetitions": Integer(meaning="random assignments", unit="assignments", least=1, most=100_000).over(200),
+        ).over(
+            "dmodk",
+            "vlb",
+            "micro",
+            "ttc:delta=0",
+            "ttc:delta=0,tie=redirect",
+            "ttc:delta=2",
+            "ttc:delta=sqrt",
+        ),
+        "k": Integer(meaning="flows of each host", unit="flows", least=1, most=4096).over(
+            1, 2, 4, 8, 16, 32
+        ),
+        "repetitions": Integer(
+            meaning="random assignments", unit="assignments", least=1, most=100_000
+        ).over(200),
     },
     columns=columns.TTC_FLOW,
     statements=[
         Statement(
-            says=f"the fullest link has more flows under {name} than under TTC (section 4.1, figure 4)",
+            says=f"the fullest link has more flows under {name} than under TTC (section "
+            f"4.1, figure 4)",
             paper="above 1",
             column="max_load_flows",
             cell={"topology": "fattree:n=3,d=8", "traffic": "random", "scheme": other, "k": 8},

@@ -1,11 +1,14 @@
-"""TTC's packet experiment on the kernel: queues and delays of real packets, beside those of the slotted model.
+"""TTC's packet experiment on the kernel: queues and delays of real packets, beside those of the
+slotted model.
 
-As in section 4.2 a slot is the time that a full packet takes on a link; in every slot a random permutation of the hosts
-is drawn and each host sends with probability load (traffic=udp:load=0.8, in hundredths: load=80).  Switches are
-Linux's queues under the data plane; their lengths are averaged over all the time, by layer of links.  The model is run
-with the same scheme and load.  Delays leave out what an empty network takes: in the model a slot for each link, on the
-kernel the links' own delays and next to nothing else, for a packet that finds a link idle is on its way at once.
-traffic=tcp is what the paper never did: every host sends one endless TCP flow, to a permutation, and receives one.
+As in section 4.2 a slot is the time that a full packet takes on a link; in every slot a random
+permutation of the hosts is drawn and each host sends with probability load (traffic=udp:load=0.8,
+in hundredths: load=80).  Switches are Linux's queues under the data plane; their lengths are
+averaged over all the time, by layer of links.  The model is run with the same scheme and load.
+Delays leave out what an empty network takes: in the model a slot for each link, on the kernel the
+links' own delays and next to nothing else, for a packet that finds a link idle is on its way at
+once. traffic=tcp is what the paper never did: every host sends one endless TCP flow, to a
+permutation, and receives one.
 """
 
 from __future__ import annotations
@@ -88,7 +91,11 @@ def udp(run: Run, on: Any, rate_bps: int, load: float) -> Result:
     destinations = derangements(rng, on.topology.servers, count)
     destinations[rng.random(destinations.shape) >= load] = -1
     before = on.plane.counters()
-    with Reordering(on.network) as order, Occupancies(on.network) as queues, Fidelity(on.network) as fidelity:
+    with (
+        Reordering(on.network) as order,
+        Occupancies(on.network) as queues,
+        Fidelity(on.network) as fidelity,
+    ):
         seen: list[Mapping[tuple[int, int], Occupancy]] = []
         sent = slotted_udp.run(
             on.network,
@@ -101,7 +108,10 @@ def udp(run: Run, on: Any, rate_bps: int, load: float) -> Result:
     return Result(
         figures={
             **layers(on.topology, seen[0]),
-            "delay_mean_slots": (order.table.mean_delay_us - links_us(run, on.topology, destinations)) / slot_us,
+            "delay_mean_slots": (
+                order.table.mean_delay_us - links_us(run, on.topology, destinations)
+            )
+            / slot_us,
             "delay_p99_slots": order.table.delay_us(99) / slot_us,
             "late_fraction": order.table.late_fraction,
             "lost_packets": order.table.lost,
@@ -117,13 +127,16 @@ def udp(run: Run, on: Any, rate_bps: int, load: float) -> Result:
 
 
 def links_us(run: Run, topology: Topology, destinations: NDArray[np.int64]) -> float:
-    """What the delays of links add up to on a packet's way from its first switch on, on average over all that are sent:
-    destinations[slot, host] is a host, or -1 for no packet."""
+    """What the delays of links add up to on a packet's way from its first switch on, on average
+    over all that are sent: destinations[slot, host] is a host, or -1 for no packet."""
     if not run.integer("delay_us"):
         return 0.0
     hosts = range(topology.servers)
     hops = np.array(
-        [[hops_to[dst] for dst in hosts] for hops_to in (distances(topology.adjacency, src) for src in hosts)]
+        [
+            [hops_to[dst] for dst in hosts]
+            for hops_to in (distances(topology.adjacency, src) for src in hosts)
+        ]
     )
     sent = destinations >= 0
     return run.integer("delay_us") * float(hops[np.nonzero(sent)[1], destinations[sent]].mean() - 1)
@@ -169,13 +182,17 @@ def tcp(run: Run, on: Any) -> Result:
 
 
 def layers(topology: Topology, table: Mapping[tuple[int, int], Occupancy]) -> dict[str, Value]:
-    """Mean and maximum queue of each layer of links: up and down between tiers l and l+1, and down to the hosts."""
+    """Mean and maximum queue of each layer of links: up and down between tiers l and l+1, and down
+    to the hosts."""
     from weft.testbed.measure.occupancy import together
 
     found: dict[str, Value] = {}
     for level in range(int(topology.level.max()) + 1):
         rows = topology.links[topology.level == level].tolist()
-        for name, ends in ((f"up{level}", [row[:2] for row in rows]), (f"down{level}", [row[2:] for row in rows])):
+        for name, ends in (
+            (f"up{level}", [row[:2] for row in rows]),
+            (f"down{level}", [row[2:] for row in rows]),
+        ):
             queue = together(table[node, port] for node, port in ends)
             label = {"up0": "sending", "down0": "hosts"}.get(name, name)
             found[f"{label}_mean_queue_packets"] = queue.mean_packets
@@ -184,12 +201,15 @@ def layers(topology: Topology, table: Mapping[tuple[int, int], Occupancy]) -> di
 
 
 def redirected(run: Run, topology: Topology, before: Counters, after: Counters) -> dict[str, Value]:
-    """Of the packets that switches of each tier sent up the fraction that TTC moved away from D-mod-k's port; None
-    under other schemes, for which the data plane does not count this, and where nothing went up."""
+    """Of the packets that switches of each tier sent up the fraction that TTC moved away from
+    D-mod-k's port; None under other schemes, for which the data plane does not count this, and
+    where nothing went up."""
     of_ttc = registry.rule(run.text("scheme")).rule == ChoiceRule.TTC
     found: dict[str, Value] = {}
     for level in range(1, int(topology.level.max()) + 1):
-        ends = [(node, port) for node, port, _, _ in topology.links[topology.level == level].tolist()]
+        ends = [
+            (node, port) for node, port, _, _ in topology.links[topology.level == level].tolist()
+        ]
         packets = sum(after[end].packets - before[end].packets for end in ends)
         moved = sum(after[end].moved - before[end].moved for end in ends)
         found[f"up{level}_redirected_fraction"] = moved / packets if of_ttc and packets else None
@@ -207,14 +227,23 @@ def model(run: Run) -> dict[str, Value]:
     except ValueError:
         return {}
     seen, latencies = simulate(
-        ft, of, load, slots=MODEL_SLOTS, watched=MODEL_WATCHED, lengths=LENGTHS, rng=np.random.default_rng(run.seed)
+        ft,
+        of,
+        load,
+        slots=MODEL_SLOTS,
+        watched=MODEL_WATCHED,
+        lengths=LENGTHS,
+        rng=np.random.default_rng(run.seed),
     )
     in_service = seen.histogram[:, 1:].sum(axis=1)
     means = (seen.total - in_service) / (ft.hosts * MODEL_WATCHED)
     return {
         "model_delay_mean_slots": float(latencies.mean.mean()) - mean_links(ft),
         **{f"model_{key}": value for key, value in seen.choices.figures().items()},
-        **{f"model_{name}_mean_queue_packets": float(value) for name, value in zip(ft.layers, means, strict=True)},
+        **{
+            f"model_{name}_mean_queue_packets": float(value)
+            for name, value in zip(ft.layers, means, strict=True)
+        },
     }
 
 
@@ -245,10 +274,11 @@ PANELS = {
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each network and setting, over load: delay, queue length and what TTC redirects, measured (marks) beside the
-    model (lines); and TCP's goodput.
+    """For each network and setting, over load: delay, queue length and what TTC redirects, measured
+    (marks) beside the model (lines); and TCP's goodput.
 
-    Goodputs are means of the runs that did not fail fidelity; the bar is hollow where there are none.
+    Goodputs are means of the runs that did not fail fidelity; the bar is hollow where there are
+    none.
     """
     keys = ("topology", "rate_mbps", "queue_packets", "delay_us", "min_rtt_window_s", "seconds")
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
@@ -263,7 +293,9 @@ def plot(table: Table, figure: Figure) -> None:
     figure.legend(handles, labels, loc="outside upper right", ncols=len(looks), fontsize=7)
 
 
-def draw_goodput(axes: Axes, rows: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]) -> None:
+def draw_goodput(
+    axes: Axes, rows: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]
+) -> None:
     """A bar for each scheme; nothing where there was no TCP."""
     axes.set_visible(bool(rows))
     for y, (spec, (look, _)) in enumerate(looks.items()):
@@ -277,8 +309,11 @@ def draw_goodput(axes: Axes, rows: Table, looks: Mapping[str, tuple[style.Series
     axes.set(xlabel="TCP goodput (Mbit/s)")
 
 
-def over_load(panels: Sequence[Axes], loads: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]) -> None:
-    """A panel for each of PANELS; the model has no line where its queues are empty, and what is redirected is TTC's."""
+def over_load(
+    panels: Sequence[Axes], loads: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]
+) -> None:
+    """A panel for each of PANELS; the model has no line where its queues are empty, and what is
+    redirected is TTC's."""
     for axes, (key, label) in zip(panels, PANELS.items(), strict=True):
         for spec, (look, dash) in looks.items():
             rows = [row for row in loads if row["scheme"] == spec]
@@ -290,7 +325,14 @@ def over_load(panels: Sequence[Axes], loads: Table, looks: Mapping[str, tuple[st
             lines = sorted({load for load, _, _ in modelled})
             means = [mean(value for load, value, _ in modelled if load == at) for at in lines]
             axes.plot(lines, means, dash, color=look.colour)
-            axes.plot([], [], look.marker + dash, color=look.colour, label=look.label, markersize=look.size)
+            axes.plot(
+                [],
+                [],
+                look.marker + dash,
+                color=look.colour,
+                label=look.label,
+                markersize=look.size,
+            )
         axes.set(xlabel="load (fraction)", ylabel=label)
         if not key.endswith("_fraction"):
             axes.set_yscale("log")
@@ -301,7 +343,11 @@ def over(rows: Table, key: str) -> list[tuple[float, float, bool]]:
     """Load, `key`, and whether fidelity failed, of each of `rows` that has it, by load."""
     known = [(row, row.get(key)) for row in rows]
     return sorted(
-        (int(str(row["traffic"]).rpartition("=")[2]) / 100, float(str(value)), figures.failed_fidelity(row))
+        (
+            int(str(row["traffic"]).rpartition("=")[2]) / 100,
+            float(str(value)),
+            figures.failed_fidelity(row),
+        )
         for row, value in known
         if value is not None
     )
@@ -309,15 +355,18 @@ def over(rows: Table, key: str) -> list[tuple[float, float, bool]]:
 
 EXPERIMENT = Experiment(
     name="ttc_kernel",
-    question="Are queues and delays of real packets what TTC's slotted model says, and what does TCP make of it?",
+    question="Are queues and delays of real packets what TTC's slotted model says, and what "
+    "does TCP make of it?",
     source="TTC, section 4.2, figures 5 and 6, on the kernel",
     engines=("kernel",),
     axes={
         "topology": common.TOPOLOGY.over("fattree:k=4", "fattree:n=2,d=4"),
-        "scheme": common.SCHEME.over("dmodk", "vlb:per=packet", "micro", "ttc:delta=0", "ttc", "jsq"),
-        "traffic": Spec(meaning="TCP, or UDP at a load", form="tcp or udp:load=1..99 (%)", check=load_in).over(
-            *(f"udp:load={load}" for load in (10, 30, 50, 70, 80, 90, 95)), "tcp"
+        "scheme": common.SCHEME.over(
+            "dmodk", "vlb:per=packet", "micro", "ttc:delta=0", "ttc", "jsq"
         ),
+        "traffic": Spec(
+            meaning="TCP, or UDP at a load", form="tcp or udp:load=1..99 (%)", check=load_in
+        ).over(*(f"udp:load={load}" for load in (10, 30, 50, 70, 80, 90, 95)), "tcp"),
         "rate_mbps": common.RATE_MBPS.over(5),
         "queue_packets": common.QUEUE_PACKETS.over(250),
         "delay_us": common.DELAY_US.over(0),

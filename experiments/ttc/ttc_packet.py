@@ -1,10 +1,12 @@
-"""How long do packets wait under each scheme?  TTC, section 4.2, figures 5 and 6: the slotted model of a fat-tree.
+"""How long do packets wait under each scheme?  TTC, section 4.2, figures 5 and 6: the slotted model
+of a fat-tree.
 
-In every slot a random permutation of the hosts is drawn, each host sends a packet with probability `load_fraction`, and
-every link carries one.  A packet's latency is counted in slots, from the one in which it is sent to the one in which
-it arrives; the tail is the largest among the packets sent in the same slot, averaged over slots.  Queues change slowly
-against the slots that are watched, so that only several seeds tell how accurate a mean is.  The paper's threshold (7)
-is lost in the text that we have; delta = 2 has the least mean latency at loads of 0.9 and more, and comes within 3 % of
+In every slot a random permutation of the hosts is drawn, each host sends a packet with probability
+`load_fraction`, and every link carries one.  A packet's latency is counted in slots, from the one
+in which it is sent to the one in which it arrives; the tail is the largest among the packets sent
+in the same slot, averaged over slots.  Queues change slowly against the slots that are watched, so
+that only several seeds tell how accurate a mean is.  The paper's threshold (7) is lost in the text
+that we have; delta = 2 has the least mean latency at loads of 0.9 and more, and comes within 3 % of
 delta = 1 at 0.8; below, delta = 0 is best.
 """
 
@@ -50,31 +52,48 @@ def measure(run: Run) -> Result:
         rng=np.random.default_rng(run.seed),
     )
     if not len(latencies.mean):
-        raise ValueError("ttc_packet: nobody sent in the slots that were watched: watch more, or take a higher load")
+        raise ValueError(
+            "ttc_packet: nobody sent in the slots that were watched: watch more, or take a "
+            "higher load"
+        )
     means = seen.total / (ft.hosts * watched)
     return Result(
         figures={
             "mean_latency_slots": float(latencies.mean.mean()),
             "tail_latency_slots": float(latencies.worst.mean()),
             **seen.choices.figures(),
-            **{f"{name}_mean_queue_packets": float(value) for name, value in zip(ft.layers, means, strict=True)},
-            **{f"{name}_max_queue_packets": int(value) for name, value in zip(ft.layers, seen.largest, strict=True)},
-            "up1_at_least": (seen.histogram[0][::-1].cumsum()[::-1] / (ft.hosts * watched)).tolist(),
+            **{
+                f"{name}_mean_queue_packets": float(value)
+                for name, value in zip(ft.layers, means, strict=True)
+            },
+            **{
+                f"{name}_max_queue_packets": int(value)
+                for name, value in zip(ft.layers, seen.largest, strict=True)
+            },
+            "up1_at_least": (
+                seen.histogram[0][::-1].cumsum()[::-1] / (ft.hosts * watched)
+            ).tolist(),
         }
     )
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a fat-tree that memory has room for, and watches no more slots than there are."""
+    """ValueError unless `run` names a fat-tree that memory has room for, and watches no more slots
+    than there are."""
     ft = fat_tree(run.experiment, run.text("topology"))
     if ft.hosts > MOST_HOSTS:
-        raise ValueError(f"ttc_packet: at most {MOST_HOSTS} hosts, {run.text('topology')} has {ft.hosts}")
+        raise ValueError(
+            f"ttc_packet: at most {MOST_HOSTS} hosts, {run.text('topology')} has {ft.hosts}"
+        )
     slots, watched = run.integer("slots"), run.integer("watched_slots")
     if watched > slots:
         raise ValueError(f"ttc_packet: watched_slots must be at most slots, {slots}, got {watched}")
     if slots * ft.links > MOST_LINK_SLOTS:
         most = MOST_LINK_SLOTS // ft.links
-        raise ValueError(f"ttc_packet: {slots} slots of {run.text('topology')} take too long: take at most {most}")
+        raise ValueError(
+            f"ttc_packet: {slots} slots of {run.text('topology')} take too long: take at "
+            f"most {most}"
+        )
 
 
 PANELS = {
@@ -85,19 +104,28 @@ PANELS = {
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Over load, for each scheme: latency (figure 6) and redirection, and the mean and longest queue of each layer of
-    links (figure 5); a block for each network and number of slots.  Bars are 95 % intervals over seeds."""
+    """Over load, for each scheme: latency (figure 6) and redirection, and the mean and longest
+    queue of each layer of links (figure 5); a block for each network and number of slots.  Bars are
+    95 % intervals over seeds."""
     keys = ("topology", "slots", "watched_slots")
     groups = list(dict.fromkeys(tuple(str(row[key]) for key in keys) for row in table))
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
     figure.set_size_inches(13.0, 8.4 * len(groups))
-    for block, group in zip(figure.subfigures(len(groups), 1, squeeze=False).flat, groups, strict=True):
-        draw_block(block, [row for row in table if tuple(str(row[key]) for key in keys) == group], looks)
+    for block, group in zip(
+        figure.subfigures(len(groups), 1, squeeze=False).flat, groups, strict=True
+    ):
+        draw_block(
+            block, [row for row in table if tuple(str(row[key]) for key in keys) == group], looks
+        )
         network, slots, watched = group
-        block.suptitle(f"{network}, the last {watched} of {slots} slots", x=0.01, ha="left", fontsize=10.5)
+        block.suptitle(
+            f"{network}, the last {watched} of {slots} slots", x=0.01, ha="left", fontsize=10.5
+        )
 
 
-def draw_block(block: SubFigure, rows: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]) -> None:
+def draw_block(
+    block: SubFigure, rows: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]
+) -> None:
     """One network."""
     layers = fat_tree("ttc_packet", str(rows[0]["topology"])).layers
     above, below = block.subfigures(2, 1, height_ratios=[1, 1.9], squeeze=False).flat
@@ -127,7 +155,9 @@ def named(layer: str) -> str:
     return "down to hosts" if layer == "hosts" else f"{layer[:-1]} layer {layer[-1]}"
 
 
-def over_load(axes: Axes, rows: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]], key: str) -> None:
+def over_load(
+    axes: Axes, rows: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]], key: str
+) -> None:
     """Means of `key` over seeds with their intervals, a line for each scheme."""
     for spec, (look, _) in looks.items():
         values: dict[float, list[float]] = {}
@@ -135,9 +165,18 @@ def over_load(axes: Axes, rows: Table, looks: Mapping[str, tuple[style.SeriesSty
             if row["scheme"] == spec and row[key] is not None:
                 values.setdefault(float(str(row["load_fraction"])), []).append(float(str(row[key])))
         loads = sorted(values)
-        each: Sequence[tuple[float, float]] = [figures.mean_and_half_width(values[load]) for load in loads]
+        each: Sequence[tuple[float, float]] = [
+            figures.mean_and_half_width(values[load]) for load in loads
+        ]
         form: dict[str, Any] = style.line(look._replace(size=4.5))
-        axes.errorbar(loads, [y for y, _ in each], [error for _, error in each], **form, elinewidth=1, linewidth=1.2)
+        axes.errorbar(
+            loads,
+            [y for y, _ in each],
+            [error for _, error in each],
+            **form,
+            elinewidth=1,
+            linewidth=1.2,
+        )
 
 
 EXPERIMENT = Experiment(
@@ -149,7 +188,9 @@ EXPERIMENT = Experiment(
         "topology": common.TOPOLOGY.over("fattree:n=3,d=8"),
         "scheme": MODEL_SCHEME.over("dmodk", "vlb", "micro", "ttc:delta=0", "ttc:delta=2", "jsq"),
         "load_fraction": common.LOAD_FRACTION.over(0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95),
-        "slots": Integer(meaning="slots in which hosts send", unit="slots", least=1, most=1_000_000).over(2000),
+        "slots": Integer(
+            meaning="slots in which hosts send", unit="slots", least=1, most=1_000_000
+        ).over(2000),
         "watched_slots": Integer(
             meaning="slots at the end that are counted", unit="slots", least=1, most=1_000_000
         ).over(500),
@@ -157,7 +198,8 @@ EXPERIMENT = Experiment(
     columns=columns.TTC_PACKET,
     statements=[
         Statement(
-            says=f"latency at a high load is longer under {name} than under TTC (section 4.2, figure 6)",
+            says=f"latency at a high load is longer under {name} than under TTC (section "
+            f"4.2, figure 6)",
             paper="above 1",
             column="mean_latency_slots",
             cell={"scheme": other, "load_fraction": 0.95},

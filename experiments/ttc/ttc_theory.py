@@ -1,13 +1,14 @@
-"""How long do TTC's queues grow?  The limit of many queues, its fixed point, and finitely many queues beside it.
+"""How long do TTC's queues grow?  The limit of many queues, its fixed point, and finitely many
+queues beside it.
 
-TTC, section 5: packets arrive at N queues in a Poisson process of rate `load` each and are served one at a time, each
-taking an exponential time of mean 1.  s_i is the fraction of queues with at least i packets; s_i = 1 for i <= 0.  As N
-grows it follows equation (9),
+TTC, section 5: packets arrive at N queues in a Poisson process of rate `load` each and are served
+one at a time, each taking an exponential time of mean 1.  s_i is the fraction of queues with at
+least i packets; s_i = 1 for i <= 0.  As N grows it follows equation (9),
 
     ds_i/dt = load (s_(i-1) - s_i) (s_(i-1-delta) + s_(i+delta)) - (s_i - s_(i+1)),
 
-whose fixed point (10) decays doubly exponentially (theorem 5.2): log 1/s_i grows like z^i.  Our derivation of z: far
-out s_i is about load s_(i-1) s_(i-1-delta), so z^(delta+1) = z^delta + 1.
+whose fixed point (10) decays doubly exponentially (theorem 5.2): log 1/s_i grows like z^i.  Our
+derivation of z: far out s_i is about load s_(i-1) s_(i-1-delta), so z^(delta+1) = z^delta + 1.
 
 The formulas are lost in the text of the paper that we have; these follow from its definitions.
 """
@@ -69,15 +70,18 @@ def fixed_point(load: float, delta: int) -> Floats:
 
 
 def relax(s: Floats, load: float, delta: int) -> Floats:
-    """The solution of equation (10) for the first len(s) fractions, those beyond being 0; `s` is zeros on entry.
+    """The solution of equation (10) for the first len(s) fractions, those beyond being 0; `s` is
+    zeros on entry.
 
-    Summed from i on, (10) says that packets arrive at queues with i-1 packets or more as fast as queues with i or more
-    let packets go (our derivation):
+    Summed from i on, (10) says that packets arrive at queues with i-1 packets or more as fast as
+    queues with i or more let packets go (our derivation):
 
-        s_i = load (s_(i-1) s_(i+delta) + sum over a = i-1 .. i+delta-1 of (s_a - s_(a+1)) s_(a-delta)).
+        s_i = load (s_(i-1) s_(i+delta) + sum over a = i-1 .. i+delta-1 of (s_a - s_(a+1))
+        s_(a-delta)).
 
-    All its terms are positive, so the tail keeps its relative accuracy.  It is solved from i = 1 upwards, again and
-    again, and each s_i goes half the way to its new value: the whole way would make it swing for a large delta.
+    All its terms are positive, so the tail keeps its relative accuracy.  It is solved from i = 1
+    upwards, again and again, and each s_i goes half the way to its new value: the whole way would
+    make it swing for a large delta.
     """
     s[0], last, worst = 1.0, len(s) - delta - 1, 1.0
     while worst > PRECISION:
@@ -105,10 +109,11 @@ def growth(delta: int) -> float:
 def supermarket(
     length: NDArray[np.int64], delta: int, arrival: int, draws: NDArray[np.int64], at_least: Floats
 ) -> None:
-    """Events of finitely many queues, of which `length` changes in place; at_least[i] is raised by the number of queues
-    with i packets or more, after each event.
+    """Events of finitely many queues, of which `length` changes in place; at_least[i] is raised by
+    the number of queues with i packets or more, after each event.
 
-    arrival: the probability that an event is an arrival and no (possible) departure, as a 32-bit fraction.
+    arrival: the probability that an event is an arrival and no (possible) departure, as a 32-bit
+        fraction.
     draws: shape (events, 3), 32 bits each.
     """
     n, most = len(length), len(at_least)
@@ -135,7 +140,9 @@ def events(queues: int, load: float) -> tuple[int, int]:
     return round(WARM_UP / (1 - load) * per_time), round(DURATION * per_time)
 
 
-def simulate(queues: int, load: float, delta: int, *, warm_up: int, watched: int, rng: Generator) -> Floats:
+def simulate(
+    queues: int, load: float, delta: int, *, warm_up: int, watched: int, rng: Generator
+) -> Floats:
     """s_i of `queues` queues, averaged over `watched` events after `warm_up` of them."""
     length = np.zeros(queues, np.int64)
     arrival = round(load / (1 + load) * (1 << 32))
@@ -151,16 +158,21 @@ def simulate(queues: int, load: float, delta: int, *, warm_up: int, watched: int
 
 
 def measured_growth(limit: Floats, delta: int) -> float | None:
-    """The factor by which log 1/s_i grows at the end of `limit`, over the last 2 (delta + 1) steps, in which it swings
-    twice; None where fewer are known."""
+    """The factor by which log 1/s_i grows at the end of `limit`, over the last 2 (delta + 1) steps,
+    in which it swings twice; None where fewer are known."""
     wanted = 2 * (delta + 1)
     steps = np.diff(np.log(-np.log(limit[2:])))[-wanted:]
     return float(np.exp(steps.mean())) if len(steps) == wanted else None
 
 
 def measure(run: Run) -> Result:
-    """Mean queue length and tail of the fixed point, and of a simulation of finitely many queues."""
-    load, delta, queues = float(run.parameters["load_fraction"]), run.integer("delta"), run.integer("queues")
+    """Mean queue length and tail of the fixed point, and of a simulation of finitely many
+    queues."""
+    load, delta, queues = (
+        float(run.parameters["load_fraction"]),
+        run.integer("delta"),
+        run.integer("queues"),
+    )
     limit = fixed_point(load, delta)
     warm_up, watched = events(queues, load)
     rng = np.random.default_rng(run.seed)
@@ -187,14 +199,17 @@ def check(run: Run) -> None:
     if sum(events(queues, load)) > MOST_EVENTS:
         most = int(queues * MOST_EVENTS / sum(events(queues, load)))
         instead = f"take at most {most} queues, or a lower load"
-        raise ValueError(f"ttc_theory: {queues} queues at load {load} take too long to settle: {instead}")
+        raise ValueError(
+            f"ttc_theory: {queues} queues at load {load} take too long to settle: {instead}"
+        )
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Fractions of queues by length, a panel for each load: a line through the fixed point, marks for the means of the
-    simulations, a kind of mark for each number of queues."""
+    """Fractions of queues by length, a panel for each load: a line through the fixed point, marks
+    for the means of the simulations, a kind of mark for each number of queues."""
     loads, deltas, queues = (
-        sorted({float(str(row[key])) for row in table}) for key in ("load_fraction", "delta", "queues")
+        sorted({float(str(row[key])) for row in table})
+        for key in ("load_fraction", "delta", "queues")
     )
     columns = min(4, len(loads))
     panels = figure.subplots(math.ceil(len(loads) / columns), columns, sharey=True, squeeze=False)
@@ -207,9 +222,16 @@ def plot(table: Table, figure: Figure) -> None:
                 axes.semilogy(np.array(rows[0]["at_least"]), color=colour)
             for marker, count in zip(cycle(style.MARKERS), queues):
                 found = mean_fractions([row for row in rows if row["queues"] == count])
-                axes.semilogy(found, marker, color=colour, markerfacecolor=style.PAPER, markersize=4.5)
+                axes.semilogy(
+                    found, marker, color=colour, markerfacecolor=style.PAPER, markersize=4.5
+                )
         longest = max(int((np.array(row["at_least"]) > 1e-8).sum()) for row in of_load)
-        axes.set(xlabel="queue (packets)", title=f"load {load:g}", ylim=(1e-8, 2), xlim=(-0.5, longest + 0.5))
+        axes.set(
+            xlabel="queue (packets)",
+            title=f"load {load:g}",
+            ylim=(1e-8, 2),
+            xlim=(-0.5, longest + 0.5),
+        )
         axes.xaxis.get_major_locator().set_params(integer=True)
     for axes in panels.flat[len(loads) :]:
         axes.remove()
@@ -219,7 +241,14 @@ def plot(table: Table, figure: Figure) -> None:
     for colour, delta in zip(cycle(style.SEVERAL), deltas):
         of_all.plot([], [], color=colour, label=f"Δ = {delta:g}")
     for marker, count in zip(cycle(style.MARKERS), queues):
-        of_all.plot([], [], marker, color=style.INK, markerfacecolor=style.PAPER, label=f"{count:g} queues simulated")
+        of_all.plot(
+            [],
+            [],
+            marker,
+            color=style.INK,
+            markerfacecolor=style.PAPER,
+            label=f"{count:g} queues simulated",
+        )
     figure.legend(
         *of_all.get_legend_handles_labels(),
         loc="outside upper left",
@@ -243,11 +272,15 @@ EXPERIMENT = Experiment(
     source="TTC, section 5, theorem 5.2",
     engines=("graph",),
     axes={
-        "load_fraction": Number(meaning="load of every queue", unit="fraction", least=LEAST_LOAD, most=MOST_LOAD).over(
-            0.5, 0.8, 0.95
+        "load_fraction": Number(
+            meaning="load of every queue", unit="fraction", least=LEAST_LOAD, most=MOST_LOAD
+        ).over(0.5, 0.8, 0.95),
+        "delta": Integer(meaning="threshold of TTC", unit="packets", least=0, most=MOST_DELTA).over(
+            0, 1, 2, 3
         ),
-        "delta": Integer(meaning="threshold of TTC", unit="packets", least=0, most=MOST_DELTA).over(0, 1, 2, 3),
-        "queues": Integer(meaning="queues of the simulation", unit="queues", least=2, most=1_000_000).over(2000),
+        "queues": Integer(
+            meaning="queues of the simulation", unit="queues", least=2, most=1_000_000
+        ).over(2000),
     },
     columns=columns.TTC_THEORY,
     seeds=5,

@@ -1,4 +1,5 @@
-"""What the page shows that is no event: where nodes stand, which schemes there are, what results are stored."""
+"""What the page shows that is no event: where nodes stand, which schemes there are, what results
+are stored."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ MOST_ROWS = 2000  # of an experiment, shown
 def drawing(topology: Topology) -> dict[str, Any]:
     """Where everything stands, y downwards, JSON-able.
 
-    nodes: (x, y, radius) of each, by number.  links: the control point of each, from end to end a quadratic curve.
+    nodes: (x, y, radius) of each, by number.  links: the control point of each, from end to end a
+        quadratic curve.
     groups: (x, y, radius) of sub-networks.
     """
     places = layout(topology)
@@ -49,7 +51,8 @@ def drawing(topology: Topology) -> dict[str, Any]:
 
 
 def _with_hosts(topology: Topology, places: DrawingLayout) -> tuple[Any, Any]:
-    """The places and radii of all nodes; hosts that the layout leaves out stand around their routers."""
+    """The places and radii of all nodes; hosts that the layout leaves out stand around their
+    routers."""
     at, radius = places.at.copy(), np.full(topology.nodes, SERVER)
     if places.hosts:
         return at, radius
@@ -70,7 +73,11 @@ def _xy(place: complex) -> list[float]:
 def schemes(plan: NetworkPlan, journal: dict[str, Any]) -> list[str]:
     """The schemes that the data plane of this run can change to; none if it has no data plane."""
     came_up_with = scheme_change.routing(journal)
-    if came_up_with == "none" or not registry.scheme(came_up_with)[0].selection or (plan.link and plan.link.delay_us):
+    if (
+        came_up_with == "none"
+        or not registry.scheme(came_up_with)[0].selection
+        or (plan.link and plan.link.delay_us)
+    ):
         return []
     found = []
     for name in registry.with_data_plane():
@@ -89,7 +96,8 @@ def data(network: RunningNetwork) -> dict[str, Any]:
 
 
 def results(folder: Path) -> dict[str, Any]:
-    """What is stored in `folder`: by experiment its runs, each a row with its fidelity; JSON-able."""
+    """What is stored in `folder`: by experiment its runs, each a row with its fidelity;
+    JSON-able."""
     store = Store(folder)
     report = (folder / "report.html").is_file()
     found: dict[str, list[dict[str, Any]]] = {}
@@ -97,7 +105,9 @@ def results(folder: Path) -> dict[str, Any]:
         for name in store.experiments():
             with suppress(ValueError):  # of an experiment that there was once
                 entries = store.table(definition.find(name))[:MOST_ROWS]
-                found[name] = [{**row, "commit": str(about.get("commit", ""))[:12]} for row, about in entries]
+                found[name] = [
+                    {**row, "commit": str(about.get("commit", ""))[:12]} for row, about in entries
+                ]
     return {"folder": str(folder), "report": report, "experiments": found}
 
 

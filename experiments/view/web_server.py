@@ -1,13 +1,16 @@
-"""The part of the view that others can reach: it serves the page on loopback, and passes events and requests on.
+"""The part of the view that others can reach: it serves the page on loopback, and passes events and
+requests on.
 
-It runs as nobody, without capabilities, and can neither start a process nor make a file larger.  All that it has is
-what was read before it gave its rights up, a pipe that events come from, and one for requests, each of which the other
-side checks (testbed/observe/viewer_requests.py).
+It runs as nobody, without capabilities, and can neither start a process nor make a file larger.
+All that it has is what was read before it gave its rights up, a pipe that events come from, and one
+for requests, each of which the other side checks (testbed/observe/viewer_requests.py).
 
 The files of the page are weft's own and need no token.  All that tells of the run needs one, as
-`Authorization: Bearer`, or, for the report, as a field of a form.  There is no cookie: browsers send
+`Authorization: Bearer`, or, for the report, as a field of a form.  There is no cookie: browsers
+send
 cookies to every port of 127.0.0.1.  The page has the token from the fragment of its address, which
-browsers do not send.  The host of a request must be loopback, so that no foreign name leads here; and
+browsers do not send.  The host of a request must be loopback, so that no foreign name leads here;
+and
 a request to do something must come from the page itself, by its Origin, or from no page at all.
 """
 
@@ -38,16 +41,21 @@ NOBODY = 65534
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 HOSTS = ("127.0.0.1", "localhost")
 MOST_BODY_BYTES = 1 << 16
-MOST_BEHIND = 200  # batches of events that a page has not read yet, before it is let go, to come again
+# batches of events that a page has not read yet, before it is let go, to come again
+MOST_BEHIND = 200
 HISTORY = 600  # events of the time line, and lines of logs, that a page is told which comes later
-KEPT_MERGED = {"load": "links", "daemons": "daemons"}  # of these events the latest for each name is kept
+# of these events the latest for each name is kept
+KEPT_MERGED = {"load": "links", "daemons": "daemons"}
 ANSWER_S = 20.0
 PIPE_BYTES = 4096  # what a pipe takes at once or not at all
 PAGE_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' "
+    "data:; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+REPORT_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+)
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,9 @@ class Hub:
         told += self.links.values()
         told.append({"event": "now", "at_s": clock.monotonic()})
         told.append({"event": "history", "events": [*self.history, *self.logs]})
-        return b"".join(b"data: %s\n\n" % json.dumps(event, separators=(",", ":")).encode() for event in told)
+        return b"".join(
+            b"data: %s\n\n" % json.dumps(event, separators=(",", ":")).encode() for event in told
+        )
 
     def send(self, data: bytes) -> None:
         for page in list(self.pages) if data else ():
@@ -143,7 +153,9 @@ class OnLoopback(RequestHandler):
     def require(self, token: str) -> None:
         """Raise HTTPError unless `token` is that of the view."""
         if not hmac.compare_digest(token.encode(), self.content.token.encode()):
-            raise HTTPError(403, reason="The address that weft view printed has a token; open that one")
+            raise HTTPError(
+                403, reason="The address that weft view printed has a token; open that one"
+            )
 
     def set_default_headers(self) -> None:
         self.clear_header("Server")
@@ -173,12 +185,15 @@ class File(OnLoopback):
 
 
 class ReportHandler(OnLoopback):
-    """The page of weft report, for a form: a link sends no header, and an address would keep the token."""
+    """The page of weft report, for a form: a link sends no header, and an address would keep the
+    token."""
 
     def post(self) -> None:
         self.require(self.get_body_argument("token", ""))
         if self.content.report is None:
-            raise HTTPError(404, reason="There is no report: weft report writes one from what is stored")
+            raise HTTPError(
+                404, reason="There is no report: weft report writes one from what is stored"
+            )
         self.set_header("Content-Type", "text/html; charset=utf-8")
         self.set_header("Content-Security-Policy", REPORT_POLICY)
         self.finish(self.content.report)
@@ -240,7 +255,8 @@ class Do(Guarded):
 
 
 def give_up_rights() -> None:
-    """Be nobody from now on, in this process and all that it could start, of which there can be none."""
+    """Be nobody from now on, in this process and all that it could start, of which there can be
+    none."""
     parent = os.getppid()
     os.chdir("/")
     if os.geteuid() == 0:
@@ -259,14 +275,26 @@ def give_up_rights() -> None:
 async def serve(content: Content, listener: socket.socket, events: int, requests: int) -> None:
     """Serve `content` at `listener`, as user nobody, until `events` ends."""
     hub = Hub(requests)
-    handlers = {"/page.json": DataHandler, "/events": Events, "/do": Do, "/report": ReportHandler, "/.*": File}
-    routes = [URLSpec(path, handler, {"content": content, "hub": hub}) for path, handler in handlers.items()]
+    handlers = {
+        "/page.json": DataHandler,
+        "/events": Events,
+        "/do": Do,
+        "/report": ReportHandler,
+        "/.*": File,
+    }
+    routes = [
+        URLSpec(path, handler, {"content": content, "hub": hub})
+        for path, handler in handlers.items()
+    ]
     server = HTTPServer(Application(list(routes)), max_body_size=MOST_BODY_BYTES)
     stream = asyncio.StreamReader(limit=1 << 24)
     loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(events, "rb"))
+    await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(events, "rb")
+    )
     server.add_socket(listener)
-    # The set-up imports modules, which user nobody may be unable to read. No request is served before the next await.
+    # The set-up imports modules, which user nobody may be unable to read. No request is served
+    # before the next await.
     give_up_rights()
     rest = b""
     while data := await stream.read(1 << 20):

@@ -1,7 +1,9 @@
-"""The process behind a view: it watches a run, tells its web server what happens, and carries out its requests.
+"""The process behind a view: it watches a run, tells its web server what happens, and carries out
+its requests.
 
-It prints the page's address, as one line, when the page answers.  It belongs to the run, and ends with it.  An error is
-one line, in place of the address or on standard error, and a traceback in the run's log view.err.
+It prints the page's address, as one line, when the page answers.  It belongs to the run, and ends
+with it.  An error is one line, in place of the address or on standard error, and a traceback in the
+run's log view.err.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ def content(network: RunningNetwork, results: Path) -> web_server.Content:
 
 
 def carry_out(run: str, requests: int, channel: ServerPipe, results: Path) -> None:
-    """Answer the web server's requests, in a thread because finding a path takes a while; report its failure."""
+    """Answer the web server's requests, in a thread because finding a path takes a while; report
+    its failure."""
     actions = Actions(RunningNetwork.open(run))
     with open(requests, "rb") as lines:
         for line in lines:
@@ -77,12 +80,17 @@ def carry_out(run: str, requests: int, channel: ServerPipe, results: Path) -> No
             if FAILURE in asked:
                 os._exit(report(run, asked[FAILURE]))
             request = asked["request"]
-            answer = page_data.results(results) if request.get("do") == "results" else actions.do(request)
+            answer = (
+                page_data.results(results)
+                if request.get("do") == "results"
+                else actions.do(request)
+            )
             channel.tell([{"event": "answer", "id": asked["id"], "answer": answer}])
 
 
 def serve_in_child(page: web_server.Content, listener: socket.socket) -> tuple[int, int, int]:
-    """Start the web server; return its process id, the pipe for its events and the pipe of its requests.
+    """Start the web server; return its process id, the pipe for its events and the pipe of its
+    requests.
 
     If it fails, the last line of its requests has the traceback: it may write no file.
     """
@@ -119,15 +127,20 @@ def require_page(port: int) -> None:
 
 
 def report(run: str, trace: str) -> int:
-    """Write `trace` into the log of `run`, and tell the person its last line; return the exit status."""
+    """Write `trace` into the log of `run`, and tell the person its last line; return the exit
+    status."""
     path = DIRECTORY / run / "log" / "view.err"
-    with suppress(OSError), open(private_files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "w") as log:
+    with (
+        suppress(OSError),
+        open(private_files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "w") as log,
+    ):
         log.write(trace)
     return tell(f"{trace.splitlines()[-1]} (all of it in {path})")
 
 
 def tell(error: str) -> int:
-    """Print `error` in place of the address, or on standard error after it; return the exit status."""
+    """Print `error` in place of the address, or on standard error after it; return the exit
+    status."""
     if sys.stdout.closed:
         print(f"weft: the view has failed: {error}", file=sys.stderr, flush=True)
     else:
@@ -149,15 +162,20 @@ def listen(port: int) -> socket.socket:
 
 
 def view(run: str, port: int, updates_per_s: float, pairs: int, results: Path) -> None:
-    """Print the address of the page, and serve it until the run ends; BrokenPipeError if the web server dies."""
+    """Print the address of the page, and serve it until the run ends; BrokenPipeError if the web
+    server dies."""
     network = RunningNetwork.open(run)
     with listen(port) as listener:
         page = content(network, results)
         server, events, requests = serve_in_child(page, listener)
         port = listener.getsockname()[1]
     channel = ServerPipe(events)
-    threading.excepthook = lambda failure: os._exit(report(run, "".join(traceback.format_exception(failure.exc_value))))
-    answering = threading.Thread(target=carry_out, args=(run, requests, channel, results), daemon=True)
+    threading.excepthook = lambda failure: os._exit(
+        report(run, "".join(traceback.format_exception(failure.exc_value)))
+    )
+    answering = threading.Thread(
+        target=carry_out, args=(run, requests, channel, results), daemon=True
+    )
     answering.start()
     stream = EventStream(network, updates_per_s=updates_per_s, pairs=pairs)
     try:

@@ -1,1 +1,2 @@
-"""The data plane: selection, layers, rewriting and trimming, with the BPF programs beside their loaders."""
+"""The data plane: selection, layers, rewriting and trimming, with the BPF programs beside their
+loaders."""

@@ -1,7 +1,8 @@
-"""What a carrier on Linux can do beyond sockets, a clock and a forwarding table (daemons/core/capabilities.py).
+"""What a carrier on Linux can do beyond sockets, a clock and a forwarding table
+(daemons/core/capabilities.py).
 
-Each capability is a class of a file of its own: it carries out the actions that it names, and tells the events that its
-sockets or its looks at the kernel bring.
+Each capability is a class of a file of its own: it carries out the actions that it names, and tells
+the events that its sockets or its looks at the kernel bring.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ class Wakes(IntEnum):
 
     NEVER = 0  # it is read when something else wakes the daemon
     AT_ONCE = select.EPOLLIN
-    ONCE_A_TICK = select.EPOLLIN | select.EPOLLONESHOT  # what may be as many as packets must not keep it from the rest
+    # what may be as many as packets must not keep it from the rest
+    ONCE_A_TICK = select.EPOLLIN | select.EPOLLONESHOT
 
 
 class EventSource(NamedTuple):
-    """A socket, what of it happened to the node when it can be read, and whether it wakes the daemon."""
+    """A socket, what of it happened to the node when it can be read, and whether it wakes the
+    daemon."""
 
     socket: socket.socket
     read: Callable[[], Iterable[DaemonEvent]]
@@ -38,7 +41,8 @@ class LinuxCapability:
     actions: Sequence[type[Action]] = ()
 
     def apply(self, actions: Sequence[Any]) -> str:
-        """Carry out `actions`, all of the kinds `actions`, together; what to log about that, if anything.
+        """Carry out `actions`, all of the kinds `actions`, together; what to log about that, if
+        anything.
 
         Raises NetlinkError or BpfError if the kernel refuses.
         """

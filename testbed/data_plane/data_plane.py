@@ -1,15 +1,18 @@
-"""The data plane of a switch fabric: data_plane/select.bpf.c, loaded once, attached at every switch port, told what to do.
+"""The data plane of a switch fabric: data_plane/select.bpf.c, loaded once, attached at every switch
+port, told what to do.
 
-    with Net("fattree:k=4", link=link, routing="static") as net, DataPlane.load(net, "ttc") as plane:
-        plane.set_scheme("drill:d=2,m=1")
+    with Net("fattree:k=4", link=link, routing="static") as net, DataPlane.load(net, "ttc") as
+        plane: plane.set_scheme("drill:d=2,m=1")
 
-The switches' kernels keep routes of their own, for what the program leaves to them.  For `ecmp` that is everything:
-Linux multipath routes, with a hash of addresses and ports that is seeded for each switch.  Fragments, packets with IP
-options, and packets longer than the MTU of the port that was chosen bypass every other scheme in the same way: the
-kernel routes, fragments or refuses them, and bypassed() counts them.
+The switches' kernels keep routes of their own, for what the program leaves to them.  For `ecmp`
+that is everything: Linux multipath routes, with a hash of addresses and ports that is seeded for
+each switch.  Fragments, packets with IP options, and packets longer than the MTU of the port that
+was chosen bypass every other scheme in the same way: the kernel routes, fragments or refuses them,
+and bypassed() counts them.
 
-Here one process that knows the whole topology writes the routes of all switches, which stay as they are until it says
-otherwise.  In a network that `weft up` made, each switch's daemon writes its own: see plane_tables.py.
+Here one process that knows the whole topology writes the routes of all switches, which stay as they
+are until it says otherwise.  In a network that `weft up` made, each switch's daemon writes its own:
+see plane_tables.py.
 """
 
 from __future__ import annotations
@@ -43,8 +46,9 @@ SEED_SYSCTL = "ipv4/fib_multipath_hash_seed"  # since Linux 6.11
 
 
 class PortCounts(NamedTuple):
-    """What the program put into the queue of a port: packets, their bytes, those that TTC moved there, those marked;
-    packets that arrived at the port and bypassed the scheme; and those trimmed before its queue."""
+    """What the program put into the queue of a port: packets, their bytes, those that TTC moved
+    there, those marked; packets that arrived at the port and bypassed the scheme; and those trimmed
+    before its queue."""
 
     packets: int
     bytes_: int
@@ -66,10 +70,13 @@ class DataPlane:
     """The program of the network `net`; made by load() or open().
 
     switches: the nodes that it serves.
-    queue_reader: how it reads queue lengths: kfunc (Linux 6.2 and later, 20 ns a queue), probe (180 ns) or none.
+    queue_reader: how it reads queue lengths: kfunc (Linux 6.2 and later, 20 ns a queue), probe (180
+        ns) or none.
     """
 
-    def __init__(self, net: NetworkHandle, maps: LoadedMaps, queue_reader: str | None, attachable: int | None) -> None:
+    def __init__(
+        self, net: NetworkHandle, maps: LoadedMaps, queue_reader: str | None, attachable: int | None
+    ) -> None:
         self.net = net
         self._source, self._program = maps, attachable
         self.switches = switches(net.topology)
@@ -88,26 +95,35 @@ class DataPlane:
 
     @cached_property
     def groups(self) -> Mapping[int, Groups]:
-        """The routes of each switch, by node: for a network whose switches have no daemons that write them."""
+        """The routes of each switch, by node: for a network whose switches have no daemons that
+        write them."""
         found = PlaneTables(self._source).all(self._number(node) for node in self.switches)
         return {node: found[self._number(node)] for node in self.switches}
 
     @classmethod
     def load(
-        cls, net: NetworkHandle, spec: str, *, seed: int = 0, routes: bool = True, trim_bytes: int = 0
+        cls,
+        net: NetworkHandle,
+        spec: str,
+        *,
+        seed: int = 0,
+        routes: bool = True,
+        trim_bytes: int = 0,
     ) -> DataPlane:
         """The program with the scheme `spec`, not yet attached.
 
         seed: from which each switch's seed follows.
         routes: with all shortest routes of the topology, else with none: daemons will set them.
         trim_bytes: of data that waits at a port before it trims what follows, 0 for never.
-        Raises ValueError for a network that is no switch fabric or a scheme that there is not, and BpfError if the
-        kernel does not take the program.
+        Raises ValueError for a network that is no switch fabric or a scheme that there is not, and
+        BpfError if the kernel does not take the program.
         """
         registry.rule(spec)
         topology = net.topology
         if not isinstance(topology.naming, FabricNaming):
-            raise ValueError(f"{topology.spec} is no switch fabric: its servers forward, by dr for example")
+            raise ValueError(
+                f"{topology.spec} is no switch fabric: its servers forward, by dr for example"
+            )
         ports = 1 + max(net.ifindex(node, port) & 0xFFFF for node, port in switch_ports(topology))
         reader, found = plane_program.load(plane_program.entries(topology, ports))
         try:
@@ -124,10 +140,14 @@ class DataPlane:
 
     @classmethod
     def open(cls, net: NetworkHandle) -> DataPlane:
-        """The program that is attached already, by whichever process; ValueError if there is none."""
+        """The program that is attached already, by whichever process; ValueError if there is
+        none."""
         program = program_of(net)
         if program is None:
-            raise ValueError(f"run {net.identity.id} has no data plane: `weft up` with a scheme such as ttc brings one")
+            raise ValueError(
+                f"run {net.identity.id} has no data plane: `weft up` with a scheme such as "
+                f"ttc brings one"
+            )
         return cls(net, libbpf.Attached(program), None, None)
 
     def __enter__(self) -> DataPlane:
@@ -162,7 +182,9 @@ class DataPlane:
             for port, *_ in self.net.topology.ports(node):
                 index, dev = self.net.ifindex(node, port), device(self.net, node, port)
                 messages.append(tc.clsact(index, dev))
-                messages.append(libbpf.filter_message(index, dev, self._program, PROGRAM, priority=PRIORITY))
+                messages.append(
+                    libbpf.filter_message(index, dev, self._program, PROGRAM, priority=PRIORITY)
+                )
             self._request(node, messages)
 
     def detach(self) -> None:
@@ -170,8 +192,12 @@ class DataPlane:
         for node in self.switches:
             messages = []
             for port, *_ in self.net.topology.ports(node):
-                body = tc.TCMSG.pack(0, self.net.ifindex(node, port), 0, tc.INGRESS_HOOK, PRIORITY << 16)
-                command = f"tc filter del dev {device(self.net, node, port)} ingress prio {PRIORITY}"
+                body = tc.TCMSG.pack(
+                    0, self.net.ifindex(node, port), 0, tc.INGRESS_HOOK, PRIORITY << 16
+                )
+                command = (
+                    f"tc filter del dev {device(self.net, node, port)} ingress prio {PRIORITY}"
+                )
                 messages.append(netlink.NetlinkMessage(netlink.RTM_DELTFILTER, 0, body, command))
             self._request(node, messages, tolerate=frozenset({errno.ENOENT, errno.EINVAL}))
 
@@ -180,7 +206,11 @@ class DataPlane:
         self._source.close()
 
     def _request(
-        self, node: int, messages: Iterable[netlink.NetlinkMessage], *, tolerate: frozenset[int] = frozenset()
+        self,
+        node: int,
+        messages: Iterable[netlink.NetlinkMessage],
+        *,
+        tolerate: frozenset[int] = frozenset(),
     ) -> None:
         socket = netlink_of(self.net, node)
         try:
@@ -189,20 +219,22 @@ class DataPlane:
             socket.close()
 
     def set_scheme(self, spec: str, *, seed: int = 0, empty_queues: bool = False) -> dict[int, int]:
-        """Choose ports by the scheme `spec` from now on, without losing a packet; returns each switch's seed.
+        """Choose ports by the scheme `spec` from now on, without losing a packet; returns each
+        switch's seed.
 
-        empty_queues: also where links have no rate, so that a scheme that compares queues finds all of them empty: for
-            who asks what comparing costs.
-        Raises ValueError for a scheme that compares queues, or marks by them, on a kernel that does not show them or
-        over links that have none, for LBSP in a network whose paths it cannot part, and where ports trim packets for
-        one that leaves them to the kernel.
-        Where the kernel's multipath hash cannot be seeded (before Linux 6.11), the program hashes flows for ecmp too:
-        else all switches would choose alike.
+        empty_queues: also where links have no rate, so that a scheme that compares queues finds all
+            of them empty: for who asks what comparing costs.
+        Raises ValueError for a scheme that compares queues, or marks by them, on a kernel that does
+        not show them or over links that have none, for LBSP in a network whose paths it cannot
+        part, and where ports trim packets for one that leaves them to the kernel.
+        Where the kernel's multipath hash cannot be seeded (before Linux 6.11), the program hashes
+        flows for ecmp too: else all switches would choose alike.
         """
         chosen = registry.rule(spec)
         if self.queue_reader == "none" and chosen.asks_queues:
             raise ValueError(
-                f"{spec}: this kernel does not show its queues, since it has no BTF; take ecmp, dmodk, vlb or rps"
+                f"{spec}: this kernel does not show its queues, since it has no BTF; take "
+                f"ecmp, dmodk, vlb or rps"
             )
         if chosen.asks_queues and not empty_queues and not has_rate(self.net):
             raise ValueError(f"{spec}: {NO_QUEUES}")
@@ -225,10 +257,14 @@ class DataPlane:
     def trims(self) -> bool:
         """Whether its ports trim packets."""
         node, port = switch_ports(self.net.topology)[0]
-        trim_bytes: int = self._ports[self.net.ifindex(node, port) & 0xFFFF,][PORT.fields.index(("trim_bytes", "I"))]
+        trim_bytes: int = self._ports[self.net.ifindex(node, port) & 0xFFFF,][
+            PORT.fields.index(("trim_bytes", "I"))
+        ]
         return trim_bytes > 0
 
-    def _fields(self, node: int, chosen: SelectionRule, seed: int) -> Mapping[str, int | Sequence[int]]:
+    def _fields(
+        self, node: int, chosen: SelectionRule, seed: int
+    ) -> Mapping[str, int | Sequence[int]]:
         """What the program is told of a switch, by the names in struct switch_."""
         naming = self.net.topology.naming
         assert isinstance(naming, FabricNaming)
@@ -243,7 +279,9 @@ class DataPlane:
             "reader": list(plane_program.READERS).index(self.queue_reader),
             "flowlet_bits": plane_program.flowlet_bits(self.net.topology.switches),
             "digits": [*digits, *[0] * (3 * selection.DIGITS - len(digits))],
-            "hosts": sum(peer < self.net.topology.servers for _, peer, *_ in self.net.topology.ports(node)),
+            "hosts": sum(
+                peer < self.net.topology.servers for _, peer, *_ in self.net.topology.ports(node)
+            ),
         }
 
     def _seed_kernels(self, seeds: Mapping[int, int]) -> bool:
@@ -260,22 +298,25 @@ class DataPlane:
         return True
 
     def set_route(self, switch: int, prefix: Prefix, ports: Sequence[int]) -> None:
-        """Forward `prefix` at node `switch` through any of its `ports`, a port named twice taking twice as much; none:
-        an unreachable route.  ValueError for more than 64."""
+        """Forward `prefix` at node `switch` through any of its `ports`, a port named twice taking
+        twice as much; none: an unreachable route.  ValueError for more than 64."""
         self.groups[switch].set({prefix: self._indexes(switch, ports)})
 
     def drop_port(self, switch: int, port: int) -> int:
-        """Take `port` from every route of node `switch`; how many maps' entries were written, mostly one."""
+        """Take `port` from every route of node `switch`; how many maps' entries were written,
+        mostly one."""
         return self.groups[switch].drop_port(self.net.ifindex(switch, port))
 
     def follow(self, topology: Topology, *, kernel: bool = True) -> None:
-        """Let every switch have the shortest routes over those links of `topology`, the same network, that live.
+        """Let every switch have the shortest routes over those links of `topology`, the same
+        network, that live.
 
         kernel: the kernels' routes too.
         """
         for node in self.switches:
             table = {
-                prefix: self._indexes(node, [hop.port for hop in hops]) for prefix, hops in candidates(topology, node)
+                prefix: self._indexes(node, [hop.port for hop in hops])
+                for prefix, hops in candidates(topology, node)
             }
             self.groups[node].replace(table)
             if kernel:
@@ -292,7 +333,11 @@ class DataPlane:
         messages = []
         for prefix, hops in candidates(topology, node):
             via = [
-                (self.net.ifindex(node, hop.port), device(self.net, node, hop.port), naming.address(hop.node))
+                (
+                    self.net.ifindex(node, hop.port),
+                    device(self.net, node, hop.port),
+                    naming.address(hop.node),
+                )
                 for hop in hops
             ]
             messages.append(fib.route_message(prefix, via, naming.address(node)))
@@ -312,8 +357,8 @@ class DataPlane:
         return found
 
     def bypassed(self) -> int:
-        """Packets that took the kernel's route instead of the scheme's since the program was loaded: once for each
-        switch that they came through."""
+        """Packets that took the kernel's route instead of the scheme's since the program was
+        loaded: once for each switch that they came through."""
         return sum(each.bypassed for each in self.counters().values())
 
 
@@ -328,9 +373,13 @@ def bypassed(net: NetworkHandle) -> int | None:
 def check_trims(spec: str, chosen: SelectionRule, queue_reader: str) -> None:
     """ValueError unless packets can be trimmed where ports are chosen by `spec`."""
     if queue_reader == "none":
-        raise ValueError("this kernel does not show its queues, since it has no BTF: nothing can be trimmed")
+        raise ValueError(
+            "this kernel does not show its queues, since it has no BTF: nothing can be trimmed"
+        )
     if chosen.rule == ChoiceRule.KERNEL:
-        raise ValueError(f"{spec} leaves packets to the kernel, which trims none; vlb hashes flows as it does")
+        raise ValueError(
+            f"{spec} leaves packets to the kernel, which trims none; vlb hashes flows as it does"
+        )
 
 
 def switches(topology: Topology) -> range:

@@ -1,8 +1,9 @@
 """Which links of a switch carry less than they should, from what its own queues send.
 
-A queue that a sound link would need longer than the time between two looks to empty cannot have run empty in between.
-So if it sent less than `LEAST_FRACTION` of the rate meanwhile, twice in a row, the link is degraded.  Traffic then
-leaves it, and nobody can tell when it is sound again; after `HOLD_S` it is tried again.
+A queue that a sound link would need longer than the time between two looks to empty cannot have run
+empty in between. So if it sent less than `LEAST_FRACTION` of the rate meanwhile, twice in a row,
+the link is degraded.  Traffic then leaves it, and nobody can tell when it is sound again; after
+`HOLD_S` it is tried again.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Meter:
         self._until_s: dict[int, float] = {}  # of degraded ports, when they are tried again
 
     def look(self, socket: netlink.Socket, now: float) -> dict[int, bool]:
-        """Ports that have turned out degraded, and those that are to be tried again (False); `socket` is one of the
-        switch's namespace."""
+        """Ports that have turned out degraded, and those that are to be tried again (False);
+        `socket` is one of the switch's namespace."""
         return self.judge(waiting(socket, self._number), now)
 
     def judge(self, found: Mapping[int, tuple[int, int]], now: float) -> dict[int, bool]:
@@ -54,7 +55,10 @@ class Meter:
             if before is None or port in self._until_s:
                 continue
             possible = self._rate_bps / 8 * (now - before.at_s)
-            slow = before.waiting_bytes > possible and sent - before.sent_bytes < LEAST_FRACTION * possible
+            slow = (
+                before.waiting_bytes > possible
+                and sent - before.sent_bytes < LEAST_FRACTION * possible
+            )
             self._slow[port] = self._slow[port] + 1 if slow else 0
             if self._slow[port] >= LOOKS:
                 self._slow[port], self._until_s[port], changed[port] = 0, now + HOLD_S, True
@@ -62,7 +66,8 @@ class Meter:
 
 
 def waiting(socket: netlink.Socket, numbers: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-    """(bytes sent in all, bytes that wait) at the root queue of each port, `numbers` being by interface index."""
+    """(bytes sent in all, bytes that wait) at the root queue of each port, `numbers` being by
+    interface index."""
     found = {}
     for body in socket.dump(netlink.RTM_GETQDISC, tc.TCMSG.pack(0, 0, 0, 0, 0)):
         _, index, _, parent, _ = tc.TCMSG.unpack_from(body)

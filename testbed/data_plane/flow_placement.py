@@ -1,4 +1,5 @@
-"""The flows in the table of a switch, told to its daemon once a period, and where that has them go (DAR)."""
+"""The flows in the table of a switch, told to its daemon once a period, and where that has them go
+(DAR)."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ class LinuxFlowPlacements(LinuxCapability):
         for action in actions:
             self._flows.place(action.flow, self._ifindex[action.port], now_ns)
             if self._need.by_destination:
-                self._flows.place(to_destination(action.flow.destination), self._ifindex[action.port], now_ns)
+                self._flows.place(
+                    to_destination(action.flow.destination), self._ifindex[action.port], now_ns
+                )
         return ""
 
     def look(self, now: float) -> list[FlowsSeen]:
@@ -45,10 +48,15 @@ class LinuxFlowPlacements(LinuxCapability):
         for flow, noted in held.items():
             idle_s = now - noted.last_ns * NS
             if idle_s > self._need.idle_s:
-                # That of a destination stays as long as there are flows that would go elsewhere without it.
+                # That of a destination stays as long as there are flows that would go elsewhere
+                # without it.
                 if not is_destination(flow) or flow.destination not in destinations:
                     self._flows.forget(flow)
             elif noted.port in self._port and not is_destination(flow):
                 queued = now - noted.queued_ns * NS <= self._need.period_s
-                found.append(SeenFlow(flow, self._port[noted.port], idle_s, now - noted.moved_ns * NS, queued))
+                found.append(
+                    SeenFlow(
+                        flow, self._port[noted.port], idle_s, now - noted.moved_ns * NS, queued
+                    )
+                )
         return [FlowsSeen(tuple(found))]

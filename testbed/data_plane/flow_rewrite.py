@@ -1,20 +1,21 @@
 """The next hops of flows (daemons/tar/daemon.py), on the kernel.
 
-What is forwarded by a flow's state carries 64 + i in place of 10, where the route 64 + i leads to one neighbour,
-whatever the packet's destination; what is not, 64.  Before a route is looked up,
+What is forwarded by a flow's state carries 64 + i in place of 10, where the route 64 + i leads to
+one neighbour, whatever the packet's destination; what is not, 64.  Before a route is looked up,
 
-    packets of its own   10.x.y.z becomes 64.x.y.z; then the first octet is what the map `flows` has for the flow, if
-                         anything; by rules of nf_tables at output
-    of others            the first octet becomes what transit_rewrite.py has for the flow, else 64, whatever it was
-    for itself           64.x.y.z becomes 10.x.y.z, and errors are about packets for 10.x.y.z; by rules at input
+    packets of its own   10.x.y.z becomes 64.x.y.z; then the first octet is what the map `flows` has
+                         for the flow, if anything; by rules of nf_tables at output
+    of others            the first octet becomes what transit_rewrite.py has for the flow, else 64,
+    whatever it was for itself           64.x.y.z becomes 10.x.y.z, and errors are about packets for
+    10.x.y.z; by rules at input
 
-A flow is the addresses, the protocol and, of TCP and UDP, the ports; a fragment that has no ports mostly goes as though
-nothing were known of it.  One of its own that was not seen for AGAIN_MS is shown to the daemon, by which it knows what
-is in use.
+A flow is the addresses, the protocol and, of TCP and UDP, the ports; a fragment that has no ports
+mostly goes as though nothing were known of it.  One of its own that was not seen for AGAIN_MS is
+shown to the daemon, by which it knows what is in use.
 
-Why so: a mark from the map, and policy rules that choose a table by it, would do the same for two route look-ups a
-packet; addresses are measured in source_rewrite.py.  The daemon takes states out when their time has come, and with
-a new daemon nothing is known.
+Why so: a mark from the map, and policy rules that choose a table by it, would do the same for two
+route look-ups a packet; addresses are measured in source_rewrite.py.  The daemon takes states out
+when their time has come, and with a new daemon nothing is known.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ DIRECT = first_octets.FIRST
 
 
 def rules(address: int) -> list[NetlinkMessage]:
-    """The changes that make a server with this address send and take packets of flows, none of them known yet."""
+    """The changes that make a server with this address send and take packets of flows, none of them
+    known yet."""
     destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
     rewrite = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
     first_octet = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 1, IP_CHECKSUM, pseudo_header=True)
@@ -106,7 +108,8 @@ def rules(address: int) -> list[NetlinkMessage]:
 
 
 def keys() -> list[NftRule]:
-    """Ways to put the packet's flow into the register, each going on only with the packets that it is for."""
+    """Ways to put the packet's flow into the register, each going on only with the packets that it
+    is for."""
     source, destination, protocol, ports = nft.WORDS
     which = nft.load(nft.NETWORK_HEADER, IP_PROTOCOL, 1, protocol)
     ends = [
@@ -117,9 +120,16 @@ def keys() -> list[NftRule]:
     found: list[NftRule] = []
     for number in WITH_PORTS:
         of = nft.compare(nft.EQUAL, bytes([number]), protocol)
-        found.append(([which, of, *ends, nft.load(nft.TRANSPORT_HEADER, 0, 4, ports)], f"ip protocol {number}"))
+        found.append(
+            (
+                [which, of, *ends, nft.load(nft.TRANSPORT_HEADER, 0, 4, ports)],
+                f"ip protocol {number}",
+            )
+        )
     without = [nft.compare(nft.UNEQUAL, bytes([number]), protocol) for number in WITH_PORTS]
-    found.append(([which, *without, *ends, nft.constant(bytes(4), ports)], "ip protocol != { 6, 17 }"))
+    found.append(
+        ([which, *without, *ends, nft.constant(bytes(4), ports)], "ip protocol != { 6, 17 }")
+    )
     return found
 
 
@@ -139,7 +149,11 @@ class FlowRewriting(OwnPackets):
     actions = (SetFlowRewrite,)
 
     def __init__(
-        self, address: int, routes: netlink.Socket, ports: Mapping[int, int], transit: TransitRewriting
+        self,
+        address: int,
+        routes: netlink.Socket,
+        ports: Mapping[int, int],
+        transit: TransitRewriting,
     ) -> None:
         """Begin with no flow known."""
         super().__init__([first_octets.with_octet(address, DIRECT)], rules(address), routes, ports)
@@ -149,8 +163,8 @@ class FlowRewriting(OwnPackets):
         transit.begin(By.FLOW)
 
     def set(self, changes: Iterable[SetFlowRewrite]) -> None:
-        """Make the changes, and those that were refused before: those of its own flows all at once, and all of them or
-        none."""
+        """Make the changes, and those that were refused before: those of its own flows all at once,
+        and all of them or none."""
         own: dict[FiveTuple, int | None] = {}
         others = []
         for change in changes:

@@ -1,12 +1,14 @@
-"""Which prefix leads to which group of candidate ports at one switch, as the data plane's maps hold it.
+"""Which prefix leads to which group of candidate ports at one switch, as the data plane's maps hold
+it.
 
-A group is written once for all prefixes that share it.  So when a port dies, one write takes it from every route that
-used it, and no packet meets a half-written route: select_maps.h says why.
+A group is written once for all prefixes that share it.  So when a port dies, one write takes it
+from every route that used it, and no packet meets a half-written route: select_maps.h says why.
 
-A packet may have looked up its group when the group is written or its number given back, and goes on with what it finds
-there.  So a number is not used again before the program has ended for all packets of that time (`settle`), a group that
-a prefix has just left is not rewritten for those that stay, and a group that loses its last port keeps its old ports in
-their places, only their count is 0.
+A packet may have looked up its group when the group is written or its number given back, and goes
+on with what it finds there.  So a number is not used again before the program has ended for all
+packets of that time (`settle`), a group that a prefix has just left is not rewritten for those that
+stay, and a group that loses its last port keeps its old ports in their places, only their count is
+0.
 """
 
 from __future__ import annotations
@@ -36,9 +38,10 @@ class Groups:
     """The routes of the switch counted as number `switch`, ports by interface index.
 
     Nobody else writes its routes, nor the groups numbered as in `room`.
-    void: called after the groups that prefixes lead to were changed for others, and before the number of a group that
-        they have left is given to another.
-    settle: returns when no packet is still on its way through the program that was when it was called.
+    void: called after the groups that prefixes lead to were changed for others, and before the
+        number of a group that they have left is given to another.
+    settle: returns when no packet is still on its way through the program that was when it was
+        called.
     now: the time in seconds.
     """
 
@@ -61,11 +64,14 @@ class Groups:
         self._ports: dict[int, Ports] = {}
         self._unused = list(reversed(room))
         self._moved = False  # whether prefixes lead elsewhere than void() knows
-        self._left: list[int] = []  # given back, but packets may still be on their way to their ports
-        self._left_at_s: dict[int, float] = {}  # groups that are in use: when a prefix left them last
+        # given back, but packets may still be on their way to their ports
+        self._left: list[int] = []
+        # groups that are in use: when a prefix left them last
+        self._left_at_s: dict[int, float] = {}
 
     def learn(self, held: Iterable[tuple[Prefix, int]]) -> None:
-        """Take over `held`, prefixes and their groups that the maps hold already: see by_switch()."""
+        """Take over `held`, prefixes and their groups that the maps hold already: see
+        by_switch()."""
         for prefix, group in held:
             self._of[prefix] = group
             self._users[group].add(prefix)
@@ -73,7 +79,8 @@ class Groups:
             n, *ports = self._groups[group,]
             self._ports[group] = tuple(ports[:n])
         free = [group for group in self._unused if group not in self._ports]
-        # If somebody has written here before, prefixes may have left these groups, and given back numbers, just now.
+        # If somebody has written here before, prefixes may have left these groups, and given back
+        # numbers, just now.
         self._unused, self._left = ([], free) if self._ports else (free, [])
         self._left_at_s = dict.fromkeys(self._ports, self._now())
 
@@ -84,14 +91,19 @@ class Groups:
     def set(self, changes: Mapping[Prefix, Sequence[int] | None]) -> None:
         """Forward each prefix through any of its ports, a port named twice taking twice as much.
 
-        No port: packets are left to the kernel, also where a shorter prefix leads somewhere.  None: the route is
-        withdrawn, and a shorter prefix holds.  What changes alike for all prefixes of a group is one write.
+        No port: packets are left to the kernel, also where a shorter prefix leads somewhere.  None:
+        the route is withdrawn, and a shorter prefix holds.  What changes alike for all prefixes of
+        a group is one write.
         Raises ValueError for more than 64 ports and OSError if there is no room for another group.
         """
-        wanted = {prefix: None if ports is None else tuple(ports) for prefix, ports in changes.items()}
+        wanted = {
+            prefix: None if ports is None else tuple(ports) for prefix, ports in changes.items()
+        }
         for prefix, ports in wanted.items():
             if ports is not None and len(ports) > CANDIDATES:
-                raise ValueError(f"{prefix}: a route has at most {CANDIDATES} candidate ports, got {len(ports)}")
+                raise ValueError(
+                    f"{prefix}: a route has at most {CANDIDATES} candidate ports, got {len(ports)}"
+                )
         self._rewrite(wanted)
         try:
             for prefix, ports in wanted.items():

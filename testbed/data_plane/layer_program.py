@@ -1,11 +1,13 @@
-"""data_plane/layers.bpf.c, loaded once and attached at every host's port, by whose filters it is held: hosts choose layers.
+"""data_plane/layers.bpf.c, loaded once and attached at every host's port, by whose filters it is
+held: hosts choose layers.
 
     attach(net, registry.rule("fatpaths:layers=9").hosts)
     with closing(LayerProgram.open(net)) as program:
         program.set({"layers": 9, "trigger": Trigger.CUT, ...})
         program.counters()
 
-What a flow's packets carry, and when that changes, is in the program and daemons/fatpaths/layer_choice.py.
+What a flow's packets carry, and when that changes, is in the program and
+daemons/fatpaths/layer_choice.py.
 """
 
 from __future__ import annotations
@@ -22,13 +24,14 @@ from weft.testbed.runs.network_handle import NetworkHandle, device, netlink_of
 
 PROGRAM = "layers.bpf.o"
 LEAVE, ARRIVE = "leave", "arrive"
-# Of the filters: at ingress behind what swallows packets in a silent failure and what measures reordering, ahead of
-# what delays them.
+# Of the filters: at ingress behind what swallows packets in a silent failure and what measures
+# reordering, ahead of what delays them.
 PRIORITY = 6
 FLOWS_PER_HOST, LEAST_FLOWS, MOST_FLOWS = 1 << 10, 1 << 14, 1 << 20
 LAYERS = 64  # in struct counters
 COUNTERS = f"{LAYERS + 5}Q"
-KEY = "!IIHHBxxx"  # struct key: addresses and ports in network order, and of the protocol the octet that is not 0
+# struct key: addresses and ports in network order, and of the protocol the octet that is not 0
+KEY = "!IIHHBxxx"
 BATCH = 1 << 12
 
 
@@ -48,8 +51,8 @@ class LayerCounts(NamedTuple):
 
 
 def attach(net: NetworkHandle, settings: Mapping[str, int]) -> None:
-    """Load the program and attach it at the port of every host of `net`, which choose layers by `settings` from then
-    on; BpfError if the kernel does not take it."""
+    """Load the program and attach it at the port of every host of `net`, which choose layers by
+    `settings` from then on; BpfError if the kernel does not take it."""
     hosts = net.topology.servers
     entries = {"flows": max(LEAST_FLOWS, min(hosts * FLOWS_PER_HOST, MOST_FLOWS))}
     with libbpf.Object(libbpf.DIRECTORY / PROGRAM, entries=entries) as program:
@@ -61,7 +64,9 @@ def attach(net: NetworkHandle, settings: Mapping[str, int]) -> None:
                 messages.append(tc.clsact(index, dev))
                 for name, hook in ((ARRIVE, tc.INGRESS_HOOK), (LEAVE, tc.EGRESS_HOOK)):
                     fd = program.program_fd(name)
-                    messages.append(libbpf.filter_message(index, dev, fd, name, hook=hook, priority=PRIORITY))
+                    messages.append(
+                        libbpf.filter_message(index, dev, fd, name, hook=hook, priority=PRIORITY)
+                    )
             with closing(netlink_of(net, node)) as socket:
                 socket.request(messages)
 
@@ -76,7 +81,9 @@ def _layout() -> btf.StructLayout:
 
 def _set(chosen: libbpf.Map, settings: Mapping[str, int]) -> None:
     if settings.get("layers", 0) > MOST_LAYERS:
-        raise ValueError(f"hosts choose among at most {MOST_LAYERS} layers, got {settings['layers']}")
+        raise ValueError(
+            f"hosts choose among at most {MOST_LAYERS} layers, got {settings['layers']}"
+        )
     chosen[0,] = (_layout().pack(settings),)
 
 
@@ -120,7 +127,8 @@ class LayerProgram:
         program = program_of(net)
         if program is None:
             raise ValueError(
-                f"the hosts of run {net.identity.id} choose no layers: `weft up --routing fatpaths` lets them"
+                f"the hosts of run {net.identity.id} choose no layers: `weft up --routing "
+                f"fatpaths` lets them"
             )
         return cls(program)
 
@@ -129,8 +137,8 @@ class LayerProgram:
         self._maps.close()
 
     def set(self, settings: Mapping[str, int]) -> None:
-        """Let hosts choose by `settings` from now on; those that are not given are 0, and without layers packets leave
-        as they are.  ValueError for more layers than there can be."""
+        """Let hosts choose by `settings` from now on; those that are not given are 0, and without
+        layers packets leave as they are.  ValueError for more layers than there can be."""
         _set(self._chosen, settings)
 
     def settings(self) -> dict[str, int]:
@@ -144,14 +152,15 @@ class LayerProgram:
         return LayerCounts(tuple(sums[:LAYERS]), *sums[LAYERS:])
 
     def layers_of_flows(self) -> dict[FlowKey, int]:
-        """The layer of each flow of all hosts; the map forgets flows when there are more than it holds."""
+        """The layer of each flow of all hosts; the map forgets flows when there are more than it
+        holds."""
         each = self._flows.batch(BATCH)
         return {FlowKey(*key): self._flow.unpack(value)["layer"][0] for key, (value,) in each}
 
 
 def counted(net: NetworkHandle) -> dict[str, Any] | None:
-    """What the hosts of `net` have done, JSON-able, with packets of the layers that they choose among; None if they
-    choose none."""
+    """What the hosts of `net` have done, JSON-able, with packets of the layers that they choose
+    among; None if they choose none."""
     if program_of(net) is None:
         return None
     with closing(LayerProgram.open(net)) as program:

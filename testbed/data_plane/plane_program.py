@@ -1,4 +1,5 @@
-"""The data plane's program: which variant this kernel takes, and how large its maps are for a network."""
+"""The data plane's program: which variant this kernel takes, and how large its maps are for a
+network."""
 
 from __future__ import annotations
 
@@ -14,9 +15,11 @@ PROGRAM = "forward"
 READERS = {"kfunc": "select.bpf.o", "probe": "select_probe.bpf.o", "none": "select_blind.bpf.o"}
 LAYOUT = "select_blind.bpf.o"  # one of them, for its structs
 MOST_GROUPS, MOST_ROUTES = 1 << 17, 1 << 20  # a route takes memory only when it is set
-FLOWLETS_BITS, LEAST_FLOWLET_BITS, MOST_FLOWLET_BITS = 19, 10, 16  # all switches; one switch: as many as in LetFlow
+# all switches; one switch: as many as in LetFlow
+FLOWLETS_BITS, LEAST_FLOWLET_BITS, MOST_FLOWLET_BITS = 19, 10, 16
 
-LEAST_FLOWS, FLOWS_PER_HOST, MOST_FLOWS = 1 << 10, 1 << 6, 1 << 18  # a flow is there twice, at its first and last leaf
+# a flow is there twice, at its first and last leaf
+LEAST_FLOWS, FLOWS_PER_HOST, MOST_FLOWS = 1 << 10, 1 << 6, 1 << 18
 
 
 def entries(topology: Topology, ports: int) -> dict[str, int]:
@@ -37,13 +40,17 @@ def entries(topology: Topology, ports: int) -> dict[str, int]:
 
 
 def room(topology: Topology) -> int:
-    """How many groups the maps hold, the same number for each switch: twice one for every host, up to a limit."""
+    """How many groups the maps hold, the same number for each switch: twice one for every host, up
+    to a limit."""
     return topology.switches * min(MOST_GROUPS // topology.switches, 2 * topology.servers + 32)
 
 
 def flowlet_bits(switches: int) -> int:
-    """How many flowlets each switch tells apart, as a power of two; none of them is another switch's."""
-    return max(LEAST_FLOWLET_BITS, min(MOST_FLOWLET_BITS, FLOWLETS_BITS - (switches - 1).bit_length()))
+    """How many flowlets each switch tells apart, as a power of two; none of them is another
+    switch's."""
+    return max(
+        LEAST_FLOWLET_BITS, min(MOST_FLOWLET_BITS, FLOWLETS_BITS - (switches - 1).bit_length())
+    )
 
 
 FIELDS = {
@@ -64,12 +71,15 @@ def switch_layout() -> btf.StructLayout:
         raise libbpf.missing(path)
     found = btf.layouts(path)["switch_"]
     if not found.fields.keys() >= FIELDS:
-        raise libbpf.BpfError(22, f"{path} is of another version than this program: `make bpf` compiles it anew")
+        raise libbpf.BpfError(
+            22, f"{path} is of another version than this program: `make bpf` compiles it anew"
+        )
     return found
 
 
 def load(sizes: Mapping[str, int]) -> tuple[str, libbpf.Object]:
-    """How queue lengths are read on this kernel, and the program loaded; BpfError if it takes no variant."""
+    """How queue lengths are read on this kernel, and the program loaded; BpfError if it takes no
+    variant."""
     first: libbpf.BpfError | None = None
     for reader, name in READERS.items():
         try:

@@ -1,7 +1,8 @@
-"""The structs that the data plane's program shares with us (testbed/data_plane/select_maps.h), as struct's formats.
+"""The structs that the data plane's program shares with us (testbed/data_plane/select_maps.h), as
+struct's formats.
 
-struct switch_ is not here: it holds the parameters of the rules, and is packed by the names of its fields as the
-compiled program has them (btf.py).
+struct switch_ is not here: it holds the parameters of the rules, and is packed by the names of its
+fields as the compiled program has them (btf.py).
 """
 
 from __future__ import annotations
@@ -38,25 +39,52 @@ class Record(NamedTuple):
 
 
 PORT = Record(
-    "port", (
-        ("switch_number", "I"), ("addresses", "12s"), ("device", "Q"), ("number", "I"), ("turn", "I"),
-        ("data_queue", "Q"), ("trim_bytes", "I"), ("trimmed_as", "I"),
-    )
-)  # fmt: skip
+    "port",
+    (
+        ("switch_number", "I"),
+        ("addresses", "12s"),
+        ("device", "Q"),
+        ("number", "I"),
+        ("turn", "I"),
+        ("data_queue", "Q"),
+        ("trim_bytes", "I"),
+        ("trimmed_as", "I"),
+    ),
+)
 PREFIX = Record("prefix", (("length", "I"), ("switch_number", "I"), ("address", "4s")))
 GROUP = Record("group", (("n", "I"), ("ports", f"{CANDIDATES}I")))
 FLOWLET = Record("flowlet_entry", (("last_ns", "Q"), ("candidate", "I"), ("unused", "I")))
 FLOW_KEY = Record(
-    "flow_key", (("switch_number", "I"), ("source", "I"), ("destination", "I"), ("protocol", "I"), ("ports", "I"))
-)  # fmt: skip
+    "flow_key",
+    (
+        ("switch_number", "I"),
+        ("source", "I"),
+        ("destination", "I"),
+        ("protocol", "I"),
+        ("ports", "I"),
+    ),
+)
 FLOW = Record(
     "flow_entry",
-    (("last_ns", "Q"), ("moved_ns", "Q"), ("queued_ns", "Q"), ("bytes", "Q"), ("port", "I"), ("sequence", "I")),
+    (
+        ("last_ns", "Q"),
+        ("moved_ns", "Q"),
+        ("queued_ns", "Q"),
+        ("bytes", "Q"),
+        ("port", "I"),
+        ("sequence", "I"),
+    ),
 )
 YOUNG = Record("young_flow", (("hash", "I"), ("bytes", "I")))
 COUNTERS = Record(
-    "counters", (
-        ("packets", "Q"), ("bytes", "Q"), ("moved", "Q"), ("marked", "Q"), ("bypassed", "Q"), ("trimmed", "Q"),
-    )
-)  # fmt: skip
+    "counters",
+    (
+        ("packets", "Q"),
+        ("bytes", "Q"),
+        ("moved", "Q"),
+        ("marked", "Q"),
+        ("bypassed", "Q"),
+        ("trimmed", "Q"),
+    ),
+)
 RECORDS = (PORT, PREFIX, GROUP, FLOWLET, FLOW_KEY, FLOW, YOUNG, COUNTERS)

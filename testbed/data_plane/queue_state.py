@@ -1,4 +1,5 @@
-"""The state that a switch's queues call for, and the one by which it moves packets (LBSP, section 5)."""
+"""The state that a switch's queues call for, and the one by which it moves packets (LBSP, section
+5)."""
 
 from __future__ import annotations
 

@@ -1,24 +1,29 @@
 """A server's own packets, kept on the paths that its protocol chooses.
 
-On the wire a packet carries an address that says by which proxy it goes (daemons/routing/proxy_addresses.py), and
-servers on its way forward it by their routes like any other.  Here it is put in and taken out, by rules of nf_tables at
-the two places that only a server's own packets pass:
+On the wire a packet carries an address that says by which proxy it goes
+(daemons/routing/proxy_addresses.py), and servers on its way forward it by their routes like any
+other.  Here it is put in and taken out, by rules of nf_tables at the two places that only a
+server's own packets pass:
 
-    output   10.x.y.z becomes what the map `steered` has for it, else 64.x.y.z; then the kernel looks for its route anew
-    input    a packet to a steered address of this server was for 10.x.y.z, and errors are about packets for 10.x.y.z
+    output   10.x.y.z becomes what the map `steered` has for it, else 64.x.y.z; then the kernel
+    looks for its route anew input    a packet to a steered address of this server was for 10.x.y.z,
+    and errors are about packets for 10.x.y.z
 
 An address that was not seen for AGAIN_MS is shown to the daemon, by which it knows what is in use.
 
-Why so.  Measured on a chain of namespaces, ns per packet and hop on servers in between, where plain forwarding costs
-800, and bytes that a packet grows by:
+Why so.  Measured on a chain of namespaces, ns per packet and hop on servers in between, where plain
+forwarding costs 800, and bytes that a packet grows by:
 
-    steered addresses (this)                         800      0   MTU stays, ping and traceroute show every hop
-    SRv6, encap, IPv4 inside                         940     96   traceroute shows one hop; a second set of routes, IPv6
-    IPv4 option with waypoints, eBPF at each port    1190    12   and 1015 for packets that are not steered
-    policy rule (iif lo) before any of these         1210     -   for every packet; without it, routes to steered
-                                                             destinations would also catch packets of others
+    steered addresses (this)                         800      0   MTU stays, ping and traceroute
+    show every hop SRv6, encap, IPv4 inside                         940     96   traceroute shows
+    one hop; a second set of routes, IPv6 IPv4 option with waypoints, eBPF at each port    1190
+    12   and 1015 for packets that are not steered
+    policy rule (iif lo) before any of these         1210     -   for every packet; without it,
+                                                             routes to steered destinations would
+                                                             also catch packets of others
 
-IPIP and GRE are not in every kernel, and would nest twice (40 bytes).  Whether a kernel has what this
+IPIP and GRE are not in every kernel, and would nest twice (40 bytes).  Whether a kernel has what
+this
 takes of nf_tables, `weft doctor` tries (rewriting).
 """
 
@@ -67,7 +72,8 @@ NftRule = tuple[Sequence[bytes], str]  # expressions, and nft's own words for th
 
 
 class CarriedAddresses(NamedTuple):
-    """Addresses that packets carry on their way: what goes on only with these in the register, and nft's words."""
+    """Addresses that packets carry on their way: what goes on only with these in the register, and
+    nft's words."""
 
     only: Sequence[bytes]
     words: str
@@ -76,22 +82,39 @@ class CarriedAddresses(NamedTuple):
 STEERED_ONES = CarriedAddresses(
     [nft.mask(0xC0000000, 0), nft.compare(nft.EQUAL, struct.pack(">I", 0x40000000))], "64.0.0.0/2"
 )
-FROM_ITSELF = [nft.input_device(), nft.compare(nft.EQUAL, struct.pack("=I", LOOPBACK)), nft.accept()]
+FROM_ITSELF = [
+    nft.input_device(),
+    nft.compare(nft.EQUAL, struct.pack("=I", LOOPBACK)),
+    nft.accept(),
+]
 TO_ITSELF = [nft.output_device(), nft.compare(nft.EQUAL, struct.pack("=I", LOOPBACK)), nft.accept()]
 
 
 def rules(address: int) -> list[NetlinkMessage]:
-    """The changes that make a server with this address send and take steered packets, none of them steered yet."""
+    """The changes that make a server with this address send and take steered packets, none of them
+    steered yet."""
     destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
     rewrite = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
     direct = first_octets.FIRST << 24
-    ours = [destination, nft.mask(FIRST_OCTET_MASK, 0), nft.compare(nft.UNEQUAL, struct.pack(">I", SERVER_BLOCK))]
+    ours = [
+        destination,
+        nft.mask(FIRST_OCTET_MASK, 0),
+        nft.compare(nft.UNEQUAL, struct.pack(">I", SERVER_BLOCK)),
+    ]
     out: list[NftRule] = [
         (TO_ITSELF, "oif lo accept"),
         ([*ours, nft.accept()], "ip daddr != 10.0.0.0/8 accept"),
         (
-            [destination, nft.unless_in(SEEN), nft.remember_in(SEEN), nft.log(LOG_GROUP, IP_HEADER_BYTES)],
-            f"ip daddr != @{SEEN} add @{SEEN} {{ ip daddr }} log group {LOG_GROUP} snaplen {IP_HEADER_BYTES}",
+            [
+                destination,
+                nft.unless_in(SEEN),
+                nft.remember_in(SEEN),
+                nft.log(LOG_GROUP, IP_HEADER_BYTES),
+            ],
+            (
+                f"ip daddr != @{SEEN} add @{SEEN} {{ ip daddr }} log group {LOG_GROUP} snaplen "
+                f"{IP_HEADER_BYTES}"
+            ),
         ),
         (
             [destination, nft.look_up(STEERED), rewrite, nft.accept()],
@@ -109,13 +132,17 @@ def rules(address: int) -> list[NetlinkMessage]:
         nft.chain(TABLE, "out", "route", nft.LOCAL_OUT),
         nft.chain(TABLE, "in", "filter", nft.LOCAL_IN),
         *(nft.rule(TABLE, "out", expressions, command) for expressions, command in out),
-        *(nft.rule(TABLE, "in", expressions, command) for expressions, command in taken_in(address, STEERED_ONES)),
+        *(
+            nft.rule(TABLE, "in", expressions, command)
+            for expressions, command in taken_in(address, STEERED_ONES)
+        ),
     ]
 
 
 def taken_in(address: int, carried: CarriedAddresses) -> list[NftRule]:
-    """Rules at input for the server with this address: what comes from others with an address of `carried` was for its
-    own, and errors, wherever they come from, are about packets for servers' own addresses."""
+    """Rules at input for the server with this address: what comes from others with an address of
+    `carried` was for its own, and errors, wherever they come from, are about packets for servers'
+    own addresses."""
     destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
     rewrite = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
     quoted = nft.load(nft.TRANSPORT_HEADER, ICMP_QUOTED_DESTINATION, 4)
@@ -130,11 +157,24 @@ def taken_in(address: int, carried: CarriedAddresses) -> list[NftRule]:
     own = nft.constant(struct.pack(">I", address))
     return [
         (
-            [*error, quoted, *carried.only, quoted, nft.mask(first_octets.LABEL, SERVER_BLOCK), name],
-            f"icmp type {{ 3, 11 }} @th,192,32 {carried.words} @th,192,32 set @th,192,32 & 0xffffff | 0xa000000",
+            [
+                *error,
+                quoted,
+                *carried.only,
+                quoted,
+                nft.mask(first_octets.LABEL, SERVER_BLOCK),
+                name,
+            ],
+            (
+                f"icmp type {{ 3, 11 }} @th,192,32 {carried.words} @th,192,32 set @th,192,32 & "
+                f"0xffffff | 0xa000000"
+            ),
         ),
         (FROM_ITSELF, "iif lo accept"),  # 127.0.0.1 is none of ours
-        ([destination, *carried.only, own, rewrite], f"ip daddr {carried.words} ip daddr set {dotted(address)}"),
+        (
+            [destination, *carried.only, own, rewrite],
+            f"ip daddr {carried.words} ip daddr set {dotted(address)}",
+        ),
     ]
 
 
@@ -147,35 +187,40 @@ def local_route(address: int) -> NetlinkMessage:
 
 
 def take(addresses: Iterable[int], routes: netlink.Socket) -> None:
-    """Make these addresses this server's own, in the namespace of the calling thread, where `routes` is a socket.
+    """Make these addresses this server's own, in the namespace of the calling thread, where
+    `routes` is a socket.
 
-    A kernel with such routes looks every packet's source up as well (fib_validate_source() in net/ipv4/fib_frontend.c),
-    which takes as long as the route itself, unless packets with its own source are welcome: and they are, for one that
-    is rerouted may pass its source again.
+    A kernel with such routes looks every packet's source up as well (fib_validate_source() in
+    net/ipv4/fib_frontend.c), which takes as long as the route itself, unless packets with its own
+    source are welcome: and they are, for one that is rerouted may pass its source again.
     """
     routes.request([local_route(address) for address in addresses])
     ACCEPT_LOCAL.write_text("1")
 
 
 class Elements(Generic[Key]):
-    """A map that rules of nf_tables look into, by key: what the kernel has of it, and what is wanted.
+    """A map that rules of nf_tables look into, by key: what the kernel has of it, and what is
+    wanted.
 
-    tables: in which it is.  element: the change that maps a key, which has nothing, to a value, or, if that is None,
-    to nothing.
+    tables: in which it is.  element: the change that maps a key, which has nothing, to a value, or,
+    if that is None, to nothing.
     """
 
-    def __init__(self, tables: nft.Ruleset, element: Callable[[Key, int | None], NetlinkMessage]) -> None:
+    def __init__(
+        self, tables: nft.Ruleset, element: Callable[[Key, int | None], NetlinkMessage]
+    ) -> None:
         self._tables, self._element = tables, element
         self._held: dict[Key, int] = {}  # as the kernel has them
-        self._changed: dict[Key, int | None] = {}  # keys for which it may have another, and what is wanted
+        # keys for which it may have another, and what is wanted
+        self._changed: dict[Key, int | None] = {}
 
     def want(self, changes: Mapping[Key, int | None]) -> None:
         """Have these changes made with the next ones that are."""
         self._changed |= changes
 
     def make(self) -> None:
-        """Make the changes that are wanted, and those that were refused before, all at once; NetlinkError if the kernel
-        refuses one, and then none is made."""
+        """Make the changes that are wanted, and those that were refused before, all at once;
+        NetlinkError if the kernel refuses one, and then none is made."""
         messages, held = [], dict(self._held)
         for key, value in self._changed.items():
             if held.pop(key, None) is not None:
@@ -221,8 +266,8 @@ class OwnPackets(LinuxCapability):
 
     @abstractmethod
     def set(self, changes: Iterable[Any]) -> None:
-        """Make the changes, and those that were refused before, all at once; NetlinkError if the kernel refuses one,
-        and then none is made."""
+        """Make the changes, and those that were refused before, all at once; NetlinkError if the
+        kernel refuses one, and then none is made."""
 
     @abstractmethod
     def in_use(self) -> Iterator[Any]:
@@ -258,7 +303,8 @@ class OwnPackets(LinuxCapability):
         return [self._tables.socket, self.news, self.errors]
 
     def loads(self, now: float) -> dict[int, int]:
-        """What has left by each port since the last time, in kbit/s; nothing if that was less than MEASURE_S ago."""
+        """What has left by each port since the last time, in kbit/s; nothing if that was less than
+        MEASURE_S ago."""
         past_s = now - self._measured_s
         if past_s < MEASURE_S:
             return {}
@@ -300,9 +346,16 @@ class SourceRewriting(OwnPackets):
 
     actions = (SetSourceRewrite,)
 
-    def __init__(self, address: int, ways: int, routes: netlink.Socket, ports: Mapping[int, int]) -> None:
+    def __init__(
+        self, address: int, ways: int, routes: netlink.Socket, ports: Mapping[int, int]
+    ) -> None:
         """Begin with nothing steered; `ways`: how many first octets there are, from 64 on."""
-        super().__init__([proxy_addresses.address(address, p) for p in range(ways)], rules(address), routes, ports)
+        super().__init__(
+            [proxy_addresses.address(address, p) for p in range(ways)],
+            rules(address),
+            routes,
+            ports,
+        )
         self._steered = Elements(self._tables, partial(nft.element, TABLE, STEERED))
 
     def set(self, changes: Iterable[SetSourceRewrite]) -> None:
@@ -323,7 +376,9 @@ REFUSALS = (0, 1)  # network, host unreachable
 def listen(group: int) -> socket.socket:
     """A socket that hears, without delay, what rules show to `group`."""
     made = socket.socket(
-        socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, nft.NETLINK_NETFILTER
+        socket.AF_NETLINK,
+        socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK,
+        nft.NETLINK_NETFILTER,
     )
     made.setsockopt(socket.SOL_SOCKET, netlink.SO_RCVBUFFORCE, 1 << 20)
     made.bind((0, 0))
@@ -334,12 +389,20 @@ def listen(group: int) -> socket.socket:
     )
     for kind, value in configuration:
         body = nft.GENMSG.pack(nft.NFPROTO_IPV4, 0, group) + netlink.attribute(kind, value)
-        header = (16 + len(body), NFLOG << 8 | NFULNL_MSG_CONFIG, netlink.NLM_F_REQUEST | netlink.NLM_F_ACK, 1, 0)
+        header = (
+            16 + len(body),
+            NFLOG << 8 | NFULNL_MSG_CONFIG,
+            netlink.NLM_F_REQUEST | netlink.NLM_F_ACK,
+            1,
+            0,
+        )
         made.send(netlink.HEADER.pack(*header) + body)
         made.setblocking(True)
         answer = made.recv(4096)
         made.setblocking(False)
         code = -struct.unpack_from("=i", answer, 16)[0]
         if code:
-            raise netlink.NetlinkError(code, f"nfnetlink_log group {group}: {netlink.words(code, 0, answer[16:])}")
+            raise netlink.NetlinkError(
+                code, f"nfnetlink_log group {group}: {netlink.words(code, 0, answer[16:])}"
+            )
     return made

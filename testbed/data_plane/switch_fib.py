@@ -1,7 +1,8 @@
 """SetRoute at a switch: to the data plane's maps, and to the kernel's forwarding table.
 
-The data plane forwards; the kernel answers what is left to it (traceroute, refusals), and forwards under `ecmp`.  So
-both hold the same routes.  The maps come first, since they are what packets wait for.
+The data plane forwards; the kernel answers what is left to it (traceroute, refusals), and forwards
+under `ecmp`.  So both hold the same routes.  The maps come first, since they are what packets wait
+for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""data_plane/transit_rewrite.bpf.c, loaded once and attached at every port of a network's servers; their filters hold it."""
+"""data_plane/transit_rewrite.bpf.c, loaded once and attached at every port of a network's servers;
+their filters hold it."""
 
 from __future__ import annotations
 
@@ -10,14 +11,16 @@ from weft.testbed.linux import libbpf, tc
 from weft.testbed.runs.network_handle import NetworkHandle, device, netlink_of
 
 PROGRAM = "transit_rewrite.bpf.o"
-PRIORITY = 5  # of the filter: behind what swallows packets in a silent failure, ahead of what delays them
+# of the filter: behind what swallows packets in a silent failure, ahead of what delays them
+PRIORITY = 5
 CACHE_SLOTS = 1 << 8  # for each server
 FLOWS_PER_SERVER, MOST_FLOWS = 1 << 12, 1 << 20
 MOST_PREFIXES = 1 << 20  # one takes memory only when it is set
 
 
 def attach(net: NetworkHandle) -> int:
-    """Load the program, which does nothing yet, attach it at every port of every router, and return its id."""
+    """Load the program, which does nothing yet, attach it at every port of every router, and return
+    its id."""
     link = net.identity.journal_or_empty().get("link")
     delayed = bool(link and (link["delay_us"] or link.get("hop_ns")))
     nodes = routers(net.topology)
@@ -40,7 +43,11 @@ def attach(net: NetworkHandle) -> int:
                 messages.append(tc.clsact(index, dev))
                 messages.append(
                     libbpf.filter_message(
-                        index, dev, program.program_fd("transit_rewrite"), "transit_rewrite", priority=PRIORITY
+                        index,
+                        dev,
+                        program.program_fd("transit_rewrite"),
+                        "transit_rewrite",
+                        priority=PRIORITY,
                     )
                 )
             with closing(netlink_of(net, node)) as socket:
@@ -59,7 +66,8 @@ def program_of(net: NetworkHandle) -> int | None:
 
 
 def ensure(net: NetworkHandle) -> int:
-    """The id of the program that is attached at the routers of `net`, which is done now unless it is."""
+    """The id of the program that is attached at the routers of `net`, which is done now unless it
+    is."""
     program = program_of(net)
     return attach(net) if program is None else program
 

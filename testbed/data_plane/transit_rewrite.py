@@ -1,21 +1,25 @@
-"""Packets rewritten in transit: what data_plane/transit_rewrite.bpf.c knows at each server that they reach.
+"""Packets rewritten in transit: what data_plane/transit_rewrite.bpf.c knows at each server that
+they reach.
 
-Daemons of two schemes let packets that pass their server carry another first octet from there on: TAR by flows
-(flow_rewrite.py), DFR by prefixes (prefix_rewrite.py).  The program does that, and sends the packet where the kernel's
-routes lead then.  What is not as simple as that it leaves to the kernel, so that ping, traceroute, long packets and
-packets to the server itself go as ever: see there.  Users' own filters at "forward" do not see what it sends on.  On a
-link with a delay it only rewrites, ahead of the delay, and the kernel forwards.
+Daemons of two schemes let packets that pass their server carry another first octet from there on:
+TAR by flows (flow_rewrite.py), DFR by prefixes (prefix_rewrite.py).  The program does that, and
+sends the packet where the kernel's routes lead then.  What is not as simple as that it leaves to
+the kernel, so that ping, traceroute, long packets and packets to the server itself go as ever: see
+there.  Users' own filters at "forward" do not see what it sends on.  On a link with a delay it only
+rewrites, ahead of the delay, and the kernel forwards.
 
-Why so.  Rules of nf_tables before the route is looked up did the same, and servers in between sent 0.63 times as many
-packets a second as by plain forwarding (TAR), 0.56 to 0.74 times at servers that reroute (DFR); with this it is 0.85
-to 0.99 times as many (bench/rewriting.py).  A program that rewrites and leaves the route to the kernel makes it 0.74
-to 0.79 times: to be called takes 60 ns where plain forwarding takes 330.
+Why so.  Rules of nf_tables before the route is looked up did the same, and servers in between sent
+0.63 times as many packets a second as by plain forwarding (TAR), 0.56 to 0.74 times at servers that
+reroute (DFR); with this it is 0.85 to 0.99 times as many (bench/rewriting.py).  A program that
+rewrites and leaves the route to the kernel makes it 0.74 to 0.79 times: to be called takes 60 ns
+where plain forwarding takes 330.
 
-It cannot do it for a server's own packets, whose route has been looked up before any hook sees them: that is left to
-rules (source_rewrite.py).
+It cannot do it for a server's own packets, whose route has been looked up before any hook sees
+them: that is left to rules (source_rewrite.py).
 
-One process loads it for all servers (transit_program.py) and daemons open its maps.  Each entry has one writer.
-Prefixes are changed all at once: they are written under the server's next generation, which is then made the valid one.
+One process loads it for all servers (transit_program.py) and daemons open its maps.  Each entry has
+one writer. Prefixes are changed all at once: they are written under the server's next generation,
+which is then made the valid one.
 """
 
 from __future__ import annotations
@@ -48,7 +52,10 @@ class TransitMaps:
         """Raises BpfError if there is no program of this id."""
         self._maps = maps = libbpf.Attached(program)
         self._servers = maps.map("servers", "=I", SERVER)
-        self._flows, self._prefixes = maps.map("flows", FLOW, "=I"), maps.map("prefixes", PREFIX, "=I")
+        self._flows, self._prefixes = (
+            maps.map("flows", FLOW, "=I"),
+            maps.map("prefixes", PREFIX, "=I"),
+        )
 
     def descriptors(self) -> list[int]:
         """Of the maps: what a process that is forked must keep open to write them."""
@@ -64,15 +71,19 @@ class TransitMaps:
 
 
 class TransitRewriting:
-    """What the program knows at one server.  Methods raise BpfError if the kernel refuses, for want of room."""
+    """What the program knows at one server.  Methods raise BpfError if the kernel refuses, for want
+    of room."""
 
-    def __init__(self, servers: libbpf.Map, flows: libbpf.Map, prefixes: libbpf.Map, server: int) -> None:
+    def __init__(
+        self, servers: libbpf.Map, flows: libbpf.Map, prefixes: libbpf.Map, server: int
+    ) -> None:
         self._servers, self._flows, self._prefixes = servers, flows, prefixes
         self._server = server
         self._held: list[Prefix] = []
 
     def begin(self, rule: By) -> None:
-        """Go by `rule` from now on, of which nothing is known yet, whatever a daemon before this one left."""
+        """Go by `rule` from now on, of which nothing is known yet, whatever a daemon before this
+        one left."""
         before, generation = self._servers[self._server,]
         self._servers[self._server,] = (rule, generation + 1)
         if before == By.NOTHING:
@@ -84,7 +95,10 @@ class TransitRewriting:
 
     def set_flow(self, flow: FiveTuple, octet: int | None) -> None:
         """Let packets of `flow` carry `octet`; None: nothing is known of it any more."""
-        addresses = (address.to_bytes(4, "big") for address in (flow.source, flow.destination & LABEL, flow.ports))
+        addresses = (
+            address.to_bytes(4, "big")
+            for address in (flow.source, flow.destination & LABEL, flow.ports)
+        )
         key = (self._server, *addresses, flow.protocol)
         if octet is not None:
             self._flows[key] = (octet,)
@@ -92,8 +106,8 @@ class TransitRewriting:
             del self._flows[key]
 
     def set_prefixes(self, octets: Mapping[Prefix, int]) -> None:
-        """Let packets to these prefixes, of the longest that holds their destination, carry these octets, and no
-        others."""
+        """Let packets to these prefixes, of the longest that holds their destination, carry these
+        octets, and no others."""
         rule, generation = self._servers[self._server,]
         written: list[Prefix] = []
         try:

@@ -1,14 +1,18 @@
-"""What FRR's daemons are told so that they route a planned network: OSPF in server-centric ones, BGP in switch fabrics.
+"""What FRR's daemons are told so that they route a planned network: OSPF in server-centric ones,
+BGP in switch fabrics.
 
-Both find dead links by BFD, and all their own timers are as short as they go without harm: what decides is how often
-BFD says hello.
+Both find dead links by BFD, and all their own timers are as short as they go without harm: what
+decides is how often BFD says hello.
 
-OSPF: one area; a link between servers is a point-to-point network, a crossbar a broadcast network; one path each.
-BGP: as data centres use it (RFC 7938): an AS for each edge switch, one for the aggregation switches of a pod, one for
-    all core switches; a session over each link between its two addresses; edge switches announce their hosts' prefix;
-    all equally good paths are used, and the kernel takes one by a flow's addresses and ports.
+OSPF: one area; a link between servers is a point-to-point network, a crossbar a broadcast network;
+one path each. BGP: as data centres use it (RFC 7938): an AS for each edge switch, one for the
+aggregation switches of a pod, one for
+    all core switches; a session over each link between its two addresses; edge switches announce
+    their hosts' prefix; all equally good paths are used, and the kernel takes one by a flow's
+    addresses and ports.
 
-Links have addresses here, since FRR wants them: of 172.16.0.0/16 between two routers, of 172.24.0.0/13 at crossbars.
+Links have addresses here, since FRR wants them: of 172.16.0.0/16 between two routers, of
+172.24.0.0/13 at crossbars.
 """
 
 from __future__ import annotations
@@ -24,7 +28,8 @@ from weft.topologies.core.address import FabricNaming, Prefix, dotted, parse_dig
 from weft.topologies.core.topology import Topology
 
 RTPROT_BGP, RTPROT_OSPF = 186, 188
-POINT_TO_POINT, BROADCAST = 172 << 24 | 16 << 16, 172 << 24 | 24 << 16  # where the addresses of links begin
+# where the addresses of links begin
+POINT_TO_POINT, BROADCAST = 172 << 24 | 16 << 16, 172 << 24 | 24 << 16
 MOST_LINKS, MOST_CROSSBARS = 1 << 15, 1 << 11  # that there are such addresses for
 FIRST_AS = 4_200_000_000  # of those for private use (RFC 6996)
 PROFILE = "fast"  # of BFD
@@ -33,9 +38,11 @@ TIERS = 3  # of the fabrics that RFC 7938's plan of AS numbers is for
 
 @dataclass(frozen=True)
 class Routing(ABC):
-    """A routing protocol on the routers of `plan`; BFD says hello every `hello_ms`, and `dead` may be missing.
+    """A routing protocol on the routers of `plan`; BFD says hello every `hello_ms`, and `dead` may
+    be missing.
 
-    ValueError for a network that the protocol is not for, or that there are not addresses enough for.
+    ValueError for a network that the protocol is not for, or that there are not addresses enough
+    for.
     """
 
     plan: NetworkPlan
@@ -46,8 +53,12 @@ class Routing(ABC):
 
     def __post_init__(self) -> None:
         topology = self.plan.topology
-        if len(topology.links) > MOST_LINKS or (topology.server_centric and topology.switches > MOST_CROSSBARS):
-            raise ValueError(f"FRR: there are not addresses enough for the links of {topology.spec}")
+        if len(topology.links) > MOST_LINKS or (
+            topology.server_centric and topology.switches > MOST_CROSSBARS
+        ):
+            raise ValueError(
+                f"FRR: there are not addresses enough for the links of {topology.spec}"
+            )
 
     @property
     def daemons(self) -> tuple[str, ...]:
@@ -71,19 +82,27 @@ class Routing(ABC):
         """The configuration of each daemon of `node`."""
         bfd = ["bfd", f" profile {PROFILE}", f"  transmit-interval {self.hello_ms}"]
         bfd += [f"  receive-interval {self.hello_ms}", f"  detect-multiplier {self.dead}"]
-        # Pings are answered from the node's own address, as with our daemons, not from that of a link.
+        # Pings are answered from the node's own address, as with our daemons, not from that of a
+        # link.
         zebra = ["route-map own permit 10", f" set src {self.own(node)}"]
-        # Else routes come back with one hop only when a link was down for a moment: the kernel takes the hop out of the
-        # nexthop object that they share, and zebra (8.4) believes that it is still in.
+        # Else routes come back with one hop only when a link was down for a moment: the kernel
+        # takes the hop out of the nexthop object that they share, and zebra (8.4) believes that it
+        # is still in.
         zebra += ["no zebra nexthop kernel enable"]
         zebra += [f"ip protocol {self.daemon.removesuffix('d')} route-map own"]
         told = {"zebra": zebra, "bfdd": bfd, self.daemon: self.lines(node)}
-        return {daemon: "\n".join([f"hostname {self.plan.names[node]}", *told[daemon], ""]) for daemon in self.daemons}
+        return {
+            daemon: "\n".join([f"hostname {self.plan.names[node]}", *told[daemon], ""])
+            for daemon in self.daemons
+        }
 
     def messages(self, node: int) -> list[netlink.NetlinkMessage]:
-        """What the kernel must hold before: the addresses of the links of `node`, and that FRR's packets go ahead."""
+        """What the kernel must hold before: the addresses of the links of `node`, and that FRR's
+        packets go ahead."""
         ends = self.links(node).values()
-        first = [tc.routing_first(end.ifindex, end.dev) for end in ends] if self.plan.link_specs else []
+        first = (
+            [tc.routing_first(end.ifindex, end.dev) for end in ends] if self.plan.link_specs else []
+        )
         return [*(_address_message(self.address(node, end), end) for end in ends), *first]
 
     def sessions(self, node: int) -> int:
@@ -122,19 +141,26 @@ class Ospf(Routing):
         super().__post_init__()
         if not self.plan.topology.server_centric:
             raise ValueError(
-                f"FRR's OSPF is set up for networks in which servers route, not for {self.plan.topology.spec}"
+                f"FRR's OSPF is set up for networks in which servers route, not for "
+                f"{self.plan.topology.spec}"
             )
 
     def lines(self, node: int) -> list[str]:
-        # Where hundreds of routers begin on one machine they must not take each other for dead meanwhile, nor look for
-        # paths each time that one more is heard of.  After a single failure neither counts: BFD finds it, and
+        # Where hundreds of routers begin on one machine they must not take each other for dead
+        # meanwhile, nor look for paths each time that one more is heard of.  After a single failure
+        # neither counts: BFD finds it, and
         # the first look is at once.
         routers = len(self.nodes)
         dead_s, most_hold_ms = max(4, routers // 8), max(200, 10 * routers)
         told = ["interface lo", " ip ospf area 0"]
         for end in self.links(node).values():
             kind = "broadcast" if self.plan.topology.is_crossbar(end.peer) else "point-to-point"
-            told += [f"interface {end.dev}", " ip ospf area 0", f" ip ospf network {kind}", " ip ospf bfd"]
+            told += [
+                f"interface {end.dev}",
+                " ip ospf area 0",
+                f" ip ospf network {kind}",
+                " ip ospf bfd",
+            ]
             told += [f" ip ospf bfd profile {PROFILE}", " ip ospf hello-interval 1"]
             told += [f" ip ospf dead-interval {dead_s}"]
         told += ["router ospf", f" ospf router-id {self.own(node)}", " maximum-paths 1"]
@@ -157,18 +183,30 @@ class Bgp(Routing):
         naming = self.plan.topology.naming
         if not isinstance(naming, FabricNaming) or len(naming.tiers) > TIERS:
             raise ValueError(
-                f"FRR's BGP is set up for switch fabrics of at most {TIERS} tiers, not for {self.plan.topology.spec}"
+                f"FRR's BGP is set up for switch fabrics of at most {TIERS} tiers, not for "
+                f"{self.plan.topology.spec}"
             )
 
     def lines(self, node: int) -> list[str]:
         plan, systems = self.plan, as_numbers(self.plan.topology)
-        told = ["frr defaults datacenter", f"router bgp {systems[node]}", f" bgp router-id {self.own(node)}"]
-        # No AS is on both of two equally long paths, so that their ASes differ wherever there are several.
+        told = [
+            "frr defaults datacenter",
+            f"router bgp {systems[node]}",
+            f" bgp router-id {self.own(node)}",
+        ]
+        # No AS is on both of two equally long paths, so that their ASes differ wherever there are
+        # several.
         told += [" bgp bestpath as-path multipath-relax", " no bgp network import-check"]
         for end in self.links(node).values():
             peer = dotted(self.address(end.peer, plan.ends[end.peer][end.peer_port]).network)
-            told += [f" neighbor {peer} remote-as {systems[end.peer]}", f" neighbor {peer} bfd profile {PROFILE}"]
-            told += [f" neighbor {peer} advertisement-interval 0", f" neighbor {peer} timers connect 1"]
+            told += [
+                f" neighbor {peer} remote-as {systems[end.peer]}",
+                f" neighbor {peer} bfd profile {PROFILE}",
+            ]
+            told += [
+                f" neighbor {peer} advertisement-interval 0",
+                f" neighbor {peer} timers connect 1",
+            ]
         told += [" address-family ipv4 unicast", "  maximum-paths 64"]
         own = self._announced().get(node)
         return [*told, *([f"  network {own}"] if own else [])]
@@ -177,7 +215,11 @@ class Bgp(Routing):
         topology = self.plan.topology
         hops = updown.next_hops(topology, node)
         first = {_edge(topology, host): host for host in reversed(range(topology.servers))}
-        return {prefix: len(hops[first[edge]]) for edge, prefix in self._announced().items() if edge != node}
+        return {
+            prefix: len(hops[first[edge]])
+            for edge, prefix in self._announced().items()
+            if edge != node
+        }
 
     def messages(self, node: int) -> list[netlink.NetlinkMessage]:
         """And the way to each host."""
@@ -185,7 +227,9 @@ class Bgp(Routing):
         hosts = [end for end in plan.ends[node].values() if end.peer < plan.topology.servers]
         ways = [
             fib.route_message(
-                Prefix(plan.address(end.peer), 32), [(end.ifindex, end.dev, plan.address(end.peer))], source
+                Prefix(plan.address(end.peer), 32),
+                [(end.ifindex, end.dev, plan.address(end.peer))],
+                source,
             )
             for end in hosts
         ]
@@ -195,13 +239,18 @@ class Bgp(Routing):
         """The prefix of the hosts of each edge switch."""
         topology = self.plan.topology
         layout = topology.naming.layout
-        return {_edge(topology, host): layout.prefix(layout.label_of(host)[:-1]) for host in range(topology.servers)}
+        return {
+            _edge(topology, host): layout.prefix(layout.label_of(host)[:-1])
+            for host in range(topology.servers)
+        }
 
 
 def as_numbers(topology: Topology) -> dict[int, int]:
-    """The AS of each switch: one of its own at the edge, one for all of the top tier, between them one for each pod.
+    """The AS of each switch: one of its own at the edge, one for all of the top tier, between them
+    one for each pod.
 
-    No path then goes down and up again, or through two aggregation switches of a pod: it would carry an AS twice.
+    No path then goes down and up again, or through two aggregation switches of a pod: it would
+    carry an AS twice.
     """
     naming = topology.naming
     assert isinstance(naming, FabricNaming)

@@ -1,8 +1,10 @@
 """A lab as a YAML file: read, checked strictly, and written.
 
-    topology: fattree:k=4             # a network of weft's; or, in its place, nodes and links of your own
+    topology: fattree:k=4             # a network of weft's; or, in its place, nodes and links of
+        your own
     scheme: ecmp
-    link: {rate: 20mbit, queue: 250}  # of all links that say nothing else; without it they are as fast as the machine
+    link: {rate: 20mbit, queue: 250}  # of all links that say nothing else; without it they are as
+        fast as the machine
     host_link: {rate: 10mbit}         # of those between hosts and switches
     packed: 2                         # processes that share the daemons
     nodes:
@@ -13,7 +15,8 @@
     commands:
       web: ["python3 -m http.server 80 &"]
 
-With `topology`, `links` says what single links carry; with `nodes` it says which there are, two alike being parallel.
+With `topology`, `links` says what single links carry; with `nodes` it says which there are, two
+alike being parallel.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ LinkEntry = tuple[tuple[str, str], LinkSpec | None]  # the ends of a link and wh
 
 @dataclass(frozen=True)
 class Lab:
-    """What a file says.  own_links: by link.  commands: by name of the node, in order.  scheme: None for the usual."""
+    """What a file says.  own_links: by link.  commands: by name of the node, in order.  scheme:
+    None for the usual."""
 
     topology: Topology
     scheme: str | None = None
@@ -61,13 +65,21 @@ def parse(text: str, *, name: str) -> Lab:
 
 
 def _content(text: str, name: str) -> Any:
-    """Return what the YAML says.  Aliases are refused: a few lines of them stand for more than memory holds."""
+    """Return what the YAML says.  Aliases are refused: a few lines of them stand for more than
+    memory holds."""
     import yaml
 
     try:
-        aliases = (event for event in yaml.parse(text, yaml.SafeLoader) if isinstance(event, yaml.AliasEvent))
+        aliases = (
+            event
+            for event in yaml.parse(text, yaml.SafeLoader)
+            if isinstance(event, yaml.AliasEvent)
+        )
         if alias := next(aliases, None):
-            raise ValueError(f"line {alias.start_mark.line + 1}: *{alias.anchor} is an alias; write its value out")
+            raise ValueError(
+                f"line {alias.start_mark.line + 1}: *{alias.anchor} is an alias; write its "
+                f"value out"
+            )
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as error:
         raise ValueError(f"{name} is no YAML for a lab: {' '.join(str(error).split())}") from None
@@ -92,8 +104,12 @@ def _lab(told: Mapping[str, Any], name: str) -> Lab:
             raise ValueError(f"commands of {node}: a list of texts, got {quoted(lines)}")
         commands[known] = tuple(lines)
     packed = told.get("packed")
-    if packed is not None and (not isinstance(packed, int) or isinstance(packed, bool) or packed < 0):
-        raise ValueError(f"packed: a number of processes, 0 for one for each node, got {quoted(packed)}")
+    if packed is not None and (
+        not isinstance(packed, int) or isinstance(packed, bool) or packed < 0
+    ):
+        raise ValueError(
+            f"packed: a number of processes, 0 for one for each node, got {quoted(packed)}"
+        )
     lab = Lab(
         topology=topology,
         scheme=_text("scheme", told["scheme"]) if told.get("scheme") is not None else None,
@@ -111,12 +127,17 @@ def with_mtu(lab: Lab, mtu_bytes: int) -> Lab:
     if not isinstance(mtu_bytes, int) or isinstance(mtu_bytes, bool):
         raise ValueError(f"mtu: a number of bytes such as 9000, got {quoted(mtu_bytes)}")
     if lab.link is None:
-        raise ValueError("an MTU needs a rate of all links: without it they are as fast as the machine, and have 1500")
+        raise ValueError(
+            "an MTU needs a rate of all links: without it they are as fast as the machine, "
+            "and have 1500"
+        )
     return replace(
         lab,
         link=replace(lab.link, mtu_bytes=mtu_bytes),
         host_link=lab.host_link and replace(lab.host_link, mtu_bytes=mtu_bytes),
-        own_links={link: replace(spec, mtu_bytes=mtu_bytes) for link, spec in lab.own_links.items()},
+        own_links={
+            link: replace(spec, mtu_bytes=mtu_bytes) for link, spec in lab.own_links.items()
+        },
     )
 
 
@@ -213,7 +234,11 @@ def written(lab: Lab) -> str:
     else:
         said["topology"] = topology.spec
     said["scheme"] = lab.scheme
-    said |= {key: said_of(link) for key, link in (("link", lab.link), ("host_link", lab.host_link)) if link}
+    said |= {
+        key: said_of(link)
+        for key, link in (("link", lab.link), ("host_link", lab.host_link))
+        if link
+    }
     said |= {"mtu": lab.link.mtu_bytes} if lab.link and lab.link.mtu_bytes != MTU_BYTES else {}
     said |= {"packed": lab.packed} if lab.packed is not None else {}
     links = []
@@ -225,6 +250,10 @@ def written(lab: Lab) -> str:
         elif own:
             links.append({"ends": topology.link_name(at)} | own)
     said |= {"links": links} if links else {}
-    said |= {"commands": {node: list(lines) for node, lines in lab.commands.items()}} if lab.commands else {}
+    said |= (
+        {"commands": {node: list(lines) for node, lines in lab.commands.items()}}
+        if lab.commands
+        else {}
+    )
     text: str = yaml.safe_dump(said, sort_keys=False, default_flow_style=None, width=120)
     return text

@@ -1,1 +1,2 @@
-"""The kernel as it is, without weft: netlink, namespaces, queueing disciplines, nft, libbpf, processes, the clock."""
+"""The kernel as it is, without weft: netlink, namespaces, queueing disciplines, nft, libbpf,
+processes, the clock."""

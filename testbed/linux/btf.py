@@ -1,6 +1,8 @@
-"""How C lays out the structs of a compiled BPF program: the part of its BTF that describes structs of integers.
+"""How C lays out the structs of a compiled BPF program: the part of its BTF that describes structs
+of integers.
 
-The format is the kernel's Documentation/bpf/btf.rst; clang writes it into the section .BTF of the object file.
+The format is the kernel's Documentation/bpf/btf.rst; clang writes it into the section .BTF of the
+object file.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 SECTION = b".BTF"
-ELF = struct.Struct("=40xQ10xHHH")  # of an ELF64 header: where section headers begin, their size, number, names
+# of an ELF64 header: where section headers begin, their size, number, names
+ELF = struct.Struct("=40xQ10xHHH")
 SECTION_HEADER = struct.Struct("=II16xQQ")
 HEADER = struct.Struct("=HBBIIIII")
 MAGIC = 0xEB9F
@@ -22,12 +25,14 @@ ARRAY = struct.Struct("=III")  # type of an element, type of the index, number o
 INT_KIND, ARRAY_KIND, STRUCT_KIND = 1, 3, 4
 TRANSPARENT = frozenset({8, 9, 10, 11, 18})  # typedef, volatile, const, restrict, type tag
 FIXED_BYTES = {INT_KIND: 4, ARRAY_KIND: 12, 14: 4, 17: 4}  # that follow a type of some kinds
-BYTES_EACH = {STRUCT_KIND: 12, 5: 12, 6: 8, 13: 8, 15: 12, 19: 12}  # that follow a type of others, for each member
+# that follow a type of others, for each member
+BYTES_EACH = {STRUCT_KIND: 12, 5: 12, 6: 8, 13: 8, 15: 12, 19: 12}
 CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}  # of struct, by size
 
 
 class StructField(NamedTuple):
-    """A field of a struct: where it begins and how long it is, in bytes, and the integers in it, as struct has them."""
+    """A field of a struct: where it begins and how long it is, in bytes, and the integers in it, as
+    struct has them."""
 
     offset: int
     size: int
@@ -46,7 +51,8 @@ class StructLayout:
         self.fields = fields
 
     def pack(self, values: Mapping[str, int | Sequence[int]]) -> bytes:
-        """The struct with these values, fields without one being 0; ValueError for a field that there is not."""
+        """The struct with these values, fields without one being 0; ValueError for a field that
+        there is not."""
         packed = bytearray(self.size)
         for name, value in values.items():
             if name not in self.fields:
@@ -59,7 +65,8 @@ class StructLayout:
     def unpack(self, packed: bytes) -> dict[str, tuple[int, ...]]:
         """The integers of each field."""
         return {
-            name: struct.unpack_from(f"={field.integers}", packed, field.offset) for name, field in self.fields.items()
+            name: struct.unpack_from(f"={field.integers}", packed, field.offset)
+            for name, field in self.fields.items()
         }
 
 
@@ -75,14 +82,17 @@ def layouts(path: Path) -> Mapping[str, StructLayout]:
         for name_at, type_, bits in MEMBER.iter_unpack(body):
             integers = _integers(types, type_)
             if integers:
-                fields[_text(strings, name_at)] = StructField(bits // 8, struct.calcsize(f"={integers}"), integers)
+                fields[_text(strings, name_at)] = StructField(
+                    bits // 8, struct.calcsize(f"={integers}"), integers
+                )
         if name and len(fields) == len(body) // MEMBER.size:
             found[_text(strings, name)] = StructLayout(size, fields)
     return found
 
 
 def section(elf: bytes, wanted: bytes, path: Path) -> bytes:
-    """The contents of a section of an ELF64 file; ValueError, which names `path`, if it has none of this name."""
+    """The contents of a section of an ELF64 file; ValueError, which names `path`, if it has none of
+    this name."""
     at, size, count, names = ELF.unpack_from(elf)
     headers = [SECTION_HEADER.unpack_from(elf, at + i * size) for i in range(count)]
     names_at = headers[names][2]
@@ -92,14 +102,18 @@ def section(elf: bytes, wanted: bytes, path: Path) -> bytes:
     raise ValueError(f"{path}: no section {wanted.decode()}; `make bpf` compiles it with one")
 
 
-Types = list[tuple[int, int, bytes, int]]  # kind, where its name is, what follows it, and its size or other type
+# kind, where its name is, what follows it, and its size or other type
+Types = list[tuple[int, int, bytes, int]]
 
 
 def _types(btf: bytes) -> tuple[Types, bytes]:
     """Every type, counted from 1, and the strings."""
     magic, _, _, header, types_at, types_size, strings_at, strings_size = HEADER.unpack_from(btf)
     if magic != MAGIC:
-        raise ValueError(f"BTF begins with {magic:#x}, expected {MAGIC:#x}: of a machine with another byte order?")
+        raise ValueError(
+            f"BTF begins with {magic:#x}, expected {MAGIC:#x}: of a machine with another "
+            f"byte order?"
+        )
     found: Types = [(0, 0, b"", 0)]
     at, end = header + types_at, header + types_at + types_size
     while at < end:
@@ -113,7 +127,8 @@ def _types(btf: bytes) -> tuple[Types, bytes]:
 
 
 def _integers(types: Types, number: int) -> str:
-    """The integers that a type consists of, as struct has them; "" for others, and where there is padding between."""
+    """The integers that a type consists of, as struct has them; "" for others, and where there is
+    padding between."""
     kind, _, body, size = types[number]
     if kind in TRANSPARENT:
         return _integers(types, size)

@@ -1,10 +1,12 @@
-"""Control groups of nodes whose processor time is limited, of version 1 or 2, whichever has the processor.
+"""Control groups of nodes whose processor time is limited, of version 1 or 2, whichever has the
+processor.
 
 A group is called as the node's namespace is, and so it is known whose it is; see clean.py.
 
-Where the groups are of version 2 and the root does not hand the controllers cpu and cpuset down yet, it does from the
-first group on, and is left so: it limits nothing by itself, systemd has it so as soon as one service has a limit, and
-to take it back would take away the limits of whoever has set some since, here or in another run.
+Where the groups are of version 2 and the root does not hand the controllers cpu and cpuset down
+yet, it does from the first group on, and is left so: it limits nothing by itself, systemd has it so
+as soon as one service has a limit, and to take it back would take away the limits of whoever has
+set some since, here or in another run.
 """
 
 from __future__ import annotations
@@ -19,16 +21,24 @@ LEAST_QUOTA_US = 1_000
 
 
 class ControlGroup:
-    """The control group called `name`, made with it; ValueError if this system has none that limit processor time."""
+    """The control group called `name`, made with it; ValueError if this system has none that limit
+    processor time."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.second = "cpu" in _words(ROOT / "cgroup.controllers")
         if not self.second and not all((ROOT / controller).is_dir() for controller in V1):
-            raise ValueError(f"processor time cannot be limited here: no cgroup with {', '.join(V1)} at {ROOT}")
+            raise ValueError(
+                f"processor time cannot be limited here: no cgroup with {', '.join(V1)} at {ROOT}"
+            )
         if self.second:
-            there, handed = _words(ROOT / "cgroup.controllers"), _words(ROOT / "cgroup.subtree_control")
-            if missing := [f"+{one}" for one in ("cpu", "cpuset") if one in there and one not in handed]:
+            there, handed = (
+                _words(ROOT / "cgroup.controllers"),
+                _words(ROOT / "cgroup.subtree_control"),
+            )
+            if missing := [
+                f"+{one}" for one in ("cpu", "cpuset") if one in there and one not in handed
+            ]:
                 (ROOT / "cgroup.subtree_control").write_text(" ".join(missing))
         for folder in self.folders:
             folder.mkdir(exist_ok=True)
@@ -36,12 +46,18 @@ class ControlGroup:
     @property
     def folders(self) -> list[Path]:
         """Where the group is: one folder, or one for each controller of version 1."""
-        return [ROOT / self.name] if self.second else [ROOT / controller / self.name for controller in V1[:2]]
+        return (
+            [ROOT / self.name]
+            if self.second
+            else [ROOT / controller / self.name for controller in V1[:2]]
+        )
 
     def limit(self, processors: float | None) -> None:
         """Let the group have the time of so many processors, 0.2 or 3; None: all that there is."""
         if processors is not None and processors <= 0:
-            raise ValueError(f"{self.name}: a share of the processor must be more than 0, got {processors:g}")
+            raise ValueError(
+                f"{self.name}: a share of the processor must be more than 0, got {processors:g}"
+            )
         period = PERIOD_US
         quota = -1 if processors is None else round(period * processors)
         if processors is not None and quota < LEAST_QUOTA_US:
@@ -53,7 +69,8 @@ class ControlGroup:
         (ROOT / "cpu" / self.name / "cpu.cfs_quota_us").write_text(str(quota))
 
     def pin(self, cores: str, pid: int) -> None:
-        """Let the group run on these cores, 0 or 0-2,5; `pid` is in it, and so is what it starts."""
+        """Let the group run on these cores, 0 or 0-2,5; `pid` is in it, and so is what it
+        starts."""
         if self.second and not (ROOT / self.name / "cpuset.cpus").exists():
             raise ValueError(f"{self.name}: cores cannot be chosen here: the cgroup has no cpuset")
         folder = ROOT / self.name if self.second else ROOT / "cpuset" / self.name
@@ -77,7 +94,9 @@ class ControlGroup:
         """The processor time that the group has had."""
         if not self.second:
             return int((ROOT / "cpuacct" / self.name / "cpuacct.usage").read_text())
-        told = dict(line.split() for line in (ROOT / self.name / "cpu.stat").read_text().splitlines())
+        told = dict(
+            line.split() for line in (ROOT / self.name / "cpu.stat").read_text().splitlines()
+        )
         return 1000 * int(told["usage_usec"])
 
 

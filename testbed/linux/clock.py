@@ -1,8 +1,9 @@
 """The one clock: what time it is, and waiting for time to pass.
 
-Everything in testbed/ and experiments/ asks here, so that another clock can take this one's place: a virtual one, whose
-time passes as fast as it is told.  The functions are attributes of this module, so that a call costs what the system's
-own costs; ask for them as `clock.monotonic()`, because a function that was imported by name stays the one it was.
+Everything in testbed/ and experiments/ asks here, so that another clock can take this one's place:
+a virtual one, whose time passes as fast as it is told.  The functions are attributes of this
+module, so that a call costs what the system's own costs; ask for them as `clock.monotonic()`,
+because a function that was imported by name stays the one it was.
 
 A measurement of the processor's own time (`cpu_s`) is the machine's under every clock.
 """
@@ -29,8 +30,10 @@ libc = ctypes.CDLL(None, use_errno=True)
 class Clock:
     """The functions that tell time and wait.
 
-    monotonic, monotonic_ns: seconds and nanoseconds since a fixed moment, never going back (CLOCK_MONOTONIC).
-    wall, wall_ns: seconds and nanoseconds since 1970 (CLOCK_REALTIME, by which the kernel stamps packets).
+    monotonic, monotonic_ns: seconds and nanoseconds since a fixed moment, never going back
+        (CLOCK_MONOTONIC).
+    wall, wall_ns: seconds and nanoseconds since 1970 (CLOCK_REALTIME, by which the kernel stamps
+        packets).
     sleep: return when so many seconds have passed.
     """
 
@@ -53,14 +56,18 @@ cpu_s = time.process_time  # seconds of processor time that this process has use
 
 @cache
 def is_virtual() -> bool:
-    """Whether the kernel's clock is virtual: computing takes no time, and no timer is late (testbed/uml/uml.py)."""
+    """Whether the kernel's clock is virtual: computing takes no time, and no timer is late
+    (testbed/uml/uml.py)."""
     return any(word.startswith("time-travel") for word in _told_at_boot())
 
 
 @cache
 def calls_cost_nothing() -> bool:
-    """Whether the kernel's clock is virtual and system calls take none of its time, as is so unless it was told."""
-    return is_virtual() and not any(word.startswith("time-travel-syscall=") for word in _told_at_boot())
+    """Whether the kernel's clock is virtual and system calls take none of its time, as is so unless
+    it was told."""
+    return is_virtual() and not any(
+        word.startswith("time-travel-syscall=") for word in _told_at_boot()
+    )
 
 
 def _told_at_boot() -> list[str]:
@@ -68,10 +75,12 @@ def _told_at_boot() -> list[str]:
 
 
 def let_kernel_work() -> None:
-    """Return when the kernel's own threads have done what there is to do at this instant, under a virtual clock.
+    """Return when the kernel's own threads have done what there is to do at this instant, under a
+    virtual clock.
 
-    There this process would otherwise keep the processor, at one instant, before they activate a port whose carrier
-    has come; and they activate 200 ports at once, and then no more than 100 a second.
+    There this process would otherwise keep the processor, at one instant, before they activate a
+    port whose carrier has come; and they activate 200 ports at once, and then no more than 100 a
+    second.
     """
     if is_virtual():
         sleep(1e-6)
@@ -112,7 +121,8 @@ class Times(ctypes.Structure):
 
 
 class Timer:
-    """A descriptor, readable from the moment on that was set last, exact to the nanosecond (timerfd_create(2))."""
+    """A descriptor, readable from the moment on that was set last, exact to the nanosecond
+    (timerfd_create(2))."""
 
     def __init__(self) -> None:
         self._fd = _checked(libc.timerfd_create(MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC))
@@ -142,7 +152,10 @@ def _checked(result: int) -> int:
 def local_time(wall_s: float) -> str:
     """`wall_s` in this machine's time zone, to the microsecond: 2024-05-17T09:30:00.000250."""
     micros = round(wall_s * 1e6)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(micros // 1_000_000)) + f".{micros % 1_000_000:06}"
+    return (
+        time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(micros // 1_000_000))
+        + f".{micros % 1_000_000:06}"
+    )
 
 
 def utc_time(wall_s: float) -> str:
@@ -150,8 +163,11 @@ def utc_time(wall_s: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(wall_s))
 
 
-def wait_until(what: str, answer: Callable[[], T], *, timeout_s: float = 30.0, every_s: float = 0.005) -> T:
-    """Return the first true `answer()`; TimeoutError tells `what` was awaited and the last answer."""
+def wait_until(
+    what: str, answer: Callable[[], T], *, timeout_s: float = 30.0, every_s: float = 0.005
+) -> T:
+    """Return the first true `answer()`; TimeoutError tells `what` was awaited and the last
+    answer."""
     end_s = monotonic() + timeout_s
     while not (got := answer()):
         if monotonic() > end_s:

@@ -11,21 +11,37 @@ SIOCETHTOOL = 0x8946
 GSTRINGS, GFEATURES, SFEATURES, GSSET_INFO = 0x1B, 0x3A, 0x3B, 0x37
 ETH_SS_FEATURES = 4
 STRING_BYTES = 32
-BUNDLING = ("tx-tcp-segmentation", "tx-tcp-ecn-segmentation", "tx-tcp-mangleid-segmentation", "tx-tcp6-segmentation",
-            "tx-generic-segmentation", "tx-gso-partial", "tx-gso-list", "tx-udp-segmentation", "rx-gro", "rx-gro-list",
-            "rx-gro-hw", "rx-udp-gro-forwarding")  # fmt: skip
+BUNDLING = (
+    "tx-tcp-segmentation",
+    "tx-tcp-ecn-segmentation",
+    "tx-tcp-mangleid-segmentation",
+    "tx-tcp6-segmentation",
+    "tx-generic-segmentation",
+    "tx-gso-partial",
+    "tx-gso-list",
+    "tx-udp-segmentation",
+    "rx-gro",
+    "rx-gro-list",
+    "rx-gro-hw",
+    "rx-udp-gro-forwarding",
+)
 
 
 def _ioctl(control: socket.socket, dev: str, buffer: ctypes.Array[ctypes.c_char]) -> None:
     try:
-        fcntl.ioctl(control, SIOCETHTOOL, struct.pack("16sP16x", dev.encode(), ctypes.addressof(buffer)))
+        fcntl.ioctl(
+            control, SIOCETHTOOL, struct.pack("16sP16x", dev.encode(), ctypes.addressof(buffer))
+        )
     except OSError as error:
         raise OSError(error.errno, f"ethtool {dev}: {error.strerror}") from None
 
 
 def _features(control: socket.socket, dev: str) -> tuple[int, frozenset[int]]:
-    """How many features this kernel knows, and the numbers of those that bundle packets (asked once)."""
-    info = ctypes.create_string_buffer(struct.pack("=IIQI", GSSET_INFO, 0, 1 << ETH_SS_FEATURES, 0), 20)
+    """How many features this kernel knows, and the numbers of those that bundle packets (asked
+    once)."""
+    info = ctypes.create_string_buffer(
+        struct.pack("=IIQI", GSSET_INFO, 0, 1 << ETH_SS_FEATURES, 0), 20
+    )
     _ioctl(control, dev, info)
     count = struct.unpack_from("=I", info.raw, 16)[0]
     names = ctypes.create_string_buffer(
@@ -34,7 +50,9 @@ def _features(control: socket.socket, dev: str) -> tuple[int, frozenset[int]]:
     _ioctl(control, dev, names)
     found = set()
     for i in range(count):
-        name = names.raw[12 + i * STRING_BYTES : 12 + (i + 1) * STRING_BYTES].split(b"\0")[0].decode()
+        name = (
+            names.raw[12 + i * STRING_BYTES : 12 + (i + 1) * STRING_BYTES].split(b"\0")[0].decode()
+        )
         if name in BUNDLING:
             found.add(i)
     return count, frozenset(found)
@@ -52,17 +70,24 @@ class Offloads:
         self.control.close()
 
     def turn_off(self, dev: str) -> None:
-        """Let `dev` neither take nor make bundles of packets; OSError if the kernel keeps one of them on."""
+        """Let `dev` neither take nor make bundles of packets; OSError if the kernel keeps one of
+        them on."""
         if Offloads.known is None:
             Offloads.known = _features(self.control, dev)
         count, bundling = Offloads.known
         blocks = (count + 31) // 32
         valid = [sum(1 << i % 32 for i in bundling if i // 32 == block) for block in range(blocks)]
         request = b"".join(struct.pack("=II", mask, 0) for mask in valid)
-        _ioctl(self.control, dev, ctypes.create_string_buffer(struct.pack("=II", SFEATURES, blocks) + request))
+        _ioctl(
+            self.control,
+            dev,
+            ctypes.create_string_buffer(struct.pack("=II", SFEATURES, blocks) + request),
+        )
         held = ctypes.create_string_buffer(struct.pack("=II", GFEATURES, blocks), 8 + 16 * blocks)
         _ioctl(self.control, dev, held)
         for block, mask in enumerate(valid):
             _, _, active, _ = struct.unpack_from("=IIII", held.raw, 8 + 16 * block)
             if active & mask:
-                raise OSError(f"ethtool {dev}: offloads {active & mask:#x} of block {block} stay on")
+                raise OSError(
+                    f"ethtool {dev}: offloads {active & mask:#x} of block {block} stay on"
+                )

@@ -1,7 +1,8 @@
 """SetRoute -> the kernel's forwarding table.
 
-Our routes are told from others' by their protocol number.  They outlive the daemon that set them: a router whose
-control plane is down goes on forwarding, and its neighbours find out by missing hellos.
+Our routes are told from others' by their protocol number.  They outlive the daemon that set them: a
+router whose control plane is down goes on forwarding, and its neighbours find out by missing
+hellos.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from weft.topologies.core.address import Prefix, dotted
 RTMSG = struct.Struct("=BBBBBBBBI")
 NDMSG = struct.Struct("=BxxxiHBB")
 RTNEXTHOP = struct.Struct("=HBBi")
-AF_INET, RT_TABLE_MAIN, RT_SCOPE_UNIVERSE, RTN_UNICAST, RTN_UNREACHABLE, RTNH_F_ONLINK = 2, 254, 0, 1, 7, 4
+AF_INET, RT_TABLE_MAIN, RT_SCOPE_UNIVERSE, RTN_UNICAST, RTN_UNREACHABLE, RTNH_F_ONLINK = (
+    2,
+    254,
+    0,
+    1,
+    7,
+    4,
+)
 RT_SCOPE_NOWHERE = 255  # any, in a removal
 RTPROT_WEFT = 177  # how our routes are known among those of others
 RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PREFSRC, RTA_MULTIPATH = 1, 4, 5, 7, 9
@@ -28,23 +36,39 @@ NDA_DST, NDA_LLADDR, NUD_PERMANENT = 1, 2, 0x80
 
 
 class KernelRoute(NamedTuple):
-    """A route in the kernel: (ifindex, next hop's address) of each hop, none for an unreachable route."""
+    """A route in the kernel: (ifindex, next hop's address) of each hop, none for an unreachable
+    route."""
 
     prefix: Prefix
     hops: tuple[tuple[int, int], ...]
 
 
-def route_message(prefix: Prefix, via: Sequence[tuple[int, str, int]], source: int) -> NetlinkMessage:
-    """The change that forwards `prefix` to any one of `via`, (ifindex, device, next hop's address) each; this
-    node's own packets have the source address `source`.  Without any hop: the change to an unreachable route."""
+def route_message(
+    prefix: Prefix, via: Sequence[tuple[int, str, int]], source: int
+) -> NetlinkMessage:
+    """The change that forwards `prefix` to any one of `via`, (ifindex, device, next hop's address)
+    each; this node's own packets have the source address `source`.  Without any hop: the change to
+    an unreachable route."""
     if not via:
         return _unreachable(prefix)
     flags = RTNH_F_ONLINK if len(via) == 1 else 0  # of several hops each has its own
-    body = RTMSG.pack(AF_INET, prefix.length, 0, 0, RT_TABLE_MAIN, RTPROT_WEFT, RT_SCOPE_UNIVERSE, RTN_UNICAST, flags)
+    body = RTMSG.pack(
+        AF_INET,
+        prefix.length,
+        0,
+        0,
+        RT_TABLE_MAIN,
+        RTPROT_WEFT,
+        RT_SCOPE_UNIVERSE,
+        RTN_UNICAST,
+        flags,
+    )
     body += _destination(prefix) + struct.pack(">2sHI", b"\x08\x00", RTA_PREFSRC << 8, source)
     if len(via) == 1:
         ((ifindex, dev, gateway),) = via
-        body += struct.pack("=HHi", 8, RTA_OIF, ifindex) + struct.pack(">2sHI", b"\x08\x00", RTA_GATEWAY << 8, gateway)
+        body += struct.pack("=HHi", 8, RTA_OIF, ifindex) + struct.pack(
+            ">2sHI", b"\x08\x00", RTA_GATEWAY << 8, gateway
+        )
         hops = f"via {dotted(gateway)} dev {dev} onlink"
     else:
         hops, packed = "", b""
@@ -62,38 +86,60 @@ def _destination(prefix: Prefix) -> bytes:
 
 
 def _unreachable(prefix: Prefix, *, unless_set: bool = False) -> NetlinkMessage:
-    body = RTMSG.pack(AF_INET, prefix.length, 0, 0, RT_TABLE_MAIN, RTPROT_WEFT, RT_SCOPE_UNIVERSE, RTN_UNREACHABLE, 0)
-    command = f"ip route {'add' if unless_set else 'replace'} unreachable {prefix} proto {RTPROT_WEFT}"
+    body = RTMSG.pack(
+        AF_INET,
+        prefix.length,
+        0,
+        0,
+        RT_TABLE_MAIN,
+        RTPROT_WEFT,
+        RT_SCOPE_UNIVERSE,
+        RTN_UNREACHABLE,
+        0,
+    )
+    command = (
+        f"ip route {'add' if unless_set else 'replace'} unreachable {prefix} proto {RTPROT_WEFT}"
+    )
     flags = netlink.CREATE if unless_set else netlink.REPLACE
     return NetlinkMessage(netlink.RTM_NEWROUTE, flags, body + _destination(prefix), command)
 
 
 def removal_message(prefix: Prefix) -> NetlinkMessage:
     """The change that removes our route to `prefix`, and no other protocol's."""
-    body = RTMSG.pack(AF_INET, prefix.length, 0, 0, RT_TABLE_MAIN, RTPROT_WEFT, RT_SCOPE_NOWHERE, 0, 0)
+    body = RTMSG.pack(
+        AF_INET, prefix.length, 0, 0, RT_TABLE_MAIN, RTPROT_WEFT, RT_SCOPE_NOWHERE, 0, 0
+    )
     command = f"ip route del {prefix} proto {RTPROT_WEFT}"
     return NetlinkMessage(netlink.RTM_DELROUTE, 0, body + _destination(prefix), command)
 
 
 def neighbour_message(ifindex: int, dev: str, address: int, mac: bytes) -> NetlinkMessage:
-    """The change that makes a permanent neighbour entry: `address` is at `mac` behind device `ifindex`."""
+    """The change that makes a permanent neighbour entry: `address` is at `mac` behind device
+    `ifindex`."""
     body = NDMSG.pack(AF_INET, ifindex, NUD_PERMANENT, 0, 0)
-    body += netlink.attribute(NDA_DST, struct.pack(">I", address)) + netlink.attribute(NDA_LLADDR, mac)
-    command = f"ip neighbour replace {dotted(address)} lladdr {mac.hex(':')} dev {dev} nud permanent"
+    body += netlink.attribute(NDA_DST, struct.pack(">I", address)) + netlink.attribute(
+        NDA_LLADDR, mac
+    )
+    command = (
+        f"ip neighbour replace {dotted(address)} lladdr {mac.hex(':')} dev {dev} nud permanent"
+    )
     return NetlinkMessage(netlink.RTM_NEWNEIGH, netlink.REPLACE, body, command)
 
 
-def routes(socket: netlink.Socket, owner: int = RTPROT_WEFT) -> dict[Prefix, tuple[tuple[int, int], ...]]:
-    """Our routes in the kernel, or those of protocol number `owner`: (ifindex, next hop's address) of each hop, none
-    for an unreachable route."""
+def routes(
+    socket: netlink.Socket, owner: int = RTPROT_WEFT
+) -> dict[Prefix, tuple[tuple[int, int], ...]]:
+    """Our routes in the kernel, or those of protocol number `owner`: (ifindex, next hop's address)
+    of each hop, none for an unreachable route."""
     asked = RTMSG.pack(AF_INET, 0, 0, 0, RT_TABLE_MAIN, owner, 0, 0, 0)
     dumped = (parse_route(body, owner) for body in socket.dump(netlink.RTM_GETROUTE, asked))
-    return {route.prefix: route.hops for route in dumped if route}  # before 5.0 a kernel lists everybody's
+    # before 5.0 a kernel lists everybody's
+    return {route.prefix: route.hops for route in dumped if route}
 
 
 def parse_route(body: bytes, owner: int = RTPROT_WEFT) -> KernelRoute | None:
-    """What a message of type RTM_NEWROUTE or RTM_DELROUTE is about, None if the route is not that of protocol number
-    `owner`."""
+    """What a message of type RTM_NEWROUTE or RTM_DELROUTE is about, None if the route is not that
+    of protocol number `owner`."""
     _, length, _, _, _, protocol, *_ = RTMSG.unpack_from(body)
     if protocol != owner:
         return None
@@ -102,7 +148,10 @@ def parse_route(body: bytes, owner: int = RTPROT_WEFT) -> KernelRoute | None:
     if RTA_MULTIPATH in has:
         return KernelRoute(prefix, tuple(_hops(has[RTA_MULTIPATH])))
     if RTA_GATEWAY in has:
-        return KernelRoute(prefix, ((struct.unpack("=i", has[RTA_OIF])[0], struct.unpack(">I", has[RTA_GATEWAY])[0]),))
+        return KernelRoute(
+            prefix,
+            ((struct.unpack("=i", has[RTA_OIF])[0], struct.unpack(">I", has[RTA_GATEWAY])[0]),),
+        )
     return KernelRoute(prefix, ())
 
 
@@ -129,7 +178,8 @@ class KernelFib:
         self._socket = socket
         self._interfaces = interfaces
         self._down: set[int] = set()  # ports whose devices went down
-        self._resolved: set[Hop] = set()  # those whose neighbour entries the kernel is known to hold
+        # those whose neighbour entries the kernel is known to hold
+        self._resolved: set[Hop] = set()
 
     def found(self) -> int:
         """How many routes there are that a daemon has set, this one or one before it."""
@@ -138,7 +188,8 @@ class KernelFib:
     def set(self, changes: Sequence[SetRoute]) -> None:
         """Make the changes, in order and in one batch.
 
-        Raises NetlinkError for the first that the kernel refused, when all the others have been made.
+        Raises NetlinkError for the first that the kernel refused, when all the others have been
+        made.
         """
         messages = []
         for change in changes:
@@ -162,29 +213,34 @@ class KernelFib:
         return [*found, route_message(prefix, via, self._interfaces.address)]
 
     def device_down(self, port: int) -> None:
-        """The device of `port` went down, and the kernel removed its routes and its neighbour entries, permanent ones
-        too; the neighbour entries come back with the routes."""
+        """The device of `port` went down, and the kernel removed its routes and its neighbour
+        entries, permanent ones too; the neighbour entries come back with the routes."""
         self._resolved = {hop for hop in self._resolved if hop.port != port}
         self._down.add(port)
 
     def device_up(self, port: int) -> bool:
-        """The device of `port` is up; whether routes went when it went down.  The protocol has been told, but need not
-        set them again: the neighbour may be back before it has decided anything."""
+        """The device of `port` is up; whether routes went when it went down.  The protocol has been
+        told, but need not set them again: the neighbour may be back before it has decided
+        anything."""
         was_down = port in self._down
         self._down.discard(port)
         return was_down
 
     def reconcile(self) -> list[NetlinkMessage]:
-        """Let the kernel hold what is wanted and nothing else of ours; what had to be changed for that.
+        """Let the kernel hold what is wanted and nothing else of ours; what had to be changed for
+        that.
 
-        Raises NetlinkError for the first change that the kernel refused, when all the others have been made.
+        Raises NetlinkError for the first change that the kernel refused, when all the others have
+        been made.
         """
         held = routes(self._socket)
         messages = [removal_message(prefix) for prefix in held if prefix not in self.wanted]
         self._resolved.clear()
         for prefix, hops in self.wanted.items():
             ports = self._interfaces.ports
-            meant = {(ports[hop.port].ifindex, ports[hop.port].neighbours[hop.node][0]) for hop in hops}
+            meant = {
+                (ports[hop.port].ifindex, ports[hop.port].neighbours[hop.node][0]) for hop in hops
+            }
             if prefix not in held or set(held[prefix]) != meant:
                 messages += self._messages(prefix, hops)
         # ESRCH: the kernel removed the route itself, with its device, after we had read it.

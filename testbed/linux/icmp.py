@@ -14,7 +14,8 @@ PORT_UNREACHABLE = 3
 SOL_RAW, ICMP_FILTER = 255, 1
 SO_TIMESTAMPNS = 35
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
-BUFFER_BYTES = 1 << 21  # small packets that may wait in a socket: some 2,500, and more than fit into any queue
+# small packets that may wait in a socket: some 2,500, and more than fit into any queue
+BUFFER_BYTES = 1 << 21
 HEADER = struct.Struct(">BBHHH")  # type, code, checksum, identifier, sequence number
 TIMESPEC = struct.Struct("=qq")
 ROOM = socket.CMSG_SPACE(TIMESPEC.size)
@@ -35,7 +36,8 @@ class IcmpReply(NamedTuple):
     """What came back: an echo reply, or an error about a packet of ours.
 
     by: address of who answers.  protocol: of the packet that it is about, ICMP or UDP.
-    key: of an echo request, identifier << 16 | sequence number; of a UDP packet, source port << 16 | IP identification.
+    key: of an echo request, identifier << 16 | sequence number; of a UDP packet, source port << 16
+        | IP identification.
     token: the first four bytes of its data, 0 if the answer does not go so far.
     """
 
@@ -58,7 +60,8 @@ def checksum(data: bytes) -> int:
 class Echo:
     """Echo requests that differ in nothing but their sequence number.
 
-    Their data, `size_bytes` of it, an even number from 4, begins with `token`, by which one knows one's own.
+    Their data, `size_bytes` of it, an even number from 4, begins with `token`, by which one knows
+    one's own.
     """
 
     def __init__(self, identifier: int, token: int, size_bytes: int) -> None:
@@ -95,10 +98,14 @@ def parse(packet: bytes) -> IcmpReply | None:
     protocol = packet[quoted + 9]
     token = int.from_bytes(packet[inner + 8 : inner + 12], "big")
     if protocol == socket.IPPROTO_ICMP:
-        return IcmpReply(kind, code, by, protocol, int.from_bytes(packet[inner + 4 : inner + 8], "big"), token)
+        return IcmpReply(
+            kind, code, by, protocol, int.from_bytes(packet[inner + 4 : inner + 8], "big"), token
+        )
     if protocol == socket.IPPROTO_UDP:
         port, identification = packet[inner : inner + 2], packet[quoted + 4 : quoted + 6]
-        return IcmpReply(kind, code, by, protocol, int.from_bytes(port + identification, "big"), token)
+        return IcmpReply(
+            kind, code, by, protocol, int.from_bytes(port + identification, "big"), token
+        )
     return None
 
 
@@ -111,7 +118,9 @@ def words(answer: IcmpReply) -> str:
 
 def sender(protocol: int) -> socket.socket:
     """A raw socket in the thread's namespace to send from, non-blocking; it hears nothing."""
-    made = socket.socket(socket.AF_INET, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, protocol)
+    made = socket.socket(
+        socket.AF_INET, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, protocol
+    )
     if protocol == socket.IPPROTO_ICMP:
         made.setsockopt(SOL_RAW, ICMP_FILTER, struct.pack("=I", 0xFFFFFFFF))
     made.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES)
@@ -119,18 +128,24 @@ def sender(protocol: int) -> socket.socket:
 
 
 def receiver(*kinds: int) -> socket.socket:
-    """A raw socket in the thread's namespace that hears `kinds` of ICMP, non-blocking, with the time of arrival."""
+    """A raw socket in the thread's namespace that hears `kinds` of ICMP, non-blocking, with the
+    time of arrival."""
     made = socket.socket(
-        socket.AF_INET, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, socket.IPPROTO_ICMP
+        socket.AF_INET,
+        socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK,
+        socket.IPPROTO_ICMP,
     )
-    made.setsockopt(SOL_RAW, ICMP_FILTER, struct.pack("=I", 0xFFFFFFFF & ~sum(1 << kind for kind in kinds)))
+    made.setsockopt(
+        SOL_RAW, ICMP_FILTER, struct.pack("=I", 0xFFFFFFFF & ~sum(1 << kind for kind in kinds))
+    )
     made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
     return made
 
 
 def receive(from_: socket.socket) -> tuple[bytes, int] | None:
-    """A packet and when it arrived, in ns of CLOCK_REALTIME as the kernel stamped it; None if there is none waiting."""
+    """A packet and when it arrived, in ns of CLOCK_REALTIME as the kernel stamped it; None if there
+    is none waiting."""
     try:
         packet, ancillary, _, _ = from_.recvmsg(2048, ROOM)
     except BlockingIOError:

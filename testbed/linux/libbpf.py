@@ -1,4 +1,5 @@
-"""BPF programs: compiled ones loaded, attached and read, by libbpf.so.1 (which iproute2 brings) through ctypes."""
+"""BPF programs: compiled ones loaded, attached and read, by libbpf.so.1 (which iproute2 brings)
+through ctypes."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ import ctypes
 import errno
 import os
 import struct
-from _thread import allocate_lock  # threading itself has each daemon that is forked write to 0.4 MB at once
+
+# threading itself has each daemon that is forked write to 0.4 MB at once
+from _thread import allocate_lock
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -20,8 +23,10 @@ DIRECTORY = Path(__file__).parents[1] / "data_plane"
 LIBRARY = "libbpf.so.1"
 TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_ID = 6, 7, 11
 MOST_MAPS = 64  # of one program
-MAP_IDS = 56  # where struct bpf_prog_info says where its maps' ids go; before it, how many there are
-MAP_INFO = struct.Struct("=6I16s")  # struct bpf_map_info: type, id, sizes of key and value, entries, flags, name
+# where struct bpf_prog_info says where its maps' ids go; before it, how many there are
+MAP_IDS = 56
+# struct bpf_map_info: type, id, sizes of key and value, entries, flags, name
+MAP_INFO = struct.Struct("=6I16s")
 INFORMATION = 1  # libbpf's levels: 0 warning, 1 information, 2 debugging
 LAST_LINES = 8  # of what libbpf says, quoted in an error
 LINE_BYTES = 1 << 16  # the verifier's log is one message
@@ -31,7 +36,8 @@ _loading = allocate_lock()  # libbpf has one place for what it prints
 
 
 class BpfError(OSError):
-    """A program could not be loaded or attached; the text has libbpf's and the verifier's own words."""
+    """A program could not be loaded or attached; the text has libbpf's and the verifier's own
+    words."""
 
 
 def missing(path: Path) -> BpfError:
@@ -45,7 +51,9 @@ def library() -> ctypes.CDLL:
     try:
         found = ctypes.CDLL(LIBRARY, use_errno=True)
     except OSError as error:
-        raise BpfError(error.errno or 2, f"{LIBRARY}: {error}; install it: apt-get install libbpf1") from None
+        raise BpfError(
+            error.errno or 2, f"{LIBRARY}: {error}; install it: apt-get install libbpf1"
+        ) from None
     pointer, integer, text, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t
     for name, result, arguments in (
         ("libbpf_set_print", pointer, [_Printer]),
@@ -67,7 +75,11 @@ def library() -> ctypes.CDLL:
         ("bpf_map_lookup_elem", integer, [integer, pointer, pointer]),
         ("bpf_map_delete_elem", integer, [integer, pointer]),
         ("bpf_map_get_next_key", integer, [integer, pointer, pointer]),
-        ("bpf_map_lookup_batch", integer, [integer, pointer, pointer, pointer, pointer, pointer, pointer]),
+        (
+            "bpf_map_lookup_batch",
+            integer,
+            [integer, pointer, pointer, pointer, pointer, pointer, pointer],
+        ),
         ("bpf_prog_load", integer, [integer, text, text, pointer, size, pointer]),
         ("bpf_raw_tracepoint_open", integer, [text, integer]),
         ("bpf_prog_get_fd_by_id", integer, [ctypes.c_uint32]),
@@ -88,7 +100,9 @@ class Map:
         self._value = value
 
     def __setitem__(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
-        done = library().bpf_map_update_elem(self.fd, self._key.pack(*key), self._value.pack(*value), 0)
+        done = library().bpf_map_update_elem(
+            self.fd, self._key.pack(*key), self._value.pack(*value), 0
+        )
         if done:
             raise _error(f"map: entry {key}")
 
@@ -117,12 +131,17 @@ class Map:
             yield self._key.unpack(here)
 
     def batch(self, count: int) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        """Every key and its value, `count` in each system call, which is to be more than one bucket of the map holds.
+        """Every key and its value, `count` in each system call, which is to be more than one bucket
+        of the map holds.
 
-        What changes meanwhile may be missing.  BpfError if the kernel cannot do that, or if a bucket holds more.
+        What changes meanwhile may be missing.  BpfError if the kernel cannot do that, or if a
+        bucket holds more.
         """
         keys, values = bytearray(count * self._key.size), bytearray(count * self._value.size)
-        into = (ctypes.c_char * len(keys)).from_buffer(keys), (ctypes.c_char * len(values)).from_buffer(values)
+        into = (
+            (ctypes.c_char * len(keys)).from_buffer(keys),
+            (ctypes.c_char * len(values)).from_buffer(values),
+        )
         here, following = None, ctypes.c_uint64()
         found = 0
         while found != -errno.ENOENT:
@@ -134,12 +153,15 @@ class Map:
                 raise _error("map: entries in batches")
             keys_here = memoryview(keys)[: number.value * self._key.size]
             values_here = memoryview(values)[: number.value * self._value.size]
-            yield from zip(self._key.iter_unpack(keys_here), self._value.iter_unpack(values_here), strict=True)
+            yield from zip(
+                self._key.iter_unpack(keys_here), self._value.iter_unpack(values_here), strict=True
+            )
             here = ctypes.byref(following)
 
 
 class Object:
-    """The programs and maps of one compiled file, in the kernel until close() or the end of the `with`."""
+    """The programs and maps of one compiled file, in the kernel until close() or the end of the
+    `with`."""
 
     def __init__(
         self,
@@ -196,7 +218,8 @@ class Object:
             self._object = None
 
     def map(self, name: str, key: str, value: str) -> Map:
-        """The map called `name`; `key` and `value` are formats of struct, and must be as long as the kernel's."""
+        """The map called `name`; `key` and `value` are formats of struct, and must be as long as
+        the kernel's."""
         found = self._map(name)
         sizes = library().bpf_map__key_size(found), library().bpf_map__value_size(found)
         return _map(name, library().bpf_map__fd(found), sizes, key, value)
@@ -224,7 +247,8 @@ class Object:
         return fd
 
     def attach(self, name: str) -> None:
-        """Attach the program called `name` to the tracepoint that its section names, until close()."""
+        """Attach the program called `name` to the tracepoint that its section names, until
+        close()."""
         with _listening() as said:
             link = library().bpf_program__attach(self._program(name))
             if not link:
@@ -237,7 +261,8 @@ class Attached:
 
     def __init__(self, program_id: int) -> None:
         """Raises BpfError if there is no such program any more."""
-        self._maps: dict[str, tuple[int, int, int, int]] = {}  # descriptor, sizes of key and value, entries
+        # descriptor, sizes of key and value, entries
+        self._maps: dict[str, tuple[int, int, int, int]] = {}
         fd = library().bpf_prog_get_fd_by_id(program_id)
         if fd < 0:
             raise _error(f"program {program_id}")
@@ -278,7 +303,8 @@ class Attached:
 
 
 def _information(fd: int, asked: bytes, what: str) -> bytes:
-    """struct bpf_prog_info or bpf_map_info of a descriptor, as long as `asked`, with which it is filled beforehand."""
+    """struct bpf_prog_info or bpf_map_info of a descriptor, as long as `asked`, with which it is
+    filled beforehand."""
     buffer, size = ctypes.create_string_buffer(asked, len(asked)), ctypes.c_uint32(len(asked))
     if library().bpf_obj_get_info_by_fd(fd, buffer, ctypes.byref(size)):
         raise _error(what)
@@ -288,12 +314,17 @@ def _information(fd: int, asked: bytes, what: str) -> bytes:
 def _map(name: str, fd: int, sizes: tuple[int, int], key: str, value: str) -> Map:
     keys, values = struct.Struct(key), struct.Struct(value)
     if sizes != (keys.size, values.size):
-        raise ValueError(f"map {name}: key and value have {sizes} bytes, not {keys.size, values.size}")
+        raise ValueError(
+            f"map {name}: key and value have {sizes} bytes, not {keys.size, values.size}"
+        )
     return Map(fd, keys, values)
 
 
-def program_at(socket: netlink.Socket, ifindex: int, priority: int, *, hook: int = tc.INGRESS_HOOK) -> int | None:
-    """The id of the program that decides about what passes `hook` of a device, None if there is none of `priority`."""
+def program_at(
+    socket: netlink.Socket, ifindex: int, priority: int, *, hook: int = tc.INGRESS_HOOK
+) -> int | None:
+    """The id of the program that decides about what passes `hook` of a device, None if there is
+    none of `priority`."""
     for body in socket.dump(netlink.RTM_GETTFILTER, tc.TCMSG.pack(0, ifindex, 0, hook, 0)):
         found = netlink.attributes(body, tc.TCMSG.size)
         if tc.TCMSG.unpack_from(body)[4] >> 16 == priority and tc.TCA_OPTIONS in found:
@@ -305,8 +336,10 @@ def program_at(socket: netlink.Socket, ifindex: int, priority: int, *, hook: int
 
 
 def trivial_program(kind: int) -> int:
-    """The descriptor of a program of type `kind` (BPF_PROG_TYPE_...) that does nothing; BpfError if it is refused."""
-    instructions = struct.pack("=BBhi", 0xB7, 0, 0, 0) + struct.pack("=BBhi", 0x95, 0, 0, 0)  # r0 = 0; exit
+    """The descriptor of a program of type `kind` (BPF_PROG_TYPE_...) that does nothing; BpfError if
+    it is refused."""
+    # r0 = 0; exit
+    instructions = struct.pack("=BBhi", 0xB7, 0, 0, 0) + struct.pack("=BBhi", 0x95, 0, 0, 0)
     fd: int = library().bpf_prog_load(kind, b"trivial", b"GPL", instructions, 2, None)
     if fd < 0:
         raise _error(f"BPF program of type {kind}")
@@ -314,7 +347,8 @@ def trivial_program(kind: int) -> int:
 
 
 def attach_raw(tracepoint: str, program_fd: int) -> int:
-    """Attach a program to a raw tracepoint as long as the descriptor returned is open; BpfError if there is none."""
+    """Attach a program to a raw tracepoint as long as the descriptor returned is open; BpfError if
+    there is none."""
     fd: int = library().bpf_raw_tracepoint_open(tracepoint.encode(), program_fd)
     if fd < 0:
         raise _error(f"raw tracepoint {tracepoint}")
@@ -322,13 +356,25 @@ def attach_raw(tracepoint: str, program_fd: int) -> int:
 
 
 def filter_message(
-    ifindex: int, dev: str, program_fd: int, name: str, *, hook: int = tc.INGRESS_HOOK, priority: int
+    ifindex: int,
+    dev: str,
+    program_fd: int,
+    name: str,
+    *,
+    hook: int = tc.INGRESS_HOOK,
+    priority: int,
 ) -> NetlinkMessage:
-    """The change that lets a program decide about what passes `hook` of a device (with clsact: tc.clsact)."""
-    options = netlink.attribute(TCA_BPF_FD, struct.pack("=i", program_fd)) + netlink.text(TCA_BPF_NAME, name)
+    """The change that lets a program decide about what passes `hook` of a device (with clsact:
+    tc.clsact)."""
+    options = netlink.attribute(TCA_BPF_FD, struct.pack("=i", program_fd)) + netlink.text(
+        TCA_BPF_NAME, name
+    )
     options += netlink.u32(tc.TCA_BPF_FLAGS, tc.TCA_BPF_FLAG_ACT_DIRECT)
     side = "ingress" if hook == tc.INGRESS_HOOK else "egress"
-    command = f"tc filter add dev {dev} {side} prio {priority} protocol all bpf direct-action  # program {name}"
+    command = (
+        f"tc filter add dev {dev} {side} prio {priority} protocol all bpf "
+        f"direct-action  # program {name}"
+    )
     return tc.filter_(ifindex, hook, priority, "bpf", options, command)
 
 

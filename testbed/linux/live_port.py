@@ -1,8 +1,10 @@
-"""What a port carries, changed while packets flow: its rate and queue, what it loses, how long it delays.
+"""What a port carries, changed while packets flow: its rate and queue, what it loses, how long it
+delays.
 
-Loss and delay are the wire's: they meet what arrives at the other end, behind rate and queue, and so a lost packet has
-taken its time on the link.  Loss is a filter of classic BPF that draws a 32-bit number for each packet; it needs no
-more than blackhole() of tc.py does.  Delay needs netem, and is exact there.
+Loss and delay are the wire's: they meet what arrives at the other end, behind rate and queue, and
+so a lost packet has taken its time on the link.  Loss is a filter of classic BPF that draws a
+32-bit number for each packet; it needs no more than blackhole() of tc.py does.  Delay needs netem,
+and is exact there.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ class PortState(NamedTuple):
 
 
 def set_loss(socket: netlink.Socket, ifindex: int, dev: str, ppb: int) -> None:
-    """Let `ifindex`, which has clsact, lose `ppb` of a billion packets that arrive, each on its own; 0: none.
+    """Let `ifindex`, which has clsact, lose `ppb` of a billion packets that arrive, each on its
+    own; 0: none.
 
     ValueError unless that is a share.
     """
@@ -39,7 +42,13 @@ def set_loss(socket: netlink.Socket, ifindex: int, dev: str, ppb: int) -> None:
         raise ValueError(f"{dev}: a loss is 0 to 100 %, got {ppb / 10_000_000:g} %")
     if ifindex in losses(socket):
         body = tc.TCMSG.pack(0, ifindex, 0, tc.INGRESS_HOOK, LOSS_PRIORITY << 16)
-        socket.request([NetlinkMessage(netlink.RTM_DELTFILTER, 0, body, f"tc filter del dev {dev} ingress prio 2")])
+        socket.request(
+            [
+                NetlinkMessage(
+                    netlink.RTM_DELTFILTER, 0, body, f"tc filter del dev {dev} ingress prio 2"
+                )
+            ]
+        )
     if ppb:
         socket.request([loss(ifindex, dev, ppb)])
 
@@ -69,9 +78,14 @@ def losses(socket: netlink.Socket) -> dict[int, int]:
         ifindex = tc.TCMSG.unpack_from(body)[1]
         if netlink.attributes(body, tc.TCMSG.size)[tc.TCA_KIND] != b"clsact\0":
             continue
-        for one in socket.dump(netlink.RTM_GETTFILTER, tc.TCMSG.pack(0, ifindex, 0, tc.INGRESS_HOOK, 0)):
+        for one in socket.dump(
+            netlink.RTM_GETTFILTER, tc.TCMSG.pack(0, ifindex, 0, tc.INGRESS_HOOK, 0)
+        ):
             attributes = netlink.attributes(one, tc.TCMSG.size)
-            if tc.TCMSG.unpack_from(one)[4] >> 16 != LOSS_PRIORITY or tc.TCA_OPTIONS not in attributes:
+            if (
+                tc.TCMSG.unpack_from(one)[4] >> 16 != LOSS_PRIORITY
+                or tc.TCA_OPTIONS not in attributes
+            ):
                 continue
             program = netlink.attributes(attributes[tc.TCA_OPTIONS]).get(tc.TCA_BPF_OPS, b"")
             instructions = list(struct.iter_unpack("=HBBI", program))
@@ -91,25 +105,39 @@ def mtus(socket: netlink.Socket) -> dict[int, int]:
     return found
 
 
-def set_rate(socket: netlink.Socket, ifindex: int, dev: str, link: LinkSpec, held: tc.DeviceDisciplines | None) -> None:
+def set_rate(
+    socket: netlink.Socket,
+    ifindex: int,
+    dev: str,
+    link: LinkSpec,
+    held: tc.DeviceDisciplines | None,
+) -> None:
     """Let `ifindex` carry what `link` says from now on.
 
-    held: what the kernel holds for it.  Where it has a rate, packets that wait stay; else it gets a queue.  OSError if
-    the kernel holds another rate afterwards.
+    held: what the kernel holds for it.  Where it has a rate, packets that wait stay; else it gets a
+    queue.  OSError if the kernel holds another rate afterwards.
     """
     if held is None or held.rate_bps is None:
         socket.request(tc.shape(ifindex, dev, link))
     else:
         burst = tc.burst_bytes(link.rate_bps, link.frame_bytes)
         made = tc.classes(ifindex, dev, link, burst=burst)
-        changed = [each._replace(flags=0, command=each.command.replace("class add", "class change")) for each in made]
-        command = f"tc qdisc change dev {dev} parent 1:10 handle 10: pfifo limit {link.queue_packets}"
+        changed = [
+            each._replace(flags=0, command=each.command.replace("class add", "class change"))
+            for each in made
+        ]
+        command = (
+            f"tc qdisc change dev {dev} parent 1:10 handle 10: pfifo limit {link.queue_packets}"
+        )
         queue = struct.pack("=I", link.queue_packets)
         changed.append(tc.qdisc(ifindex, tc.DATA, tc.FIFO, "pfifo", queue, command, flags=0))
         socket.request(changed)
     now = tc.shapes(socket)[ifindex]
     if abs((now.rate_bps or 0) - link.rate_bps) >= 8 or now.queue_packets != link.queue_packets:
-        raise OSError(f"{dev}: asked for {link.rate_bps} bit/s, queue {link.queue_packets}, the kernel has {now}")
+        raise OSError(
+            f"{dev}: asked for {link.rate_bps} bit/s, queue {link.queue_packets}, the "
+            f"kernel has {now}"
+        )
 
 
 def unlimit(socket: netlink.Socket, ifindex: int, dev: str) -> None:
@@ -119,14 +147,23 @@ def unlimit(socket: netlink.Socket, ifindex: int, dev: str) -> None:
 
 
 def set_delay(
-    socket: netlink.Socket, at: tuple[int, str], ifb: tuple[int, str], delay_us: int, jitter_us: int, *, seen: bool
+    socket: netlink.Socket,
+    at: tuple[int, str],
+    ifb: tuple[int, str],
+    delay_us: int,
+    jitter_us: int,
+    *,
+    seen: bool,
 ) -> None:
-    """Delay what arrives at the port `at` (index, name), which has clsact, by `delay_us`, give or take `jitter_us`.
+    """Delay what arrives at the port `at` (index, name), which has clsact, by `delay_us`, give or
+    take `jitter_us`.
 
-    ifb: index and name of the device that does it, made if it is not there.  seen: see tc.redirect_arrivals().
+    ifb: index and name of the device that does it, made if it is not there.  seen: see
+        tc.redirect_arrivals().
     """
     there = any(
-        IFINFO.unpack_from(body)[2] == ifb[0] for body in socket.dump(netlink.RTM_GETLINK, IFINFO.pack(*[0] * 5))
+        IFINFO.unpack_from(body)[2] == ifb[0]
+        for body in socket.dump(netlink.RTM_GETLINK, IFINFO.pack(*[0] * 5))
     )
     made = netem(*ifb, delay_us, jitter_us, replace=there)
     if there:
@@ -134,12 +171,20 @@ def set_delay(
         return
     info = netlink.nested(18, netlink.text(1, "ifb"))  # IFLA_LINKINFO, IFLA_INFO_KIND
     body = IFINFO.pack(0, 0, ifb[0], 1, 1) + netlink.text(3, ifb[1]) + info
-    new = NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, f"ip link add {ifb[1]} up index {ifb[0]} type ifb")
+    new = NetlinkMessage(
+        netlink.RTM_NEWLINK,
+        netlink.CREATE,
+        body,
+        f"ip link add {ifb[1]} up index {ifb[0]} type ifb",
+    )
     socket.request([new, made, tc.redirect_arrivals(*at, *ifb, seen=seen)])
 
 
-def netem(ifindex: int, dev: str, delay_us: int, jitter_us: int, *, replace: bool = False) -> NetlinkMessage:
-    """The change that makes device `ifindex` hold every packet for `delay_us`, give or take up to `jitter_us`.
+def netem(
+    ifindex: int, dev: str, delay_us: int, jitter_us: int, *, replace: bool = False
+) -> NetlinkMessage:
+    """The change that makes device `ifindex` hold every packet for `delay_us`, give or take up to
+    `jitter_us`.
 
     Times are drawn uniformly, and packets overtake each other.
     """
@@ -150,6 +195,9 @@ def netem(ifindex: int, dev: str, delay_us: int, jitter_us: int, *, replace: boo
     options += netlink.attribute(tc.TCA_NETEM_LATENCY64, struct.pack("=q", delay_us * 1000))
     options += netlink.attribute(TCA_NETEM_JITTER64, struct.pack("=q", jitter_us * 1000))
     verb = "replace" if replace else "add"
-    command = f"tc qdisc {verb} dev {dev} root handle 2: netem delay {delay_us}us {jitter_us}us limit 1000000"
+    command = (
+        f"tc qdisc {verb} dev {dev} root handle 2: netem delay {delay_us}us "
+        f"{jitter_us}us limit 1000000"
+    )
     flags = netlink.REPLACE if replace else netlink.CREATE
     return tc.qdisc(ifindex, tc.ROOT, tc.NETEM, "netem", options, command, flags=flags)

@@ -1,7 +1,9 @@
-"""Netlink, batched: many messages go into one send, and an error comes back with the kernel's own words.
+"""Netlink, batched: many messages go into one send, and an error comes back with the kernel's own
+words.
 
-A change is a Message: the bytes, and the `ip` or `tc` command that would do the same, which a dry run prints and an
-error quotes.  (A call and an acknowledgement for each change cost 0.6-3 ms with pyroute2; 100 in a send, 0.02 ms each.)
+A change is a Message: the bytes, and the `ip` or `tc` command that would do the same, which a dry
+run prints and an error quotes.  (A call and an acknowledgement for each change cost 0.6-3 ms with
+pyroute2; 100 in a send, 0.02 ms each.)
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
 RTM_NEWTFILTER, RTM_DELTFILTER, RTM_GETTFILTER = 44, 45, 46
 RTM_GETSTATS, IFLA_STATS_LINK_64 = 94, 1
 
-BATCH_BYTES = 96 * 1024  # of messages in one send; the kernel works through them before send() returns
+# of messages in one send; the kernel works through them before send() returns
+BATCH_BYTES = 96 * 1024
 RECEIVE_BYTES = 1 << 18  # of a buffer for one receive
 HEADER = struct.Struct("=IHHII")
 ATTRIBUTE = struct.Struct("=HH")
@@ -42,11 +45,13 @@ LINK_64 = struct.Struct("=8Q")  # packets, bytes, errors, drops, each received a
 
 
 class NetlinkError(OSError):
-    """The kernel refused a change; the text has the command that would do the same, and what the kernel said."""
+    """The kernel refused a change; the text has the command that would do the same, and what the
+    kernel said."""
 
 
 class NetlinkMessage(NamedTuple):
-    """One change: message type, flags beside REQUEST, body, and the command that would do the same."""
+    """One change: message type, flags beside REQUEST, body, and the command that would do the
+    same."""
 
     kind: int
     flags: int
@@ -76,7 +81,8 @@ def text(kind: int, value: str) -> bytes:
 
 
 def attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
-    """The attributes in `data` from `offset` on, by type without its flag bits; the last of a type wins."""
+    """The attributes in `data` from `offset` on, by type without its flag bits; the last of a type
+    wins."""
     found = {}
     last, unpack = len(data) - 4, ATTRIBUTE.unpack_from
     while offset <= last:
@@ -88,7 +94,8 @@ def attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
     return found
 
 
-# Buffers that nobody receives into at present: recv() would map as much memory for each message, and unmap it again.
+# Buffers that nobody receives into at present: recv() would map as much memory for each message,
+# and unmap it again.
 _free_buffers: list[memoryview] = []
 
 
@@ -96,13 +103,19 @@ class Socket:
     """A netlink socket in the namespace of the thread that made it; usable from any."""
 
     def __init__(self, groups: int = 0, family: int = socket.NETLINK_ROUTE) -> None:
-        self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
+        self.socket = socket.socket(
+            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family
+        )
         self.socket.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
         self.socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
         self.socket.setsockopt(SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1)
         force = os.geteuid() == 0
-        self.socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE if force else socket.SO_SNDBUF, 4 * BATCH_BYTES)
-        self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE if force else socket.SO_RCVBUF, 1 << 20)
+        self.socket.setsockopt(
+            socket.SOL_SOCKET, SO_SNDBUFFORCE if force else socket.SO_SNDBUF, 4 * BATCH_BYTES
+        )
+        self.socket.setsockopt(
+            socket.SOL_SOCKET, SO_RCVBUFFORCE if force else socket.SO_RCVBUF, 1 << 20
+        )
         self.socket.bind((0, groups))
         self.sequence = 0
 
@@ -123,10 +136,13 @@ class Socket:
         finally:
             _free_buffers.append(buffer)
 
-    def request(self, messages: Iterable[NetlinkMessage], *, tolerate: frozenset[int] = frozenset()) -> None:
+    def request(
+        self, messages: Iterable[NetlinkMessage], *, tolerate: frozenset[int] = frozenset()
+    ) -> None:
         """Make all the changes, in order; raise NetlinkError for the first that the kernel refused.
 
-        An errno in `tolerate` is no failure, for a caller to whom the wanted state then holds already.
+        An errno in `tolerate` is no failure, for a caller to whom the wanted state then holds
+        already.
         """
         batch: list[NetlinkMessage] = []
         size = 0
@@ -140,7 +156,8 @@ class Socket:
             self._send(batch, tolerate)
 
     def _send(self, batch: list[NetlinkMessage], tolerate: frozenset[int]) -> None:
-        # The kernel works in order and reports every error, so only the last message need ask for an acknowledgement.
+        # The kernel works in order and reports every error, so only the last message need ask for
+        # an acknowledgement.
         first = self.sequence + 1
         self.sequence += len(batch)
         last = self.sequence
@@ -151,13 +168,20 @@ class Socket:
         self.socket.send(packed)
         failed: NetlinkError | None = None
         for kind, flags, sequence, body in self._receive_until(last):
-            if kind == NLMSG_ERROR and (code := -struct.unpack_from("=i", body)[0]) and code not in tolerate:
-                failed = failed or NetlinkError(code, f"{batch[sequence - first].command}: {words(code, flags, body)}")
+            if (
+                kind == NLMSG_ERROR
+                and (code := -struct.unpack_from("=i", body)[0])
+                and code not in tolerate
+            ):
+                failed = failed or NetlinkError(
+                    code, f"{batch[sequence - first].command}: {words(code, flags, body)}"
+                )
         if failed:
             raise failed
 
     def _receive_until(self, last: int) -> Iterator[tuple[int, int, int, bytes]]:
-        """Replies up to the acknowledgement, error or end of dump of number `last`: (type, flags, sequence, body)."""
+        """Replies up to the acknowledgement, error or end of dump of number `last`: (type, flags,
+        sequence, body)."""
         while True:
             for kind, flags, sequence, body in split(self.receive()):
                 if sequence > last or sequence == 0:
@@ -180,7 +204,8 @@ class Socket:
         return found
 
     def link_counters(self) -> dict[int, tuple[int, ...]]:
-        """LINK_64 of every link in the namespace, by interface index; those of one namespace at one instant."""
+        """LINK_64 of every link in the namespace, by interface index; those of one namespace at one
+        instant."""
         found = {}
         for body in self.dump(RTM_GETSTATS, IF_STATS.pack(0, 0, 1 << (IFLA_STATS_LINK_64 - 1))):
             _, index, _ = IF_STATS.unpack_from(body)
@@ -188,7 +213,8 @@ class Socket:
         return found
 
     def get(self, kind: int, body: bytes, command: str) -> bytes:
-        """The body of the one reply to a RTM_GET... request; NetlinkError with `command` if the kernel has none."""
+        """The body of the one reply to a RTM_GET... request; NetlinkError with `command` if the
+        kernel has none."""
         self.sequence += 1
         self.socket.send(HEADER.pack(16 + len(body), kind, NLM_F_REQUEST, self.sequence, 0) + body)
         while True:
@@ -215,9 +241,12 @@ def split(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 def words(code: int, flags: int, body: bytes) -> str:
     """What the kernel said in an error's extended acknowledgement, else the name of the error."""
     if flags & NLM_F_ACK_TLVS:
-        # struct nlmsgerr: the error and the header of the request, followed by the request's body unless it was capped.
+        # struct nlmsgerr: the error and the header of the request, followed by the request's body
+        # unless it was capped.
         size = struct.unpack_from("=I", body, 4)[0]
-        said = attributes(body, 4 + (16 if flags & NLM_F_CAPPED else (size + 3) & ~3)).get(NLMSGERR_ATTR_MSG)
+        said = attributes(body, 4 + (16 if flags & NLM_F_CAPPED else (size + 3) & ~3)).get(
+            NLMSGERR_ATTR_MSG
+        )
         if said:
             return f"{said.rstrip(bytes(1)).decode(errors='replace')} ({os.strerror(code)})"
     return os.strerror(code)

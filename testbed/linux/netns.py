@@ -1,13 +1,14 @@
 """Network namespaces: making many at once, entering them, waiting until they are gone.
 
-A namespace costs 0.4-1.1 ms this way: unshare() in a worker thread, keep the descriptor of its ns/net, bind-mount only
-the name.  (`ip netns add` and pyroute2 fork or exec for each: 20 ms.)
+A namespace costs 0.4-1.1 ms this way: unshare() in a worker thread, keep the descriptor of its
+ns/net, bind-mount only the name.  (`ip netns add` and pyroute2 fork or exec for each: 20 ms.)
 
-Every namespace has settings of its own under /proc/sys/net.  The kernel keeps the names that have been looked up in one
-proc file system, of all namespaces together, in one list for each name: /proc/sys/net/ipv4 is as many names as
-namespaces have been asked for it, and each new one is looked for among all of them, twice.  So who sets up many
-namespaces looks into a proc file system that is mounted nowhere, and takes another one after a few: of the time in
-which a thousand nodes come up, that saves a third.
+Every namespace has settings of its own under /proc/sys/net.  The kernel keeps the names that have
+been looked up in one proc file system, of all namespaces together, in one list for each name:
+/proc/sys/net/ipv4 is as many names as namespaces have been asked for it, and each new one is looked
+for among all of them, twice.  So who sets up many namespaces looks into a proc file system that is
+mounted nowhere, and takes another one after a few: of the time in which a thousand nodes come up,
+that saves a third.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def _check(result: int, what: str) -> None:
 
 def mount(source: str, target: str, flags: int) -> None:
     """mount(2) without a file system type; OSError if it fails."""
-    _check(libc.mount(source.encode(), target.encode(), None, flags, None), f"mount {source} {target}")
+    _check(
+        libc.mount(source.encode(), target.encode(), None, flags, None), f"mount {source} {target}"
+    )
 
 
 def unmount(target: str) -> None:
@@ -60,7 +63,8 @@ def enter(fd: int) -> None:
 
 @contextmanager
 def inside(fd: int) -> Iterator[None]:
-    """The calling thread is in the namespace of `fd`; sockets opened meanwhile stay there, and work from outside."""
+    """The calling thread is in the namespace of `fd`; sockets opened meanwhile stay there, and work
+    from outside."""
     home = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
     try:
         enter(fd)
@@ -73,9 +77,10 @@ def inside(fd: int) -> Iterator[None]:
 
 
 def in_threads(functions: Sequence[Callable[[], T]]) -> list[T]:
-    """What each of `functions` returns, each run in a thread of its own, whose namespace may change; all of them have
-    ended when the first of their errors is raised."""
-    import threading  # only here: a process forked with it loaded writes to 0.4 MB at once, and daemons are many
+    """What each of `functions` returns, each run in a thread of its own, whose namespace may
+    change; all of them have ended when the first of their errors is raised."""
+    # only here: a process forked with it loaded writes to 0.4 MB at once, and daemons are many
+    import threading
 
     results: dict[int, T] = {}
     raised: list[BaseException] = []
@@ -114,10 +119,14 @@ class Netns:
         os.close(self.fd)
 
 
-def create(names: Sequence[str], sysctls: Callable[[int], Mapping[str, str]], made: list[Netns]) -> None:
-    """Append to `made` a namespace of each name, in order, with `sysctls`(position), paths under /proc/sys/net, set.
+def create(
+    names: Sequence[str], sysctls: Callable[[int], Mapping[str, str]], made: list[Netns]
+) -> None:
+    """Append to `made` a namespace of each name, in order, with `sysctls`(position), paths under
+    /proc/sys/net, set.
 
-    On OSError, for a name that is taken or a sysctl that is refused, `made` has what was made, in any order.
+    On OSError, for a name that is taken or a sysctl that is refused, `made` has what was made, in
+    any order.
     """
     NAMES.mkdir(mode=0o755, parents=True, exist_ok=True)
     _share(NAMES)
@@ -125,11 +134,14 @@ def create(names: Sequence[str], sysctls: Callable[[int], Mapping[str, str]], ma
     spaces: dict[int, Netns] = {}
 
     def work(start: int) -> None:
-        initial: dict[str, str] = {}  # what a new namespace has anyway need not be written, and all begin alike
+        # what a new namespace has anyway need not be written, and all begin alike
+        initial: dict[str, str] = {}
         with closing(Sysctls()) as own:
             for i in range(start, len(names), WORKERS):
                 _check(libc.unshare(CLONE_NEWNET), "unshare")
-                spaces[i] = Netns(names[i], os.open(OWN, os.O_RDONLY | os.O_CLOEXEC), netlink.Socket())
+                spaces[i] = Netns(
+                    names[i], os.open(OWN, os.O_RDONLY | os.O_CLOEXEC), netlink.Socket()
+                )
                 own.enter()
                 for path, value in sysctls(i).items():
                     if path not in initial:
@@ -145,10 +157,11 @@ def create(names: Sequence[str], sysctls: Callable[[int], Mapping[str, str]], ma
 
 
 def _reserve(names: Sequence[str]) -> None:
-    """Make the empty files on which namespaces are mounted; FileExistsError for a name that is taken.
+    """Make the empty files on which namespaces are mounted; FileExistsError for a name that is
+    taken.
 
-    They are links to the first: where names lie on a disk, a new file costs 0.1-0.4 ms, a link 0.003.  A mount belongs
-    to the name, not to the file.
+    They are links to the first: where names lie on a disk, a new file costs 0.1-0.4 ms, a link
+    0.003.  A mount belongs to the name, not to the file.
     """
     for name in names[:1]:
         os.close(os.open(NAMES / name, os.O_CREAT | os.O_EXCL | os.O_RDONLY, 0))
@@ -162,7 +175,8 @@ def _reserve(names: Sequence[str]) -> None:
 
 
 class Sysctls:
-    """The settings of whichever namespace the calling thread is in, looked up where nobody else does.
+    """The settings of whichever namespace the calling thread is in, looked up where nobody else
+    does.
 
     Where another proc file system cannot be mounted, in the machine's own.
     """
@@ -179,7 +193,8 @@ class Sysctls:
         self._entered += 1
 
     def read(self, path: str) -> str:
-        """What `path`, below /proc/sys/net, is set to, without the newline; OSError if there is none."""
+        """What `path`, below /proc/sys/net, is set to, without the newline; OSError if there is
+        none."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
         try:
             return os.read(fd, 4096).decode().strip()
@@ -197,8 +212,8 @@ class Sysctls:
 
 
 def own_sysctls() -> int:
-    """A descriptor of sys/net in a proc file system of our own, which is gone when it is closed; of SYSCTLS where there
-    can be none."""
+    """A descriptor of sys/net in a proc file system of our own, which is gone when it is closed; of
+    SYSCTLS where there can be none."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     mounted = _mounted_proc()
     if mounted < 0:
@@ -210,7 +225,8 @@ def own_sysctls() -> int:
 
 
 def _mounted_proc() -> int:
-    """A descriptor of a new proc file system, mounted nowhere; -1 if the C library or the kernel has none to give."""
+    """A descriptor of a new proc file system, mounted nowhere; -1 if the C library or the kernel
+    has none to give."""
     try:
         context = libc.fsopen(b"proc", FSOPEN_CLOEXEC)
     except AttributeError:  # glibc before 2.36
@@ -226,7 +242,8 @@ def _mounted_proc() -> int:
 
 
 def write_sysctl(path: str, value: str) -> None:
-    """Set /proc/sys/net/`path` of the calling thread's namespace; OSError with its name if the kernel refuses."""
+    """Set /proc/sys/net/`path` of the calling thread's namespace; OSError with its name if the
+    kernel refuses."""
     _write(path, value, str(Path(SYSCTLS, path)), None)
 
 
@@ -238,11 +255,14 @@ def _write(path: str, value: str, at: str, folder: int | None) -> None:
         finally:
             os.close(fd)
     except OSError as error:
-        raise OSError(error.errno, f"sysctl net.{path.replace('/', '.')}={value}: {error.strerror}") from None
+        raise OSError(
+            error.errno, f"sysctl net.{path.replace('/', '.')}={value}: {error.strerror}"
+        ) from None
 
 
 def _share(directory: Path) -> None:
-    """Make `directory` a shared mount, as `ip netns add` does, so that names appear in every mount namespace."""
+    """Make `directory` a shared mount, as `ip netns add` does, so that names appear in every mount
+    namespace."""
     with open("/proc/self/mountinfo") as mounts:
         if any(line.split()[4] == str(directory) for line in mounts):
             return
@@ -251,7 +271,8 @@ def _share(directory: Path) -> None:
 
 
 def forget(names: Iterable[str]) -> None:
-    """Remove the names, also half-made ones; a namespace ends when no process and no descriptor holds it."""
+    """Remove the names, also half-made ones; a namespace ends when no process and no descriptor
+    holds it."""
     for name in names:
         path = NAMES / name
         with suppress(FileNotFoundError):
@@ -263,9 +284,9 @@ def forget(names: Iterable[str]) -> None:
 def wait_until_gone(timeout_s: float = 60.0) -> None:
     """Return when the kernel has destroyed every namespace that was released before the call.
 
-    It destroys namespaces in the background, in the order of their release.  So one more is made and released, with a
-    veth that leads into it: when that is deleted, all namespaces before it are gone.  TimeoutError if that takes too
-    long.
+    It destroys namespaces in the background, in the order of their release.  So one more is made
+    and released, with a veth that leads into it: when that is deleted, all namespaces before it are
+    gone.  TimeoutError if that takes too long.
     """
 
     def work() -> None:
@@ -282,7 +303,9 @@ def wait_until_gone(timeout_s: float = 60.0) -> None:
         enter(enter_fd)  # leave the sentinel namespace, which releases it
         os.close(enter_fd)
         try:
-            while not any(kind == netlink.RTM_DELLINK for kind, *_ in netlink.split(watcher.receive())):
+            while not any(
+                kind == netlink.RTM_DELLINK for kind, *_ in netlink.split(watcher.receive())
+            ):
                 pass
         except TimeoutError:
             raise TimeoutError(f"namespaces: not all gone after {timeout_s} s") from None
@@ -295,6 +318,10 @@ def wait_until_gone(timeout_s: float = 60.0) -> None:
 def _veth_into(fd: int) -> netlink.NetlinkMessage:
     """A veth whose peer is in the namespace of `fd`."""
     peer = struct.pack("=BxHiII", 0, 0, 0, 0, 0) + netlink.u32(28, fd)  # IFLA_NET_NS_FD
-    info = netlink.nested(18, netlink.text(1, "veth"), netlink.nested(2, netlink.attribute(1, peer)))
+    info = netlink.nested(
+        18, netlink.text(1, "veth"), netlink.nested(2, netlink.attribute(1, peer))
+    )
     body = struct.pack("=BxHiII", 0, 0, 0, 0, 0) + info
-    return netlink.NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, "ip link add type veth peer netns WATCHER")
+    return netlink.NetlinkMessage(
+        netlink.RTM_NEWLINK, netlink.CREATE, body, "ip link add type veth peer netns WATCHER"
+    )

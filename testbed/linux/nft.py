@@ -1,7 +1,8 @@
-"""nf_tables, as far as rewriting needs it: tables, chains, maps and rules as netlink messages, changed all at once.
+"""nf_tables, as far as rewriting needs it: tables, chains, maps and rules as netlink messages,
+changed all at once.
 
-An `nft` process takes 20 ms; a transaction of ours 0.1 ms.  What a message means is told in nft's own language, which
-errors quote.
+An `nft` process takes 20 ms; a transaction of ours 0.1 ms.  What a message means is told in nft's
+own language, which errors quote.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ ADDRESS, INTEGER = 7, 4  # nft's numbers for the types ipv4_addr and integer
 REGISTER, VERDICT = 1, 0
 WORDS = (8, 9, 10, 11)  # the register's four words, each a register too
 EQUAL, UNEQUAL = 0, 1
-# Types are numbers of six bits each, one for each part of a key: address . address . protocol . mark, which has four
-# bytes as two ports have.
+# Types are numbers of six bits each, one for each part of a key: address . address . protocol .
+# mark, which has four bytes as two ports have.
 FLOW = 7 << 18 | 7 << 12 | 12 << 6 | 19
 FLOW_WORDS, FLOW_KEY_BYTES = "ipv4_addr . ipv4_addr . inet_proto . mark", 16
 ELEMENT_ENDS = 1  # an element that ends the interval which another began
@@ -46,7 +47,9 @@ def _nested(kind: int, *attributes: bytes) -> bytes:
 
 
 def _message(kind: int, flags: int, body: bytes, command: str) -> NetlinkMessage:
-    return NetlinkMessage(NF_TABLES << 8 | kind, flags, GENMSG.pack(NFPROTO_IPV4, 0, 0) + body, f"nft {command}")
+    return NetlinkMessage(
+        NF_TABLES << 8 | kind, flags, GENMSG.pack(NFPROTO_IPV4, 0, 0) + body, f"nft {command}"
+    )
 
 
 def table(name: str) -> list[NetlinkMessage]:
@@ -63,7 +66,9 @@ def chain(in_table: str, name: str, kind: str, hook: int) -> NetlinkMessage:
     """A new chain of `kind`, filter or route, that sees all packets at `hook`."""
     body = netlink.text(1, in_table) + netlink.text(3, name) + netlink.text(7, kind)
     body += _nested(4, _u32(1, hook), _u32(2, MANGLE))
-    command = f"add chain ip {in_table} {name} {{ type {kind} hook {HOOKS[hook]} priority {MANGLE}; }}"
+    command = (
+        f"add chain ip {in_table} {name} {{ type {kind} hook {HOOKS[hook]} priority {MANGLE}; }}"
+    )
     return _message(NEWCHAIN, netlink.CREATE, body, command)
 
 
@@ -71,11 +76,19 @@ def address_map(in_table: str, name: str, number: int) -> NetlinkMessage:
     """A new map from addresses to addresses; `number`: unlike that of other sets made at once."""
     body = netlink.text(1, in_table) + netlink.text(2, name) + _u32(3, SET_MAP)
     body += _u32(4, ADDRESS) + _u32(5, 4) + _u32(6, ADDRESS) + _u32(7, 4) + _u32(10, number)
-    return _message(NEWSET, netlink.CREATE, body, f"add map ip {in_table} {name} {{ type ipv4_addr : ipv4_addr; }}")
+    return _message(
+        NEWSET,
+        netlink.CREATE,
+        body,
+        f"add map ip {in_table} {name} {{ type ipv4_addr : ipv4_addr; }}",
+    )
 
 
-def address_memory(in_table: str, name: str, number: int, timeout_ms: int, most: int) -> NetlinkMessage:
-    """A new set of up to `most` addresses, which rules put into it, and which are forgotten after `timeout_ms`."""
+def address_memory(
+    in_table: str, name: str, number: int, timeout_ms: int, most: int
+) -> NetlinkMessage:
+    """A new set of up to `most` addresses, which rules put into it, and which are forgotten after
+    `timeout_ms`."""
     body = netlink.text(1, in_table) + netlink.text(2, name) + _u32(3, SET_TIMEOUT | SET_DYNAMIC)
     body += _u32(4, ADDRESS) + _u32(5, 4) + _u32(10, number)
     body += netlink.attribute(11, struct.pack(">Q", timeout_ms)) + _nested(9, _u32(1, most))
@@ -84,20 +97,23 @@ def address_memory(in_table: str, name: str, number: int, timeout_ms: int, most:
 
 
 def element(in_table: str, name: str, key: int, value: int | None) -> NetlinkMessage:
-    """The change that maps `key` to `value`, which the map must not have, or, if that is None, to nothing."""
+    """The change that maps `key` to `value`, which the map must not have, or, if that is None, to
+    nothing."""
     pair = _nested(1, netlink.attribute(1, struct.pack(">I", key)))
     if value is not None:
         pair += _nested(2, netlink.attribute(1, struct.pack(">I", value)))
     body = netlink.text(1, in_table) + netlink.text(2, name) + _nested(3, _nested(1, pair))
     if value is None:
-        return _message(DELSETELEM, 0, body, f"delete element ip {in_table} {name} {{ {key:#010x} }}")
+        return _message(
+            DELSETELEM, 0, body, f"delete element ip {in_table} {name} {{ {key:#010x} }}"
+        )
     command = f"add element ip {in_table} {name} {{ {key:#010x} : {value:#010x} }}"
     return _message(NEWSETELEM, netlink.NLM_F_CREATE, body, command)
 
 
 def prefix_map(in_table: str, name: str, number: int) -> NetlinkMessage:
-    """A new map from prefixes of addresses, which do not overlap, to octets; `number`: unlike that of other sets made
-    at once."""
+    """A new map from prefixes of addresses, which do not overlap, to octets; `number`: unlike that
+    of other sets made at once."""
     body = netlink.text(1, in_table) + netlink.text(2, name) + _u32(3, SET_MAP | SET_INTERVAL)
     body += _u32(4, ADDRESS) + _u32(5, 4) + _u32(6, INTEGER) + _u32(7, 1) + _u32(10, number)
     words = "type ipv4_addr : integer; flags interval;"
@@ -109,11 +125,15 @@ def prefixes(in_table: str, name: str, octets: Mapping[Prefix, int]) -> list[Net
     of = netlink.text(1, in_table) + netlink.text(2, name)
     changes = [_message(DELSETELEM, 0, of, f"flush map ip {in_table} {name}")]
     for prefix, octet in sorted(octets.items()):
-        first, after = (netlink.attribute(1, struct.pack(">I", key)) for key in (prefix.network, _after(prefix)))
+        first, after = (
+            netlink.attribute(1, struct.pack(">I", key)) for key in (prefix.network, _after(prefix))
+        )
         begin = _nested(1, _nested(1, first), _nested(2, netlink.attribute(1, bytes([octet]))))
         end = _nested(1, _nested(1, after), _u32(3, ELEMENT_ENDS))
         command = f"add element ip {in_table} {name} {{ {prefix} : {octet} }}"
-        changes.append(_message(NEWSETELEM, netlink.NLM_F_CREATE, of + _nested(3, begin, end), command))
+        changes.append(
+            _message(NEWSETELEM, netlink.NLM_F_CREATE, of + _nested(3, begin, end), command)
+        )
     return changes
 
 
@@ -125,13 +145,18 @@ def _after(prefix: Prefix) -> int:
 def flow_map(in_table: str, name: str, number: int) -> NetlinkMessage:
     """A new map from flow keys to octets; `number`: unlike that of other sets made at once."""
     body = netlink.text(1, in_table) + netlink.text(2, name) + _u32(3, SET_MAP)
-    body += _u32(4, FLOW) + _u32(5, FLOW_KEY_BYTES) + _u32(6, INTEGER) + _u32(7, 1) + _u32(10, number)
+    body += (
+        _u32(4, FLOW) + _u32(5, FLOW_KEY_BYTES) + _u32(6, INTEGER) + _u32(7, 1) + _u32(10, number)
+    )
     words = f"type {FLOW_WORDS} : integer;"
     return _message(NEWSET, netlink.CREATE, body, f"add map ip {in_table} {name} {{ {words} }}")
 
 
-def flow_memory(in_table: str, name: str, number: int, timeout_ms: int, most: int) -> NetlinkMessage:
-    """A new set of up to `most` flow keys, which rules put into it, and which are forgotten after `timeout_ms`."""
+def flow_memory(
+    in_table: str, name: str, number: int, timeout_ms: int, most: int
+) -> NetlinkMessage:
+    """A new set of up to `most` flow keys, which rules put into it, and which are forgotten after
+    `timeout_ms`."""
     body = netlink.text(1, in_table) + netlink.text(2, name) + _u32(3, SET_TIMEOUT | SET_DYNAMIC)
     body += _u32(4, FLOW) + _u32(5, FLOW_KEY_BYTES) + _u32(10, number)
     body += netlink.attribute(11, struct.pack(">Q", timeout_ms)) + _nested(9, _u32(1, most))
@@ -140,19 +165,23 @@ def flow_memory(in_table: str, name: str, number: int, timeout_ms: int, most: in
 
 
 def flow(in_table: str, name: str, key: bytes, octet: int | None) -> NetlinkMessage:
-    """The change that maps the flow `key` to `octet`, where the map must have nothing, or, if that is None, to
-    nothing."""
+    """The change that maps the flow `key` to `octet`, where the map must have nothing, or, if that
+    is None, to nothing."""
     pair = _nested(1, netlink.attribute(1, key))
     if octet is not None:
         pair += _nested(2, netlink.attribute(1, bytes([octet])))
     body = netlink.text(1, in_table) + netlink.text(2, name) + _nested(3, _nested(1, pair))
     if octet is None:
-        return _message(DELSETELEM, 0, body, f"delete element ip {in_table} {name} {{ 0x{key.hex()} }}")
+        return _message(
+            DELSETELEM, 0, body, f"delete element ip {in_table} {name} {{ 0x{key.hex()} }}"
+        )
     command = f"add element ip {in_table} {name} {{ 0x{key.hex()} : {octet} }}"
     return _message(NEWSETELEM, netlink.NLM_F_CREATE, body, command)
 
 
-def rule(in_table: str, in_chain: str, expressions: Sequence[bytes], command: str) -> NetlinkMessage:
+def rule(
+    in_table: str, in_chain: str, expressions: Sequence[bytes], command: str
+) -> NetlinkMessage:
     """A rule at the end of a chain; `command` says what it does."""
     body = netlink.text(1, in_table) + netlink.text(2, in_chain) + _nested(4, *expressions)
     flags = netlink.NLM_F_CREATE | netlink.NLM_F_APPEND
@@ -168,10 +197,19 @@ def load(base: int, offset: int, size: int, register: int = REGISTER) -> bytes:
     return _expression("payload", _u32(1, register), _u32(2, base), _u32(3, offset), _u32(4, size))
 
 
-def store(base: int, offset: int, size: int, checksum: int, *, pseudo_header: bool = False) -> bytes:
-    """The register into the packet, and into the checksum at that offset from `base`; those of TCP and UDP, if the
-    bytes are of their pseudo header."""
-    attributes = [_u32(5, REGISTER), _u32(2, base), _u32(3, offset), _u32(4, size), _u32(6, 1), _u32(7, checksum)]
+def store(
+    base: int, offset: int, size: int, checksum: int, *, pseudo_header: bool = False
+) -> bytes:
+    """The register into the packet, and into the checksum at that offset from `base`; those of TCP
+    and UDP, if the bytes are of their pseudo header."""
+    attributes = [
+        _u32(5, REGISTER),
+        _u32(2, base),
+        _u32(3, offset),
+        _u32(4, size),
+        _u32(6, 1),
+        _u32(7, checksum),
+    ]
     return _expression("payload", *attributes, *([_u32(8, 1)] if pseudo_header else []))
 
 
@@ -187,12 +225,17 @@ def input_device() -> bytes:
 
 def compare(how: int, data: bytes, register: int = REGISTER) -> bytes:
     """Go on with the rule only if the register is EQUAL, or UNEQUAL, to `data`."""
-    return _expression("cmp", _u32(1, register), _u32(2, how), _nested(3, netlink.attribute(1, data)))
+    return _expression(
+        "cmp", _u32(1, register), _u32(2, how), _nested(3, netlink.attribute(1, data))
+    )
 
 
 def mask(keep: int, flip: int, size: int = 4, register: int = REGISTER) -> bytes:
     """Keep some bits of the register, then flip some."""
-    data = [_nested(kind, netlink.attribute(1, value.to_bytes(size, "big"))) for kind, value in ((4, keep), (5, flip))]
+    data = [
+        _nested(kind, netlink.attribute(1, value.to_bytes(size, "big")))
+        for kind, value in ((4, keep), (5, flip))
+    ]
     return _expression("bitwise", _u32(1, register), _u32(2, register), _u32(3, size), *data)
 
 
@@ -243,17 +286,23 @@ class Ruleset:
         for sequence, message in enumerate(batch, first + 1):
             last = message is batch[-1]
             flags = message.flags | netlink.NLM_F_REQUEST | (netlink.NLM_F_ACK if last else 0)
-            packed += netlink.HEADER.pack(16 + len(message.body), message.kind, flags, sequence, 0) + message.body
+            packed += (
+                netlink.HEADER.pack(16 + len(message.body), message.kind, flags, sequence, 0)
+                + message.body
+            )
         self._netlink.sequence = first + len(batch) + 1
         packed += self._framing(BATCH_END, self._netlink.sequence)
         self.socket.send(packed)
         self._read_answers(batch, first)
 
     def _framing(self, kind: int, sequence: int) -> bytes:
-        return netlink.HEADER.pack(20, kind, netlink.NLM_F_REQUEST, sequence, 0) + GENMSG.pack(0, 0, NF_TABLES)
+        return netlink.HEADER.pack(20, kind, netlink.NLM_F_REQUEST, sequence, 0) + GENMSG.pack(
+            0, 0, NF_TABLES
+        )
 
     def _read_answers(self, batch: list[NetlinkMessage], first: int) -> None:
-        """An error for each refused message, and the last one's acknowledgement, in one or more receives."""
+        """An error for each refused message, and the last one's acknowledgement, in one or more
+        receives."""
         failed: NetlinkError | None = None
         while True:
             for kind, flags, sequence, body in netlink.split(self._netlink.receive()):
@@ -263,7 +312,9 @@ class Ruleset:
                 code = -struct.unpack_from("=i", body)[0]
                 if code and failed is None:
                     words = netlink.words(code, flags, body)
-                    failed = NetlinkError(code, f"{batch[min(at, len(batch) - 1)].command}: {words}")
+                    failed = NetlinkError(
+                        code, f"{batch[min(at, len(batch) - 1)].command}: {words}"
+                    )
                 if at == len(batch) - 1 or code == errno.EPERM:
                     if failed:
                         raise failed

@@ -1,4 +1,5 @@
-"""A node's place in the kernel: its namespace, its address, its interfaces and who is behind them."""
+"""A node's place in the kernel: its namespace, its address, its interfaces and who is behind
+them."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ class Interface:
     """The device that is one port.
 
     neighbours: who is one hop away through it: node -> (IPv4 address, Ethernet address).
-    link: a number that all who hear each other there have for that link or crossbar, and nobody for another.
+    link: a number that all who hear each other there have for that link or crossbar, and nobody for
+        another.
     """
 
     ifindex: int

@@ -11,7 +11,9 @@ SPARE_DESCRIPTORS = 50
 def need_root() -> None:
     """ValueError unless this process may make namespaces."""
     if os.geteuid():
-        raise ValueError("networks need root: use sudo, or `weft uml -- COMMAND` for a kernel of your own")
+        raise ValueError(
+            "networks need root: use sudo, or `weft uml -- COMMAND` for a kernel of your own"
+        )
 
 
 def allow_descriptors(count: int) -> None:
@@ -23,11 +25,12 @@ def allow_descriptors(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, max(hard, count)))
     except ValueError:  # not root, or root without CAP_SYS_RESOURCE
         raise ValueError(
-            f"this network needs {count} open files and the limit is {hard}; raise it with ulimit -n"
+            f"this network needs {count} open files and the limit is {hard}; raise it with "
+            f"ulimit -n"
         ) from None
 
 
 def allow_more_descriptors(count: int) -> None:
-    """Let this process open `count` files beside those that it has open, and a few others; ValueError if the system
-    does not."""
+    """Let this process open `count` files beside those that it has open, and a few others;
+    ValueError if the system does not."""
     allow_descriptors(len(os.listdir("/proc/self/fd")) + count + SPARE_DESCRIPTORS)

@@ -1,7 +1,7 @@
 """What this kernel can do, and what to do where it cannot.
 
-Everything is tried once per boot and remembered; what was found absent is tried again before anybody is refused for it,
-as it may have been installed since.
+Everything is tried once per boot and remembered; what was found absent is tried again before
+anybody is refused for it, as it may have been installed since.
 """
 
 from __future__ import annotations
@@ -51,14 +51,17 @@ def probe(*, fresh: bool = False) -> list[Feature]:
 
 
 def require(name: str, why: str) -> None:
-    """Return if the feature called `name` is there; ValueError, in one line, says who needs it and how to get it."""
+    """Return if the feature called `name` is there; ValueError, in one line, says who needs it and
+    how to get it."""
     tries = {one.name: one for one in (*TRIES, *PROGRAMS)}
     if any(feature.name == name and feature.present for feature in _remembered()):
         return
     (feature,) = examine([tries[name]])
     if not feature.present:
         hint = f" ({kernel_hint()})" if tries[name] in TRIES else ""
-        raise ValueError(f"{why} needs {name}, which is missing ({feature.detail}): {feature.get}{hint}")
+        raise ValueError(
+            f"{why} needs {name}, which is missing ({feature.detail}): {feature.get}{hint}"
+        )
 
 
 def examine(tries: Iterable[Try]) -> list[Feature]:
@@ -84,8 +87,8 @@ def _try(one: Try, scratch: Scratch) -> Feature:
 
 
 def as_json(features: Sequence[Feature]) -> dict[str, Any]:
-    """JSON-able: {"kernel": release, "root": bool, "features": [{"name", "present", "detail", "needed_for", "get"}]};
-    "present" is null where trying needs root."""
+    """JSON-able: {"kernel": release, "root": bool, "features": [{"name", "present", "detail",
+    "needed_for", "get"}]}; "present" is null where trying needs root."""
     return {
         "kernel": os.uname().release,
         "root": os.geteuid() == 0,
@@ -94,9 +97,15 @@ def as_json(features: Sequence[Feature]) -> dict[str, Any]:
 
 
 def show(features: Sequence[Feature]) -> None:
-    """Print what there is for a person, 80 columns wide: a summary, what is missing, and the rest."""
-    names = {state: [feature.name for feature in features if feature.present is state] for state in (True, False, None)}
-    summary = f"Linux {os.uname().release}: {len(names[True])} of {len(features)} features are there"
+    """Print what there is for a person, 80 columns wide: a summary, what is missing, and the
+    rest."""
+    names = {
+        state: [feature.name for feature in features if feature.present is state]
+        for state in (True, False, None)
+    }
+    summary = (
+        f"Linux {os.uname().release}: {len(names[True])} of {len(features)} features are there"
+    )
     summary += f"; missing: {', '.join(names[False])}" if names[False] else ""
     summary += f"; trying needs root: {', '.join(names[None])}" if names[None] else ""
     print(_wrapped(f"{summary}."))
@@ -106,7 +115,9 @@ def show(features: Sequence[Feature]) -> None:
         for feature in features:
             if feature.present is state:
                 more = feature.get if state is False else feature.detail
-                line = f"{mark:<4} {feature.name}: {feature.needed_for}" + (f" ({more})" if more else "")
+                line = f"{mark:<4} {feature.name}: {feature.needed_for}" + (
+                    f" ({more})" if more else ""
+                )
                 print(_wrapped(line, later=" " * 9))
 
 
@@ -123,7 +134,8 @@ def _wrapped(text: str, later: str = "") -> str:
 
 
 def _memory() -> Path | None:
-    """The file in which what was found is kept until the next boot; None if this user has no place for one."""
+    """The file in which what was found is kept until the next boot; None if this user has no place
+    for one."""
     if os.geteuid() == 0:
         return DIRECTORY / "doctor.json"
     place = os.environ.get("XDG_RUNTIME_DIR")
@@ -151,5 +163,7 @@ def _remember(features: Sequence[Feature]) -> None:
         return
     private_files.make_folder(file.parent)
     draft = file.with_suffix(f".{os.getpid()}")
-    private_files.write(draft, json.dumps({"key": _key(), "features": [asdict(one) for one in features]}).encode())
+    private_files.write(
+        draft, json.dumps({"key": _key(), "features": [asdict(one) for one in features]}).encode()
+    )
     draft.rename(file)

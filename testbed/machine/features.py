@@ -1,4 +1,5 @@
-"""What a kernel and its machine can do, found out by trying it: in an unnamed namespace, which is gone afterwards.
+"""What a kernel and its machine can do, found out by trying it: in an unnamed namespace, which is
+gone afterwards.
 
 A try returns a detail, often "", or raises OSError with the kernel's words.
 """
@@ -43,7 +44,8 @@ FRR = Path("/usr/lib/frr")  # where Debian and Ubuntu have its daemons, and no P
 
 
 class Scratch:
-    """A namespace of the thread's own, if it is to be private, with as many devices as are asked for."""
+    """A namespace of the thread's own, if it is to be private, with as many devices as are asked
+    for."""
 
     def __init__(self, *, private: bool) -> None:
         if private and netns.libc.unshare(netns.CLONE_NEWNET):
@@ -75,7 +77,8 @@ FeatureTest = Callable[[Scratch], str]
 
 @dataclass(frozen=True)
 class Try:
-    """One feature: what weft needs it for, how to try it, how to get it, and whether trying needs root.
+    """One feature: what weft needs it for, how to try it, how to get it, and whether trying needs
+    root.
 
     Without root nothing is private: what does not need root must not change anything.
     """
@@ -89,9 +92,17 @@ class Try:
 
 def link(kind: str, name: str, data: bytes = b"") -> NetlinkMessage:
     """A new interface of `kind`."""
-    info = netlink.text(IFLA_INFO_KIND, kind) + (netlink.attribute(IFLA_INFO_DATA, data) if data else b"")
-    body = IFINFO.pack(0, 0, 0, 0, 0) + netlink.text(IFLA_IFNAME, name) + netlink.attribute(IFLA_LINKINFO, info)
-    return NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, f"ip link add {name} type {kind}")
+    info = netlink.text(IFLA_INFO_KIND, kind) + (
+        netlink.attribute(IFLA_INFO_DATA, data) if data else b""
+    )
+    body = (
+        IFINFO.pack(0, 0, 0, 0, 0)
+        + netlink.text(IFLA_IFNAME, name)
+        + netlink.attribute(IFLA_LINKINFO, info)
+    )
+    return NetlinkMessage(
+        netlink.RTM_NEWLINK, netlink.CREATE, body, f"ip link add {name} type {kind}"
+    )
 
 
 def makes(messages: Callable[[int, str], list[NetlinkMessage]]) -> FeatureTest:
@@ -110,18 +121,22 @@ def interface(kind: str, data: bytes = b"") -> FeatureTest:
 
 def queue(kind: str, options: bytes = b"") -> FeatureTest:
     return makes(
-        lambda index, dev: [tc.qdisc(index, tc.ROOT, tc.HTB, kind, options, f"tc qdisc add dev {dev} root {kind}")]
+        lambda index, dev: [
+            tc.qdisc(index, tc.ROOT, tc.HTB, kind, options, f"tc qdisc add dev {dev} root {kind}")
+        ]
     )
 
 
 def tbf() -> bytes:
     rate = tc.RATESPEC.pack(0, tc.LINKLAYER_ETHERNET, 0, 0, 0, 1_000_000)
-    return netlink.attribute(1, rate + bytes(12) + struct.pack("=3I", 1_000_000, 1_000_000, 0))  # TCA_TBF_PARMS
+    # TCA_TBF_PARMS
+    return netlink.attribute(1, rate + bytes(12) + struct.pack("=3I", 1_000_000, 1_000_000, 0))
 
 
 def red() -> bytes:
     parameters = struct.pack("=3I4B", 100_000, 10_000, 30_000, 9, 9, 10, 0)
-    return netlink.attribute(1, parameters) + netlink.attribute(2, bytes(256))  # TCA_RED_PARMS, TCA_RED_STAB
+    # TCA_RED_PARMS, TCA_RED_STAB
+    return netlink.attribute(1, parameters) + netlink.attribute(2, bytes(256))
 
 
 def encapsulation(family: int, kind: int, name: str, data: Callable[[], bytes]) -> FeatureTest:
@@ -131,29 +146,44 @@ def encapsulation(family: int, kind: int, name: str, data: Callable[[], bytes]) 
     def attempt(scratch: Scratch) -> str:
         index, dev = scratch.device()
         body = fib.RTMSG.pack(
-            family, 8 * len(to), 0, 0, fib.RT_TABLE_MAIN, fib.RTPROT_WEFT, RT_SCOPE_LINK, fib.RTN_UNICAST, 0
+            family,
+            8 * len(to),
+            0,
+            0,
+            fib.RT_TABLE_MAIN,
+            fib.RTPROT_WEFT,
+            RT_SCOPE_LINK,
+            fib.RTN_UNICAST,
+            0,
         )
         body += netlink.attribute(fib.RTA_DST, to) + netlink.u32(fib.RTA_OIF, index)
-        body += netlink.attribute(RTA_ENCAP_TYPE, struct.pack("=H", kind)) + netlink.attribute(RTA_ENCAP, data())
+        body += netlink.attribute(RTA_ENCAP_TYPE, struct.pack("=H", kind)) + netlink.attribute(
+            RTA_ENCAP, data()
+        )
         command = f"ip route replace encap {name} dev {dev}"
-        scratch.netlink.request([NetlinkMessage(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)])
+        scratch.netlink.request(
+            [NetlinkMessage(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)]
+        )
         return ""
 
     return attempt
 
 
 def mpls() -> bytes:
-    return netlink.attribute(1, struct.pack(">I", 100 << 12 | 1 << 8))  # MPLS_IPTUNNEL_DST: label 100, bottom of stack
+    # MPLS_IPTUNNEL_DST: label 100, bottom of stack
+    return netlink.attribute(1, struct.pack(">I", 100 << 12 | 1 << 8))
 
 
 def seg6() -> bytes:
-    header = struct.pack(">BBBBBBH", 0, 2, 4, 0, 0, 0, 0) + b"\xfd" + bytes(14) + b"\2"  # one segment
+    # one segment
+    header = struct.pack(">BBBBBBH", 0, 2, 4, 0, 0, 0, 0) + b"\xfd" + bytes(14) + b"\2"
     return netlink.attribute(1, struct.pack("=i", 1) + header)  # SEG6_IPTUNNEL_SRH, encap
 
 
 def lwt_bpf() -> bytes:
     fd = libbpf.trivial_program(LWT_OUT)  # left to the process's end: the message names it
-    return netlink.nested(2, netlink.u32(1, fd), netlink.text(2, "probe"))  # LWT_BPF_OUT: LWT_BPF_PROG_FD, _NAME
+    # LWT_BPF_OUT: LWT_BPF_PROG_FD, _NAME
+    return netlink.nested(2, netlink.u32(1, fd), netlink.text(2, "probe"))
 
 
 def program(kind: int) -> FeatureTest:
@@ -234,12 +264,15 @@ def names(scratch: Scratch) -> str:
 
 
 def unprivileged(scratch: Scratch) -> str:
-    """Whether a user without any right may make a namespace of his own; tried by a child that becomes nobody."""
+    """Whether a user without any right may make a namespace of his own; tried by a child that
+    becomes nobody."""
     child = os.fork()
     if not child:
         if os.geteuid() == 0:
             netns.libc.setresuid(NOBODY, NOBODY, NOBODY)
-        os._exit(ctypes.get_errno() if netns.libc.unshare(CLONE_NEWUSER | netns.CLONE_NEWNET) else 0)
+        os._exit(
+            ctypes.get_errno() if netns.libc.unshare(CLONE_NEWUSER | netns.CLONE_NEWNET) else 0
+        )
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code:
         raise OSError(code, os.strerror(code) if code > 0 else f"signal {-code}")
@@ -260,7 +293,9 @@ def command(name: str, directory: Path | None = None) -> FeatureTest:
     def attempt(scratch: Scratch) -> str:
         found = shutil.which(name, path=str(directory) if directory else None)
         if not found:
-            raise FileNotFoundError(2, f"no {name} in {directory}" if directory else f"no {name} on the PATH")
+            raise FileNotFoundError(
+                2, f"no {name} in {directory}" if directory else f"no {name} on the PATH"
+            )
         return found
 
     return attempt
@@ -293,13 +328,28 @@ BTF_KERNEL = kernel("CONFIG_DEBUG_INFO_BTF, as Debian 11, Ubuntu 20.10 and later
 TRIES = (
     Try("netns names", "networks that `ip netns exec` enters", names, "root"),
     Try("bridge", "crossbar switches", interface("bridge"), modprobe("bridge")),
-    Try("htb", "a link's rate", makes(lambda index, dev: tc.shape(index, dev, LINK)), modprobe("sch_htb")),
-    Try("netem", "a link's delay", makes(lambda index, dev: [tc.delay(index, dev, 1000)]), modprobe("sch_netem")),
+    Try(
+        "htb",
+        "a link's rate",
+        makes(lambda index, dev: tc.shape(index, dev, LINK)),
+        modprobe("sch_htb"),
+    ),
+    Try(
+        "netem",
+        "a link's delay",
+        makes(lambda index, dev: [tc.delay(index, dev, 1000)]),
+        modprobe("sch_netem"),
+    ),
     Try("ifb", "a link's delay", interface("ifb"), modprobe("ifb")),
     Try(
         "u32 and mirred",
         "a link's delay",
-        makes(lambda index, dev: [tc.clsact(index, dev), tc.redirect_arrivals(index, dev, LOOPBACK, "lo")]),
+        makes(
+            lambda index, dev: [
+                tc.clsact(index, dev),
+                tc.redirect_arrivals(index, dev, LOOPBACK, "lo"),
+            ]
+        ),
         modprobe("-a cls_u32 act_mirred"),
     ),
     Try(
@@ -308,13 +358,25 @@ TRIES = (
         makes(lambda index, dev: [tc.clsact(index, dev), tc.blackhole(index, dev)]),
         modprobe("-a sch_ingress cls_bpf"),
     ),
-    Try("pfifo", "queues of so many packets", queue("pfifo", struct.pack("=I", 10)), kernel("CONFIG_NET_SCH_FIFO")),
+    Try(
+        "pfifo",
+        "queues of so many packets",
+        queue("pfifo", struct.pack("=I", 10)),
+        kernel("CONFIG_NET_SCH_FIFO"),
+    ),
     Try("tbf", "Mininet's own links", queue("tbf", tbf()), modprobe("sch_tbf")),
     Try("fq", "pacing by TCP's senders", queue("fq"), modprobe("sch_fq")),
     Try("fq_codel", "fair queues", queue("fq_codel"), modprobe("sch_fq_codel")),
     Try("red", "marking and early drops", queue("red", red()), modprobe("sch_red")),
-    Try("prio", "queues by priority", queue("prio", struct.pack("=i16B", 3, *[1] * 16)), modprobe("sch_prio")),
-    Try("vxlan", "links between machines", interface("vxlan", netlink.u32(1, 7)), modprobe("vxlan")),
+    Try(
+        "prio",
+        "queues by priority",
+        queue("prio", struct.pack("=i16B", 3, *[1] * 16)),
+        modprobe("sch_prio"),
+    ),
+    Try(
+        "vxlan", "links between machines", interface("vxlan", netlink.u32(1, 7)), modprobe("vxlan")
+    ),
     Try("vrf", "several tables in a node", interface("vrf", netlink.u32(1, 10)), modprobe("vrf")),
     Try(
         "mpls",
@@ -344,7 +406,13 @@ TRIES = (
     Try("bpf", "forwarding in eBPF, fidelity", program(SCHED_CLS), kernel("CONFIG_BPF_SYSCALL")),
     Try("btf", "eBPF programs that fit any kernel, fidelity", btf, BTF_KERNEL, root=False),
     Try("qdisc_dequeue", "fidelity", dequeue_tracepoint, kernel("CONFIG_BPF_EVENTS")),
-    Try("queue length in place", "forwarding by queue length", queue_read, "Linux 6.2 or later", root=False),
+    Try(
+        "queue length in place",
+        "forwarding by queue length",
+        queue_read,
+        "Linux 6.2 or later",
+        root=False,
+    ),
     Try("libbpf", "eBPF programs", library, apt("libbpf1"), root=False),
     Try("cubic", "TCP as most hosts have it", congestion("cubic"), modprobe("tcp_cubic")),
     Try("bbr", "TCP that measures the bottleneck", congestion("bbr"), modprobe("tcp_bbr")),
@@ -363,10 +431,28 @@ TRIES = (
 )
 # Not of the kernel: may change at any time and costs nothing to look at, so it is never remembered.
 PROGRAMS = (
-    Try("mininet", "net.get(), the CLI, users' scripts", module("mininet"), apt("mininet"), root=False),
+    Try(
+        "mininet",
+        "net.get(), the CLI, users' scripts",
+        module("mininet"),
+        apt("mininet"),
+        root=False,
+    ),
     Try("iperf3", "throughput", command("iperf3"), apt("iperf3"), root=False),
     Try("clang", "compiling eBPF programs", command("clang"), apt("clang libbpf-dev"), root=False),
     Try("ip", "networks that a person looks into", command("ip"), apt("iproute2"), root=False),
-    Try("frr", "comparisons with its OSPF, BGP and BFD", command("bfdd", FRR), apt("frr"), root=False),
-    Try("user-mode-linux", "features that this kernel lacks", command("linux.uml"), apt("user-mode-linux"), root=False),
+    Try(
+        "frr",
+        "comparisons with its OSPF, BGP and BFD",
+        command("bfdd", FRR),
+        apt("frr"),
+        root=False,
+    ),
+    Try(
+        "user-mode-linux",
+        "features that this kernel lacks",
+        command("linux.uml"),
+        apt("user-mode-linux"),
+        root=False,
+    ),
 )

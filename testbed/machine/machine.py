@@ -1,4 +1,5 @@
-"""What measured a result: the kernel, the processors, and the settings that change what networks do."""
+"""What measured a result: the kernel, the processors, and the settings that change what networks
+do."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ SYSCTLS = (
     "net/ipv4/tcp_rmem",
     "net/ipv4/tcp_wmem",
 )
-# Memory in MB, measured on Linux 6.18 and rounded down: kernel objects of a namespace and of a veth pair, and what a
-# daemon's process has for itself.
+# Memory in MB, measured on Linux 6.18 and rounded down: kernel objects of a namespace and of a veth
+# pair, and what a daemon's process has for itself.
 NAMESPACE_MB, LINK_MB, DAEMON_MB = 0.23, 0.09, 1.5
 CPU_MODEL = ("model name", "Model", "cpu model", "Hardware")  # in /proc/cpuinfo, by architecture
 
@@ -66,14 +67,18 @@ def require_room(spec: str, *, namespaces: int, links: int, processes: int) -> N
     if needed_mb > free_mb:
         parts = f"{namespaces:,} namespaces, {links:,} links, {processes:,} daemon processes"
         raise ValueError(
-            f"{spec} needs about {needed_mb:,.0f} MB of memory ({parts}), and {free_mb:,.0f} MB are free; "
+            f"{spec} needs about {needed_mb:,.0f} MB of memory ({parts}), and {free_mb:,.0f} MB "
+            f"are free; "
             f"--packed P shares the daemons among P processes"
         )
     limits = {name: _text(f"/proc/sys/kernel/{name}") for name in ("pid_max", "threads-max")}
     limits["pids.max of the control group"] = _text(f"/sys/fs/cgroup{_control_group()}/pids.max")
     for name, limit in limits.items():
         if limit and limit.isdecimal() and processes >= int(limit):
-            raise ValueError(f"{spec} needs {processes:,} daemon processes, and {name} is {limit}; use --packed P")
+            raise ValueError(
+                f"{spec} needs {processes:,} daemon processes, and {name} is {limit}; use "
+                f"--packed P"
+            )
 
 
 def _control_group() -> str:
@@ -92,16 +97,22 @@ def cpuinfo() -> dict[str, str]:
 
 
 def virtualization(info: dict[str, str]) -> str | None:
-    """User-Mode Linux or the hypervisor, by the name that the firmware gives; None on bare metal."""
+    """User-Mode Linux or the hypervisor, by the name that the firmware gives; None on bare
+    metal."""
     if "User Mode Linux" in info.get("vendor_id", ""):
         return "User-Mode Linux"
     if "hypervisor" not in info.get("flags", "").split():
         return None
-    return _text("/sys/class/dmi/id/product_name") or _text("/sys/hypervisor/type") or "unknown hypervisor"
+    return (
+        _text("/sys/class/dmi/id/product_name")
+        or _text("/sys/hypervisor/type")
+        or "unknown hypervisor"
+    )
 
 
 def _text(path: str) -> str | None:
-    """A file of one line, with its spaces made one each; None if it is not there or not for us to read."""
+    """A file of one line, with its spaces made one each; None if it is not there or not for us to
+    read."""
     try:
         return " ".join(Path(path).read_text().split())
     except OSError:

@@ -1,1 +1,2 @@
-"""Measurements: ping, traceroute, outages, port counters, queues, reordering, host load, fidelity."""
+"""Measurements: ping, traceroute, outages, port counters, queues, reordering, host load,
+fidelity."""

@@ -1,9 +1,10 @@
 """When busy links sent, as the kernel saw it: fidelity.bpf.c, loaded for one run and read.
 
-On a busy link the time between dequeues is packet size / rate.  HTB may be ahead of that by its burst, and catches up
-what it sends late, so not single packets but windows of a burst's bytes are compared with bytes / rate; where the burst
-is two frames, that is every other packet.  Packets of the routing daemons, which HTB sends ahead and does not charge,
-are left out.  A dequeue costs 0.2 us.
+On a busy link the time between dequeues is packet size / rate.  HTB may be ahead of that by its
+burst, and catches up what it sends late, so not single packets but windows of a burst's bytes are
+compared with bytes / rate; where the burst is two frames, that is every other packet.  Packets of
+the routing daemons, which HTB sends ahead and does not charge, are left out.  A dequeue costs 0.2
+us.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ HISTOGRAM = 17  # where it begins among the values
 class Gaps:
     """What one port, or several together, did.
 
-    histogram: windows of a busy link by elapsed / ideal time, in steps of 1 / BUCKETS_PER_1, the last for the rest.
-    packets, oversize, longest_bytes: those seen to leave, those among them longer than a frame, and the longest.
+    histogram: windows of a busy link by elapsed / ideal time, in steps of 1 / BUCKETS_PER_1, the
+        last for the rest.
+    packets, oversize, longest_bytes: those seen to leave, those among them longer than a frame, and
+        the longest.
     missed: those that left unseen.
     worst_ns: by which a window was early or late.
     """
@@ -57,9 +60,11 @@ class Gaps:
         return 100 * (1 - self.ideal_ns / self.elapsed_ns) if self.elapsed_ns else 0.0
 
     def deviation_percent(self, percent: float) -> float:
-        """The deviation from the ideal time, early or late, that `percent` % of the windows do not exceed.
+        """The deviation from the ideal time, early or late, that `percent` % of the windows do not
+        exceed.
 
-        Known to half a percent; everything over 155 % counts as that.  ValueError if there was no window.
+        Known to half a percent; everything over 155 % counts as that.  ValueError if there was no
+        window.
         """
         if not self.windows:
             raise ValueError("no window was counted: the link was never busy")
@@ -67,14 +72,18 @@ class Gaps:
         counts = accumulate(self.histogram[bucket] for _, bucket in distance)
         wanted = self.windows * percent / 100
         return next(
-            100 * far / BUCKETS_PER_1 for (far, _), count in zip(distance, counts, strict=True) if count >= wanted
+            100 * far / BUCKETS_PER_1
+            for (far, _), count in zip(distance, counts, strict=True)
+            if count >= wanted
         )
 
 
 def together(many: Iterable[Gaps]) -> Gaps:
     """Several ports as one."""
     every = list(many)
-    histogram = [sum(counts) for counts in zip(*(one.histogram for one in every), strict=True)] or [0] * BUCKETS
+    histogram = [sum(counts) for counts in zip(*(one.histogram for one in every), strict=True)] or [
+        0
+    ] * BUCKETS
     return Gaps(
         sum(one.packets for one in every),
         sum(one.missed for one in every),
@@ -88,7 +97,8 @@ def together(many: Iterable[Gaps]) -> Gaps:
 
 
 class GapMonitor:
-    """Counts what every shaped port of a network does, from now until closed or until the end of its `with`.
+    """Counts what every shaped port of a network does, from now until closed or until the end of
+    its `with`.
 
     The rates are what the kernel holds.  BpfError if this kernel cannot do it; the text says why.
     """
@@ -96,7 +106,9 @@ class GapMonitor:
     def __init__(self, net: NetworkHandle) -> None:
         shaped, own = _rates(net), ports(net)
         self._object = libbpf.Object(
-            OBJECT, constants=CONSTANTS.pack(net.identity.slot, tc.CONTROL_PORT), entries={"ports": max(1, len(shaped))}
+            OBJECT,
+            constants=CONSTANTS.pack(net.identity.slot, tc.CONTROL_PORT),
+            entries={"ports": max(1, len(shaped))},
         )
         try:
             self._map = self._object.map("ports", KEY, VALUE)
@@ -130,7 +142,9 @@ class GapMonitor:
             value = self._map[index,]
             *_, packets, missed, oversize, elapsed_ns, ideal_ns, longest, worst = value[:HISTOGRAM]
             histogram = value[HISTOGRAM : HISTOGRAM + BUCKETS]
-            found[index] = Gaps(packets, missed, oversize, longest, elapsed_ns, ideal_ns, worst, histogram)
+            found[index] = Gaps(
+                packets, missed, oversize, longest, elapsed_ns, ideal_ns, worst, histogram
+            )
         return found
 
 
@@ -142,7 +156,8 @@ def _entry(rate_bps: int, frame_bytes: int, inode: int) -> tuple[int, ...]:
 
 
 def _rates(net: NetworkHandle) -> dict[int, tuple[int, int]]:
-    """Bits per second of every port that has a rate, and bytes of its longest frame, by interface index."""
+    """Bits per second of every port that has a rate, and bytes of its longest frame, by interface
+    index."""
     own = ports(net)
     found = {}
     for node in range(net.topology.nodes):

@@ -1,15 +1,17 @@
 """Did the emulation keep up with what it was asked?  PASS, WARN or FAIL, and the worst offender.
 
-Each thing that can go wrong is a component with its own figure, limits and verdict; the run's verdict is the worst of
-them.  What decides whether the network was the one asked for (when busy links sent, oversize packets, losses that were
-not configured, daemons that died though nobody asked them to) can FAIL a run.  What says that the machine was
-overloaded only explains, and at worst WARNs, except time taken by the hypervisor and late daemons, which change results
-by themselves.
+Each thing that can go wrong is a component with its own figure, limits and verdict; the run's
+verdict is the worst of them.  What decides whether the network was the one asked for (when busy
+links sent, oversize packets, losses that were not configured, daemons that died though nobody asked
+them to) can FAIL a run.  What says that the machine was overloaded only explains, and at worst
+WARNs, except time taken by the hypervisor and late daemons, which change results by themselves.
 
-If something decisive cannot be measured on this kernel, that is reported and the verdict is WARN at best.
+If something decisive cannot be measured on this kernel, that is reported and the verdict is WARN at
+best.
 
-Under the virtual clock there is no load.  There the verdict is on what can still be wrong: links, with packets of our
-own before the measurement (reference_packets.py), dequeues of busy links to the nanosecond, and unexplained drops.
+Under the virtual clock there is no load.  There the verdict is on what can still be wrong: links,
+with packets of our own before the measurement (reference_packets.py), dequeues of busy links to the
+nanosecond, and unexplained drops.
 """
 
 from __future__ import annotations
@@ -35,25 +37,33 @@ ORDER = (PASS, WARN, FAIL)
 THIS = "this process"
 WATCHING: list[Fidelity] = []  # those in whose `with` this process is
 
-# Links of Mininet-HiFi (CoNEXT 2012) at 100 Mbit/s had 5.8 % at p99: within a tenth, a packet is where it should be.
+# Links of Mininet-HiFi (CoNEXT 2012) at 100 Mbit/s had 5.8 % at p99: within a tenth, a packet is
+# where it should be.
 GAP_PERCENT = 10.0
-WINDOWS = 100  # of a port: fewer have no 99th percentile of their own, and count only together with all others
-UNSEEN_PERCENT = 20.0  # of what left busy links the program may miss before what it saw speaks for less than most
-SHORTFALL_PERCENT = (1.0, 5.0)  # of a busy link's rate; 1 % is how exact a quiet machine's links are
-# A daemon that waits 10 ms, a third of the usual interval between hellos, on each turn is slower than a real router's.
+# of a port: fewer have no 99th percentile of their own, and count only together with all others
+WINDOWS = 100
+# of what left busy links the program may miss before what it saw speaks for less than most
+UNSEEN_PERCENT = 20.0
+# of a busy link's rate; 1 % is how exact a quiet machine's links are
+SHORTFALL_PERCENT = (1.0, 5.0)
+# A daemon that waits 10 ms, a third of the usual interval between hellos, on each turn is slower
+# than a real router's.
 WAIT_MS = (2.0, 10.0)
-# Of daemons' ticks, those late by more than one interval: after three in a row a neighbour is declared dead.
+# Of daemons' ticks, those late by more than one interval: after three in a row a neighbour is
+# declared dead.
 LATE_TICKS_PERCENT = (0.1, 1.0)
 STEAL_PERCENT = (1.0, 5.0)  # time that all of the emulation stood still, though its clocks went on
 PRESSURE_PERCENT = 75.0  # some process, ours or not, waits for a processor most of the time
 SQUEEZED_PER_S = 10.0  # each delays arriving packets by up to 2 ms
 EXACT_NS = 1.0  # of a gap or delay under the virtual clock: the kernel counts whole nanoseconds
-EXACT_WINDOW_NS = 64.0  # of a window: the kernel rounds every packet's time, and 50 of the shortest fill one
+# of a window: the kernel rounds every packet's time, and 50 of the shortest fill one
+EXACT_WINDOW_NS = 64.0
 
 
 @dataclass(frozen=True)
 class Component:
-    """One figure.  pass_limit, warn_limit: the highest value for PASS, and for WARN; without the latter it cannot FAIL.
+    """One figure.  pass_limit, warn_limit: the highest value for PASS, and for WARN; without the
+    latter it cannot FAIL.
 
     where: the port, node or process that has it, "" if it is the machine's.
     """
@@ -91,7 +101,9 @@ class FidelityReport:
         """The component of the worst verdict that exceeds its limit by most."""
 
         def key(one: Component) -> tuple[int, float]:
-            return ORDER.index(one.verdict), one.value / one.pass_limit if one.pass_limit else float(one.value > 0)
+            return ORDER.index(
+                one.verdict
+            ), one.value / one.pass_limit if one.pass_limit else float(one.value > 0)
 
         return max(self.components, key=key)
 
@@ -164,7 +176,10 @@ class Fidelity:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         with self._stack:
             if kind is None:
@@ -178,8 +193,14 @@ class Fidelity:
         components = [*self._of_links(missing), self._of_drops(drops)]
         decisive = not missing
         virtual = clock.is_virtual()
-        components += self._of_references() if virtual else _of_machine(self._load_before, after, missing)
-        components += [*self._of_daemons(self._rows, rows, missing), *self._of_deaths(), *self._added]
+        components += (
+            self._of_references() if virtual else _of_machine(self._load_before, after, missing)
+        )
+        components += [
+            *self._of_daemons(self._rows, rows, missing),
+            *self._of_deaths(),
+            *self._added,
+        ]
         seconds = after.at_s - self._load_before.at_s
         kind, processes = "virtual" if virtual else "real", len({row.pid for row in rows.values()})
         return FidelityReport(seconds, tuple(components), missing, decisive, kind, processes)
@@ -204,7 +225,8 @@ class Fidelity:
         return control_socket.holder(self.net.identity.directory, name)
 
     def _processes(self, rows: Mapping[int, CounterRow]) -> dict[str, int]:
-        """This process, and those that serve the daemons, by the name of the first node that each serves."""
+        """This process, and those that serve the daemons, by the name of the first node that each
+        serves."""
         name = self.net.topology.naming.name
         first: dict[int, int] = {}
         for node, row in rows.items():
@@ -220,7 +242,8 @@ class Fidelity:
             missing["dequeue gaps and sizes of packets"] = self._gaps.strerror or str(self._gaps)
             return []
         found = self._gaps.read()
-        if not found:  # no rate was asked for, so none can be missed, and bundles of packets are meant
+        # no rate was asked for, so none can be missed, and bundles of packets are meant
+        if not found:
             return []
         index, largest = max(found.items(), key=lambda one: (one[1].oversize, one[1].longest_bytes))
         where = self._device(index) if largest.oversize else ""
@@ -230,7 +253,9 @@ class Fidelity:
             at_most("packets over a frame", largest.oversize, "", 0, 0, where),
             at_most("unseen dequeues", unseen, "%", UNSEEN_PERCENT, None),
         ]
-        busy = {self._device(index): gaps for index, gaps in found.items() if gaps.windows >= WINDOWS}
+        busy = {
+            self._device(index): gaps for index, gaps in found.items() if gaps.windows >= WINDOWS
+        }
         if every.windows:
             busy["all ports"] = every
         return components + _busy(busy)
@@ -238,7 +263,11 @@ class Fidelity:
     def _of_references(self) -> list[Component]:
         """What the packets of our own found, each figure of the port that is furthest off."""
         found = []
-        for name, limit, unit in (("gap_ns", EXACT_NS, "ns"), ("delay_ns", EXACT_NS, "ns"), ("packets", 0, "packets")):
+        for name, limit, unit in (
+            ("gap_ns", EXACT_NS, "ns"),
+            ("delay_ns", EXACT_NS, "ns"),
+            ("packets", 0, "packets"),
+        ):
             off = {index: abs(getattr(one, name)) for index, one in self._deviations.items()}
             if off:
                 worst = max(off, key=lambda index: off[index])
@@ -247,7 +276,8 @@ class Fidelity:
         return found
 
     def _of_drops(self, drops: Snapshot) -> Component:
-        """Losses that were not configured; where a link went down or came up meanwhile, some are natural."""
+        """Losses that were not configured; where a link went down or came up meanwhile, some are
+        natural."""
         carrier = self._counters.carrier_changes()
         lost = {
             index: port.unexplained_drops
@@ -256,16 +286,22 @@ class Fidelity:
         }
         index = max(lost, key=lambda index: lost[index], default=0)
         count = lost.get(index, 0)
-        return at_most("unexplained drops", count, "packets", 0, 0, self._device(index) if count else "")
+        return at_most(
+            "unexplained drops", count, "packets", 0, 0, self._device(index) if count else ""
+        )
 
     def _of_daemons(
-        self, before: Mapping[int, CounterRow], after: Mapping[int, CounterRow], missing: dict[str, str]
+        self,
+        before: Mapping[int, CounterRow],
+        after: Mapping[int, CounterRow],
+        missing: dict[str, str],
     ) -> list[Component]:
         """How often the daemons' timers were late."""
         late, ticks = {}, 0
         for node, row in after.items():
             then = before.get(node)
-            same = then and (then.pid, then.began_ns) == (row.pid, row.began_ns)  # else one that has begun since
+            # else one that has begun since
+            same = then and (then.pid, then.began_ns) == (row.pid, row.began_ns)
             late[node] = row.late_ticks - (then.late_ticks if then and same else 0)
             ticks += row.ticks - (then.ticks if then and same else 0)
         if not ticks:
@@ -274,10 +310,13 @@ class Fidelity:
             return []
         worst = max(late, key=lambda node: late[node])
         where = f"daemon {self.net.topology.naming.name(worst)}" if late[worst] else ""
-        return [at_most("late ticks", 100 * sum(late.values()) / ticks, "%", *LATE_TICKS_PERCENT, where)]
+        return [
+            at_most("late ticks", 100 * sum(late.values()) / ticks, "%", *LATE_TICKS_PERCENT, where)
+        ]
 
     def _of_deaths(self) -> list[Component]:
-        """Daemons that ended though nobody asked them to, or were to run and do not; supervisors that were lost."""
+        """Daemons that ended though nobody asked them to, or were to run and do not; supervisors
+        that were lost."""
         if not self._every:
             return []
         name = self.net.topology.naming.name
@@ -291,7 +330,9 @@ class Fidelity:
         lost = self._supervisor is not None and self._running("supervisor") != self._supervisor
         return [
             at_most("daemons died", sum(died.values()), "", 0, 0, _first(died, name)),
-            at_most("daemons restarted", sum(restarted.values()), "", 0, 0, _first(restarted, name)),
+            at_most(
+                "daemons restarted", sum(restarted.values()), "", 0, 0, _first(restarted, name)
+            ),
             at_most("supervisors lost", int(lost), "", 0, 0),
         ]
 
@@ -300,7 +341,9 @@ def at_most(
     name: str, value: float, unit: str, pass_limit: float, warn_limit: float | None, where: str = ""
 ) -> Component:
     """A component that is the better the smaller it is."""
-    verdict = PASS if value <= pass_limit else WARN if warn_limit is None or value <= warn_limit else FAIL
+    verdict = (
+        PASS if value <= pass_limit else WARN if warn_limit is None or value <= warn_limit else FAIL
+    )
     return Component(name, value, unit, pass_limit, warn_limit, verdict, where)
 
 
@@ -325,28 +368,52 @@ def _busy(busy: Mapping[str, Gaps]) -> list[Component]:
     """The worst gaps, and the worst shortfall, of ports that were busy, by name."""
     if not busy:  # no link had to send for long: none could be late
         return [Component("dequeue gap p99", 0.0, "%", GAP_PERCENT, None, PASS)]
-    percentiles = {name: (gaps.deviation_percent(90), gaps.deviation_percent(99)) for name, gaps in busy.items()}
-    worst = max(percentiles, key=lambda name: (ORDER.index(gap_verdict(*percentiles[name])), percentiles[name]))
+    percentiles = {
+        name: (gaps.deviation_percent(90), gaps.deviation_percent(99))
+        for name, gaps in busy.items()
+    }
+    worst = max(
+        percentiles,
+        key=lambda name: (ORDER.index(gap_verdict(*percentiles[name])), percentiles[name]),
+    )
     verdict = gap_verdict(*percentiles[worst])
-    name, value = ("p90", percentiles[worst][0]) if verdict == FAIL else ("p99", percentiles[worst][1])
+    name, value = (
+        ("p90", percentiles[worst][0]) if verdict == FAIL else ("p99", percentiles[worst][1])
+    )
     short = max(busy, key=lambda name: busy[name].shortfall_percent)
     missed = max(0.0, busy[short].shortfall_percent)
     if clock.is_virtual():
         late = max(busy, key=lambda name: busy[name].worst_ns)
-        return [at_most("dequeue off its time by", busy[late].worst_ns, "ns", EXACT_WINDOW_NS, EXACT_WINDOW_NS, late)]
+        return [
+            at_most(
+                "dequeue off its time by",
+                busy[late].worst_ns,
+                "ns",
+                EXACT_WINDOW_NS,
+                EXACT_WINDOW_NS,
+                late,
+            )
+        ]
     return [
         Component(f"dequeue gap {name}", value, "%", GAP_PERCENT, None, verdict, worst),
         at_most("shortfall of a busy link", missed, "%", *SHORTFALL_PERCENT, short),
     ]
 
 
-def _of_machine(before: host_load.HostLoad, after: host_load.HostLoad, missing: dict[str, str]) -> list[Component]:
+def _of_machine(
+    before: host_load.HostLoad, after: host_load.HostLoad, missing: dict[str, str]
+) -> list[Component]:
     """The load of the machine."""
     seconds = after.at_s - before.at_s
     dropped = after.softnet_dropped - before.softnet_dropped
     squeezed = (after.softnet_squeezed - before.softnet_squeezed) / seconds
     found = [
-        at_most("time stolen by the hypervisor", host_load.steal_percent(before, after), "%", *STEAL_PERCENT),
+        at_most(
+            "time stolen by the hypervisor",
+            host_load.steal_percent(before, after),
+            "%",
+            *STEAL_PERCENT,
+        ),
         at_most("drops of the receive backlog", dropped, "packets", 0, None),
         at_most("squeezed receive rounds", squeezed, "per s", SQUEEZED_PER_S, None),
     ]

@@ -1,8 +1,10 @@
-"""How long flows are silent between two packets, where hosts send them: flow_gaps.bpf.c, attached for a `with`.
+"""How long flows are silent between two packets, where hosts send them: flow_gaps.bpf.c, attached
+for a `with`.
 
     with FlowGaps(net) as watched:
         flows.run(...)
-    watched.table.beyond(500)     # the fraction of packets that came after more than 500 us of silence
+    watched.table.beyond(500)     # the fraction of packets that came after more than 500 us of
+    silence
 
 Whoever chooses a path for each flowlet sees these gaps (LetFlow, FatPaths).
 """
@@ -23,7 +25,8 @@ CLASSES = 128
 
 @dataclass(frozen=True)
 class GapTable:
-    """gaps: packets by the silence of their flow before them, the lower bounds of whose classes are bounds_us().
+    """gaps: packets by the silence of their flow before them, the lower bounds of whose classes are
+    bounds_us().
     flows: how many there were, whose first packets have none."""
 
     gaps: tuple[int, ...]
@@ -35,8 +38,8 @@ class GapTable:
         return sum(self.gaps)
 
     def beyond(self, us: float) -> float:
-        """The fraction of packets before which their flow was silent for at least `us`, to the next lower bound of a
-        class."""
+        """The fraction of packets before which their flow was silent for at least `us`, to the next
+        lower bound of a class."""
         counted = sum(count for count, low in zip(self.gaps, bounds_us(), strict=True) if low >= us)
         return counted / max(1, self.packets)
 
@@ -63,7 +66,9 @@ class FlowGaps(WatchedPorts[GapTable]):
         """Every host's port."""
         topology = self.net.topology
         return [
-            Attachment(host, port, PROGRAM) for host in range(topology.servers) for port, *_ in topology.ports(host)
+            Attachment(host, port, PROGRAM)
+            for host in range(topology.servers)
+            for port, *_ in topology.ports(host)
         ]
 
     def read(self) -> GapTable:

@@ -1,4 +1,5 @@
-"""The load of the machine and of the run's processes: what Linux counts anyway, read before and after."""
+"""The load of the machine and of the run's processes: what Linux counts anyway, read before and
+after."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from weft.testbed.linux import clock
 
 @dataclass(frozen=True)
 class Waits:
-    """How long a process was runnable without running, in all, and how often it got to run; both since it began."""
+    """How long a process was runnable without running, in all, and how often it got to run; both
+    since it began."""
 
     wait_ns: int
     turns: int
@@ -25,8 +27,8 @@ class HostLoad:
 
     pressure_us: time in which some process waited for a processor (PSI).
     processors_s, steal_s: time of all processors, and the part that the hypervisor gave to others.
-    softnet_dropped, softnet_squeezed: packets for which the kernel's receive backlog was full; rounds of receiving that
-        ended before the work did.  Both of the whole machine.
+    softnet_dropped, softnet_squeezed: packets for which the kernel's receive backlog was full;
+        rounds of receiving that ended before the work did.  Both of the whole machine.
     waits: of each process, by its name.
     """
 
@@ -40,8 +42,11 @@ class HostLoad:
 
 
 def read(processes: Mapping[str, int]) -> HostLoad:
-    """The counters now; `processes`: which to look at, pid by name.  One that has ended is left out."""
-    softnet = [[int(word, 16) for word in line.split()] for line in _lines("/proc/net/softnet_stat")]
+    """The counters now; `processes`: which to look at, pid by name.  One that has ended is left
+    out."""
+    softnet = [
+        [int(word, 16) for word in line.split()] for line in _lines("/proc/net/softnet_stat")
+    ]
     cpu = psutil.cpu_times()
     guests_s = cpu.guest + cpu.guest_nice  # the kernel counts them as user time too
     return HostLoad(
@@ -56,7 +61,8 @@ def read(processes: Mapping[str, int]) -> HostLoad:
 
 
 def pressure_us() -> int | None:
-    """Microseconds since boot in which some process waited for a processor; None if this kernel does not count them."""
+    """Microseconds since boot in which some process waited for a processor; None if this kernel
+    does not count them."""
     try:
         some = _lines("/proc/pressure/cpu")[0]
     except OSError:  # not built in, or switched off: the file is missing or refuses to be read
@@ -65,7 +71,8 @@ def pressure_us() -> int | None:
 
 
 def waits(pid: int) -> Waits | None:
-    """What the main thread of a process waited for a processor; None if it has ended or the kernel counts none."""
+    """What the main thread of a process waited for a processor; None if it has ended or the kernel
+    counts none."""
     try:
         _, wait_ns, turns = _lines(f"/proc/{pid}/schedstat")[0].split()
     except OSError:

@@ -1,4 +1,5 @@
-"""How long queues are: occupancy.bpf.c, which sees every packet come and go, for the length of a `with`.
+"""How long queues are: occupancy.bpf.c, which sees every packet come and go, for the length of a
+`with`.
 
 Exact, not sampled: 0.1 us for each packet in and out of a queue.
 """
@@ -24,7 +25,8 @@ QUEUE = f"=QII{LENGTHS}Q"  # struct queue
 class Occupancy:
     """One queue, or several together.
 
-    spent_ns: the time for which it had each length, the last for that length and more.  longest: in packets.
+    spent_ns: the time for which it had each length, the last for that length and more.  longest: in
+        packets.
     """
 
     spent_ns: tuple[int, ...]
@@ -33,7 +35,9 @@ class Occupancy:
     @property
     def mean_packets(self) -> float:
         """The average over time."""
-        return sum(length * spent for length, spent in enumerate(self.spent_ns)) / max(1, sum(self.spent_ns))
+        return sum(length * spent for length, spent in enumerate(self.spent_ns)) / max(
+            1, sum(self.spent_ns)
+        )
 
     @property
     def at_least(self) -> list[float]:
@@ -53,7 +57,8 @@ def together(many: Iterable[Occupancy]) -> Occupancy:
 
 
 class Occupancies:
-    """Watches every queue of a network during its `with`; then `table` has them, by (node, port)."""
+    """Watches every queue of a network during its `with`; then `table` has them, by (node,
+    port)."""
 
     def __init__(self, net: NetworkHandle) -> None:
         self.net = net
@@ -75,7 +80,10 @@ class Occupancies:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         with self._stack:
             self.table = self.read()
@@ -91,7 +99,8 @@ class Occupancies:
             self._queues[index & 0xFFFF,] = nothing
 
     def read(self) -> dict[tuple[int, int], Occupancy]:
-        """What has been seen; before its first event a queue was empty, and as it is now it has been since its last."""
+        """What has been seen; before its first event a queue was empty, and as it is now it has
+        been since its last."""
         now = clock.monotonic_ns()
         found = {}
         for index, place in ports(self.net).items():

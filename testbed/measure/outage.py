@@ -1,8 +1,9 @@
-"""How long pairs could not reach each other: pings every 10 ms from a process of their own (prober.py).
+"""How long pairs could not reach each other: pings every 10 ms from a process of their own
+(prober.py).
 
-A process, because this one has other things to do meanwhile.  It gets its sockets from here, each within a server's
-namespace; it stops when its standard input ends, which a death of this process brings about too.  How late it was is
-part of the verdict of the Fidelity in whose `with` it stops.
+A process, because this one has other things to do meanwhile.  It gets its sockets from here, each
+within a server's namespace; it stops when its standard input ends, which a death of this process
+brings about too.  How late it was is part of the verdict of the Fidelity in whose `with` it stops.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ from weft.testbed.runs import isolated_python
 from weft.testbed.runs.network_handle import NetworkHandle
 from weft.testbed.runs.run import ENVIRONMENT
 
-MOST_PER_SECOND = 20_000  # requests a second whose answers one process can receive in time, with half of a core
-LATE_INTERVALS = (2, 10)  # by which a request may be late, for PASS and for WARN: gaps are not known better than that
+# requests a second whose answers one process can receive in time, with half of a core
+MOST_PER_SECOND = 20_000
+# by which a request may be late, for PASS and for WARN: gaps are not known better than that
+LATE_INTERVALS = (2, 10)
 SETTLE_S = 0.5  # how long stop() waits for the answers that are missing
 STOP_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A time in which requests were lost: from the last answer before to the first after, in s of CLOCK_MONOTONIC.
+    """A time in which requests were lost: from the last answer before to the first after, in s of
+    CLOCK_MONOTONIC.
 
     begin_s: when probing began, if no answer came before.  end_s: None if none came after.
     """
@@ -59,7 +63,8 @@ class OutageTable:
     """What the pairs had from `begin_s` to `end_s`, in s of CLOCK_MONOTONIC.
 
     interval_s: between requests of a pair; no gap is known better than to this.
-    late_s: how late the latest request was sent; a gap no longer than that may be the prober's own doing.
+    late_s: how late the latest request was sent; a gap no longer than that may be the prober's own
+        doing.
     real_time: whether the prober had real-time priority.
     """
 
@@ -76,13 +81,17 @@ class OutageTable:
         return at_most("late pings", 1000 * self.late_s, "ms", pass_ms, warn_ms)
 
     def longest(self) -> tuple[Outage, float] | None:
-        """The pair that was cut off longest without a break, and for how many seconds; None if nothing was lost."""
-        every = [(outage, gap.length_s(self.end_s)) for outage in self.outages for gap in outage.gaps]
+        """The pair that was cut off longest without a break, and for how many seconds; None if
+        nothing was lost."""
+        every = [
+            (outage, gap.length_s(self.end_s)) for outage in self.outages for gap in outage.gaps
+        ]
         return max(every, key=lambda one: one[1], default=None)
 
 
 def gaps(answers: Sequence[float], begin_s: float) -> tuple[Gap, ...]:
-    """The gaps of one pair; `answers`: when each request was answered, in the order of sending, 0 if it was not."""
+    """The gaps of one pair; `answers`: when each request was answered, in the order of sending, 0
+    if it was not."""
     found = []
     last_s, lost = begin_s, 0
     for at_s in answers:
@@ -99,15 +108,19 @@ def gaps(answers: Sequence[float], begin_s: float) -> tuple[Gap, ...]:
 
 
 class OutageProbe:
-    """Pings `pairs` between start() and stop(), or within a `with`; then `table` has what came of it."""
+    """Pings `pairs` between start() and stop(), or within a `with`; then `table` has what came of
+    it."""
 
-    def __init__(self, net: NetworkHandle, pairs: Sequence[tuple[int, int]], *, interval_ms: float = 10.0) -> None:
+    def __init__(
+        self, net: NetworkHandle, pairs: Sequence[tuple[int, int]], *, interval_ms: float = 10.0
+    ) -> None:
         """Raises ValueError if that is more than one process can send in time."""
         if not pairs or interval_ms <= 0:
             raise ValueError("outage: at least one pair, and an interval over 0 ms")
         if len(pairs) * 1000 / interval_ms > MOST_PER_SECOND:
             raise ValueError(
-                f"outage: {len(pairs)} pairs each {interval_ms:g} ms are over {MOST_PER_SECOND} requests a second; "
+                f"outage: {len(pairs)} pairs each {interval_ms:g} ms are over {MOST_PER_SECOND} "
+                f"requests a second; "
                 f"take an interval of {len(pairs) * 1000 / MOST_PER_SECOND:g} ms, or fewer pairs"
             )
         self.net = net
@@ -131,7 +144,8 @@ class OutageProbe:
         return self._table
 
     def start(self) -> None:
-        """Return when the prober is at work; RuntimeError with its own words if it could not start."""
+        """Return when the prober is at work; RuntimeError with its own words if it could not
+        start."""
         with ExitStack() as stack:
             fds = {}
             for src in {src for src, _ in self.pairs}:
@@ -169,8 +183,12 @@ class OutageProbe:
         outages = []
         for number, (src, dst) in enumerate(self.pairs):
             own = answers[number :: len(self.pairs)]
-            outages.append(Outage(src, dst, len(own), sum(1 for at in own if at), gaps(own, begin_s)))
-        self._table = OutageTable(tuple(outages), begin_s, end_s, self.interval_s, late_s, real_time)
+            outages.append(
+                Outage(src, dst, len(own), sum(1 for at in own if at), gaps(own, begin_s))
+            )
+        self._table = OutageTable(
+            tuple(outages), begin_s, end_s, self.interval_s, late_s, real_time
+        )
         fidelity.tell(self.net, self._table.lateness())
 
     def _end(self) -> tuple[bytes, str]:
@@ -182,5 +200,10 @@ class OutageProbe:
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            return b"", f"killed, as it had got no processor time to end within {STOP_TIMEOUT_S:g} s"
-        return report, complaint.decode(errors="replace").strip().rpartition("\n")[2] or f"exit {process.returncode}"
+            return (
+                b"",
+                f"killed, as it had got no processor time to end within {STOP_TIMEOUT_S:g} s",
+            )
+        return report, complaint.decode(errors="replace").strip().rpartition("\n")[
+            2
+        ] or f"exit {process.returncode}"

@@ -1,7 +1,8 @@
 """Ping: any number of pairs at once, from one process.
 
-A raw socket keeps the namespace that it was opened in, so all servers' echo requests are sent from here, and the time
-of each answer is the kernel's own stamp.  24,180 pairs take two seconds, where a ping process each would take minutes.
+A raw socket keeps the namespace that it was opened in, so all servers' echo requests are sent from
+here, and the time of each answer is the kernel's own stamp.  24,180 pairs take two seconds, where a
+ping process each would take minutes.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from weft.topologies.core.address import dotted
 
 @dataclass(frozen=True)
 class Ping:
-    """One pair: echo requests sent and answered, their round-trip times in order of arrival, and what else came back,
-    such as "network unreachable, says h3", without repetition."""
+    """One pair: echo requests sent and answered, their round-trip times in order of arrival, and
+    what else came back, such as "network unreachable, says h3", without repetition."""
 
     src: int
     dst: int
@@ -33,7 +34,8 @@ class Ping:
 
 @dataclass(frozen=True)
 class PingTable:
-    """What many pairs had; `retries` extra attempts were allowed to each that had no answer at all."""
+    """What many pairs had; `retries` extra attempts were allowed to each that had no answer at
+    all."""
 
     pings: tuple[Ping, ...]
     retries: int
@@ -51,7 +53,8 @@ class PingTable:
         return 1 - sum(ping.received for ping in self.pings) / sent if sent else 0.0
 
     def percentile_us(self, percent: int) -> float | None:
-        """The round-trip time that `percent` % (1 .. 99) of the answers did not exceed; None without two answers."""
+        """The round-trip time that `percent` % (1 .. 99) of the answers did not exceed; None
+        without two answers."""
         rtts = [rtt for ping in self.pings for rtt in ping.rtts_us]
         return quantiles(rtts, n=100, method="inclusive")[percent - 1] if len(rtts) > 1 else None
 
@@ -66,18 +69,21 @@ def ping(
     size_bytes: int = 56,
     retries: int = 0,
 ) -> PingTable:
-    """Ping every (source, destination) of `pairs` `count` times, once in `interval_ms` if the network allows it.
+    """Ping every (source, destination) of `pairs` `count` times, once in `interval_ms` if the
+    network allows it.
 
-    timeout_s: how long to wait for an answer; the whole takes no longer than sending does, and that once more for each
-        round of retries.
-    retries: how many more times to ask where no answer came: 0 tells a lossy path from a good one, more tell only a
-        broken one.
+    timeout_s: how long to wait for an answer; the whole takes no longer than sending does, and that
+        once more for each round of retries.
+    retries: how many more times to ask where no answer came: 0 tells a lossy path from a good one,
+        more tell only a broken one.
     Raises ValueError for a pair of a node with itself, or with one that has no address.
     """
     pairs = list(pairs)
     for src, dst in pairs:
         if src == dst:
-            raise ValueError(f"ping: {net.topology.naming.name(src)} cannot ping itself; ping_itself() can")
+            raise ValueError(
+                f"ping: {net.topology.naming.name(src)} cannot ping itself; ping_itself() can"
+            )
     return _ping(net, pairs, count, interval_ms, timeout_s, size_bytes, retries)
 
 
@@ -104,7 +110,9 @@ def _ping(
     retries: int,
 ) -> PingTable:
     if count < 1 or timeout_s <= 0 or not 4 <= size_bytes <= 1472 or size_bytes % 2:
-        raise ValueError("ping: count from 1, timeout over 0 s, size an even number of bytes from 4 to 1472")
+        raise ValueError(
+            "ping: count from 1, timeout over 0 s, size an even number of bytes from 4 to 1472"
+        )
     began = clock.monotonic()
     batch = Pinging(net, pairs, timeout_s, size_bytes, retries)
     for turn in range(count):
@@ -136,16 +144,32 @@ class Pinging(ProbeBatch[PingTally]):
     """Echo requests, and what comes back."""
 
     def __init__(
-        self, net: NetworkHandle, pairs: Iterable[tuple[int, int]], timeout_s: float, size_bytes: int, retries: int
+        self,
+        net: NetworkHandle,
+        pairs: Iterable[tuple[int, int]],
+        timeout_s: float,
+        size_bytes: int,
+        retries: int,
     ) -> None:
-        self.tallies = [PingTally(src, dst, dotted(net.topology.naming.address(dst)), retries) for src, dst in pairs]
+        self.tallies = [
+            PingTally(src, dst, dotted(net.topology.naming.address(dst)), retries)
+            for src, dst in pairs
+        ]
         for one in self.tallies:
             if net.topology.is_crossbar(one.src):
-                raise ValueError(f"ping: {net.topology.naming.name(one.src)} cannot ping {one.address}")
+                raise ValueError(
+                    f"ping: {net.topology.naming.name(one.src)} cannot ping {one.address}"
+                )
         super().__init__(
-            net, {one.src for one in self.tallies}, (icmp.ECHO_REPLY, icmp.UNREACHABLE, icmp.TIME_EXCEEDED), timeout_s
+            net,
+            {one.src for one in self.tallies},
+            (icmp.ECHO_REPLY, icmp.UNREACHABLE, icmp.TIME_EXCEEDED),
+            timeout_s,
         )
-        self.identifier, self.token = int.from_bytes(os.urandom(2), "big"), int.from_bytes(os.urandom(4), "big")
+        self.identifier, self.token = (
+            int.from_bytes(os.urandom(2), "big"),
+            int.from_bytes(os.urandom(4), "big"),
+        )
         self.echo = icmp.Echo(self.identifier, self.token, size_bytes)
         self.routers = routers(net)
         self.name = net.topology.naming.name
@@ -176,7 +200,9 @@ class Pinging(ProbeBatch[PingTally]):
     def refused(self, probe: PingTally, why: OSError) -> None:
         probe.sent += 1
         probe.open += 1
-        self._failed(probe, f"{os.strerror(why.errno or 0).lower()}, says {self.name(probe.src)} itself")
+        self._failed(
+            probe, f"{os.strerror(why.errno or 0).lower()}, says {self.name(probe.src)} itself"
+        )
 
     def _failed(self, probe: PingTally, reason: str | None) -> None:
         probe.open -= 1

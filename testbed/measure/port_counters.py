@@ -1,7 +1,7 @@
 """Counters of every port of a network: what was sent, what waits, what was dropped and by whom.
 
-Two dumps for each namespace over a socket that is kept: 1,450 queueing disciplines and 830 links in 18 ms, where
-`tc -s -j` takes half a second for 1,000.
+Two dumps for each namespace over a socket that is kept: 1,450 queueing disciplines and 830 links in
+18 ms, where `tc -s -j` takes half a second for 1,000.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from weft.testbed.plan.network_plan import IFINFO
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, ports
 
 TCA_STATS = 3
-TC_STATS = struct.Struct("=QIIIIIII")  # bytes, packets, drops, overlimits, two unused, packets and bytes that wait
+# bytes, packets, drops, overlimits, two unused, packets and bytes that wait
+TC_STATS = struct.Struct("=QIIIIIII")
 HTB_GLOBAL = struct.Struct("=5I")  # the last: packets that went past the class
 IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS, IFLA_CARRIER_CHANGES = 29, 8, 35
 
 
 class PortCounters(NamedTuple):
-    """One port.  All counts, since it was made or between two snapshots, but for what waits, which is as it is.
+    """One port.  All counts, since it was made or between two snapshots, but for what waits, which
+    is as it is.
 
-    sent: by its queue.  control: ahead of the queue, among those sent.  queue_drops: what found the queue full: the
-    network that was asked for.  header_drops: headers that found theirs full, where switches trim.  blackholed: what a
-    silent failure dropped on arrival.
+    sent: by its queue.  control: ahead of the queue, among those sent.  queue_drops: what found the
+    queue full: the network that was asked for.  header_drops: headers that found theirs full, where
+    switches trim.  blackholed: what a silent failure dropped on arrival.
     control_drops, link_drops, link_errors: all other losses, none of which was configured.
     """
 
@@ -52,7 +54,9 @@ class PortCounters(NamedTuple):
     def since(self, before: PortCounters) -> PortCounters:
         """What was counted after `before`."""
         counted = PortCounters(*(now - then for now, then in zip(self, before, strict=True)))
-        return counted._replace(waiting_packets=self.waiting_packets, waiting_bytes=self.waiting_bytes)
+        return counted._replace(
+            waiting_packets=self.waiting_packets, waiting_bytes=self.waiting_bytes
+        )
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,8 @@ class Snapshot:
         """What was counted after `before`; a port that is new counts from nothing."""
         none = PortCounters()
         return Snapshot(
-            self.at_s, {index: now.since(before.ports.get(index, none)) for index, now in self.ports.items()}
+            self.at_s,
+            {index: now.since(before.ports.get(index, none)) for index, now in self.ports.items()},
         )
 
 
@@ -107,7 +112,9 @@ class PortCounterReader:
             for body in socket.dump(netlink.RTM_GETLINK, only):
                 _, _, index, _, _ = IFINFO.unpack_from(body)
                 if index in self._ports:
-                    (found[index],) = struct.unpack("=I", netlink.attributes(body, IFINFO.size)[IFLA_CARRIER_CHANGES])
+                    (found[index],) = struct.unpack(
+                        "=I", netlink.attributes(body, IFINFO.size)[IFLA_CARRIER_CHANGES]
+                    )
         return found
 
 
@@ -123,7 +130,8 @@ class _Queue(NamedTuple):
 
 
 def _queues(socket: netlink.Socket) -> dict[int, dict[str, _Queue]]:
-    """The queueing disciplines of a namespace by interface index and kind; the queue of headers as "headers"."""
+    """The queueing disciplines of a namespace by interface index and kind; the queue of headers as
+    "headers"."""
     found: dict[int, dict[str, _Queue]] = {}
     for body in socket.dump(netlink.RTM_GETQDISC, tc.TCMSG.pack(0, 0, 0, 0, 0)):
         _, index, handle, _, _ = tc.TCMSG.unpack_from(body)
@@ -131,16 +139,21 @@ def _queues(socket: netlink.Socket) -> dict[int, dict[str, _Queue]]:
         if TCA_STATS not in has:
             continue
         kind = "headers" if handle == tc.HEADER_FIFO else has[tc.TCA_KIND].rstrip(b"\0").decode()
-        size, packets, drops, _, _, _, waiting_packets, waiting_bytes = TC_STATS.unpack_from(has[TCA_STATS])
+        size, packets, drops, _, _, _, waiting_packets, waiting_bytes = TC_STATS.unpack_from(
+            has[TCA_STATS]
+        )
         direct = 0
         if kind == "htb":
             direct = HTB_GLOBAL.unpack(netlink.attributes(has[tc.TCA_OPTIONS])[tc.TCA_HTB_INIT])[4]
-        found.setdefault(index, {})[kind] = _Queue(size, packets, drops, waiting_packets, waiting_bytes, direct)
+        found.setdefault(index, {})[kind] = _Queue(
+            size, packets, drops, waiting_packets, waiting_bytes, direct
+        )
     return found
 
 
 def _port(queues: Mapping[str, _Queue], link: tuple[int, ...]) -> PortCounters:
-    """The counters of a port from those of its queueing disciplines and of its link (netlink.LINK_64)."""
+    """The counters of a port from those of its queueing disciplines and of its link
+    (netlink.LINK_64)."""
     received, sent, received_bytes, sent_bytes, *lost = link
     common = {
         "blackholed": queues["clsact"].drops if "clsact" in queues else 0,
@@ -158,7 +171,8 @@ def _port(queues: Mapping[str, _Queue], link: tuple[int, ...]) -> PortCounters:
         sent_bytes=root.bytes,
         control_packets=root.direct_packets,
         queue_drops=queue.drops,
-        control_drops=root.drops - queue.drops - header_drops,  # the root counts its children's drops as its own
+        # the root counts its children's drops as its own
+        control_drops=root.drops - queue.drops - header_drops,
         header_drops=header_drops,
         waiting_packets=root.waiting_packets,
         waiting_bytes=root.waiting_bytes,

@@ -1,7 +1,8 @@
-"""Many probes from one process: sent as fast as the network takes them, answered in any order, given up in time.
+"""Many probes from one process: sent as fast as the network takes them, answered in any order,
+given up in time.
 
-No more are on their way at once than the shortest queue holds, so probes alone never overflow a queue, whatever their
-paths have in common.
+No more are on their way at once than the shortest queue holds, so probes alone never overflow a
+queue, whatever their paths have in common.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from weft.testbed.runs.network_handle import NetworkHandle, smallest_queue
 ProbeKind = TypeVar("ProbeKind")
 
 MOST_ON_THEIR_WAY = 500  # where no queue is limited: more gain nothing
-# A probe without an answer counts as on its way only so long: were each lost one to keep its place until its timeout,
-# the probes of a network in pieces would wait for each other.  Small packets alone have left a queue by then (250 of 98
-# bytes at 20 Mbit/s take 10 ms).
+# A probe without an answer counts as on its way only so long: were each lost one to keep its place
+# until its timeout, the probes of a network in pieces would wait for each other.  Small packets
+# alone have left a queue by then (250 of 98 bytes at 20 Mbit/s take 10 ms).
 HELD_S = 0.05
 
 
@@ -34,13 +35,16 @@ class SentProbe(NamedTuple):
 
 
 class ProbeBatch(ABC, Generic[ProbeKind]):
-    """Sends probes and matches the answers to them; run() returns when each was answered, lost or refused.
+    """Sends probes and matches the answers to them; run() returns when each was answered, lost or
+    refused.
 
-    A kind of probe says how to send one, which answers are its own, and what follows from them: each of answered(),
-    lost() and refused() may fire() again.
+    A kind of probe says how to send one, which answers are its own, and what follows from them:
+    each of answered(), lost() and refused() may fire() again.
     """
 
-    def __init__(self, net: NetworkHandle, sources: Collection[int], kinds: Collection[int], timeout_s: float) -> None:
+    def __init__(
+        self, net: NetworkHandle, sources: Collection[int], kinds: Collection[int], timeout_s: float
+    ) -> None:
         """`sources`: the nodes that send; `kinds`: the types of ICMP that answer."""
         self.timeout_s = timeout_s
         self._most = smallest_queue(net) or MOST_ON_THEIR_WAY
@@ -69,11 +73,13 @@ class ProbeBatch(ABC, Generic[ProbeKind]):
 
     @abstractmethod
     def send(self, sender: socket.socket, probe: ProbeKind, sequence: int) -> None:
-        """Put `probe` on the wire as number `sequence`, 1 .. 65535; OSError if the kernel has no way for it."""
+        """Put `probe` on the wire as number `sequence`, 1 .. 65535; OSError if the kernel has no
+        way for it."""
 
     @abstractmethod
     def is_mine(self, answer: icmp.IcmpReply) -> bool:
-        """Whether `answer` is about a probe of this batch; the lower half of its key is then the sequence."""
+        """Whether `answer` is about a probe of this batch; the lower half of its key is then the
+        sequence."""
 
     @abstractmethod
     def answered(self, probe: ProbeKind, answer: icmp.IcmpReply, rtt_us: float) -> None:
@@ -145,7 +151,9 @@ class ProbeBatch(ABC, Generic[ProbeKind]):
     def _expire(self, now: float) -> None:
         while self._held and self._held[0][0] + HELD_S <= now:
             self._on_their_way.discard(self._held.popleft()[1])
-        while self._ages and (self._ages[0][1] not in self._sent or self._ages[0][0] + self.timeout_s <= now):
+        while self._ages and (
+            self._ages[0][1] not in self._sent or self._ages[0][0] + self.timeout_s <= now
+        ):
             _, sent = self._ages.popleft()
             if sent in self._sent:
                 probe, _ = self._sent.pop(sent)

@@ -1,11 +1,13 @@
-"""The process behind outage.py: sends echo requests at a steady rate, and notes when each answer came.
+"""The process behind outage.py: sends echo requests at a steady rate, and notes when each answer
+came.
 
-Standard input: Start, then a Pair for each pair; its end means stop.  Standard output: "!" once it is at work; when
-stopped, a Report and then, request by request, when its answer came, in seconds of CLOCK_MONOTONIC, 0 if it did not.
-Request j is for pair j modulo their number, so that requests come evenly over the interval.
+Standard input: Start, then a Pair for each pair; its end means stop.  Standard output: "!" once it
+is at work; when stopped, a Report and then, request by request, when its answer came, in seconds of
+CLOCK_MONOTONIC, 0 if it did not. Request j is for pair j modulo their number, so that requests come
+evenly over the interval.
 
-When told to stop it asks every pair once more.  Otherwise a pair whose last request left just before its route was back
-would seem cut off for ever.
+When told to stop it asks every pair once more.  Otherwise a pair whose last request left just
+before its route was back would seem cut off for ever.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from array import array
 
 from weft.testbed.linux import clock, icmp
 
-START = struct.Struct("=Idd")  # number of pairs, seconds between requests to each, seconds to wait for the last answers
+# number of pairs, seconds between requests to each, seconds to wait for the last answers
+START = struct.Struct("=Idd")
 PAIR = struct.Struct("=iI")  # descriptor of the raw socket to use, destination address
 REPORT = struct.Struct(
     "=Qddd?"
@@ -40,7 +43,8 @@ class Prober:
         made = {fd: socket.socket(fileno=fd) for fd in {fd for fd, _ in pairs}}
         self.sockets = made
         self.pairs = [
-            (made[fd], (socket.inet_ntoa(struct.pack(">I", to)), 0), self._echo(i)) for i, (fd, to) in enumerate(pairs)
+            (made[fd], (socket.inet_ntoa(struct.pack(">I", to)), 0), self._echo(i))
+            for i, (fd, to) in enumerate(pairs)
         ]
         self.answers = array("d")
         self.late_s = 0.0
@@ -90,8 +94,8 @@ class Prober:
 
 
 def work(prober: Prober, settle_s: float) -> tuple[float, float]:
-    """Probe until standard input ends, ask every pair once more, then wait `settle_s` at most for answers; when probing
-    began and ended."""
+    """Probe until standard input ends, ask every pair once more, then wait `settle_s` at most for
+    answers; when probing began and ended."""
     poll = select.epoll()
     for fd in prober.sockets:
         poll.register(fd, select.EPOLLIN)

@@ -1,10 +1,13 @@
-"""Whether every link has its rate, delay and queue, to the nanosecond and to the packet: under the virtual clock only.
+"""Whether every link has its rate, delay and queue, to the nanosecond and to the packet: under the
+virtual clock only.
 
-Every port sends a few frames of our own at one instant.  What HTB's bucket holds leaves at once, the rest a frame's
-time apart; the kernel stamps each where it has arrived and any delay is over.  One port of each kind sends more than
-its queue holds, so that it is seen how many wait.  Bridges do not pass these frames on.
+Every port sends a few frames of our own at one instant.  What HTB's bucket holds leaves at once,
+the rest a frame's time apart; the kernel stamps each where it has arrived and any delay is over.
+One port of each kind sends more than its queue holds, so that it is seen how many wait.  Bridges do
+not pass these frames on.
 
-A port is left out where nothing arrives, since its link may have failed, and where others send meanwhile.
+A port is left out where nothing arrives, since its link may have failed, and where others send
+meanwhile.
 """
 
 from __future__ import annotations
@@ -38,8 +41,8 @@ BUFFER_FRAMES = 3  # as many bytes of a socket's memory a frame takes, at most
 class PortConfiguration(NamedTuple):
     """What the kernel holds for a port, and for the delay at the other end of its link.
 
-    frame_bytes: of the longest frame.  burst_ns: what may leave at once, as the time that it takes.  trims: whether
-    headers have a queue of their own.
+    frame_bytes: of the longest frame.  burst_ns: what may leave at once, as the time that it takes.
+    trims: whether headers have a queue of their own.
     """
 
     rate_bps: int
@@ -57,7 +60,8 @@ class PortConfiguration(NamedTuple):
 
     @property
     def at_once(self) -> int:
-        """How many frames leave a port that has been idle before the next must wait: HTB sends until it is in debt."""
+        """How many frames leave a port that has been idle before the next must wait: HTB sends
+        until it is in debt."""
         tokens_ns, frames = self.burst_ns, 0
         while tokens_ns >= 0:
             tokens_ns -= int(self.frame_ns)
@@ -66,8 +70,8 @@ class PortConfiguration(NamedTuple):
 
 
 class Deviation(NamedTuple):
-    """How far a port is from what it should be: the gap between its last two frames, the delay of its first one, and
-    how many arrived, more or fewer."""
+    """How far a port is from what it should be: the gap between its last two frames, the delay of
+    its first one, and how many arrived, more or fewer."""
 
     gap_ns: float
     delay_ns: int
@@ -94,7 +98,9 @@ def deviations(net: NetworkHandle) -> dict[int, Deviation]:
     allow_more_descriptors(2 * net.topology.nodes + len(planned))
     with ExitStack() as stack:
         counters = stack.enter_context(PortCounterReader(net))
-        receivers = {node: _receiver(net, node, planned, stack) for node in range(net.topology.nodes)}
+        receivers = {
+            node: _receiver(net, node, planned, stack) for node in range(net.topology.nodes)
+        }
         _first_headers(net, receivers, planned)
         before = counters.snapshot()
         sent = _send(net, receivers, planned)
@@ -158,27 +164,35 @@ def _far_device(net: NetworkHandle, index: int) -> str:
     return device(net, *_far(net, index))
 
 
-def _receiver(net: NetworkHandle, node: int, planned: Mapping[int, SentBurst], stack: ExitStack) -> socket.socket:
+def _receiver(
+    net: NetworkHandle, node: int, planned: Mapping[int, SentBurst], stack: ExitStack
+) -> socket.socket:
     """A socket for what is sent from and to the ports of `node`, with room for all of it."""
     with netns.inside(net.netns(node)):
-        made = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE)))
+        made = stack.enter_context(
+            socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE))
+        )
     peers = [net.ifindex(peer, far) for _, peer, far, _ in net.topology.ports(node)]
     own = [net.ifindex(node, port) for port, *_ in net.topology.ports(node)]
     for option, indexes in ((SO_RCVBUFFORCE, peers), (SO_SNDBUFFORCE, own)):
         sent = [planned[index] for index in indexes if index in planned]
         made.setsockopt(
-            socket.SOL_SOCKET, option, BUFFER_FRAMES * sum(one.frames * one.kind.frame_bytes for one in sent)
+            socket.SOL_SOCKET,
+            option,
+            BUFFER_FRAMES * sum(one.frames * one.kind.frame_bytes for one in sent),
         )
     made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     made.setblocking(False)
     return made
 
 
-def _first_headers(net: NetworkHandle, sockets: Mapping[int, socket.socket], planned: Mapping[int, SentBurst]) -> None:
+def _first_headers(
+    net: NetworkHandle, sockets: Mapping[int, socket.socket], planned: Mapping[int, SentBurst]
+) -> None:
     """Let a header pass every port that has a class for them, and wait until all have arrived.
 
-    The first packet of a class of HTB goes at its own rate, however far ahead of its rate the link is: so it is ours.
-    The frames that follow are the first of the other class.
+    The first packet of a class of HTB goes at its own rate, however far ahead of its rate the link
+    is: so it is ours. The frames that follow are the first of the other class.
     """
     own = ports(net)
     trimming = {index: one for index, one in planned.items() if one.kind.trims}
@@ -215,7 +229,8 @@ def _send(
             except OSError as error:
                 if error.errno in FAILED:
                     break
-                if error.errno != errno.ENOBUFS:  # which says that the queue is full, as it should be
+                # which says that the queue is full, as it should be
+                if error.errno != errno.ENOBUFS:
                     raise
         else:
             sent[index] = one._replace(at_ns=at_ns)
@@ -224,7 +239,9 @@ def _send(
 
 def _frame(node: int, port: int, length_bytes: int) -> bytes:
     """A frame of ours as it leaves that port, filled up to its length."""
-    return (NEAREST_BRIDGE + mac(node, port) + struct.pack(">H", ETHERTYPE)).ljust(length_bytes, b"\0")
+    return (NEAREST_BRIDGE + mac(node, port) + struct.pack(">H", ETHERTYPE)).ljust(
+        length_bytes, b"\0"
+    )
 
 
 def _lasts_s(one: SentBurst) -> float:

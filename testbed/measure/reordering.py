@@ -48,7 +48,8 @@ class FlowOrder(NamedTuple):
 class OrderTable:
     """All flows.
 
-    extents: late packets by how many packets ago the first later one had come, 255 for that and more.
+    extents: late packets by how many packets ago the first later one had come, 255 for that and
+        more.
     delays: packets by their one-way delay, the lower bounds of whose classes are bounds_us().
     """
 
@@ -81,7 +82,8 @@ class OrderTable:
         return quantile(self.extents, percent)
 
     def delay_us(self, percent: float) -> float:
-        """The delay that `percent` % of the packets do not reach, to the next class of the histogram."""
+        """The delay that `percent` % of the packets do not reach, to the next class of the
+        histogram."""
         return bounds_us()[min(DELAYS - 1, quantile(self.delays, percent) + 1)]
 
 
@@ -102,7 +104,8 @@ def quantile(histogram: Sequence[int], percent: float) -> int:
 
 
 class Reordering(WatchedPorts[OrderTable]):
-    """Watches all packets with payload between the hosts of a fabric during its `with`; then `table` has them."""
+    """Watches all packets with payload between the hosts of a fabric during its `with`; then
+    `table` has them."""
 
     def load(self) -> libbpf.Object:
         entries = {"sent_ns": SLOTS * WINDOW, "passed": SLOTS * WINDOW}

@@ -1,7 +1,8 @@
 """The path that packets take, hop by hop.
 
-trace() sends real packets whose time to live ends at each hop in turn, for all pairs at once, and lists who answers.
-fib_paths() asks the forwarding tables instead: cheaper, and it shows every equal-cost path, but not what links do.
+trace() sends real packets whose time to live ends at each hop in turn, for all pairs at once, and
+lists who answers. fib_paths() asks the forwarding tables instead: cheaper, and it shows every
+equal-cost path, but not what links do.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from weft.testbed.measure.probe_batch import ProbeBatch
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, routers
 from weft.topologies.core.address import dotted
 
-# Without a limit every router answers every probe.  (icmp_ratelimit=0 would not do: it lifts the limit for each
-# destination, but not icmp_msgs_per_sec, which was one for all namespaces before Linux 6.12.  A type not in the mask is
-# subject to neither, in any version: icmpv4_mask_allow() in net/ipv4/icmp.c.)
+# Without a limit every router answers every probe.  (icmp_ratelimit=0 would not do: it lifts the
+# limit for each destination, but not icmp_msgs_per_sec, which was one for all namespaces before
+# Linux 6.12.  A type not in the mask is subject to neither, in any version: icmpv4_mask_allow() in
+# net/ipv4/icmp.c.)
 SYSCTLS = {"ipv4/icmp_ratemask": "0"}
 PORTS = (33433, 33434)  # source and destination: traceroute's, at which no process listens
 MOST_HOPS = 64
@@ -30,9 +32,11 @@ RTNEXTHOP_BYTES = 8
 
 @dataclass(frozen=True)
 class Trace:
-    """The nodes that a packet from `src` to `dst` passed, `src` first, crossbars left out; `dst` is last if it arrived.
+    """The nodes that a packet from `src` to `dst` passed, `src` first, crossbars left out; `dst` is
+    last if it arrived.
 
-    reason: None if it arrived, else what ended the path: "no answer from hop 3", "network unreachable, says h7", ...
+    reason: None if it arrived, else what ended the path: "no answer from hop 3", "network
+        unreachable, says h7", ...
     """
 
     src: int
@@ -49,10 +53,12 @@ def trace(
     timeout_s: float = 1.0,
     retries: int = 2,
 ) -> list[Trace]:
-    """The path of a UDP packet with source and destination `ports` for each of `pairs`, in their order.
+    """The path of a UDP packet with source and destination `ports` for each of `pairs`, in their
+    order.
 
-    Each hop is asked 1 + `retries` times, `timeout_s` each.  Where several paths cost the same, the kernel chooses by
-    the ports, so that other ports may show other paths; nobody may listen to the second.
+    Each hop is asked 1 + `retries` times, `timeout_s` each.  Where several paths cost the same, the
+    kernel chooses by the ports, so that other ports may show other paths; nobody may listen to the
+    second.
     Raises ValueError for a pair of a node with itself, or with one that has no address.
     """
     tracing = Tracing(net, pairs, ports, timeout_s, retries)
@@ -63,7 +69,9 @@ def trace(
 
 
 def differences(
-    traces: Iterable[Trace], computed: Callable[[int, int], Sequence[int]], name: Callable[[int], str]
+    traces: Iterable[Trace],
+    computed: Callable[[int, int], Sequence[int]],
+    name: Callable[[int], str],
 ) -> list[str]:
     """A line for each trace that is not the path `computed`(src, dst); nodes by `name`."""
 
@@ -75,7 +83,10 @@ def differences(
         wanted = tuple(computed(one.src, one.dst))
         if one.nodes != wanted or one.reason:
             end = f" ({one.reason})" if one.reason else ""
-            lines.append(f"{name(one.src)} -> {name(one.dst)}: takes {text(one.nodes)}{end}, computed {text(wanted)}")
+            lines.append(
+                f"{name(one.src)} -> {name(one.dst)}: takes {text(one.nodes)}{end}, "
+                f"computed {text(wanted)}"
+            )
     return lines
 
 
@@ -110,7 +121,9 @@ class Tracing(ProbeBatch[PathTrace]):
                 raise ValueError(f"trace: {naming.name(src)} to itself is no path")
             ends = struct.pack(">II", naming.address(src), naming.address(dst))
             self.walks.append(PathTrace(src, dst, ends, retries))
-        super().__init__(net, {one.src for one in self.walks}, (icmp.UNREACHABLE, icmp.TIME_EXCEEDED), timeout_s)
+        super().__init__(
+            net, {one.src for one in self.walks}, (icmp.UNREACHABLE, icmp.TIME_EXCEEDED), timeout_s
+        )
         self.routers = routers(net)
         self.name = naming.name
         self.port = ports[0]
@@ -122,7 +135,9 @@ class Tracing(ProbeBatch[PathTrace]):
         return icmp.sender(socket.IPPROTO_RAW)
 
     def send(self, sender: socket.socket, probe: PathTrace, sequence: int) -> None:
-        head = struct.pack(">BBHHHBBH", 0x45, 0, 32, sequence, 0, len(probe.nodes), socket.IPPROTO_UDP, 0)
+        head = struct.pack(
+            ">BBHHHBBH", 0x45, 0, 32, sequence, 0, len(probe.nodes), socket.IPPROTO_UDP, 0
+        )
         sender.sendto(head + probe.head + self.udp, (socket.inet_ntoa(probe.head[4:]), 0))
 
     def is_mine(self, answer: icmp.IcmpReply) -> bool:
@@ -160,7 +175,8 @@ class Tracing(ProbeBatch[PathTrace]):
 
 
 class ForwardingTables:
-    """The forwarding tables of a network as they stand: each entry is asked for once and remembered."""
+    """The forwarding tables of a network as they stand: each entry is asked for once and
+    remembered."""
 
     def __init__(self, net: NetworkHandle) -> None:
         self.net = net
@@ -177,7 +193,8 @@ class ForwardingTables:
         self._sockets.clear()
 
     def next_hops(self, node: int, dst: int) -> tuple[int, ...]:
-        """The nodes to any of which `node` forwards packets for `dst`; OSError with the kernel's words if to none."""
+        """The nodes to any of which `node` forwards packets for `dst`; OSError with the kernel's
+        words if to none."""
         if (node, dst) not in self._known:
             if node not in self._sockets:
                 self._sockets[node] = netlink_of(self.net, node)

@@ -67,13 +67,18 @@ class WatchedPorts(ABC, Generic[Observation]):
                 index, dev = self._interface(place)
                 program = self._object.program_fd(place.program)
                 name, hook = place.program, self.hook
-                attached = libbpf.filter_message(index, dev, program, name, hook=hook, priority=PRIORITY)
+                attached = libbpf.filter_message(
+                    index, dev, program, name, hook=hook, priority=PRIORITY
+                )
                 self._request(place, [tc.clsact(index, dev), attached])
             self._stack = stack.pop_all()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         with self._stack:
             self._table = self.read()

@@ -1,4 +1,5 @@
-"""Mininet's own way of building a network, of nodes and links that a Lan makes: the half of Net with bridges."""
+"""Mininet's own way of building a network, of nodes and links that a Lan makes: the half of Net
+with bridges."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from weft.topologies.core.link import LinkSpec, Mbps
 
 
 class BridgedNet(NetTests, Mininet):  # type: ignore[misc]  # mininet has no types
-    """Net, where `bridged` says that switches are bridges; where they are routers, nothing here is used but checks."""
+    """Net, where `bridged` says that switches are bridges; where they are routers, nothing here is
+    used but checks."""
 
     inited = True  # Mininet would change limits of the whole machine
     bridged: bool
@@ -60,9 +62,13 @@ class BridgedNet(NetTests, Mininet):  # type: ignore[misc]  # mininet has no typ
             lan.down()
 
     def _making(self) -> Classes:
-        """The classes of this network; ValueError if it is one of routers, which is whole from the beginning."""
+        """The classes of this network; ValueError if it is one of routers, which is whole from the
+        beginning."""
         if not self.bridged:
-            why = "addresses and the neighbours of daemons follow from it; where switches are bridges nodes come and go"
+            why = (
+                "addresses and the neighbours of daemons follow from it; where switches "
+                "are bridges nodes come and go"
+            )
             raise ValueError(f"a routed network is built as a whole, for {why}")
         _ = self.lan
         assert self.classes is not None
@@ -92,10 +98,18 @@ class BridgedNet(NetTests, Mininet):  # type: ignore[misc]  # mininet has no typ
         return made
 
     def addLink(
-        self, node1: Any, node2: Any, port1: int | None = None, port2: int | None = None, cls: Any = None, **params: Any
+        self,
+        node1: Any,
+        node2: Any,
+        port1: int | None = None,
+        port2: int | None = None,
+        cls: Any = None,
+        **params: Any,
     ) -> Any:
         """Add a link, also to a network that is up; see Mininet.addLink."""
-        return super().addLink(node1, node2, port1, port2, cls=self._making().link(cls or self.link), **params)
+        return super().addLink(
+            node1, node2, port1, port2, cls=self._making().link(cls or self.link), **params
+        )
 
     def delLinkBetween(self, node1: Any, node2: Any, index: int = 0, allLinks: bool = False) -> Any:
         """Remove a link between two nodes, or all of them; ValueError if there is none."""
@@ -112,7 +126,8 @@ class BridgedNet(NetTests, Mininet):  # type: ignore[misc]  # mininet has no typ
         self.lan.remove_node(node.name)
 
     def delLink(self, link: Any) -> None:
-        """Remove a link; in a network of routers it is cut for good: its ends go down, and routes avoid it."""
+        """Remove a link; in a network of routers it is cut for good: its ends go down, and routes
+        avoid it."""
         if self.bridged:
             super().delLink(link)
             return
@@ -120,10 +135,16 @@ class BridgedNet(NetTests, Mininet):  # type: ignore[misc]  # mininet has no typ
             port.ifconfig("down")
         self.links.remove(link)
 
-    def addNAT(self, name: str = "nat0", connect: Any = True, inNamespace: bool = True, **params: Any) -> Any:
-        """Add a node by which hosts reach the machine's network; see Mininet.addNAT.  It has a namespace of its own."""
+    def addNAT(
+        self, name: str = "nat0", connect: Any = True, inNamespace: bool = True, **params: Any
+    ) -> Any:
+        """Add a node by which hosts reach the machine's network; see Mininet.addNAT.  It has a
+        namespace of its own."""
         if not self.bridged:
-            raise ValueError("hosts of a network of routers get a way out as it comes up: Net(..., outwards=True)")
+            raise ValueError(
+                "hosts of a network of routers get a way out as it comes up: Net(..., "
+                "outwards=True)"
+            )
         nat = self.addHost(name, cls=NAT, subnet=self.ipBase, **params)
         if connect:
             self.addLink(nat, self.switches[0] if connect is True else connect)
@@ -158,7 +179,10 @@ class BridgedNet(NetTests, Mininet):  # type: ignore[misc]  # mininet has no typ
 
     def stop(self) -> None:
         """End every shell, and take everything out of the kernel."""
-        info(f"*** Stopping {len(self.hosts)} hosts, {len(self.switches)} switches and {len(self.links)} links\n")
+        info(
+            f"*** Stopping {len(self.hosts)} hosts, {len(self.switches)} switches and "
+            f"{len(self.links)} links\n"
+        )
         try:
             if self.terms:
                 self.stopXterms()
@@ -197,7 +221,13 @@ class BridgedNet(NetTests, Mininet):  # type: ignore[misc]  # mininet has no typ
     def bridged_status(self) -> dict[str, Any]:
         """The run and its links that are down; JSON-able."""
         down = [str(link) for link in self.links if link_faults.has_failed(link)]
-        return {"run": self.lan.run.id, "topology": "lan", "scheme": BRIDGES, "failed": down, "nodes": []}
+        return {
+            "run": self.lan.run.id,
+            "topology": "lan",
+            "scheme": BRIDGES,
+            "failed": down,
+            "nodes": [],
+        }
 
 
 def _links_like(spec: LinkSpec) -> partial[Any]:

@@ -11,20 +11,23 @@ from weft.topologies.core.link import rate_bps
 
 
 class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
-    """mininet> with fail, restore, degrade, impair, scheme, status, routes; an error is one line, and it goes on."""
+    """mininet> with fail, restore, degrade, impair, scheme, status, routes; an error is one line,
+    and it goes on."""
 
     def onecmd(self, line: str) -> Any:
         """Carry a line out; True to leave."""
         try:
             return super().onecmd(line)
-        except Exception as wrong:  # whatever it is, the network is up and the next line may be right
+        except Exception as wrong:
+            # whatever it is, the network is up and the next line may be right
             error(f"*** {type(wrong).__name__}: {' '.join(str(wrong).split())}\n")
             return None
 
     def waitForNode(self, node: Any) -> None:
         """Print what a node says until its command has ended.
 
-        What is typed meanwhile goes to the command, but only from a terminal: elsewhere it is the next lines.
+        What is typed meanwhile goes to the command, but only from a terminal: elsewhere it is the
+        next lines.
         """
         if self.isatty():
             super().waitForNode(node)
@@ -69,7 +72,9 @@ class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
         switch = self.mn.nameToNode.get(name)
         if switch not in self.mn.switches or what not in ("start", "stop"):
             names = " ".join(one.name for one in self.mn.switches[:5])
-            raise ValueError(f"switch SWITCH start|stop, and {line!r} is not that; switches are {names} ...")
+            raise ValueError(
+                f"switch SWITCH start|stop, and {line!r} is not that; switches are {names} ..."
+            )
         if what == "start":
             switch.start(self.mn.controllers)
         else:
@@ -102,9 +107,13 @@ class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
         self.mn.degrade(link, rate_bps(rate))
 
     def do_impair(self, line: str) -> None:
-        """Let a link lose or delay packets or carry less, both ways; clear: as it was when the network came up.
-        Usage: impair LINK loss PERCENT, delay TIME, jitter TIME, rate RATE, queue PACKETS, some of them; or clear"""
-        usage = "impair LINK clear, or impair LINK loss 0.5 delay 2ms jitter 1ms rate 3mbit queue 50, some of them"
+        """Let a link lose or delay packets or carry less, both ways; clear: as it was when the
+        network came up. Usage: impair LINK loss PERCENT, delay TIME, jitter TIME, rate RATE, queue
+        PACKETS, some of them; or clear"""
+        usage = (
+            "impair LINK clear, or impair LINK loss 0.5 delay 2ms jitter 1ms rate 3mbit "
+            "queue 50, some of them"
+        )
         link, *words = [word.removeprefix("--") for word in self._words(line, usage, 2, 11)]
         if words == ["clear"]:
             self.mn.unimpair(link)
@@ -131,7 +140,12 @@ class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
             rows = [columns, *([str(row[column]) for column in columns] for row in nodes)]
             widths = [max(len(row[at]) for row in rows) for at in range(len(columns))]
             for row in rows:
-                output("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n")
+                output(
+                    "  ".join(
+                        cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+                    ).rstrip()
+                    + "\n"
+                )
 
     def do_routes(self, line: str) -> None:
         """Show the routes of a node.
@@ -140,4 +154,10 @@ class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
         if name not in self.mn:
             raise ValueError(f"no node {name}")
         out, err, _ = self.mn[name].pexec("ip route show table all")
-        output("".join(f"{kept}\n" for kept in (out or err).splitlines() if " table local " not in f"{kept} "))
+        output(
+            "".join(
+                f"{kept}\n"
+                for kept in (out or err).splitlines()
+                if " table local " not in f"{kept} "
+            )
+        )

@@ -14,14 +14,16 @@ if TYPE_CHECKING:
 
 
 class LimitedHost(LanHost):
-    """A host in a control group.  cpu: its share of the machine's time, 0 to 1.  cores: those that it may run on."""
+    """A host in a control group.  cpu: its share of the machine's time, 0 to 1.  cores: those that
+    it may run on."""
 
     def __init__(self, name: str, *args: Any, sched: str = "cfs", **params: Any) -> None:
         if sched != "cfs":
             raise ValueError(f"{name}: sched={sched}: shares of the processor are cfs here")
         if clock.is_virtual():
             raise ValueError(
-                f"{name}: no host has a share of the processor under the virtual clock: computing takes no time"
+                f"{name}: no host has a share of the processor under the virtual clock: "
+                f"computing takes no time"
             )
         super().__init__(name, *args, **params)
         self.group = cgroup.ControlGroup(self.namespace)
@@ -33,12 +35,14 @@ class LimitedHost(LanHost):
 
     def popen(self, *args: Any, **params: Any) -> Popen[bytes]:
         """A process in the host's namespace and control group."""
-        enter = [*self.group.entering(), "mnexec", "-da", str(self.pid)]  # in the node /sys is another
+        # in the node /sys is another
+        enter = [*self.group.entering(), "mnexec", "-da", str(self.pid)]
         popen: Popen[bytes] = super().popen(*args, **({"mncmd": enter} | params))  # type: ignore[misc]
         return popen
 
     def config(self, cpu: float = -1, cores: Any = None, **params: Any) -> Any:
-        """Set its share, -1 for all that there is, and its cores, beside what Mininet's config() does."""
+        """Set its share, -1 for all that there is, and its cores, beside what Mininet's config()
+        does."""
         self.setCPUFrac(cpu)
         self.setCPUs(cores)
         return super().config(**params)  # type: ignore[misc]
@@ -57,13 +61,17 @@ class LimitedHost(LanHost):
 
 
 def measure(hosts: Sequence[LimitedHost], fraction: float, seconds: int) -> list[float]:
-    """The share of all processors, in per cent, that each host has in each second while it computes without end.
+    """The share of all processors, in per cent, that each host has in each second while it computes
+    without end.
 
     Host by host, as Mininet's runCpuLimitTest() has it.
     """
     cores = os.cpu_count() or 1
     busy = max(1, -int(-cores * fraction // 1))
-    pids = {host: [host.cmd("while true; do a=1; done & echo $!").split()[-1] for _ in range(busy)] for host in hosts}
+    pids = {
+        host: [host.cmd("while true; do a=1; done & echo $!").split()[-1] for _ in range(busy)]
+        for host in hosts
+    }
     found: dict[LimitedHost, list[float]] = {host: [] for host in hosts}
     before = {host: (clock.monotonic(), host.group.used_ns()) for host in hosts}
     for _ in range(seconds):

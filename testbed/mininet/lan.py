@@ -1,7 +1,8 @@
 """A run whose namespaces, links and bridges are made one after the other, while it is up.
 
-Where RunningNetwork makes a network as a whole from its plan, a Lan is for what Mininet's scripts do: a node here, a link
-there, before and after start().  Names follow the same rules, and all of it is taken down in the same way.
+Where RunningNetwork makes a network as a whole from its plan, a Lan is for what Mininet's scripts
+do: a node here, a link there, before and after start().  Names follow the same rules, and all of it
+is taken down in the same way.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ STP_FORWARD_DELAY = 200  # hundredths of a second, the least that the kernel tak
 
 @dataclass(frozen=True)
 class VethEnd:
-    """One end of a link: whose it is, the interface's index, name and Ethernet address (None: the kernel's choice)."""
+    """One end of a link: whose it is, the interface's index, name and Ethernet address (None: the
+    kernel's choice)."""
 
     node: str
     ifindex: int
@@ -41,7 +43,9 @@ class Lan:
     told: called with the command that would do the same, for each change.
     """
 
-    def __init__(self, name: str | None = None, *, told: Callable[[str], None] = lambda command: None) -> None:
+    def __init__(
+        self, name: str | None = None, *, told: Callable[[str], None] = lambda command: None
+    ) -> None:
         need_root()
         self.kept = run.reserve(name)
         self.run = self.kept.run
@@ -57,23 +61,36 @@ class Lan:
     def _write(self) -> None:
         namespaces = [self.run.namespace(node) for node in self._names]
         told = {"id": self.run.id, "slot": self.run.slot, "command": sys.argv, "pid": os.getpid()}
-        told |= {"began_unix_s": clock.wall(), "topology": "lan", "scheme": network.BRIDGES, "namespaces": namespaces}
+        told |= {
+            "began_unix_s": clock.wall(),
+            "topology": "lan",
+            "scheme": network.BRIDGES,
+            "namespaces": namespaces,
+        }
         run.write_journal(self.run, self.run.journal | told)
-        self.told(f"write {self.run.directory / 'run.json'}: {' '.join(namespaces) or 'no namespaces yet'}")
+        self.told(
+            f"write {self.run.directory / 'run.json'}: "
+            f"{' '.join(namespaces) or 'no namespaces yet'}"
+        )
 
     def expect(self, nodes: Iterable[str]) -> None:
-        """Write into the journal, at once, the nodes that will be added; a journal written for each costs a disk."""
+        """Write into the journal, at once, the nodes that will be added; a journal written for each
+        costs a disk."""
         new = [node for node in nodes if node not in self._names]
         if new:
             self._names += new
             self._write()
 
     def add_node(self, node: str, sysctls: Mapping[str, str] | None = None) -> str:
-        """Make the namespace of a node, and return its name; ValueError if there is a node of that name."""
+        """Make the namespace of a node, and return its name; ValueError if there is a node of that
+        name."""
         if node in self.spaces:
             raise ValueError(f"there is a node called {node} already")
         if not node or len(node) > MOST_DEVICE or set(node) & set("/ \t\n%") or node[0] in ".-":
-            raise ValueError(f"node {node!r}: a name has 1 to {MOST_DEVICE} characters, none of them / or a space")
+            raise ValueError(
+                f"node {node!r}: a name has 1 to {MOST_DEVICE} characters, none of them / "
+                f"or a space"
+            )
         self.expect([node])
         made: list[netns.Netns] = []
         name = self.run.namespace(node)
@@ -92,7 +109,8 @@ class Lan:
         return name
 
     def remove_node(self, node: str) -> None:
-        """Remove the namespace of a node, and every link that ends there; return when it is gone."""
+        """Remove the namespace of a node, and every link that ends there; return when it is
+        gone."""
         space = self.spaces.pop(node)
         self.set_address(node, None)
         space.close()
@@ -116,7 +134,9 @@ class Lan:
     def new_port(self, node: str, dev: str, mac: str | None) -> VethEnd:
         """The next interface of the run; ValueError if its name is too long."""
         if len(dev) > MOST_DEVICE:
-            raise ValueError(f"interface {dev}: Linux takes {MOST_DEVICE} characters; give {node} a shorter name")
+            raise ValueError(
+                f"interface {dev}: Linux takes {MOST_DEVICE} characters; give {node} a shorter name"
+            )
         return VethEnd(node, (self.run.slot << 16) + next(self._ports), dev, mac)
 
     def join(self, near: VethEnd, far: VethEnd) -> None:
@@ -126,13 +146,20 @@ class Lan:
         peer += netlink.u32(plan.IFLA_NET_NS_FD, self.spaces[far.node].fd)
         data = netlink.nested(plan.IFLA_INFO_DATA, netlink.attribute(plan.VETH_INFO_PEER, peer))
         body += netlink.nested(plan.IFLA_LINKINFO, netlink.text(plan.IFLA_INFO_KIND, "veth"), data)
-        command = f"ip link add {words} type veth peer {peer_words} netns {self.run.namespace(far.node)}"
-        self.change(near.node, [netlink.NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command)])
+        command = (
+            f"ip link add {words} type veth peer {peer_words} netns {self.run.namespace(far.node)}"
+        )
+        self.change(
+            near.node, [netlink.NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command)]
+        )
 
     def cut(self, port: VethEnd) -> None:
         """Delete a link by one of its ends."""
         body = plan.IFINFO.pack(0, 0, port.ifindex, 0, 0)
-        self.change(port.node, [netlink.NetlinkMessage(netlink.RTM_DELLINK, 0, body, f"ip link delete {port.dev}")])
+        self.change(
+            port.node,
+            [netlink.NetlinkMessage(netlink.RTM_DELLINK, 0, body, f"ip link delete {port.dev}")],
+        )
 
     def add_bridge(self, node: str, *, stp: bool, priority: int | None) -> int:
         """Make the bridge of a switch, which has its name; its index.
@@ -143,8 +170,12 @@ class Lan:
         data = netlink.attribute(plan.IFLA_BR_MCAST_SNOOPING, b"\0")
         words = f"ip link add {node} up index {index} type bridge mcast_snooping 0"
         if stp:
-            data += netlink.u32(IFLA_BR_FORWARD_DELAY, STP_FORWARD_DELAY) + netlink.u32(IFLA_BR_HELLO_TIME, 100)
-            data += netlink.attribute(IFLA_BR_PRIORITY, struct.pack("=H", 0x8000 if priority is None else priority))
+            data += netlink.u32(IFLA_BR_FORWARD_DELAY, STP_FORWARD_DELAY) + netlink.u32(
+                IFLA_BR_HELLO_TIME, 100
+            )
+            data += netlink.attribute(
+                IFLA_BR_PRIORITY, struct.pack("=H", 0x8000 if priority is None else priority)
+            )
             data += netlink.u32(IFLA_BR_STP_STATE, 1)
             words += f" forward_delay {STP_FORWARD_DELAY} hello_time 100 stp_state 1"
         info = netlink.nested(
@@ -152,8 +183,14 @@ class Lan:
             netlink.text(plan.IFLA_INFO_KIND, "bridge"),
             netlink.attribute(plan.IFLA_INFO_DATA, data),
         )
-        body = plan.IFINFO.pack(0, 0, index, plan.IFF_UP, plan.IFF_UP) + netlink.text(plan.IFLA_IFNAME, node) + info
-        self.change(node, [netlink.NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, words)])
+        body = (
+            plan.IFINFO.pack(0, 0, index, plan.IFF_UP, plan.IFF_UP)
+            + netlink.text(plan.IFLA_IFNAME, node)
+            + info
+        )
+        self.change(
+            node, [netlink.NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, words)]
+        )
         return index
 
     def attach(self, port: VethEnd, bridge: int) -> None:
@@ -161,7 +198,12 @@ class Lan:
         body = plan.IFINFO.pack(0, 0, port.ifindex, 0, 0) + netlink.u32(plan.IFLA_MASTER, bridge)
         words = f"master {port.node}" if bridge else "nomaster"
         self.change(
-            port.node, [netlink.NetlinkMessage(netlink.RTM_NEWLINK, 0, body, f"ip link set {port.dev} {words}")]
+            port.node,
+            [
+                netlink.NetlinkMessage(
+                    netlink.RTM_NEWLINK, 0, body, f"ip link set {port.dev} {words}"
+                )
+            ],
         )
 
     def set_up(self, node: str, ifindex: int, dev: str, up: bool) -> None:
@@ -174,9 +216,13 @@ class Lan:
             self.addresses.pop(node, None)
         else:
             if self.addresses.get(node) != address:
-                self.told(f"echo {address} {node} >> {self.run.directory / hosts_file.FOLDER / 'hosts'}")
+                self.told(
+                    f"echo {address} {node} >> {self.run.directory / hosts_file.FOLDER / 'hosts'}"
+                )
             self.addresses[node] = address
-        hosts_file.write(self.run.directory, [(address, [name]) for name, address in self.addresses.items()])
+        hosts_file.write(
+            self.run.directory, [(address, [name]) for name, address in self.addresses.items()]
+        )
 
     def down(self) -> None:
         """Take everything out of the kernel, and return when it is gone."""

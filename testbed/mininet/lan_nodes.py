@@ -1,6 +1,7 @@
 """Mininet's hosts, switches and controllers where a Lan makes them.
 
-Each class goes before a class of Mininet's, or of a script's own, in a class made of both: see mininet_classes.py.
+Each class goes before a class of Mininet's, or of a script's own, in a class made of both: see
+mininet_classes.py.
 """
 
 from __future__ import annotations
@@ -18,7 +19,16 @@ if TYPE_CHECKING:
     from weft.testbed.mininet.lan import Lan
     from weft.testbed.mininet.lan_ports import LanPort
 
-OF_OPENFLOW = ("datapath", "failMode", "inband", "protocols", "reconnectms", "batch", "dpopts", "verbose")
+OF_OPENFLOW = (
+    "datapath",
+    "failMode",
+    "inband",
+    "protocols",
+    "reconnectms",
+    "batch",
+    "dpopts",
+    "verbose",
+)
 
 
 class LanNode(LazyShell):
@@ -29,7 +39,9 @@ class LanNode(LazyShell):
 
     def __init__(self, name: str, *args: Any, **params: Any) -> None:
         if params.pop("inNamespace", True) is False:
-            raise ValueError(f"{name}: inNamespace=False: here every node has a namespace of its own")
+            raise ValueError(
+                f"{name}: inNamespace=False: here every node has a namespace of its own"
+            )
         self.namespace = self.lan.add_node(name, self.sysctls)
         super().__init__(name, *args, **params)  # type: ignore[call-arg]  # of mininet.node.Node
 
@@ -67,7 +79,13 @@ class LanSwitch(LanNode):
     bridge = 0
 
     def __init__(
-        self, name: str, dpid: str | None = None, *, stp: bool = False, prio: int | None = None, **params: Any
+        self,
+        name: str,
+        dpid: str | None = None,
+        *,
+        stp: bool = False,
+        prio: int | None = None,
+        **params: Any,
     ) -> None:
         for without_meaning in OF_OPENFLOW:
             params.pop(without_meaning, None)
@@ -103,17 +121,23 @@ class LanSwitch(LanNode):
         if not self.stp:
             return True
         command = ["ip", "-n", self.namespace, "-j", "-d", "link", "show", "master", self.name]
-        told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout or "[]")
+        told = json.loads(
+            subprocess.run(command, capture_output=True, text=True, check=True).stdout or "[]"
+        )
         states = [port["linkinfo"]["info_slave_data"]["state"] for port in told]
         return all(state in ("forwarding", "blocking") for state in states)
 
     def dpctl(self, *args: str) -> str:
         """There is no OpenFlow."""
-        return f"{self.name} is a bridge that learns, without OpenFlow; see {self.name} bridge fdb show\n"
+        return (
+            f"{self.name} is a bridge that learns, without OpenFlow; see {self.name} "
+            f"bridge fdb show\n"
+        )
 
 
 class LanController(LanNode):
-    """What Mininet shows as a controller: switches learn by themselves, and it has nothing to do."""
+    """What Mininet shows as a controller: switches learn by themselves, and it has nothing to
+    do."""
 
     def __init__(self, name: str, **params: Any) -> None:
         super().__init__(name)

@@ -1,4 +1,5 @@
-"""Mininet's interfaces and links where a Lan makes them: veths whose ends are made in place, and shaped exactly."""
+"""Mininet's interfaces and links where a Lan makes them: veths whose ends are made in place, and
+shaped exactly."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from weft.testbed.mininet.lan import Lan, VethEnd
 
 QUEUE_PACKETS = 1000  # where a script gives a rate and no queue, as Mininet's
-NOT_HERE = ("use_hfsc", "enable_ecn", "enable_red", "speedup")  # of TCIntf: disciplines that this kernel may lack
+# of TCIntf: disciplines that this kernel may lack
+NOT_HERE = ("use_hfsc", "enable_ecn", "enable_red", "speedup")
 NO_EFFECT = ("use_htb", "use_tbf", "latency_ms", "gro", "txo", "rxo", "disable_gro")
 SHAPE = ("bw", "delay", "jitter", "loss", "max_queue_size")
 
@@ -33,7 +35,9 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
     link: Any
     shaped = False
 
-    def __init__(self, name: str, node: Any = None, port: int | None = None, link: Any = None, **params: Any) -> None:
+    def __init__(
+        self, name: str, node: Any = None, port: int | None = None, link: Any = None, **params: Any
+    ) -> None:
         self.end: VethEnd = link.made[name]
         shape = {key: params.pop(key) for key in SHAPE if key in params}
         super().__init__(name, node=node, port=port, link=link, **params)
@@ -55,7 +59,9 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
             raise ValueError(f"{self.name}: no prefix length for the address {ipstr}")
         self.ip, self.prefixLen = address, length or prefixLen
         self._ip("address", "flush", "dev", self.name, "scope", "global")
-        self._ip("address", "add", f"{address}/{self.prefixLen}", "broadcast", "+", "dev", self.name)
+        self._ip(
+            "address", "add", f"{address}/{self.prefixLen}", "broadcast", "+", "dev", self.name
+        )
         if not self.isUp():
             self.ifconfig("up")
         if self.node.defaultIntf() is self:
@@ -70,7 +76,9 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
 
     def _ip(self, *words: str) -> str:
         """What `ip` says in the node's namespace; OSError with its words if it fails."""
-        done = subprocess.run(["ip", "-n", self.node.namespace, *words], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["ip", "-n", self.node.namespace, *words], capture_output=True, text=True, check=False
+        )
         self.lan.told(" ".join(["ip", "-n", self.node.namespace, *words]))
         if done.returncode:
             raise OSError(f"ip {' '.join(words)} in {self.node.name}: {done.stderr.strip()}")
@@ -79,7 +87,9 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
     def _state(self) -> dict[str, Any]:
         """What `ip` knows of the interface; empty if it is gone."""
         try:
-            told: list[dict[str, Any]] = json.loads(self._ip("-j", "address", "show", "dev", self.name))
+            told: list[dict[str, Any]] = json.loads(
+                self._ip("-j", "address", "show", "dev", self.name)
+            )
         except OSError:
             return {}
         return told[0] if told else {}
@@ -119,13 +129,16 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
         return "OK" if self._state() else "MISSING"
 
     def config(self, **params: Any) -> dict[str, Any]:
-        """Mininet's parameters of interfaces, and those of shaped links on any: see TCIntf.config and carry().
+        """Mininet's parameters of interfaces, and those of shaped links on any: see TCIntf.config
+        and carry().
 
         ValueError, in one line, for what cannot be honoured.
         """
         for name in NOT_HERE:
             if params.pop(name, None):
-                raise ValueError(f"{self.name}: {name} is not to be had here; {', '.join(SHAPE)} are")
+                raise ValueError(
+                    f"{self.name}: {name} is not to be had here; {', '.join(SHAPE)} are"
+                )
         for name in NO_EFFECT:
             params.pop(name, None)
         shape = {key: params.pop(key) for key in SHAPE if key in params}
@@ -164,10 +177,19 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
         if bw is None and (held is None or held.rate_bps is None):
             raise ValueError(f"{self.name}: max_queue_size needs bw: without a rate nothing waits")
         rate_bps = held.rate_bps if bw is None and held else round(float(bw or 0) * Mbps)
-        packets = int(queue) if queue else held.queue_packets if held and held.queue_packets else QUEUE_PACKETS
+        packets = (
+            int(queue)
+            if queue
+            else held.queue_packets
+            if held and held.queue_packets
+            else QUEUE_PACKETS
+        )
         spec = LinkSpec(rate_bps=rate_bps or 0, queue_packets=packets)
         live_port.set_rate(socket, self.end.ifindex, self.name, spec, held)
-        self.lan.told(f"tc -n {self.node.namespace} class on {self.name}: {spec.rate_bps} bit/s, {packets} packets")
+        self.lan.told(
+            f"tc -n {self.node.namespace} class on {self.name}: {spec.rate_bps} bit/s, "
+            f"{packets} packets"
+        )
         if not self.shaped:
             self._bundle_no_packets()
 
@@ -183,7 +205,8 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
         self._ip("link", "set", self.name, "gso_max_segs", "1")
 
     def _arrivals(self) -> tuple[netlink.Socket, VethEnd]:
-        """A socket where packets of this direction arrive, and the port, which has hooks for filters afterwards."""
+        """A socket where packets of this direction arrive, and the port, which has hooks for
+        filters afterwards."""
         far = self.far()
         socket = self.lan.spaces[far.node.name].netlink
         socket.request([tc.clsact(far.end.ifindex, far.name)])
@@ -192,7 +215,9 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
     def _set_loss(self, percent: float) -> None:
         socket, port = self._arrivals()
         live_port.set_loss(socket, port.ifindex, port.dev, round(percent * live_port.BILLION / 100))
-        self.lan.told(f"tc -n {self.lan.run.namespace(port.node)} filter on {port.dev}: loses {percent:g} %")
+        self.lan.told(
+            f"tc -n {self.lan.run.namespace(port.node)} filter on {port.dev}: loses {percent:g} %"
+        )
 
     def _set_delay(self, delay: str | None, jitter: str | None) -> None:
         for feature in ("netem", "ifb"):
@@ -200,7 +225,9 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
         socket, port = self._arrivals()
         ifb = (port.ifindex - FIRST_PORT + FIRST_IFB, f"d-{port.dev}"[:15])
         times = [delay_us(_with_unit(each)) if each else 0 for each in (delay, jitter)]
-        live_port.set_delay(socket, (port.ifindex, port.dev), ifb, times[0], times[1], seen=clock.is_virtual())
+        live_port.set_delay(
+            socket, (port.ifindex, port.dev), ifb, times[0], times[1], seen=clock.is_virtual()
+        )
 
 
 def _with_unit(time: str | float) -> str:
@@ -212,7 +239,8 @@ def _with_unit(time: str | float) -> str:
 class LanLink(mininet_link.Link):  # type: ignore[misc]
     """A link between two nodes, made with both ends in place.
 
-    made: its ends by the names of their interfaces.  shapes: what they are to carry, once both are there.
+    made: its ends by the names of their interfaces.  shapes: what they are to carry, once both are
+        there.
     """
 
     lan: Lan
@@ -224,7 +252,9 @@ class LanLink(mininet_link.Link):  # type: ignore[misc]
         self.made: dict[str, VethEnd] = {}
         self.shapes: list[tuple[LanPort, dict[str, Any]]] = []
         kind = params.pop("intf", None)
-        classes = {name: self.port_class(params.pop(name, None) or kind) for name in ("cls1", "cls2")}
+        classes = {
+            name: self.port_class(params.pop(name, None) or kind) for name in ("cls1", "cls2")
+        }
         super().__init__(node1, node2, **(params | {"fast": True} | classes))
         for port, shape in self.shapes:
             port.carry(**shape)
@@ -243,7 +273,8 @@ class LanLink(mininet_link.Link):  # type: ignore[misc]
     ) -> tuple[str, str]:
         """Make both ends."""
         near, far = (
-            self.lan.new_port(*end) for end in ((node1.name, intfname1, addr1), (node2.name, intfname2, addr2))
+            self.lan.new_port(*end)
+            for end in ((node1.name, intfname1, addr1), (node2.name, intfname2, addr2))
         )
         self.lan.join(near, far)
         self.made = {intfname1: near, intfname2: far}

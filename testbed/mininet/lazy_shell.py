@@ -1,7 +1,9 @@
-"""A node of Mininet's in a namespace that is there already, without a shell until somebody needs one.
+"""A node of Mininet's in a namespace that is there already, without a shell until somebody needs
+one.
 
-A shell costs Mininet a process and a pseudo-terminal for each node.  Here it starts when one of its attributes is first
-read, by cmd() as a rule; private directories are mounted then, for they belong to the shell and to what it starts.
+A shell costs Mininet a process and a pseudo-terminal for each node.  Here it starts when one of its
+attributes is first read, by cmd() as a rule; private directories are mounted then, for they belong
+to the shell and to what it starts.
 """
 
 from __future__ import annotations
@@ -11,11 +13,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from subprocess import Popen
 
-OF_THE_SHELL = {"shell", "stdin", "stdout", "pid", "pollOut", "master", "slave", "lastCmd", "lastPid", "execed"}
+OF_THE_SHELL = {
+    "shell",
+    "stdin",
+    "stdout",
+    "pid",
+    "pollOut",
+    "master",
+    "slave",
+    "lastCmd",
+    "lastPid",
+    "execed",
+}
 
 
 class LazyShell:
-    """To be inherited before mininet.node.Node; `namespace` must be set before Node.__init__ runs."""
+    """To be inherited before mininet.node.Node; `namespace` must be set before Node.__init__
+    runs."""
 
     namespace: str
     name: str
@@ -25,7 +39,9 @@ class LazyShell:
     def __getattr__(self, name: str) -> Any:
         """Start the shell when one of its attributes is first read."""
         if name not in OF_THE_SHELL or self._starting:
-            raise AttributeError(f"{self.__dict__.get('name', type(self).__name__)} has no attribute {name}")
+            raise AttributeError(
+                f"{self.__dict__.get('name', type(self).__name__)} has no attribute {name}"
+            )
         self.startShell()
         return self.__dict__[name]
 

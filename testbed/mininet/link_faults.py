@@ -1,4 +1,5 @@
-"""Links of a Lan fail, are restored, and carry less: what faults.py and degrade.py do to planned networks."""
+"""Links of a Lan fail, are restored, and carry less: what faults.py and degrade.py do to planned
+networks."""
 
 from __future__ import annotations
 
@@ -24,13 +25,15 @@ def links_called(links: list[Any], name: str) -> Any:
 
 
 def fail(link: Any, *, silent: bool = False, only_to: str | None = None) -> None:
-    """Fail a link: both ends lose their carrier, or, `silent`, drop what arrives, only at node `only_to` if that is
-    given.  ValueError unless that is an end of it."""
+    """Fail a link: both ends lose their carrier, or, `silent`, drop what arrives, only at node
+    `only_to` if that is given.  ValueError unless that is an end of it."""
     ends = [link.intf1, link.intf2]
     if only_to is not None:
         ends = [port for port in ends if port.node.name == only_to]
         if not silent or not ends:
-            raise ValueError(f"{only_to}: one way only goes with a silent failure, and must be an end of {link}")
+            raise ValueError(
+                f"{only_to}: one way only goes with a silent failure, and must be an end of {link}"
+            )
     for port in ends:
         if silent:
             socket = port.lan.spaces[port.node.name].netlink
@@ -51,7 +54,9 @@ def restore(link: Any) -> None:
 def has_failed(link: Any) -> bool:
     """Whether an end of a link is down, or drops what arrives."""
     for port in (link.intf1, link.intf2):
-        if not port.isUp() or port.end.ifindex in tc.blackholes(port.lan.spaces[port.node.name].netlink):
+        if not port.isUp() or port.end.ifindex in tc.blackholes(
+            port.lan.spaces[port.node.name].netlink
+        ):
             return True
     return False
 

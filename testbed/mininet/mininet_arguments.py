@@ -32,7 +32,19 @@ from weft.topologies.core.grammar import unknown
 from weft.topologies.core.link import LinkSpec
 
 ORDER = (
-    *("topo", "switch", "host", "controller", "link", "intf", "build", "xterms", "cleanup", "ipBase", "inNamespace"),
+    *(
+        "topo",
+        "switch",
+        "host",
+        "controller",
+        "link",
+        "intf",
+        "build",
+        "xterms",
+        "cleanup",
+        "ipBase",
+        "inNamespace",
+    ),
     *("autoSetMacs", "autoStaticArp", "autoPinCpus", "listenPort", "waitConnected"),
 )
 NOT_ROUTED = {
@@ -47,7 +59,8 @@ NOT_ROUTED = {
 
 
 def is_usual(name: str, value: Any) -> bool:
-    """Whether an argument says no more than Mininet's default, or than what switches without OpenFlow do anyway."""
+    """Whether an argument says no more than Mininet's default, or than what switches without
+    OpenFlow do anyway."""
     if name == "switch":
         return is_plain_switch(value)
     if name == "controller":
@@ -58,14 +71,16 @@ def is_usual(name: str, value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Arguments:
-    """topology: what is to be built.  mininet: the other arguments, by Mininet's names, only those that were given."""
+    """topology: what is to be built.  mininet: the other arguments, by Mininet's names, only those
+    that were given."""
 
     topology: Any
     mininet: Mapping[str, Any]
 
     @classmethod
     def of(cls, topology: Any, positional: Sequence[Any], named: Mapping[str, Any]) -> Arguments:
-        """From a call; TypeError, in one line, for an argument that there is not, or that is given twice."""
+        """From a call; TypeError, in one line, for an argument that there is not, or that is given
+        twice."""
         if len(positional) >= len(ORDER):
             raise TypeError(f"Net takes {len(ORDER)} arguments at the most")
         given = dict(zip(ORDER[1:], positional, strict=False))
@@ -85,17 +100,20 @@ class Arguments:
         return link if isinstance(link, LinkSpec) else None
 
     def bridges(self, topo: Any) -> bool:
-        """Whether switches are bridges if nothing is said: in a network without circles, or with a spanning tree."""
+        """Whether switches are bridges if nothing is said: in a network without circles, or with a
+        spanning tree."""
         switch = self.mininet.get("switch")
         stp = isinstance(switch, partial) and switch.keywords.get("stp")
         return bool(stp) or not has_cycle(topo)
 
     def require_bridged(self, **of_routers: object) -> None:
-        """ValueError for what goes with routers only, arguments that are None unless given, and for what does not go
-        together."""
+        """ValueError for what goes with routers only, arguments that are None unless given, and for
+        what does not go together."""
         for name, value in of_routers.items():
             if value is not None:
-                raise ValueError(f"{name} needs routing=, such as ecmp: switches of this network are bridges")
+                raise ValueError(
+                    f"{name} needs routing=, such as ecmp: switches of this network are bridges"
+                )
         host = self.mininet.get("host")
         host = host.func if isinstance(host, partial) else host
         if self.mininet.get("autoPinCpus") and not (
@@ -106,10 +124,15 @@ class Arguments:
     def require_routed(self, topology: Any) -> None:
         """ValueError for what goes with bridges only."""
         if topology is None:
-            raise ValueError("routing needs the whole network from the beginning: give Net a Topo, a graph or a name")
+            raise ValueError(
+                "routing needs the whole network from the beginning: give Net a Topo, a "
+                "graph or a name"
+            )
         for name, why in NOT_ROUTED.items():
             if self.mininet.get(name) and not is_usual(name, self.mininet[name]):
-                raise ValueError(f"{name}: {why} in a routed network; routing='bridge' has switches as Mininet's")
+                raise ValueError(
+                    f"{name}: {why} in a routed network; routing='bridge' has switches as Mininet's"
+                )
         link = self.mininet.get("link")
         is_class = isinstance(link, partial) or (isinstance(link, type) and issubclass(link, Link))
         if link is not None and not isinstance(link, LinkSpec) and not is_class:
@@ -117,6 +140,10 @@ class Arguments:
 
     def for_mininet(self) -> dict[str, Any]:
         """What Mininet's own constructor is to be given."""
-        kept = {key: value for key, value in self.mininet.items() if key not in ("build", "cleanup", "link")}
+        kept = {
+            key: value
+            for key, value in self.mininet.items()
+            if key not in ("build", "cleanup", "link")
+        }
         link = self.mininet.get("link")
         return kept | ({} if link is None or isinstance(link, LinkSpec) else {"link": link})

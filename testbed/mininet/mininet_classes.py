@@ -1,7 +1,8 @@
 """Classes of Mininet's, or of a script's own, made to work where a Lan makes nodes and links.
 
-A script says Mininet(topo, host=CPULimitedHost, switch=OVSSwitch, link=TCLink), and may have subclasses of any of
-these.  Each becomes a class that first does what the Lan's does (lan_nodes.py, lan_ports.py), and then its own.
+A script says Mininet(topo, host=CPULimitedHost, switch=OVSSwitch, link=TCLink), and may have
+subclasses of any of these.  Each becomes a class that first does what the Lan's does (lan_nodes.py,
+lan_ports.py), and then its own.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ from weft.testbed.mininet.nat_node import LanNat
 if TYPE_CHECKING:
     from weft.testbed.mininet.lan import Lan
 
-OPENFLOW_SWITCHES = ("UserSwitch", "OVSSwitch", "OVSKernelSwitch", "OVSBridge", "OVSBatch", "IVSSwitch")
+OPENFLOW_SWITCHES = (
+    "UserSwitch",
+    "OVSSwitch",
+    "OVSKernelSwitch",
+    "OVSBridge",
+    "OVSBatch",
+    "IVSSwitch",
+)
 WITHOUT_CONTROLLER = ("Controller", "OVSController", "DefaultController", "NullController")
 Maker = Callable[..., Any]
 
@@ -50,12 +58,17 @@ class Classes:
         return self._of(maker or mininet_node.Switch, self._switch, "switch")
 
     def controller(self, maker: Maker | None) -> Maker | None:
-        """What makes a controller, None for none; ValueError for one that would have to be obeyed."""
+        """What makes a controller, None for none; ValueError for one that would have to be
+        obeyed."""
         if maker is None or getattr(maker, "__name__", "") == "NullController":
             return None
-        names = [one.__name__ for one in getattr(maker, "__mro__", [maker]) if hasattr(one, "__name__")]
+        names = [
+            one.__name__ for one in getattr(maker, "__mro__", [maker]) if hasattr(one, "__name__")
+        ]
         if names[0] not in WITHOUT_CONTROLLER:
-            raise ValueError(f"controller {names[0]}: switches here learn by themselves, and obey no OpenFlow")
+            raise ValueError(
+                f"controller {names[0]}: switches here learn by themselves, and obey no OpenFlow"
+            )
         return self._mixed(LanController, mininet_node.Node, name="Controller")
 
     def link(self, maker: Maker | None) -> Maker:
@@ -67,14 +80,16 @@ class Classes:
             return partial(self._of(maker.func, of_class, what), *maker.args, **maker.keywords)
         if isinstance(maker, type):
             return of_class(maker)
-        if getattr(getattr(maker, "__code__", None), "co_freevars", ()) == ("cls", "params"):  # mininet.util.custom()
+        # mininet.util.custom()
+        if getattr(getattr(maker, "__code__", None), "co_freevars", ()) == ("cls", "params"):
             cls, params = (cell.cell_contents for cell in getattr(maker, "__closure__", ()))
             return partial(self._of(cls, of_class, what), **params)
         name = getattr(maker, "__name__", repr(maker))
         raise ValueError(f"{what}: {name} is no class; give a class, or functools.partial of one")
 
     def _host(self, cls: type) -> type:
-        if issubclass(cls, LanNode):  # ours already, or derived from one that mininet_names.py has put
+        # ours already, or derived from one that mininet_names.py has put
+        if issubclass(cls, LanNode):
             return self._mixed(cls)
         if not issubclass(cls, mininet_node.Node) or issubclass(cls, mininet_node.Switch):
             raise ValueError(f"host: {cls.__name__} is no class of hosts")
@@ -84,7 +99,8 @@ class Classes:
             return self._mixed(LimitedHost, mininet_node.Host, name=cls.__name__)
         if issubclass(cls, mininet_node.CPULimitedHost):
             raise ValueError(
-                f"host: {cls.__name__} begins with Mininet's CPULimitedHost, whose cgroups are not used here"
+                f"host: {cls.__name__} begins with Mininet's CPULimitedHost, whose cgroups "
+                f"are not used here"
             )
         return self._mixed(LanHost, cls)
 
@@ -96,14 +112,18 @@ class Classes:
         if is_plain_switch(cls):
             return self._mixed(LanSwitch, mininet_node.Switch, name=cls.__name__)
         if theirs := [one.__name__ for one in cls.__mro__ if one.__name__ in OPENFLOW_SWITCHES]:
-            raise ValueError(f"switch: {cls.__name__} begins with {theirs[0]}, whose commands are not used here")
+            raise ValueError(
+                f"switch: {cls.__name__} begins with {theirs[0]}, whose commands are not used here"
+            )
         return self._mixed(LanSwitch, cls)
 
     def _link(self, cls: type) -> type:
         if not issubclass(cls, mininet_link.Link):
             raise ValueError(f"link: {cls.__name__} is no class of links")
         plain = cls.__module__ == mininet_link.__name__
-        return self._mixed(LanLink, mininet_link.Link if plain else cls, name=cls.__name__, port_class=self._port)
+        return self._mixed(
+            LanLink, mininet_link.Link if plain else cls, name=cls.__name__, port_class=self._port
+        )
 
     def _port(self, cls: type | None) -> type:
         if cls is None or cls.__module__ == mininet_link.__name__:
@@ -114,6 +134,8 @@ class Classes:
         bases = (first, *then)
         key = (bases, name)
         if key not in self._made:
-            own = {"lan": self.lan} | {member: staticmethod(value) for member, value in members.items()}
+            own = {"lan": self.lan} | {
+                member: staticmethod(value) for member, value in members.items()
+            }
             self._made[key] = type(name or bases[-1].__name__, bases, own)
         return self._made[key]

@@ -1,5 +1,5 @@
-"""Let a script of Mininet's own run on our networks: names of Mininet's modules are given other meanings in this
-process, and then the script is run."""
+"""Let a script of Mininet's own run on our networks: names of Mininet's modules are given other
+meanings in this process, and then the script is run."""
 
 from __future__ import annotations
 
@@ -30,11 +30,13 @@ class CPULimitedHost(LimitedHost, mininet.node.Host):  # type: ignore[misc]  # m
 
 
 class BridgeSwitch(LanSwitch, mininet.node.Switch):  # type: ignore[misc]
-    """What scripts derive their own switches from, and what `mn --switch ovsk,protocols=OpenFlow13` derives."""
+    """What scripts derive their own switches from, and what `mn --switch ovsk,protocols=OpenFlow13`
+    derives."""
 
 
 class NoCleanup(mininet.clean.Cleanup):  # type: ignore[misc]
-    """Mininet's own ends processes by name and removes interfaces by pattern; this removes what dead runs left."""
+    """Mininet's own ends processes by name and removes interfaces by pattern; this removes what
+    dead runs left."""
 
     @classmethod
     def cleanup(cls) -> None:
@@ -55,12 +57,17 @@ def give_names() -> None:
 
 
 def run_script(path: Path, arguments: Sequence[str]) -> dict[str, Any]:
-    """Run a script, as `python PATH ARGUMENTS` would, with Mininet's names meaning ours; its global names.
+    """Run a script, as `python PATH ARGUMENTS` would, with Mininet's names meaning ours; its global
+    names.
 
     ValueError if there is no such file.  What the script raises is raised.
     """
     if not path.is_file():
-        raise ValueError(f"{path}: no such script" if path != MN else f"{MN} is not there: apt-get install mininet")
+        raise ValueError(
+            f"{path}: no such script"
+            if path != MN
+            else f"{MN} is not there: apt-get install mininet"
+        )
     give_names()
     sys.argv[:] = [str(path), *arguments]
     sys.path.insert(0, str(path.resolve().parent))

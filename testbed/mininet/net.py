@@ -1,11 +1,13 @@
 """`with Net("dcell:n=4,k=1", link=..., routing="dr") as net:`  A network with Mininet's face.
 
-Net is a mininet.net.Mininet: net.get("h3").cmd("ping ..."), net.pingAll(), CLI(net) and users' scripts work.  What it
-stands on is ours: namespaces, links and queues by RunningNetwork, routing by daemons, one process for each node.
+Net is a mininet.net.Mininet: net.get("h3").cmd("ping ..."), net.pingAll(), CLI(net) and users'
+scripts work.  What it stands on is ours: namespaces, links and queues by RunningNetwork, routing by
+daemons, one process for each node.
 
-It takes Mininet's own Topo and constructor arguments, too.  Switches of such a network are bridges that learn, as
-Mininet's are with its default controller, and nodes and links come and go while it is up (testbed/mininet); with `routing`,
-or where switches are joined in a circle, they are routers, as in every other network of ours.
+It takes Mininet's own Topo and constructor arguments, too.  Switches of such a network are bridges
+that learn, as Mininet's are with its default controller, and nodes and links come and go while it
+is up (testbed/mininet); with `routing`, or where switches are joined in a circle, they are routers,
+as in every other network of ours.
 """
 
 from __future__ import annotations
@@ -34,22 +36,30 @@ if TYPE_CHECKING:
 class Net(BridgedNet):
     """A network in the kernel, from start() or `with` until stop().
 
-    topology: a spec such as "dcell:n=4,k=1", a Topology, a networkx graph (see topologies/core/user_graph.py), a Topo
-        of Mininet's (its name there is topo), or None for what addHost(), addSwitch() and addLink() will make.
-    arguments, mininet: Mininet's other constructor arguments, by position or by name; see mininet_arguments.py.
-    link: what every link carries in each direction; None: as fast as this machine goes; or a class of Mininet's links.
-    host_link: what the links between hosts and switches of a fabric carry; None: as much as the others.
-    own_links: by link, what those carry that differ; None: what a graph, or a Topo, says of its own.
-    routing: the scheme, such as "dr" or "dr:hello_ms=30", "static" for routes without daemons, or "none"; by default
-        dr if it is server-centric, else ecmp.  "bridge", the default of a Topo without circles: switches learn.
+    topology: a spec such as "dcell:n=4,k=1", a Topology, a networkx graph (see
+        topologies/core/user_graph.py), a Topo of Mininet's (its name there is topo), or None for
+        what addHost(), addSwitch() and addLink() will make.
+    arguments, mininet: Mininet's other constructor arguments, by position or by name; see
+        mininet_arguments.py.
+    link: what every link carries in each direction; None: as fast as this machine goes; or a class
+        of Mininet's links.
+    host_link: what the links between hosts and switches of a fabric carry; None: as much as the
+        others.
+    own_links: by link, what those carry that differ; None: what a graph, or a Topo, says of its
+        own.
+    routing: the scheme, such as "dr" or "dr:hello_ms=30", "static" for routes without daemons, or
+        "none"; by default dr if it is server-centric, else ecmp.  "bridge", the default of a Topo
+        without circles: switches learn.
     name: the run's name; by default four hexadecimal digits.
-    packed: how many processes share the daemons; 0: every node has one of its own; None: chosen by the numbers of
-        daemons and processors.
+    packed: how many processes share the daemons; 0: every node has one of its own; None: chosen by
+        the numbers of daemons and processors.
     authenticated: whether daemons believe only what this run's daemons say; see SECURITY.md.
     restart: whether daemons that die though nobody asked them to are started again.
-    outwards: whether hosts of a network of routers reach the machine's network, as by `weft up --nat`.
+    outwards: whether hosts of a network of routers reach the machine's network, as by `weft up
+        --nat`.
     progress: called with the name of each stage as it begins.
-    Raises ValueError for what cannot be built.  start() raises OSError for what the kernel refuses, and leaves nothing.
+    Raises ValueError for what cannot be built.  start() raises OSError for what the kernel refuses,
+    and leaves nothing.
     """
 
     network: RunningNetwork
@@ -70,14 +80,20 @@ class Net(BridgedNet):
         progress: Callable[[str], None] = lambda stage: None,
         **mininet: Any,
     ) -> None:
-        given = Arguments.of(topology, arguments, mininet | ({} if link is None else {"link": link}))
+        given = Arguments.of(
+            topology, arguments, mininet | ({} if link is None else {"link": link})
+        )
         topology = given.topology
         self.run_name = name
-        if routing is None and (topology is None or (is_topo(topology) and given.bridges(topology))):
+        if routing is None and (
+            topology is None or (is_topo(topology) and given.bridges(topology))
+        ):
             routing = BRIDGES  # of a Topo without circles
         self.bridged = routing == BRIDGES
         if self.bridged:
-            given.require_bridged(host_link=host_link, own_links=own_links, packed=packed, outwards=outwards or None)
+            given.require_bridged(
+                host_link=host_link, own_links=own_links, packed=packed, outwards=outwards or None
+            )
             self.build_bridged(topology, given)
             return
         given.require_routed(topology)
@@ -95,7 +111,8 @@ class Net(BridgedNet):
         self.progress = progress
 
     def start(self) -> None:
-        """Bring the network up, daemons too, and return when they have converged (neighbours, then routes)."""
+        """Bring the network up, daemons too, and return when they have converged (neighbours, then
+        routes)."""
         if self.bridged:
             super().start()
             return
@@ -142,7 +159,10 @@ class Net(BridgedNet):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -184,7 +204,8 @@ class Net(BridgedNet):
         control.start(self.up.run.directory, node)
 
     def wait_until_converged(self, timeout_s: float = 60.0) -> None:
-        """Return when every daemon has all its neighbours and routes; TimeoutError names those that have not."""
+        """Return when every daemon has all its neighbours and routes; TimeoutError names those that
+        have not."""
         self.up.wait_until_converged(timeout_s)
 
     def fail(self, link: str, *, silent: bool = False, only_to: str | None = None) -> None:
@@ -209,7 +230,8 @@ class Net(BridgedNet):
             set_rate(self.up, link, rate_bps)
 
     def impair(self, link: str, **words: Any) -> None:
-        """Let `link` lose or delay packets or carry less, both ways, as the words of impair.asked() say."""
+        """Let `link` lose or delay packets or carry less, both ways, as the words of impair.asked()
+        say."""
         change = impair.asked(**words)
         if self.bridged:
             self.impair_bridged(link, change)
@@ -217,10 +239,12 @@ class Net(BridgedNet):
             impair.impair(self.up, link, change)
 
     def unimpair(self, link: str) -> None:
-        """Let `link` be again as it was when the network came up.  ValueError if switches are bridges."""
+        """Let `link` be again as it was when the network came up.  ValueError if switches are
+        bridges."""
         if self.bridged:
             raise ValueError(
-                "what a link between bridges carried before is not kept: give that to impair, as in loss 0 delay 0ms"
+                "what a link between bridges carried before is not kept: give that to "
+                "impair, as in loss 0 delay 0ms"
             )
         impair.undo(self.up, link)
 

@@ -1,4 +1,5 @@
-"""Tests that Mininet has and that need other means here: iperf by iperf3, shares of the processor by our own groups."""
+"""Tests that Mininet has and that need other means here: iperf by iperf3, shares of the processor
+by our own groups."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class NetTests:
 
     @staticmethod
     def _parsePing(pingOutput: str) -> tuple[int, int]:
-        """Packets sent and received; a node without a route sends one that nobody gets, whatever its error."""
+        """Packets sent and received; a node without a route sends one that nobody gets, whatever
+        its error."""
         if NO_ROUTE in pingOutput:
             return 1, 0
         found: tuple[int, int] = Mininet._parsePing(pingOutput)
@@ -53,11 +55,14 @@ class NetTests:
         seconds: int = 5,
         port: int | None = None,
     ) -> list[str]:
-        """What a server received and a client sent in one iperf3 test between two hosts, the first and the last if
-        nothing is said: as in Mininet, two rates such as "9.57 Mbits/sec", before them udpBw where l4Type is UDP.
+        """What a server received and a client sent in one iperf3 test between two hosts, the first
+        and the last if nothing is said: as in Mininet, two rates such as "9.57 Mbits/sec", before
+        them udpBw where l4Type is UDP.
 
-        fmt: k, m or g for the unit; by default what fits.  port: of the server; by default any that is free.
-        Raises IperfError with iperf3's words if it fails; nobody's processes are ended but the test's.
+        fmt: k, m or g for the unit; by default what fits.  port: of the server; by default any that
+            is free.
+        Raises IperfError with iperf3's words if it fails; nobody's processes are ended but the
+        test's.
         """
         client, server = hosts or (self.hosts[0], self.hosts[-1])
         if l4Type not in ("TCP", "UDP"):
@@ -78,8 +83,8 @@ class NetTests:
         return result
 
     def runCpuLimitTest(self, cpu: float, duration: int = 5) -> list[float]:
-        """The share of all processors, in per cent, that each host has in each of `duration` seconds while it computes
-        without end.  ValueError unless hosts have shares."""
+        """The share of all processors, in per cent, that each host has in each of `duration`
+        seconds while it computes without end.  ValueError unless hosts have shares."""
         if not all(isinstance(host, LimitedHost) for host in self.hosts):
             raise ValueError("runCpuLimitTest needs host=CPULimitedHost")
         found = measure(self.hosts, cpu, duration)
@@ -88,11 +93,14 @@ class NetTests:
 
 
 def endpoint(host: Any) -> IperfNode:
-    """Where iperf3 runs; its descriptor is the caller's to close.  ValueError for a node without an address."""
+    """Where iperf3 runs; its descriptor is the caller's to close.  ValueError for a node without an
+    address."""
     address = host.IP()
     if not address:
         raise ValueError(f"iperf: {host} has no address")
-    return IperfNode(host.name, os.open(netns.NAMES / host.namespace, os.O_RDONLY | os.O_CLOEXEC), address)
+    return IperfNode(
+        host.name, os.open(netns.NAMES / host.namespace, os.O_RDONLY | os.O_CLOEXEC), address
+    )
 
 
 def bits(text: str) -> int:

@@ -1,8 +1,8 @@
 """Mininet's nodes and interfaces on namespaces that are there already.
 
-A node's shell starts when somebody first asks for it (testbed/mininet/lazy_shell.py); setting an interface up or down goes
-by netlink, and so does what a link is to carry.  Everything else is Mininet's own: cmd(), popen(), the CLI, users'
-scripts.
+A node's shell starts when somebody first asks for it (testbed/mininet/lazy_shell.py); setting an
+interface up or down goes by netlink, and so does what a link is to carry.  Everything else is
+Mininet's own: cmd(), popen(), the CLI, users' scripts.
 """
 
 from __future__ import annotations
@@ -45,15 +45,19 @@ class Switch(LazyShellNode, node.Switch):  # type: ignore[misc]
     """A crossbar, which is a Linux bridge, or a router."""
 
     def defaultDpid(self, dpid: object = None) -> str:
-        """Its place among the switches, from 1, as in topologies/mininet_topo.py; a user's name may have no number."""
+        """Its place among the switches, from 1, as in topologies/mininet_topo.py; a user's name may
+        have no number."""
         return f"{self.number - self.network.topology.servers + 1:016x}"
 
     def start(self, controllers: object) -> None:
         """It runs already."""
 
     def stop(self, deleteIntfs: bool = True) -> None:
-        """ValueError: what a router forwards ends with its links; its daemon may be stopped without that."""
-        raise ValueError(f"{self.name} is no OpenFlow switch that could be stopped; write fail {self.name}")
+        """ValueError: what a router forwards ends with its links; its daemon may be stopped without
+        that."""
+        raise ValueError(
+            f"{self.name} is no OpenFlow switch that could be stopped; write fail {self.name}"
+        )
 
     def connected(self) -> bool:
         return True
@@ -96,12 +100,20 @@ class Port(link.Intf):  # type: ignore[misc]
         return ""
 
     def config(self, **params: Any) -> dict[str, Any]:
-        """Let what leaves here from now on be carried as bw (Mbit/s), delay, jitter (5ms), loss (per cent) and
-        max_queue_size (packets) say; ValueError, in one line, for anything else."""
-        shape = {name: params.pop(name, None) for name in ("bw", "delay", "jitter", "loss", "max_queue_size")}
+        """Let what leaves here from now on be carried as bw (Mbit/s), delay, jitter (5ms), loss
+        (per cent) and max_queue_size (packets) say; ValueError, in one line, for anything else."""
+        shape = {
+            name: params.pop(name, None)
+            for name in ("bw", "delay", "jitter", "loss", "max_queue_size")
+        }
         if left := [name for name, value in params.items() if value is not None]:
-            raise ValueError(f"{self.name}: {left[0]} is not to be had in a routed network; {', '.join(shape)} are")
-        impair.impair_way(self.node.network, self.node.number, self.port, impair.from_mininet(**shape))
+            raise ValueError(
+                f"{self.name}: {left[0]} is not to be had in a routed network; "
+                f"{', '.join(shape)} are"
+            )
+        impair.impair_way(
+            self.node.network, self.node.number, self.port, impair.from_mininet(**shape)
+        )
         return {}
 
     def isUp(self, setUp: bool = False) -> bool:

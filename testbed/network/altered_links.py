@@ -1,10 +1,10 @@
-"""Links of an open network that alter what daemons say to each other: they lose it, or let it arrive late, twice, with
-a bit changed, or once more after others.
+"""Links of an open network that alter what daemons say to each other: they lose it, or let it
+arrive late, twice, with a bit changed, or once more after others.
 
-At both ends of such a link a filter drops the daemons' packets when they arrive, and this process, which sees them
-before the filter, sends from the far end what is to arrive in their place.  That carries another type of service, by
-which the filter knows it.  All other packets pass.  What is sent has no UDP checksum, so that the kernel does not
-notice a changed bit before the daemon does.
+At both ends of such a link a filter drops the daemons' packets when they arrive, and this process,
+which sees them before the filter, sends from the far end what is to arrive in their place.  That
+carries another type of service, by which the filter knows it.  All other packets pass.  What is
+sent has no UDP checksum, so that the kernel does not notice a changed bit before the daemon does.
 
 At a crossbar, where a packet crosses two links, the first that alters it is the only one.
 """
@@ -66,7 +66,9 @@ class AlteredLinks:
 
     def _tap(self, link: int, near: int, wire: Wire) -> _Tap:
         ends = self._network.both_ends(link)
-        tap = _Tap(self._network, ends[near][0], ends[near][2], ends[1 - near][0], ends[1 - near][2])
+        tap = _Tap(
+            self._network, ends[near][0], ends[near][2], ends[1 - near][0], ends[1 - near][2]
+        )
         tap.passage = Passage([wire], self._random)
         self._poll.register(tap.heard, select.EPOLLIN)
         return tap
@@ -112,7 +114,8 @@ class AlteredLinks:
 
 
 class _Tap:
-    """The near end of a link, where packets are heard and dropped, and the far one, from which they are sent again."""
+    """The near end of a link, where packets are heard and dropped, and the far one, from which they
+    are sent again."""
 
     passage: Passage
 
@@ -138,7 +141,11 @@ class _Tap:
                 return
             except OSError:  # the device is down
                 return
-            if kind != socket.PACKET_OUTGOING and tc.is_control(frame) and frame[TYPE_OF_SERVICE] != MARK:
+            if (
+                kind != socket.PACKET_OUTGOING
+                and tc.is_control(frame)
+                and frame[TYPE_OF_SERVICE] != MARK
+            ):
                 yield marked(frame)
 
     def send(self, frame: bytes) -> None:

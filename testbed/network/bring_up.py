@@ -1,7 +1,7 @@
 """The stages of bringing a network up.
 
-In order: namespaces, links, queues, addresses, routes, offloads, the read-back of all this, the programs of the data
-plane, and the daemons.
+In order: namespaces, links, queues, addresses, routes, offloads, the read-back of all this, the
+programs of the data plane, and the daemons.
 """
 
 from __future__ import annotations
@@ -24,20 +24,28 @@ from weft.testbed.network import nat, read_back, status
 from weft.testbed.network.handle import Handle
 from weft.testbed.node_daemon import control, keys, sequence_file
 from weft.testbed.node_daemon.daemon_set import Daemons
-from weft.testbed.plan.network_plan import BRIDGE_FILTER_SYSCTL, SEED_SYSCTL, NetworkPlan, node_interfaces
+from weft.testbed.plan.network_plan import (
+    BRIDGE_FILTER_SYSCTL,
+    SEED_SYSCTL,
+    NetworkPlan,
+    node_interfaces,
+)
 from weft.testbed.plan.plane_selection import Planes, planes, told_of_links
 from weft.testbed.runs import hosts_file, run
 from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
 
-DAEMONS_PER_PROCESSOR = 16  # with a process of their own; switching between more takes longer than their work
-HOP_NS = "WEFT_HOP_NS"  # in the environment: what the processor takes for each packet that arrives, in ns
+# with a process of their own; switching between more takes longer than their work
+DAEMONS_PER_PROCESSOR = 16
+# in the environment: what the processor takes for each packet that arrives, in ns
+HOP_NS = "WEFT_HOP_NS"
 Stage = tuple[str, Callable[[], None]]
 
 
 def kernel_properties() -> dict[str, bool]:
-    """What a plan must know of this kernel: `seeded`, `bridge_filter` and `virtual`, as Plan has them."""
+    """What a plan must know of this kernel: `seeded`, `bridge_filter` and `virtual`, as Plan has
+    them."""
     found = {"seeded": SEED_SYSCTL, "bridge_filter": BRIDGE_FILTER_SYSCTL}
     return {
         **{what: Path("/proc/sys/net", path).exists() for what, path in found.items()},
@@ -46,7 +54,8 @@ def kernel_properties() -> dict[str, bool]:
 
 
 def with_hop_cost(link: LinkSpec | None) -> LinkSpec | None:
-    """`link` with the processor time that a hop is to take in this environment; ValueError if that is no time."""
+    """`link` with the processor time that a hop is to take in this environment; ValueError if that
+    is no time."""
     text = os.environ.get(HOP_NS) or "0"
     if not text.isdecimal():
         raise ValueError(f"${HOP_NS}: {text!r} is no number of nanoseconds")
@@ -54,8 +63,12 @@ def with_hop_cost(link: LinkSpec | None) -> LinkSpec | None:
 
 
 def own_links(topology: Topology, given: Mapping[int, LinkSpec] | None) -> dict[int, LinkSpec]:
-    """What links that differ from the others are like, with the cost of a hop: what is `given`, or the graph's."""
-    made = {at: with_hop_cost(link) for at, link in (topology.own_links if given is None else given).items()}
+    """What links that differ from the others are like, with the cost of a hop: what is `given`, or
+    the graph's."""
+    made = {
+        at: with_hop_cost(link)
+        for at, link in (topology.own_links if given is None else given).items()
+    }
     return {at: link for at, link in made.items() if link}
 
 
@@ -68,7 +81,9 @@ def draft(
 ) -> NetworkPlan:
     """The plan of a run that has no name yet."""
     held = kernel_properties()
-    return NetworkPlan(run.UNNAMED, topology, link, static=how.static, host_link=host_link, own_links=own, **held)
+    return NetworkPlan(
+        run.UNNAMED, topology, link, static=how.static, host_link=host_link, own_links=own, **held
+    )
 
 
 def prepared(
@@ -80,7 +95,8 @@ def prepared(
     *,
     outwards: bool,
 ) -> tuple[NetworkPlan, Planes]:
-    """The plan of such a network (see Network.create), without a name yet, and what carries `scheme` out.
+    """The plan of such a network (see Network.create), without a name yet, and what carries
+    `scheme` out.
 
     ValueError if there can be none, or if this kernel cannot do what it needs.
     """
@@ -95,15 +111,18 @@ def prepared(
 def require_processes(packed: int | None) -> None:
     """Raise ValueError unless `packed` processes can share the daemons."""
     if packed is not None and packed < 0:
-        raise ValueError(f"daemons are shared by 1 process or more (0: one for each node), not by {packed}")
+        raise ValueError(
+            f"daemons are shared by 1 process or more (0: one for each node), not by {packed}"
+        )
 
 
 def daemon_processes(packed: int | None, daemons: int) -> int:
     """Return how many processes serve `daemons` daemons.
 
     Args:
-        packed: the number of processes that was asked for, 0 for one for each daemon.  None: as many as there are
-            processors, where more than DAEMONS_PER_PROCESSOR daemons share each; else one for each daemon.
+        packed: the number of processes that was asked for, 0 for one for each daemon.  None: as
+            many as there are processors, where more than DAEMONS_PER_PROCESSOR daemons share each;
+            else one for each daemon.
     """
     if packed is None:
         processors = len(os.sched_getaffinity(0))
@@ -124,9 +143,11 @@ def processes_with_room(topology: Topology, how: Planes, packed: int | None) -> 
     return processes
 
 
-def require_features(plan: NetworkPlan, scheme: str, how: Planes, *, outwards: bool = False) -> None:
-    """ValueError unless this kernel can do what `scheme`, carried out like `how`, and the links of `plan` need, and
-    hosts can be given a way out if they are to have one (`outwards`)."""
+def require_features(
+    plan: NetworkPlan, scheme: str, how: Planes, *, outwards: bool = False
+) -> None:
+    """ValueError unless this kernel can do what `scheme`, carried out like `how`, and the links of
+    `plan` need, and hosts can be given a way out if they are to have one (`outwards`)."""
     if outwards:
         nat.require(plan.names, plan.topology.servers)
     needed = ["rewriting"] if how.needs & REWRITES else []
@@ -151,7 +172,13 @@ def perform(stages: list[Stage], progress: Callable[[str], None]) -> dict[str, f
 
 
 def all_stages(
-    network: Handle, how: Planes, processes: int, keep: int | None, *, restart: bool, outwards: bool = False
+    network: Handle,
+    how: Planes,
+    processes: int,
+    keep: int | None,
+    *,
+    restart: bool,
+    outwards: bool = False,
 ) -> list[Stage]:
     """Everything from the namespaces to the daemons; see daemon_stages() for the arguments.
 
@@ -189,7 +216,8 @@ def program_stages(network: Handle, how: Planes) -> list[Stage]:
 
 
 def make_credentials(network: Handle, *, authenticated: bool) -> None:
-    """What the network's daemons need to believe each other, also those that are started by hand later."""
+    """What the network's daemons need to believe each other, also those that are started by hand
+    later."""
     plan, nodes = network.plan, network.topology.nodes
     counts = ([len(plan.one_hop(node, port)) for port in plan.ends[node]] for node in range(nodes))
     keys.create(network.run.directory, authenticated=authenticated)
@@ -197,12 +225,20 @@ def make_credentials(network: Handle, *, authenticated: bool) -> None:
 
 
 def daemon_stages(
-    network: Handle, configs: Mapping[int, NodeConfig], processes: int, keep: int | None, *, restart: bool
+    network: Handle,
+    configs: Mapping[int, NodeConfig],
+    processes: int,
+    keep: int | None,
+    *,
+    restart: bool,
 ) -> list[Stage]:
-    """Start the daemons and wait for them; a detached run without daemons has a supervisor that only keeps it."""
+    """Start the daemons and wait for them; a detached run without daemons has a supervisor that
+    only keeps it."""
     if not configs and keep is None:
         return []
-    stages: list[Stage] = [("daemons", partial(_launch, network, configs, processes, keep, restart))]
+    stages: list[Stage] = [
+        ("daemons", partial(_launch, network, configs, processes, keep, restart))
+    ]
     if configs:
         stages.append(("neighbours", partial(status.wait_for_neighbours, network)))
         stages.append(("convergence", partial(status.wait_until_converged, network)))
@@ -210,12 +246,18 @@ def daemon_stages(
 
 
 def _launch(
-    network: Handle, configs: Mapping[int, NodeConfig], processes: int, keep: int | None, restart: bool
+    network: Handle,
+    configs: Mapping[int, NodeConfig],
+    processes: int,
+    keep: int | None,
+    restart: bool,
 ) -> None:
     programs = program_of(network), network.topology.servers, transit_program.program_of(network)
     daemons = Daemons(node_interfaces(network.plan, configs), configs, *programs)
     nodes = network.topology.nodes
-    control.launch(network.run, daemons, nodes=nodes, processes=processes, keep=keep, restart=restart)
+    control.launch(
+        network.run, daemons, nodes=nodes, processes=processes, keep=keep, restart=restart
+    )
 
 
 def _attach_data_plane(network: Handle, scheme: str) -> None:
@@ -227,7 +269,8 @@ def _attach_data_plane(network: Handle, scheme: str) -> None:
 
 
 def _attach_transit(network: Handle) -> None:
-    """Let the eBPF program rewrite the destinations of transit packets, as the servers' daemons will say."""
+    """Let the eBPF program rewrite the destinations of transit packets, as the servers' daemons
+    will say."""
     transit_program.attach(network)
 
 
@@ -244,7 +287,9 @@ def _name_nodes(network: Handle) -> None:
     known = []
     for node, name in enumerate(plan.names):
         if not network.topology.is_crossbar(node):
-            known.append((dotted(plan.address(node)), list(dict.fromkeys([name, naming.label(node)]))))
+            known.append(
+                (dotted(plan.address(node)), list(dict.fromkeys([name, naming.label(node)])))
+            )
     hosts_file.write(network.run.directory, known)
     hosts_file.link(network.run.directory, map(plan.namespace, range(network.topology.nodes)))
 

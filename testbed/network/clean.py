@@ -1,7 +1,8 @@
 """Take a run out of the kernel, whatever state it died in.
 
-Nothing is found by pattern: processes are those that carry the run's id in their environment or live in its namespaces,
-namespaces are those in its journal, everything else of a run lives inside them.
+Nothing is found by pattern: processes are those that carry the run's id in their environment or
+live in its namespaces, namespaces are those in its journal, everything else of a run lives inside
+them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def clean(name: str | None = None) -> list[str]:
     if name is not None and not dead:
         up = any(run.id == name for run in runs())
         raise ValueError(
-            f"run {name} is up; `weft down --run {name}` takes it down" if up else f"there is no run {name}"
+            f"run {name} is up; `weft down --run {name}` takes it down"
+            if up
+            else f"there is no run {name}"
         )
     for run in dead:
         remove(run)
@@ -38,7 +41,8 @@ def clean(name: str | None = None) -> list[str]:
 def remove(run: RunRecord) -> None:
     """Remove everything of `run`: its processes but this one, its namespaces, its directory.
 
-    TimeoutError if the kernel takes too long.  It may be called again after it was interrupted at any point.
+    TimeoutError if the kernel takes too long.  It may be called again after it was interrupted at
+    any point.
     """
     journal = run.journal_or_empty()
     names = journal.get("namespaces", [])
@@ -65,7 +69,8 @@ def processes(run: str, namespaces: Collection[str]) -> list[int]:
         pid = int(directory.name)
         if pid == os.getpid():
             continue
-        with suppress(OSError):  # it ended meanwhile, or has no environment as a kernel thread has none
+        # it ended meanwhile, or has no environment as a kernel thread has none
+        with suppress(OSError):
             if (
                 mark in (directory / "environ").read_bytes().split(b"\0")
                 or os.stat(directory / "ns/net").st_ino in inodes

@@ -1,7 +1,7 @@
 """Links and nodes of an open network fail and are restored.
 
-A link fails at the carrier, as when a cable is pulled, or silently: its interfaces stay up and drop what arrives.  A
-node fails by losing its power, or silently: it hangs.
+A link fails at the carrier, as when a cable is pulled, or silently: its interfaces stay up and drop
+what arrives.  A node fails by losing its power, or silently: it hangs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from weft.testbed.plan.network_plan import set_up
 
 
 def fail(network: Handle, name: str, *, silent: bool = False, only_to: str | None = None) -> None:
-    """Fail the link called `name`, h0-w0: both ends lose their carrier, or, `silent`, packets are dropped on arrival.
+    """Fail the link called `name`, h0-w0: both ends lose their carrier, or, `silent`, packets are
+    dropped on arrival.
 
     only_to: in a silent failure, the one node at which they are dropped; the other direction works.
     Raises ValueError if there is no such link or node.
@@ -25,7 +26,9 @@ def fail(network: Handle, name: str, *, silent: bool = False, only_to: str | Non
     if only_to is not None:
         node = topology.naming.node(only_to)
         if not silent or node not in [at for at, _, _ in ends]:
-            raise ValueError(f"{only_to}: one way only goes with a silent failure, and must be an end of {name}")
+            raise ValueError(
+                f"{only_to}: one way only goes with a silent failure, and must be an end of {name}"
+            )
         ends = [end for end in ends if end[0] == node]
     for node, _, end in ends:
         with network.at(node) as socket:
@@ -33,7 +36,8 @@ def fail(network: Handle, name: str, *, silent: bool = False, only_to: str | Non
 
 
 def restore(network: Handle, name: str) -> None:
-    """Undo fail() on the link called `name`, however it failed; ValueError if there is no such link."""
+    """Undo fail() on the link called `name`, however it failed; ValueError if there is no such
+    link."""
     for node, port, end in network.both_ends(network.topology.link(name)):
         with network.at(node) as socket:
             tc.unblackhole(socket, end.ifindex, end.dev)
@@ -43,8 +47,8 @@ def restore(network: Handle, name: str) -> None:
 
 
 def fail_node(network: Handle, name: str, *, silent: bool = False) -> None:
-    """Fail the node called `name`: its ports go down, by which the far ends of its links lose their carrier; nodes
-    behind a common switch notice nothing at their own ports.
+    """Fail the node called `name`: its ports go down, by which the far ends of its links lose their
+    carrier; nodes behind a common switch notice nothing at their own ports.
 
     silent: it hangs: nothing that it sends or that is for it arrives, and carriers stay.
     ValueError if there is no such node.
@@ -59,7 +63,8 @@ def fail_node(network: Handle, name: str, *, silent: bool = False) -> None:
 
 
 def restore_node(network: Handle, name: str) -> None:
-    """Undo fail_node(), and fail() on every link of the node called `name`; ValueError if there is none."""
+    """Undo fail_node(), and fail() on every link of the node called `name`; ValueError if there is
+    none."""
     for *_, link in network.topology.ports(network.topology.naming.node(name)):
         restore(network, network.topology.link_name(link))
 
@@ -69,8 +74,8 @@ class LinkFaults:
     """What the kernel has of the links of a network.
 
     failed: those that do not carry packets both ways: an end is down, or drops what arrives.
-    mtu_bytes: the MTU of both ends of those whose ends differ, which somebody has set by hand: the end with the smaller
-        one drops larger packets on arrival, and tells nobody.
+    mtu_bytes: the MTU of both ends of those whose ends differ, which somebody has set by hand: the
+        end with the smaller one drops larger packets on arrival, and tells nobody.
     """
 
     failed: list[int]
@@ -106,7 +111,8 @@ def take_down(network: Handle, node: int, port: int, socket: netlink.Socket) -> 
 
 
 def bring_up(network: Handle, node: int, port: int, socket: netlink.Socket) -> None:
-    """Set an interface up again, with what the kernel forgot when it went down: neighbours, and static routes."""
+    """Set an interface up again, with what the kernel forgot when it went down: neighbours, and
+    static routes."""
     plan = network.plan
     socket.request([set_up(plan.ends[node][port], True)])
     if network.topology.is_crossbar(node):

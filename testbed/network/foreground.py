@@ -22,19 +22,23 @@ from weft.testbed.plan.plane_selection import planes, told_of_links
 
 
 def serve(network: RunningNetwork, node: int, scheme: str | None) -> int:
-    """Run the daemon of `node` in this process until it is ended; the exit status, 1 if its state machine failed.
+    """Run the daemon of `node` in this process until it is ended; the exit status, 1 if its state
+    machine failed.
 
-    It starts from what the supervisor's daemons start from: the same links, programs and capabilities.
+    It starts from what the supervisor's daemons start from: the same links, programs and
+    capabilities.
 
-    scheme: None for that of the run.  ValueError if the node has a daemon already, cannot have one, or if the run has
-    no scheme of daemons.
+    scheme: None for that of the run.  ValueError if the node has a daemon already, cannot have one,
+    or if the run has no scheme of daemons.
     """
     chosen = scheme or routing(network.run.journal)
     plan = network.plan
     link = told_of_links(network.topology, plan.link, plan.own_links)
     how = planes(network.topology, chosen, link, host_link=plan.host_link)
     if not how.configs:
-        raise ValueError(f"{chosen} needs no daemons; say which scheme, for example weft daemon dr --node h3")
+        raise ValueError(
+            f"{chosen} needs no daemons; say which scheme, for example weft daemon dr --node h3"
+        )
     name = network.plan.names[node]
     if node not in how.configs:
         raise ValueError(f"{name} runs no daemon: it does not forward")
@@ -54,7 +58,9 @@ def serve(network: RunningNetwork, node: int, scheme: str | None) -> int:
     with suppress(PermissionError):  # the counters tell whether there is real-time priority
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REAL_TIME_PRIORITY))
     print(
-        f"{name} routes by {chosen}, log in {network.run.directory / 'log' / name}.log; Ctrl-C ends it", file=sys.stderr
+        f"{name} routes by {chosen}, log in {network.run.directory / 'log' / name}.log; "
+        f"Ctrl-C ends it",
+        file=sys.stderr,
     )
     loop = Loop([daemon])
     privileges.keep_only(*loop.rights())

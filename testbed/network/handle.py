@@ -15,8 +15,8 @@ from weft.topologies.core.topology import Topology
 class Handle:
     """A network that is up, made by this process or another.
 
-    spaces: the namespaces in order of node, in the process that made them; elsewhere none, and they are opened by name
-        when they are needed.
+    spaces: the namespaces in order of node, in the process that made them; elsewhere none, and they
+        are opened by name when they are needed.
     """
 
     def __init__(self, plan: NetworkPlan) -> None:
@@ -55,7 +55,9 @@ class Handle:
         if self.spaces:
             return self.spaces[node].fd
         if node not in self._opened:
-            self._opened[node] = os.open(netns.NAMES / self.plan.namespace(node), os.O_RDONLY | os.O_CLOEXEC)
+            self._opened[node] = os.open(
+                netns.NAMES / self.plan.namespace(node), os.O_RDONLY | os.O_CLOEXEC
+            )
         return self._opened[node]
 
     def ifindex(self, node: int, port: int) -> int:

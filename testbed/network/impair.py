@@ -1,4 +1,5 @@
-"""What a link of an open network carries, loses and delays, changed while packets flow, and read back."""
+"""What a link of an open network carries, loses and delays, changed while packets flow, and read
+back."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def asked(
     rate: str | None = None,
     queue: int | str | None = None,
 ) -> Impairment:
-    """What words ask for: loss in per cent, 0.5 or 0.5%; times such as 2ms, a rate such as 2mbit, packets.
+    """What words ask for: loss in per cent, 0.5 or 0.5%; times such as 2ms, a rate such as 2mbit,
+    packets.
 
     ValueError, in one line, for words that mean none of it, or for none at all.
     """
@@ -64,9 +66,9 @@ def _loss_ppb(text: str) -> int:
 def impair(network: Handle, name: str, change: Impairment) -> None:
     """Change what the link called `name`, h0-w0, carries, in both directions.
 
-    Packets that wait stay where the link has a rate already.  Raises ValueError if there is no such link, if this
-    kernel has no netem for a delay, or for what no link can be like; OSError if the kernel holds something else
-    afterwards.
+    Packets that wait stay where the link has a rate already.  Raises ValueError if there is no such
+    link, if this kernel has no netem for a delay, or for what no link can be like; OSError if the
+    kernel holds something else afterwards.
     """
     link = network.topology.link(name)
     if change.delay_us is not None or change.jitter_us is not None:
@@ -89,7 +91,8 @@ def impair_way(network: Handle, node: int, port: int, change: Impairment) -> Non
 
 
 def _change_way(network: Handle, node: int, port: int, change: Impairment) -> None:
-    """Change one direction: rate and queue where packets leave, loss and delay where they arrive."""
+    """Change one direction: rate and queue where packets leave, loss and delay where they
+    arrive."""
     near = network.plan.ends[node][port]
     far = network.plan.ends[near.peer][near.peer_port]
     if change.rate_bps is not None or change.queue_packets is not None:
@@ -101,7 +104,10 @@ def _change_way(network: Handle, node: int, port: int, change: Impairment) -> No
         if change.loss_ppb is not None:
             live_port.set_loss(socket, far.ifindex, far.dev, change.loss_ppb)
             if abs(live_port.losses(socket).get(far.ifindex, 0) - change.loss_ppb) > 1:
-                raise OSError(f"{far.dev}: asked to lose {change.loss_ppb} of a billion, the kernel has another")
+                raise OSError(
+                    f"{far.dev}: asked to lose {change.loss_ppb} of a billion, the kernel "
+                    f"has another"
+                )
         if change.delay_us is not None or change.jitter_us is not None:
             times = change.delay_us or 0, change.jitter_us or 0
             at, ifb = (far.ifindex, far.dev), network.plan.ifb(far)
@@ -109,9 +115,15 @@ def _change_way(network: Handle, node: int, port: int, change: Impairment) -> No
 
 
 def from_mininet(
-    *, bw: float | None, delay: str | None, jitter: str | None, loss: float | None, max_queue_size: int | None
+    *,
+    bw: float | None,
+    delay: str | None,
+    jitter: str | None,
+    loss: float | None,
+    max_queue_size: int | None,
 ) -> Impairment:
-    """What Mininet's parameters of an interface ask for; a time without a unit is in microseconds, as tc has it."""
+    """What Mininet's parameters of an interface ask for; a time without a unit is in microseconds,
+    as tc has it."""
     times = [
         None if each is None else delay_us(f"{each}" if f"{each}"[-1:].isalpha() else f"{each}us")
         for each in (delay, jitter)
@@ -131,11 +143,14 @@ def _require_delay(network: Handle, name: str) -> None:
         doctor.require(feature, f"a delay of {name}")
     if data_plane.program_of(network) is not None and not clock.is_virtual():
         raise ValueError(
-            f"{name}: a delay and a scheme of the data plane exclude each other: the program sees no delay"
+            f"{name}: a delay and a scheme of the data plane exclude each other: the "
+            f"program sees no delay"
         )
 
 
-def _wanted(network: Handle, link: int, shape: tc.DeviceDisciplines | None, change: Impairment) -> LinkSpec:
+def _wanted(
+    network: Handle, link: int, shape: tc.DeviceDisciplines | None, change: Impairment
+) -> LinkSpec:
     """What a port is to carry, trimming as it does, if it does."""
     planned = network.plan.link_spec(link)
     rate = change.rate_bps or (shape.rate_bps if shape else None)
@@ -160,11 +175,14 @@ def undo(network: Handle, name: str) -> None:
             live_port.set_loss(socket, *at, planned.loss_ppb if planned else 0)
             ifb = network.plan.ifb(network.plan.ends[node][port])
             if ifb[0] in shapes:
-                live_port.set_delay(socket, at, ifb, planned.delay_us if planned else 0, 0, seen=clock.is_virtual())
+                live_port.set_delay(
+                    socket, at, ifb, planned.delay_us if planned else 0, 0, seen=clock.is_virtual()
+                )
 
 
 def held(network: Handle, link: int) -> LinkSpec | None:
-    """What the kernel has link number `link` carry towards its second end, None if it is as fast as the machine."""
+    """What the kernel has link number `link` carry towards its second end, None if it is as fast as
+    the machine."""
     (near, _, near_end), (far, far_port, far_end) = network.both_ends(link)
     with network.at(near) as socket:
         shape = tc.shapes(socket).get(near_end.ifindex)

@@ -1,13 +1,14 @@
-"""A way out of a network of routers: every server has a link of its own to a node that translates addresses.
+"""A way out of a network of routers: every server has a link of its own to a node that translates
+addresses.
 
-These links lie beside the network: none of its own carries what leaves by them, no daemon and no instrument looks at
-them, and they go on when everything else has failed.  Server n is 198.19.0.0 + 2 + n there; the node is in a namespace
-of its own, joined to the machine as outside.py says.
+These links lie beside the network: none of its own carries what leaves by them, no daemon and no
+instrument looks at them, and they go on when everything else has failed.  Server n is 198.19.0.0 +
+2 + n there; the node is in a namespace of its own, joined to the machine as outside.py says.
 
-What is for the network itself (10.0.0.0/8 and 172.16.0.0/12) never leaves this way, not even when its routes are
-withdrawn; nor does anything to which a daemon holds a route, as to the first octets that schemes use for layers and
-proxies.  Rules of routing see to it, and for packets of the server's own alone: those that it forwards are looked up as
-ever.
+What is for the network itself (10.0.0.0/8 and 172.16.0.0/12) never leaves this way, not even when
+its routes are withdrawn; nor does anything to which a daemon holds a route, as to the first octets
+that schemes use for layers and proxies.  Rules of routing see to it, and for packets of the
+server's own alone: those that it forwards are looked up as ever.
 """
 
 from __future__ import annotations
@@ -26,12 +27,20 @@ from weft.topologies.core.address import SERVER_BLOCK, SWITCH_BLOCK, Prefix, dot
 
 GATEWAY = "nat"  # the node's name
 DEVICE = "nat"  # a server's end of its link
-BLOCK = Prefix(198 << 24 | 19 << 16, 16)  # the upper half of the block for networks that are tested (RFC 2544)
+# the upper half of the block for networks that are tested (RFC 2544)
+BLOCK = Prefix(198 << 24 | 19 << 16, 16)
 HUB, FIRST_SERVER = BLOCK.network + 1, BLOCK.network + 2
 MOST_SERVERS = (1 << 32 - BLOCK.length) - 3
 TABLE = 6330  # of routes, in the servers' namespaces
 OWN = (Prefix(SERVER_BLOCK, 8), Prefix(SWITCH_BLOCK, 12))  # what the network is made of
-RTM_NEWRULE, FRA_DST, FRA_IIFNAME, FRA_PRIORITY, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE = 32, 1, 3, 6, 14, 15
+RTM_NEWRULE, FRA_DST, FRA_IIFNAME, FRA_PRIORITY, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE = (
+    32,
+    1,
+    3,
+    6,
+    14,
+    15,
+)
 FR_ACT_TO_TBL, FR_ACT_UNREACHABLE = 1, 7
 RULE = struct.Struct("=BBBBBBBBI")
 FIRST_PRIORITY = 100
@@ -44,18 +53,21 @@ def namespace(run: RunRecord) -> str:
 
 
 def require(names: list[str], servers: int) -> None:
-    """ValueError, in one line, unless a network with so many servers, whose nodes have these names, can have a way
-    out."""
+    """ValueError, in one line, unless a network with so many servers, whose nodes have these names,
+    can have a way out."""
     if not shutil.which("nft"):
         raise ValueError("a way out to the machine's network needs nft: apt-get install nftables")
     if GATEWAY in names:
-        raise ValueError(f"a way out is a node called {GATEWAY}, and this network has one of that name")
+        raise ValueError(
+            f"a way out is a node called {GATEWAY}, and this network has one of that name"
+        )
     if servers > MOST_SERVERS:
         raise ValueError(f"{servers} servers: {BLOCK} has addresses for {MOST_SERVERS}")
 
 
 def make(network: Handle) -> None:
-    """Make the node and the links; the run's journal names its namespace already.  OSError for what is refused."""
+    """Make the node and the links; the run's journal names its namespace already.  OSError for what
+    is refused."""
     made: list[netns.Netns] = []
     try:
         netns.create([namespace(network.run)], lambda _: plan.NO_IPV6, made)
@@ -74,7 +86,9 @@ def _index(run: RunRecord, number: int) -> int:
 
 
 def _up(index: int, device: str) -> NetlinkMessage:
-    return NetlinkMessage(netlink.RTM_NEWLINK, 0, plan.IFINFO.pack(0, 0, index, 1, 1), f"ip link set {device} up")
+    return NetlinkMessage(
+        netlink.RTM_NEWLINK, 0, plan.IFINFO.pack(0, 0, index, 1, 1), f"ip link set {device} up"
+    )
 
 
 def _address(index: int, device: str, address: int) -> NetlinkMessage:
@@ -82,7 +96,10 @@ def _address(index: int, device: str, address: int) -> NetlinkMessage:
     packed = struct.pack(">I", address)
     body += netlink.attribute(plan.IFA_LOCAL, packed) + netlink.attribute(plan.IFA_ADDRESS, packed)
     return NetlinkMessage(
-        netlink.RTM_NEWADDR, netlink.CREATE, body, f"ip address add {dotted(address)}/32 dev {device}"
+        netlink.RTM_NEWADDR,
+        netlink.CREATE,
+        body,
+        f"ip address add {dotted(address)}/32 dev {device}",
     )
 
 
@@ -98,32 +115,63 @@ def _gateway(network: Handle) -> Iterator[NetlinkMessage]:
         data = netlink.nested(plan.IFLA_INFO_DATA, netlink.attribute(plan.VETH_INFO_PEER, peer))
         body = plan.IFINFO.pack(0, 0, index, 1, 1) + netlink.text(plan.IFLA_IFNAME, device)
         body += netlink.nested(plan.IFLA_LINKINFO, netlink.text(plan.IFLA_INFO_KIND, "veth"), data)
-        words = f"ip link add {device} up type veth peer {DEVICE} netns {network.plan.namespace(node)}"
+        words = (
+            f"ip link add {device} up type veth peer {DEVICE} netns {network.plan.namespace(node)}"
+        )
         yield NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, words)
-        head = (fib.AF_INET, 32, 0, 0, fib.RT_TABLE_MAIN, RTPROT_STATIC, RT_SCOPE_LINK, fib.RTN_UNICAST, 0)
+        head = (
+            fib.AF_INET,
+            32,
+            0,
+            0,
+            fib.RT_TABLE_MAIN,
+            RTPROT_STATIC,
+            RT_SCOPE_LINK,
+            fib.RTN_UNICAST,
+            0,
+        )
         body = fib.RTMSG.pack(*head) + netlink.attribute(fib.RTA_DST, struct.pack(">I", address))
         body += netlink.u32(fib.RTA_OIF, index)
-        yield NetlinkMessage(netlink.RTM_NEWROUTE, netlink.CREATE, body, f"ip route add {dotted(address)} dev {device}")
+        yield NetlinkMessage(
+            netlink.RTM_NEWROUTE,
+            netlink.CREATE,
+            body,
+            f"ip route add {dotted(address)} dev {device}",
+        )
 
 
 def _server(run: RunRecord, node: int) -> Iterator[NetlinkMessage]:
-    """A server's end of its link, the way out in a table of its own, and the rules by which it is looked up."""
+    """A server's end of its link, the way out in a table of its own, and the rules by which it is
+    looked up."""
     index, address = _index(run, 0), FIRST_SERVER + node
     yield _address(index, DEVICE, address)
     yield _up(index, DEVICE)
-    head = (fib.AF_INET, 0, 0, 0, RT_TABLE_UNSPEC, RTPROT_STATIC, 0, fib.RTN_UNICAST, fib.RTNH_F_ONLINK)
+    head = (
+        fib.AF_INET,
+        0,
+        0,
+        0,
+        RT_TABLE_UNSPEC,
+        RTPROT_STATIC,
+        0,
+        fib.RTN_UNICAST,
+        fib.RTNH_F_ONLINK,
+    )
     body = fib.RTMSG.pack(*head) + netlink.u32(RTA_TABLE, TABLE) + netlink.u32(fib.RTA_OIF, index)
     body += netlink.attribute(fib.RTA_GATEWAY, struct.pack(">I", HUB))
     body += netlink.attribute(fib.RTA_PREFSRC, struct.pack(">I", address))
-    words = f"ip route add default via {dotted(HUB)} dev {DEVICE} onlink src {dotted(address)} table {TABLE}"
+    words = (
+        f"ip route add default via {dotted(HUB)} dev {DEVICE} onlink src "
+        f"{dotted(address)} table {TABLE}"
+    )
     yield NetlinkMessage(netlink.RTM_NEWROUTE, netlink.CREATE, body, words)
     for number, (to, own_only, table, longer_than) in enumerate(_rules()):
         yield _rule(FIRST_PRIORITY + number, to, table, own_only=own_only, longer_than=longer_than)
 
 
 def _rules() -> Iterator[tuple[Prefix | None, bool, int | None, int | None]]:
-    """Of each rule in order: for which destinations, whether for own packets alone, in which table to look (None: it is
-    unreachable), and of which length a route there has to be longer."""
+    """Of each rule in order: for which destinations, whether for own packets alone, in which table
+    to look (None: it is unreachable), and of which length a route there has to be longer."""
     for prefix in OWN:
         yield prefix, False, fib.RT_TABLE_MAIN, None
     for prefix in OWN:

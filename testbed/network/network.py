@@ -1,7 +1,8 @@
 """A network in the kernel, from its plan until it is taken down.
 
-`RunningNetwork.create` makes one, `RunningNetwork.open` finds one that another process made; testbed/mininet/net.py shows it as
-Mininet's.  How it comes up is in bring_up.py, what can fail in faults.py, what its daemons report in status.py.
+`RunningNetwork.create` makes one, `RunningNetwork.open` finds one that another process made;
+testbed/mininet/net.py shows it as Mininet's.  How it comes up is in bring_up.py, what can fail in
+faults.py, what its daemons report in status.py.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ BRIDGES = "bridge"  # the scheme of a run whose switches are bridges: testbed/mi
 class RunningNetwork(Handle):
     """The namespaces, links, queues and routes of one run.
 
-    kept: the lock that keeps the run alive, in the process that made it and until its supervisor has taken it over.
+    kept: the lock that keeps the run alive, in the process that made it and until its supervisor
+        has taken it over.
     stages: how many seconds each part of making it took, in order.
     processes: how many serve the daemons, in the process that made it.
     """
@@ -66,22 +68,29 @@ class RunningNetwork(Handle):
         outwards: bool = False,
         progress: Callable[[str], None] = lambda stage: None,
     ) -> RunningNetwork:
-        """Make `topology` in the kernel, each link like `link` in both directions (None: as fast as it goes), start the
-        daemons, and return when they have converged.
+        """Make `topology` in the kernel, each link like `link` in both directions (None: as fast as
+        it goes), start the daemons, and return when they have converged.
 
-        host_link: what the links between hosts and switches of a fabric are like; None: like all others.
-        own_links: by link, what those are like that differ; None: what a user's graph says of its own.
-        scheme: `static` installs the routes that the topology alone gives, `none` none, others are the registry's.
-        packed: how many processes share the daemons; 0: each has its own; None: bring_up.daemon_processes() chooses.
+        host_link: what the links between hosts and switches of a fabric are like; None: like all
+            others.
+        own_links: by link, what those are like that differ; None: what a user's graph says of its
+            own.
+        scheme: `static` installs the routes that the topology alone gives, `none` none, others are
+            the registry's.
+        packed: how many processes share the daemons; 0: each has its own; None:
+            bring_up.daemon_processes() chooses.
         detached: leave the run to its supervisor, which keeps it alive when this process has ended.
         authenticated: whether daemons believe only what this run's daemons say; see SECURITY.md.
         restart: whether daemons that die though nobody asked them to are started again.
         outwards: whether servers reach the machine's network, beside this one; see nat.py.
         progress: called with the name of each stage as it begins.
-        Raises ValueError for what cannot be made and OSError for what the kernel refuses; nothing is left behind then.
+        Raises ValueError for what cannot be made and OSError for what the kernel refuses; nothing
+        is left behind then.
         """
         need_root()
-        draft, how = bring_up.prepared(topology, link, host_link, own_links, scheme, outwards=outwards)
+        draft, how = bring_up.prepared(
+            topology, link, host_link, own_links, scheme, outwards=outwards
+        )
         processes = bring_up.processes_with_room(topology, how, packed)
         kept = run.reserve(name)
         network = None
@@ -91,7 +100,9 @@ class RunningNetwork(Handle):
             run.write_journal(kept.run, journal(network.plan, scheme, **about))
             bring_up.make_credentials(network, authenticated=authenticated)
             keep = kept.lock if detached else None
-            stages = bring_up.all_stages(network, how, processes, keep, restart=restart, outwards=outwards)
+            stages = bring_up.all_stages(
+                network, how, processes, keep, restart=restart, outwards=outwards
+            )
             network.stages = bring_up.perform(stages, progress)
         except BaseException:
             if network:
@@ -111,23 +122,32 @@ class RunningNetwork(Handle):
             raise ValueError(f"run {found.id} is still coming up")
         if told["scheme"] == BRIDGES:
             way = f"ip netns exec {found.namespace('NODE')} COMMAND"
-            raise ValueError(f"run {found.id} is a Mininet script's, and ends with it; {way} runs a command in it")
-        link, host_link = (LinkSpec(**told[key]) if told.get(key) else None for key in ("link", "host_link"))
+            raise ValueError(
+                f"run {found.id} is a Mininet script's, and ends with it; {way} runs a "
+                f"command in it"
+            )
+        link, host_link = (
+            LinkSpec(**told[key]) if told.get(key) else None for key in ("link", "host_link")
+        )
         topology = build(told.get("topology_file") or told["topology"])
         static = is_static(told["scheme"])
         own = {int(at): LinkSpec(**each) for at, each in told.get("own_links", {}).items()}
-        return cls(NetworkPlan(found, topology, link, static=static, host_link=host_link, own_links=own), None)
+        return cls(
+            NetworkPlan(found, topology, link, static=static, host_link=host_link, own_links=own),
+            None,
+        )
 
     def check(self) -> None:
-        """Read back every interface and its queue; read_back.Mismatch says where the kernel holds something else."""
+        """Read back every interface and its queue; read_back.Mismatch says where the kernel holds
+        something else."""
         read_back.check(self)
 
     def change_scheme(self, scheme: str) -> None:
-        """Let the data plane of a running fabric choose ports by `scheme`, and its hosts layers, without losing a
-        packet; its daemons go on.
+        """Let the data plane of a running fabric choose ports by `scheme`, and its hosts layers,
+        without losing a packet; its daemons go on.
 
-        ValueError if there is no such scheme, if it needs other routes than its daemons', or if the run has no data
-        plane.
+        ValueError if there is no such scheme, if it needs other routes than its daemons', or if the
+        run has no data plane.
         """
         scheme_change.check(scheme_change.routing(self.run.journal), scheme)
         with DataPlane.open(self) as plane:
@@ -138,7 +158,8 @@ class RunningNetwork(Handle):
         run.write_journal(self.run, scheme_change.changed(self.run.journal, scheme))
 
     def wait_until_converged(self, timeout_s: float = status.CONVERGENCE_S) -> None:
-        """Return when every daemon has all its neighbours and routes; TimeoutError names those that have not."""
+        """Return when every daemon has all its neighbours and routes; TimeoutError names those that
+        have not."""
         status.wait_until_converged(self, timeout_s)
 
     def rows(self) -> dict[int, CounterRow]:
@@ -158,7 +179,8 @@ class RunningNetwork(Handle):
         faults.fail(self, name, silent=silent, only_to=only_to)
 
     def restore(self, name: str) -> None:
-        """Undo fail() on the link called `name`, however it failed; ValueError if there is no such link."""
+        """Undo fail() on the link called `name`, however it failed; ValueError if there is no such
+        link."""
         faults.restore(self, name)
 
     def fail_node(self, name: str, *, silent: bool = False) -> None:
@@ -166,7 +188,8 @@ class RunningNetwork(Handle):
         faults.fail_node(self, name, silent=silent)
 
     def restore_node(self, name: str) -> None:
-        """Undo fail_node(), and fail() on every link of the node called `name`; ValueError if there is none."""
+        """Undo fail_node(), and fail() on every link of the node called `name`; ValueError if there
+        is none."""
         faults.restore_node(self, name)
 
     def is_up(self, node: int, port: int, socket: netlink.Socket) -> bool:
@@ -178,11 +201,13 @@ class RunningNetwork(Handle):
         faults.take_down(self, node, port, socket)
 
     def bring_up(self, node: int, port: int, socket: netlink.Socket) -> None:
-        """Set an interface up again, with the neighbours and static routes that the kernel forgot meanwhile."""
+        """Set an interface up again, with the neighbours and static routes that the kernel forgot
+        meanwhile."""
         faults.bring_up(self, node, port, socket)
 
     def rekey(self) -> None:
-        """Replace the key by which daemons seal what they say; ValueError if there is none, or a daemon cannot."""
+        """Replace the key by which daemons seal what they say; ValueError if there is none, or a
+        daemon cannot."""
         keys.rotate(self.run.directory, partial(status.read_keys, self))
 
     def down(self) -> None:
@@ -195,7 +220,8 @@ class RunningNetwork(Handle):
 
 
 def own_graph(plan: NetworkPlan) -> dict[str, object]:
-    """The file in the run's directory that keeps a user's graph, for its own file may change, or there may be none."""
+    """The file in the run's directory that keeps a user's graph, for its own file may change, or
+    there may be none."""
     if plan.topology.family != "file":
         return {}
     kept = plan.run.directory / "topology.json"
@@ -204,7 +230,8 @@ def own_graph(plan: NetworkPlan) -> dict[str, object]:
 
 
 def journal(plan: NetworkPlan, scheme: str, **about: object) -> dict[str, object]:
-    """What a run says that it will create; about: `authenticated`, `packed` and `outwards`, as they were asked for."""
+    """What a run says that it will create; about: `authenticated`, `packed` and `outwards`, as they
+    were asked for."""
     namespaces = [plan.namespace(node) for node in range(plan.topology.nodes)]
     return {
         "id": plan.run.id,

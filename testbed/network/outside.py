@@ -1,9 +1,11 @@
-"""A way out of a run, to the network of the machine that it is on, by a node that translates addresses.
+"""A way out of a run, to the network of the machine that it is on, by a node that translates
+addresses.
 
-A link of a /30 of its own leads from the node to the machine, and whatever leaves by it carries the node's address
-there: the machine itself can be reached without any rule in it.  To networks beyond it leads a table of nftables called
-weft-RUN in the machine's namespace, which translates once more, where the machine forwards packets at all.  The link
-ends with the run's namespaces, the table with the run; `weft clean` removes it after a run that was killed.
+A link of a /30 of its own leads from the node to the machine, and whatever leaves by it carries the
+node's address there: the machine itself can be reached without any rule in it.  To networks beyond
+it leads a table of nftables called weft-RUN in the machine's namespace, which translates once more,
+where the machine forwards packets at all.  The link ends with the run's namespaces, the table with
+the run; `weft clean` removes it after a run that was killed.
 """
 
 from __future__ import annotations
@@ -19,22 +21,26 @@ from weft.testbed.linux import netlink, netns
 from weft.testbed.plan import network_plan as plan
 from weft.testbed.runs.run import RunRecord, write_journal
 
-BLOCK = 198 << 24 | 18 << 16  # 198.18.0.0/16, half of the block for testing networks (RFC 2544): nobody has it
+# 198.18.0.0/16, half of the block for testing networks (RFC 2544): nobody has it
+BLOCK = 198 << 24 | 18 << 16
 DEVICE = "out"
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 FIRST_OUTSIDE = 0xF000  # where the indexes of these links lie within a run's slot
 TRANSLATE = (
-    "table ip {table} {{\n chain out {{\n type nat hook postrouting priority 100;\n {match} masquerade\n }}\n}}\n"
+    "table ip {table} {{\n chain out {{\n type nat hook postrouting priority 100;\n "
+    "{match} masquerade\n }}\n}}\n"
 )
 KEY = "outside"  # in the journal: the tables that the run has in the machine's namespace
 
 
 def connect(run: RunRecord, gateway: netns.Netns, known: Sequence[str]) -> bool:
-    """Let the node in the namespace `gateway` of `run` reach the machine's network, and translate addresses.
+    """Let the node in the namespace `gateway` of `run` reach the machine's network, and translate
+    addresses.
 
-    known: networks of the run, which the node has routes to, and which it translates the addresses of.
-    Returns whether the machine forwards, so that networks beyond it can be reached, too.  OSError for what the kernel
-    or nft refuses.
+    known: networks of the run, which the node has routes to, and which it translates the addresses
+        of.
+    Returns whether the machine forwards, so that networks beyond it can be reached, too.  OSError
+    for what the kernel or nft refuses.
     """
     inner, outer = (_dotted(BLOCK + 4 * run.slot + host) for host in (2, 1))
     device = f"weft{run.slot}"
@@ -67,7 +73,8 @@ def machine_forwards() -> bool:
 
 
 def disconnect(journal: dict[str, Any]) -> None:
-    """Remove the tables that the run of this journal has in the machine's namespace, those that are there."""
+    """Remove the tables that the run of this journal has in the machine's namespace, those that are
+    there."""
     for table in journal.get(KEY, []):
         command = ["nft", "delete", "table", "ip", table]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -86,7 +93,9 @@ def _join(run: RunRecord, gateway: netns.Netns, device: str) -> None:
     body += netlink.nested(plan.IFLA_LINKINFO, netlink.text(plan.IFLA_INFO_KIND, "veth"), data)
     command = f"ip link add {DEVICE} type veth peer {device}"
     try:
-        gateway.netlink.request([netlink.NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command)])
+        gateway.netlink.request(
+            [netlink.NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command)]
+        )
     finally:
         os.close(home)
 
@@ -102,6 +111,8 @@ def _ip(options: Sequence[str], *words: str) -> None:
 
 
 def _nft(ruleset: str, before: Sequence[str]) -> None:
-    done = subprocess.run([*before, "nft", "-f", "-"], input=ruleset, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*before, "nft", "-f", "-"], input=ruleset, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise OSError(f"nft: {' '.join(done.stderr.split())}")

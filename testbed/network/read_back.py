@@ -47,19 +47,26 @@ def interfaces(socket: netlink.Socket) -> dict[int, KernelInterface]:
 
 
 def check(network: Handle) -> None:
-    """Read back every interface and its queue; Mismatch says where the kernel holds something else than planned."""
+    """Read back every interface and its queue; Mismatch says where the kernel holds something else
+    than planned."""
     plan = network.plan
     for node in range(network.topology.nodes):
         with network.at(node) as socket:
             found = interfaces(socket)
             shapes = tc.shapes(socket) if plan.link_specs else {}
-            losses = live_port.losses(socket) if any(each.loss_ppb for each in plan.link_specs) else {}
+            losses = (
+                live_port.losses(socket) if any(each.loss_ppb for each in plan.link_specs) else {}
+            )
         for end in plan.ends[node].values():
             interface = found.get(end.ifindex)
             if interface is None or interface.name != end.dev or not interface.up:
-                raise Mismatch(f"{end.dev}: planned up with index {end.ifindex}, the kernel has {found}")
+                raise Mismatch(
+                    f"{end.dev}: planned up with index {end.ifindex}, the kernel has {found}"
+                )
             if interface.mtu != plan.mtu_bytes:
-                raise Mismatch(f"{end.dev}: planned an MTU of {plan.mtu_bytes}, the kernel has {interface.mtu}")
+                raise Mismatch(
+                    f"{end.dev}: planned an MTU of {plan.mtu_bytes}, the kernel has {interface.mtu}"
+                )
             link = plan.link_spec(end.link)
             if link is None:
                 continue
@@ -67,15 +74,24 @@ def check(network: Handle) -> None:
                 link = replace(link, hop_ns=0)
             _check_shape(end, link, shapes.get(end.ifindex), shapes.get(plan.ifb(end)[0]))
             if abs(losses.get(end.ifindex, 0) - link.loss_ppb) > 1:
-                raise Mismatch(f"{end.dev}: planned {link}, the kernel loses {losses.get(end.ifindex, 0)} of a billion")
+                raise Mismatch(
+                    f"{end.dev}: planned {link}, the kernel loses "
+                    f"{losses.get(end.ifindex, 0)} of a billion"
+                )
             if node < network.topology.servers and interface.gso_max_segs != 1:
-                raise Mismatch(f"{end.dev}: planned gso_max_segs 1, the kernel has {interface.gso_max_segs}")
+                raise Mismatch(
+                    f"{end.dev}: planned gso_max_segs 1, the kernel has {interface.gso_max_segs}"
+                )
 
 
 def _check_shape(
-    end: End, link: LinkSpec, held: tc.DeviceDisciplines | None, arrivals: tc.DeviceDisciplines | None
+    end: End,
+    link: LinkSpec,
+    held: tc.DeviceDisciplines | None,
+    arrivals: tc.DeviceDisciplines | None,
 ) -> None:
-    """Mismatch unless `held` is what the kernel should hold for `link` at `end`, and `arrivals` at its ifb."""
+    """Mismatch unless `held` is what the kernel should hold for `link` at `end`, and `arrivals` at
+    its ifb."""
     if (
         held is None
         or abs((held.rate_bps or 0) - link.rate_bps) >= RATE_TOLERANCE_BPS
@@ -84,6 +100,10 @@ def _check_shape(
     ):
         raise Mismatch(f"{end.dev}: planned {link}, the kernel has {held}")
     if link.delay_us and arrivals and arrivals.delay_us != link.delay_us:
-        raise Mismatch(f"{end.dev}: planned {link}, the kernel delays packets by {arrivals.delay_us} us")
+        raise Mismatch(
+            f"{end.dev}: planned {link}, the kernel delays packets by {arrivals.delay_us} us"
+        )
     if link.hop_ns and arrivals and arrivals.hop_ns != link.hop_ns:
-        raise Mismatch(f"{end.dev}: planned {link}, the kernel takes {arrivals.hop_ns} ns for a packet")
+        raise Mismatch(
+            f"{end.dev}: planned {link}, the kernel takes {arrivals.hop_ns} ns for a packet"
+        )

@@ -26,20 +26,30 @@ MOST_HOPS_OF_A_LINK = 2  # through a crossbar
 
 
 def wait_for_neighbours(network: Handle) -> None:
-    """Return when every daemon hears from all its neighbours; TimeoutError names those that do not."""
-    _wait(network, lambda row: row.neighbours_up == row.neighbours_expected, "neighbours", CONVERGENCE_S)
+    """Return when every daemon hears from all its neighbours; TimeoutError names those that do
+    not."""
+    _wait(
+        network,
+        lambda row: row.neighbours_up == row.neighbours_expected,
+        "neighbours",
+        CONVERGENCE_S,
+    )
 
 
 def wait_until_converged(network: Handle, timeout_s: float = CONVERGENCE_S) -> None:
-    """Return when every daemon has all the neighbours and all the routes that the topology promises.
+    """Return when every daemon has all the neighbours and all the routes that the topology
+    promises.
 
     TimeoutError names those that have not.
     """
     _wait(network, lambda row: bool(row.converged), "routes", timeout_s)
 
 
-def _wait(network: Handle, ready: Callable[[CounterRow], bool], what: str, timeout_s: float) -> None:
-    """Return when every daemon has been `ready`; TimeoutError after `timeout_s` in which no further one has."""
+def _wait(
+    network: Handle, ready: Callable[[CounterRow], bool], what: str, timeout_s: float
+) -> None:
+    """Return when every daemon has been `ready`; TimeoutError after `timeout_s` in which no further
+    one has."""
     directory = network.run.directory
     counters = DaemonCounters(directory / COUNTERS)
     waiting = list(routers(network.topology))
@@ -52,8 +62,10 @@ def _wait(network: Handle, ready: Callable[[CounterRow], bool], what: str, timeo
             if clock.monotonic() > end_s:
                 row = counters.row(waiting[0])
                 raise TimeoutError(
-                    f"{len(waiting)} daemons still lack {what}, none got them in {timeout_s:g} s, the first is "
-                    f"{network.plan.names[waiting[0]]}: {row.neighbours_up} of {row.neighbours_expected} neighbours "
+                    f"{len(waiting)} daemons still lack {what}, none got them in {timeout_s:g} s, "
+                    f"the first is "
+                    f"{network.plan.names[waiting[0]]}: {row.neighbours_up} of "
+                    f"{row.neighbours_expected} neighbours "
                     f"and {row.routes} routes; see {directory / 'log'}"
                 )
             clock.sleep(POLL_S)
@@ -72,10 +84,11 @@ def rows(network: Handle) -> dict[int, CounterRow]:
 
 
 def flows(network: Handle) -> list[dict[str, Any]] | None:
-    """What each leaf's daemon says of the flows on its links, of a scheme that places flows; None of any other.
+    """What each leaf's daemon says of the flows on its links, of a scheme that places flows; None
+    of any other.
 
-    up, down: flows by the spine that they go to, or come from.  bad: the spines of links with more than there may be,
-        each with the way.  A leaf whose daemon does not answer is left out.
+    up, down: flows by the spine that they go to, or come from.  bad: the spines of links with more
+        than there may be, each with the way.  A leaf whose daemon does not answer is left out.
     """
     routing = scheme_change.routing(network.run.journal)
     if routing == NONE or FlowPlacement not in registry.scheme(routing)[0].needs:
@@ -95,8 +108,13 @@ def flows(network: Handle) -> list[dict[str, Any]] | None:
 
 
 def trimming(network: Handle) -> dict[str, int] | None:
-    """What switches have trimmed, and lost of it, since the network came up; None if they do not trim."""
-    if not network.plan.link or not network.plan.link.trim_packets or data_plane.program_of(network) is None:
+    """What switches have trimmed, and lost of it, since the network came up; None if they do not
+    trim."""
+    if (
+        not network.plan.link
+        or not network.plan.link.trim_packets
+        or data_plane.program_of(network) is None
+    ):
         return None
     with data_plane.DataPlane.open(network) as plane, PortsCounters(network) as counters:
         trimmed = sum(port.trimmed for port in plane.counters().values())
@@ -105,34 +123,46 @@ def trimming(network: Handle) -> dict[str, int] | None:
 
 
 def read_keys(network: Handle) -> None:
-    """Have every daemon read the run's keys, and return when each has heard what was sealed before: what was under way,
-    and what lay unread until its daemon's next tick.  ValueError or TimeoutError if one does not obey."""
+    """Have every daemon read the run's keys, and return when each has heard what was sealed before:
+    what was under way, and what lay unread until its daemon's next tick.  ValueError or
+    TimeoutError if one does not obey."""
     control.rekey(network.run.directory, network.plan.names)
     delay_us = max((link.delay_us for link in network.plan.link_specs), default=0)
     clock.sleep(MOST_HOPS_OF_A_LINK * delay_us / 1e6)
     before = {node: row.ticks for node, row in rows(network).items() if row.pid}
     wait_until(
         "every daemon has ticked twice",
-        lambda: all(not row.pid or row.ticks >= before.get(node, 0) + 2 for node, row in rows(network).items()),
+        lambda: all(
+            not row.pid or row.ticks >= before.get(node, 0) + 2
+            for node, row in rows(network).items()
+        ),
     )
 
 
 def status(network: Handle) -> dict[str, Any]:
     """The run, its links, and a row for each daemon; JSON-able.
 
-    link: what links carry, None if as much as the machine can.  host_link: what those of hosts carry, None if the same.
+    link: what links carry, None if as much as the machine can.  host_link: what those of hosts
+        carry, None if the same.
     authenticated: whether daemons believe only each other.
-    failed: the links that do not carry packets both ways.  mtu_bytes: the MTU of both ends of each link whose ends
+    failed: the links that do not carry packets both ways.  mtu_bytes: the MTU of both ends of each
+        link whose ends
     differ: the smaller one drops larger packets on arrival.
-    bypassed_packets: of a fabric with a data plane, those that the kernel has sent on in the scheme's place, once for
-        each switch: fragments, packets with IP options, or longer than the MTU.
-    trimming: where switches trim, how many packets were trimmed, and how many headers found their queue full; None
-        elsewhere.
-    flows: of a scheme that places flows, those on the links of each leaf (flows()); None of any other.
-    layers: where hosts choose layers, packets that left in each, flows that began, and how often one drew again, by the
-        reason; None elsewhere.
+    bypassed_packets: of a fabric with a data plane, those that the kernel has sent on in the
+        scheme's place, once for each switch: fragments, packets with IP options, or longer than the
+        MTU.
+    trimming: where switches trim, how many packets were trimmed, and how many headers found their
+        queue full; None elsewhere.
+    flows: of a scheme that places flows, those on the links of each leaf (flows()); None of any
+        other.
+    layers: where hosts choose layers, packets that left in each, flows that began, and how often
+        one drew again, by the reason; None elsewhere.
     """
-    journal, links, link_name = network.run.journal, faults.inspect(network), network.topology.link_name
+    journal, links, link_name = (
+        network.run.journal,
+        faults.inspect(network),
+        network.topology.link_name,
+    )
     return {
         "run": network.run.id,
         "topology": journal["topology"],

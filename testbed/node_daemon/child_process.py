@@ -1,4 +1,5 @@
-"""A process that serves daemons: what the supervisor knows of it, and what it does between fork and end."""
+"""A process that serves daemons: what the supervisor knows of it, and what it does between fork and
+end."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class Child:
 
 
 def run(loop: Loop, name: bytes, others: Sequence[tuple[int, int]], parent: int) -> NoReturn:
-    """In a process forked for it: run `loop`, without the descriptors of others, and with no rights but a daemon's."""
+    """In a process forked for it: run `loop`, without the descriptors of others, and with no rights
+    but a daemon's."""
     status = 1
     try:
         for first, after in others:
@@ -47,7 +49,8 @@ def run(loop: Loop, name: bytes, others: Sequence[tuple[int, int]], parent: int)
 
 
 def allow_descriptors(count: int) -> None:
-    """Let this process have so many files open, or as many as it may: what is asked for is an upper bound."""
+    """Let this process have so many files open, or as many as it may: what is asked for is an upper
+    bound."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(count, soft), max(count, hard)))
@@ -56,7 +59,8 @@ def allow_descriptors(count: int) -> None:
 
 
 def real_time(wanted: bool) -> None:
-    """Have real-time priority from now on, or not; the counters tell whether a daemon has got it."""
+    """Have real-time priority from now on, or not; the counters tell whether a daemon has got
+    it."""
     policy, priority = (os.SCHED_FIFO, REAL_TIME_PRIORITY) if wanted else (os.SCHED_OTHER, 0)
     with suppress(PermissionError):
         os.sched_setscheduler(0, policy, os.sched_param(priority))

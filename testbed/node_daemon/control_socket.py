@@ -1,7 +1,8 @@
-"""A daemon's place in its run's directory: its log, its lock, and the socket at which it can be asked.
+"""A daemon's place in its run's directory: its log, its lock, and the socket at which it can be
+asked.
 
-<node>.lock is held as long as the daemon runs, so that a node has one at most; <node>.sock takes the datagrams `status`
-and `stop`; log/<node>.log is for people.
+<node>.lock is held as long as the daemon runs, so that a node has one at most; <node>.sock takes
+the datagrams `status` and `stop`; log/<node>.log is for people.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class Descriptor:
 class Log(Descriptor):
     """Lines of one node: wall clock, monotonic clock in seconds, what happened.
 
-    A line that cannot be written, since the disk is full, ends no daemon; the next one that can says how many are
-    missing.
+    A line that cannot be written, since the disk is full, ends no daemon; the next one that can
+    says how many are missing.
     """
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -55,7 +56,11 @@ class Log(Descriptor):
     def write(self, text: str) -> None:
         """Add a line, or the lines of a traceback."""
         stamp = clock.local_time(clock.wall())
-        missing = f"({self._missing} lines before this one could not be written) " if self._missing else ""
+        missing = (
+            f"({self._missing} lines before this one could not be written) "
+            if self._missing
+            else ""
+        )
         try:
             os.write(self._fd, f"{stamp} {clock.monotonic():.6f} {missing}{text}\n".encode())
         except OSError:
@@ -69,14 +74,17 @@ class Lock(Descriptor):
 
     def __init__(self, directory: Path, name: str) -> None:
         """Take it; ValueError if another process has it."""
-        super().__init__(private_files.open_file(directory / f"{name}.lock", os.O_RDWR | os.O_CREAT))
+        super().__init__(
+            private_files.open_file(directory / f"{name}.lock", os.O_RDWR | os.O_CREAT)
+        )
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             pid = os.pread(self._fd, PID_BYTES, 0).decode().strip()
             os.close(self._fd)
             raise ValueError(
-                f"{name} has a daemon already, process {pid}; end it with `weft daemon --stop --node {name}`"
+                f"{name} has a daemon already, process {pid}; end it with `weft daemon "
+                f"--stop --node {name}`"
             ) from None
         self.sign()
 
@@ -103,12 +111,15 @@ def wait_until_ended(directory: Path, name: str, timeout_s: float = 5.0) -> None
     end = clock.monotonic() + timeout_s
     while pid := holder(directory, name):
         if clock.monotonic() > end:
-            raise TimeoutError(f"the daemon of {name}, process {pid}, has not ended after {timeout_s:g} s")
+            raise TimeoutError(
+                f"the daemon of {name}, process {pid}, has not ended after {timeout_s:g} s"
+            )
         clock.sleep(0.002)
 
 
 def bind(to: socket.socket, path: Path) -> None:
-    """Give the socket a place in the file system, to which nobody but this user can write, whatever the umask is."""
+    """Give the socket a place in the file system, to which nobody but this user can write, whatever
+    the umask is."""
     os.fchmod(to.fileno(), private_files.FILE_MODE)  # which the file takes over
     to.bind(str(path))
 
@@ -117,10 +128,13 @@ class Requests:
     """The socket at which a daemon can be asked."""
 
     def __init__(self, directory: Path, name: str) -> None:
-        """Open it; the caller holds the node's lock, so that what is there already is of a dead daemon."""
+        """Open it; the caller holds the node's lock, so that what is there already is of a dead
+        daemon."""
         self._path = directory / f"{name}.sock"
         self._path.unlink(missing_ok=True)
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        self.socket = socket.socket(
+            socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+        )
         self.socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, REPLY_BYTES)
         bind(self.socket, self._path)
 

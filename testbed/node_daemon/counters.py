@@ -1,8 +1,8 @@
 """One row of counters for each node, in a file that every process of a run maps.
 
-A daemon counts right in its row, so that reading costs it nothing and needs no answer: a caller that waits for
-convergence reads it, and fidelity too.  A counter is one aligned 64-bit word, so that each is whole, though a row may
-be caught between two of its changes.
+A daemon counts right in its row, so that reading costs it nothing and needs no answer: a caller
+that waits for convergence reads it, and fidelity too.  A counter is one aligned 64-bit word, so
+that each is whole, though a row may be caught between two of its changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 from weft.testbed.runs import private_files
 
 FILE = "counters"
-LATENESS_US = (100, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)  # upper ends of all but the last class
+# upper ends of all but the last class
+LATENESS_US = (100, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,13 @@ class CounterRow:
     pid: of the process that serves it; 0 when it has ended.
     neighbours_expected, neighbours_up: adjacencies, a neighbour at a port each.
     routes: prefixes forwarded to somebody.
-    converged: 1 when every neighbour that the topology promises is up and every route that they give is set.
+    converged: 1 when every neighbour that the topology promises is up and every route that they
+        give is set.
     sent, received: packets.
     dropped: packets that could not leave.
     losses: neighbours that were up and are not any more, since the daemon began.
-    began_ns, changed_ns, lost_ns: monotonic clock at the start, at the last change of a neighbour or route, at the last
-        loss of a neighbour.
+    began_ns, changed_ns, lost_ns: monotonic clock at the start, at the last change of a neighbour
+        or route, at the last loss of a neighbour.
     ticks: how often it was time to do something.
     late_ticks: how often later than there is time between two ticks.
     worst_late_us: the latest tick since the daemon began.
@@ -42,7 +44,8 @@ class CounterRow:
     wanted: 1 while the supervisor is to see to it that the daemon runs.
     deaths: how often it has ended though nobody asked it to.
     restarts: how often the supervisor has started it again after that.
-    lateness: ticks by lateness, in the classes that LATENESS_US divides; subtract two readings for a window of time.
+    lateness: ticks by lateness, in the classes that LATENESS_US divides; subtract two readings for
+        a window of time.
     """
 
     pid: int
@@ -72,15 +75,19 @@ class CounterRow:
 
 COLUMNS = {field.name: number for number, field in enumerate(fields(CounterRow))}
 WORDS = len(COLUMNS) - 1 + len(LATENESS_US) + 1
-OF_NODE = ("wanted", "deaths", "restarts")  # of the node, through all its daemons: those do not begin at 0 with each
+# of the node, through all its daemons: those do not begin at 0 with each
+OF_NODE = ("wanted", "deaths", "restarts")
 
 
 class DaemonCounters:
     """The rows of a run's nodes, 0 up to how many there are."""
 
     def __init__(self, file: Path, *, create_nodes: int | None = None) -> None:
-        """Map `file`; make it anew, for so many nodes, if `create_nodes`.  FileNotFoundError if it is not there."""
-        fd = private_files.open_file(file, os.O_RDWR | (os.O_CREAT | os.O_TRUNC if create_nodes else 0))
+        """Map `file`; make it anew, for so many nodes, if `create_nodes`.  FileNotFoundError if it
+        is not there."""
+        fd = private_files.open_file(
+            file, os.O_RDWR | (os.O_CREAT | os.O_TRUNC if create_nodes else 0)
+        )
         try:
             if create_nodes:
                 os.ftruncate(fd, create_nodes * WORDS * 8)
@@ -93,7 +100,8 @@ class DaemonCounters:
         return len(self._words) // WORDS
 
     def cells(self, node: int) -> memoryview:
-        """The words of `node`'s row, to be written: by COLUMNS, and from `lateness` on a class each."""
+        """The words of `node`'s row, to be written: by COLUMNS, and from `lateness` on a class
+        each."""
         return self._words[node * WORDS : (node + 1) * WORDS]
 
     def words(self) -> memoryview:

@@ -1,4 +1,5 @@
-"""What a node's daemon has of its run, so that others believe it: the keys, and the node's numbers."""
+"""What a node's daemon has of its run, so that others believe it: the keys, and the node's
+numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ class Credentials:
     read_keys: the run's keys, as they are when it is called; see keys.py.
     """
 
-    def __init__(self, interfaces: NodeInterfaces, row: SequenceRow, read_keys: Callable[[], Sequence[bytes]]) -> None:
+    def __init__(
+        self, interfaces: NodeInterfaces, row: SequenceRow, read_keys: Callable[[], Sequence[bytes]]
+    ) -> None:
         self._interfaces, self._row = interfaces, row
         self.read_keys = read_keys
 
@@ -58,7 +61,8 @@ def rehearsed(nodes: Sequence[NodeInterfaces]) -> list[Credentials]:
     key = os.urandom(keys.KEY_BYTES)
     rows = [memoryview(bytearray(8 * _words(each))).cast("Q") for each in nodes]
     return [
-        Credentials(each, SequenceRow(row, _near(each)), lambda: (key,)) for each, row in zip(nodes, rows, strict=True)
+        Credentials(each, SequenceRow(row, _near(each)), lambda: (key,))
+        for each, row in zip(nodes, rows, strict=True)
     ]
 
 

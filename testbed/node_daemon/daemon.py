@@ -1,21 +1,23 @@
 """A node's routing daemon: what its state machine decides, done on Linux.
 
-Routes stay in the kernel when their daemon ends, however it ends: the node goes on forwarding, and its neighbours find
-out by missing hellos.  A daemon that starts where another ran sets its routes over those it finds, and takes away what
-it did not set itself once it has converged, or after 5 s.
+Routes stay in the kernel when their daemon ends, however it ends: the node goes on forwarding, and
+its neighbours find out by missing hellos.  A daemon that starts where another ran sets its routes
+over those it finds, and takes away what it did not set itself once it has converged, or after 5 s.
 
-Actions are carried out in order, whatever their kinds.  Changes of one kind that follow one another are one request to
-the kernel; it leaves before anything else is done, before anything is sent, and at the end of a turn, unless there are
-so many that they take several (sliced_changes.py).
+Actions are carried out in order, whatever their kinds.  Changes of one kind that follow one another
+are one request to the kernel; it leaves before anything else is done, before anything is sent, and
+at the end of a turn, unless there are so many that they take several (sliced_changes.py).
 
-A change that the kernel refuses is logged and counted, and the daemon goes on: most likely a device went down and the
-news of it is on its way.  A second later it reads the kernel's routes back and sets right what differs.
+A change that the kernel refuses is logged and counted, and the daemon goes on: most likely a device
+went down and the news of it is on its way.  A second later it reads the kernel's routes back and
+sets right what differs.
 
-A state machine that raises is at fault.  Where it raises over a packet or an event, in which others have a hand, that
-is dropped, the traceback is logged and counted, and the daemon goes on, so that nobody who finds such a packet ends
-daemons by it.  What it decides by itself, in start() and tick(), and what it makes of a carrier that comes or goes,
-must not be left out: who knows what it would do next.  There the daemon logs the traceback and ends, and the supervisor
-starts a new one, later each time.
+A state machine that raises is at fault.  Where it raises over a packet or an event, in which others
+have a hand, that is dropped, the traceback is logged and counted, and the daemon goes on, so that
+nobody who finds such a packet ends daemons by it.  What it decides by itself, in start() and
+tick(), and what it makes of a carrier that comes or goes, must not be left out: who knows what it
+would do next.  There the daemon logs the traceback and ends, and the supervisor starts a new one,
+later each time.
 """
 
 from __future__ import annotations
@@ -101,12 +103,15 @@ class Daemon:
         with ExitStack() as opened:
             self._lock = opened.enter_context(closing(Lock(directory, interfaces.name)))
             self._log = opened.enter_context(closing(Log(directory, interfaces.name)))
-            self._counters = NodeCounters(cells, config.interval_ms / 1000)  # not before the row is this daemon's
+            # not before the row is this daemon's
+            self._counters = NodeCounters(cells, config.interval_ms / 1000)
             with _inside(interfaces):
                 self._open_inside(opened, config, queue_state, flows, transit)
             self.requests = opened.enter_context(closing(Requests(directory, interfaces.name)))
             self.fib = (
-                SwitchFib(self._netlink, interfaces, groups) if groups else fib.KernelFib(self._netlink, interfaces)
+                SwitchFib(self._netlink, interfaces, groups)
+                if groups
+                else fib.KernelFib(self._netlink, interfaces)
             )
             self.inherited = self.fib.found()  # set by a daemon before this one
             # The state machine takes ports to be up until it is told otherwise.
@@ -134,20 +139,27 @@ class Daemon:
         self._netlink = opened.enter_context(closing(netlink.Socket()))
         self._link_news = opened.enter_context(closing(LinkNews(interfaces, self._netlink)))
         watched = {port: interfaces.ports[port].ifindex for port in hears}
-        at = linux_capabilities.CapabilitySite(interfaces, self._netlink, watched, queue_state, flows, transit)
+        at = linux_capabilities.CapabilitySite(
+            interfaces, self._netlink, watched, queue_state, flows, transit
+        )
         self.capabilities: list[LinuxCapability] = []
         for need in config.needs:
-            self.capabilities.append(opened.enter_context(closing(linux_capabilities.make(need, at))))
+            self.capabilities.append(
+                opened.enter_context(closing(linux_capabilities.make(need, at)))
+            )
 
     def _handlers(self) -> dict[type[Action], Callable[[Sequence[Any]], None]]:
-        return {kind: partial(self._apply, one) for one in self.capabilities for kind in one.actions}
+        return {
+            kind: partial(self._apply, one) for one in self.capabilities for kind in one.actions
+        }
 
     def descriptors(self) -> list[int]:
         """All that it has open."""
         return [handle.fileno() for handle in self._handles()]
 
     def disown(self) -> None:
-        """Another process, forked from this one, has it now: let go of everything, and take nothing away."""
+        """Another process, forked from this one, has it now: let go of everything, and take nothing
+        away."""
         self.closed = True
         for handle in self._handles():
             os.close(handle.detach())
@@ -176,8 +188,15 @@ class Daemon:
         self._lock.sign()
         real_time = os.sched_getscheduler(0) == os.SCHED_FIFO
         self._counters.set(began_ns=int(now * 1e9), real_time=real_time)
-        priority = "real-time priority" if real_time else "no real-time priority: other processes may delay its hellos"
-        self._log.write(f"began: process {os.getpid()}, {priority}, {self.inherited} routes of a daemon before it")
+        priority = (
+            "real-time priority"
+            if real_time
+            else "no real-time priority: other processes may delay its hellos"
+        )
+        self._log.write(
+            f"began: process {os.getpid()}, {priority}, {self.inherited} routes of a daemon "
+            f"before it"
+        )
         if self.inherited:
             self._reconcile_at = now + SWEEP_S
         self.perform(self.protocol.start(now))
@@ -187,8 +206,8 @@ class Daemon:
         self._counters.set(pid=os.getpid())
 
     def perform(self, actions: Iterable[Action]) -> None:
-        """Do `actions`, in order; changes may wait for finish() while nothing is sent.  TypeError for an action that
-        nobody here carries out."""
+        """Do `actions`, in order; changes may wait for finish() while nothing is sent.  TypeError
+        for an action that nobody here carries out."""
         waiting = self._slices.waiting
         for action in actions:
             if isinstance(action, Send) and not waiting:
@@ -218,7 +237,10 @@ class Daemon:
             self._refused(error)
         shown = ", ".join(
             f"{change.prefix} "
-            + (" ".join(f"via {self.interfaces.ports[hop.port].dev}" for hop in change.hops) or "unreachable")
+            + (
+                " ".join(f"via {self.interfaces.ports[hop.port].dev}" for hop in change.hops)
+                or "unreachable"
+            )
             for change in changes[:ROUTES_LOGGED]
         )
         more = len(changes) - ROUTES_LOGGED
@@ -243,7 +265,10 @@ class Daemon:
         """What may become readable beside packets and requests, and what to do then."""
         found: list[PolledSocket] = [(self._link_news.socket, self._read_link_news, Wakes.AT_ONCE)]
         for capability in self.capabilities:
-            found += [(each.socket, partial(self._read, each.read), each.wakes) for each in capability.sources()]
+            found += [
+                (each.socket, partial(self._read, each.read), each.wakes)
+                for each in capability.sources()
+            ]
         return found
 
     def _read(self, read: Callable[[], Iterable[DaemonEvent]], now: float) -> None:
@@ -302,7 +327,9 @@ class Daemon:
             self._refused(error)
         else:
             if changed:
-                self._log.write(f"routes set right: {'; '.join(message.command for message in changed)}")
+                self._log.write(
+                    f"routes set right: {'; '.join(message.command for message in changed)}"
+                )
 
     def _read_link_news(self, now: float) -> None:
         """Devices went up or down, or their carriers."""
@@ -314,7 +341,8 @@ class Daemon:
         for port, is_set_up, up in news:
             if not is_set_up:
                 self.fib.device_down(port)
-            elif self.fib.device_up(port) and not self.inherited:  # else what was found is looked at before long
+            elif self.fib.device_up(port) and not self.inherited:
+                # else what was found is looked at before long
                 self._reconcile_at = now
             if up != self._carrier[port]:
                 self._carrier[port] = up
@@ -323,7 +351,8 @@ class Daemon:
                 self.perform(self.protocol.link_changed(port, up, now))
 
     def read_request(self) -> bool:
-        """Answer who asks for the status, or says that a link is degraded; False if the daemon is asked to end."""
+        """Answer who asks for the status, or says that a link is degraded; False if the daemon is
+        asked to end."""
         if not (read := self.requests.read()):
             return True
         asked, who = read

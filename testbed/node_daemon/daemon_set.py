@@ -1,4 +1,5 @@
-"""What the daemons of a run start from, on disk: written when the network comes up, read by their supervisor."""
+"""What the daemons of a run start from, on disk: written when the network comes up, read by their
+supervisor."""
 
 from __future__ import annotations
 
@@ -17,10 +18,11 @@ FILE = "daemons.pickle"
 
 @dataclass(frozen=True, slots=True)
 class Daemons:
-    """What the daemons of a run start from, by node; every node that may have a daemon has an entry in both.
+    """What the daemons of a run start from, by node; every node that may have a daemon has an entry
+    in both.
 
-    program: the id of the data plane's program at their ports, if it has one; `first_switch` is then the node that it
-        counts as 0.
+    program: the id of the data plane's program at their ports, if it has one; `first_switch` is
+        then the node that it counts as 0.
     transit: the id of the program that rewrites packets in transit, where there is one.
     """
 
@@ -52,5 +54,7 @@ def read(directory: Path) -> Daemons:
         with open(private_files.open_file(directory / FILE, os.O_RDONLY), "rb") as file:
             found: Daemons = pickle.load(file)
     except FileNotFoundError:
-        raise ValueError(f"run {directory.name} has no daemons: its routes are fixed, or it has none") from None
+        raise ValueError(
+            f"run {directory.name} has no daemons: its routes are fixed, or it has none"
+        ) from None
     return found

@@ -26,7 +26,8 @@ class LinkChanged(NamedTuple):
 
 
 class LinkNews:
-    """Tells of the ports of `interfaces`; `requests` is a socket in its namespace, which stays its owner's.
+    """Tells of the ports of `interfaces`; `requests` is a socket in its namespace, which stays its
+    owner's.
 
     socket: becomes readable when there is news.
     lost: whether some news was lost, and all ports were read back instead; until it is set back.
@@ -61,7 +62,9 @@ class LinkNews:
             yield from self.now()
         else:
             for kind, _, _, body in netlink.split(data):
-                if kind in (netlink.RTM_NEWLINK, netlink.RTM_DELLINK) and (told := self._told(kind, body)):
+                if kind in (netlink.RTM_NEWLINK, netlink.RTM_DELLINK) and (
+                    told := self._told(kind, body)
+                ):
                     yield told
 
     def _told(self, kind: int, body: bytes) -> LinkChanged | None:

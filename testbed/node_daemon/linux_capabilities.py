@@ -1,4 +1,5 @@
-"""What stands on Linux for each capability that a node's scheme needs (daemons/core/capabilities.py)."""
+"""What stands on Linux for each capability that a node's scheme needs
+(daemons/core/capabilities.py)."""
 
 from __future__ import annotations
 
@@ -34,8 +35,10 @@ class CapabilitySite:
 
     routes: a socket in the node's namespace, which stays its owner's.
     watched: by port that leads to another router, the index of its interface.
-    queue_state, flows: of a switch with a data plane, what tells how crowded it is, and the flows in its table.
-    transit: of a server whose ports have the program that rewrites packets in transit, its part of the maps.
+    queue_state, flows: of a switch with a data plane, what tells how crowded it is, and the flows
+        in its table.
+    transit: of a server whose ports have the program that rewrites packets in transit, its part of
+        the maps.
     """
 
     interfaces: NodeInterfaces
@@ -55,7 +58,9 @@ def _source(need: SourceRewrite, at: CapabilitySite) -> LinuxCapability:
 
 
 def _prefix(need: PrefixRewrite, at: CapabilitySite) -> LinuxCapability:
-    return PrefixRewriting(at.interfaces.address, need.octets, need.ttl, at.routes, _transit(need, at))
+    return PrefixRewriting(
+        at.interfaces.address, need.octets, need.ttl, at.routes, _transit(need, at)
+    )
 
 
 def _flow(need: FlowRewrite, at: CapabilitySite) -> LinuxCapability:
@@ -64,14 +69,20 @@ def _flow(need: FlowRewrite, at: CapabilitySite) -> LinuxCapability:
 
 def _queues(need: QueueState, at: CapabilitySite) -> LinuxCapability:
     if at.queue_state is None:
-        raise ValueError(f"{at.interfaces.name} has no data plane, whose states its scheme is to set")
+        raise ValueError(
+            f"{at.interfaces.name} has no data plane, whose states its scheme is to set"
+        )
     return LinuxQueueStates(at.queue_state)
 
 
 def _placements(need: FlowPlacement, at: CapabilitySite) -> LinuxCapability:
     if at.flows is None:
-        raise ValueError(f"{at.interfaces.name} has no data plane, in whose table its scheme is to place flows")
-    return LinuxFlowPlacements(need, at.flows, {port: each.ifindex for port, each in at.interfaces.ports.items()})
+        raise ValueError(
+            f"{at.interfaces.name} has no data plane, in whose table its scheme is to place flows"
+        )
+    return LinuxFlowPlacements(
+        need, at.flows, {port: each.ifindex for port, each in at.interfaces.ports.items()}
+    )
 
 
 def _rates(need: LinkRates, at: CapabilitySite) -> LinuxCapability:
@@ -80,7 +91,9 @@ def _rates(need: LinkRates, at: CapabilitySite) -> LinuxCapability:
 
 def _transit(need: Capability, at: CapabilitySite) -> TransitRewriting:
     if at.transit is None:
-        raise ValueError(f"{at.interfaces.name} lacks the program that {type(need).__name__} needs at its ports")
+        raise ValueError(
+            f"{at.interfaces.name} lacks the program that {type(need).__name__} needs at its ports"
+        )
     return at.transit
 
 
@@ -95,8 +108,8 @@ MAKERS: Mapping[type[Capability], Callable[[Any, CapabilitySite], LinuxCapabilit
 
 
 def make(need: Capability, at: CapabilitySite) -> LinuxCapability:
-    """What stands for `need`, opened in the namespace of the calling thread, which is the node's; ValueError if nothing
-    does."""
+    """What stands for `need`, opened in the namespace of the calling thread, which is the node's;
+    ValueError if nothing does."""
     if type(need) not in MAKERS:
         raise ValueError(f"Linux has no {type(need).__name__}")
     return MAKERS[type(need)](need, at)

@@ -1,13 +1,14 @@
 """The loop that carries daemons: one process, one epoll, one node or many.
 
-A turn is one instant: wait until a daemon's deadline or until something urgent can be read; read the clock; take news
-of devices; hand every packet that is queued to its daemon, in order of arrival and with the time of it; then tick those
-whose deadline has passed.  Packets that came before the tick are thereby always heard before it, however long the
-process was kept from running.  Where many are due and take long, those that have been due longest are ticked, and the
-others in the next turn.
+A turn is one instant: wait until a daemon's deadline or until something urgent can be read; read
+the clock; take news of devices; hand every packet that is queued to its daemon, in order of arrival
+and with the time of it; then tick those whose deadline has passed.  Packets that came before the
+tick are thereby always heard before it, however long the process was kept from running.  Where many
+are due and take long, those that have been due longest are ticked, and the others in the next turn.
 
-What is queued is read whenever the process wakes.  Where many daemons share it, that is as soon as it came.  What a
-daemon that is alone finds queued may be as old as its last turn, and the kernel is asked when it came.
+What is queued is read whenever the process wakes.  Where many daemons share it, that is as soon as
+it came.  What a daemon that is alone finds queued may be as old as its last turn, and the kernel is
+asked when it came.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ arrival, deadline_of = itemgetter(0), attrgetter("deadline")
 EVENTS = 64
 NEVER_S = 1e9
 AT_ONCE_S = 0.003  # between two turns: what came then may as well have come now
-ROUNDS = 64  # of reading in a turn, one packet of each socket at most, so that a flood does not stop ticks
-TURN_S = 0.005  # of ticking, after which daemons that are due are left to the next turn, and sockets are read first
+# of reading in a turn, one packet of each socket at most, so that a flood does not stop ticks
+ROUNDS = 64
+# of ticking, after which daemons that are due are left to the next turn, and sockets are read first
+TURN_S = 0.005
 
 
 class Loop:
@@ -52,7 +55,8 @@ class Loop:
         self._quiet: set[int] = set()  # of those, the ones that have since the last tick
         self._before = 0.0
         self._stamp = bytearray(TIMESPEC.size)
-        # Under a virtual clock what is saved is reading the clock, and epoll's timeouts are too coarse: see _wait().
+        # Under a virtual clock what is saved is reading the clock, and epoll's timeouts are too
+        # coarse: see _wait().
         self._timer = clock.Timer() if clock.is_virtual() else None
         self._timed = inf  # what it was set to
         self._never_empty: list[int] = []
@@ -67,10 +71,20 @@ class Loop:
         self._daemons.append(daemon)
         for port, link in daemon.links.items():
             for ear in (link.urgent, link.routine):
-                self._ears[ear.fileno()] = (ear.recv, link.channel.open, daemon.protocol.receive, port, daemon)
+                self._ears[ear.fileno()] = (
+                    ear.recv,
+                    link.channel.open,
+                    daemon.protocol.receive,
+                    port,
+                    daemon,
+                )
                 self._queued.register(ear, select.EPOLLIN)
             self._wake.register(link.urgent, select.EPOLLIN)
-        requests: PolledSocket = (daemon.requests.socket, lambda now: self._answer(daemon), Wakes.AT_ONCE)
+        requests: PolledSocket = (
+            daemon.requests.socket,
+            lambda now: self._answer(daemon),
+            Wakes.AT_ONCE,
+        )
         for source, handler, wakes in (*daemon.sources(), requests):
             self._handlers[source.fileno()] = (daemon, handler)
             if wakes:
@@ -90,8 +104,9 @@ class Loop:
         return f"weft {self._daemons[0].interfaces.name}{more}"[:15]
 
     def rights(self) -> set[int]:
-        """The capabilities that its daemons need from their start on: to set routes, and, where there is a data plane,
-        to wait for packets that are on their way through it (plane_tables.settle())."""
+        """The capabilities that its daemons need from their start on: to set routes, and, where
+        there is a data plane, to wait for packets that are on their way through it
+        (plane_tables.settle())."""
         waits = any(isinstance(daemon.fib, SwitchFib) for daemon in self._daemons)
         needed = {privileges.CAP_NET_ADMIN, *([privileges.CAP_NET_RAW] if waits else [])}
         return needed | privileges.of_maps(os.uname().release)
@@ -107,7 +122,8 @@ class Loop:
         ]
 
     def disown(self) -> None:
-        """Another process, forked from this one, runs it: let go of everything, and take nothing away."""
+        """Another process, forked from this one, runs it: let go of everything, and take nothing
+        away."""
         self._wake.close()
         self._queued.close()
         self._close_timer()
@@ -125,7 +141,9 @@ class Loop:
         """Closing a descriptor takes it out of every epoll."""
         self._daemons.remove(daemon)
         self._ears = {fd: ear for fd, ear in self._ears.items() if ear[-1] is not daemon}
-        self._handlers = {fd: entry for fd, entry in self._handlers.items() if entry[0] is not daemon}
+        self._handlers = {
+            fd: entry for fd, entry in self._handlers.items() if entry[0] is not daemon
+        }
         self._once &= self._handlers.keys()
         daemon.close(why)
 
@@ -154,7 +172,8 @@ class Loop:
             self._do(daemon, daemon.start, now)
 
     def run(self) -> None:
-        """Start the daemons, and serve them until none is left; what ends it from outside ends all of them."""
+        """Start the daemons, and serve them until none is left; what ends it from outside ends all
+        of them."""
         try:
             self.start()
             while self._daemons:
@@ -198,11 +217,18 @@ class Loop:
     def _wait(self, deadline: float) -> list[tuple[int, int]]:
         """What has woken it, or nothing when it is time.
 
-        epoll rounds its timeout up to a millisecond, and Python reads the clock for it twice.  Under a virtual clock a
-        timer is exact, and half of the system calls that a daemon makes without it read the clock.
+        epoll rounds its timeout up to a millisecond, and Python reads the clock for it twice.
+        Under a virtual clock a timer is exact, and half of the system calls that a daemon makes
+        without it read the clock.
         """
         if self._timer is None:
-            wait_s = 0.0 if self._backlog else max(0.0, deadline - clock.monotonic()) if deadline < inf else None
+            wait_s = (
+                0.0
+                if self._backlog
+                else max(0.0, deadline - clock.monotonic())
+                if deadline < inf
+                else None
+            )
             return self._wake.poll(wait_s, EVENTS)
         if deadline != self._timed:
             self._timer.set(min(deadline, NEVER_S))
@@ -219,8 +245,8 @@ class Loop:
     def _read(self, now: float, busy: list[Daemon]) -> list[tuple[float, int, bytes]]:
         """What came before `now`: when, the descriptor at which, and what, in order of arrival.
 
-        Written for speed, as is what follows: hundreds of processes share the cache, so that what is not touched is
-        what costs nothing.
+        Written for speed, as is what follows: hundreds of processes share the cache, so that what
+        is not touched is what costs nothing.
         """
         heard: list[tuple[float, int, bytes]] = []
         queued, ears, earliest = self._queued.poll, self._ears, self._before
@@ -275,6 +301,7 @@ class Loop:
                     daemon.deadline = daemon.protocol.deadline
             except MalformedMessage:
                 daemon.garbage += 1
-            except Exception:  # it may be what somebody hostile has made of it, who shall not end a daemon
+            except Exception:
+                # it may be what somebody hostile has made of it, who shall not end a daemon
                 daemon.lost.on_handling()
                 busy.append(daemon)

@@ -21,7 +21,9 @@ class LostPackets:
     counters: its row.  log: writes a line.  channels: of its ports.
     """
 
-    def __init__(self, counters: NodeCounters, log: Callable[[str], None], channels: Sequence[PortChannel]) -> None:
+    def __init__(
+        self, counters: NodeCounters, log: Callable[[str], None], channels: Sequence[PortChannel]
+    ) -> None:
         self._counters, self._log = counters, log
         self._refusals = [channel.dropped for channel in channels]
         self._dropped: Counter[str] = Counter()
@@ -29,8 +31,8 @@ class LostPackets:
         self._raised: set[str] = set()
 
     def on_sending(self, error: OSError) -> None:
-        """A packet that cannot leave is lost, as it might be on the wire; most often its device is down, which is no
-        error and told separately."""
+        """A packet that cannot leave is lost, as it might be on the wire; most often its device is
+        down, which is no error and told separately."""
         why = errno.errorcode.get(error.errno or 0, str(error))
         if why not in self._dropped:
             self._log(f"packets dropped on sending: {error.strerror}")
@@ -38,8 +40,8 @@ class LostPackets:
         self._counters.set(dropped=self._dropped.total())
 
     def on_handling(self, what: str = "packet") -> None:
-        """What is being handled was raised over a packet, or over another thing that came: log it unless it is
-        known."""
+        """What is being handled was raised over a packet, or over another thing that came: log it
+        unless it is known."""
         self._failed += 1
         self._counters.set(packets_failed=self._failed)
         told = traceback.format_exc().rstrip()
@@ -47,8 +49,11 @@ class LostPackets:
             self._raised.add(told)
             self._log(f"a {what} was dropped over which this was raised:\n{told}")
 
-    def guarded(self, what: str, handle: Callable[..., Sequence[Action]], *given: object) -> Sequence[Action]:
-        """What `handle` makes of what is `given`, a `what`; nothing, which is counted, if it raises."""
+    def guarded(
+        self, what: str, handle: Callable[..., Sequence[Action]], *given: object
+    ) -> Sequence[Action]:
+        """What `handle` makes of what is `given`, a `what`; nothing, which is counted, if it
+        raises."""
         try:
             return handle(*given)
         except Exception:
@@ -64,13 +69,19 @@ class LostPackets:
         refused = self._by_why().total()
         if refused != self._refused:
             if not self._refused:
-                self._log(f"packets refused: {', '.join(self._by_why())}; `weft status` counts them")
+                self._log(
+                    f"packets refused: {', '.join(self._by_why())}; `weft status` counts them"
+                )
             self._refused = refused
             self._counters.set(refused=refused)
 
     def status(self) -> dict[str, Any]:
         """All of them, JSON-able."""
-        return {"dropped": dict(self._dropped), "refused": dict(self._by_why()), "packets_failed": self._failed}
+        return {
+            "dropped": dict(self._dropped),
+            "refused": dict(self._by_why()),
+            "packets_failed": self._failed,
+        }
 
     def _by_why(self) -> Counter[str]:
         """Packets that were refused."""

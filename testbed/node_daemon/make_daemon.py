@@ -1,4 +1,5 @@
-"""A node's daemon made from its configuration: the one way, for the supervisor, by hand and in tests."""
+"""A node's daemon made from its configuration: the one way, for the supervisor, by hand and in
+tests."""
 
 from __future__ import annotations
 
@@ -16,9 +17,11 @@ from weft.testbed.node_daemon.daemon import Daemon
 
 
 class Programs:
-    """The maps of the programs that run at a network's ports, which its daemons write; closed with the process.
+    """The maps of the programs that run at a network's ports, which its daemons write; closed with
+    the process.
 
-    data_plane, transit: the ids of the data plane's and of the transit program, None where there is none.
+    data_plane, transit: the ids of the data plane's and of the transit program, None where there is
+        none.
     first_switch: the node that the data plane counts as 0.
     """
 
@@ -31,15 +34,21 @@ class Programs:
             self._maps, self._tables = of_program(data_plane)
 
     def groups(self, nodes: Sequence[int]) -> dict[int, Groups]:
-        """The part of each of `nodes` in the data plane's maps, as it is now; none if there is no data plane."""
+        """The part of each of `nodes` in the data plane's maps, as it is now; none if there is no
+        data plane."""
         if self._tables is None:
             return {}
         first = self._first_switch
-        return {first + switch: groups for switch, groups in self._tables.all(node - first for node in nodes).items()}
+        return {
+            first + switch: groups
+            for switch, groups in self._tables.all(node - first for node in nodes).items()
+        }
 
     def descriptors(self) -> list[int]:
         """Of the maps: what a process that is forked must keep open to write them."""
-        return [fd for held in (self._tables, self._transit_maps) if held for fd in held.descriptors()]
+        return [
+            fd for held in (self._tables, self._transit_maps) if held for fd in held.descriptors()
+        ]
 
     def make_daemon(
         self,

@@ -9,7 +9,8 @@ from weft.daemons.core.contract import Adjacencies
 from weft.testbed.node_daemon.counters import COLUMNS, LATENESS_US, OF_NODE
 
 TICKS, LATENESS, WORST_LATE_US, LATE_TICKS, SENT, RECEIVED = (
-    COLUMNS[name] for name in ("ticks", "lateness", "worst_late_us", "late_ticks", "sent", "received")
+    COLUMNS[name]
+    for name in ("ticks", "lateness", "worst_late_us", "late_ticks", "sent", "received")
 )
 OF_NODE_AT = {COLUMNS[name] for name in OF_NODE}
 
@@ -51,7 +52,13 @@ class NodeCounters:
     def show(self, adjacencies: Adjacencies, routes: int, now: float) -> None:
         """Write what changes seldom, after it has changed."""
         promised, up, lost = adjacencies
-        self.set(neighbours_expected=promised, neighbours_up=up, routes=routes, losses=lost, changed_ns=int(now * 1e9))
+        self.set(
+            neighbours_expected=promised,
+            neighbours_up=up,
+            routes=routes,
+            losses=lost,
+            changed_ns=int(now * 1e9),
+        )
         if lost != self._losses:
             self._losses = lost
             self.set(lost_ns=int(now * 1e9))
@@ -65,5 +72,7 @@ class NodeCounters:
             **count,
             "converged": bool(count["converged"]),
             "real_time": bool(count["real_time"]),
-            "lateness": {f"<={us}us" if us else f">{LATENESS_US[-1]}us": ticks for us, ticks in classes},
+            "lateness": {
+                f"<={us}us" if us else f">{LATENESS_US[-1]}us": ticks for us, ticks in classes
+            },
         }

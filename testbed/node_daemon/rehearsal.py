@@ -1,4 +1,5 @@
-"""A few daemons run in vain before the real ones are forked, so that these share more of Python's memory."""
+"""A few daemons run in vain before the real ones are forked, so that these share more of Python's
+memory."""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ REHEARSALS, TURNS = 8, 10
 def rehearse(directory: Path, daemons: Daemons) -> None:
     """Let a few neighbours route at a quick pace, several times over, and leave no trace.
 
-    Python rewrites what runs often into forms that write less: no counts of references to names, no entries in caches.
-    What has been rewritten here the children share; it saves each a quarter of its own memory.  Where there is traffic
-    to lose, because daemons before these have left routes, and where a daemon does more than set routes, nothing is
-    rehearsed.
+    Python rewrites what runs often into forms that write less: no counts of references to names, no
+    entries in caches. What has been rewritten here the children share; it saves each a quarter of
+    its own memory.  Where there is traffic to lose, because daemons before these have left routes,
+    and where a daemon does more than set routes, nothing is rehearsed.
     """
     first = next(iter(daemons.configs.values()))
     if first.needs:

@@ -2,26 +2,33 @@
 
     payload | number, 8 bytes | sender, 4 | cookie, 4 | tag, 12
 
-tag: keyed BLAKE2s (RFC 7693) of all before it.  The key is the run's; the link is mixed in, so that a message of one
-    link verifies on no other.
-number: the sender's monotonic clock in nanoseconds, or its last number + 1 if that is larger.  All daemons of a run
-    share that clock.  A number beyond the hearer's own clock is refused, so no message can use up the numbers to come:
-    the largest number heard outlives daemons (sequence_file.py) and never leads the clock by more than AHEAD_NS.
-    A window of the last WINDOW messages lets messages overtake each other; each number is accepted once.
-sender: one of the nodes that are at this port; its own messages, sent back to it, are not among them.
-cookie: a function of key and link.  It proves nothing to a process that can read the link, but a socket's filter can
-    compare it and drop a stranger's message before it takes the socket's room.
+tag: keyed BLAKE2s (RFC 7693) of all before it.  The key is the run's; the link is mixed in, so that
+    a message of one link verifies on no other.
+number: the sender's monotonic clock in nanoseconds, or its last number + 1 if that is larger.  All
+    daemons of a run share that clock.  A number beyond the hearer's own clock is refused, so no
+    message can use up the numbers to come: the largest number heard outlives daemons
+    (sequence_file.py) and never leads the clock by more than AHEAD_NS.
+    A window of the last WINDOW messages lets messages overtake each other; each number is accepted
+    once.
+sender: one of the nodes that are at this port; its own messages, sent back to it, are not among
+    them.
+cookie: a function of key and link.  It proves nothing to a process that can read the link, but a
+    socket's filter can compare it and drop a stranger's message before it takes the socket's room.
 
-A message that does not verify is dropped without an answer, and counted.  A token bucket for each neighbour passes
-MESSAGES_PER_S of the others before they are decoded: a faulty neighbour must not keep a daemon from the rest.
+A message that does not verify is dropped without an answer, and counted.  A token bucket for each
+neighbour passes MESSAGES_PER_S of the others before they are decoded: a faulty neighbour must not
+keep a daemon from the rest.
 
-All daemons of a run have the same key.  It keeps out processes that are not in the run, not a node taken over.
+All daemons of a run have the same key.  It keeps out processes that are not in the run, not a node
+taken over.
 """
 
 from __future__ import annotations
 
 import struct
-from _blake2 import blake2s  # what hashlib.blake2s is; hashlib itself brings OpenSSL, 3 MB that no daemon needs
+
+# what hashlib.blake2s is; hashlib itself brings OpenSSL, 3 MB that no daemon needs
+from _blake2 import blake2s
 from _operator import _compare_digest as same  # likewise hmac.compare_digest
 from bisect import bisect_left
 from collections import Counter
@@ -40,7 +47,8 @@ OVERHEAD_BYTES = END_BYTES + TAG_BYTES
 WINDOW = 256  # messages
 AHEAD_NS = 1_000_000  # messages sealed at one instant of a virtual clock lead it by 1 ns each
 NUMBER_BYTES = 8
-MESSAGES_PER_S, MESSAGES_AT_ONCE = 2000, 2000  # of one neighbour; more than any scheme's have been seen to say
+# of one neighbour; more than any scheme's have been seen to say
+MESSAGES_PER_S, MESSAGES_AT_ONCE = 2000, 2000
 FORGED, REPLAYED, FUTURE = "forged", "replayed", "from the future"  # why messages are dropped
 STRANGE, TOO_MANY = "of no neighbour", "too many"
 
@@ -62,11 +70,13 @@ class PortChannel(Protocol):
         """The payload of what was heard at `now`, None if it is to be dropped."""
 
     def set_keys(self, keys: Sequence[bytes]) -> None:
-        """Use these from now on, the first one to seal; as many as none before if and only if there were none."""
+        """Use these from now on, the first one to seal; as many as none before if and only if there
+        were none."""
 
 
 class Allowance:
-    """Messages that one neighbour may still have handled: a token bucket, filled when it is found empty."""
+    """Messages that one neighbour may still have handled: a token bucket, filled when it is found
+    empty."""
 
     __slots__ = ("filled_s", "left")
 
@@ -74,7 +84,8 @@ class Allowance:
         self.left, self.filled_s = 0, -inf
 
     def refill(self, now: float) -> bool:
-        """Whether there is one more at `now`, which is taken; called when `left` has fallen below 0."""
+        """Whether there is one more at `now`, which is taken; called when `left` has fallen below
+        0."""
         earned = min((now - self.filled_s) * MESSAGES_PER_S, MESSAGES_AT_ONCE)
         if earned < 1:
             self.left = 0
@@ -122,14 +133,27 @@ class Sealed:
     """
 
     __slots__ = (
-        "_end", "_hash", "_link", "_node", "_others", "_senders", "_sent_at", "_words", "cookies", "dropped",
-    )  # fmt: skip
+        "_end",
+        "_hash",
+        "_link",
+        "_node",
+        "_others",
+        "_senders",
+        "_sent_at",
+        "_words",
+        "cookies",
+        "dropped",
+    )
 
-    def __init__(self, node: int, port: int, link: int, keys: Sequence[bytes], row: SequenceRow) -> None:
+    def __init__(
+        self, node: int, port: int, link: int, keys: Sequence[bytes], row: SequenceRow
+    ) -> None:
         self.dropped: Counter[str] = Counter()
         self._node, self._link = node, link.to_bytes(8, "big")
         self._words, self._sent_at, heard_at = row.at(port)
-        self._senders = {near: Sender(index, self._words[index]) for near, index in heard_at.items()}
+        self._senders = {
+            near: Sender(index, self._words[index]) for near, index in heard_at.items()
+        }
         self.set_keys(keys)
 
     def set_keys(self, keys: Sequence[bytes]) -> None:
@@ -187,11 +211,12 @@ class Sealed:
 
 
 class Bare:
-    """A port of an experiment whose messages are not sealed; whoever is there may say anything in the name of one of
-    the nodes that are there.
+    """A port of an experiment whose messages are not sealed; whoever is there may say anything in
+    the name of one of the nodes that are there.
 
-    neighbours: those, for as many of whose messages there is room.  Whether a message is of one of them is looked up
-        here, where daemons/core/wire.py has its sender, for schemes that do not look themselves.
+    neighbours: those, for as many of whose messages there is room.  Whether a message is of one of
+        them is looked up here, where daemons/core/wire.py has its sender, for schemes that do not
+        look themselves.
     """
 
     cookies: Sequence[bytes] = ()

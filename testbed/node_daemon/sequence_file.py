@@ -1,10 +1,13 @@
-"""Numbers that must not fall when a daemon starts again: its incarnation, and those sent and heard at each port.
+"""Numbers that must not fall when a daemon starts again: its incarnation, and those sent and heard
+at each port.
 
-A row of words for each node, in a file of the run that every process maps, as counters.py has it.  Each number is one
-aligned word, written where it changes, so it outlives its daemon however that ends.  A message to one daemon cannot be
-replayed to the next, and a wall clock that goes back makes no incarnation smaller.
+A row of words for each node, in a file of the run that every process maps, as counters.py has it.
+Each number is one aligned word, written where it changes, so it outlives its daemon however that
+ends.  A message to one daemon cannot be replayed to the next, and a wall clock that goes back makes
+no incarnation smaller.
 
-    incarnation, then for each port: the number sent last, and by neighbour the largest number heard of it
+    incarnation, then for each port: the number sent last, and by neighbour the largest number heard
+    of it
 """
 
 from __future__ import annotations
@@ -21,13 +24,16 @@ WORD = 8
 
 
 def words(neighbours: Iterable[int]) -> int:
-    """How many words the row of a node has; `neighbours`: how many there are at each of its ports."""
+    """How many words the row of a node has; `neighbours`: how many there are at each of its
+    ports."""
     return 1 + sum(1 + count for count in neighbours)
 
 
 def create(directory: Path, nodes: int, words_each: int) -> None:
     """Make the file, for nodes 0 up to `nodes`."""
-    with open(os.open(directory / FILE, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "r+b") as file:
+    with open(
+        os.open(directory / FILE, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "r+b"
+    ) as file:
         file.write(words_each.to_bytes(WORD, "little"))
         file.truncate((1 + nodes * words_each) * WORD)
 
@@ -48,12 +54,14 @@ class SequenceRow:
             at += 1 + len(near)
 
     def next_incarnation(self) -> int:
-        """Return the nanoseconds since 1970, or one more than the last incarnation if that is larger."""
+        """Return the nanoseconds since 1970, or one more than the last incarnation if that is
+        larger."""
         self._words[0] = incarnation = max(clock.wall_ns(), self._words[0] + 1)
         return incarnation
 
     def at(self, port: int) -> tuple[memoryview, int, dict[int, int]]:
-        """Return the words, the index of the number sent last at `port`, and by neighbour that of the largest heard."""
+        """Return the words, the index of the number sent last at `port`, and by neighbour that of
+        the largest heard."""
         return self._words, *self._at[port]
 
 

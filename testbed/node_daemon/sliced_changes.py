@@ -1,4 +1,5 @@
-"""Many changes, made a slice in each turn, so that other daemons of the process get their turns meanwhile."""
+"""Many changes, made a slice in each turn, so that other daemons of the process get their turns
+meanwhile."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ SLICE = 64  # actions in a turn: a millisecond or two
 class Slices(Performer):
     """Has actions carried out in order, at most SLICE in each turn.
 
-    Changes wait for the end of the turn or for a packet to be sent behind them, and packets for the changes before
-    them.  But routine packets, which say nothing new, overtake what does not fit into the turn: neighbours shall not
-    take a daemon that sets routes for dead.
+    Changes wait for the end of the turn or for a packet to be sent behind them, and packets for the
+    changes before them.  But routine packets, which say nothing new, overtake what does not fit
+    into the turn: neighbours shall not take a daemon that sets routes for dead.
     """
 
     def __init__(

@@ -2,14 +2,14 @@
 
     python -m weft.testbed.node_daemon.successor SUPERVISOR LOCK BEATS PERIOD COMMAND
 
-It waits for the process of the descriptor SUPERVISOR to end, holding the run's lock (descriptor LOCK, -1 for none).
-Then it becomes COMMAND, with the reason as one more argument: a supervisor that starts the daemons again.  A supervisor
-that ends as it should ends its successor first; it starts another one if that dies.  So one of the two is there, unless
-both are killed at once.
+It waits for the process of the descriptor SUPERVISOR to end, holding the run's lock (descriptor
+LOCK, -1 for none). Then it becomes COMMAND, with the reason as one more argument: a supervisor that
+starts the daemons again.  A supervisor that ends as it should ends its successor first; it starts
+another one if that dies.  So one of the two is there, unless both are killed at once.
 
-A supervisor that hangs is ended.  It writes to the pipe BEATS every PERIOD seconds.  It hangs when it has not for
-HANGS_AFTER periods that it could have used (usable_time.py).  Looks of this process are counted, not seconds, because
-this process may be late itself.
+A supervisor that hangs is ended.  It writes to the pipe BEATS every PERIOD seconds.  It hangs when
+it has not for HANGS_AFTER periods that it could have used (usable_time.py).  Looks of this process
+are counted, not seconds, because this process may be late itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from typing import NamedTuple
 from weft.testbed.node_daemon.usable_time import Silences
 from weft.testbed.runs import isolated_python
 
-HANGS_AFTER = 8  # periods: as many seconds most often, longer than it takes to end a daemon that does not obey
+# periods: as many seconds most often, longer than it takes to end a daemon that does not obey
+HANGS_AFTER = 8
 AGAIN = "again"  # the last argument but one of a supervisor that takes another's place
 
 
@@ -38,7 +39,8 @@ class Successor(NamedTuple):
 
     def beat(self) -> None:
         """Let it know that the supervisor is not hanging."""
-        with suppress(OSError):  # it has not read for long, or has died, which its descriptor tells, or is nobody
+        # it has not read for long, or has died, which its descriptor tells, or is nobody
+        with suppress(OSError):
             os.write(self.beats, b".")
 
     def close(self) -> None:
@@ -57,8 +59,8 @@ NOBODY = Successor(-1, -1)
 
 
 def start(lock: int, period_s: float) -> Successor:
-    """Start the successor of this process, a supervisor that will beat every `period_s`, which holds the descriptor
-    `lock` (-1: none)."""
+    """Start the successor of this process, a supervisor that will beat every `period_s`, which
+    holds the descriptor `lock` (-1: none)."""
     own = [*(sys.orig_argv[:-2] if AGAIN in sys.orig_argv[-2:-1] else sys.orig_argv), AGAIN]
     me = os.pidfd_open(os.getpid())
     heard, beats = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -96,7 +98,9 @@ def watch(supervisor: int, beats: int, period_s: float) -> str:
 
 def _process(fd: int) -> int:
     """Return the id of the process of the descriptor `fd`, or -1 if it has ended."""
-    lines = dict(line.split(":\t") for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines())
+    lines = dict(
+        line.split(":\t") for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines()
+    )
     return int(lines["Pid"])
 
 

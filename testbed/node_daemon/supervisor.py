@@ -1,17 +1,20 @@
-"""The parent of a run's daemons: python -m weft.testbed.node_daemon.supervisor DIRECTORY PROCESSES OWNER LOCK RESTART
-[again WHY], started by control.launch().
+"""The parent of a run's daemons: python -m weft.testbed.node_daemon.supervisor DIRECTORY PROCESSES
+OWNER LOCK RESTART [again WHY], started by control.launch().
 
-A fresh interpreter that has imported no more than daemons need forks PROCESSES that share the nodes, and starts and
-ends daemons on request.  RESTART is 1 or 0: whether it starts daemons again that died though
-nobody asked them to, ends processes that hang, and has a successor (watchdog.py, successor.py).  How daemons ended is
-in log/supervisor.log, how often in the counters.
+A fresh interpreter that has imported no more than daemons need forks PROCESSES that share the
+nodes, and starts and ends daemons on request.  RESTART is 1 or 0: whether it starts daemons again
+that died though
+nobody asked them to, ends processes that hang, and has a successor (watchdog.py, successor.py).
+How daemons ended is in log/supervisor.log, how often in the counters.
 
-Nobody outlives the run unnoticed: the daemons die with the supervisor (PDEATHSIG), the supervisor ends with the process
-OWNER (0: with nobody), and all of them carry the run's id in their environment, by which cleaning up finds them.  LOCK
-is the descriptor of the run's lock, -1 if another process keeps the run.
+Nobody outlives the run unnoticed: the daemons die with the supervisor (PDEATHSIG), the supervisor
+ends with the process OWNER (0: with nobody), and all of them carry the run's id in their
+environment, by which cleaning up finds them.  LOCK is the descriptor of the run's lock, -1 if
+another process keeps the run.
 
-Requests are lines of JSON on the stream socket daemons.sock: ["start", NODE], ["stop", NODE], ["kill", NODE],
-["restart", NODE], ["list"].  So are the answers, {"error": text} when it cannot be done.
+Requests are lines of JSON on the stream socket daemons.sock: ["start", NODE], ["stop", NODE],
+["kill", NODE], ["restart", NODE], ["list"].  So are the answers, {"error": text} when it cannot be
+done.
 """
 
 from __future__ import annotations
@@ -59,7 +62,9 @@ def main(argv: Sequence[str]) -> None:
     """Serve until SIGTERM, or until the owner ends."""
     directory, processes, owner, lock, restart, *again = argv
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    supervisor = Supervisor(Path(directory), int(processes), int(owner), int(lock) if restart == "1" else None)
+    supervisor = Supervisor(
+        Path(directory), int(processes), int(owner), int(lock) if restart == "1" else None
+    )
     try:
         if again:
             supervisor.succeed(again[-1])
@@ -77,7 +82,8 @@ class Supervisor:
     """The parent of the daemons of the run in `directory`."""
 
     def __init__(self, directory: Path, processes: int, owner: int, lock: int | None) -> None:
-        """lock: the descriptor that a successor is to hold (-1: none); None if nobody that dies is to be replaced."""
+        """lock: the descriptor that a successor is to hold (-1: none); None if nobody that dies is
+        to be replaced."""
         self._place = control_socket.Lock(directory, NAME)
         self._directory = directory
         self._daemons = daemon_set.read(directory)
@@ -105,7 +111,8 @@ class Supervisor:
             self._poll.register(fd, select.EPOLLIN)
 
     def start_all(self) -> None:
-        """Start every daemon of the run; ValueError or OSError says what keeps one from starting."""
+        """Start every daemon of the run; ValueError or OSError says what keeps one from
+        starting."""
         nodes = list(self._daemons.interfaces)
         for node in nodes:
             self._counters.cells(node)[WANTED] = 1
@@ -114,7 +121,8 @@ class Supervisor:
         self._start_nodes(nodes)
 
     def succeed(self, why: str) -> None:
-        """Start the daemons that have died with the supervisor before this one, and those that it was to start.
+        """Start the daemons that have died with the supervisor before this one, and those that it
+        was to start.
 
         why: what became of that supervisor, for the log.
         """
@@ -132,23 +140,30 @@ class Supervisor:
 
     def _start_nodes(self, nodes: Sequence[int]) -> None:
         allow_descriptors(100 + DESCRIPTORS_PER_NODE * len(nodes))
-        # Everything that is done once is done here, before there are children: a child's own memory is what it writes
-        # to, and opening sockets alone writes, object by object, to more than a megabyte of what Python shares.
+        # Everything that is done once is done here, before there are children: a child's own memory
+        # is what it writes to, and opening sockets alone writes, object by object, to more than a
+        # megabyte of what Python shares.
         count = min(self._processes, len(nodes))
-        shares = [nodes[i * len(nodes) // count : (i + 1) * len(nodes) // count] for i in range(count)]
+        shares = [
+            nodes[i * len(nodes) // count : (i + 1) * len(nodes) // count] for i in range(count)
+        ]
         groups = self._programs.groups(nodes)
         loops = [Loop([self._make(node, groups.get(node)) for node in share]) for share in shares]
         self._log.write(f"began: process {os.getpid()}, {len(nodes)} daemons in {count} processes")
         gc.collect()
         gc.freeze()  # nor do children look for garbage in what they share
-        self._deaths = {node: self._counters.cells(node)[DEATHS] for node in self._daemons.interfaces}
+        self._deaths = {
+            node: self._counters.cells(node)[DEATHS] for node in self._daemons.interfaces
+        }
         self._fork(loops)
         if self._lock is not None:
             self._begin_to_watch(self._lock)
 
     def _begin_to_watch(self, lock: int) -> None:
         """Have a successor, which holds `lock`, and look after the daemons from now on."""
-        slowest_s = max((config.interval_ms for config in self._daemons.configs.values()), default=0) / 1000
+        slowest_s = (
+            max((config.interval_ms for config in self._daemons.configs.values()), default=0) / 1000
+        )
         self._look_s = max(LOOK_S, 2 * slowest_s)
         self._look_at = clock.monotonic() + self._look_s
         self._successor = successor.start(lock, self._look_s)
@@ -157,11 +172,14 @@ class Supervisor:
     def _make(self, node: int, groups: Groups | None) -> Daemon:
         at, cells = self._daemons.interfaces[node], self._counters.cells(node)
         credentials = self._credentials.of(at)
-        return self._programs.make_daemon(self._directory, at, self._config(node), cells, credentials, groups)
+        return self._programs.make_daemon(
+            self._directory, at, self._config(node), cells, credentials, groups
+        )
 
     def _config(self, node: int) -> NodeConfig:
-        """Daemons that share a process tick a dozen at a time, those of neighbouring nodes together: what one of them
-        brings into the cache, of Python and of the network, serves the next."""
+        """Daemons that share a process tick a dozen at a time, those of neighbouring nodes
+        together: what one of them brings into the cache, of Python and of the network, serves the
+        next."""
         config = self._daemons.configs[node]
         if not self._shared:
             return config
@@ -170,22 +188,31 @@ class Supervisor:
         return replace(config, phase_fraction=1 - first / len(nodes))
 
     def _fork(self, loops: Sequence[Loop]) -> list[Child]:
-        """Let each of `loops` run in a process of its own; returns when their daemons have started."""
+        """Let each of `loops` run in a process of its own; returns when their daemons have
+        started."""
         shared = [0, 1, 2, *self._programs.descriptors()]
-        briefs = [(loop, loop.name().encode(), gaps([*shared, *loop.descriptors()])) for loop in loops]
+        briefs = [
+            (loop, loop.name().encode(), gaps([*shared, *loop.descriptors()])) for loop in loops
+        ]
         cells = [self._counters.cells(node) for loop in loops for node in loop.nodes()[:1]]
         parent = os.getpid()
         pids: list[int] = []
         real_time(True)  # which children inherit
-        # Between two forks the less is done the better: what the parent writes to is no longer shared by the child.
+        # Between two forks the less is done the better: what the parent writes to is no longer
+        # shared by the child.
         for i, brief in enumerate(briefs):
-            if i > 0:  # a process that begins takes milliseconds: all at once, they would keep the first from hellos
+            # a process that begins takes milliseconds: all at once, they would keep the first from
+            # hellos
+            if i > 0:
                 self._wait_until_started(cells[i - 1], pids[i - 1])
             pid = os.fork()
             if pid == 0:
                 run(*brief, parent)
             pids.append(pid)
-        children = [Child(pid, os.pidfd_open(pid), loop.nodes()) for pid, loop in zip(pids, loops, strict=True)]
+        children = [
+            Child(pid, os.pidfd_open(pid), loop.nodes())
+            for pid, loop in zip(pids, loops, strict=True)
+        ]
         for child in children:
             self._children[child.fd] = child
             self._poll.register(child.fd, select.EPOLLIN)
@@ -202,7 +229,9 @@ class Supervisor:
         end = clock.monotonic() + START_S
         while cells[PID] != pid:
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                raise OSError(f"process {pid} died before it had started; see {self._directory / 'log'}")
+                raise OSError(
+                    f"process {pid} died before it had started; see {self._directory / 'log'}"
+                )
             if clock.monotonic() > end:
                 raise TimeoutError(f"process {pid} has not started after {START_S:g} s")
             self._successor.beat()
@@ -215,7 +244,9 @@ class Supervisor:
         """Answer requests, reap children and replace those that died until the owner ends."""
         while True:
             next_s = min(self._look_at, self._restarts.deadline)
-            for fd, _ in self._poll.poll(max(0.0, next_s - clock.monotonic()) if next_s < inf else None):
+            for fd, _ in self._poll.poll(
+                max(0.0, next_s - clock.monotonic()) if next_s < inf else None
+            ):
                 if fd in self._children:
                     self._reap(self._children[fd])
                 elif fd == self._owner:
@@ -242,7 +273,9 @@ class Supervisor:
         for child in self._children.values():
             if child.pid in hanging:
                 why = hanging[child.pid]
-                self._log.write(f"process {child.pid} of {self._names(child)} hangs, and is ended: {why}")
+                self._log.write(
+                    f"process {child.pid} of {self._names(child)} hangs, and is ended: {why}"
+                )
                 signal.pidfd_send_signal(child.fd, signal.SIGKILL)
             self._note_deaths(child.nodes)
 
@@ -255,7 +288,9 @@ class Supervisor:
                 if cells[WANTED] and self._lock is not None:
                     delay = self._restarts.died(node, clock.monotonic())
                     name = self._daemons.interfaces[node].name
-                    self._log.write(f"the daemon of {name} has died; it is started again in {delay:g} s")
+                    self._log.write(
+                        f"the daemon of {name} has died; it is started again in {delay:g} s"
+                    )
 
     def _restart_dead(self) -> None:
         """Start those daemons whose time has come, those that shared a process in one again."""
@@ -283,7 +318,11 @@ class Supervisor:
         result = os.waitid(os.P_PIDFD, child.fd, os.WEXITED)
         assert result is not None
         status = result.si_status
-        how = f"exit status {status}" if result.si_code == os.CLD_EXITED else signal.Signals(status).name
+        how = (
+            f"exit status {status}"
+            if result.si_code == os.CLD_EXITED
+            else signal.Signals(status).name
+        )
         del self._children[child.fd]
         os.close(child.fd)
         self._log.write(f"process {child.pid} of {self._names(child)} has ended: {how}")
@@ -304,7 +343,12 @@ class Supervisor:
             cells[PID] = cells[CONVERGED] = 0
 
     def _answer(self) -> None:
-        commands = {"start": self._start, "stop": self._stop, "kill": self._kill, "restart": self._restart}
+        commands = {
+            "start": self._start,
+            "stop": self._stop,
+            "kill": self._kill,
+            "restart": self._restart,
+        }
         request_line.answer(self._server, {**commands, "list": self._list})
 
     def _start(self, name: str) -> dict[str, Any]:
@@ -321,7 +365,8 @@ class Supervisor:
     def _restart(self, name: str) -> dict[str, Any]:
         """End the daemon if there is one, and hangs though it may, and start it.
 
-        One that hangs takes those with it that share its process; they are started again as any that die."""
+        One that hangs takes those with it that share its process; they are started again as any
+        that die."""
         if (pid := control_socket.holder(self._directory, name)) is not None:
             try:
                 self._stop(name)
@@ -339,7 +384,8 @@ class Supervisor:
         return {}
 
     def _kill(self, name: str) -> dict[str, Any]:
-        """A daemon that shares its process with others is only dropped, which their neighbours cannot tell."""
+        """A daemon that shares its process with others is only dropped, which their neighbours
+        cannot tell."""
         node = self._daemons.node(name)
         pid = control_socket.holder(self._directory, name)
         if pid is None:
@@ -355,12 +401,16 @@ class Supervisor:
 
     def _list(self) -> dict[str, Any]:
         return {
-            at.name: {"pid": control_socket.holder(self._directory, at.name), "ended": self._ended.get(node)}
+            at.name: {
+                "pid": control_socket.holder(self._directory, at.name),
+                "ended": self._ended.get(node),
+            }
             for node, at in self._daemons.interfaces.items()
         }
 
     def end_all(self) -> None:
-        """Ask the children to end, and see to it that they do; first the one that would take this one's place."""
+        """Ask the children to end, and see to it that they do; first the one that would take this
+        one's place."""
         self._ending = True
         if self._successor is not NOBODY:
             self._successor.end()

@@ -1,7 +1,8 @@
-"""How much time a process could have used: the measure of silence, so that a late process does not count as hanging.
+"""How much time a process could have used: the measure of silence, so that a late process does not
+count as hanging.
 
-A process that waits for a processor, for memory or for a disk is late.  It hangs if it does nothing though it could
-run, or if it runs and makes no progress.
+A process that waits for a processor, for memory or for a disk is late.  It hangs if it does nothing
+though it could run, or if it runs and makes no progress.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ LATE_STATES = "RD"  # of /proc/PID/stat: waits for a processor or runs, waits fo
 class ProcessorUse(NamedTuple):
     """What the kernel counts of a process.
 
-    waited_ns: time that it was ready to run and had no processor, up to the last time that it got one.
+    waited_ns: time that it was ready to run and had no processor, up to the last time that it got
+        one.
     """
 
     state: str
@@ -57,7 +59,8 @@ class Silences:
         self._silent.pop(pid, None)
 
     def look(self, pid: int, look_s: float) -> float:
-        """Return the silence of the process, which began at the first look; the last was `look_s` ago, or longer."""
+        """Return the silence of the process, which began at the first look; the last was `look_s`
+        ago, or longer."""
         use = self._read(pid)
         before, silent_s = self._silent.get(pid, (None, 0.0))
         if before is not None:
@@ -73,6 +76,7 @@ class Silences:
         """Return the silence of the process as a line for the log."""
         use, silent_s = self._silent[pid]
         return (
-            f"silent for {silent_s:.1f} s that it could have used (state {use.state}; in all it has run for "
+            f"silent for {silent_s:.1f} s that it could have used (state {use.state}; in all it "
+            f"has run for "
             f"{use.ran_ns / 1e9:.1f} s and waited for a processor for {use.waited_ns / 1e9:.1f} s)"
         )

@@ -1,9 +1,10 @@
-"""When a dead daemon is started again, and which process hangs; decided here, done by the supervisor.
+"""When a dead daemon is started again, and which process hangs; decided here, done by the
+supervisor.
 
-A daemon that dies is started again after FIRST_S, and after twice as long each time that it dies within FORGIVEN_S of
-the last time, up to LONGEST_S.  So a daemon that cannot live costs little, and one that died by mischance is back
-before its neighbours have settled.  A process hangs when its daemons have not ticked in HANGS_AFTER looks' time that it
-could have used (usable_time.py).
+A daemon that dies is started again after FIRST_S, and after twice as long each time that it dies
+within FORGIVEN_S of the last time, up to LONGEST_S.  So a daemon that cannot live costs little, and
+one that died by mischance is back before its neighbours have settled.  A process hangs when its
+daemons have not ticked in HANGS_AFTER looks' time that it could have used (usable_time.py).
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ LOOK_S, HANGS_AFTER = 1.0, 5
 
 
 class Restarts:
-    """Which nodes' daemons are to be started again, and when.  Times are in seconds of one clock."""
+    """Which nodes' daemons are to be started again, and when.  Times are in seconds of one
+    clock."""
 
     def __init__(self) -> None:
         self._due: dict[int, float] = {}
         self._deaths: dict[int, tuple[int, float]] = {}  # in a row, and when the last was
 
     def died(self, node: int, now: float) -> float:
-        """The daemon of `node` has died, or could not be started: in how many seconds it is to be started."""
+        """The daemon of `node` has died, or could not be started: in how many seconds it is to be
+        started."""
         count, last = self._deaths.get(node, (0, -inf))
         count = count + 1 if now - last <= FORGIVEN_S else 1
         self._deaths[node] = count, now

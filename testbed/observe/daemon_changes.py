@@ -30,7 +30,8 @@ TOLD = {
     "refused": "refused",
     "packets_failed": "packets_failed",
 }
-NEIGHBOUR = re.compile(r"port (\d+): neighbour (\S+) (up|down): (.*)")  # as daemons/control/hello.py notes it
+# as daemons/control/hello.py notes it
+NEIGHBOUR = re.compile(r"port (\d+): neighbour (\S+) (up|down): (.*)")
 LOOK_S = 0.2  # between two looks at the logs
 MOST_BYTES = 1 << 15  # of one log, taken in at once
 MOST_LINES = 200  # of all logs, told at once
@@ -99,8 +100,8 @@ class LogLines:
         return found
 
     def events(self) -> list[StreamEvent]:
-        """The `log` events of new lines, in order of time; and a `neighbour` event for each line that says that a
-        daemon has found a neighbour, or lost one."""
+        """The `log` events of new lines, in order of time; and a `neighbour` event for each line
+        that says that a daemon has found a neighbour, or lost one."""
         now = clock.monotonic()
         if now < self._next_s:
             return []
@@ -116,7 +117,15 @@ class LogLines:
         if len(found) > MOST_LINES:
             skipped = len(found) - MOST_LINES
             found = found[-MOST_LINES:]
-            found.insert(0, {"event": "log", "at_s": found[0]["at_s"], "node": "", "text": f"{skipped} lines left out"})
+            found.insert(
+                0,
+                {
+                    "event": "log",
+                    "at_s": found[0]["at_s"],
+                    "node": "",
+                    "text": f"{skipped} lines left out",
+                },
+            )
         return neighbours + found
 
     def _read(self, path: str, start: int, end: int) -> bytes:

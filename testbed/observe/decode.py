@@ -16,8 +16,13 @@ IPV4, UDP, ETHERNET_BYTES, UDP_BYTES = 0x0800, 17, 14, 8
 
 
 def control_payload(frame: bytes) -> tuple[str, bytes] | None:
-    """Of an Ethernet frame to the daemons' port: the sender's address and the UDP payload; None of any other."""
-    if len(frame) < ETHERNET_BYTES + 20 or int.from_bytes(frame[12:14], "big") != IPV4 or frame[23] != UDP:
+    """Of an Ethernet frame to the daemons' port: the sender's address and the UDP payload; None of
+    any other."""
+    if (
+        len(frame) < ETHERNET_BYTES + 20
+        or int.from_bytes(frame[12:14], "big") != IPV4
+        or frame[23] != UDP
+    ):
         return None
     start = ETHERNET_BYTES + 4 * (frame[14] & 15)
     if int.from_bytes(frame[start + 2 : start + 4], "big") != CONTROL_PORT:
@@ -27,8 +32,8 @@ def control_payload(frame: bytes) -> tuple[str, bytes] | None:
 
 
 def messages(path: Path) -> Iterator[dict[str, Any]]:
-    """The control messages of a capture, in order: `at_s` since 1970, `interface`, `from`, and what dissect() tells, or
-    `error`.  ValueError if the file is no capture."""
+    """The control messages of a capture, in order: `at_s` since 1970, `interface`, `from`, and what
+    dissect() tells, or `error`.  ValueError if the file is no capture."""
     for packet in read(path):
         if found := control_payload(packet.data):
             address, payload = found

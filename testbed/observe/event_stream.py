@@ -1,7 +1,7 @@
 """The events of a run as JSON, one a line: what docs/watching.md specifies, on standard output.
 
-As a program (`weft events`) it is given a run's id, and how often a second counters are to be told; it ends with the
-run, or when nobody reads any more.
+As a program (`weft events`) it is given a run's id, and how often a second counters are to be told;
+it ends with the run, or when nobody reads any more.
 """
 
 from __future__ import annotations
@@ -29,15 +29,20 @@ VERSION = 1  # of what events mean
 UPDATES_PER_S = 10.0
 MOST_UPDATES_PER_S = 100.0
 PAIRS, MOST_PAIRS, PING_S = 16, 256, 0.05
-READ_SHARE = 0.05  # of a core, for reading counters; busy nodes are asked less often where that takes more
+# of a core, for reading counters; busy nodes are asked less often where that takes more
+READ_SHARE = 0.05
 ALIVE_S = 0.5  # between two looks whether the run is still there
-STEPS, STEP_BPS = 200, 100_000  # loads are told to a 200th of a link's rate, or to this where links have none
+# loads are told to a 200th of a link's rate, or to this where links have none
+STEPS, STEP_BPS = 200, 100_000
 
 
 def require(updates_per_s: float, pairs: int) -> None:
-    """ValueError unless counters can be told so often, and outages looked for between so many pairs."""
+    """ValueError unless counters can be told so often, and outages looked for between so many
+    pairs."""
     if not 0 < updates_per_s <= MOST_UPDATES_PER_S:
-        raise ValueError(f"updates a second: above 0, up to {MOST_UPDATES_PER_S:g}, not {updates_per_s:g}")
+        raise ValueError(
+            f"updates a second: above 0, up to {MOST_UPDATES_PER_S:g}, not {updates_per_s:g}"
+        )
     if not 0 <= pairs <= MOST_PAIRS:
         raise ValueError(f"pairs to ping: 0 to {MOST_PAIRS}, not {pairs}")
 
@@ -45,7 +50,9 @@ def require(updates_per_s: float, pairs: int) -> None:
 class EventStream:
     """The events of `network` from now on."""
 
-    def __init__(self, network: RunningNetwork, *, updates_per_s: float = UPDATES_PER_S, pairs: int = PAIRS) -> None:
+    def __init__(
+        self, network: RunningNetwork, *, updates_per_s: float = UPDATES_PER_S, pairs: int = PAIRS
+    ) -> None:
         """pairs: of servers that are pinged, to see outages.
 
         ValueError if a number is out of range.
@@ -57,7 +64,9 @@ class EventStream:
         self.changes = KernelChanges(network)
         self._rows = DaemonRows(network)
         self._logs = LogLines(network.run.directory / "log")
-        self._pings = LiveOutages(network, spread(network.topology.servers, pairs), interval_s=PING_S)
+        self._pings = LiveOutages(
+            network, spread(network.topology.servers, pairs), interval_s=PING_S
+        )
         shaped, most_cpu_s = bool(network.plan.link_specs), READ_SHARE * self._period_s
         self._ports = PortReader(network, shaped=shaped, most_cpu_s=most_cpu_s)
         row_of = {port: row for row, port in enumerate(self._ports.ports)}
@@ -65,7 +74,9 @@ class EventStream:
         self._ends = np.array([(row_of[a, pa], row_of[b, pb]) for a, pa, b, pb in links])
         self._names = [network.topology.link_name(link) for link in range(len(links))]
         specs = [network.plan.link_spec(link) for link in range(len(links))]
-        self._steps = np.array([[max(spec.rate_bps // STEPS, 1) if spec else STEP_BPS] for spec in specs])
+        self._steps = np.array(
+            [[max(spec.rate_bps // STEPS, 1) if spec else STEP_BPS] for spec in specs]
+        )
         self._last: tuple[float, PortReading] | None = None
         self._rates = np.zeros(len(self._ports.ports))
         self._told = np.full((len(links), 6), -1, dtype=np.int64)
@@ -73,13 +84,18 @@ class EventStream:
         self._alive_s = clock.monotonic() + ALIVE_S
 
     def first(self) -> list[StreamEvent]:
-        """What there is: the network, the links that are not as they came up, each node's routes."""
+        """What there is: the network, the links that are not as they came up, each node's
+        routes."""
         now, found = clock.monotonic(), [self._network_event()]
         planned = [self.network.plan.link_spec(link) for link in range(len(self._names))]
-        for name, (state, deaf, rate), spec in zip(self._names, self.changes.links(), planned, strict=True):
+        for name, (state, deaf, rate), spec in zip(
+            self._names, self.changes.links(), planned, strict=True
+        ):
             if state != "up" or (spec and abs(rate - spec.rate_bps) >= 8):
                 event = {"event": "link", "at_s": now, "link": name, "state": state}
-                found.append(event | ({"deaf": deaf} if deaf else {}) | ({"rate_bps": rate} if rate else {}))
+                found.append(
+                    event | ({"deaf": deaf} if deaf else {}) | ({"rate_bps": rate} if rate else {})
+                )
         return found
 
     def _network_event(self) -> StreamEvent:
@@ -91,7 +107,9 @@ class EventStream:
                 "node": plan.names[node],
                 "label": topology.naming.label(node),
                 "kind": "server" if node < topology.servers else switch,
-                "address": None if topology.is_crossbar(node) else dotted(topology.naming.address(node)),
+                "address": None
+                if topology.is_crossbar(node)
+                else dotted(topology.naming.address(node)),
                 "routes": self.changes.count(node),
             }
             for node in range(topology.nodes)
@@ -104,12 +122,19 @@ class EventStream:
                 "rate_bps": spec.rate_bps if (spec := plan.link_spec(number)) else None,
                 "queue_packets": spec.queue_packets if spec else None,
             }
-            for number, (name, (a, _, b, _)) in enumerate(zip(self._names, topology.links, strict=True))
+            for number, (name, (a, _, b, _)) in enumerate(
+                zip(self._names, topology.links, strict=True)
+            )
         ]
         about = {"run": network.run.id, "topology": topology.spec, "family": topology.family}
         about |= {"scheme": journal["scheme"], "routing": routing(journal)}
         wall_s = clock.wall() - clock.monotonic()
-        return {"event": "network", "version": VERSION, "at_s": clock.monotonic(), "wall_minus_monotonic_s": wall_s} | {
+        return {
+            "event": "network",
+            "version": VERSION,
+            "at_s": clock.monotonic(),
+            "wall_minus_monotonic_s": wall_s,
+        } | {
             **about,
             "period_s": self._period_s,
             "nodes": nodes,
@@ -166,8 +191,9 @@ class EventStream:
             return 0
 
     def _load_events(self) -> list[StreamEvent]:
-        """A `load` event: of each link that does not carry what it carried, in both directions, from its first end to
-        its second and back: bit/s, packets that wait, drops since the last reading."""
+        """A `load` event: of each link that does not carry what it carried, in both directions,
+        from its first end to its second and back: bit/s, packets that wait, drops since the last
+        reading."""
         now = clock.monotonic()
         reading = self._ports.read()
         before, self._last = self._last, (now, reading)
@@ -179,12 +205,17 @@ class EventStream:
         sent = (reading.sent_bytes - last.sent_bytes).clip(0)
         np.divide(sent * 8, over_s, out=self._rates, where=asked)
         rates = (self._rates[self._ends] / self._steps).round().astype(np.int64) * self._steps
-        told = np.hstack([rates, reading.waiting[self._ends], (reading.drops - last.drops).clip(0)[self._ends]])
+        told = np.hstack(
+            [rates, reading.waiting[self._ends], (reading.drops - last.drops).clip(0)[self._ends]]
+        )
         differ = np.flatnonzero((told != self._told).any(axis=1))
         if not len(differ):
             return []
         self._told = told
-        links = {self._names[link]: row for link, row in zip(differ.tolist(), told[differ].tolist(), strict=True)}
+        links = {
+            self._names[link]: row
+            for link, row in zip(differ.tolist(), told[differ].tolist(), strict=True)
+        }
         return [{"event": "load", "at_s": now, "over_s": round(now - last_s, 6), "links": links}]
 
     def close(self) -> None:

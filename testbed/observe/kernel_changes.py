@@ -1,8 +1,9 @@
-"""What changes in a network's namespaces, as the kernel tells it: links fail and come back, rates and routes change.
+"""What changes in a network's namespaces, as the kernel tells it: links fail and come back, rates
+and routes change.
 
-Nothing is asked as long as nothing changes: each namespace has a socket that hears of its devices, filters, classes and
-routes.  Two things the kernel does not tell: which routes go with a device that is set down, and what it had to say
-while a socket was full; then the namespace is read anew.
+Nothing is asked as long as nothing changes: each namespace has a socket that hears of its devices,
+filters, classes and routes.  Two things the kernel does not tell: which routes go with a device
+that is set down, and what it had to say while a socket was full; then the namespace is read anew.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from weft.testbed.plan.network_plan import IFF_UP, IFINFO
 from weft.topologies.core.address import Prefix
 
 GROUPS = 1 << 0 | 1 << 3 | 1 << 6  # of RTNLGRP_LINK, RTNLGRP_TC and RTNLGRP_IPV4_ROUTE
-MOST_AT_ONCE = 200  # messages' worth of receives from one namespace before the others have their turn
+# messages' worth of receives from one namespace before the others have their turn
+MOST_AT_ONCE = 200
 UP, SILENT, DOWN = "up", "silent", "down"
 
 KernelRoutes = dict[Prefix, tuple[int, ...]]  # the interface of each hop
@@ -28,7 +30,8 @@ KernelRoutes = dict[Prefix, tuple[int, ...]]  # the interface of each hop
 
 @dataclass
 class WatchedPort:
-    """What is known of a port: whether it is set up, whether it drops what arrives, its rate if it has one."""
+    """What is known of a port: whether it is set up, whether it drops what arrives, its rate if it
+    has one."""
 
     node: int
     link: int
@@ -52,7 +55,8 @@ class KernelChanges:
         self.routes: list[KernelRoutes] = []
         self._stale: set[int] = set()  # nodes that are to be read anew
         self._touched: dict[int, float] = {}  # links with news, and when it came
-        self._changed: dict[int, dict[Prefix, float]] = defaultdict(dict)  # routes with news, by node
+        # routes with news, by node
+        self._changed: dict[int, dict[Prefix, float]] = defaultdict(dict)
         for node in range(network.topology.nodes):
             self._listen(node)
             ends = network.plan.ends[node].values()
@@ -78,10 +82,13 @@ class KernelChanges:
             port, shape = self._ports[index], rates.get(index)
             port.up, port.dropping = index in held and held[index].up, index in dropping
             port.rate_bps = (shape.rate_bps or 0) if shape else 0
-        self.routes[node] = {prefix: tuple(index for index, _ in hops) for prefix, hops in routes.items()}
+        self.routes[node] = {
+            prefix: tuple(index for index, _ in hops) for prefix, hops in routes.items()
+        }
 
     def _state(self, link: int) -> tuple[str, str, int]:
-        """What became of a link; the one node that no longer hears the other, if the other still does; its rate."""
+        """What became of a link; the one node that no longer hears the other, if the other still
+        does; its rate."""
         ends = [self._ports[end.ifindex] for _, _, end in self._network.both_ends(link)]
         rate = min(port.rate_bps for port in ends)
         if not all(port.up for port in ends):
@@ -91,12 +98,13 @@ class KernelChanges:
         return SILENT if deaf else UP, only, rate
 
     def links(self) -> list[tuple[str, str, int]]:
-        """The state of every link: UP, SILENT or DOWN; the one node at which a silent failure drops packets, "" if both
-        do; its rate in bit/s, 0 if it has none."""
+        """The state of every link: UP, SILENT or DOWN; the one node at which a silent failure drops
+        packets, "" if both do; its rate in bit/s, 0 if it has none."""
         return [self._state(link) for link in range(len(self._told))]
 
     def hear(self, timeout_s: float) -> None:
-        """Take in what the kernel has to say; return after `timeout_s` at the latest if it is silent."""
+        """Take in what the kernel has to say; return after `timeout_s` at the latest if it is
+        silent."""
         for fd, _ in self.poll.poll(max(0.0, timeout_s)):
             node, ear = self._ears[fd]
             now = clock.monotonic()
@@ -158,7 +166,9 @@ class KernelChanges:
             for end in self._network.plan.ends[node].values():
                 self._touched.setdefault(end.link, now)
         self._stale.clear()
-        found = [event for link, at in self._touched.items() for event in self._link_events(link, at)]
+        found = [
+            event for link, at in self._touched.items() for event in self._link_events(link, at)
+        ]
         self._touched.clear()
         for node, prefixes in self._changed.items():
             found += self._route_events(node, prefixes)
@@ -171,12 +181,19 @@ class KernelChanges:
         if before == now:
             return []
         state, deaf, rate = now
-        event = {"event": "link", "at_s": at, "link": self._network.topology.link_name(link), "state": state}
+        event = {
+            "event": "link",
+            "at_s": at,
+            "link": self._network.topology.link_name(link),
+            "state": state,
+        }
         return [event | ({"deaf": deaf} if deaf else {}) | ({"rate_bps": rate} if rate else {})]
 
     def _route_events(self, node: int, prefixes: dict[Prefix, float]) -> list[StreamEvent]:
         held, sent = self.routes[node], self._sent[node]
-        news = {prefix: held.get(prefix) for prefix in prefixes if held.get(prefix) != sent.get(prefix)}
+        news = {
+            prefix: held.get(prefix) for prefix in prefixes if held.get(prefix) != sent.get(prefix)
+        }
         if not news:
             return []
         for prefix, hops in news.items():
@@ -184,9 +201,20 @@ class KernelChanges:
                 del sent[prefix]
             else:
                 sent[prefix] = hops
-        changed = {str(prefix): None if hops is None else self.devices(node, hops) for prefix, hops in news.items()}
+        changed = {
+            str(prefix): None if hops is None else self.devices(node, hops)
+            for prefix, hops in news.items()
+        }
         first, name = min(prefixes[prefix] for prefix in news), self._network.plan.names[node]
-        return [{"event": "routes", "at_s": first, "node": name, "count": self.count(node), "changed": changed}]
+        return [
+            {
+                "event": "routes",
+                "at_s": first,
+                "node": name,
+                "count": self.count(node),
+                "changed": changed,
+            }
+        ]
 
     def count(self, node: int) -> int:
         """How many routes of the node lead to somebody."""

@@ -1,8 +1,9 @@
-"""Which of some pairs of servers cannot reach each other, told as it happens: a ping each turn for each pair.
+"""Which of some pairs of servers cannot reach each other, told as it happens: a ping each turn for
+each pair.
 
-It loads the network and this machine little, and so finds less than testbed/measure/outage.py: an outage is known to
-the time between two pings, and one that is shorter may not be seen.  One that lasts is told when LOST pings in a row
-have no answer, a shorter one when it is over.
+It loads the network and this machine little, and so finds less than testbed/measure/outage.py: an
+outage is known to the time between two pings, and one that is shorter may not be seen.  One that
+lasts is told when LOST pings in a row have no answer, a shorter one when it is over.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class PingedPair:
 
 
 def spread(servers: int, count: int) -> list[tuple[int, int]]:
-    """`count` pairs at most of so many servers, each of another source, with ends far from each other by number."""
+    """`count` pairs at most of so many servers, each of another source, with ends far from each
+    other by number."""
     count = min(count, servers if servers > 1 else 0)
     sources = [i * servers // count for i in range(count)]
     return [(src, (src + servers // 2 + (servers > 2)) % servers) for src in sources]
@@ -50,7 +52,9 @@ class LiveOutages:
     fileno: an epoll descriptor, readable when answers wait.
     """
 
-    def __init__(self, net: NetworkHandle, pairs: Sequence[tuple[int, int]], *, interval_s: float) -> None:
+    def __init__(
+        self, net: NetworkHandle, pairs: Sequence[tuple[int, int]], *, interval_s: float
+    ) -> None:
         if len(pairs) > MOST_PAIRS:
             raise ValueError(f"at most {MOST_PAIRS} pairs can be pinged, not {len(pairs)}")
         self._net = net
@@ -74,7 +78,8 @@ class LiveOutages:
         return self._poll.fileno()
 
     def turn(self) -> list[StreamEvent]:
-        """Take in answers, ping if it is time to; the `outage` events of pairs that were cut off, or are so no more."""
+        """Take in answers, ping if it is time to; the `outage` events of pairs that were cut off,
+        or are so no more."""
         found = self._hear()
         now = clock.monotonic()
         if now >= self._next_s:
@@ -112,7 +117,10 @@ class LiveOutages:
         pair.answered, pair.answered_s, pair.cut_off = number, at_s, False
         if number == before + 1:
             return []
-        return [self._event(pair, at_s, "over") | {"lasted_s": round(at_s - last_s, 6), "lost": number - before - 1}]
+        return [
+            self._event(pair, at_s, "over")
+            | {"lasted_s": round(at_s - last_s, 6), "lost": number - before - 1}
+        ]
 
     def _begun(self) -> list[StreamEvent]:
         found = []
@@ -124,7 +132,13 @@ class LiveOutages:
 
     def _event(self, pair: PingedPair, at_s: float, state: str) -> StreamEvent:
         name = self._net.topology.naming.name
-        return {"event": "outage", "at_s": at_s, "from": name(pair.src), "to": name(pair.dst), "state": state}
+        return {
+            "event": "outage",
+            "at_s": at_s,
+            "from": name(pair.src),
+            "to": name(pair.dst),
+            "state": state,
+        }
 
     def close(self) -> None:
         self._poll.close()

@@ -36,16 +36,28 @@ def _padded(data: bytes) -> bytes:
 
 
 class Files:
-    """The files of one link or node: DIR/NAME.pcapng; where they are limited, NAME.00001.pcapng and so on, of which the
-    newest are kept.
+    """The files of one link or node: DIR/NAME.pcapng; where they are limited, NAME.00001.pcapng and
+    so on, of which the newest are kept.
 
     dropped: by interface, packets that the kernel had no room for, told at the end.
     """
 
     def __init__(
-        self, folder: Path, name: str, interfaces: Sequence[str], snap_bytes: int, *, most_bytes: int, most_files: int
+        self,
+        folder: Path,
+        name: str,
+        interfaces: Sequence[str],
+        snap_bytes: int,
+        *,
+        most_bytes: int,
+        most_files: int,
     ) -> None:
-        self._folder, self._name, self._interfaces, self._snap_bytes = folder, name, interfaces, snap_bytes
+        self._folder, self._name, self._interfaces, self._snap_bytes = (
+            folder,
+            name,
+            interfaces,
+            snap_bytes,
+        )
         self._most_bytes, self._most_files = most_bytes, most_files
         self._paths: list[Path] = []
         self._number = self._size = 0
@@ -56,26 +68,38 @@ class Files:
         self._number += 1
         number = f".{self._number:05}" if self._most_bytes else ""
         path = self._folder / f"{self._name}{number}.pcapng"
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        fd = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644
+        )
         made = os.fdopen(fd, "wb", buffering=1 << 16)
         self._paths.append(path)
         while self._most_files and len(self._paths) > self._most_files:
             self._paths.pop(0).unlink(missing_ok=True)
         head = _block(
-            SECTION, struct.pack("<IHHq", BYTE_ORDER, 1, 0, -1) + _option(APPLICATION, b"weft") + _option(0, b"")
+            SECTION,
+            struct.pack("<IHHq", BYTE_ORDER, 1, 0, -1)
+            + _option(APPLICATION, b"weft")
+            + _option(0, b""),
         )
         for name in self._interfaces:
-            options = _option(IF_NAME, name.encode()) + _option(IF_RESOLUTION, b"\x09") + _option(0, b"")
+            options = (
+                _option(IF_NAME, name.encode()) + _option(IF_RESOLUTION, b"\x09") + _option(0, b"")
+            )
             head += _block(INTERFACE, struct.pack("<HHI", ETHERNET, 0, self._snap_bytes) + options)
         made.write(head)
         self._size = len(head)
         return made
 
     def write(self, interface: int, at_ns: int, data: bytes, length: int, direction: int) -> None:
-        """A packet of `length` bytes, of which `data` is kept; at_ns: since 1970; direction: INBOUND or OUTBOUND."""
+        """A packet of `length` bytes, of which `data` is kept; at_ns: since 1970; direction:
+        INBOUND or OUTBOUND."""
         fixed = struct.pack("<IIIII", interface, at_ns >> 32, at_ns & 0xFFFFFFFF, len(data), length)
         made = _block(
-            PACKET, fixed + _padded(data) + _option(EPB_FLAGS, struct.pack("<I", direction)) + _option(0, b"")
+            PACKET,
+            fixed
+            + _padded(data)
+            + _option(EPB_FLAGS, struct.pack("<I", direction))
+            + _option(0, b""),
         )
         if self._most_bytes and self._size + len(made) > self._most_bytes:
             self._file.close()
@@ -97,9 +121,11 @@ class Files:
 
 
 def read(path: Path) -> Iterator[CapturedPacket]:
-    """The packets of a file as Files writes it; one that is cut short, as of a capture that goes on, ends there.
+    """The packets of a file as Files writes it; one that is cut short, as of a capture that goes
+    on, ends there.
 
-    ValueError if it is no pcapng file of this byte order, its times are not in ns, or its packets' blocks are wrong.
+    ValueError if it is no pcapng file of this byte order, its times are not in ns, or its packets'
+    blocks are wrong.
     """
     names: list[str] = []
     with open(path, "rb") as file:
@@ -108,11 +134,15 @@ def read(path: Path) -> Iterator[CapturedPacket]:
             if kind == SECTION:
                 names.clear()
             if (not names and kind not in (SECTION, INTERFACE)) or size < 12:
-                raise ValueError(f"{path} is no pcapng file, or one that was written on another kind of machine")
+                raise ValueError(
+                    f"{path} is no pcapng file, or one that was written on another kind of machine"
+                )
             body = file.read(size - 8)
             # Before its size is believed, which the other byte order makes huge.
             if kind == SECTION and len(body) >= 4 and body[:4] != struct.pack("<I", BYTE_ORDER):
-                raise ValueError(f"{path} is no pcapng file, or one that was written on another kind of machine")
+                raise ValueError(
+                    f"{path} is no pcapng file, or one that was written on another kind of machine"
+                )
             if len(body) < size - 8:
                 return
             if kind == INTERFACE:
@@ -125,7 +155,9 @@ def read(path: Path) -> Iterator[CapturedPacket]:
                     raise ValueError(f"{path}: the block of a packet is too short")
                 interface, high, low, kept, _ = struct.unpack_from("<IIIII", body)
                 if interface >= len(names):
-                    raise ValueError(f"{path}: a packet of interface {interface}, which is not declared")
+                    raise ValueError(
+                        f"{path}: a packet of interface {interface}, which is not declared"
+                    )
                 yield CapturedPacket(names[interface], high << 32 | low, body[20 : 20 + kept])
 
 

@@ -1,11 +1,13 @@
 """What every port of a network has sent, dropped and holds, read so often that it must cost little.
 
-One dump for each namespace over a socket that is kept, and all of them joined.  The counters lie where they lay the
-time before, so that numpy takes all of them out at once; a dump is parsed only where something has another form than
-before.  testbed/measure/port_counters.py tells more, and costs five times as much.
+One dump for each namespace over a socket that is kept, and all of them joined.  The counters lie
+where they lay the time before, so that numpy takes all of them out at once; a dump is parsed only
+where something has another form than before.  testbed/measure/port_counters.py tells more, and
+costs five times as much.
 
-Nine tenths of the time is the kernel's.  So nodes at which hardly anything happens are asked only every third time, and
-of the others, where all of them would take too much of the processor, those that were asked longest ago.
+Nine tenths of the time is the kernel's.  So nodes at which hardly anything happens are asked only
+every third time, and of the others, where all of them would take too much of the processor, those
+that were asked longest ago.
 """
 
 from __future__ import annotations
@@ -22,14 +24,18 @@ from weft.testbed.linux import clock, netlink, tc
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, ports
 
 TCA_STATS = 3
-STATS_DROPS, STATS_WAITING = 12, 28  # offsets in struct tc_stats, which begins with the bytes that were sent
+# offsets in struct tc_stats, which begins with the bytes that were sent
+STATS_DROPS, STATS_WAITING = 12, 28
 LINK_SENT, LINK_DROPS = 24, 56  # offsets in LINK_64: bytes sent, packets dropped on sending
 RECEIVE_BYTES = 1 << 15  # the kernel fills no more with one part of a dump
-DONE = struct.pack("=IHHI", 20, netlink.NLMSG_DONE, 2, 1)  # the end of a dump's last part: NLM_F_MULTI, sequence 1
+# the end of a dump's last part: NLM_F_MULTI, sequence 1
+DONE = struct.pack("=IHHI", 20, netlink.NLMSG_DONE, 2, 1)
 DONE_BYTES = 20
 TRIES = 5
-LEAST, WEIGHT = 8, 0.2  # nodes that are asked whatever that takes; of the latest reading, in the mean of what one takes
-SELDOM, BUSY_BYTES = 3, 4000  # how seldom quiet nodes are asked; bytes that a port of one may have sent meanwhile
+# nodes that are asked whatever that takes; of the latest reading, in the mean of what one takes
+LEAST, WEIGHT = 8, 0.2
+# how seldom quiet nodes are asked; bytes that a port of one may have sent meanwhile
+SELDOM, BUSY_BYTES = 3, 4000
 
 PortCountsArray = NDArray[np.int64]
 
@@ -54,7 +60,8 @@ class PortReader:
     """
 
     def __init__(self, net: NetworkHandle, *, shaped: bool, most_cpu_s: float = math.inf) -> None:
-        """shaped: whether ports have queues of their own; else only what devices tell is known, and nothing waits.
+        """shaped: whether ports have queues of their own; else only what devices tell is known, and
+        nothing waits.
 
         most_cpu_s: of the processor's time, for one reading.
         """
@@ -88,7 +95,10 @@ class PortReader:
         dumps = self._dumps(everything=everything)
         for _ in range(TRIES):
             data = np.frombuffer(b"".join(dumps), dtype=np.uint8)
-            if list(map(len, dumps)) == self._sizes and (_words(data, self._marks, 4) == self._indexes).all():
+            if (
+                list(map(len, dumps)) == self._sizes
+                and (_words(data, self._marks, 4) == self._indexes).all()
+            ):
                 break
             self._find(dumps)  # a device came or went, or its queue
         none = np.zeros(len(self.ports), dtype=np.int64)
@@ -101,7 +111,8 @@ class PortReader:
         return found
 
     def _look_who_is_busy(self, now: PortReading) -> None:
-        """Nodes that were asked for this reading are quiet if none of their ports has sent much, or holds anything."""
+        """Nodes that were asked for this reading are quiet if none of their ports has sent much, or
+        holds anything."""
         if self._last is not None:
             asked = now.at_s > self._last.at_s
             much = (now.sent_bytes - self._last.sent_bytes > BUSY_BYTES) | (now.waiting > 0)
@@ -118,7 +129,13 @@ class PortReader:
         if not everything and len(nodes) * self._cost_s > self._most_cpu_s:
             most = max(LEAST, int(self._most_cpu_s / self._cost_s))
             nodes = nodes[np.argsort(self._at_s[nodes], kind="stable")[:most]]
-        began_s, request, kept, now, times = clock.cpu_s(), self._request, self._kept, clock.monotonic, []
+        began_s, request, kept, now, times = (
+            clock.cpu_s(),
+            self._request,
+            self._kept,
+            clock.monotonic,
+            [],
+        )
         for node in nodes.tolist():
             send, receive = self._calls[node]
             send(request)
@@ -154,7 +171,9 @@ class PortReader:
             body = start + netlink.HEADER.size
             if kind == netlink.NLMSG_ERROR:
                 code = -struct.unpack_from("=i", dump, body)[0]
-                raise netlink.NetlinkError(code, f"dump of counters: {netlink.words(code, 0, dump[body:])}")
+                raise netlink.NetlinkError(
+                    code, f"dump of counters: {netlink.words(code, 0, dump[body:])}"
+                )
             if kind == netlink.RTM_NEWQDISC:
                 _, index, _, parent, _ = tc.TCMSG.unpack_from(dump, body)
                 at = _attribute(dump, body + tc.TCMSG.size, start + size, TCA_STATS)
@@ -188,5 +207,7 @@ def _attribute(data: bytes, at: int, end: int, wanted: int) -> int:
 def _words(data: NDArray[np.uint8], offsets: PortCountsArray, size: int) -> PortCountsArray:
     """The unsigned words of `size` bytes at `offsets`."""
     gathered = data[offsets[:, None] + np.arange(size)]
-    found: PortCountsArray = gathered.view(np.uint32 if size == 4 else np.uint64)[:, 0].astype(np.int64)
+    found: PortCountsArray = gathered.view(np.uint32 if size == 4 else np.uint64)[:, 0].astype(
+        np.int64
+    )
     return found

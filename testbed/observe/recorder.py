@@ -1,7 +1,7 @@
 """The process behind `weft capture`: packet sockets at ports of a run, whose packets go to files.
 
-Of a link its first end is listened at, where both directions pass: what that end sends, after its queue, and what
-arrives, before a silent failure drops it.  Of a node, all its ports.
+Of a link its first end is listened at, where both directions pass: what that end sends, after its
+queue, and what arrives, before a silent failure drops it.  Of a node, all its ports.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Wish:
 
 
 def ports(network: RunningNetwork, what: str) -> list[tuple[int, int]]:
-    """(node, port) of each port at which `what`, a link or a node, is listened to; ValueError if there is no such."""
+    """(node, port) of each port at which `what`, a link or a node, is listened to; ValueError if
+    there is no such."""
     topology = network.topology
     if "-" in what:
         a, port, _, _ = topology.links[topology.link(what)].tolist()
@@ -86,7 +87,9 @@ class Recorder:
                     continue
                 seconds, ns = TIMESPEC.unpack(ancillary[0][2])
                 direction = OUTBOUND if address[2] == OUTGOING else INBOUND
-                files.write(number, seconds * 1_000_000_000 + ns, data[: self._snap], len(data), direction)
+                files.write(
+                    number, seconds * 1_000_000_000 + ns, data[: self._snap], len(data), direction
+                )
                 self.packets[what] += 1
 
     def flush(self) -> None:
@@ -111,7 +114,9 @@ class Recorder:
 def _listen(namespace: int, dev: str, *, control: bool) -> socket.socket:
     """A packet socket at `dev` of `namespace`."""
     with netns.inside(namespace):
-        made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, 0)
+        made = socket.socket(
+            socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, 0
+        )
     made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES)
     made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     if control:
@@ -121,7 +126,8 @@ def _listen(namespace: int, dev: str, *, control: bool) -> socket.socket:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Capture until SIGINT or SIGTERM, or until the run ends; killed with its parent, it leaves what was flushed."""
+    """Capture until SIGINT or SIGTERM, or until the run ends; killed with its parent, it leaves
+    what was flushed."""
     run, wish_text = argv
     run_process.end_with_parent()
     ending: list[bool] = []

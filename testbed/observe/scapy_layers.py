@@ -1,4 +1,5 @@
-"""Layers for scapy, out of the registry: a class of packets for every message that daemons exchange.
+"""Layers for scapy, out of the registry: a class of packets for every message that daemons
+exchange.
 
     from scapy.all import rdpcap
     from weft.testbed.observe.scapy_layers import ENTRIES, LAYERS, Weft
@@ -6,12 +7,14 @@
     for packet in rdpcap("packets/h0-h4.pcapng").filter(lambda packet: Weft in packet):
         packet[Weft].show()
 
-`Weft` is magic, version and type; UDP to the daemons' port is taken apart by it.  Behind it comes the message, and
-behind that `Seal`, if it was sealed.  Packets can be made, too, with counts and types filled in:
+`Weft` is magic, version and type; UDP to the daemons' port is taken apart by it.  Behind it comes
+the message, and behind that `Seal`, if it was sealed.  Packets can be made, too, with counts and
+types filled in:
 
     UDP() / Weft() / LAYERS["hello"](sender=7, heard=[ENTRIES["hello.heard"](node=5)])
 
-Nobody has a run's key here, and so its daemons, unless they are unauthenticated, refuse what is made.
+Nobody has a run's key here, and so its daemons, unless they are unauthenticated, refuse what is
+made.
 """
 
 from __future__ import annotations
@@ -67,11 +70,13 @@ class RepeatedEntry(Packet):
     """One of several of the same form, which end where the next begins."""
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes]:
-        """What of `s` is this layer's payload, none, and what is left for the next entry, as scapy asks."""
+        """What of `s` is this layer's payload, none, and what is left for the next entry, as scapy
+        asks."""
         return b"", s
 
 
-ENTRIES: dict[str, type[Any]] = {}  # what messages have several of, by path: link_states.advertisements.links
+# what messages have several of, by path: link_states.advertisements.links
+ENTRIES: dict[str, type[Any]] = {}
 
 
 def _described(parts: tuple[Part, ...], path: str) -> list[Any]:
@@ -82,11 +87,15 @@ def _described(parts: tuple[Part, ...], path: str) -> list[Any]:
         if isinstance(part, Repeat):
             inner = f"{path}.{part.name}"
             ENTRIES[inner] = _made(inner, RepeatedEntry, part.fields)
-            found.append(PacketListField(part.name, [], ENTRIES[inner], count_from=_number(part.count)))
+            found.append(
+                PacketListField(part.name, [], ENTRIES[inner], count_from=_number(part.count))
+            )
         elif isinstance(part, Bits):
             found.append(BitLenField(part.name, 0, length_from=_whole_bytes(part.count)))
         elif part.name in repeats:
-            found.append(FieldLenField(part.name, None, count_of=repeats[part.name], fmt=COUNTS[part.kind]))
+            found.append(
+                FieldLenField(part.name, None, count_of=repeats[part.name], fmt=COUNTS[part.kind])
+            )
         else:
             found.append(NUMBERS[part.kind](part.name, "0.0.0.0" if part.kind == "address" else 0))
     return found
@@ -104,7 +113,11 @@ def _made(path: str, base: type[Any], parts: tuple[Part, ...]) -> type[Any]:
     """A class of packets; scapy shows the last word of `path`, and hop_died is class HopDied."""
     words = "".join(word.title() for word in path.replace(".", "_").split("_"))
     described = _described(parts, path)
-    return type(words, (base,), {"name": path.rpartition(".")[2], "fields_desc": described, "__module__": __name__})
+    return type(
+        words,
+        (base,),
+        {"name": path.rpartition(".")[2], "fields_desc": described, "__module__": __name__},
+    )
 
 
 def _header() -> type[Any]:
@@ -115,7 +128,9 @@ def _header() -> type[Any]:
         "type": ByteEnumField("type", FORMATS[0].kind, names),
     }
     described = [of[one.name] for one in fields(HEADER)]
-    return type("Weft", (Packet,), {"name": "weft", "fields_desc": described, "__module__": __name__})
+    return type(
+        "Weft", (Packet,), {"name": "weft", "fields_desc": described, "__module__": __name__}
+    )
 
 
 Weft = _header()

@@ -1,7 +1,8 @@
-"""What may be asked of a run by who watches it: break, mend, look closer.  A request is JSON, and so is its answer.
+"""What may be asked of a run by who watches it: break, mend, look closer.  A request is JSON, and
+so is its answer.
 
-A request names what is to be done (`do`) and on what; nothing else can be asked, and every name is looked up in the
-topology before anything is done.
+A request names what is to be done (`do`) and on what; nothing else can be asked, and every name is
+looked up in the topology before anything is done.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ ViewerReply = dict[str, Any]
 
 
 class Actions:
-    """Carries out requests on `network`, in the thread that calls; which must not be one that others share."""
+    """Carries out requests on `network`, in the thread that calls; which must not be one that
+    others share."""
 
     def __init__(self, network: RunningNetwork) -> None:
         self._network = network
@@ -49,7 +51,11 @@ class Actions:
         try:
             return action(**asked)
         except TypeError:
-            return {"error": f"{request['do']}: one thing too many is said, or too few: {', '.join(asked)}"}
+            return {
+                "error": (
+                    f"{request['do']}: one thing too many is said, or too few: {', '.join(asked)}"
+                )
+            }
         except (ValueError, OSError, TimeoutError) as error:
             return {"error": " ".join(str(error).split())}
 
@@ -88,14 +94,21 @@ class Actions:
         return self._network.plan.names[self._network.topology.naming.node(node)]
 
     def _path(self, src: str, dst: str) -> ViewerReply:
-        """The path that a packet takes now, hop by hop: `nodes`, `links`, and `reason` if it does not arrive."""
+        """The path that a packet takes now, hop by hop: `nodes`, `links`, and `reason` if it does
+        not arrive."""
         topology = self._network.topology
         ends = topology.naming.node(src), topology.naming.node(dst)
         for node in ends:
             if topology.is_crossbar(node):
-                raise ValueError(f"{topology.naming.name(node)} is a crossbar, which no packet is for")
+                raise ValueError(
+                    f"{topology.naming.name(node)} is a crossbar, which no packet is for"
+                )
         (found,) = trace(self._network, [ends], timeout_s=TRACE_S, retries=TRACE_RETRIES)
-        links = [link for a, b in zip(found.nodes, found.nodes[1:], strict=False) for link in self._hop(a, b)]
+        links = [
+            link
+            for a, b in zip(found.nodes, found.nodes[1:], strict=False)
+            for link in self._hop(a, b)
+        ]
         name = topology.naming.name
         return {
             "nodes": [name(node) for node in found.nodes],
@@ -116,7 +129,8 @@ class Actions:
         return []
 
     def _node(self, node: str) -> ViewerReply:
-        """What there is to know of a node: `links`, `address`, `neighbours`, `routes`, the end of its `log`."""
+        """What there is to know of a node: `links`, `address`, `neighbours`, `routes`, the end of
+        its `log`."""
         topology, plan = self._network.topology, self._network.plan
         number = topology.naming.node(node)
         name = plan.names[number]
@@ -141,7 +155,9 @@ class Actions:
         }
         if number in set(routers(topology)):
             with suppress(ValueError, TimeoutError):
-                told["neighbours"] = control.status(self._network.run.directory, name)["protocol"].get("neighbours")
+                told["neighbours"] = control.status(self._network.run.directory, name)[
+                    "protocol"
+                ].get("neighbours")
             told["log"] = last_lines(self._network.run.directory / "log" / f"{name}.log")
         return told
 

@@ -1,8 +1,8 @@
 """A network as the changes that make it, before any is made.
 
-The plan knows every name, index and address, and gives for each node the netlink messages of each stage; `weft up
---dry-run` prints them as the `ip` and `tc` commands that would do the same.  Names follow from node and port alone:
-interface X-eth<p> is port p of node X in namespace weft.<run>.X.
+The plan knows every name, index and address, and gives for each node the netlink messages of each
+stage; `weft up --dry-run` prints them as the `ip` and `tc` commands that would do the same.  Names
+follow from node and port alone: interface X-eth<p> is port p of node X in namespace weft.<run>.X.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ ROUTER_SYSCTLS = {
     "ipv4/ip_forward": "1",
     "ipv4/conf/all/rp_filter": "0",  # paths may be asymmetric
     "ipv4/conf/default/rp_filter": "0",
-    "ipv4/conf/all/send_redirects": "0",  # a route through a neighbour behind the same crossbar is intended
+    # a route through a neighbour behind the same crossbar is intended
+    "ipv4/conf/all/send_redirects": "0",
     "ipv4/conf/default/send_redirects": "0",
     "ipv4/icmp_ratemask": "0",  # every probe of every path is answered: see traceroute.py
 }
@@ -50,8 +51,10 @@ HOST_SYSCTLS = {
     "ipv4/tcp_no_metrics_save": "1",  # no connection starts from an earlier one's metrics
     "ipv4/icmp_ratemask": "0",
 }
-BRIDGE_FILTER_SYSCTL = "bridge/bridge-nf-call-iptables"  # on by default, and nothing in a crossbar filters
-NO_IPV6 = {"ipv6/conf/all/disable_ipv6": "1"}  # no address generation, no duplicate detection; new devices inherit it
+# on by default, and nothing in a crossbar filters
+BRIDGE_FILTER_SYSCTL = "bridge/bridge-nf-call-iptables"
+# no address generation, no duplicate detection; new devices inherit it
+NO_IPV6 = {"ipv6/conf/all/disable_ipv6": "1"}
 
 
 def mac(node: int, port: int) -> bytes:
@@ -76,31 +79,43 @@ class End(NamedTuple):
 def set_up(end: End, up: bool) -> NetlinkMessage:
     """The change that sets an interface up or down."""
     body = IFINFO.pack(0, 0, end.ifindex, IFF_UP if up else 0, IFF_UP)
-    return NetlinkMessage(netlink.RTM_NEWLINK, 0, body, f"ip link set {end.dev} {'up' if up else 'down'}")
+    return NetlinkMessage(
+        netlink.RTM_NEWLINK, 0, body, f"ip link set {end.dev} {'up' if up else 'down'}"
+    )
 
 
 def require_indexes(topology: Topology) -> None:
-    """Raise ValueError if `topology` has more links or switches than a run has interface indexes."""
+    """Raise ValueError if `topology` has more links or switches than a run has interface
+    indexes."""
     if len(topology.links) <= MOST_LINKS and topology.switches <= MOST_SWITCHES:
         return
-    size = f"{topology.servers:,} servers, {topology.switches:,} switches and {len(topology.links):,} links"
+    size = (
+        f"{topology.servers:,} servers, {topology.switches:,} switches and "
+        f"{len(topology.links):,} links"
+    )
     raise ValueError(
-        f"{topology.spec} has {size}: a run on the kernel has interface indexes for {MOST_LINKS:,} links and "
-        f"{MOST_SWITCHES:,} switches; the graph engine has no such limit (weft topo, weft route, weft run)"
+        f"{topology.spec} has {size}: a run on the kernel has interface indexes for "
+        f"{MOST_LINKS:,} links and "
+        f"{MOST_SWITCHES:,} switches; the graph engine has no such limit (weft topo, weft route, "
+        f"weft run)"
     )
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkPlan:
-    """`topology` as run `run`, every link like `link` (None: as fast as the machine), `static` routes or none.
+    """`topology` as run `run`, every link like `link` (None: as fast as the machine), `static`
+    routes or none.
 
-    host_link: what the links between hosts and switches of a fabric are like; None: like all others.
+    host_link: what the links between hosts and switches of a fabric are like; None: like all
+        others.
     own_links: by link, what those are like that differ.
-    seeded: whether this kernel can give each switch's multipath hash a seed of its own (Linux 6.11 and later).
-    bridge_filter: whether it has what hands frames that pass a bridge to the packet filter of IP (br_netfilter).
+    seeded: whether this kernel can give each switch's multipath hash a seed of its own (Linux 6.11
+        and later).
+    bridge_filter: whether it has what hands frames that pass a bridge to the packet filter of IP
+        (br_netfilter).
     virtual: whether its clock is virtual: filters see packets that have been delayed.
-    Raises ValueError if there are more ports or switches than a run has interface indexes for, or if there are no host
-    links to differ.
+    Raises ValueError if there are more ports or switches than a run has interface indexes for, or
+    if there are no host links to differ.
     """
 
     run: RunRecord
@@ -115,15 +130,21 @@ class NetworkPlan:
 
     def __post_init__(self) -> None:
         if self.host_link and self.topology.server_centric:
-            raise ValueError(f"{self.topology.spec} has no host links: at least one end of each forwards")
+            raise ValueError(
+                f"{self.topology.spec} has no host links: at least one end of each forwards"
+            )
         if not self.virtual and any(each.hop_ns for each in self.link_specs):
             raise ValueError("a hop has a cost of our choosing under the virtual clock only")
         if self.host_link and not self.link:
             raise ValueError("host links have a rate of their own only where the others have one")
         if self.own_links and self.link and self.link.trim_packets:
-            raise ValueError("where switches trim, links are alike: none can have a rate of its own")
+            raise ValueError(
+                "where switches trim, links are alike: none can have a rate of its own"
+            )
         if len({each.mtu_bytes for each in self.link_specs}) > 1:
-            raise ValueError("links of one network have one MTU: packets that do not fit are not cut")
+            raise ValueError(
+                "links of one network have one MTU: packets that do not fit are not cut"
+            )
         require_indexes(self.topology)
 
     @cached_property
@@ -150,7 +171,8 @@ class NetworkPlan:
 
     @property
     def link_specs(self) -> list[LinkSpec]:
-        """What links of this network are like, one of each kind; empty if all are as fast as the machine."""
+        """What links of this network are like, one of each kind; empty if all are as fast as the
+        machine."""
         kinds = (self.link, self.host_link, *self.own_links.values())
         return list(dict.fromkeys(each for each in kinds if each))
 
@@ -163,7 +185,8 @@ class NetworkPlan:
         return self.run.namespace(self.names[node])
 
     def is_router(self, node: int) -> bool:
-        """Whether `node` forwards by address: servers in a server-centric network, switches in a fabric."""
+        """Whether `node` forwards by address: servers in a server-centric network, switches in a
+        fabric."""
         return self.topology.server_centric == (node < self.topology.servers)
 
     def address(self, node: int) -> int:
@@ -180,7 +203,8 @@ class NetworkPlan:
             wanted |= ROUTER_SYSCTLS
             if not self.topology.server_centric:
                 wanted |= FABRIC_SYSCTLS
-                if self.seeded:  # else all switches hash alike, and flows that share a link share the next
+                # else all switches hash alike, and flows that share a link share the next
+                if self.seeded:
                     wanted[SEED_SYSCTL] = str(selection.mix(1, node) or 1)
         return wanted
 
@@ -199,24 +223,31 @@ class NetworkPlan:
         up = IFINFO.pack(0, 0, LOOPBACK, IFF_UP, IFF_UP)
         found = [NetlinkMessage(netlink.RTM_NEWLINK, 0, up, "ip link set lo up")]
         if self.topology.is_crossbar(node):
-            data = netlink.attribute(IFLA_BR_MCAST_SNOOPING, b"\0")  # hellos are multicast, without membership reports
+            # hellos are multicast, without membership reports
+            data = netlink.attribute(IFLA_BR_MCAST_SNOOPING, b"\0")
             info = netlink.nested(
-                IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, "bridge"), netlink.attribute(IFLA_INFO_DATA, data)
+                IFLA_LINKINFO,
+                netlink.text(IFLA_INFO_KIND, "bridge"),
+                netlink.attribute(IFLA_INFO_DATA, data),
             )
             body = IFINFO.pack(0, 0, self.bridge_index(node), IFF_UP, IFF_UP)
             body += netlink.text(IFLA_IFNAME, self.names[node]) + info
-            command = f"ip link add {self.names[node]} up index {self.bridge_index(node)} type bridge mcast_snooping 0"
+            command = (
+                f"ip link add {self.names[node]} up index {self.bridge_index(node)} "
+                f"type bridge mcast_snooping 0"
+            )
             found.append(NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command))
         return found
 
     def orientation(self, link: int) -> tuple[int, int, int, int]:
-        """Near node and port, far node and port: a veth is made from its near end, which may join a bridge at once."""
+        """Near node and port, far node and port: a veth is made from its near end, which may join a
+        bridge at once."""
         a, pa, b, pb = self.topology.links[link].tolist()
         return (b, pb, a, pa) if self.topology.is_crossbar(b) else (a, pa, b, pb)
 
     def veth(self, link: int, far_fd: int) -> NetlinkMessage:
-        """The change that, in the near node's namespace, makes both ends of `link` in place; `far_fd` is the namespace
-        of the far node."""
+        """The change that, in the near node's namespace, makes both ends of `link` in place;
+        `far_fd` is the namespace of the far node."""
         near, near_port, far, far_port = self.orientation(link)
         body, words = self._end(near, near_port)
         peer, peer_words = self._end(far, far_port)
@@ -234,22 +265,26 @@ class NetworkPlan:
         body = IFINFO.pack(0, 0, end.ifindex, 0, 0) + netlink.text(IFLA_IFNAME, end.dev)
         body += netlink.attribute(IFLA_ADDRESS, address) + netlink.u32(IFLA_NUM_TX_QUEUES, 1)
         body += netlink.u32(IFLA_NUM_RX_QUEUES, 1)
-        words = f"{end.dev} index {end.ifindex} address {mac_text(address)} numtxqueues 1 numrxqueues 1"
+        words = (
+            f"{end.dev} index {end.ifindex} address {mac_text(address)} numtxqueues 1 numrxqueues 1"
+        )
         if self.mtu_bytes != MTU_BYTES:
             body += netlink.u32(live_port.IFLA_MTU, self.mtu_bytes)
             words += f" mtu {self.mtu_bytes}"
         if self.link_spec(self.ends[node][port].link) and node < self.topology.servers:
-            # TCP would hand the port bundles of up to 64 kB: a queue of 250 "packets" then holds 1756 (see tc.py).
+            # TCP would hand the port bundles of up to 64 kB: a queue of 250 "packets" then holds
+            # 1756 (see tc.py).
             body += netlink.u32(IFLA_GSO_MAX_SEGS, 1)
             words += " gso_max_segs 1"
         return body, words
 
     def queues(self, node: int) -> list[NetlinkMessage]:
-        """Rate, queue and delay of every port; and its hooks for filters, which must not come when packets flow: the
-        kernel drops those that it has in hand.
+        """Rate, queue and delay of every port; and its hooks for filters, which must not come when
+        packets flow: the kernel drops those that it has in hand.
 
-        They come before the port is set up.  On a port that is up the kernel stops the traffic for each new root queue
-        and each hook, and waits until no processor can still see the old one, which takes as long as everything else.
+        They come before the port is set up.  On a port that is up the kernel stops the traffic for
+        each new root queue and each hook, and waits until no processor can still see the old one,
+        which takes as long as everything else.
         """
         found = [tc.clsact(end.ifindex, end.dev) for end in self.ends[node].values()]
         for end in self.ends[node].values():
@@ -273,12 +308,17 @@ class NetworkPlan:
         return self.queues(node) + [set_up(end, True) for end in self.ends[node].values()]
 
     def _delayed(self, end: End, delay_us: int, hop_ns: int) -> list[NetlinkMessage]:
-        """Delay what arrives at `end`, and let each packet take `hop_ns` then: behind the wire, so that it takes no
-        place in the queue before it."""
+        """Delay what arrives at `end`, and let each packet take `hop_ns` then: behind the wire, so
+        that it takes no place in the queue before it."""
         index, dev = self.ifb(end)
         info = netlink.nested(IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, "ifb"))
         body = IFINFO.pack(0, 0, index, IFF_UP, IFF_UP) + netlink.text(IFLA_IFNAME, dev) + info
-        made = NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, f"ip link add {dev} up index {index} type ifb")
+        made = NetlinkMessage(
+            netlink.RTM_NEWLINK,
+            netlink.CREATE,
+            body,
+            f"ip link add {dev} up index {index} type ifb",
+        )
         redirected = tc.redirect_arrivals(end.ifindex, end.dev, index, dev, seen=self.virtual)
         return [made, tc.delay(index, dev, delay_us, hop_ns), redirected]
 
@@ -300,10 +340,13 @@ class NetworkPlan:
         end = self.ends[node][port]
         if not self.topology.is_crossbar(end.peer):
             return [(end.peer, end.peer_port)]
-        return [(far.peer, far.peer_port) for far in self.ends[end.peer].values() if far.peer != node]
+        return [
+            (far.peer, far.peer_port) for far in self.ends[end.peer].values() if far.peer != node
+        ]
 
     def neighbours(self, node: int, port: int) -> list[NetlinkMessage]:
-        """Permanent neighbour entries for the nodes one hop away through `port`, so that no ARP is needed."""
+        """Permanent neighbour entries for the nodes one hop away through `port`, so that no ARP is
+        needed."""
         end = self.ends[node][port]
         return [
             fib.neighbour_message(end.ifindex, end.dev, self.address(other), mac(other, its_port))
@@ -311,7 +354,8 @@ class NetworkPlan:
         ]
 
     def routes(self, node: int, *, down: Collection[int] = ()) -> list[NetlinkMessage]:
-        """Every route that the topology alone gives: all of them if the plan is static, else a host's way out.
+        """Every route that the topology alone gives: all of them if the plan is static, else a
+        host's way out.
 
         down: ports that no route may use.
         """
@@ -352,7 +396,10 @@ class NetworkPlan:
             yield from self._commands(node, self.addresses(node) + self.routes(node))
             if self.link_specs and node < self.topology.servers:
                 for end in self.ends[node].values():
-                    yield f"ip netns exec {self.namespace(node)} ethtool -K {end.dev} tso off gso off gro off"
+                    yield (
+                        f"ip netns exec {self.namespace(node)} ethtool -K {end.dev} tso "
+                        f"off gso off gro off"
+                    )
 
     def _commands(self, node: int, messages: Iterable[NetlinkMessage]) -> Iterator[str]:
         """The commands that make these changes in the namespace of `node`."""
@@ -367,9 +414,14 @@ def node_interfaces(plan: NetworkPlan, nodes: Iterable[int]) -> dict[int, NodeIn
     for node in nodes:
         ports = {}
         for port, end in plan.ends[node].items():
-            near = {other: (plan.address(other), mac(other, its_port)) for other, its_port in plan.one_hop(node, port)}
+            near = {
+                other: (plan.address(other), mac(other, its_port))
+                for other, its_port in plan.one_hop(node, port)
+            }
             shared = len(plan.topology.links) + end.peer  # a crossbar is one link of many ends
             link = shared if plan.topology.is_crossbar(end.peer) else end.link
             ports[port] = Interface(end.ifindex, end.dev, near, link)
-        found[node] = NodeInterfaces(node, plan.names[node], plan.namespace(node), plan.address(node), ports)
+        found[node] = NodeInterfaces(
+            node, plan.names[node], plan.namespace(node), plan.address(node), ports
+        )
     return found

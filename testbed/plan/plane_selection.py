@@ -1,5 +1,5 @@
-"""What carries a scheme out on the kernel: fixed routes, daemons, the data plane of a switch fabric, or the last two
-together."""
+"""What carries a scheme out on the kernel: fixed routes, daemons, the data plane of a switch
+fabric, or the last two together."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ NONE = "none"  # no routes at all
 
 
 class Planes(NamedTuple):
-    """static: whether routes are fixed.  configs: what each daemon starts from, by node; empty: there are none.
-    balancing: the spec of the data plane, "" for none.  needs: the capabilities that the daemons need.
+    """static: whether routes are fixed.  configs: what each daemon starts from, by node; empty:
+    there are none.
+    balancing: the spec of the data plane, "" for none.  needs: the capabilities that the daemons
+        need.
     hosts: what hosts do to choose among layers, see SelectionRule; empty: nothing."""
 
     static: bool = False
@@ -33,12 +35,14 @@ class Planes(NamedTuple):
     hosts: Mapping[str, int] = {}
 
 
-def planes(topology: Topology, spec: str, link: LinkSpec | None, *, host_link: LinkSpec | None = None) -> Planes:
-    """What carries out the scheme `spec` (none: nothing does) on `topology` with links like `link`, those of hosts like
-    `host_link`.
+def planes(
+    topology: Topology, spec: str, link: LinkSpec | None, *, host_link: LinkSpec | None = None
+) -> Planes:
+    """What carries out the scheme `spec` (none: nothing does) on `topology` with links like `link`,
+    those of hosts like `host_link`.
 
-    ValueError says in one line what is wrong with the scheme or its parameters, or why it does not go with such a
-    network.
+    ValueError says in one line what is wrong with the scheme or its parameters, or why it does not
+    go with such a network.
     """
     require_indexes(topology)  # before a configuration of each of its nodes is made
     if spec == NONE:
@@ -55,13 +59,20 @@ def planes(topology: Topology, spec: str, link: LinkSpec | None, *, host_link: L
     configs = registry.configure(topology, spec, link_kbps=link_kbps)
     rule = scheme.rule(options)
     return Planes(
-        not scheme.machine, configs, balancing(scheme, spec, delayed), scheme.needs, rule.hosts if rule else {}
+        not scheme.machine,
+        configs,
+        balancing(scheme, spec, delayed),
+        scheme.needs,
+        rule.hosts if rule else {},
     )
 
 
-def told_of_links(topology: Topology, link: LinkSpec | None, own: Mapping[int, LinkSpec]) -> LinkSpec | None:
-    """What a scheme is told that links are like, where some have `own` specs: `link`, or the slowest if every one has
-    its own; with the longest delay of all, for schemes that cannot do with any."""
+def told_of_links(
+    topology: Topology, link: LinkSpec | None, own: Mapping[int, LinkSpec]
+) -> LinkSpec | None:
+    """What a scheme is told that links are like, where some have `own` specs: `link`, or the
+    slowest if every one has its own; with the longest delay of all, for schemes that cannot do with
+    any."""
     found = link
     if own and len(own) == len(topology.links):
         found = min(own.values(), key=lambda each: each.rate_bps)
@@ -70,25 +81,34 @@ def told_of_links(topology: Topology, link: LinkSpec | None, own: Mapping[int, L
 
 
 def check_without_rate(scheme: Scheme, spec: str, options: Options) -> None:
-    """ValueError if `spec` asks for what only links with a rate have: queues, or a rate to be compared with."""
+    """ValueError if `spec` asks for what only links with a rate have: queues, or a rate to be
+    compared with."""
     chosen = balancing(scheme, spec, delayed=False)
     if chosen and registry.rule(chosen).asks_queues:
         raise ValueError(f"{spec}: {NO_QUEUES}")
     if options.get("rate_kbps"):
-        raise ValueError(f"{spec}: links have no rate of which rate_kbps could find them short; give them one")
+        raise ValueError(
+            f"{spec}: links have no rate of which rate_kbps could find them short; give them one"
+        )
 
 
 def check_trims(scheme: Scheme, spec: str) -> None:
-    """ValueError unless switches that carry out `spec` can trim packets: those that choose ports themselves."""
+    """ValueError unless switches that carry out `spec` can trim packets: those that choose ports
+    themselves."""
     chosen = balancing(scheme, spec, delayed=False)
     if not chosen or registry.rule(chosen).rule == KERNEL:
-        raise ValueError(f"{spec} leaves packets to the kernel, which trims none; take a scheme such as vlb or rps")
+        raise ValueError(
+            f"{spec} leaves packets to the kernel, which trims none; take a scheme such as "
+            f"vlb or rps"
+        )
 
 
 def balancing(scheme: Scheme, spec: str, delayed: bool) -> str:
-    """What of `spec` is for the data plane; "" if the scheme has none, or if the kernel's own routes do.
+    """What of `spec` is for the data plane; "" if the scheme has none, or if the kernel's own
+    routes do.
 
-    delayed: whether links hold packets back, which the data plane's program would miss; ValueError unless routes do.
+    delayed: whether links hold packets back, which the data plane's program would miss; ValueError
+        unless routes do.
     """
     if not scheme.selection:
         return ""
@@ -98,7 +118,10 @@ def balancing(scheme: Scheme, spec: str, delayed: bool) -> str:
     if delayed:
         if registry.rule(chosen).rule == KERNEL:
             return ""
-        raise ValueError(f"scheme {spec} and a delay exclude each other: what a delay holds back misses the program")
+        raise ValueError(
+            f"scheme {spec} and a delay exclude each other: what a delay holds back misses "
+            f"the program"
+        )
     return chosen
 
 

@@ -1,7 +1,8 @@
 """/etc/hosts of the nodes of a run, by which `ping h19` finds h19 in every node.
 
-`ip netns exec NAME` binds what is in /etc/netns/NAME over /etc.  For every namespace of a run that is a symbolic link
-to one folder of the run, so that a name costs a few microseconds, and all nodes read one file.
+`ip netns exec NAME` binds what is in /etc/netns/NAME over /etc.  For every namespace of a run that
+is a symbolic link to one folder of the run, so that a name costs a few microseconds, and all nodes
+read one file.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def write(directory: Path, names: Iterable[tuple[str, Sequence[str]]]) -> None:
 
 
 def link(directory: Path, namespaces: Iterable[str]) -> None:
-    """Let each of `namespaces` read the file of the run in `directory`; where /etc cannot be written, none does."""
+    """Let each of `namespaces` read the file of the run in `directory`; where /etc cannot be
+    written, none does."""
     try:
         LINKS.mkdir(mode=FOLDER_MODE, exist_ok=True)
         first: Path | None = None
@@ -45,8 +47,9 @@ def link(directory: Path, namespaces: Iterable[str]) -> None:
 
 
 def _linked(first: Path, name: Path) -> bool:
-    """Give the symbolic link `first` another name, which takes a fraction of what a new one does on a disk; False where
-    the file system does not let it have so many.  FileExistsError for a name that is taken."""
+    """Give the symbolic link `first` another name, which takes a fraction of what a new one does on
+    a disk; False where the file system does not let it have so many.  FileExistsError for a name
+    that is taken."""
     try:
         os.link(first, name, follow_symlinks=False)
     except FileExistsError:
@@ -57,7 +60,8 @@ def _linked(first: Path, name: Path) -> bool:
 
 
 def unlink(namespaces: Iterable[str]) -> None:
-    """Undo link(), also where it was done in part.  What is no symbolic link is somebody else's, and stays."""
+    """Undo link(), also where it was done in part.  What is no symbolic link is somebody else's,
+    and stays."""
     for name in namespaces:
         path = LINKS / name
         if path.is_symlink():

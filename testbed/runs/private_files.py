@@ -1,7 +1,9 @@
-"""Files that nobody but this process's user can open, and hence nobody else can read, write or lock.
+"""Files that nobody but this process's user can open, and hence nobody else can read, write or
+lock.
 
-A lock of flock(2) is taken by whoever can open the file, if only for reading: a lock that root waits for must lie where
-no other user comes.  Links are not followed, so that nothing is written where somebody else has led us.
+A lock of flock(2) is taken by whoever can open the file, if only for reading: a lock that root
+waits for must lie where no other user comes.  Links are not followed, so that nothing is written
+where somebody else has led us.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def make_folder(path: Path) -> None:
-    """Let the folder `path` be there, with mode 0700; OSError, naming it, if it is a link or another user's."""
+    """Let the folder `path` be there, with mode 0700; OSError, naming it, if it is a link or
+    another user's."""
     with suppress(FileExistsError):
         path.mkdir(FOLDER_MODE)
     with _opened(path, os.O_RDONLY | os.O_DIRECTORY) as fd:
@@ -48,13 +51,16 @@ def write(path: Path, data: bytes, *, to_disk: bool = False) -> None:
 
 
 def trusted_folder(path: Path) -> Path:
-    """Return the folder `path`, without links, if only root and this user can change what it leads to.
+    """Return the folder `path`, without links, if only root and this user can change what it leads
+    to.
 
-    It and the folders above belong to root or to this user, and no others may write there.  One above may be writable
-    with the sticky bit, as /tmp is: in such a folder others can rename and remove nothing of ours.
+    It and the folders above belong to root or to this user, and no others may write there.  One
+    above may be writable with the sticky bit, as /tmp is: in such a folder others can rename and
+    remove nothing of ours.
 
     Raises:
-        OSError: there is no such folder, or another user can change it; the line names what is to be mended.
+        OSError: there is no such folder, or another user can change it; the line names what is to
+        be mended.
     """
     folder = path.resolve(strict=True)
     _require_own(path, folder)
@@ -64,7 +70,8 @@ def trusted_folder(path: Path) -> Path:
 
 
 def trusted_file(path: Path) -> Path:
-    """Return the file `path`, without links, if only root and this user can change it or put another in its place.
+    """Return the file `path`, without links, if only root and this user can change it or put
+    another in its place.
 
     Raises:
         OSError: as of trusted_folder(), for the file or its folder.
@@ -76,10 +83,14 @@ def trusted_file(path: Path) -> Path:
 
 
 def _require_own(path: Path, place: Path, *, sticky: bool = False) -> None:
-    """Raise OSError if users other than root and this one may write to `place`, to which `path` leads."""
+    """Raise OSError if users other than root and this one may write to `place`, to which `path`
+    leads."""
     status = place.stat()
     if status.st_uid not in (0, os.geteuid()):
-        raise OSError(f"{path} is not used: {place} belongs to user {status.st_uid}, not to root or {os.geteuid()}")
+        raise OSError(
+            f"{path} is not used: {place} belongs to user {status.st_uid}, not to root or "
+            f"{os.geteuid()}"
+        )
     if status.st_mode & WRITABLE_BY_OTHERS and not (sticky and status.st_mode & stat.S_ISVTX):
         raise OSError(f"{path} is not used: other users may write to {place}; chmod go-w {place}")
 
@@ -91,12 +102,16 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
         fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         if error.errno == errno.ELOOP or (error.errno == errno.ENOTDIR and path.is_symlink()):
-            raise OSError(f"{path} is a link, and what it leads to is not ours to use; remove it") from None
+            raise OSError(
+                f"{path} is a link, and what it leads to is not ours to use; remove it"
+            ) from None
         raise
     try:
         owner = os.fstat(fd).st_uid
         if owner != os.geteuid():
-            raise OSError(f"{path} belongs to user {owner}, not to {os.geteuid()} as it must; remove it")
+            raise OSError(
+                f"{path} belongs to user {owner}, not to {os.geteuid()} as it must; remove it"
+            )
         yield fd
     finally:
         os.close(fd)

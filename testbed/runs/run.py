@@ -1,8 +1,9 @@
 """Runs: the name of everything that one network is made of, on disk before it is in the kernel.
 
-A run's directory, /run/weft/<id>, holds its journal (run.json: what will be created), its lock (held by whoever keeps
-the run alive, so that a run whose lock is free is dead, whatever killed it), the daemons' counters, sockets and logs.
-Only root can open any of it, so that nobody else can hold a lock.
+A run's directory, /run/weft/<id>, holds its journal (run.json: what will be created), its lock
+(held by whoever keeps the run alive, so that a run whose lock is free is dead, whatever killed it),
+the daemons' counters, sockets and logs. Only root can open any of it, so that nobody else can hold
+a lock.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from weft.testbed.runs import private_files
 DIRECTORY = Path("/run/weft")
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,15}")
 SLOTS = 1 << 14  # a run's interface indexes are slot * 65536 + ..., and an index has 31 bits
-ENVIRONMENT = "WEFT_PROCESS_OF"  # every process of a run carries its id under this name, and ends with it
+# every process of a run carries its id under this name, and ends with it
+ENVIRONMENT = "WEFT_PROCESS_OF"
 DEFAULT = "WEFT_RUN"  # where a person says which run is meant
 
 
@@ -42,7 +44,8 @@ class RunRecord:
         return read
 
     def journal_or_empty(self) -> dict[str, Any]:
-        """The journal; empty if the run died before it was written, and hence before it made anything."""
+        """The journal; empty if the run died before it was written, and hence before it made
+        anything."""
         try:
             return self.journal
         except FileNotFoundError:
@@ -69,12 +72,14 @@ class RunRecord:
         shutil.rmtree(self.directory)
 
 
-UNNAMED = RunRecord("RUN", 1, DIRECTORY / "RUN")  # in whose name a plan is made that is not carried out
+# in whose name a plan is made that is not carried out
+UNNAMED = RunRecord("RUN", 1, DIRECTORY / "RUN")
 
 
 @dataclass
 class RunLock:
-    """A run and the lock that keeps it alive; give the descriptor to a child to let it keep the run too."""
+    """A run and the lock that keeps it alive; give the descriptor to a child to let it keep the run
+    too."""
 
     run: RunRecord
     lock: int
@@ -111,7 +116,9 @@ def reserve(name: str | None) -> RunLock:
     with _registry():
         taken = {run.id: run for run in runs()}
         if name in taken:
-            state = "is up" if taken[name].alive() else "has died; `weft clean` removes what it left"
+            state = (
+                "is up" if taken[name].alive() else "has died; `weft clean` removes what it left"
+            )
             raise ValueError(f"a run called {name} {state}")
         while name is None or name in taken:
             name = os.urandom(2).hex()
@@ -134,13 +141,18 @@ def write_journal(run: RunRecord, journal: dict[str, Any]) -> None:
 
 
 def runs() -> list[RunRecord]:
-    """Every run that has a directory, dead or alive, in order of id; ValueError if only another user may know."""
+    """Every run that has a directory, dead or alive, in order of id; ValueError if only another
+    user may know."""
     if DIRECTORY.exists() and not os.access(DIRECTORY, os.R_OK | os.X_OK):
-        raise ValueError(f"which runs are up only root may know ({DIRECTORY} is closed to others): use sudo")
+        raise ValueError(
+            f"which runs are up only root may know ({DIRECTORY} is closed to others): use sudo"
+        )
     found = []
     for directory in sorted(DIRECTORY.glob("*/")):
         nameless = RunRecord(directory.name, 0, directory)
-        found.append(RunRecord(directory.name, nameless.journal_or_empty().get("slot", 0), directory))
+        found.append(
+            RunRecord(directory.name, nameless.journal_or_empty().get("slot", 0), directory)
+        )
     return found
 
 
@@ -153,7 +165,8 @@ def dead_runs() -> list[RunRecord]:
 
 
 def find(name: str | None) -> RunRecord:
-    """The live run called `name`, or that $WEFT_RUN names, or the only live one; ValueError says what there is."""
+    """The live run called `name`, or that $WEFT_RUN names, or the only live one; ValueError says
+    what there is."""
     live = [run for run in runs() if run.alive()]
     name = name or os.environ.get(DEFAULT) or None
     if name is None and len(live) == 1:
@@ -164,4 +177,6 @@ def find(name: str | None) -> RunRecord:
     there = ", ".join(run.id for run in live) or "none"
     if name is None and live:
         raise ValueError(f"several runs are up, say which with --run: {there}")
-    raise ValueError(f"no run {name} is up (up: {there})" if name else "no run is up; start one with `weft up`")
+    raise ValueError(
+        f"no run {name} is up (up: {there})" if name else "no run is up; start one with `weft up`"
+    )

@@ -1,4 +1,5 @@
-"""A process that belongs to a run without being part of it: it watches the run, and ends with it."""
+"""A process that belongs to a run without being part of it: it watches the run, and ends with
+it."""
 
 from __future__ import annotations
 
@@ -18,16 +19,26 @@ END_S = 5.0  # what it may take to end
 
 
 def start(
-    run: RunRecord, module: str, argv: Sequence[str], *, stdout: int | IO[Any] | None = None, alone: bool = False
+    run: RunRecord,
+    module: str,
+    argv: Sequence[str],
+    *,
+    stdout: int | IO[Any] | None = None,
+    alone: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Start the module of weft's called `module` as a process of `run`: whoever takes the run down ends it.
+    """Start the module of weft's called `module` as a process of `run`: whoever takes the run down
+    ends it.
 
     alone: let it outlive this process, deaf to the keyboard; its errors go to the run's log.
     """
     with ExitStack() as opened:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         path = run.directory / "log" / "view.err"
-        errors = opened.enter_context(open(private_files.open_file(path, flags), "wb")) if alone else None
+        errors = (
+            opened.enter_context(open(private_files.open_file(path, flags), "wb"))
+            if alone
+            else None
+        )
         return subprocess.Popen(
             isolated_python.command(module, argv),
             cwd=isolated_python.FOLDER,
@@ -40,8 +51,8 @@ def start(
 
 
 def end_with_parent() -> None:
-    """Let this process end when the one that started it does, in whatever way, and in silence when its reader goes
-    away or somebody presses Ctrl-C."""
+    """Let this process end when the one that started it does, in whatever way, and in silence when
+    its reader goes away or somebody presses Ctrl-C."""
     parent = os.getppid()
     for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)

@@ -1,8 +1,9 @@
-"""Sockets that are waited for together, and until when, exact to the nanosecond and without reading the clock.
+"""Sockets that are waited for together, and until when, exact to the nanosecond and without reading
+the clock.
 
-epoll's own timeout is rounded up to a millisecond, and whoever gives it has to read the clock each time, which under
-User-Mode Linux is a third of the system calls of a program that passes packets.  Here a timer of the kernel's is one
-more descriptor among the others (timerfd_create(2)).
+epoll's own timeout is rounded up to a millisecond, and whoever gives it has to read the clock each
+time, which under User-Mode Linux is a third of the system calls of a program that passes packets.
+Here a timer of the kernel's is one more descriptor among the others (timerfd_create(2)).
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class EventLoop:
         """Let turn() return from `at_s` of the monotonic clock on, whatever is ready."""
         self._timer.set(at_s)
 
-    def watch(self, one: socket.socket | io.FileIO, events: int, handler: Callable[[int], None]) -> None:
+    def watch(
+        self, one: socket.socket | io.FileIO, events: int, handler: Callable[[int], None]
+    ) -> None:
         """Call `handler` when `one` is ready for any of `events`."""
         self._handlers[one.fileno()] = handler
         self._epoll.register(one, events)

@@ -10,7 +10,8 @@ from weft.testbed.traffic.tcp_info import TcpInfo
 
 
 class Flow(NamedTuple):
-    """`size_bytes` of payload from host `src` to host `dst`, `at_s` after the beginning; None: until the end."""
+    """`size_bytes` of payload from host `src` to host `dst`, `at_s` after the beginning; None:
+    until the end."""
 
     at_s: float
     src: int
@@ -22,7 +23,8 @@ class Flow(NamedTuple):
 class FlowResult:
     """How a flow went; times since the beginning.
 
-    ended_s: when the receiver had all of it; None for an endless flow or one that was not finished in time.
+    ended_s: when the receiver had all of it; None for an endless flow or one that was not finished
+        in time.
     received_bytes: within the measured time.
     error: why it broke off.
     """

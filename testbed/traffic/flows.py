@@ -1,10 +1,10 @@
-"""TCP flows, multipath TCP's among them, by the thousand from one process: each begins at its time, and ends when its
-last byte has arrived.
+"""TCP flows, multipath TCP's among them, by the thousand from one process: each begins at its time,
+and ends when its last byte has arrived.
 
-A socket keeps the namespace that it was opened in, so one loop holds both ends of every flow, of all hosts, and one
-clock times them.  3,000 flows take a few seconds; an iperf3 process each takes 15 ms to start.  What a receiver reads
-is discarded in the kernel (MSG_TRUNC), and what a sender writes is zeros.  Under a virtual clock threads read
-(waiting_readers.py).
+A socket keeps the namespace that it was opened in, so one loop holds both ends of every flow, of
+all hosts, and one clock times them.  3,000 flows take a few seconds; an iperf3 process each takes
+15 ms to start.  What a receiver reads is discarded in the kernel (MSG_TRUNC), and what a sender
+writes is zeros.  Under a virtual clock threads read (waiting_readers.py).
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ UNSENT_BYTES = 1 << 17  # unsent bytes that a sender keeps in the kernel
 TCP_NOTSENT_LOWAT = 25
 BEGIN_S = 0.05  # from the opening of listeners to the first flow
 MOST_THREADS = 4000  # that receive; of more flows a loop reads each packet
-OPENED_TOGETHER, OPENED_S = 32, 30.0  # connections before the first flow, and how long that may take
+# connections before the first flow, and how long that may take
+OPENED_TOGETHER, OPENED_S = 32, 30.0
 
 
 def run(
@@ -59,17 +60,29 @@ def run(
     transport: tcp, or mptcp:subflows=4 for connections of so many.
     warm_up_s: from when on received bytes count.
     at_warm_up: called when that time comes, to take a snapshot of something, say.
-    open_before: open all connections before the first flow begins, so that no handshake is lost among them, which Linux
-        repeats after a second.
-    then: the flow that begins when one has arrived, if any, whatever its time; to a host that one of `flows` leads to.
-    Raises ValueError for a congestion control or transport that this kernel lacks, for a flow to itself or from no
-    host, a time that leaves nothing to measure, or an endless flow that nothing would hold back.
+    open_before: open all connections before the first flow begins, so that no handshake is lost
+        among them, which Linux repeats after a second.
+    then: the flow that begins when one has arrived, if any, whatever its time; to a host that one
+    of `flows` leads to. Raises ValueError for a congestion control or transport that this kernel
+    lacks, for a flow to itself or from no host, a time that leaves nothing to measure, or an
+    endless flow that nothing would hold back.
     TimeoutError if connections that were to be open before are not, though nothing else was sent.
     """
     wanted = sorted(flows)
     check(net, wanted, congestion_control, warm_up_s, deadline_s)
-    allow_more_descriptors(3 * len(wanted) + net.topology.servers)  # both ends, and what a thread reads of one
-    loop = _Loop(net, wanted, congestion_control, transport, warm_up_s, deadline_s, at_warm_up, open_before, then)
+    # both ends, and what a thread reads of one
+    allow_more_descriptors(3 * len(wanted) + net.topology.servers)
+    loop = _Loop(
+        net,
+        wanted,
+        congestion_control,
+        transport,
+        warm_up_s,
+        deadline_s,
+        at_warm_up,
+        open_before,
+        then,
+    )
     if not (count := mptcp.subflows(transport)):
         return netns.in_thread(loop.run)
     mptcp.check()
@@ -81,18 +94,29 @@ def run(
 
 
 def check(
-    net: NetworkHandle, flows: Sequence[Flow], congestion_control: str, warm_up_s: float, deadline_s: float
+    net: NetworkHandle,
+    flows: Sequence[Flow],
+    congestion_control: str,
+    warm_up_s: float,
+    deadline_s: float,
 ) -> None:
     """Raise ValueError for what run() cannot do."""
     available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
     if congestion_control not in available:
-        raise ValueError(f"this kernel has no congestion control {congestion_control} (it has {', '.join(available)})")
+        raise ValueError(
+            f"this kernel has no congestion control {congestion_control} (it has "
+            f"{', '.join(available)})"
+        )
     if not 0 <= warm_up_s < deadline_s:
-        raise ValueError(f"flows: warm_up_s must lie between 0 and the deadline, got {warm_up_s} of {deadline_s}")
+        raise ValueError(
+            f"flows: warm_up_s must lie between 0 and the deadline, got {warm_up_s} of {deadline_s}"
+        )
     hosts = range(net.topology.servers)
     for flow in flows:
         if flow.src == flow.dst or flow.src not in hosts or flow.dst not in hosts:
-            raise ValueError(f"flows: {flow} does not lead from one of {len(hosts)} hosts to another")
+            raise ValueError(
+                f"flows: {flow} does not lead from one of {len(hosts)} hosts to another"
+            )
         if flow.size_bytes is not None and flow.size_bytes < 1:
             raise ValueError(f"flows: {flow} is empty")
     if any(flow.size_bytes is None for flow in flows):
@@ -146,7 +170,11 @@ class _Loop:
     def run(self) -> FlowResults:
         sysctls = tcp_sysctls(self.net)
         try:
-            if self.calls_cost_nothing and self.transport == "tcp" and len(self.flows) <= MOST_THREADS:
+            if (
+                self.calls_cost_nothing
+                and self.transport == "tcp"
+                and len(self.flows) <= MOST_THREADS
+            ):
                 self.readers = WaitingReaders(self.events, len(self.flows))
             self.listen()
             if self.open_before:
@@ -159,13 +187,20 @@ class _Loop:
             self.close()
         measured_s = max(ended_s - self.warm_up_s, 1e-9)
         results = tuple(connection.result() for connection in self.connections)
-        return FlowResults(results, measured_s, self.late_s, self.congestion_control, sysctls, self.transport)
+        return FlowResults(
+            results, measured_s, self.late_s, self.congestion_control, sysctls, self.transport
+        )
 
     def opened(self) -> socket.socket:
         """A new one, in the namespace that this thread is in."""
         protocol = mptcp.PROTOCOL if mptcp.subflows(self.transport) else socket.IPPROTO_TCP
-        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
-        # DCTCP answers marks as a receiver too, and says so in the handshake only if the listener has it
+        made = socket.socket(
+            socket.AF_INET,
+            socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC,
+            protocol,
+        )
+        # DCTCP answers marks as a receiver too, and says so in the handshake only if the listener
+        # has it
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.congestion_control.encode())
         return made
 
@@ -190,9 +225,15 @@ class _Loop:
                 self.count_from_here()
             first = waiting
             while waiting < len(self.flows) and self.flows[waiting].at_s <= now < self.deadline_s:
-                self.start(self.opened_before.popleft() if self.opened_before else self.open(self.flows[waiting]), now)
+                self.start(
+                    self.opened_before.popleft()
+                    if self.opened_before
+                    else self.open(self.flows[waiting]),
+                    now,
+                )
                 waiting += 1
-                if not self.calls_cost_nothing:  # else it is what it was, and who asks a hundred times has to wait
+                # else it is what it was, and who asks a hundred times has to wait
+                if not self.calls_cost_nothing:
                     now = clock.monotonic() - self.begin
             if waiting > first:
                 now = clock.monotonic() - self.begin
@@ -214,7 +255,12 @@ class _Loop:
     def count(self, connection: _Connection) -> None:
         """Note what has been received of a flow that a thread is reading."""
         receiver = connection.receiver
-        if self.readers and connection.ended_s is None and receiver is not None and receiver.fileno() >= 0:
+        if (
+            self.readers
+            and connection.ended_s is None
+            and receiver is not None
+            and receiver.fileno() >= 0
+        ):
             connection.received = received_bytes(receiver)
 
     def address(self, host: int) -> str:
@@ -237,7 +283,9 @@ class _Loop:
         sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.transport == "tcp":  # multipath TCP does not take it before Linux 6.10
             sender.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-        connection = _Connection(flow, sender, math.inf if flow.size_bytes is None else flow.size_bytes)
+        connection = _Connection(
+            flow, sender, math.inf if flow.size_bytes is None else flow.size_bytes
+        )
         sender.connect_ex((self.address(flow.dst), PORT))
         self.expected[*sender.getsockname(), flow.dst] = connection
         return connection
@@ -261,7 +309,10 @@ class _Loop:
             connection.receiver = receiver
             if self.readers:
                 receiver.setblocking(True)
-                arrived, ended = partial(self.arrived, connection), partial(self.read_to_its_end, connection)
+                arrived, ended = (
+                    partial(self.arrived, connection),
+                    partial(self.read_to_its_end, connection),
+                )
                 self.readers.read(receiver, connection.flow.size_bytes, arrived, ended)
             else:
                 receiver.setblocking(False)
@@ -271,7 +322,11 @@ class _Loop:
         """Write what the kernel takes; when all is written, wait for the receiver to close."""
         sender = connection.sender
         try:
-            if code := sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if events & select.EPOLLERR else 0:
+            if (
+                code := sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if events & select.EPOLLERR
+                else 0
+            ):
                 raise OSError(code, os.strerror(code))
             if connection.left:
                 connection.left -= sender.send(self.zeros[: int(min(CHUNK_BYTES, connection.left))])
@@ -304,7 +359,8 @@ class _Loop:
             self.events.drop(receiver)
 
     def arrived(self, connection: _Connection, at_s: float) -> None:
-        """All of a flow has been received, at that time of the monotonic clock: begin what follows it, if anything."""
+        """All of a flow has been received, at that time of the monotonic clock: begin what follows
+        it, if anything."""
         assert connection.flow.size_bytes
         connection.received = connection.flow.size_bytes
         connection.ended_s = at_s - self.begin
@@ -314,7 +370,8 @@ class _Loop:
     def read_to_its_end(self, connection: _Connection, error: str | None) -> None:
         """A thread has read a flow until it was closed, or broken off by an error."""
         receiver = connection.receiver
-        if receiver is not None and receiver.fileno() >= 0:  # else it was stopped, and what came then is no error
+        # else it was stopped, and what came then is no error
+        if receiver is not None and receiver.fileno() >= 0:
             connection.error = error or connection.error
             self.count(connection)
             self.events.drop(receiver)
@@ -325,7 +382,9 @@ class _Loop:
         if sender.fileno() < 0:
             return
         self.count(connection)
-        connection.tcp = multipath_info(sender) if mptcp.subflows(self.transport) else tcp_info(sender)
+        connection.tcp = (
+            multipath_info(sender) if mptcp.subflows(self.transport) else tcp_info(sender)
+        )
         for end in (sender, connection.receiver):
             if end is not None and end.fileno() >= 0:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 0))

@@ -20,7 +20,8 @@ from weft.testbed.runs.run import ENVIRONMENT
 from weft.topologies.core.address import dotted
 
 CONNECT_TIMEOUT_S = 3.0  # TCP repeats a lost SYN after 1 s
-GRACE_S = 10.0  # how much longer than its test iperf3 may take, to exchange results over queues that are still full
+# how much longer than its test iperf3 may take, to exchange results over queues that are still full
+GRACE_S = 10.0
 LISTENING = "0A"  # the state in /proc/net/tcp
 
 
@@ -47,13 +48,24 @@ class IperfSpec:
 
     def __post_init__(self) -> None:
         if self.seconds < 1 or self.omit_s < 0 or not 1 <= self.streams <= 128:
-            raise ValueError(f"iperf: at least 1 second, omit at least 0, 1 to 128 streams; got {self}")
+            raise ValueError(
+                f"iperf: at least 1 second, omit at least 0, 1 to 128 streams; got {self}"
+            )
         if self.udp_rate_bps is not None and (self.udp_rate_bps < self.streams or self.congestion):
-            raise ValueError(f"iperf: UDP needs a rate over 0 and has no congestion control; got {self}")
+            raise ValueError(
+                f"iperf: UDP needs a rate over 0 and has no congestion control; got {self}"
+            )
 
     def arguments(self) -> list[str]:
         """The client's, addresses and ports aside."""
-        found = ["--time", str(self.seconds), "--omit", str(self.omit_s), "--parallel", str(self.streams)]
+        found = [
+            "--time",
+            str(self.seconds),
+            "--omit",
+            str(self.omit_s),
+            "--parallel",
+            str(self.streams),
+        ]
         if self.reverse:
             found.append("--reverse")
         if self.udp_rate_bps is not None:
@@ -67,8 +79,10 @@ class IperfSpec:
 class Iperf:
     """What one test measured.
 
-    goodput_bps: payload that arrived.  retransmits: TCP segments that were sent again; None for UDP.
-    packets, lost_packets, jitter_us: of UDP; None for TCP.  report: everything that iperf3 says, as it says it.
+    goodput_bps: payload that arrived.  retransmits: TCP segments that were sent again; None for
+        UDP.
+    packets, lost_packets, jitter_us: of UDP; None for TCP.  report: everything that iperf3 says, as
+        it says it.
     """
 
     src: int
@@ -93,13 +107,16 @@ class IperfNode(NamedTuple):
 def iperf(net: NetworkHandle, src: int, dst: int, spec: IperfSpec) -> Iperf:
     """One iperf3 test from server `src` to server `dst`.
 
-    Raises IperfError with its words if it fails or takes GRACE_S longer than the test; no process is left behind.
-    ValueError for TCP that nothing would hold back.
+    Raises IperfError with its words if it fails or takes GRACE_S longer than the test; no process
+    is left behind. ValueError for TCP that nothing would hold back.
     """
     if spec.udp_rate_bps is None:
         require_rate(net, "iperf3 with TCP")
     naming = net.topology.naming
-    ends = [IperfNode(naming.name(node), net.netns(node), dotted(naming.address(node))) for node in (src, dst)]
+    ends = [
+        IperfNode(naming.name(node), net.netns(node), dotted(naming.address(node)))
+        for node in (src, dst)
+    ]
     text, what = between(ends[0], ends[1], spec, net.identity.id)
     return _read(src, dst, spec, text, what)
 
@@ -107,7 +124,8 @@ def iperf(net: NetworkHandle, src: int, dst: int, spec: IperfSpec) -> Iperf:
 def between(
     client: IperfNode, server: IperfNode, spec: IperfSpec, run: str, *, port: int | None = None
 ) -> tuple[str, str]:
-    """The report of one iperf3 test between two nodes of `run`, and what the test is called in errors.
+    """The report of one iperf3 test between two nodes of `run`, and what the test is called in
+    errors.
 
     port: which the server listens at; None: any that is free.  Raises IperfError as iperf() does.
     """
@@ -116,24 +134,39 @@ def between(
     what = f"iperf3 {client.name} -> {server.name}"
     at = str(_free_port(server.netns) if port is None else port)
     with ExitStack() as stack:
-        listening = stack.enter_context(_Process(server.netns, ["iperf3", "-4", "-J", "-s", "-1", "-p", at], run))
+        listening = stack.enter_context(
+            _Process(server.netns, ["iperf3", "-4", "-J", "-s", "-1", "-p", at], run)
+        )
         listening.wait_until_it_listens(int(at), what)
-        connect = ["-4", "-J", "-c", server.address, "-p", at, "--connect-timeout", str(int(1000 * CONNECT_TIMEOUT_S))]
-        sending = stack.enter_context(_Process(client.netns, ["iperf3", *connect, *spec.arguments()], run))
+        connect = [
+            "-4",
+            "-J",
+            "-c",
+            server.address,
+            "-p",
+            at,
+            "--connect-timeout",
+            str(int(1000 * CONNECT_TIMEOUT_S)),
+        ]
+        sending = stack.enter_context(
+            _Process(client.netns, ["iperf3", *connect, *spec.arguments()], run)
+        )
         return sending.output(spec.omit_s + spec.seconds + GRACE_S, what), what
 
 
 def rates(
     client: IperfNode, server: IperfNode, spec: IperfSpec, run: str, *, port: int | None = None
 ) -> tuple[float, float]:
-    """Bits per second that the server received and that the client sent, in one iperf3 test; IperfError if it fails."""
+    """Bits per second that the server received and that the client sent, in one iperf3 test;
+    IperfError if it fails."""
     text, what = between(client, server, spec, run, port=port)
     goodput_bps = _read(0, 1, spec, text, what).goodput_bps
     return goodput_bps, float(json.loads(text)["end"]["sum_sent"]["bits_per_second"])
 
 
 def iperfs(net: NetworkHandle, pairs: Iterable[tuple[int, int]], spec: IperfSpec) -> list[Iperf]:
-    """iperf() for all of `pairs` at the same time, in their order; the first failure is raised when all have ended."""
+    """iperf() for all of `pairs` at the same time, in their order; the first failure is raised when
+    all have ended."""
     todo = list(pairs)
     with ThreadPoolExecutor(max_workers=max(1, len(todo))) as pool:
         return list(pool.map(lambda pair: iperf(net, pair[0], pair[1], spec), todo))
@@ -168,8 +201,10 @@ class _Process:
         self.popen.communicate()
 
     def wait_until_it_listens(self, port: int, what: str) -> None:
-        """Return when somebody in the process's namespace listens to TCP `port`; IperfError if nobody will."""
-        sockets = Path(f"/proc/{self.popen.pid}/net/tcp")  # psutil would look in our namespace, not in the process's
+        """Return when somebody in the process's namespace listens to TCP `port`; IperfError if
+        nobody will."""
+        # psutil would look in our namespace, not in the process's
+        sockets = Path(f"/proc/{self.popen.pid}/net/tcp")
         end = clock.monotonic() + GRACE_S
         while clock.monotonic() < end:
             if self.popen.poll() is not None:
@@ -206,11 +241,29 @@ def _read(src: int, dst: int, spec: IperfSpec, text: str, what: str) -> Iperf:
         end = report["end"]
         goodput = float(end["sum_received"]["bits_per_second"])
         if spec.udp_rate_bps is None:
-            return Iperf(src, dst, spec, goodput, end["sum_sent"].get("retransmits"), None, None, None, report)
+            return Iperf(
+                src,
+                dst,
+                spec,
+                goodput,
+                end["sum_sent"].get("retransmits"),
+                None,
+                None,
+                None,
+                report,
+            )
         total = end["sum"]
         jitter_us = 1000 * float(total["jitter_ms"])
         return Iperf(
-            src, dst, spec, goodput, None, int(total["packets"]), int(total["lost_packets"]), jitter_us, report
+            src,
+            dst,
+            spec,
+            goodput,
+            None,
+            int(total["packets"]),
+            int(total["lost_packets"]),
+            jitter_us,
+            report,
         )
     except (ValueError, KeyError, TypeError):
         raise IperfError(f"{what}: {_words(text)}") from None

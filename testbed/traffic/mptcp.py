@@ -1,7 +1,9 @@
-"""Multipath TCP of Linux at a network's hosts: a connection of several subflows, which hashing spreads over paths.
+"""Multipath TCP of Linux at a network's hosts: a connection of several subflows, which hashing
+spreads over paths.
 
-A host has one address, so the subflows differ by port: the receiver announces ports beside the one it listens at, and
-the sender's kernel joins each (RFC 8684, ADD_ADDR with a port).  `fullmesh` would need several addresses.
+A host has one address, so the subflows differ by port: the receiver announces ports beside the one
+it listens at, and the sender's kernel joins each (RFC 8684, ADD_ADDR with a port).  `fullmesh`
+would need several addresses.
 """
 
 from __future__ import annotations
@@ -45,32 +47,47 @@ def check() -> None:
     except OSError as error:
         if error.errno not in (errno.EPROTONOSUPPORT, errno.ENOPROTOOPT):
             raise
-        raise ValueError("this kernel has no multipath TCP (CONFIG_MPTCP); take transport=tcp") from None
+        raise ValueError(
+            "this kernel has no multipath TCP (CONFIG_MPTCP); take transport=tcp"
+        ) from None
 
 
 def prepare(net: NetworkHandle, receivers: Collection[int], count: int, port: int) -> None:
-    """Let connections to port `port` of the hosts `receivers` have `count` subflows; the others go to the ports behind.
+    """Let connections to port `port` of the hosts `receivers` have `count` subflows; the others go
+    to the ports behind.
 
     OSError, in the words of `ip mptcp`, if that cannot be.
     """
     for host in range(net.topology.servers):
-        commands = ["mptcp endpoint flush", f"mptcp limits set subflows {count - 1} add_addr_accepted {count - 1}"]
+        commands = [
+            "mptcp endpoint flush",
+            f"mptcp limits set subflows {count - 1} add_addr_accepted {count - 1}",
+        ]
         if host in receivers:
             address = dotted(net.topology.naming.address(host))
-            commands += [f"mptcp endpoint add {address} port {port + i} signal" for i in range(1, count)]
+            commands += [
+                f"mptcp endpoint add {address} port {port + i} signal" for i in range(1, count)
+            ]
         name = net.identity.namespace(net.topology.naming.name(host))
         done = subprocess.run(
-            ["ip", "-n", name, "-batch", "-"], input="\n".join(commands), capture_output=True, text=True
+            ["ip", "-n", name, "-batch", "-"],
+            input="\n".join(commands),
+            capture_output=True,
+            text=True,
         )
         if done.returncode:
-            raise OSError(f"multipath TCP at {net.topology.naming.name(host)}: {done.stderr.strip()}")
+            raise OSError(
+                f"multipath TCP at {net.topology.naming.name(host)}: {done.stderr.strip()}"
+            )
 
 
 def forget(net: NetworkHandle) -> None:
     """Undo prepare(): nothing is announced any more."""
     for host in range(net.topology.servers):
         name = net.identity.namespace(net.topology.naming.name(host))
-        subprocess.run(["ip", "-n", name, "mptcp", "endpoint", "flush"], check=True, capture_output=True)
+        subprocess.run(
+            ["ip", "-n", name, "mptcp", "endpoint", "flush"], check=True, capture_output=True
+        )
 
 
 def subflow_infos(sender: socket.socket) -> list[bytes]:
@@ -81,6 +98,7 @@ def subflow_infos(sender: socket.socket) -> list[bytes]:
     if libc.getsockopt(sender.fileno(), SOL_MPTCP, MPTCP_TCPINFO, buffer, ctypes.byref(size)):
         return []  # it fell back to plain TCP, or is closed
     _, found, kernel_bytes, _ = HEADER.unpack_from(buffer.raw)
-    step = min(kernel_bytes, TCP_INFO_BYTES)  # a kernel whose structure is shorter leaves no room between them
+    # a kernel whose structure is shorter leaves no room between them
+    step = min(kernel_bytes, TCP_INFO_BYTES)
     starts = range(HEADER.size, HEADER.size + found * step, step)
     return [buffer.raw[start : start + step] for start in starts]

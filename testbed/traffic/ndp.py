@@ -1,10 +1,13 @@
-"""Messages over the purified transport (daemons/transport), all hosts' from one loop in C (ndp_loop.c).
+"""Messages over the purified transport (daemons/transport), all hosts' from one loop in C
+(ndp_loop.c).
 
-    run(net, [NdpMessage(0.0, src, 0, 100_000) for src in range(1, 33)], parameters_of(net), deadline_s=5.0)
+    run(net, [NdpMessage(0.0, src, 0, 100_000) for src in range(1, 33)], parameters_of(net),
+    deadline_s=5.0)
 
-A socket keeps the namespace that it was opened in, so one loop holds those of all hosts: one for data, one for control,
-whose packets have their code points and, in the host's own port, their queues.  Payload is checked on arrival.  The
-network should trim (LinkSpec.trim_packets); one that does not only loses packets, which are then asked after.
+A socket keeps the namespace that it was opened in, so one loop holds those of all hosts: one for
+data, one for control, whose packets have their code points and, in the host's own port, their
+queues.  Payload is checked on arrival.  The network should trim (LinkSpec.trim_packets); one that
+does not only loses packets, which are then asked after.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ from weft.topologies.core.address import SERVER_BLOCK, dotted
 from weft.topologies.core.link import ETHERNET_BYTES
 
 PORT = 6331
-LEAST_TIMEOUT_NS = 100_000_000  # on a clock that waits for nobody: a host may not run for so long on a busy machine
+# on a clock that waits for nobody: a host may not run for so long on a busy machine
+LEAST_TIMEOUT_NS = 100_000_000
 REAL_TIME_PRIORITY = 10
 BUFFER_BYTES = 8 << 20
 IP_RECVTOS, SO_NO_CHECK, SO_RCVBUFFORCE, SO_SNDBUFFORCE, SO_MEMINFO = 13, 11, 33, 32, 55
@@ -53,7 +57,8 @@ class NdpMessage(NamedTuple):
 class MessageResult:
     """How a message went; times since the beginning, None for what did not happen.
 
-    delivered_s: when the receiver had all of it.  finished_s: when the sender knew, or gave it up: `failed` says why.
+    delivered_s: when the receiver had all of it.  finished_s: when the sender knew, or gave it up:
+        `failed` says why.
     """
 
     message: NdpMessage
@@ -65,7 +70,11 @@ class MessageResult:
     @property
     def seconds(self) -> float | None:
         """From its beginning until the receiver had all of it."""
-        return None if self.delivered_s is None or self.began_s is None else self.delivered_s - self.began_s
+        return (
+            None
+            if self.delivered_s is None or self.began_s is None
+            else self.delivered_s - self.began_s
+        )
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,8 @@ class NdpResults:
     late_s: by how much the loop woke too late at the most.
     garbage: datagrams that were no packets.  unknown: packets of no message of the run.
     corrupt: packets with another payload than was sent.
-    unsent, unread: packets that a sender's socket refused, and those that found a receiver's full: losses at hosts.
+    unsent, unread: packets that a sender's socket refused, and those that found a receiver's full:
+        losses at hosts.
     """
 
     results: tuple[MessageResult, ...]
@@ -97,7 +107,9 @@ class NdpResults:
     @property
     def last_s(self) -> float:
         """When the last message had come."""
-        return max((one.delivered_s for one in self.results if one.delivered_s is not None), default=0.0)
+        return max(
+            (one.delivered_s for one in self.results if one.delivered_s is not None), default=0.0
+        )
 
 
 def ideal_s(size_bytes: int, parameters: Parameters) -> float:
@@ -107,19 +119,29 @@ def ideal_s(size_bytes: int, parameters: Parameters) -> float:
 
 
 def parameters_of(net: NetworkHandle, *, window: int = 8, layers: int = 1) -> Parameters:
-    """Parameters for the hosts of `net`, whose links have the rate of the first one's; ValueError if that has none."""
+    """Parameters for the hosts of `net`, whose links have the rate of the first one's; ValueError
+    if that has none."""
     socket_ = netlink_of(net, 0)
     try:
         index = net.ifindex(0, _port(net, 0))
-        shape, frame_bytes = tc.shapes(socket_).get(index), live_port.mtus(socket_)[index] + ETHERNET_BYTES
+        shape, frame_bytes = (
+            tc.shapes(socket_).get(index),
+            live_port.mtus(socket_)[index] + ETHERNET_BYTES,
+        )
     finally:
         socket_.close()
     if not shape or not shape.rate_bps:
-        raise ValueError("the purified transport paces packets by the rate of links, and these have none")
+        raise ValueError(
+            "the purified transport paces packets by the rate of links, and these have none"
+        )
     least_ns = 1_000_000 if clock.is_virtual() else LEAST_TIMEOUT_NS
     after_ns = timeout_ns(shape.rate_bps, frame_bytes, least_ns=least_ns)
     return Parameters(
-        rate_bps=shape.rate_bps, frame_bytes=frame_bytes, window=window, layers=layers, timeout_ns=after_ns
+        rate_bps=shape.rate_bps,
+        frame_bytes=frame_bytes,
+        window=window,
+        layers=layers,
+        timeout_ns=after_ns,
     )
 
 
@@ -134,11 +156,11 @@ def run(
 ) -> NdpResults:
     """Send `messages`; returns when every one has come to an end, or after `deadline_s`.
 
-    first_flow: number of the first message; messages of several runs on one network need numbers of their own only
-        while packets of an earlier run may be on their way.
+    first_flow: number of the first message; messages of several runs on one network need numbers of
+        their own only while packets of an earlier run may be on their way.
     real_time: whether the loop goes before all else on its processor.
-    Raises ValueError for a message to its own host, from or to none, or of no size; OSError for what the system
-    refuses.
+    Raises ValueError for a message to its own host, from or to none, or of no size; OSError for
+    what the system refuses.
     """
     wanted = sorted(messages)
     check(net, wanted, parameters)
@@ -146,14 +168,27 @@ def run(
     allow_more_descriptors(2 * hosts)
     with ExitStack() as stack:
         sockets = [_sockets(stack, net, host) for host in range(hosts)]
-        given = (CMessage * len(wanted))(*(CMessage(round(1e9 * at), size, src, dst) for at, src, dst, size in wanted))
-        addresses = [struct.unpack("=I", socket.inet_aton(_address(net, host)))[0] for host in range(hosts)]
+        given = (CMessage * len(wanted))(
+            *(CMessage(round(1e9 * at), size, src, dst) for at, src, dst, size in wanted)
+        )
+        addresses = [
+            struct.unpack("=I", socket.inet_aton(_address(net, host)))[0] for host in range(hosts)
+        ]
         both = zip(sockets, addresses, strict=True)
-        ends = (CHost * hosts)(*(CHost(one.fileno(), other.fileno(), address) for (one, other), address in both))
+        ends = (CHost * hosts)(
+            *(CHost(one.fileno(), other.fileno(), address) for (one, other), address in both)
+        )
         made = CRun(
-            hosts=ends, messages=given, octets=octets(parameters.layers), parameters=CParameters.of(parameters),
-            deadline=round(1e9 * deadline_s), n_hosts=hosts, n_messages=len(wanted), first_flow=first_flow, port=PORT,
-        )  # fmt: skip
+            hosts=ends,
+            messages=given,
+            octets=octets(parameters.layers),
+            parameters=CParameters.of(parameters),
+            deadline=round(1e9 * deadline_s),
+            n_hosts=hosts,
+            n_messages=len(wanted),
+            first_flow=first_flow,
+            port=PORT,
+        )
         library = ndp_library.library()
         error = netns.in_thread(lambda: _carried_out(library, made, real_time))
         if error:
@@ -161,9 +196,15 @@ def run(
         unread = sum(_unread(data) for data, _ in sockets)
     return NdpResults(
         tuple(_result(each, of) for each, of in zip(given, wanted, strict=True)),
-        parameters, made.counters.counters(), made.late_ns / 1e9, made.garbage, made.unknown, made.corrupt,
-        made.unsent, unread,
-    )  # fmt: skip
+        parameters,
+        made.counters.counters(),
+        made.late_ns / 1e9,
+        made.garbage,
+        made.unknown,
+        made.corrupt,
+        made.unsent,
+        unread,
+    )
 
 
 def check(net: NetworkHandle, messages: Sequence[NdpMessage], parameters: Parameters) -> None:
@@ -171,14 +212,21 @@ def check(net: NetworkHandle, messages: Sequence[NdpMessage], parameters: Parame
     hosts, most = range(net.topology.servers), MOST_PACKETS * parameters.payload_bytes
     for message in messages:
         if message.src == message.dst or message.src not in hosts or message.dst not in hosts:
-            raise ValueError(f"messages: {message} does not lead from one of {len(hosts)} hosts to another")
+            raise ValueError(
+                f"messages: {message} does not lead from one of {len(hosts)} hosts to another"
+            )
         if not 0 < message.size_bytes <= most or message.at_s < 0:
-            raise ValueError(f"messages: {message} has not 1 to {most} bytes, or begins before the beginning")
+            raise ValueError(
+                f"messages: {message} has not 1 to {most} bytes, or begins before the beginning"
+            )
 
 
 def octets(layers: int) -> bytes:
-    """The first octet of addresses in each layer: with one layer packets carry the address itself."""
-    return bytes([SERVER_BLOCK >> 24] if layers == 1 else [first_octet(layer) for layer in range(layers)])
+    """The first octet of addresses in each layer: with one layer packets carry the address
+    itself."""
+    return bytes(
+        [SERVER_BLOCK >> 24] if layers == 1 else [first_octet(layer) for layer in range(layers)]
+    )
 
 
 def _port(net: NetworkHandle, host: int) -> int:
@@ -189,12 +237,16 @@ def _address(net: NetworkHandle, host: int) -> str:
     return dotted(net.topology.naming.address(host))
 
 
-def _sockets(stack: ExitStack, net: NetworkHandle, host: int) -> tuple[socket.socket, socket.socket]:
+def _sockets(
+    stack: ExitStack, net: NetworkHandle, host: int
+) -> tuple[socket.socket, socket.socket]:
     """A host's sockets of data and of control."""
     found = []
     for code_point, priority in ((TRIMMABLE, 0), (CONTROL, tc.HEADER_PRIORITY)):
         with netns.inside(net.netns(host)):
-            one = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
+            one = stack.enter_context(
+                socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+            )
         one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, code_point << 2)
         one.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, priority)  # IP_TOS sets it, too
         one.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)  # what is trimmed has no checksum

@@ -1,4 +1,5 @@
-"""libndp.so, the purified transport in C: its structures, and an endpoint that is used as daemons.transport's is."""
+"""libndp.so, the purified transport in C: its structures, and an endpoint that is used as
+daemons.transport's is."""
 
 from __future__ import annotations
 
@@ -23,7 +24,17 @@ from pathlib import Path
 
 from weft.daemons.transport.endpoint import Delivered, EndpointCounters, Finished, Transmission
 from weft.daemons.transport.outgoing import reason
-from weft.daemons.transport.packets import ACK, DATA, NACK, PULL, Ack, Data, Nack, Pull, TransportPacket
+from weft.daemons.transport.packets import (
+    ACK,
+    DATA,
+    NACK,
+    PULL,
+    Ack,
+    Data,
+    Nack,
+    Pull,
+    TransportPacket,
+)
 from weft.daemons.transport.parameters import Parameters
 
 PATH = Path(__file__).with_name("libndp.so")
@@ -35,24 +46,38 @@ class CParameters(Structure):
     """struct ndp_parameters."""
 
     _fields_ = (
-        ("rate_bps", c_uint64), ("timeout_ns", c_uint64), ("frame_bytes", c_uint32), ("window", c_uint32),
-        ("layers", c_uint32), ("attempts", c_uint32), ("burst", c_uint32), ("unused", c_uint32),
-    )  # fmt: skip
+        ("rate_bps", c_uint64),
+        ("timeout_ns", c_uint64),
+        ("frame_bytes", c_uint32),
+        ("window", c_uint32),
+        ("layers", c_uint32),
+        ("attempts", c_uint32),
+        ("burst", c_uint32),
+        ("unused", c_uint32),
+    )
 
     @classmethod
     def of(cls, parameters: Parameters) -> CParameters:
         """`parameters` as the library takes them."""
         of = parameters
-        return cls(of.rate_bps, of.timeout_ns, of.frame_bytes, of.window, of.layers, of.attempts, of.burst)
+        return cls(
+            of.rate_bps, of.timeout_ns, of.frame_bytes, of.window, of.layers, of.attempts, of.burst
+        )
 
 
 class CPacket(Structure):
     """struct ndp_packet."""
 
     _fields_ = (
-        ("number", c_uint64), ("flow", c_uint32), ("sequence", c_uint32), ("payload_bytes", c_uint16),
-        ("kind", c_uint8), ("layer", c_uint8), ("detail", c_uint8), ("unused", c_uint8 * 3),
-    )  # fmt: skip
+        ("number", c_uint64),
+        ("flow", c_uint32),
+        ("sequence", c_uint32),
+        ("payload_bytes", c_uint16),
+        ("kind", c_uint8),
+        ("layer", c_uint8),
+        ("detail", c_uint8),
+        ("unused", c_uint8 * 3),
+    )
 
     @classmethod
     def of(cls, packet: TransportPacket) -> CPacket:
@@ -70,7 +95,9 @@ class CPacket(Structure):
     def packet(self) -> TransportPacket:
         """The packet as daemons.transport has it."""
         if self.kind == DATA:
-            return Data(self.flow, self.sequence, self.layer, self.detail, self.number, self.payload_bytes)
+            return Data(
+                self.flow, self.sequence, self.layer, self.detail, self.number, self.payload_bytes
+            )
         if self.kind == ACK:
             return Ack(self.flow, self.sequence, self.layer, self.number)
         if self.kind == NACK:
@@ -88,15 +115,26 @@ class CEvent(Structure):
     """struct ndp_event."""
 
     _fields_ = (
-        ("at", c_uint64), ("size_bytes", c_uint64), ("silent_ns", c_uint64), ("peer", c_uint32), ("flow", c_uint32),
-        ("left", c_uint32), ("packets", c_uint32), ("kind", c_uint32), ("unused", c_uint32),
-    )  # fmt: skip
+        ("at", c_uint64),
+        ("size_bytes", c_uint64),
+        ("silent_ns", c_uint64),
+        ("peer", c_uint32),
+        ("flow", c_uint32),
+        ("left", c_uint32),
+        ("packets", c_uint32),
+        ("kind", c_uint32),
+        ("unused", c_uint32),
+    )
 
     def event(self) -> Delivered | Finished:
         """The event as daemons.transport has it."""
         if self.kind == DELIVERED:
             return Delivered(self.peer, self.flow, self.size_bytes, self.at)
-        failed = reason(self.peer, self.silent_ns, self.left, self.packets) if self.kind == FAILED else None
+        failed = (
+            reason(self.peer, self.silent_ns, self.left, self.packets)
+            if self.kind == FAILED
+            else None
+        )
         return Finished(self.peer, self.flow, self.at, failed)
 
 
@@ -107,7 +145,9 @@ class CCounters(Structure):
 
     def counters(self) -> EndpointCounters:
         """The same counters as the machine in Python has."""
-        return EndpointCounters(*(getattr(self, name) for name in EndpointCounters.__dataclass_fields__))
+        return EndpointCounters(
+            *(getattr(self, name) for name in EndpointCounters.__dataclass_fields__)
+        )
 
 
 class CHost(Structure):
@@ -120,22 +160,41 @@ class CMessage(Structure):
     """struct ndp_message."""
 
     _fields_ = (
-        ("at", c_uint64), ("size_bytes", c_uint64), ("src", c_uint32), ("dst", c_uint32), ("began", c_uint64),
-        ("delivered", c_uint64), ("finished", c_uint64), ("silent_ns", c_uint64), ("left", c_uint32),
+        ("at", c_uint64),
+        ("size_bytes", c_uint64),
+        ("src", c_uint32),
+        ("dst", c_uint32),
+        ("began", c_uint64),
+        ("delivered", c_uint64),
+        ("finished", c_uint64),
+        ("silent_ns", c_uint64),
+        ("left", c_uint32),
         ("packets", c_uint32),
-    )  # fmt: skip
+    )
 
 
 class CRun(Structure):
     """struct ndp_run."""
 
     _fields_ = (
-        ("hosts", POINTER(CHost)), ("messages", POINTER(CMessage)), ("octets", c_char_p), ("parameters", CParameters),
-        ("deadline", c_uint64), ("n_hosts", c_uint32), ("n_messages", c_uint32), ("first_flow", c_uint32),
-        ("port", c_uint16), ("unused", c_uint16), ("counters", CCounters), ("late_ns", c_uint64),
-        ("garbage", c_uint64), ("unknown", c_uint64), ("corrupt", c_uint64), ("unsent", c_uint64),
+        ("hosts", POINTER(CHost)),
+        ("messages", POINTER(CMessage)),
+        ("octets", c_char_p),
+        ("parameters", CParameters),
+        ("deadline", c_uint64),
+        ("n_hosts", c_uint32),
+        ("n_messages", c_uint32),
+        ("first_flow", c_uint32),
+        ("port", c_uint16),
+        ("unused", c_uint16),
+        ("counters", CCounters),
+        ("late_ns", c_uint64),
+        ("garbage", c_uint64),
+        ("unknown", c_uint64),
+        ("corrupt", c_uint64),
+        ("unsent", c_uint64),
         ("wakes", c_uint64),
-    )  # fmt: skip
+    )
 
 
 @cache
@@ -181,12 +240,18 @@ class CompiledEndpoint:
 
     def send(self, now: int, flow: int, peer: int, size_bytes: int) -> None:
         """As Endpoint.send()."""
-        if not 0 <= size_bytes <= NEVER or self._library.ndp_send(self._endpoint, now, flow, peer, size_bytes):
+        if not 0 <= size_bytes <= NEVER or self._library.ndp_send(
+            self._endpoint, now, flow, peer, size_bytes
+        ):
             raise ValueError(f"transport: flow {flow} of {size_bytes} bytes")
 
-    def receive(self, now: int, peer: int, packet: TransportPacket, whole: bool, at_host: bool = False) -> None:
+    def receive(
+        self, now: int, peer: int, packet: TransportPacket, whole: bool, at_host: bool = False
+    ) -> None:
         """As Endpoint.receive()."""
-        self._library.ndp_receive(self._endpoint, now, peer, byref(CPacket.of(packet)), whole, at_host)
+        self._library.ndp_receive(
+            self._endpoint, now, peer, byref(CPacket.of(packet)), whole, at_host
+        )
         self._take_events()
 
     def poll(self, now: int) -> list[Transmission]:
@@ -196,7 +261,10 @@ class CompiledEndpoint:
         if count < 0:
             raise MemoryError(os.strerror(-count))
         self._take_events()
-        return [Transmission(sent[i].peer, sent[i].packet.packet(), sent[i].payload_bytes) for i in range(count)]
+        return [
+            Transmission(sent[i].peer, sent[i].packet.packet(), sent[i].payload_bytes)
+            for i in range(count)
+        ]
 
     def deadline(self) -> int | None:
         """As Endpoint.deadline()."""

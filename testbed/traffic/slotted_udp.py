@@ -1,4 +1,5 @@
-"""UDP traffic slot by slot, as in TTC's packet model: in each slot every host sends one full packet, or none."""
+"""UDP traffic slot by slot, as in TTC's packet model: in each slot every host sends one full
+packet, or none."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ DRAIN_SLOTS = 100  # in which what is on its way arrives before receivers close
 
 @dataclass(frozen=True)
 class SentSlots:
-    """packets: how many were sent.  late_slots: slots that began by more than a slot too late: what was sent in them
-    came closer to its followers than it should."""
+    """packets: how many were sent.  late_slots: slots that began by more than a slot too late: what
+    was sent in them came closer to its followers than it should."""
 
     packets: int
     late_slots: int
@@ -40,13 +41,17 @@ def run(
     at_begin: Callable[[], None] = lambda: None,
     at_end: Callable[[], None] = lambda: None,
 ) -> SentSlots:
-    """In slot after slot let each host send a packet to the host that `destinations`[slot][host] says, -1 for none.
+    """In slot after slot let each host send a packet to the host that `destinations`[slot][host]
+    says, -1 for none.
 
-    `at_begin` is called right before the first slot and `at_end` after the last; run() returns when 100 slots more have
-    gone by, for queues to empty.  Nobody reads what arrives: receivers drop it when their sockets are full.
+    `at_begin` is called right before the first slot and `at_end` after the last; run() returns when
+    100 slots more have gone by, for queues to empty.  Nobody reads what arrives: receivers drop it
+    when their sockets are full.
     """
     senders, receivers = [], []
-    addresses = [(dotted(net.topology.naming.address(host)), PORT) for host in range(net.topology.servers)]
+    addresses = [
+        (dotted(net.topology.naming.address(host)), PORT) for host in range(net.topology.servers)
+    ]
     try:
         for host, address in enumerate(addresses):
             with netns.inside(net.netns(host)):

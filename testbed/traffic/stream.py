@@ -1,7 +1,7 @@
 """One TCP flow, watched: when its bytes arrived, through failures and all.
 
-A thread holds both ends and goes on while this process does other things.  What is read is discarded in the kernel
-(MSG_TRUNC); each read is noted with its time and size.
+A thread holds both ends and goes on while this process does other things.  What is read is
+discarded in the kernel (MSG_TRUNC); each read is noted with its time and size.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ PAUSE_S = 0.5  # at the most, until the thread sees that it is to stop
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What a receiver read: `sizes_bytes[i]` at `times_s[i]`, in s of CLOCK_MONOTONIC and ascending.
+    """What a receiver read: `sizes_bytes[i]` at `times_s[i]`, in s of CLOCK_MONOTONIC and
+    ascending.
 
     error: why the flow broke off; None if it did not.
     """
@@ -52,9 +53,12 @@ class Arrivals:
 
 
 class Stream:
-    """TCP from server `src` to server `dst`, as fast as it goes, between start() and stop() or within a `with`."""
+    """TCP from server `src` to server `dst`, as fast as it goes, between start() and stop() or
+    within a `with`."""
 
-    def __init__(self, net: NetworkHandle, src: int, dst: int, *, congestion_control: str = "cubic") -> None:
+    def __init__(
+        self, net: NetworkHandle, src: int, dst: int, *, congestion_control: str = "cubic"
+    ) -> None:
         self.net = net
         self.src, self.dst = src, dst
         self.congestion_control = congestion_control
@@ -76,7 +80,8 @@ class Stream:
         return Arrivals(self._times_s[:count], self._sizes_bytes[:count], self._error)
 
     def start(self) -> None:
-        """Return when the two ends are connected and bytes flow; OSError, with both names, if they cannot be.
+        """Return when the two ends are connected and bytes flow; OSError, with both names, if they
+        cannot be.
 
         ValueError if nothing would hold them back.
         """
@@ -87,8 +92,12 @@ class Stream:
                 listener = socket.create_server((dotted(naming.address(self.dst)), 0))
             with listener:
                 with netns.inside(self.net.netns(self.src)):
-                    self._sender = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-                self._sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.congestion_control.encode())
+                    self._sender = stack.enter_context(
+                        socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+                    )
+                self._sender.setsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.congestion_control.encode()
+                )
                 self._sender.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES)
                 self._sender.settimeout(CONNECT_S)
                 listener.settimeout(CONNECT_S)

@@ -1,4 +1,5 @@
-"""What a sender's TCP knows of its flow: struct tcp_info of a socket, or of all subflows of a multipath connection."""
+"""What a sender's TCP knows of its flow: struct tcp_info of a socket, or of all subflows of a
+multipath connection."""
 
 from __future__ import annotations
 
@@ -14,10 +15,11 @@ BYTES_RECEIVED = 128  # where struct tcp_info has it, from Linux 4.1 on
 class TcpInfo(NamedTuple):
     """What the sender's TCP knows when its flow ends (struct tcp_info).
 
-    spurious: retransmissions that the receiver says it had already (DSACK).  reordered: times that it saw its segments
-    overtake each other.  marked: segments delivered with a congestion mark.  timeouts, timeout_ms: expiries of the
-    retransmission timer, and how long it took from there until all was made good; 0 before Linux 6.7.  Of multipath TCP
-    all are sums over the subflows that there are at the end, but for the round-trip times, which are the first one's.
+    spurious: retransmissions that the receiver says it had already (DSACK).  reordered: times that
+    it saw its segments overtake each other.  marked: segments delivered with a congestion mark.
+    timeouts, timeout_ms: expiries of the retransmission timer, and how long it took from there
+    until all was made good; 0 before Linux 6.7.  Of multipath TCP all are sums over the subflows
+    that there are at the end, but for the round-trip times, which are the first one's.
     """
 
     rtt_us: int

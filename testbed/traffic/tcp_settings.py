@@ -11,7 +11,8 @@ from weft.testbed.runs.network_handle import NetworkHandle
 
 
 def tune(net: NetworkHandle, sysctls: Mapping[str, str]) -> None:
-    """Set sysctls, paths under /proc/sys/net, at every host; OSError with its name for one that the kernel refuses."""
+    """Set sysctls, paths under /proc/sys/net, at every host; OSError with its name for one that the
+    kernel refuses."""
 
     def work() -> None:
         for host in range(net.topology.servers):
@@ -28,7 +29,9 @@ def tcp_sysctls(net: NetworkHandle, host: int = 0) -> dict[str, str]:
     def work() -> dict[str, str]:
         netns.enter(net.netns(host))
         paths = sorted(Path("/proc/sys/net/ipv4").glob("tcp_*"))
-        told = (path for path in paths if os.access(path, os.R_OK) and path.name != "tcp_fastopen_key")
+        told = (
+            path for path in paths if os.access(path, os.R_OK) and path.name != "tcp_fastopen_key"
+        )
         return {path.name: " ".join(path.read_text().split()) for path in told}
 
     return netns.in_thread(work)

@@ -1,8 +1,10 @@
-"""What sockets receive, discarded in the kernel by one system call for all of a flow, each in a thread of its own.
+"""What sockets receive, discarded in the kernel by one system call for all of a flow, each in a
+thread of its own.
 
-A loop over epoll makes two system calls for each packet that arrives.  Under User-Mode Linux they take longer than all
-the packet's way through a network.  recv() with MSG_WAITALL is woken as often, but does not come back from the kernel,
-which meanwhile takes packets from the queue, widens the window and acknowledges as if each had been read by itself.
+A loop over epoll makes two system calls for each packet that arrives.  Under User-Mode Linux they
+take longer than all the packet's way through a network.  recv() with MSG_WAITALL is woken as often,
+but does not come back from the kernel, which meanwhile takes packets from the queue, widens the
+window and acknowledges as if each had been read by itself.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ EndCallback = Callable[[str | None], None]
 
 
 class SocketReading(NamedTuple):
-    """A socket that is to be read by its descriptor, how many bytes are awaited, and who is told."""
+    """A socket that is to be read by its descriptor, how many bytes are awaited, and who is
+    told."""
 
     fd: int
     size_bytes: int | None
@@ -44,14 +47,15 @@ class SocketReading(NamedTuple):
 class WaitingReaders:
     """Threads that read sockets to their end, and call back in the loop `events`.
 
-    at_a_time: sockets that are read at a time; if there are more, more threads are started, which takes some of the
-        clock's time.
+    at_a_time: sockets that are read at a time; if there are more, more threads are started, which
+        takes some of the clock's time.
     """
 
     def __init__(self, events: EventLoop, at_a_time: int) -> None:
         self._wanted: queue.SimpleQueue[SocketReading | None] = queue.SimpleQueue()
         self._calls: deque[Callable[[], None]] = deque()
-        # Counts the calls; a pipe would be full some day, and its writers wait for a loop that waits for them.
+        # Counts the calls; a pipe would be full some day, and its writers wait for a loop that
+        # waits for them.
         self._told = io.FileIO(os.eventfd(0), "r+")
         events.watch(self._told, select.EPOLLIN, self._call_back)
         self._threads: list[threading.Thread] = []
@@ -59,11 +63,15 @@ class WaitingReaders:
         for _ in range(at_a_time):
             self._start()
 
-    def read(self, receiver: socket.socket, size_bytes: int | None, arrived: Arrived, ended: EndCallback) -> None:
-        """Read a connected, blocking socket until its other end closes it, or stop() or an error ends it.
+    def read(
+        self, receiver: socket.socket, size_bytes: int | None, arrived: Arrived, ended: EndCallback
+    ) -> None:
+        """Read a connected, blocking socket until its other end closes it, or stop() or an error
+        ends it.
 
-        arrived: called when `size_bytes` have come, with the time on the monotonic clock at which they had; never for
-            None.  ended: called after the last byte, with the error if one ended it.
+        arrived: called when `size_bytes` have come, with the time on the monotonic clock at which
+            they had; never for None.  ended: called after the last byte, with the error if one
+            ended it.
         """
         own = os.dup(receiver.fileno())  # whose number nobody else can get while this is being read
         self._reading += 1
@@ -80,7 +88,8 @@ class WaitingReaders:
                 raise
 
     def close(self) -> None:
-        """Wait for the threads, whose sockets have all ended or been stopped; nobody is called any more."""
+        """Wait for the threads, whose sockets have all ended or been stopped; nobody is called any
+        more."""
         for _ in self._threads:
             self._wanted.put(None)
         for thread in self._threads:
@@ -127,7 +136,9 @@ class WaitingReaders:
 def _discard(fd: int, most: int) -> int:
     """Bytes that were discarded: `most` unless the connection ended before, 0 if it had."""
     while True:
-        count: int = libc.recv(fd, None, min(most, AT_ONCE_BYTES), socket.MSG_WAITALL | socket.MSG_TRUNC)
+        count: int = libc.recv(
+            fd, None, min(most, AT_ONCE_BYTES), socket.MSG_WAITALL | socket.MSG_TRUNC
+        )
         if count >= 0:
             return count
         if (code := ctypes.get_errno()) != errno.EINTR:

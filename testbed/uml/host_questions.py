@@ -1,8 +1,9 @@
 """What a command under the virtual clock asks of the host outside, while its clock stands still.
 
-A question is a file in the folder that host and kernel have in common.  Inside, ask() looks for the answer again and
-again, which takes no time there.  Outside, Host stops the whole kernel as soon as it sees a question, and lets it go on
-when it has answered.  So no virtual time passes while somebody types, and real time can be waited for.
+A question is a file in the folder that host and kernel have in common.  Inside, ask() looks for the
+answer again and again, which takes no time there.  Outside, Host stops the whole kernel as soon as
+it sees a question, and lets it go on when it has answered.  So no virtual time passes while
+somebody types, and real time can be waited for.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class Terminal:
 
 
 def keep_time(pace: float | None) -> None:
-    """Start a process that passes Ctrl-C on to this one, and keeps virtual time at most `pace` times as fast as real
-    time; it ends with this one."""
+    """Start a process that passes Ctrl-C on to this one, and keeps virtual time at most `pace`
+    times as fast as real time; it ends with this one."""
     parent = os.getpid()
     if os.fork():
         return
@@ -78,7 +79,8 @@ class OutsideHost:
 
     def __init__(self, typed: TextIO) -> None:
         self.typed = typed
-        self.begin_s: float | None = None  # real time of the first question, later by all the time that people took
+        # real time of the first question, later by all the time that people took
+        self.begin_s: float | None = None
 
     def attend(self, common: Path, show: Callable[[], None]) -> None:
         """Answer what is asked in the folder `common`; `show` passes on what has been printed."""
@@ -110,7 +112,8 @@ class OutsideHost:
                 self.begin_s += clock.monotonic() - began_s
 
     def _time(self, real_s: float) -> str:
-        """Wait until so much real time has passed since the first time that this was asked, people's time left out."""
+        """Wait until so much real time has passed since the first time that this was asked,
+        people's time left out."""
         now_s = clock.monotonic()
         self.begin_s = self.begin_s or now_s - real_s
         clock.sleep(max(0.0, self.begin_s + real_s - now_s))

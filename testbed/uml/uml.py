@@ -1,20 +1,21 @@
-"""Run a command under User-Mode Linux: a whole kernel as an ordinary process, without root and without an image.
+"""Run a command under User-Mode Linux: a whole kernel as an ordinary process, without root and
+without an image.
 
-Debian's kernel for it has what this one may lack (netem, RED, DCTCP, VRF, MPLS, ...) as modules.  Its root is the
-host's own files, read-only under an overlay that forgets; the current folder is writable and really the host's.
-Inside, one is root, on one processor, with fresh /tmp and /run and no network but the loopback.  Computing costs what
-it costs outside, a system call about 65 times as much: delays are exact, a measurement of CPU time means nothing
-there.
+Debian's kernel for it has what this one may lack (netem, RED, DCTCP, VRF, MPLS, ...) as modules.
+Its root is the host's own files, read-only under an overlay that forgets; the current folder is
+writable and really the host's. Inside, one is root, on one processor, with fresh /tmp and /run and
+no network but the loopback.  Computing costs what it costs outside, a system call about 65 times as
+much: delays are exact, a measurement of CPU time means nothing there.
 
-uml-init.sh is the first process inside.  The two meet in a temporary folder: it reads `mounts`, `modules` and
-`command` and leaves `booted` and `status`.  Output comes back over two consoles; a third carries what the kernel has
-to say.
+uml-init.sh is the first process inside.  The two meet in a temporary folder: it reads `mounts`,
+`modules` and `command` and leaves `booted` and `status`.  Output comes back over two consoles; a
+third carries what the kernel has to say.
 
 uml_xstate.c is preloaded into the kernel, without which it cannot run on processors with AMX.
 
-With a VirtualClock the kernel is ours (virtual_kernel.py), computing takes no time, and whatever happens inside is the
-same in every boot with the same seed.  Its command line, from which it seeds random numbers, names no path of the host,
-and output goes to files in the common folder.
+With a VirtualClock the kernel is ours (virtual_kernel.py), computing takes no time, and whatever
+happens inside is the same in every boot with the same seed.  Its command line, from which it seeds
+random numbers, names no path of the host, and output goes to files in the common folder.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parents[1]
 PRELOADED = HERE / "uml_xstate.so"
 
-# Runs the kernel, which leads a process group of helpers that outlive it if it is killed: the whole group ends with it,
-# and should we be killed, which closes our end of standard input, the group and the folder go too.
+# Runs the kernel, which leads a process group of helpers that outlive it if it is killed: the whole
+# group ends with it, and should we be killed, which closes our end of standard input, the group and
+# the folder go too.
 GUARD = """
 exec 3<&0
 folder=$1; shift
@@ -76,9 +78,10 @@ class VirtualClock:
 
     seed: of every random number inside.
     start_s: the wall clock's time at boot, in s since 1970.
-    read_ns, error_ns: what reading the clock and what a system call that fails cost, in ns.  With 1 ns hosts are as
-        good as infinitely fast.
-    syscall_ns: how long a process sleeps after each of its system calls, in ns, as if it had a processor of its own.
+    read_ns, error_ns: what reading the clock and what a system call that fails cost, in ns.  With 1
+        ns hosts are as good as infinitely fast.
+    syscall_ns: how long a process sleeps after each of its system calls, in ns, as if it had a
+        processor of its own.
     """
 
     seed: int = 1
@@ -92,12 +95,20 @@ class VirtualClock:
         times = [f"time-travel-read={self.read_ns}", f"time-travel-error={self.error_ns}"]
         times += [f"time-travel-syscall={self.syscall_ns}"] if self.syscall_ns else []
         start = f"time-travel-start={self.start_s}{'0' * 9}"
-        return ["weft_virtual=1", "time-travel=inf-cpu", start, *times, f"uml-seed={self.seed}", "ifb.classify=1"]
+        return [
+            "weft_virtual=1",
+            "time-travel=inf-cpu",
+            start,
+            *times,
+            f"uml-seed={self.seed}",
+            "ifb.classify=1",
+        ]
 
 
 @dataclass
 class Exchange:
-    """Texts that a command inside is given, and those that it leaves, by the names of their files in /run/uml.
+    """Texts that a command inside is given, and those that it leaves, by the names of their files
+    in /run/uml.
 
     wanted: what to take; `taken` has those that there are.
     """
@@ -138,15 +149,17 @@ def run(
 ) -> int:
     """The exit status of `argv` under User-Mode Linux; 128 + n if signal n ended it.
 
-    It stays on processor `core`, as system calls cost four times more when it wanders; default: one of those that this
-    process may use.  What it prints goes to `stdout` and `stderr` (default: ours) as it comes; it reads nothing, but
-    under a virtual clock may ask the `host`.  `cwd` (default: ours) is writable, as is the project if `cwd` lies in it.
-    `env` (default: ours) is its environment; under a `virtual` clock no more of it than what says where programs are.
-    With an `exchange` nothing of the host is writable but the folder /run/uml, which holds what is given and of which
-    is taken what was asked for.
+    It stays on processor `core`, as system calls cost four times more when it wanders; default: one
+    of those that this process may use.  What it prints goes to `stdout` and `stderr` (default:
+    ours) as it comes; it reads nothing, but under a virtual clock may ask the `host`.  `cwd`
+    (default: ours) is writable, as is the project if `cwd` lies in it. `env` (default: ours) is its
+    environment; under a `virtual` clock no more of it than what says where programs are. With an
+    `exchange` nothing of the host is writable but the folder /run/uml, which holds what is given
+    and of which is taken what was asked for.
 
-    Raises ValueError for a core or folder that cannot be, FileNotFoundError without User-Mode Linux, TimeoutError after
-    `timeout_s` of real time, ChildProcessError with its last words if User-Mode Linux itself dies.
+    Raises ValueError for a core or folder that cannot be, FileNotFoundError without User-Mode
+    Linux, TimeoutError after `timeout_s` of real time, ChildProcessError with its last words if
+    User-Mode Linux itself dies.
     """
     core = _core(core)
     kernel = _kernel(virtual)
@@ -170,14 +183,26 @@ def run(
                     if last:
                         raise
     except TimeoutError:
-        raise TimeoutError(f"User-Mode Linux: {shlex.join(argv)}: not done after {timeout_s:g} s") from None
+        raise TimeoutError(
+            f"User-Mode Linux: {shlex.join(argv)}: not done after {timeout_s:g} s"
+        ) from None
     raise AssertionError("the last attempt returns or raises")
 
 
 def repeatable(environment: Mapping[str, str]) -> dict[str, str]:
     """What of `environment` a command gets whose every run must be the same."""
-    kept = {name: value for name, value in environment.items() if name in KEPT or name.startswith("WEFT_")}
-    return {"HOME": "/root", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", **kept}
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name in KEPT or name.startswith("WEFT_")
+    }
+    return {
+        "HOME": "/root",
+        "LANG": "C.UTF-8",
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **kept,
+    }
 
 
 def _core(asked: int | None) -> int:
@@ -196,7 +221,9 @@ def _kernel(virtual: VirtualClock | None) -> str:
     if virtual:
         return str(virtual_kernel.require())
     if not installed():
-        raise FileNotFoundError(f"no {KERNEL} here: Debian has it in the package user-mode-linux, Ubuntu has none")
+        raise FileNotFoundError(
+            f"no {KERNEL} here: Debian has it in the package user-mode-linux, Ubuntu has none"
+        )
     return KERNEL
 
 
@@ -220,31 +247,39 @@ def _mounts(folder: Path, *, writable: bool = True) -> str:
     root = PROJECT if folder.is_relative_to(PROJECT) else folder
     if root in (Path("/"), *FRESH):
         raise ValueError(
-            f"User-Mode Linux makes the current folder writable, so it cannot be {folder}: use one of yours"
+            f"User-Mode Linux makes the current folder writable, so it cannot be {folder}: "
+            f"use one of yours"
         )
     modes = dict.fromkeys(_hidden(), "ro") | {root: "rw"}
     return "".join(f"{modes[folder]} {folder}\n" for folder in sorted(modes))
 
 
 def _hidden(*more: Path) -> list[Path]:
-    """What of the host is needed and lies in a folder that is fresh inside; all else is seen through the overlay."""
+    """What of the host is needed and lies in a folder that is fresh inside; all else is seen
+    through the overlay."""
     needed = sorted({PROJECT, Path(sys.prefix), *more})
     return [folder for folder in needed if any(folder.is_relative_to(fresh) for fresh in FRESH)]
 
 
 def _command(argv: Sequence[str], folder: Path, environment: Mapping[str, str]) -> str:
     """A shell's line that becomes `argv` in `folder` with `environment`."""
-    inside = {name: value for name, value in environment.items() if name != "TMPDIR"}  # it may not exist there
-    inside["PATH"] = f"{inside.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"  # a user has no ip and tc there
+    # it may not exist there
+    inside = {name: value for name, value in environment.items() if name != "TMPDIR"}
+    # a user has no ip and tc there
+    inside["PATH"] = f"{inside.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"
     inside["SUDO_UID"] = str(os.getuid())  # root inside owns what this user does outside; git asks
     inside[INSIDE] = "1"
     assignments = [f"{name}={value}" for name, value in inside.items()]
-    return f"cd {shlex.quote(str(folder))} && exec env --ignore-environment {shlex.join([*assignments, *argv])}\n"
+    return (
+        f"cd {shlex.quote(str(folder))} && exec env --ignore-environment "
+        f"{shlex.join([*assignments, *argv])}\n"
+    )
 
 
 @dataclass(frozen=True)
 class Machine:
-    """One instance of `kernel` with `memory_mb` on processor `core`, which meets us in the folder `common`."""
+    """One instance of `kernel` with `memory_mb` on processor `core`, which meets us in the folder
+    `common`."""
 
     common: Path
     kernel: str
@@ -252,15 +287,25 @@ class Machine:
     core: int
 
     def boot(
-        self, virtual: VirtualClock | None, deadline: float, sinks: Sequence[BinaryIO], host: OutsideHost | None = None
+        self,
+        virtual: VirtualClock | None,
+        deadline: float,
+        sinks: Sequence[BinaryIO],
+        host: OutsideHost | None = None,
     ) -> int:
         """Boot, pass output on, and return the status that uml-init.sh left."""
-        return self._boot_virtual(virtual, deadline, sinks, host) if virtual else self._boot_real(deadline, sinks)
+        return (
+            self._boot_virtual(virtual, deadline, sinks, host)
+            if virtual
+            else self._boot_real(deadline, sinks)
+        )
 
     def _boot_real(self, deadline: float, sinks: Sequence[BinaryIO]) -> int:
         """Where output comes over consoles."""
         consoles = [os.pipe() for _ in sinks]
-        arguments = [f"con{number}=null,fd:{fd}" for number, (_, fd) in enumerate(consoles, start=1)]
+        arguments = [
+            f"con{number}=null,fd:{fd}" for number, (_, fd) in enumerate(consoles, start=1)
+        ]
         process = self._start(str(self.common), arguments, pass_fds=[fd for _, fd in consoles])
         assert process.stdout
         said = io.BytesIO()
@@ -277,7 +322,11 @@ class Machine:
         return self._status(said)
 
     def _boot_virtual(
-        self, virtual: VirtualClock, deadline: float, sinks: Sequence[BinaryIO], host: OutsideHost | None
+        self,
+        virtual: VirtualClock,
+        deadline: float,
+        sinks: Sequence[BinaryIO],
+        host: OutsideHost | None,
     ) -> int:
         """Where output goes to files in the common folder."""
         process = self._start("/proc/self/cwd", virtual.arguments())
@@ -309,8 +358,17 @@ class Machine:
             _copy(tails)
         return self._status(said)
 
-    def _start(self, common: str, arguments: Sequence[str], pass_fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
-        kernel = [self.kernel, f"mem={self.memory_mb}M", "rootfstype=hostfs", "rootflags=/", "ro", "quiet"]
+    def _start(
+        self, common: str, arguments: Sequence[str], pass_fds: Sequence[int] = ()
+    ) -> subprocess.Popen[bytes]:
+        kernel = [
+            self.kernel,
+            f"mem={self.memory_mb}M",
+            "rootfstype=hostfs",
+            "rootflags=/",
+            "ro",
+            "quiet",
+        ]
         kernel += [f"init={common}/init", f"weft_uml={common}", f"uml_dir={common}/", "umid=uml"]
         kernel += ["con=null", "ssl=null", "con0=null,fd:1", *arguments]
         # Without random addresses, which a virtual clock's random numbers would depend on.
@@ -323,7 +381,10 @@ class Machine:
             stderr=subprocess.STDOUT,
             pass_fds=pass_fds,
             env=os.environ
-            | {"TMPDIR": _folder_for_memory(self.memory_mb), "LD_PRELOAD": str(self.common / PRELOADED.name)},
+            | {
+                "TMPDIR": _folder_for_memory(self.memory_mb),
+                "LD_PRELOAD": str(self.common / PRELOADED.name),
+            },
             start_new_session=True,
         )
 
@@ -331,7 +392,10 @@ class Machine:
         with suppress(FileNotFoundError, ValueError):
             return int((self.common / "status").read_text())
         kind = ChildProcessError if (self.common / "booted").exists() else DiedBooting
-        raise kind(f"User-Mode Linux died: {said.getvalue().decode(errors='replace').strip()[-2000:] or 'not a word'}")
+        raise kind(
+            f"User-Mode Linux died: "
+            f"{said.getvalue().decode(errors='replace').strip()[-2000:] or 'not a word'}"
+        )
 
 
 def _ended(console: int, ready: Sequence[tuple[int, int]], said: BinaryIO) -> bool:
@@ -352,7 +416,8 @@ def _copy(tails: Sequence[tuple[BinaryIO, BinaryIO]]) -> None:
 
 
 def _pass_on(pipes: Mapping[int, BinaryIO], deadline: float) -> None:
-    """Write what comes out of each pipe to its sink until nobody is left to write; TimeoutError at `deadline`."""
+    """Write what comes out of each pipe to its sink until nobody is left to write; TimeoutError at
+    `deadline`."""
     with selectors.DefaultSelector() as selector:
         for pipe in pipes:
             selector.register(pipe, selectors.EVENT_READ)
@@ -371,7 +436,8 @@ def _pass_on(pipes: Mapping[int, BinaryIO], deadline: float) -> None:
 
 
 def _folder_for_memory(memory_mb: int) -> str:
-    """Where the kernel keeps its memory, a file without a name: in memory if there is room and code may run from it."""
+    """Where the kernel keeps its memory, a file without a name: in memory if there is room and code
+    may run from it."""
     shared = "/dev/shm"
     with suppress(FileNotFoundError):
         there = os.statvfs(shared)

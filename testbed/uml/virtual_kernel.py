@@ -1,11 +1,11 @@
-"""The kernel for virtual time: Debian's linux-source-6.12 with kernel/weft.patch and kernel/weft.config, built once and
-kept.
+"""The kernel for virtual time: Debian's linux-source-6.12 with kernel/weft.patch and
+kernel/weft.config, built once and kept.
 
     make uml-kernel
 
-It is kept by the hash of patch and configuration, with a checksum, in the first of these folders that may be written:
-$WEFT_CACHE, /var/cache/weft (root), ~/.cache/weft (other users).  No kernel is run that a user other than root and
-oneself can change (private_files.py).
+It is kept by the hash of patch and configuration, with a checksum, in the first of these folders
+that may be written: $WEFT_CACHE, /var/cache/weft (root), ~/.cache/weft (other users).  No kernel is
+run that a user other than root and oneself can change (private_files.py).
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def find() -> Path | None:
 
 
 def require() -> Path:
-    """The kernel, built now if that can be done; FileNotFoundError or OSError, in one line, if it cannot."""
+    """The kernel, built now if that can be done; FileNotFoundError or OSError, in one line, if it
+    cannot."""
     return find() or build(shown(sys.stderr.write, sys.stderr.isatty()))
 
 
@@ -71,14 +72,19 @@ def build(progress: Callable[[float], None]) -> Path:
     """Build the kernel, which takes 5 to 10 minutes on two processors, and keep it.
 
     progress: called with the fraction that is done.
-    FileNotFoundError if something that it takes is not installed, OSError with the last words of a step that fails.
+    FileNotFoundError if something that it takes is not installed, OSError with the last words of a
+    step that fails.
     """
     if platform.machine() != "x86_64":
-        raise FileNotFoundError(f"virtual time needs an x86_64 machine, and this one is {platform.machine()}")
+        raise FileNotFoundError(
+            f"virtual time needs an x86_64 machine, and this one is {platform.machine()}"
+        )
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing or not SOURCE.exists():
         lacks = ", ".join([*missing, *([] if SOURCE.exists() else [SOURCE.name])])
-        raise FileNotFoundError(f"no kernel for virtual time, and nothing to build it from ({lacks}): make uml-kernel")
+        raise FileNotFoundError(
+            f"no kernel for virtual time, and nothing to build it from ({lacks}): make uml-kernel"
+        )
     folder = _writable()
     kernel = folder / f"linux-{identity()}"
     with tempfile.TemporaryDirectory(prefix="build-", dir=folder) as name:
@@ -86,7 +92,9 @@ def build(progress: Callable[[float], None]) -> Path:
         _step(["tar", "--extract", "--strip-components=1", f"--file={SOURCE}"], tree)
         _step(["patch", "--strip=1", "--silent", f"--input={PATCH}"], tree)
         _step(["make", "ARCH=um", f"KCONFIG_ALLCONFIG={CONFIG}", "allnoconfig"], tree)
-        for done, _ in enumerate(_lines(["make", "ARCH=um", f"-j{os.cpu_count()}", "linux"], tree), start=1):
+        for done, _ in enumerate(
+            _lines(["make", "ARCH=um", f"-j{os.cpu_count()}", "linux"], tree), start=1
+        ):
             progress(min(done / STEPS, 0.99))
         _step(["strip", "linux"], tree)
         digest = hashlib.sha256((tree / "linux").read_bytes()).hexdigest()
@@ -123,15 +131,20 @@ def _writable() -> Path:
             if os.access(folder, os.W_OK):
                 break
     else:
-        raise FileNotFoundError(f"none of {', '.join(map(str, folders()))} can be written: set WEFT_CACHE")
+        raise FileNotFoundError(
+            f"none of {', '.join(map(str, folders()))} can be written: set WEFT_CACHE"
+        )
     folder = private_files.trusted_folder(folder)
     if (free := shutil.disk_usage(folder).free) < ROOM_BYTES:
-        raise OSError(f"{folder}: {free >> 20} MB are free, and building the kernel takes {ROOM_BYTES >> 20}")
+        raise OSError(
+            f"{folder}: {free >> 20} MB are free, and building the kernel takes {ROOM_BYTES >> 20}"
+        )
     return folder
 
 
 def _make_folder(folder: Path) -> None:
-    """Let `folder` be there; those that are made, above it too, have FOLDER_MODE whatever the umask."""
+    """Let `folder` be there; those that are made, above it too, have FOLDER_MODE whatever the
+    umask."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)
@@ -148,7 +161,12 @@ def _lines(argv: list[str], tree: Path) -> Iterator[str]:
     """What a command prints, line by line; OSError with the last lines if it fails."""
     last: list[str] = []
     with subprocess.Popen(
-        argv, cwd=tree, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        argv,
+        cwd=tree,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as process:
         assert process.stdout
         for line in process.stdout:

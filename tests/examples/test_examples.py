@@ -43,7 +43,7 @@ for link in (None, whole.link("h3-h16"), whole.link("h0-w0")):
         one.restore(link)
         one.run_until_converged()
 assert detours
-"""
+"""  # noqa: E501
 REFUSALS = """
 import json
 from weft.experiments.runner.definition import discover
@@ -64,14 +64,25 @@ print(json.dumps(refused))
 def python(tmp_path_factory: pytest.TempPathFactory) -> Python:
     """Run Python with the examples installed, in a folder of their own."""
     target, sources = tmp_path_factory.mktemp("installed"), tmp_path_factory.mktemp("sources")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        "--no-build-isolation",
+    ]
     for name in EXAMPLES:
         shutil.copytree(ROOT / "examples" / name, sources / name)
         subprocess.run([*pip, "--target", str(target), str(sources / name)], check=True)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(target), str(ROOT)])}
 
     def run(*argv: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run([sys.executable, *argv], cwd=target, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, *argv], cwd=target, env=environment, capture_output=True, text=True
+        )
         assert done.returncode == status, done.stderr
         return done
 
@@ -85,7 +96,11 @@ def weft(python: Python) -> Python:
 
 def test_examples_are_as_small_as_they_are_to_be() -> None:
     lines = {
-        name: [len(path.read_text().splitlines()) for path in (ROOT / "examples" / name).glob("*") if path.is_file()]
+        name: [
+            len(path.read_text().splitlines())
+            for path in (ROOT / "examples" / name).glob("*")
+            if path.is_file()
+        ]
         for name in EXAMPLES
     }
     assert len(lines["deflection"]) <= 3
@@ -107,7 +122,9 @@ def test_they_are_listed_and_described(weft: Python) -> None:
 @pytest.mark.slow
 def test_a_scheme_of_another_package_is_routed_and_refused_as_any_other(weft: Python) -> None:
     def path(*more: str) -> list[str]:
-        return list(json.loads(weft("route", "dcell:n=4,k=1", *more, "h0", "h19", "--json").stdout)["path"])
+        return list(
+            json.loads(weft("route", "dcell:n=4,k=1", *more, "h0", "h19", "--json").stdout)["path"]
+        )
 
     direct = path("--routing", "dr")
     assert path("--routing", "deflection") == direct
@@ -116,12 +133,21 @@ def test_a_scheme_of_another_package_is_routed_and_refused_as_any_other(weft: Py
     assert around != direct
     said = weft("route", "ficonn:n=4,k=1", "--routing", "deflection", "h0", "h5", status=2).stderr
     assert said == "weft: scheme deflection needs a dcell, not ficonn:n=4,k=1\n"
-    assert weft("up", "fattree:k=4", "--routing", "deflection", "--dry-run", status=2).stderr.count("\n") == 1
+    assert (
+        weft("up", "fattree:k=4", "--routing", "deflection", "--dry-run", status=2).stderr.count(
+            "\n"
+        )
+        == 1
+    )
 
 
 @pytest.mark.slow
 def test_torus_routes_around_a_dead_link(weft: Python) -> None:
-    told = json.loads(weft("route", "torus:n=4", "--routing", "ecmp", "h0", "h1", "--fail", "r0-r1", "--json").stdout)
+    told = json.loads(
+        weft(
+            "route", "torus:n=4", "--routing", "ecmp", "h0", "h1", "--fail", "r0-r1", "--json"
+        ).stdout
+    )
     assert (told["hops"], told["path"][1], told["path"][-2]) == (5, "r0", "r1")
     assert told["paths"] == 3
 
@@ -138,8 +164,13 @@ def test_experiments_take_it_or_say_why_not(python: Python) -> None:
     takes = {"chaos", "link_loss", "one_failure", "connectivity_kernel"}
     takes |= {"proxy_failover", "proxy_latency", "proxy_throughput"}
     assert not takes & refused.keys(), refused
-    reasons = ("one_failure", "scheme deflection ", "(there are: ")  # the last: of a model's own words
-    assert not {name: said for name, said in refused.items() if not any(reason in said for reason in reasons)}
+    # the last: of a model's own words
+    reasons = ("one_failure", "scheme deflection ", "(there are: ")
+    assert not {
+        name: said
+        for name, said in refused.items()
+        if not any(reason in said for reason in reasons)
+    }
 
 
 @pytest.mark.slow
@@ -149,12 +180,18 @@ def test_link_loss_compares_it_in_graph_and_simulator(weft: Python) -> None:
     rows = json.loads(weft(*argv).stdout)
     assert [row["equal"] for row in rows] == [True, True]
     assert rows[0]["lost_graph_fraction"] > 0
-    assert weft("compare", "link_loss", "routing=dr", "routing=deflection").stderr.startswith("link_loss: 1 pairs")
+    assert weft("compare", "link_loss", "routing=dr", "routing=deflection").stderr.startswith(
+        "link_loss: 1 pairs"
+    )
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize(("network", "scheme"), [("dcell:n=3,k=1", "deflection"), ("torus:n=3", "ecmp")])
-def test_one_failure_takes_any_network_and_any_scheme(weft: Python, network: str, scheme: str) -> None:
+@pytest.mark.parametrize(
+    ("network", "scheme"), [("dcell:n=3,k=1", "deflection"), ("torus:n=3", "ecmp")]
+)
+def test_one_failure_takes_any_network_and_any_scheme(
+    weft: Python, network: str, scheme: str
+) -> None:
     cell = [f"topology={network}", f"routing={scheme}", "failure=link", "pairs=4", "failure_s=1"]
     (row,) = json.loads(weft("run", "one_failure", "--set", *cell, "--fresh", "--json").stdout)
     assert row["connected_fraction"] == 1
@@ -177,13 +214,15 @@ def test_the_kernel_runs_it(weft: Python, run_name: str) -> None:
         def heard() -> int:
             """Echo requests that have come to h19."""
             names, values = (
-                line.split() for line in weft(*at, "h19", "--", "cat", "/proc/net/snmp").stdout.splitlines()
+                line.split()
+                for line in weft(*at, "h19", "--", "cat", "/proc/net/snmp").stdout.splitlines()
                 if line.startswith("Icmp:")
-            )  # fmt: skip
+            )
             return int(values[names.index("InEchos")])
 
         before = heard()
-        weft(*ping, status=1)  # the answer's way back is dead: DR's, and nobody near it knows another
+        # the answer's way back is dead: DR's, and nobody near it knows another
+        weft(*ping, status=1)
         assert heard() == before + 1
     finally:
         weft("down", "--run", run_name)
@@ -192,19 +231,27 @@ def test_the_kernel_runs_it(weft: Python, run_name: str) -> None:
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The scheme's package, so that nothing is built in the checkout."""
-    return shutil.copytree(ROOT / "examples/deflection", tmp_path_factory.mktemp("package") / "deflection")
+    return shutil.copytree(
+        ROOT / "examples/deflection", tmp_path_factory.mktemp("package") / "deflection"
+    )
 
 
 @pytest.fixture(scope="module", params=["below the checkout", "elsewhere", "wheel"])
-def environment_python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Python of an environment: a checkout's .venv, one elsewhere that uses a checkout, or one that has weft itself.
+def environment_python(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Python of an environment: a checkout's .venv, one elsewhere that uses a checkout, or one that
+    has weft itself.
 
     What weft needs comes from the environment of the tests.
     """
     checkout = tmp_path_factory.mktemp("checkout")
     below = request.param == "below the checkout"
     folder = checkout / ".venv" if below else tmp_path_factory.mktemp("environment") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", folder], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", folder],
+        check=True,
+    )
     (site,) = folder.glob("lib/python*/site-packages")
     holder = site if request.param == "wheel" else checkout
     (holder / "weft").symlink_to(ROOT / "weft")
@@ -214,23 +261,51 @@ def environment_python(request: pytest.FixtureRequest, tmp_path_factory: pytest.
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("how", ["ordinary", "editable"])
-def test_the_kernel_runs_it_however_it_is_installed(environment_python: Path, sources: Path, how: str) -> None:
-    pip = [sys.executable, "-m", "pip", "--python", environment_python, "--quiet", "--disable-pip-version-check"]
-    options = ["--no-index", "--no-deps", "--no-build-isolation", *["--editable"] * (how == "editable")]
+def test_the_kernel_runs_it_however_it_is_installed(
+    environment_python: Path, sources: Path, how: str
+) -> None:
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        environment_python,
+        "--quiet",
+        "--disable-pip-version-check",
+    ]
+    options = [
+        "--no-index",
+        "--no-deps",
+        "--no-build-isolation",
+        *["--editable"] * (how == "editable"),
+    ]
     subprocess.run([*pip, "install", *options, sources], check=True, timeout=100)
-    name, weft = f"x-{os.urandom(3).hex()}", [environment_python, "-P", "-m", "weft.experiments.cli.cli"]
+    name, weft = (
+        f"x-{os.urandom(3).hex()}",
+        [environment_python, "-P", "-m", "weft.experiments.cli.cli"],
+    )
     up = ["up", "dcell:n=3,k=1", "--routing", "deflection", "--detach", name]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     try:
-        done = subprocess.run([*weft, *up], env=environment, capture_output=True, text=True, timeout=100, check=False)
+        done = subprocess.run(
+            [*weft, *up], env=environment, capture_output=True, text=True, timeout=100, check=False
+        )
         assert done.returncode == 0, done.stderr
     finally:
-        subprocess.run([*weft, "down", "--run", name], env=environment, capture_output=True, timeout=100, check=False)
+        subprocess.run(
+            [*weft, "down", "--run", name],
+            env=environment,
+            capture_output=True,
+            timeout=100,
+            check=False,
+        )
         subprocess.run([*pip, "uninstall", "--yes", "weft-deflection"], check=True, timeout=100)
 
 
 @pytest.mark.kernel
 def test_link_loss_gives_links_a_rate_for_a_scheme_that_compares_queues(weft: Python) -> None:
     cell = ["topology=clos:n=2,r=2,m=2", "routing=jsq", "failed_links=1"]
-    (row,) = json.loads(weft("run", "link_loss", "--seeds", "1", "--set", *cell, "--fresh", "--json").stdout)
+    (row,) = json.loads(
+        weft("run", "link_loss", "--seeds", "1", "--set", *cell, "--fresh", "--json").stdout
+    )
     assert row["equal"]

@@ -12,14 +12,17 @@ FIND = definition.find  # tests replace it
 
 @pytest.fixture(autouse=True)
 def every_column_is_explained(monkeypatch):
-    """Whatever a test stores of an experiment of weft's own has no column that the experiment does not declare."""
+    """Whatever a test stores of an experiment of weft's own has no column that the experiment does
+    not declare."""
     row_of = results.row_of
 
     def checked(run, result):
         row = row_of(run, result)
         if run.experiment in definition._modules():
             experiment = FIND(run.experiment)
-            assert not (found := columns.unexplained(row, experiment.columns, experiment.sweep)), found
+            assert not (found := columns.unexplained(row, experiment.columns, experiment.sweep)), (
+                found
+            )
         return row
 
     monkeypatch.setattr(results, "row_of", checked)

@@ -1,12 +1,15 @@
-"""Hostile messages that a coverage-guided fuzzer makes: python -m tests.fuzz.coverage_guided [--messages N] [FOLDER].
+"""Hostile messages that a coverage-guided fuzzer makes: python -m tests.fuzz.coverage_guided
+[--messages N] [FOLDER].
 
-Atheris (libFuzzer) changes messages, and keeps those that reach code of daemons/ which none has reached before.  It
-says each to one daemon of a small converged network in the simulator, the first three bytes of its input saying of
-which scheme, at which node and which port.  It begins with what hostile_messages.py begins with, and with
-coverage_corpus.txt, which is what it has found; --keep adds to that.  As there, a state machine may
+Atheris (libFuzzer) changes messages, and keeps those that reach code of daemons/ which none has
+reached before.  It says each to one daemon of a small converged network in the simulator, the first
+three bytes of its input saying of which scheme, at which node and which port.  It begins with what
+hostile_messages.py begins with, and with coverage_corpus.txt, which is what it has found; --keep
+adds to that.  As there, a state machine may
 raise nothing but Garbage.
 
-Atheris is not among the packages that weft needs: there are wheels of it for x86-64 only.  pip install '.[fuzz]'.
+Atheris is not among the packages that weft needs: there are wheels of it for x86-64 only.  pip
+install '.[fuzz]'.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ import atheris
 import weft.daemons
 
 with atheris.instrument_imports(include=["weft.daemons"]):
-    for module in pkgutil.walk_packages(weft.daemons.__path__, "weft.daemons."):  # each scheme's own are imported late
+    # each scheme's own are imported late
+    for module in pkgutil.walk_packages(weft.daemons.__path__, "weft.daemons."):
         importlib.import_module(module.name)
     from tests.fuzz.hostile_messages import COVERAGE_CORPUS, Campaign, inputs, schemes
 
@@ -57,7 +61,8 @@ class Networks:
 
 
 def keep(folder: Path) -> None:
-    """Add to coverage_corpus.txt what libFuzzer has put into `folder`, as it reaches other code than all before it."""
+    """Add to coverage_corpus.txt what libFuzzer has put into `folder`, as it reaches other code
+    than all before it."""
     names, lines = schemes(), set(COVERAGE_CORPUS.read_text().splitlines())
     for path in folder.iterdir():
         data = path.read_bytes()
@@ -71,8 +76,12 @@ def main() -> None:
     """Exit status other than 0 if a state machine raised."""
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument("--messages", type=int, default=1_000_000)
-    given.add_argument("--keep", action="store_true", help="add what FOLDER has to coverage_corpus.txt")
-    given.add_argument("folder", nargs="?", type=Path, help="of what is found; default: a temporary one")
+    given.add_argument(
+        "--keep", action="store_true", help="add what FOLDER has to coverage_corpus.txt"
+    )
+    given.add_argument(
+        "folder", nargs="?", type=Path, help="of what is found; default: a temporary one"
+    )
     options = given.parse_args()
     if options.keep:
         keep(options.folder)
@@ -82,8 +91,15 @@ def main() -> None:
         folder.mkdir(exist_ok=True)
         for number, data in enumerate(inputs()):
             (folder / f"{BEGIN}{number}").write_bytes(data)
-        words = [f"-runs={options.messages}", f"-max_len={LONGEST}", "-timeout=60", "-rss_limit_mb=4096"]
-        atheris.Setup([sys.argv[0], *words, f"-artifact_prefix={folder}/", str(folder)], Networks().say)
+        words = [
+            f"-runs={options.messages}",
+            f"-max_len={LONGEST}",
+            "-timeout=60",
+            "-rss_limit_mb=4096",
+        ]
+        atheris.Setup(
+            [sys.argv[0], *words, f"-artifact_prefix={folder}/", str(folder)], Networks().say
+        )
         atheris.Fuzz()
 
 

@@ -1,10 +1,12 @@
-"""Hostile messages against every scheme's daemons: python -m tests.fuzz.hostile_messages --messages 10000000.
+"""Hostile messages against every scheme's daemons: python -m tests.fuzz.hostile_messages --messages
+10000000.
 
-A small network of each scheme runs in the simulator.  What its daemons say is overheard, changed and said to any of
-them at any port: bits flip, numbers become such as lie at the edge of something, ends are cut off, two messages are
-joined.  What does something new, by type of message, actions that follow or why it is no message, is changed further:
-so a search that knows nothing of formats gets past their checks.  No state machine may raise anything but Garbage, then
-or later, and when it is over the network heals.  A message over which one raises is printed as a line for corpus.txt,
+A small network of each scheme runs in the simulator.  What its daemons say is overheard, changed
+and said to any of them at any port: bits flip, numbers become such as lie at the edge of something,
+ends are cut off, two messages are joined.  What does something new, by type of message, actions
+that follow or why it is no message, is changed further: so a search that knows nothing of formats
+gets past their checks.  No state machine may raise anything but Garbage, then or later, and when it
+is over the network heals.  A message over which one raises is printed as a line for corpus.txt,
 whose messages are said to every network first.
 """
 
@@ -32,16 +34,36 @@ from weft.topologies import build
 CORPUS = Path(__file__).with_name("corpus.txt")
 COVERAGE_CORPUS = Path(__file__).with_name("coverage_corpus.txt")
 NETWORKS = ("dcell:n=3,k=1", "ficonn:n=4,k=1", "fattree:k=4", "clos:n=3,m=3,r=3", "slimfly:q=5,p=1")
-EDGES = (0, 1, 2, 3, 5, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1, 2**63)
+EDGES = (
+    0,
+    1,
+    2,
+    3,
+    5,
+    0x7F,
+    0x80,
+    0xFF,
+    0x7FFF,
+    0x8000,
+    0xFFFF,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**62,
+    2**63 - 1,
+    2**63,
+)
 MOST_KEPT = 600  # messages that are changed further
 BETWEEN_TICKS = 200  # messages, of which a millisecond passes
-HEALS_S = 45.0  # longer than a neighbour may be silent by the longest interval that a hello can tell
+# longer than a neighbour may be silent by the longest interval that a hello can tell
+HEALS_S = 45.0
 WORD = re.compile(r"\b[a-z]+\b")
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A state machine raised `error` at `node` of the network `spec` of `scheme`, which had heard `payload` last."""
+    """A state machine raised `error` at `node` of the network `spec` of `scheme`, which had heard
+    `payload` last."""
 
     scheme: str
     spec: str
@@ -52,14 +74,26 @@ class Failure:
 
     def line(self) -> str:
         """As corpus.txt has it, and why."""
-        return f"{self.payload.hex()} # {self.scheme} on {self.spec}, h{self.node} port {self.port}: {self.error}"
+        return (
+            f"{self.payload.hex()} # {self.scheme} on {self.spec}, h{self.node} port "
+            f"{self.port}: {self.error}"
+        )
 
 
 def schemes() -> list[str]:
-    """Those that say anything: what a data plane chooses by is said to nobody, so one of those is enough."""
+    """Those that say anything: what a data plane chooses by is said to nobody, so one of those is
+    enough."""
     balancing = set(registry.with_data_plane()) - {"ecmp"}
-    unlike = {name for name in balancing if registry.schemes()[name].machine is not registry.schemes()["ecmp"].machine}
-    return [name for name, each in registry.schemes().items() if each.machine and name not in balancing - unlike]
+    unlike = {
+        name
+        for name in balancing
+        if registry.schemes()[name].machine is not registry.schemes()["ecmp"].machine
+    }
+    return [
+        name
+        for name, each in registry.schemes().items()
+        if each.machine and name not in balancing - unlike
+    ]
 
 
 def network_for(scheme: str) -> str:
@@ -82,12 +116,14 @@ def corpus() -> list[bytes]:
 
 
 def input_of(scheme: str, node: int, port: int, payload: bytes) -> bytes:
-    """What the coverage-guided fuzzer has for `payload`, said to that daemon of the network of `scheme`."""
+    """What the coverage-guided fuzzer has for `payload`, said to that daemon of the network of
+    `scheme`."""
     return bytes([schemes().index(scheme), node, port]) + payload
 
 
 def coverage_corpus() -> list[tuple[str, int, int, bytes]]:
-    """The scheme, node, port and payload of each message of which one reaches code that none before it has reached."""
+    """The scheme, node, port and payload of each message of which one reaches code that none before
+    it has reached."""
     found = []
     for line in COVERAGE_CORPUS.read_text().splitlines():
         scheme, node, port, *payload = line.split()
@@ -96,8 +132,8 @@ def coverage_corpus() -> list[tuple[str, int, int, bytes]]:
 
 
 def inputs() -> list[bytes]:
-    """What the coverage-guided fuzzer begins with: what it has found, messages that have been trouble, and some that
-    daemons say."""
+    """What the coverage-guided fuzzer begins with: what it has found, messages that have been
+    trouble, and some that daemons say."""
     found = [input_of(*one) for one in coverage_corpus()]
     for name in schemes():
         draw = Random(f"1 {name}")
@@ -120,8 +156,8 @@ class Campaign:
         self._overhear()
 
     def _overhear(self) -> None:
-        """Let the network converge, use it, and break and restore links, and keep some of what is said of each type
-        and length."""
+        """Let the network converge, use it, and break and restore links, and keep some of what is
+        said of each type and length."""
         simulator, heard = self.simulator, Counter[tuple[int, int]]()
         send = simulator._wires.send
 
@@ -166,7 +202,8 @@ class Campaign:
                 self.simulator.tell(node, event)
 
     def run(self, messages: int) -> None:
-        """Say so many, and look whether the network is in order afterwards; stops at the first failure."""
+        """Say so many, and look whether the network is in order afterwards; stops at the first
+        failure."""
         for payload in corpus():
             for node, one in self.simulator._nodes.items():
                 for port, _ in one.config.ports:
@@ -196,7 +233,12 @@ class Campaign:
     def _look(self) -> None:
         topology = self.simulator.topology
         waiting = self.simulator._unconverged()
-        pairs = [(src, dst) for src in range(topology.servers) for dst in range(topology.servers) if src != dst]
+        pairs = [
+            (src, dst)
+            for src in range(topology.servers)
+            for dst in range(topology.servers)
+            if src != dst
+        ]
         lost = [pair for pair in pairs if self.simulator.walk(*pair).lost]
         if lost or waiting is not None:
             said = f"not healed: {len(lost)} pairs lost, first {lost[:1]}; not converged: {waiting}"
@@ -273,7 +315,9 @@ def main() -> None:
         campaign.run(options.messages // len(wanted))
         failures += campaign.failures
         said, took_s = sum(campaign.seen.values()), time.monotonic() - began_s
-        print(f"{name}: {said} messages in {took_s:.0f} s, {len(campaign.seen)} outcomes", flush=True)
+        print(
+            f"{name}: {said} messages in {took_s:.0f} s, {len(campaign.seen)} outcomes", flush=True
+        )
         for failure in campaign.failures:
             print(failure.line(), flush=True)
     sys.exit(1 if failures else 0)

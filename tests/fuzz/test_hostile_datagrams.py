@@ -1,4 +1,5 @@
-"""Hostile datagrams leave the transport in C without a fault that a sanitizer sees, within its bounds."""
+"""Hostile datagrams leave the transport in C without a fault that a sanitizer sees, within its
+bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The search for hostile messages: that it finds what is wrong, and finds nothing in a little time."""
+"""The search for hostile messages: that it finds what is wrong, and finds nothing in a little
+time."""
 
 from __future__ import annotations
 
@@ -8,7 +9,15 @@ from contextlib import suppress
 
 import pytest
 
-from tests.fuzz.hostile_messages import HEALS_S, Campaign, corpus, coverage_corpus, input_of, network_for, schemes
+from tests.fuzz.hostile_messages import (
+    HEALS_S,
+    Campaign,
+    corpus,
+    coverage_corpus,
+    input_of,
+    network_for,
+    schemes,
+)
 from weft.daemons.core import wire
 from weft.daemons.core.actions import Action, FiveTuple
 from weft.daemons.core.events import (
@@ -28,7 +37,15 @@ from weft.daemons.tar.daemon import TarRouting
 from weft.topologies import build
 
 TYPES = (
-    *(wire.HELLO, wire.LINK_STATES, wire.SUMMARY, wire.PROBE, wire.HOP_DIED, wire.LBSP_FAILURES, wire.LBSP_CROWDING),
+    *(
+        wire.HELLO,
+        wire.LINK_STATES,
+        wire.SUMMARY,
+        wire.PROBE,
+        wire.HOP_DIED,
+        wire.LBSP_FAILURES,
+        wire.LBSP_CROWDING,
+    ),
     *(wire.FLOW_PROBE, wire.FLOW_BREAKS, wire.DAR_EAR),
 )
 
@@ -76,7 +93,9 @@ def test_hostile_events_are_refused_or_do_no_harm_later(scheme: str) -> None:
 
 @pytest.mark.slow
 def test_what_a_search_by_coverage_has_found_raises_nothing() -> None:
-    said = {name: [input_of(*one) for one in coverage_corpus() if one[0] == name] for name in schemes()}
+    said = {
+        name: [input_of(*one) for one in coverage_corpus() if one[0] == name] for name in schemes()
+    }
     for name, inputs in said.items():
         campaign = Campaign(name, random.Random(1))
         for data in inputs:
@@ -90,7 +109,9 @@ def test_what_a_search_by_coverage_has_found_raises_nothing() -> None:
 def test_messages_of_every_type_are_overheard_or_known() -> None:
     said = {payload[2] for payload in corpus() if len(payload) > 2}
     for scheme in ("bfs", "pr-gpi", "lbsp", "tar"):
-        said |= {payload[2] for payload in Campaign(scheme, random.Random(1)).kept if len(payload) > 2}
+        said |= {
+            payload[2] for payload in Campaign(scheme, random.Random(1)).kept if len(payload) > 2
+        }
     assert said >= set(TYPES)
 
 

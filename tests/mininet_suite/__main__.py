@@ -1,8 +1,8 @@
 """`make test-mininet`: which of Mininet 2.3's own tests pass here, and why the others cannot.
 
-Each test runs in a process of its own.  Those that need a delay run under User-Mode Linux where this kernel has no
-netem, one of them under the virtual clock if `make uml-kernel` has built the kernel for it.  Exit status 1 if a test
-fails that is not known to need what is not here.
+Each test runs in a process of its own.  Those that need a delay run under User-Mode Linux where
+this kernel has no netem, one of them under the virtual clock if `make uml-kernel` has built the
+kernel for it.  Exit status 1 if a test fails that is not known to need what is not here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from weft.testbed.uml import uml, virtual_kernel
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 180
 DELAYED = {"testLinkDelay", "testMostOptions", "testLinkChange"}  # need netem
-TIMED = {"testLinkChange"}  # of these, asks for 9 of 10 Mbit/s, which a kernel that is late may miss
+# of these, asks for 9 of 10 Mbit/s, which a kernel that is late may miss
+TIMED = {"testLinkChange"}
 KNOWN = {
     "testWireshark": "waits for messages of OpenFlow between a switch and its controller",
     "testRemoteController": "lets a controller of OpenFlow (POX) command the switches",
@@ -36,11 +37,20 @@ from weft.testbed.mininet.mininet_names import MN, run_script; run_script(MN, sy
 
 
 def run(file: Path, name: str, commands: Path, *, clock_inside: str | None) -> dict[str, str]:
-    """The outcome of one test and why, in a process of its own; clock_inside: under User-Mode Linux, and by what
-    clock."""
+    """The outcome of one test and why, in a process of its own; clock_inside: under User-Mode
+    Linux, and by what clock."""
     argv = [sys.executable, "-m", "tests.mininet_suite.one", str(file), name]
     if clock_inside:
-        argv = [sys.executable, "-m", "weft.experiments.cli.cli", "uml", "--clock", clock_inside, "--", *argv]
+        argv = [
+            sys.executable,
+            "-m",
+            "weft.experiments.cli.cli",
+            "uml",
+            "--clock",
+            clock_inside,
+            "--",
+            *argv,
+        ]
     path = f"{commands}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)}
     try:
@@ -56,15 +66,23 @@ def run(file: Path, name: str, commands: Path, *, clock_inside: str | None) -> d
         )
     except subprocess.TimeoutExpired:
         return {"outcome": "fail", "why": f"not finished after {TIMEOUT_S} s"}
-    told = [line.removeprefix("@result ") for line in done.stdout.splitlines() if line.startswith("@result ")]
+    told = [
+        line.removeprefix("@result ")
+        for line in done.stdout.splitlines()
+        if line.startswith("@result ")
+    ]
     if not told:
-        return {"outcome": "fail", "why": f"no result, status {done.returncode}: {done.stderr[-2000:]}"}
+        return {
+            "outcome": "fail",
+            "why": f"no result, status {done.returncode}: {done.stderr[-2000:]}",
+        }
     found: dict[str, str] = json.loads(told[-1])
     return found
 
 
 def clock_for(method: str) -> str | None:
-    """The clock under which a test runs under User-Mode Linux where this kernel has no netem; None: it runs here."""
+    """The clock under which a test runs under User-Mode Linux where this kernel has no netem; None:
+    it runs here."""
     if method not in DELAYED:
         return None
     return "virtual" if method in TIMED and virtual_kernel.find() else "real"
@@ -101,7 +119,8 @@ def main() -> int:
             where = f" (User-Mode Linux, {away} clock)" if away else ""
             took_s = clock.monotonic() - began_s
             print(
-                f"{found['outcome']:5}  {took_s:5.1f} s  {file.removesuffix('.py'):16}  {name}{where}  {why}",
+                f"{found['outcome']:5}  {took_s:5.1f} s  {file.removesuffix('.py'):16}  "
+                f"{name}{where}  {why}",
                 flush=True,
             )
             bad += found["outcome"] == "fail"

@@ -1,4 +1,5 @@
-"""Run one test of Mininet's in this process, with Mininet's names meaning ours, and print what became of it as JSON.
+"""Run one test of Mininet's in this process, with Mininet's names meaning ours, and print what
+became of it as JSON.
 
 python -m tests.mininet_suite.one FILE CLASS.METHOD
 """
@@ -34,7 +35,10 @@ def run(file: str, name: str) -> dict[str, str]:
         return {"outcome": "fail", "why": problems[0]}
     if result.skipped:
         return {"outcome": "skip", "why": result.skipped[0][1]}
-    return {"outcome": "pass" if result.testsRun else "fail", "why": "" if result.testsRun else "no test ran"}
+    return {
+        "outcome": "pass" if result.testsRun else "fail",
+        "why": "" if result.testsRun else "no test ran",
+    }
 
 
 if __name__ == "__main__":

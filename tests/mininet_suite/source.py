@@ -1,4 +1,5 @@
-"""The tests come from Debian's source package of Mininet, which is fetched once and known by its checksum."""
+"""The tests come from Debian's source package of Mininet, which is fetched once and known by its
+checksum."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import urllib.request
 from pathlib import Path
 
 NAME = "mininet_2.3.0.orig.tar.gz"
-SHA256 = "1b16ee53ddb9a34a3751a77517643bda2286fc31be123209e84884d0697107b0"  # as in Debian's mininet_2.3.0-1.dsc
+# as in Debian's mininet_2.3.0-1.dsc
+SHA256 = "1b16ee53ddb9a34a3751a77517643bda2286fc31be123209e84884d0697107b0"
 PLACES = (
     f"http://deb.debian.org/debian/pool/main/m/mininet/{NAME}",
     f"http://archive.ubuntu.com/ubuntu/pool/universe/m/mininet/{NAME}",
@@ -32,7 +34,9 @@ def fetched() -> Path:
         raise ValueError(f"{file} is not Debian's {NAME}; remove it")
     folder = cache / "mininet-2.3.0"
     if not folder.exists():
-        subprocess.run(["tar", "--extract", "--file", str(file), "--directory", str(cache)], check=True)
+        subprocess.run(
+            ["tar", "--extract", "--file", str(file), "--directory", str(cache)], check=True
+        )
     return folder
 
 
@@ -52,14 +56,23 @@ def _download() -> bytes:
 
 
 def names(file: Path) -> list[str]:
-    """CLASS.METHOD of every test in a file, without running it: classes that derive from TestCase, in order."""
-    classes = {node.name: node for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)}
+    """CLASS.METHOD of every test in a file, without running it: classes that derive from TestCase,
+    in order."""
+    classes = {
+        node.name: node
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.ClassDef)
+    }
 
     def bases(name: str) -> list[str]:
         found = [name]
         for base in classes[name].bases if name in classes else []:
             found += bases(
-                base.id if isinstance(base, ast.Name) else base.attr if isinstance(base, ast.Attribute) else ""
+                base.id
+                if isinstance(base, ast.Name)
+                else base.attr
+                if isinstance(base, ast.Attribute)
+                else ""
             )
         return found
 
@@ -70,6 +83,8 @@ def names(file: Path) -> list[str]:
         for base in bases(name):
             methods = classes[base].body if base in classes else []
             listed += [
-                f"{name}.{one.name}" for one in methods if isinstance(one, ast.FunctionDef) and one.name[:4] == "test"
+                f"{name}.{one.name}"
+                for one in methods
+                if isinstance(one, ast.FunctionDef) and one.name[:4] == "test"
             ]
     return listed

@@ -17,7 +17,16 @@ from weft.topologies.core.link import LinkSpec, Mbps
 
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
 
-CLANG = ["clang", "-O2", "-g", "-target", "bpf", "-mcpu=v3", f"-I/usr/include/{platform.machine()}-linux-gnu", "-Wall"]
+CLANG = [
+    "clang",
+    "-O2",
+    "-g",
+    "-target",
+    "bpf",
+    "-mcpu=v3",
+    f"-I/usr/include/{platform.machine()}-linux-gnu",
+    "-Wall",
+]
 
 
 @pytest.fixture(scope="session")
@@ -61,7 +70,9 @@ def network() -> Iterator[Callable[..., RunningNetwork]]:
         **more: bool,
     ) -> RunningNetwork:
         links = {"link": link, "host_link": host_link}
-        made.append(RunningNetwork.create(build(spec), **links, scheme=scheme, packed=packed, **more))
+        made.append(
+            RunningNetwork.create(build(spec), **links, scheme=scheme, packed=packed, **more)
+        )
         return made[-1]
 
     yield create

@@ -35,7 +35,10 @@ def test_mininet_sees_the_same_network(family, values, spec):
     assert sorted(topo.switches()) == sorted(names[topology.servers :])
     found = {
         frozenset(
-            [(info["node1"], info["intfName1"], info["port1"]), (info["node2"], info["intfName2"], info["port2"])]
+            [
+                (info["node1"], info["intfName1"], info["port1"]),
+                (info["node2"], info["intfName2"], info["port2"]),
+            ]
         )
         for *_, info in topo.links(withInfo=True)
     }
@@ -91,13 +94,16 @@ def test_it_finds_its_package_when_executed_as_mn_does(where, name):
         f"exec(compile(open({name!r}).read(), {name!r}, 'exec'), customs, customs)\n"
         "print(len(customs['topos']['dcell'](4, 1).hosts()))"
     )
-    done = subprocess.run([sys.executable, "-I", "-c", program], cwd=where, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", program], cwd=where, capture_output=True, text=True
+    )
     assert (done.stdout, done.stderr) == ("20\n", "")
 
 
 @pytest.mark.kernel
 def test_mn_makes_it():
-    """In a network and process namespace of its own: mn names devices of the first namespace, and kills by name."""
+    """In a network and process namespace of its own: mn names devices of the first namespace, and
+    kills by name."""
     mn = Path("/usr/bin/mn")
     if os.geteuid() or not mn.exists():
         pytest.skip("needs root and Mininet's mn")
@@ -121,5 +127,6 @@ def test_mn_makes_it():
     command = [*apart, sys.executable, "-c", program, *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert "*** Starting 5 switches" in done.stderr + done.stdout
-    assert "*** Results: 0% dropped (2/2 received)" in done.stderr + done.stdout  # h0 and h1 share a crossbar
+    # h0 and h1 share a crossbar
+    assert "*** Results: 0% dropped (2/2 received)" in done.stderr + done.stdout
     assert all(f"h{a} -> h{b}" in done.stderr + done.stdout for a, b in pairwise((0, 1, 0)))

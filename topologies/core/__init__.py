@@ -1,1 +1,2 @@
-"""Parts of every network: nodes and links as arrays, names and addresses, families and their grammar, failed parts."""
+"""Parts of every network: nodes and links as arrays, names and addresses, families and their
+grammar, failed parts."""

@@ -1,21 +1,25 @@
 """Node number <-> name, label and address.
 
-A server's label is its place in the hierarchy, most significant digit first, and its address is 10 followed by the same
-digits, so that every sub-network is one prefix and the address can be worked out in the head.
+A server's label is its place in the hierarchy, most significant digit first, and its address is 10
+followed by the same digits, so that every sub-network is one prefix and the address can be worked
+out in the head.
 
 | network | label | address |
 |---|---|---|
-| DCell, beta-DCell, FiConn | s<x_k>. ... .<x_0>, the label of CCRDN section 3 | s1.0.3 is 10.1.0.3 |
-| fattree | s<pod>.<edge>.<host>; with n tiers the n digits of the host's code | s1.0.3 is 10.1.0.3 |
+| DCell, beta-DCell, FiConn | s<x_k>. ... .<x_0>, the label of CCRDN section 3 | s1.0.3 is 10.1.0.3
+|
+| fattree | s<pod>.<edge>.<host>; with n tiers the n digits of the host's code | s1.0.3 is 10.1.0.3
+|
 | clos, complete, slimfly and other equal routers | s<switch>.<host> | s1.3 is 10.0.1.3 |
 | star | s<host> | s3 is 10.0.0.3 |
 
-Up to three digits below 256 take a byte each, from the right.  Where a network has more digits, or larger ones, each
-takes only as many bits as it needs, packed from the right: FiConn_{3,16} (digits below 667, 37, 9, 16) uses
+Up to three digits below 256 take a byte each, from the right.  Where a network has more digits, or
+larger ones, each takes only as many bits as it needs, packed from the right: FiConn_{3,16} (digits
+below 667, 37, 9, 16) uses
 10 + 6 + 4 + 4 = 24 bits.
 
-Switches that route have addresses too: 172.<16 + tier> followed by the digits of the name in the same way, so that a0.1
-(tier 2) is 172.18.0.1 and e12 (tier 1) is 172.17.0.12.
+Switches that route have addresses too: 172.<16 + tier> followed by the digits of the name in the
+same way, so that a0.1 (tier 2) is 172.18.0.1 and e12 (tier 1) is 172.17.0.12.
 """
 
 from __future__ import annotations
@@ -59,7 +63,8 @@ class AddressLayout:
 
     Digits lie below `radices`, most significant first.
 
-    Up to bits / 8 digits below 256 take a byte each, else each takes as few bits as it needs; always from the right.
+    Up to bits / 8 digits below 256 take a byte each, else each takes as few bits as it needs;
+    always from the right.
     """
 
     radices: tuple[int, ...]
@@ -74,20 +79,31 @@ class AddressLayout:
         else:
             widths = [max(1, (radix - 1).bit_length()) for radix in self.radices]
         if sum(widths) > self.bits:
-            shape, space = "x".join(map(str, self.radices)), f"{dotted(self.block)}/{32 - self.bits}"
-            raise ValueError(f"labels of {shape} need {sum(widths)} bits of address; {space} has {self.bits}")
+            shape, space = (
+                "x".join(map(str, self.radices)),
+                f"{dotted(self.block)}/{32 - self.bits}",
+            )
+            raise ValueError(
+                f"labels of {shape} need {sum(widths)} bits of address; {space} has {self.bits}"
+            )
         return tuple(sum(widths[i + 1 :]) for i in range(len(widths)))
 
     def address(self, digits: Sequence[int]) -> int:
         """Return the address of the node with this label."""
-        return self.block | sum(digit << shift for digit, shift in zip(digits, self.shifts, strict=True))
+        return self.block | sum(
+            digit << shift for digit, shift in zip(digits, self.shifts, strict=True)
+        )
 
     def prefix(self, digits: Sequence[int]) -> Prefix:
         """Return the prefix of all nodes whose label begins with `digits`."""
         if not digits:
             return Prefix(self.block, 32 - self.bits)
-        network = self.block | sum(digit << shift for digit, shift in zip(digits, self.shifts, strict=False))
-        return Prefix(network, 32 if len(digits) == len(self.radices) else 32 - self.shifts[len(digits) - 1])
+        network = self.block | sum(
+            digit << shift for digit, shift in zip(digits, self.shifts, strict=False)
+        )
+        return Prefix(
+            network, 32 if len(digits) == len(self.radices) else 32 - self.shifts[len(digits) - 1]
+        )
 
     def digits(self, address: int) -> tuple[int, ...]:
         """Return the label with this address; ValueError if there is none."""
@@ -108,13 +124,16 @@ class AddressLayout:
         return tuple(reversed(digits))
 
     def sizes(self, digits: Sequence[int]) -> list[int]:
-        """Return how many labels begin with `digits` followed by 0, 1, ...; `digits` must be shorter than a label."""
+        """Return how many labels begin with `digits` followed by 0, 1, ...; `digits` must be
+        shorter than a label."""
         return [prod(self.radices[len(digits) + 1 :])] * self.radices[len(digits)]
 
     def number_of(self, digits: Sequence[int]) -> int:
         """Return the node with this label; ValueError if a digit is out of range or missing."""
         if len(digits) != len(self.radices):
-            raise ValueError(f"label {spelled(digits)} has {len(digits)} digits, expected {len(self.radices)}")
+            raise ValueError(
+                f"label {spelled(digits)} has {len(digits)} digits, expected {len(self.radices)}"
+            )
         number = 0
         for digit, radix in zip(digits, self.radices, strict=True):
             if not 0 <= digit < radix:
@@ -167,7 +186,8 @@ class Naming(ABC):
         return self.servers + self.switch_number(text)
 
     def address(self, node: int) -> int:
-        """Return the IPv4 address of `node` as an integer; ValueError for a crossbar, which has none."""
+        """Return the IPv4 address of `node` as an integer; ValueError for a crossbar, which has
+        none."""
         if node < self.servers:
             return self.layout.address(self.layout.label_of(node))
         address = self.switch_address(node - self.servers)
@@ -191,7 +211,8 @@ def parse_digits(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Tier:
-    """Switches of a fabric at the same distance from the hosts; names are `letter` and digits below `radices`."""
+    """Switches of a fabric at the same distance from the hosts; names are `letter` and digits below
+    `radices`."""
 
     letter: str
     radices: tuple[int, ...]
@@ -202,7 +223,8 @@ class Tier:
 
 
 class FabricNaming(Naming):
-    """Names in a switch fabric: a switch is its tier's letter and its digits, e1.2; tiers count from 1, at the hosts.
+    """Names in a switch fabric: a switch is its tier's letter and its digits, e1.2; tiers count
+    from 1, at the hosts.
 
     Switches are numbered tier by tier from the hosts up, within a tier as their digits say.
     """
@@ -214,7 +236,8 @@ class FabricNaming(Naming):
         self.layout = AddressLayout(tuple(hosts))
         self.tiers = tuple(tiers)
         self._layouts = [
-            AddressLayout(tier.radices, SWITCH_BLOCK + (number << 16), 16) for number, tier in enumerate(tiers, 1)
+            AddressLayout(tier.radices, SWITCH_BLOCK + (number << 16), 16)
+            for number, tier in enumerate(tiers, 1)
         ]
 
     def tier(self, node: int) -> int:
@@ -242,7 +265,9 @@ class FabricNaming(Naming):
                     return before + layout.number_of(digits)
                 break
             before += tier.switches
-        raise ValueError(f"no node {text!r}: servers are h0 .. h{self.servers - 1}, switches {self._ranges()}")
+        raise ValueError(
+            f"no node {text!r}: servers are h0 .. h{self.servers - 1}, switches {self._ranges()}"
+        )
 
     def _ranges(self) -> str:
         """Return the names of the switches as ranges, e0.0 .. e3.1, for an error message."""
@@ -253,5 +278,7 @@ class FabricNaming(Naming):
     def switch_address(self, switch: int) -> int:
         tier, digits = self._place(switch)
         if tier > TIERS_WITH_ADDRESS:
-            raise ValueError(f"{self.switch_name(switch)} has no address: 172.16.0.0/12 has room for 15 tiers")
+            raise ValueError(
+                f"{self.switch_name(switch)} has no address: 172.16.0.0/12 has room for 15 tiers"
+            )
         return self._layouts[tier - 1].address(digits)

@@ -1,7 +1,8 @@
 """A network less some of its links, nodes or racks.
 
-Failed links stay in the arrays, with `failed` True, so that every number and name still means the same.  A node that
-has failed is one all of whose links have failed.  What fails is drawn by a generator that is passed in:
+Failed links stay in the arrays, with `failed` True, so that every number and name still means the
+same.  A node that has failed is one all of whose links have failed.  What fails is drawn by a
+generator that is passed in:
 
     fail_links(topology, random_links(topology, fraction=0.1, generator=generator))
     fail_racks(topology, draw(racks(topology), count=2, generator=generator))
@@ -18,7 +19,8 @@ from weft.topologies.core.topology import Topology
 
 
 def fail_links(topology: Topology, links: ArrayLike) -> Topology:
-    """Return `topology` with the links numbered `links` failed, too; ValueError if there is no such link."""
+    """Return `topology` with the links numbered `links` failed, too; ValueError if there is no such
+    link."""
     numbers = _numbers("link", links, len(topology.links))
     failed = topology.failed.copy()
     failed[numbers] = True
@@ -28,14 +30,19 @@ def fail_links(topology: Topology, links: ArrayLike) -> Topology:
 def fail_nodes(topology: Topology, nodes: ArrayLike) -> Topology:
     """Return `topology` with every link of `nodes` failed; ValueError if there is no such node."""
     numbers = _numbers("node", nodes, topology.nodes)
-    return fail_links(topology, np.flatnonzero(np.isin(topology.links[:, [0, 2]], numbers).any(axis=1)))
+    return fail_links(
+        topology, np.flatnonzero(np.isin(topology.links[:, [0, 2]], numbers).any(axis=1))
+    )
 
 
 def fail_racks(topology: Topology, switches: ArrayLike) -> Topology:
-    """Return `topology` with the racks of `switches` failed: each crossbar or edge switch and all its servers."""
+    """Return `topology` with the racks of `switches` failed: each crossbar or edge switch and all
+    its servers."""
     numbers = _numbers("node", switches, topology.nodes)
     if others := np.setdiff1d(numbers, racks(topology)).tolist():
-        raise ValueError(f"{topology.naming.name(others[0])} is no switch with servers, so there is no such rack")
+        raise ValueError(
+            f"{topology.naming.name(others[0])} is no switch with servers, so there is no such rack"
+        )
     host_links = topology.links[topology.level == 0]
     servers = host_links[np.isin(host_links[:, 2], numbers), 0]
     return fail_nodes(topology, np.concatenate([servers, numbers]))
@@ -47,16 +54,27 @@ def racks(topology: Topology) -> NDArray[np.int64]:
 
 
 def random_links(
-    topology: Topology, *, count: int | None = None, fraction: float | None = None, generator: np.random.Generator
+    topology: Topology,
+    *,
+    count: int | None = None,
+    fraction: float | None = None,
+    generator: np.random.Generator,
 ) -> NDArray[np.int64]:
     """Draw `count` healthy links, or `fraction` of them, uniformly (CCRDN, section 6.4)."""
-    return draw(np.flatnonzero(~topology.failed), count=count, fraction=fraction, generator=generator)
+    return draw(
+        np.flatnonzero(~topology.failed), count=count, fraction=fraction, generator=generator
+    )
 
 
 def draw(
-    among: ArrayLike, *, count: int | None = None, fraction: float | None = None, generator: np.random.Generator
+    among: ArrayLike,
+    *,
+    count: int | None = None,
+    fraction: float | None = None,
+    generator: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Draw `count` items of `among`, or `fraction` of them rounded, uniformly and without replacement.
+    """Draw `count` items of `among`, or `fraction` of them rounded, uniformly and without
+    replacement.
 
     Returns:
         The items, sorted.

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class IntegerParameter:
     """An integer parameter of a family or a scheme, least .. most.
 
-    It is required unless it has a default or is `optional`; the builder decides what its absence means.
+    It is required unless it has a default or is `optional`; the builder decides what its absence
+    means.
     words: names for the values 0, 1, ...; empty if users write the number itself.
     decimals: digits after the point in users' text; the integer is the number times 10^decimals.
     """
@@ -40,7 +41,9 @@ class IntegerParameter:
                 raise ValueError(f"{owner}: {key} must be {' or '.join(self.words)}, got {text!r}")
             return self.words.index(text)
         if self.decimals:
-            return decimal(owner, key, text, decimals=self.decimals, least=self.least, most=self.most)
+            return decimal(
+                owner, key, text, decimals=self.decimals, least=self.least, most=self.most
+            )
         return integer(owner, key, text, least=self.least, most=self.most)
 
     @classmethod
@@ -49,17 +52,26 @@ class IntegerParameter:
         return cls(meaning=meaning, least=0, most=1, default=int(default))
 
     @classmethod
-    def word(cls, meaning: str, words: Iterable[str], *, default: str | None = None) -> IntegerParameter:
-        """Return a parameter with named values; the first is the default unless `default` names another."""
+    def word(
+        cls, meaning: str, words: Iterable[str], *, default: str | None = None
+    ) -> IntegerParameter:
+        """Return a parameter with named values; the first is the default unless `default` names
+        another."""
         names = tuple(words)
         default_value = names.index(default) if default else 0
-        return cls(meaning=meaning, least=0, most=len(names) - 1, default=default_value, words=names)
+        return cls(
+            meaning=meaning, least=0, most=len(names) - 1, default=default_value, words=names
+        )
 
     def written(self, value: int) -> str:
         """Return `value` as users write it."""
         if self.words:
             return self.words[value]
-        return f"{value / 10**self.decimals:.{self.decimals}f}".rstrip("0").rstrip(".") if self.decimals else str(value)
+        return (
+            f"{value / 10**self.decimals:.{self.decimals}f}".rstrip("0").rstrip(".")
+            if self.decimals
+            else str(value)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +79,8 @@ class Family:
     """A parameterised kind of network.
 
     derived: values of absent optional parameters, computed from the others.
-    build: takes the keys of `parameters`, absent optional ones left out.  Raises ValueError, one line that begins with
-        the name, for values that do not go together.
+    build: takes the keys of `parameters`, absent optional ones left out.  Raises ValueError, one
+        line that begins with the name, for values that do not go together.
     """
 
     name: str

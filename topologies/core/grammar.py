@@ -45,7 +45,9 @@ def parse(spec: str) -> tuple[str, dict[str, str]]:
 
 def unparse(name: str, values: Mapping[str, object]) -> str:
     """Return the text that parse() reads as `name` and `values`."""
-    return name + (":" if values else "") + ",".join(f"{key}={value}" for key, value in values.items())
+    return (
+        name + (":" if values else "") + ",".join(f"{key}={value}" for key, value in values.items())
+    )
 
 
 def integer(owner: str, key: str, text: str, *, least: int, most: int | None = None) -> int:
@@ -57,7 +59,9 @@ def integer(owner: str, key: str, text: str, *, least: int, most: int | None = N
     if not INTEGER.fullmatch(text):
         raise ValueError(f"{owner}: {key} must be an integer, got {text!r}")
     if len(text) > 18:
-        raise ValueError(f"{owner}: {key} must be an integer of at most 18 digits, got {text[:18]}...")
+        raise ValueError(
+            f"{owner}: {key} must be an integer of at most 18 digits, got {text[:18]}..."
+        )
     value = int(text)
     if value < least:
         raise ValueError(f"{owner}: {key} must be at least {least}, got {value}")
@@ -77,7 +81,9 @@ def decimal(owner: str, key: str, text: str, *, decimals: int, least: int, most:
         ValueError: no such number, or out of range.
     """
     if not DECIMAL.fullmatch(text) or len(text.partition(".")[2]) > decimals or len(text) > 18:
-        raise ValueError(f"{owner}: {key} must be a number with at most {decimals} decimals, got {text[:18]!r}")
+        raise ValueError(
+            f"{owner}: {key} must be a number with at most {decimals} decimals, got {text[:18]!r}"
+        )
     whole, _, rest = text.partition(".")
     value = int(whole + rest.ljust(decimals, "0"))
     if not least <= value <= most:

@@ -22,16 +22,20 @@ MOST_TRIM_PACKETS = 1 << 20
 class LinkSpec:
     """One direction of a link.
 
-    Every field is an integer that ends in its unit and keeps that name in results, in JSON and on the axis of a plot.
+    Every field is an integer that ends in its unit and keeps that name in results, in JSON and on
+    the axis of a plot.
     """
 
     rate_bps: int  # what tc counts: Ethernet header included, preamble, check sequence and gap not
     queue_packets: int  # waiting to be sent, full size or not
     delay_us: int = 0  # propagation, one way
-    trim_packets: int = 0  # full packets of data that wait before switches trim what follows to headers; 0: never
-    header_packets: int = 1125  # headers that wait then, by a queue of their own: as many as 8 packets of 9000 bytes
+    # full packets of data that wait before switches trim what follows to headers; 0: never
+    trim_packets: int = 0
+    # headers that wait then, by a queue of their own: as many as 8 packets of 9000 bytes
+    header_packets: int = 1125
     loss_ppb: int = 0  # of a billion packets that arrive, how many are lost, each on its own
-    hop_ns: int = 0  # processor time for each packet at the receiving node, which handles them one by one
+    # processor time for each packet at the receiving node, which handles them one by one
+    hop_ns: int = 0
     mtu_bytes: int = MTU_BYTES  # the longest packet, IP header included
 
     def __post_init__(self) -> None:
@@ -52,7 +56,8 @@ class LinkSpec:
                 raise ValueError(f"link: {name} must be at most {most}, got {value}")
         if self.trim_packets > self.queue_packets:
             raise ValueError(
-                f"link: a queue of {self.queue_packets} packets drops before {self.trim_packets} wait to be trimmed"
+                f"link: a queue of {self.queue_packets} packets drops before "
+                f"{self.trim_packets} wait to be trimmed"
             )
 
     @property
@@ -62,8 +67,11 @@ class LinkSpec:
 
 
 def rate_bps(text: str) -> int:
-    """Return bits per second from "20mbit", "1gbit", "800kbit" or a plain number; ValueError otherwise."""
-    return _scaled(text, {"gbit": Gbps, "mbit": Mbps, "kbit": kbps, "bit": 1, "": 1}, "rate", "20mbit")
+    """Return bits per second from "20mbit", "1gbit", "800kbit" or a plain number; ValueError
+    otherwise."""
+    return _scaled(
+        text, {"gbit": Gbps, "mbit": Mbps, "kbit": kbps, "bit": 1, "": 1}, "rate", "20mbit"
+    )
 
 
 def delay_us(text: str) -> int:
@@ -78,7 +86,9 @@ def _scaled(text: str, units: dict[str, int], quantity: str, example: str) -> in
     try:
         value = float(number) * units[unit]
     except (KeyError, ValueError):
-        raise ValueError(f"{quantity}: {text!r} is not a {quantity}; write it as in {example}") from None
+        raise ValueError(
+            f"{quantity}: {text!r} is not a {quantity}; write it as in {example}"
+        ) from None
     if value != int(value):
         raise ValueError(f"{quantity}: {text!r} is not a whole number of its smallest unit")
     return int(value)

@@ -1,7 +1,9 @@
-"""Random numbers that are a function of a seed alone, for networks whose seed is part of their name.
+"""Random numbers that are a function of a seed alone, for networks whose seed is part of their
+name.
 
-SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) is three lines of integer arithmetic, so the network that a spec names
-is the same on every machine and with every version of every library, which numpy does not promise of its generators.
+SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) is three lines of integer arithmetic, so the network
+that a spec names is the same on every machine and with every version of every library, which numpy
+does not promise of its generators.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ class SplitMix64:
 
     def below(self, limit: int) -> int:
         """Draw an integer from 0 .. limit - 1 uniformly; `limit` is at least 1."""
-        most = (1 << 64) - (1 << 64) % limit  # beyond, some numbers would be more likely than others
+        # beyond, some numbers would be more likely than others
+        most = (1 << 64) - (1 << 64) % limit
         while (drawn := self.bits()) >= most:
             pass
         return drawn % limit

@@ -1,7 +1,7 @@
 """A network as integer arrays.
 
-Nodes are numbered: servers 0 .. servers-1 (hosts of a switch fabric are servers too), then switches.  A port is
-numbered within its node from 0.  A link joins two ports and runs both ways.
+Nodes are numbered: servers 0 .. servers-1 (hosts of a switch fabric are servers too), then
+switches.  A port is numbered within its node from 0.  A link joins two ports and runs both ways.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def wire(a: ArrayLike, port_a: ArrayLike, b: ArrayLike, port_b: ArrayLike) -> ND
 
 
 def places(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
-    """Return, for both ends of each edge, how many neighbours of that end have lower numbers than the far end.
+    """Return, for both ends of each edge, how many neighbours of that end have lower numbers than
+    the far end.
 
     Args:
         edges: shape (number of edges, 2), pairs of nodes below `nodes`.
@@ -44,9 +45,13 @@ def places(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
 
 
 def require_room(family: str, layout: AddressLayout, *, nodes: int, links: int) -> None:
-    """Raise ValueError for a network too large to be held in memory, or without an address for each server."""
+    """Raise ValueError for a network too large to be held in memory, or without an address for each
+    server."""
     if max(nodes, links) > MOST:
-        raise ValueError(f"{family}: {nodes:.3g} nodes and {links:.3g} links are too many, the most is {MOST} each")
+        raise ValueError(
+            f"{family}: {nodes:.3g} nodes and {links:.3g} links are too many, the most is "
+            f"{MOST} each"
+        )
     try:
         _ = layout.shifts
     except ValueError as error:
@@ -58,13 +63,15 @@ class Topology:
     """A network: its nodes, links and names.
 
     links: shape (number of links, 4), int64: node a, its port, node b, its port; a < b.
-    level: shape (number of links,), int8: level of the link; 0 joins a server to a switch.  In a server-centric network
-        a level-l link joins two level-(l-1) copies; in a switch fabric a level-l link joins tiers l and l+1.
-    server_centric: servers forward and switches are dumb crossbars; otherwise switches route and servers are hosts.
+    level: shape (number of links,), int8: level of the link; 0 joins a server to a switch.  In a
+        server-centric network a level-l link joins two level-(l-1) copies; in a switch fabric a
+        level-l link joins tiers l and l+1.
+    server_centric: servers forward and switches are dumb crossbars; otherwise switches route and
+        servers are hosts.
     naming: node number <-> name, label and address.
     failed: shape (number of links,), bool: links that are there but dead (see failures.py).
-    rates_bps: shape (number of links,), int64: what each link carries where a user's graph says so, 0 where it does
-        not; empty for networks of families, whose links get their rate at bring-up.
+    rates_bps: shape (number of links,), int64: what each link carries where a user's graph says so,
+        0 where it does not; empty for networks of families, whose links get their rate at bring-up.
     own_links: by link, rate, queue, delay and loss from a user's graph, where it has them.
     named: the spec of a network that is no family's.
     """
@@ -88,7 +95,9 @@ class Topology:
             object.__setattr__(self, "failed", np.zeros(len(self.links), dtype=bool))
         if not self.roles:
             highest = int(self.level.max(initial=0))
-            object.__setattr__(self, "roles", ("host", *["local"] * (highest - 1), *["global"] * (highest > 0)))
+            object.__setattr__(
+                self, "roles", ("host", *["local"] * (highest - 1), *["global"] * (highest > 0))
+            )
         # Properties derived from these arrays are cached, so the arrays must not change.
         for name in ("links", "level", "failed", "rates_bps"):
             view = getattr(self, name).view()
@@ -113,7 +122,9 @@ class Topology:
             servers=naming.servers,
             switches=naming.switches,
             links=np.concatenate(levels),
-            level=np.repeat(np.arange(len(levels), dtype=np.int8), [len(links) for links in levels]),
+            level=np.repeat(
+                np.arange(len(levels), dtype=np.int8), [len(links) for links in levels]
+            ),
             server_centric=server_centric,
             naming=naming,
             roles=tuple(roles),
@@ -130,16 +141,23 @@ class Topology:
 
     @cached_property
     def _ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Link ends sorted by (node, port), and where each node's begin: rows are node, port, peer, peer port, link."""
+        """Link ends sorted by (node, port), and where each node's begin: rows are node, port, peer,
+        peer port, link."""
         index = np.arange(len(self.links))[:, None]
-        ends = np.concatenate([np.hstack([self.links, index]), np.hstack([self.links[:, [2, 3, 0, 1]], index])])
+        ends = np.concatenate(
+            [np.hstack([self.links, index]), np.hstack([self.links[:, [2, 3, 0, 1]], index])]
+        )
         ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
         return ends, np.searchsorted(ends[:, 0], np.arange(self.nodes + 1))
 
     def ports(self, node: int) -> list[tuple[int, int, int, int]]:
-        """Return (port, peer, peer's port, link) of every port of `node` in order, failed links included."""
+        """Return (port, peer, peer's port, link) of every port of `node` in order, failed links
+        included."""
         ends, start = self._ends
-        return [(port, peer, far, link) for _, port, peer, far, link in ends[start[node] : start[node + 1]].tolist()]
+        return [
+            (port, peer, far, link)
+            for _, port, peer, far, link in ends[start[node] : start[node + 1]].tolist()
+        ]
 
     def live_ports(self, node: int) -> list[tuple[int, int, int, int]]:
         """Return ports() without failed links."""
@@ -149,8 +167,8 @@ class Topology:
     def adjacency(self) -> Mapping[int, tuple[int, ...]]:
         """Routing nodes one hop away from each routing node over healthy links, in order of number.
 
-        Routing nodes are the servers of a server-centric network, where a crossbar costs nothing and a hop through one
-        needs both of its links; in a switch fabric, hosts and switches.
+        Routing nodes are the servers of a server-centric network, where a crossbar costs nothing
+        and a hop through one needs both of its links; in a switch fabric, hosts and switches.
         """
         beside: list[list[int]] = [[] for _ in range(self.nodes)]
         for a, _, b, _ in self.links[~self.failed].tolist():
@@ -171,15 +189,19 @@ class Topology:
         }
 
     def neighbours(self, node: int) -> dict[int, tuple[int, ...]]:
-        """Return the routing nodes behind each port, failed or not: all others at the crossbar, or the peer."""
+        """Return the routing nodes behind each port, failed or not: all others at the crossbar, or
+        the peer."""
         by_port = {}
         for port, peer, _, _ in self.ports(node):
-            behind = [other for _, other, _, _ in self.ports(peer)] if self.is_crossbar(peer) else [peer]
+            behind = (
+                [other for _, other, _, _ in self.ports(peer)] if self.is_crossbar(peer) else [peer]
+            )
             by_port[port] = tuple(other for other in behind if other != node)
         return by_port
 
     def is_crossbar(self, node: int) -> bool:
-        """Return True for a switch of a server-centric network, which knows nothing of the network."""
+        """Return True for a switch of a server-centric network, which knows nothing of the
+        network."""
         return self.server_centric and node >= self.servers
 
     def link_between(self, a: int, b: int) -> int:
@@ -197,7 +219,9 @@ class Topology:
         """Return the name of `link`, h0-w0; the second of parallel links is h0-w0:2."""
         a, _, b, _ = self.links[link].tolist()
         parallel = self.links_between(a, b).index(link)
-        return f"{self.naming.name(a)}-{self.naming.name(b)}" + (f":{parallel + 1}" if parallel else "")
+        return f"{self.naming.name(a)}-{self.naming.name(b)}" + (
+            f":{parallel + 1}" if parallel else ""
+        )
 
     def link(self, text: str) -> int:
         """Return the link named `text`, h0-w0 or h0-w0:2.
@@ -208,7 +232,9 @@ class Topology:
         ends, colon, number = text.partition(":")
         a, dash, b = ends.partition("-")
         if not dash:
-            raise ValueError(f"{text!r} is not a link; write its two ends as in {self.link_name(0)}")
+            raise ValueError(
+                f"{text!r} is not a link; write its two ends as in {self.link_name(0)}"
+            )
         parallel = self.links_between(self.naming.node(a), self.naming.node(b))
         if not colon:
             return self.link_between(self.naming.node(a), self.naming.node(b))
@@ -217,12 +243,15 @@ class Topology:
         return parallel[int(number) - 1]
 
     def check(self) -> None:
-        """Raise ValueError unless every link has two ends, no port is used twice and no server has no link."""
+        """Raise ValueError unless every link has two ends, no port is used twice and no server has
+        no link."""
         a, pa, b, pb = self.links.T
         if len(self.links) != len(self.level) or len(self.links) != len(self.failed):
             raise ValueError(f"{self.spec}: links, level and failed differ in length")
         if ((self.links < 0).any()) or (a >= b).any() or (b >= self.nodes).any():
-            raise ValueError(f"{self.spec}: a link's ends must be two nodes of the network, the smaller first")
+            raise ValueError(
+                f"{self.spec}: a link's ends must be two nodes of the network, the smaller first"
+            )
         ports = np.sort(np.concatenate([a << 32 | pa, b << 32 | pb]))
         if (ports[1:] == ports[:-1]).any():
             raise ValueError(f"{self.spec}: a port is used twice")

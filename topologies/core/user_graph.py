@@ -1,25 +1,29 @@
-"""A switch fabric from any graph: a networkx graph, or the text of a GraphML, JSON or edge-list file.
+"""A switch fabric from any graph: a networkx graph, or the text of a GraphML, JSON or edge-list
+file.
 
 What the graph says becomes the network:
 
 | of a node | means |
 |---|---|
 | kind=host, kind=switch | what it is; where a graph says so of no node, all are switches |
-| hosts=N | that N hosts are attached to it, beside those that are nodes; if no node is a host, p each otherwise |
+| hosts=N | that N hosts are attached to it, beside those that are nodes; if no node is a host, p
+each otherwise |
 
 | of an edge | means |
 |---|---|
 | rate | what the link carries: 10gbit, or bits per second |
-| queue | packets that wait at a port of it, 250 if nothing is said; needs a rate, and so do delay and loss |
+| queue | packets that wait at a port of it, 250 if nothing is said; needs a rate, and so do delay
+and loss |
 | delay, loss | of the link, one way: 1ms; per cent of packets |
 | role=local, role=global | what it is; global otherwise |
 
 Links may be parallel, in a multigraph; the second between r1 and r2 is r1-r2:2.
 
-Names are the graph's own where all of them can name interfaces (a letter, then up to seven letters, digits, dots or _,
-and no two alike); otherwise hosts and switches are h0, h1, ... and r0, r1, ..., and the graph's names are labels, which
-every command takes, too.  Hosts are numbered switch by switch; host s<switch>.<host> has the address 10.0.<switch>.
-<host>, or fewer bits for each where numbers are large, and switch 1 has 172.17.0.1.
+Names are the graph's own where all of them can name interfaces (a letter, then up to seven letters,
+digits, dots or _, and no two alike); otherwise hosts and switches are h0, h1, ... and r0, r1, ...,
+and the graph's names are labels, which every command takes, too.  Hosts are numbered switch by
+switch; host s<switch>.<host> has the address 10.0.<switch>. <host>, or fewer bits for each where
+numbers are large, and switch 1 has 172.17.0.1.
 """
 
 from __future__ import annotations
@@ -40,7 +44,8 @@ from weft.topologies.core.link import LinkSpec, delay_us, rate_bps
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
-FIT = re.compile(r"[A-Za-z][A-Za-z0-9._]{0,7}")  # with -eth<port> behind it, Linux takes it as an interface's name
+# with -eth<port> behind it, Linux takes it as an interface's name
+FIT = re.compile(r"[A-Za-z][A-Za-z0-9._]{0,7}")
 KINDS = ("host", "switch")
 MOST_SWITCHES = 1 << 16
 MOST_HOSTS = 1 << 20
@@ -109,7 +114,8 @@ class UserNaming(FabricNaming):
                 raise ValueError(f"no node {text!r}: the first is {self.own[0]}")
             return self._number[text]
         try:
-            return super().node(text)  # what nodes are called here goes before labels that look alike
+            # what nodes are called here goes before labels that look alike
+            return super().node(text)
         except ValueError:
             if text not in self._number:
                 raise
@@ -127,7 +133,9 @@ def topology_of(graph: Any, *, spec: str = "graph", p: int = 1) -> Topology:
         raise ValueError(f"{spec}: two nodes have the same name")
     switches = [name for name, kind in kinds.items() if kind == "switch"]
     if not 0 < len(switches) <= MOST_SWITCHES:
-        raise ValueError(f"{spec}: there must be 1 .. {MOST_SWITCHES} switches, got {len(switches)}")
+        raise ValueError(
+            f"{spec}: there must be 1 .. {MOST_SWITCHES} switches, got {len(switches)}"
+        )
     edges = _edges(graph, spec)
     hosts: dict[str, list[str]] = {switch: [] for switch in switches}
     for name, switch in _homes(kinds, edges, spec).items():
@@ -139,7 +147,9 @@ def topology_of(graph: Any, *, spec: str = "graph", p: int = 1) -> Topology:
         if kinds[str(name)] == "switch"
     }
     if (total := sum(counts.values())) > MOST_HOSTS:
-        raise ValueError(f"{spec}: a network has at most {MOST_HOSTS} hosts attached by number, got {total}")
+        raise ValueError(
+            f"{spec}: a network has at most {MOST_HOSTS} hosts attached by number, got {total}"
+        )
     for switch, count in counts.items():
         hosts[switch] += [f"{switch}.{number}" for number in range(count)]
     _require_connected(switches, edges, spec)
@@ -149,8 +159,8 @@ def topology_of(graph: Any, *, spec: str = "graph", p: int = 1) -> Topology:
 def parse(text: str, *, suffix: str, spec: str, p: int = 1) -> Topology:
     """The network that the text of a file says.
 
-    suffix: .graphml; .json (node-link, edges under "links" or "edges"); anything else is an edge list: two names a
-    line, then perhaps key=value, and # before a comment.
+    suffix: .graphml; .json (node-link, edges under "links" or "edges"); anything else is an edge
+    list: two names a line, then perhaps key=value, and # before a comment.
     Raises ValueError, in one line, for what cannot be read.
     """
     import networkx as nx
@@ -166,21 +176,33 @@ def parse(text: str, *, suffix: str, spec: str, p: int = 1) -> Topology:
     except ValueError as error:
         raise ValueError(f"{spec}: {str(error).splitlines()[0]}") from None
     except Exception as error:  # networkx and the XML parser raise whatever they meet
-        raise ValueError(f"{spec} is no {suffix[1:] or 'edge-list'} file of a graph: {_line(error)}") from None
+        raise ValueError(
+            f"{spec} is no {suffix[1:] or 'edge-list'} file of a graph: {_line(error)}"
+        ) from None
     return topology_of(graph, spec=spec, p=p)
 
 
 def document(topology: Topology) -> str:
     """The JSON from which parse() builds this network of a user again, failures aside."""
     names = [topology.naming.label(node) for node in range(topology.nodes)]
-    nodes = [{"id": name, "kind": "host" if node < topology.servers else "switch"} for node, name in enumerate(names)]
+    nodes = [
+        {"id": name, "kind": "host" if node < topology.servers else "switch"}
+        for node, name in enumerate(names)
+    ]
     own = topology.own_links
     links = [
-        {"source": names[a], "target": names[b], "key": link, "role": topology.roles[topology.level[link]]}
+        {
+            "source": names[a],
+            "target": names[b],
+            "key": link,
+            "role": topology.roles[topology.level[link]],
+        }
         | (_said(own[link]) if link in own else {})
         for link, (a, _, b, _) in enumerate(topology.links.tolist())
     ]
-    return json.dumps({"directed": False, "multigraph": True, "graph": {}, "nodes": nodes, "links": links})
+    return json.dumps(
+        {"directed": False, "multigraph": True, "graph": {}, "nodes": nodes, "links": links}
+    )
 
 
 def _said(link: LinkSpec) -> dict[str, Any]:
@@ -207,7 +229,10 @@ def _edge_list(text: str) -> Any:
             continue
         pairs = [word.partition("=") for word in words[2:]]
         if len(words) < 2 or not all(key and equals for key, equals, _ in pairs):
-            raise ValueError(f"line {number}: expected two names and perhaps key=value, got {quoted(line.strip())}")
+            raise ValueError(
+                f"line {number}: expected two names and perhaps key=value, got "
+                f"{quoted(line.strip())}"
+            )
         graph.add_edge(words[0], words[1], **{key: value for key, _, value in pairs})
     return graph
 
@@ -228,12 +253,15 @@ def _count(name: str, said: object) -> int:
     except ValueError:
         count = -1
     if not 0 <= count <= MOST_SWITCHES:
-        raise ValueError(f"node {name}: hosts must be an integer, 0 .. {MOST_SWITCHES}, got {quoted(said)}")
+        raise ValueError(
+            f"node {name}: hosts must be an integer, 0 .. {MOST_SWITCHES}, got {quoted(said)}"
+        )
     return count
 
 
 def _edges(graph: Any, spec: str) -> list[GraphEdge]:
-    """Every link once; a directed graph's two edges between the same nodes are one link, one each way."""
+    """Every link once; a directed graph's two edges between the same nodes are one link, one each
+    way."""
     found: list[GraphEdge] = []
     ways: dict[tuple[str, str], int] = {}
     for a, b, data in graph.edges(data=True):
@@ -245,13 +273,16 @@ def _edges(graph: Any, spec: str) -> list[GraphEdge]:
             continue
         role = data.get("role", "global")
         if role not in ("local", "global", "host"):
-            raise ValueError(f"{spec}: the role of {a}-{b} must be local or global, got {quoted(role)}")
+            raise ValueError(
+                f"{spec}: the role of {a}-{b} must be local or global, got {quoted(role)}"
+            )
         found.append(GraphEdge(a, b, link_said(f"{spec}: {a}-{b}", data), role == "local"))
     return found
 
 
 def link_said(what: str, said: Mapping[str, Any]) -> LinkSpec | None:
-    """What `rate`, `queue`, `delay` and `loss` say that a link carries, None where there is no rate, or 0.
+    """What `rate`, `queue`, `delay` and `loss` say that a link carries, None where there is no
+    rate, or 0.
 
     ValueError, which begins with `what`, for what is none of these, or for others without a rate.
     """
@@ -259,7 +290,9 @@ def link_said(what: str, said: Mapping[str, Any]) -> LinkSpec | None:
     given = [key for key in ("queue", "delay", "loss") if said.get(key) is not None]
     if rate is None or rate == 0:
         if given:
-            raise ValueError(f"{what}: {given[0]} needs a rate: without one a link is as fast as the machine")
+            raise ValueError(
+                f"{what}: {given[0]} needs a rate: without one a link is as fast as the machine"
+            )
         return None
     try:
         loss = float(said.get("loss") or 0)
@@ -303,7 +336,10 @@ def _require_connected(switches: Sequence[str], edges: Sequence[GraphEdge], spec
 
 
 def _built(
-    switches: Sequence[str], hosts: Mapping[str, Sequence[str]], edges: Sequence[GraphEdge], spec: str
+    switches: Sequence[str],
+    hosts: Mapping[str, Sequence[str]],
+    edges: Sequence[GraphEdge],
+    spec: str,
 ) -> Topology:
     import numpy as np
 
@@ -333,7 +369,9 @@ def _built(
     ports = places(pairs, len(number))
     levels = [len(names), len(local), len(between)] if local else [len(names), len(between)]
     own = {at: link for at, (_, _, link) in enumerate(ends) if link}
-    rates = np.array([own[at].rate_bps if at in own else 0 for at in range(len(ends))], dtype=np.int64)
+    rates = np.array(
+        [own[at].rate_bps if at in own else 0 for at in range(len(ends))], dtype=np.int64
+    )
     return Topology(
         family="file",
         parameters={},

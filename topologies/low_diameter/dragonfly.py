@@ -1,14 +1,17 @@
-"""Dragonfly: groups of routers, all joined within, any two groups joined once (Kim et al., ISCA 2008).
+"""Dragonfly: groups of routers, all joined within, any two groups joined once (Kim et al., ISCA
+2008).
 
-A group has `a` routers with h global links each, so that there are g = a h + 1 groups of a routers.  The balanced one
-has a = 2p and h = p for p hosts of a router (FatPaths, appendix A-B), which is the default: 4p^3 + 2p routers with
-k' = 3p - 1.
+A group has `a` routers with h global links each, so that there are g = a h + 1 groups of a routers.
+The balanced one has a = 2p and h = p for p hosts of a router (FatPaths, appendix A-B), which is the
+default: 4p^3 + 2p routers with k' = 3p - 1.
 
-Which router of a group has the link to which group is the global arrangement (Hastings et al., CLUSTER 2015).  Global
-link j of group G is on router j // h.  Consecutive (also called absolute): it leads to group j, or j + 1 from G on.
-Palm-tree: it leads to group G - j - 1 modulo g, where it is link a h - 1 - j.
+Which router of a group has the link to which group is the global arrangement (Hastings et al.,
+CLUSTER 2015).  Global link j of group G is on router j // h.  Consecutive (also called absolute):
+it leads to group j, or j + 1 from G on. Palm-tree: it leads to group G - j - 1 modulo g, where it
+is link a h - 1 - j.
 
-Router number G a + i is router i of group G.  Links within groups have level 1 (local), those between them level 2.
+Router number G a + i is router i of group G.  Links within groups have level 1 (local), those
+between them level 2.
 """
 
 from __future__ import annotations
@@ -50,7 +53,8 @@ def build(parameters: Mapping[str, int]) -> Topology:
 
 
 def consecutive(a: int, h: int) -> NDArray[np.int64]:
-    """Return the routers that global links join if link j of a group leads to the j-th of the other groups."""
+    """Return the routers that global links join if link j of a group leads to the j-th of the other
+    groups."""
     import numpy as np
 
     low, high = np.triu_indices(a * h + 1, 1)
@@ -58,11 +62,14 @@ def consecutive(a: int, h: int) -> NDArray[np.int64]:
 
 
 def palm_tree(a: int, h: int) -> NDArray[np.int64]:
-    """Return the routers that global links join if link j of a group leads to the group j + 1 before it."""
+    """Return the routers that global links join if link j of a group leads to the group j + 1
+    before it."""
     import numpy as np
 
     groups = a * h + 1
-    group, j = (axis.ravel() for axis in np.meshgrid(np.arange(groups), np.arange(a * h), indexing="ij"))
+    group, j = (
+        axis.ravel() for axis in np.meshgrid(np.arange(groups), np.arange(a * h), indexing="ij")
+    )
     other, far = (group - j - 1) % groups, a * h - 1 - j
     ends = np.stack([group * a + j // h, other * a + far // h], axis=1)
     return ends[group < other]
@@ -71,15 +78,23 @@ def palm_tree(a: int, h: int) -> NDArray[np.int64]:
 FAMILIES = {
     "dragonfly": Family(
         name="dragonfly",
-        summary="groups of a routers, all joined within, with h links each to other groups: a h + 1 groups",
+        summary="groups of a routers, all joined within, with h links each to other groups: "
+        "a h + 1 groups",
         source="Kim et al., ISCA 2008; FatPaths, appendix A-B",
         example="dragonfly:p=3,palm=0",
         parameters={
             "p": IntegerParameter(meaning="hosts of a router", least=1),
-            "a": IntegerParameter(meaning="routers of a group, 2p by default", least=1, optional=True),
-            "h": IntegerParameter(meaning="links of a router to other groups, p by default", least=1, optional=True),
+            "a": IntegerParameter(
+                meaning="routers of a group, 2p by default", least=1, optional=True
+            ),
+            "h": IntegerParameter(
+                meaning="links of a router to other groups, p by default", least=1, optional=True
+            ),
             "palm": IntegerParameter(
-                meaning="arrangement of links between groups, 0: consecutive, 1: palm-tree", least=0, most=1, default=0
+                meaning="arrangement of links between groups, 0: consecutive, 1: palm-tree",
+                least=0,
+                most=1,
+                default=0,
             ),
         },
         build=build,

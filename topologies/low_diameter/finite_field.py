@@ -1,8 +1,8 @@
 """The finite field GF(q), q = p^n, by its tables of exponents and logarithms.
 
-An element is an integer 0 .. q - 1 whose digits in base p are the coefficients of a polynomial, the constant one last;
-arithmetic is modulo a primitive polynomial of degree n, the first that there is.  For n = 1 these are the integers
-modulo p.
+An element is an integer 0 .. q - 1 whose digits in base p are the coefficients of a polynomial, the
+constant one last; arithmetic is modulo a primitive polynomial of degree n, the first that there is.
+For n = 1 these are the integers modulo p.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def field(q: int) -> FiniteField:
     if not factors:
         raise ValueError(f"there is no field of {q} elements: {q} is not a power of a prime")
     p, n = factors
-    for low in product(range(p), repeat=n):  # x^n - low, of which x is a primitive element if the order of x is q - 1
+    # x^n - low, of which x is a primitive element if the order of x is q - 1
+    for low in product(range(p), repeat=n):
         powers = _powers_of_x(low, p, q)
         if len(powers) == q - 1:
             return FiniteField(q, p, n, tuple(powers))
@@ -70,7 +71,8 @@ def field(q: int) -> FiniteField:
 
 
 def _powers_of_x(low: tuple[int, ...], p: int, q: int) -> list[int]:
-    """Return 1, x, x^2, ... until a power recurs, where x^n is the polynomial `low`, highest coefficient first.
+    """Return 1, x, x^2, ... until a power recurs, where x^n is the polynomial `low`, highest
+    coefficient first.
 
     The list is empty if a power is 0.
     """

@@ -1,10 +1,12 @@
-"""HyperX: an array of l dimensions and s routers in each, all joined along every row (Ahn et al., SC 2009).
+"""HyperX: an array of l dimensions and s routers in each, all joined along every row (Ahn et al.,
+SC 2009).
 
-This is the regular one, a Hamming graph: s^l routers with k' = l (s - 1).  Each has p hosts, k' / l = s - 1 unless p is
-given (FatPaths, appendix A-E).
+This is the regular one, a Hamming graph: s^l routers with k' = l (s - 1).  Each has p hosts, k' / l
+= s - 1 unless p is given (FatPaths, appendix A-E).
 
-The digits of a router's number in base s are its coordinates, the first dimension's being the last digit.  A link along
-dimension d has level d; those of the first dimension are local, the others global.
+The digits of a router's number in base s are its coordinates, the first dimension's being the last
+digit.  A link along dimension d has level d; those of the first dimension are local, the others
+global.
 """
 
 from __future__ import annotations
@@ -36,7 +38,14 @@ def build(parameters: Mapping[str, int]) -> Topology:
         ends = np.stack([np.broadcast_to(number[:, None], far.shape), far], axis=-1)
         levels.append(ends[number[:, None] < far])
     roles = ("host", "local", *["global"] * (l - 1))
-    return wired("hyperx", {"l": l, "s": s, "p": hosts}, routers=routers, hosts=hosts, levels=levels, roles=roles)
+    return wired(
+        "hyperx",
+        {"l": l, "s": s, "p": hosts},
+        routers=routers,
+        hosts=hosts,
+        levels=levels,
+        roles=roles,
+    )
 
 
 FAMILIES = {
@@ -48,7 +57,9 @@ FAMILIES = {
         parameters={
             "l": IntegerParameter(meaning="dimensions", least=1, most=16),
             "s": IntegerParameter(meaning="routers in each dimension", least=2),
-            "p": IntegerParameter(meaning="hosts of a router, s - 1 by default", least=1, optional=True),
+            "p": IntegerParameter(
+                meaning="hosts of a router, s - 1 by default", least=1, optional=True
+            ),
         },
         build=build,
         derived=lambda values: {"p": values["s"] - 1},

@@ -1,11 +1,13 @@
-"""Jellyfish: a random regular graph of n routers, each joined to r others (Singla et al., NSDI 2012).
+"""Jellyfish: a random regular graph of n routers, each joined to r others (Singla et al., NSDI
+2012).
 
-Free ports are joined in a random order.  Where that would join a router to itself or to a neighbour, the two ports
-break up a random link instead and are joined to its ends, as Jellyfish does with its last ports; if the outcome is not
-connected, everything is drawn again.  The seed is part of the name, so that a name is one network.
+Free ports are joined in a random order.  Where that would join a router to itself or to a
+neighbour, the two ports break up a random link instead and are joined to its ends, as Jellyfish
+does with its last ports; if the outcome is not connected, everything is drawn again.  The seed is
+part of the name, so that a name is one network.
 
-`equivalent` is the Jellyfish with as many routers, links of a router and hosts as another network (X-JF in FatPaths,
-section II-B), and the spec equivalent-jellyfish:seed=1,of=slimfly:q=5 names it.
+`equivalent` is the Jellyfish with as many routers, links of a router and hosts as another network
+(X-JF in FatPaths, section II-B), and the spec equivalent-jellyfish:seed=1,of=slimfly:q=5 names it.
 """
 
 from __future__ import annotations
@@ -33,14 +35,21 @@ def build(parameters: Mapping[str, int]) -> Topology:
 
     n, r, p = parameters["n"], parameters["r"], parameters["p"]
     if r >= n or n * r % 2 or (r == 1 and n > 2):
-        raise ValueError(f"jellyfish: {n} routers cannot each be joined to {r} others: n r must be even and 1 < r < n")
+        raise ValueError(
+            f"jellyfish: {n} routers cannot each be joined to {r} others: n r must be even "
+            f"and 1 < r < n"
+        )
     require_routers("jellyfish", n, p, n * r // 2)
     random = SplitMix64(parameters["seed"])
     for _ in range(ATTEMPTS):
         edges = regular(n, r, random)
         if edges is not None and connected(n, edges):
-            return wired("jellyfish", parameters, routers=n, hosts=p, levels=[np.array(sorted(edges))])
-    raise ValueError(f"jellyfish: no connected network in {ATTEMPTS} attempts; r = {r} is too small for n = {n}")
+            return wired(
+                "jellyfish", parameters, routers=n, hosts=p, levels=[np.array(sorted(edges))]
+            )
+    raise ValueError(
+        f"jellyfish: no connected network in {ATTEMPTS} attempts; r = {r} is too small for n = {n}"
+    )
 
 
 def regular(n: int, r: int, random: SplitMix64) -> set[RouterPair] | None:
@@ -98,11 +107,14 @@ def connected(n: int, edges: Iterable[RouterPair]) -> bool:
 def equivalent(topology: Topology, seed: int) -> dict[str, int]:
     """Return the parameters of the Jellyfish with the routers of `topology`.
 
-    Where routers differ, as in a fat-tree, each gets the mean of the hosts and of the links between routers, rounded;
-    FatPaths leaves open what it does there (appendix A-F).  ValueError for a server-centric network.
+    Where routers differ, as in a fat-tree, each gets the mean of the hosts and of the links between
+    routers, rounded; FatPaths leaves open what it does there (appendix A-F).  ValueError for a
+    server-centric network.
     """
     if topology.server_centric:
-        raise ValueError(f"equivalent-jellyfish: {topology.spec} has no routers, its servers forward")
+        raise ValueError(
+            f"equivalent-jellyfish: {topology.spec} has no routers, its servers forward"
+        )
     n = topology.switches
     links = int((topology.links[:, 0] >= topology.servers).sum())
     r = round(2 * links / n)
@@ -113,7 +125,8 @@ SEED = IntegerParameter(meaning="which of the random networks", least=0, most=(1
 FAMILIES = {
     "jellyfish": Family(
         name="jellyfish",
-        summary="a random graph of n routers, each joined to r others; equivalent-jellyfish:seed=1,of=TOPOLOGY has the "
+        summary="a random graph of n routers, each joined to r others; "
+        "equivalent-jellyfish:seed=1,of=TOPOLOGY has the "
         "routers of another network",
         source="Singla et al., NSDI 2012; FatPaths, appendix A-C",
         example="jellyfish:n=20,r=4,p=2,seed=1",

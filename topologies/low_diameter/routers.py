@@ -2,8 +2,9 @@
 
 Ports: hosts on ports 0 .. p-1 of a router, then the other routers in order of number.
 
-Names and addresses: routers r0, r1, ...; host s<router>.<host> is 10.0.<router>.<host>, so that a router is a /24;
-router r1 is 172.17.0.1.  Beyond 256 routers, addresses have as many bits as they need, see topologies.core.address.
+Names and addresses: routers r0, r1, ...; host s<router>.<host> is 10.0.<router>.<host>, so that a
+router is a /24; router r1 is 172.17.0.1.  Beyond 256 routers, addresses have as many bits as they
+need, see topologies.core.address.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def wired(
 ) -> Topology:
     """Return the network of `routers` routers with `hosts` hosts each.
 
-    levels: the links of level 1, 2, ..., each of shape (links, 2): the numbers of two routers, no pair twice.
+    levels: the links of level 1, 2, ..., each of shape (links, 2): the numbers of two routers, no
+        pair twice.
     roles: what the links of level 0, 1, ... are, see Topology.
     """
     import numpy as np
@@ -44,10 +46,17 @@ def wired(
     servers = np.arange(naming.servers)
     edges = np.sort(np.concatenate(levels), axis=1)
     ports = hosts + places(edges, routers)
-    joined = wire(naming.servers + edges[:, 0], ports[:, 0], naming.servers + edges[:, 1], ports[:, 1])
+    joined = wire(
+        naming.servers + edges[:, 0], ports[:, 0], naming.servers + edges[:, 1], ports[:, 1]
+    )
     bounds = np.cumsum([len(level) for level in levels])[:-1]
-    wired_levels = [wire(servers, 0, naming.servers + servers // hosts, servers % hosts), *np.split(joined, bounds)]
-    return Topology.wired(family, parameters, naming, wired_levels, server_centric=False, roles=roles)
+    wired_levels = [
+        wire(servers, 0, naming.servers + servers // hosts, servers % hosts),
+        *np.split(joined, bounds),
+    ]
+    return Topology.wired(
+        family, parameters, naming, wired_levels, server_centric=False, roles=roles
+    )
 
 
 def require_routers(family: str, routers: int, hosts: int, links: int) -> None:
@@ -55,6 +64,10 @@ def require_routers(family: str, routers: int, hosts: int, links: int) -> None:
     from weft.topologies.core.topology import require_room
 
     if routers > MOST_ROUTERS:
-        raise ValueError(f"{family}: {routers} routers are too many, there are addresses for {MOST_ROUTERS}")
+        raise ValueError(
+            f"{family}: {routers} routers are too many, there are addresses for {MOST_ROUTERS}"
+        )
     naming = FabricNaming([routers, hosts], [Tier("r", (routers,))])
-    require_room(family, naming.layout, nodes=naming.servers + routers, links=naming.servers + links)
+    require_room(
+        family, naming.layout, nodes=naming.servers + routers, links=naming.servers + links
+    )

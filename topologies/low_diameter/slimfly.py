@@ -1,18 +1,22 @@
-"""Slim Fly: the diameter-2 graphs of McKay, Miller and Siran (Besta and Hoefler, SC 2014, section II-B).
+"""Slim Fly: the diameter-2 graphs of McKay, Miller and Siran (Besta and Hoefler, SC 2014, section
+II-B).
 
-Over GF(q), q = 4w + delta a prime power and delta -1, 0 or 1, there are routers (0, x, y) and (1, m, c):
+Over GF(q), q = 4w + delta a prime power and delta -1, 0 or 1, there are routers (0, x, y) and (1,
+m, c):
 
     (0, x, y) - (0, x, y')  if y - y' lies in X
     (1, m, c) - (1, m, c')  if c - c' lies in X'
     (0, x, y) - (1, m, c)   if y = m x + c
 
-With a primitive element xi, X holds its even powers and X' its odd ones if delta is 0 or 1.  If delta is -1, X holds
-the even powers 0 .. 2w - 2 and the odd ones 2w - 1 .. 4w - 3, X' the odd ones 1 .. 2w - 1 and the even ones 2w ..
-4w - 2.  So there are 2 q^2 routers, each joined to k' = (3q - delta) / 2 others.
+With a primitive element xi, X holds its even powers and X' its odd ones if delta is 0 or 1.  If
+delta is -1, X holds the even powers 0 .. 2w - 2 and the odd ones 2w - 1 .. 4w - 3, X' the odd ones
+1 .. 2w - 1 and the even ones 2w .. 4w - 2.  So there are 2 q^2 routers, each joined to k' = (3q -
+delta) / 2 others.
 
-Router (s, x, y) is number (s q + x) q + y.  Columns x of both halves are a group, which fills a rack: links within a
-column have level 1, those between the columns of a group level 2, those between groups level 3; only the last are
-global.  Each router has p hosts, ceil(k'/2) unless it is given (FatPaths, appendix A-A; table IV has one less at
+Router (s, x, y) is number (s q + x) q + y.  Columns x of both halves are a group, which fills a
+rack: links within a column have level 1, those between the columns of a group level 2, those
+between groups level 3; only the last are global.  Each router has p hosts, ceil(k'/2) unless it is
+given (FatPaths, appendix A-A; table IV has one less at
 q = 19).
 """
 
@@ -37,7 +41,9 @@ def build(parameters: Mapping[str, int]) -> Topology:
 
     q = parameters["q"]
     if q % 4 == 2 or not prime_power(q):
-        raise ValueError(f"slimfly: q must be a prime power other than 2, such as 5, 7, 8 or 9, got {q}")
+        raise ValueError(
+            f"slimfly: q must be a prime power other than 2, such as 5, 7, 8 or 9, got {q}"
+        )
     degree = network_radix(q)
     hosts = parameters["p"]
     require_routers("slimfly", 2 * q * q, hosts, q * q * degree)
@@ -52,7 +58,9 @@ def build(parameters: Mapping[str, int]) -> Topology:
     m, c = y, d
     across = np.stack([x * q + plus[times[m, x], c], (q + m) * q + c], axis=-1)
     levels = [np.concatenate(columns), across[m == x], across[m != x]]
-    return wired("slimfly", {"q": q, "p": hosts}, routers=2 * q * q, hosts=hosts, levels=levels, roles=ROLES)
+    return wired(
+        "slimfly", {"q": q, "p": hosts}, routers=2 * q * q, hosts=hosts, levels=levels, roles=ROLES
+    )
 
 
 def network_radix(q: int) -> int:
@@ -81,7 +89,9 @@ FAMILIES = {
         example="slimfly:q=5,p=4",
         parameters={
             "q": IntegerParameter(meaning="a prime power other than 2", least=3, most=256),
-            "p": IntegerParameter(meaning="hosts of a router, half its links by default", least=1, optional=True),
+            "p": IntegerParameter(
+                meaning="hosts of a router, half its links by default", least=1, optional=True
+            ),
         },
         build=build,
         derived=lambda values: {"p": -(-network_radix(values["q"]) // 2)},

@@ -1,8 +1,10 @@
-"""Xpander: a random lift of the complete graph (Valadarsky et al., CoNEXT 2016; FatPaths, appendix A-D).
+"""Xpander: a random lift of the complete graph (Valadarsky et al., CoNEXT 2016; FatPaths, appendix
+A-D).
 
-Each of the r + 1 vertices of the complete graph becomes a metanode of l routers, and each of its edges a random
-matching between the routers of two metanodes, so that every router is joined to one router of each other metanode.
-Drawn again until it is connected.  FatPaths takes l = r = k'.  Each router has p hosts, ceil(r/2) unless it is given.
+Each of the r + 1 vertices of the complete graph becomes a metanode of l routers, and each of its
+edges a random matching between the routers of two metanodes, so that every router is joined to one
+router of each other metanode. Drawn again until it is connected.  FatPaths takes l = r = k'.  Each
+router has p hosts, ceil(r/2) unless it is given.
 
 Router number v l + i is router i of metanode v.
 """
@@ -36,7 +38,9 @@ def build(parameters: Mapping[str, int]) -> Topology:
         if connected(routers, edges):
             known = {"r": r, "l": lift, "p": hosts, "seed": seed}
             return wired("xpander", known, routers=routers, hosts=hosts, levels=[np.array(edges)])
-    raise ValueError(f"xpander: no connected network in {ATTEMPTS} attempts; r = {r} is too small for l = {lift}")
+    raise ValueError(
+        f"xpander: no connected network in {ATTEMPTS} attempts; r = {r} is too small for l = {lift}"
+    )
 
 
 def lifted(r: int, lift: int, random: SplitMix64) -> list[RouterPair]:
@@ -57,8 +61,12 @@ FAMILIES = {
         example="xpander:r=4,l=4,p=2,seed=1",
         parameters={
             "r": IntegerParameter(meaning="routers that each is joined to", least=1),
-            "l": IntegerParameter(meaning="routers of a metanode, r by default", least=1, optional=True),
-            "p": IntegerParameter(meaning="hosts of a router, half its links by default", least=1, optional=True),
+            "l": IntegerParameter(
+                meaning="routers of a metanode, r by default", least=1, optional=True
+            ),
+            "p": IntegerParameter(
+                meaning="hosts of a router, half its links by default", least=1, optional=True
+            ),
             "seed": SEED,
         },
         build=build,

@@ -1,1 +1,2 @@
-"""Server-centric networks built recursively: DCell, beta-DCell, FiConn, and their common arithmetic."""
+"""Server-centric networks built recursively: DCell, beta-DCell, FiConn, and their common
+arithmetic."""

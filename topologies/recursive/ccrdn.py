@@ -1,12 +1,13 @@
-"""Completely connected recursively defined networks with one link between any two copies: DCell, beta-DCell, FiConn.
+"""Completely connected recursively defined networks with one link between any two copies: DCell,
+beta-DCell, FiConn.
 
-An X(h) is made of g_h copies of X(h-1), numbered 0 .. g_h - 1, and one level-h link between any two of them.  An X(0)
-is a crossbar with n servers.  Server u of X(k) is number u % t_h of its X(h), where t_h is the size of an X(h).
-(CCRDN, section 3.)
+An X(h) is made of g_h copies of X(h-1), numbered 0 .. g_h - 1, and one level-h link between any two
+of them.  An X(0) is a crossbar with n servers.  Server u of X(k) is number u % t_h of its X(h),
+where t_h is the size of an X(h). (CCRDN, section 3.)
 
-Everything here is arithmetic on integers, so that the same source serves a daemon on one server and, compiled, millions
-of pairs: `rule` is one of the three constants below or the number of a rule of connection_rule.py, `t` is the sequence
-of sizes t_0 .. t_k.
+Everything here is arithmetic on integers, so that the same source serves a daemon on one server
+and, compiled, millions of pairs: `rule` is one of the three constants below or the number of a rule
+of connection_rule.py, `t` is the sequence of sizes t_0 .. t_k.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from weft.topologies.core.address import AddressLayout, Naming, parse_digits
-from weft.topologies.recursive.connection_rule import FIRST, own_far_subnetwork, own_gateway, require_matching
+from weft.topologies.recursive.connection_rule import (
+    FIRST,
+    own_far_subnetwork,
+    own_gateway,
+    require_matching,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,19 +34,24 @@ FAMILY = {DCELL: "dcell", BETA_DCELL: "beta-dcell", FICONN: "ficonn"}
 IntegerOrArray = TypeVar("IntegerOrArray", int, "NDArray[np.int64]")
 
 
-def gateway(rule: int, t: Sequence[int], level: int, i: IntegerOrArray, j: IntegerOrArray) -> IntegerOrArray:
-    """Return the server of copy `i` of X(level-1) whose level-`level` link leads to copy `j`; i != j.
+def gateway(
+    rule: int, t: Sequence[int], level: int, i: IntegerOrArray, j: IntegerOrArray
+) -> IntegerOrArray:
+    """Return the server of copy `i` of X(level-1) whose level-`level` link leads to copy `j`; i !=
+    j.
 
     The server is numbered within its copy.  `i` and `j` may be arrays of the same shape.
 
     The rules of connection_rule.py are functions of their own.
     DCell, CCRDN 3.1: uid y-1 of copy x is joined to uid x of copy y, for x < y.
     beta-DCell, 3.1.1: uid y-x-1 of copy x to uid t_{level-1} - y + x of copy y.
-    FiConn, 3.2: uid (y-1) 2^level + 2^(level-1) - 1 of copy x to uid x 2^level + 2^(level-1) - 1 of copy y.
+    FiConn, 3.2: uid (y-1) 2^level + 2^(level-1) - 1 of copy x to uid x 2^level + 2^(level-1) - 1 of
+    copy y.
     """
     if rule == BETA_DCELL:
         ahead = j - i - 1
-        return ahead + ((ahead >> 63) & (t[level - 1] + 1))  # modulo t + 1: a division would take most of a search
+        # modulo t + 1: a division would take most of a search
+        return ahead + ((ahead >> 63) & (t[level - 1] + 1))
     if rule >= FIRST:
         own: IntegerOrArray = own_gateway(rule, t[level - 1], i, j)
         return own
@@ -51,7 +62,8 @@ def gateway(rule: int, t: Sequence[int], level: int, i: IntegerOrArray, j: Integ
 
 
 def bridge(rule: int, t: Sequence[int], level: int, i: int, j: int) -> tuple[int, int]:
-    """Return both ends of the level-`level` link between copies `i` and `j` of X(level-1), the end in `i` first."""
+    """Return both ends of the level-`level` link between copies `i` and `j` of X(level-1), the end
+    in `i` first."""
     near = gateway(rule, t, level, i, j)
     if rule == BETA_DCELL:
         return near, t[level - 1] - 1 - near
@@ -59,7 +71,8 @@ def bridge(rule: int, t: Sequence[int], level: int, i: int, j: int) -> tuple[int
 
 
 def far_subnetwork(rule: int, t: Sequence[int], level: int, i: int, p: int) -> int:
-    """Return the copy to which server `p` of copy `i` of X(level-1) is joined at `level`, or -1 if there is none.
+    """Return the copy to which server `p` of copy `i` of X(level-1) is joined at `level`, or -1 if
+    there is none.
 
     Inverse of gateway() in its last argument.
     """
@@ -76,7 +89,8 @@ def far_subnetwork(rule: int, t: Sequence[int], level: int, i: int, p: int) -> i
 
 
 def peer(rule: int, t: Sequence[int], server: int, level: int) -> int:
-    """Return the server at the far end of `server`'s level-`level` link, `level` >= 1; -1 if there is none (FiConn)."""
+    """Return the server at the far end of `server`'s level-`level` link, `level` >= 1; -1 if there
+    is none (FiConn)."""
     sub = t[level - 1]
     i = server % t[level] // sub
     j = far_subnetwork(rule, t, level, i, server % sub)
@@ -97,7 +111,8 @@ def common_level(t: Sequence[int], a: int, b: int) -> int:
 class Ccrdn:
     """The sizes of one network: connection rule, servers n of a crossbar, depth k.
 
-    ValueError if uids pass 63 bits, or if a rule of connection_rule.py joins no copies of these sizes.
+    ValueError if uids pass 63 bits, or if a rule of connection_rule.py joins no copies of these
+    sizes.
     """
 
     rule: int
@@ -111,10 +126,14 @@ class Ccrdn:
                 try:
                     require_matching(self.rule, size)
                 except ValueError as error:
-                    raise ValueError(f"{FAMILY[self.rule]}: n={self.n}, k={self.k}: {error}") from error
+                    raise ValueError(
+                        f"{FAMILY[self.rule]}: n={self.n}, k={self.k}: {error}"
+                    ) from error
             size *= (size >> level if self.rule == FICONN else size) + 1
             if size >> 63:
-                raise ValueError(f"{FAMILY[self.rule]}: n={self.n}, k={self.k} has too many servers for 63 bits")
+                raise ValueError(
+                    f"{FAMILY[self.rule]}: n={self.n}, k={self.k} has too many servers for 63 bits"
+                )
 
     @cached_property
     def copies(self) -> tuple[int, ...]:
@@ -139,11 +158,13 @@ class Ccrdn:
         return AddressLayout(tuple(reversed(self.copies)))
 
     def peer(self, server: int, level: int) -> int:
-        """Return the server at the far end of `server`'s level-`level` link; -1 if there is none."""
+        """Return the server at the far end of `server`'s level-`level` link; -1 if there is
+        none."""
         return peer(self.rule, self.t, server, level)
 
     def port(self, level: int) -> int:
-        """Return the port of a server's level-`level` link; a FiConn server has at most two (CCRDN 3.2, dual-port)."""
+        """Return the port of a server's level-`level` link; a FiConn server has at most two (CCRDN
+        3.2, dual-port)."""
         return min(level, 1) if self.rule == FICONN else level
 
     def levels(self, server: int) -> list[int]:

@@ -1,8 +1,9 @@
 """Connection rules of Generalized DCell (CCRDN 3.1.1), other than those that ccrdn.py has built in.
 
-In an X(level) of size + 1 copies of X(level-1), of `size` servers each, a rule says which server of copy i is joined to
-copy j.  Whatever it says, provided that each copy gives every other one a server of its own, the links are a perfect
-matching: that between copies i and j joins the server of i for j to the server of j for i.
+In an X(level) of size + 1 copies of X(level-1), of `size` servers each, a rule says which server of
+copy i is joined to copy j.  Whatever it says, provided that each copy gives every other one a
+server of its own, the links are a perfect matching: that between copies i and j joins the server of
+i for j to the server of j for i.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ CHECKED = 200  # copies that are checked of those that are more
 
 @dataclass(frozen=True, eq=False)
 class ConnectionRule:
-    """A rule as two functions on integers, the second the inverse of the first in its last argument.
+    """A rule as two functions on integers, the second the inverse of the first in its last
+    argument.
 
-    gateway(size, i, j): the server 0 .. size-1 of copy i that is joined to copy j; i and j, different, are 0 .. size.
-    far_subnetwork(size, i, p): the j for which gateway(size, i, j) is p.
+    gateway(size, i, j): the server 0 .. size-1 of copy i that is joined to copy j; i and j,
+    different, are 0 .. size. far_subnetwork(size, i, p): the j for which gateway(size, i, j) is p.
     needs: for people, which sizes it takes; takes(size): whether it takes this one.
     orders: of a rule by permutations, what by_permutation() was given.
 
-    The graph engine compiles both functions: they may use integers, `if`, loops, and functions of the same module.
+    The graph engine compiles both functions: they may use integers, `if`, loops, and functions of
+    the same module.
     """
 
     gateway: Callable[[int, int, int], int]
@@ -57,7 +60,8 @@ def own_far_subnetwork(rule: int, size: int, i: int, p: int) -> int:
 
 @cache
 def require_matching(rule: int, size: int) -> None:
-    """ValueError unless the rule of this number joins copies of `size` servers by a perfect matching.
+    """ValueError unless the rule of this number joins copies of `size` servers by a perfect
+    matching.
 
     Each copy is asked about each other one; where these are many, some about some.
     """
@@ -71,21 +75,26 @@ def require_matching(rule: int, size: int) -> None:
                 p = own.gateway(size, i, j)
                 if not 0 <= p < size or own.far_subnetwork(size, i, p) != j:
                     raise ValueError(
-                        f"its connection rule gives copy {i} server {p} of {size} for copy {j}, and that server"
-                        f" copy {own.far_subnetwork(size, i, p)}: far_subnetwork() must be the inverse of gateway()"
+                        f"its connection rule gives copy {i} server {p} of {size} for copy {j}, "
+                        f"and that server"
+                        f" copy {own.far_subnetwork(size, i, p)}: far_subnetwork() must be the "
+                        f"inverse of gateway()"
                     )
 
 
 def by_permutation(orders: Mapping[int, Sequence[int]]) -> ConnectionRule:
-    """The rule that gives the d-th copy after i, d = 1 .. size and counted round, server orders[size][d - 1] of copy i.
+    """The rule that gives the d-th copy after i, d = 1 .. size and counted round, server
+    orders[size][d - 1] of copy i.
 
-    orders: a permutation of 0 .. size-1 for each size of a copy; beta-DCell's is 0, 1, 2, ... (CCRDN 3.1.1).
-    ValueError if one is no permutation.
+    orders: a permutation of 0 .. size-1 for each size of a copy; beta-DCell's is 0, 1, 2, ...
+    (CCRDN 3.1.1). ValueError if one is no permutation.
     """
     inverse: dict[int, list[int]] = {}
     for size, order in orders.items():
         if sorted(order) != list(range(size)):
-            raise ValueError(f"the order for copies of {size} servers is no permutation of 0 .. {size - 1}")
+            raise ValueError(
+                f"the order for copies of {size} servers is no permutation of 0 .. {size - 1}"
+            )
         inverse[size] = sorted(range(size), key=order.__getitem__)
 
     def gateway(size: int, i: int, j: int) -> int:

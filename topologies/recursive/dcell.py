@@ -1,7 +1,8 @@
 """DCell (Guo et al., SIGCOMM 2008; CCRDN 3.1) and beta-DCell (CCRDN 3.1.1).
 
-A server's label is that of the paper, x_k ... x_0, and its address 10 with the same digits: server 1.0.3 of a
-DCell_{2,n} is 10.1.0.3, and copy 1 of DCell_{1,n} within it is 10.1.0.0/16.  See address.py for larger digits.
+A server's label is that of the paper, x_k ... x_0, and its address 10 with the same digits: server
+1.0.3 of a DCell_{2,n} is 10.1.0.3, and copy 1 of DCell_{1,n} within it is 10.1.0.0/16.  See
+address.py for larger digits.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ PARAMETERS = {
 
 
 def build(rule: int, parameters: Mapping[str, int]) -> Topology:
-    """The CCRDN of `rule` as a graph: port 0 of a server leads to its crossbar, the others to servers."""
+    """The CCRDN of `rule` as a graph: port 0 of a server leads to its crossbar, the others to
+    servers."""
     import numpy as np
 
     from weft.topologies.core.topology import Topology, require_room, wire
@@ -36,7 +38,9 @@ def build(rule: int, parameters: Mapping[str, int]) -> Topology:
     naming = CcrdnNaming(network)
     t, g = network.t, network.copies
     bridges = sum(t[-1] // t[h] * (g[h] * (g[h] - 1) // 2) for h in range(1, network.k + 1))
-    require_room(FAMILY[rule], naming.layout, nodes=naming.servers + naming.switches, links=t[-1] + bridges)
+    require_room(
+        FAMILY[rule], naming.layout, nodes=naming.servers + naming.switches, links=t[-1] + bridges
+    )
     servers = np.arange(t[-1])
     levels = [wire(servers, 0, t[-1] + servers // network.n, servers % network.n)]
     levels += [links(network, level) for level in range(1, network.k + 1)]

@@ -1,4 +1,5 @@
-"""FiConn (Li et al., INFOCOM 2009; CCRDN 3.2): at most two ports a server.  Labels and addresses as in dcell.py."""
+"""FiConn (Li et al., INFOCOM 2009; CCRDN 3.2): at most two ports a server.  Labels and addresses as
+in dcell.py."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 def build(parameters: Mapping[str, int]) -> Topology:
     """FiConn_{k,n}; n must be even (CCRDN 3.2).
 
-    An even n is enough: with t_{l-1} = m 2^l, t_l = m (m + 1) 2^l is a multiple of 2^(l+1), so each level finds an even
-    number of free servers.
+    An even n is enough: with t_{l-1} = m 2^l, t_l = m (m + 1) 2^l is a multiple of 2^(l+1), so each
+    level finds an even number of free servers.
     """
     if parameters["n"] % 2:
         raise ValueError(f"ficonn: n must be even, got {parameters['n']}")
@@ -27,7 +28,8 @@ def build(parameters: Mapping[str, int]) -> Topology:
 FAMILIES = {
     "ficonn": Family(
         name="ficonn",
-        summary="recursive; servers have two ports, and half of the free ones are joined at each level",
+        summary="recursive; servers have two ports, and half of the free ones are joined at "
+        "each level",
         source="Li et al., INFOCOM 2009; CCRDN, section 3.2",
         example="ficonn:n=4,k=2",
         parameters={

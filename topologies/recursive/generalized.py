@@ -1,13 +1,14 @@
 """Generalized DCell (CCRDN 3.1.1): DCell with any connection rule, and two such networks.
 
-Gamma- and delta-DCell are two rules of the paper that generalised DCell (Kliegl et al., INFOCOM workshops 2010; CCRDN's
-[15, 16]), as remembered from there, where server b of copy a is joined to
+Gamma- and delta-DCell are two rules of the paper that generalised DCell (Kliegl et al., INFOCOM
+workshops 2010; CCRDN's [15, 16]), as remembered from there, where server b of copy a is joined to
 
     gamma  server b - 1 of copy a + b, b odd; server b + 1 of copy a - (b + 1), b even
-    delta  server b + t/2 of copy a + b + 1, b < t/2; server b - t/2 of copy a - (b - t/2) - 1, b >= t/2
+    delta  server b + t/2 of copy a + b + 1, b < t/2; server b - t/2 of copy a - (b - t/2) - 1, b >=
+    t/2
 
-with copies counted modulo t + 1.  That either is a perfect matching, for even t, is checked.  A family with a rule of
-your own takes its two functions, or a permutation (connection_rule.py):
+with copies counted modulo t + 1.  That either is a perfect matching, for even t, is checked.  A
+family with a rule of your own takes its two functions, or a permutation (connection_rule.py):
 
     add(family("mine", ConnectionRule(gateway, far_subnetwork), summary="...", source="..."))
     build("mine:n=4,k=2")
@@ -57,7 +58,8 @@ def even(size: int) -> bool:
 
 
 def family(name: str, rule: ConnectionRule, *, summary: str, source: str) -> Family:
-    """Return generalized DCell with `rule` as the family `name`; ValueError if the name is taken."""
+    """Return generalized DCell with `rule` as the family `name`; ValueError if the name is
+    taken."""
     if name in FAMILY.values():
         raise ValueError(f"{name}: there is such a family")
     number = add_rule(rule)

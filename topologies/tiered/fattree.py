@@ -1,27 +1,33 @@
-"""Fat-trees: the k-ary one of three tiers (Al-Fares et al., SIGCOMM 2008) and FT(n,d) of any depth (TTC, section 2).
+"""Fat-trees: the k-ary one of three tiers (Al-Fares et al., SIGCOMM 2008) and FT(n,d) of any depth
+(TTC, section 2).
 
-FT(n,d) has n tiers of 2d-port switches and 2 d^n hosts; the k-ary fat-tree is FT(3, k/2).  Tiers count from 1, at the
-hosts, to n.  Host h has the code h_n ... h_1, h = sum h_l d^(l-1), h_n below 2d and the others below d; a switch has a
-code of n-1 digits in the same way, the first below 2d, or below d in the top tier.  Edge switch s has the hosts whose
-codes are s but for digit 1, on down-ports h_1.  A switch s of tier l and a switch s' of tier l+1 are joined if their
-codes agree but for digit l; s uses up-port s'_l and s' down-port s_l (TTC, eq. 1).  So the up-ports that a packet takes
-name the switch at which it turns, and the down-ports are the digits of its destination.
+FT(n,d) has n tiers of 2d-port switches and 2 d^n hosts; the k-ary fat-tree is FT(3, k/2).  Tiers
+count from 1, at the hosts, to n.  Host h has the code h_n ... h_1, h = sum h_l d^(l-1), h_n below
+2d and the others below d; a switch has a code of n-1 digits in the same way, the first below 2d, or
+below d in the top tier.  Edge switch s has the hosts whose codes are s but for digit 1, on
+down-ports h_1.  A switch s of tier l and a switch s' of tier l+1 are joined if their codes agree
+but for digit l; s uses up-port s'_l and s' down-port s_l (TTC, eq. 1).  So the up-ports that a
+packet takes name the switch at which it turns, and the down-ports are the digits of its
+destination.
 
-Ports: down-ports first, 0 .. d-1 (0 .. 2d-1 in the top tier), then up-ports, up-port u being port d + u.
+Ports: down-ports first, 0 .. d-1 (0 .. 2d-1 in the top tier), then up-ports, up-port u being port d
++ u.
 
-Labels and addresses: host s<pod>.<edge>.<host> of a three-tier fat-tree is 10.<pod>.<edge>.<host>, so that a pod is a
-/16 and an edge switch a /24; in general the label is the host's code.  Names: the letter of the tier, then pod and
-number within the pod: e1.2 (edge), a0.1 (aggregation), c3 (core).  With two tiers there are only e0, e1 ... and c0,
-c1 ...; with more than three, the tiers between e and c are a, b, d, f ... from below.  Switch e1.2 has the address
-172.17.1.2, a0.1 172.18.0.1 and c3 172.19.0.3: 172.<16 + tier>.
+Labels and addresses: host s<pod>.<edge>.<host> of a three-tier fat-tree is 10.<pod>.<edge>.<host>,
+so that a pod is a /16 and an edge switch a /24; in general the label is the host's code.  Names:
+the letter of the tier, then pod and number within the pod: e1.2 (edge), a0.1 (aggregation), c3
+(core).  With two tiers there are only e0, e1 ... and c0, c1 ...; with more than three, the tiers
+between e and c are a, b, d, f ... from below.  Switch e1.2 has the address 172.17.1.2, a0.1
+172.18.0.1 and c3 172.19.0.3: 172.<16 + tier>.
 
-With fewer than 2d `pods` (with two tiers: edge switches) it is not filled yet: the first ones are there, and all top
-switches.  The paths between two pods are those of the whole, so that a fat-tree too large for the machine can be asked
-about the pods that carry traffic.
+With fewer than 2d `pods` (with two tiers: edge switches) it is not filled yet: the first ones are
+there, and all top switches.  The paths between two pods are those of the whole, so that a fat-tree
+too large for the machine can be asked about the pods that carry traffic.
 
-Oversubscription r:1 at the edge gives each edge switch r times as many hosts as up-ports: d r hosts on down-ports
-0 .. dr-1, up-port u being port dr + u.  Ours: LBSP (section 4) gets its 4:1 and 8:1 by slower links between aggregation
-and core instead, which is a matter of link rates and not of this graph.
+Oversubscription r:1 at the edge gives each edge switch r times as many hosts as up-ports: d r hosts
+on down-ports
+0 .. dr-1, up-port u being port dr + u.  Ours: LBSP (section 4) gets its 4:1 and 8:1 by slower links
+between aggregation and core instead, which is a matter of link rates and not of this graph.
 """
 
 from __future__ import annotations
@@ -38,7 +44,8 @@ if TYPE_CHECKING:
 
     from weft.topologies.core.topology import Topology
 
-MIDDLE = "abdfgijklmnopqrtuvxyz"  # letters of the tiers between e and c; h, s and w mean other things
+# letters of the tiers between e and c; h, s and w mean other things
+MIDDLE = "abdfgijklmnopqrtuvxyz"
 
 
 class FatTreeShape(NamedTuple):
@@ -63,10 +70,14 @@ class FatTreeShape(NamedTuple):
 
 
 def shape(parameters: Mapping[str, int]) -> FatTreeShape:
-    """Return the shape of these parameters; ValueError unless either k or n and d are set, and at most 2d pods."""
+    """Return the shape of these parameters; ValueError unless either k or n and d are set, and at
+    most 2d pods."""
     if "k" in parameters:
         if "n" in parameters or "d" in parameters:
-            raise ValueError("fattree: give k, or n and d, but not both; fattree:k=4 is the same as fattree:n=3,d=2")
+            raise ValueError(
+                "fattree: give k, or n and d, but not both; fattree:k=4 is the same as "
+                "fattree:n=3,d=2"
+            )
         if parameters["k"] % 2:
             raise ValueError(f"fattree: k must be even, got {parameters['k']}")
         n, d = 3, parameters["k"] // 2
@@ -91,18 +102,26 @@ def build(parameters: Mapping[str, int]) -> Topology:
     n, d, _, hosts = tree
     naming = tree.naming
     above = (n - 1) * tree.in_tier * d  # links between switches
-    require_room("fattree", naming.layout, nodes=naming.servers + naming.switches, links=naming.servers + above)
+    require_room(
+        "fattree",
+        naming.layout,
+        nodes=naming.servers + naming.switches,
+        links=naming.servers + above,
+    )
     servers = np.arange(naming.servers)
     levels = [wire(servers, 0, naming.servers + servers // hosts, servers % hosts)]
     for tier in range(1, n):
         lower = naming.servers + (tier - 1) * tree.in_tier
         s, up, upper, down = links(tree, tier)
-        levels.append(wire(lower + s, (hosts if tier == 1 else d) + up, lower + tree.in_tier + upper, down))
+        levels.append(
+            wire(lower + s, (hosts if tier == 1 else d) + up, lower + tree.in_tier + upper, down)
+        )
     return Topology.wired("fattree", parameters, naming, levels, server_centric=False)
 
 
 def links(tree: FatTreeShape, tier: int) -> tuple[NDArray[np.int64], ...]:
-    """Return the links between `tier` and the tier above: switch, up-port, upper switch, down-port (TTC, eq. 1).
+    """Return the links between `tier` and the tier above: switch, up-port, upper switch, down-port
+    (TTC, eq. 1).
 
     Switches are numbered within their tiers, up-ports from 0.
     """
@@ -121,10 +140,16 @@ FAMILIES = {
         source="Al-Fares et al., SIGCOMM 2008; TTC, section 2",
         example="fattree:k=4",
         parameters={
-            "k": IntegerParameter(meaning="ports of a switch of three tiers, even", least=2, optional=True),
-            "n": IntegerParameter(meaning="tiers of switches", least=2, most=2 + len(MIDDLE), optional=True),
+            "k": IntegerParameter(
+                meaning="ports of a switch of three tiers, even", least=2, optional=True
+            ),
+            "n": IntegerParameter(
+                meaning="tiers of switches", least=2, most=2 + len(MIDDLE), optional=True
+            ),
             "d": IntegerParameter(meaning="half the ports of a switch", least=1, optional=True),
-            "pods": IntegerParameter(meaning="how many there are, all by default", least=1, optional=True),
+            "pods": IntegerParameter(
+                meaning="how many there are, all by default", least=1, optional=True
+            ),
             "oversubscription": IntegerParameter(
                 meaning="hosts of an edge switch for each up-port", least=1, optional=True
             ),

@@ -25,7 +25,9 @@ def build(parameters: Mapping[str, int]) -> Topology:
     naming = FabricNaming([n], [Tier("r", (1,))])
     require_room("star", naming.layout, nodes=n + 1, links=n)
     servers = np.arange(n)
-    return Topology.wired("star", parameters, naming, [wire(servers, 0, n, servers)], server_centric=False)
+    return Topology.wired(
+        "star", parameters, naming, [wire(servers, 0, n, servers)], server_centric=False
+    )
 
 
 FAMILIES = {

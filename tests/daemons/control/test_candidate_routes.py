@@ -45,14 +45,23 @@ def test_routes_follow_the_neighbours(node):
 
 
 def test_until_its_neighbour_is_up_a_route_is_not_replaced_by_the_one_that_covers_it():
-    """Server 2 of a rack starts: packets for its neighbour must not go back to where all others go."""
-    all_others, own, hosts = Prefix(64 << 24, 8), Prefix(64 << 24 | 2 << 16, 16), Prefix(64 << 24 | 2 << 16 | 1, 32)
+    """Server 2 of a rack starts: packets for its neighbour must not go back to where all others
+    go."""
+    all_others, own, hosts = (
+        Prefix(64 << 24, 8),
+        Prefix(64 << 24 | 2 << 16, 16),
+        Prefix(64 << 24 | 2 << 16 | 1, 32),
+    )
     elsewhere = Prefix(65 << 24 | 1, 32)
     candidates = [(all_others, (C,)), (hosts, (A,)), (own, (B,)), (elsewhere, (A,))]
     node = LiveRoutes(Neighbourhood(0, {0: [1, 2], 1: [3]}, incarnation=5), candidates)
     node.start(0.0)
     first = [action for action in say(node, C, 1) if isinstance(action, SetRoute)]
-    assert {action.prefix: action.unless_set for action in first} == {own: True, hosts: True, all_others: False}
+    assert {action.prefix: action.unless_set for action in first} == {
+        own: True,
+        hosts: True,
+        all_others: False,
+    }
     assert first[-1].prefix == all_others
     assert routes(first) == {own: (), hosts: (), all_others: (C,)}
     assert routes(say(node, B, 1)) == {own: (B,)}, "what is known to be unset is not said again"
@@ -63,9 +72,9 @@ def test_a_port_that_loses_two_neighbours_sets_a_route_once():
     node.start(0.0)
     say(node, A, 1)
     say(node, B, 1)
-    assert [action for action in node.link_changed(0, False, 0.02) if isinstance(action, SetRoute)] == [
-        SetRoute(FAR, ())
-    ]
+    assert [
+        action for action in node.link_changed(0, False, 0.02) if isinstance(action, SetRoute)
+    ] == [SetRoute(FAR, ())]
 
 
 def test_converged_when_all_are_up_and_every_hop_lives(node):
@@ -95,4 +104,7 @@ def test_what_is_said_again_costs_nothing_and_neither_do_other_schemes_messages(
 def test_it_says_hello_only_where_there_are_daemons(node):
     assert [action.port for action in node.start(0.0) if isinstance(action, Send)] == [0, 1]
     assert node.deadline == pytest.approx(0.030)
-    assert [action.port for action in node.tick(node.deadline) if isinstance(action, Send)] == [0, 1]
+    assert [action.port for action in node.tick(node.deadline) if isinstance(action, Send)] == [
+        0,
+        1,
+    ]

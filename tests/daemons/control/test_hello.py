@@ -12,7 +12,8 @@ INTERVAL_S, GAP_S, DEAD_S = 0.030, 0.003, 0.092
 
 
 class Bus:
-    """Nodes 0, 1, ... that all hear one another at port 0 after `delay_s`, each run as the contract wants it."""
+    """Nodes 0, 1, ... that all hear one another at port 0 after `delay_s`, each run as the contract
+    wants it."""
 
     def __init__(self, nodes, delay_s=0.0001, **options):
         self.delay_s, self.now, self.deaf, self.dead, self.asleep = delay_s, 0.0, set(), set(), {}
@@ -30,16 +31,29 @@ class Bus:
         for event in events:
             if isinstance(event, Send):
                 self.sent.append((self.now, node))
-                heard_by = [other for other in self.nodes if other != node and (node, other) not in self.deaf]
-                self.flying += [(self.now + self.delay_s, other, event.payload) for other in heard_by]
+                heard_by = [
+                    other
+                    for other in self.nodes
+                    if other != node and (node, other) not in self.deaf
+                ]
+                self.flying += [
+                    (self.now + self.delay_s, other, event.payload) for other in heard_by
+                ]
             if isinstance(event, NeighbourChanged):
                 self.changes.append((self.now, node, event.hop.node, event.up))
 
     def run_until(self, end):
         while True:
             awake = {node: machine for node, machine in self.nodes.items() if node not in self.dead}
-            ticks = [(max(machine.deadline, self.asleep.get(node, 0.0)), node) for node, machine in awake.items()]
-            arrivals = [(max(at, self.asleep.get(node, 0.0)), node) for at, node, _ in self.flying if node in awake]
+            ticks = [
+                (max(machine.deadline, self.asleep.get(node, 0.0)), node)
+                for node, machine in awake.items()
+            ]
+            arrivals = [
+                (max(at, self.asleep.get(node, 0.0)), node)
+                for at, node, _ in self.flying
+                if node in awake
+            ]
             self.now = min(at for at, _ in ticks + arrivals)
             if self.now > end:
                 self.now = end
@@ -111,14 +125,18 @@ def test_up_needs_three_ways():
     machine = node_0()
     assert say(machine, hello(1), 0.001) == []
     assert say(machine, hello(1, [(7, 5)], 2), 0.002) == []
-    assert say(machine, hello(1, [(0, 4)], 3), 0.003) == [], "it heard the daemon that ran here before"
+    assert say(machine, hello(1, [(0, 4)], 3), 0.003) == [], (
+        "it heard the daemon that ran here before"
+    )
     assert say(machine, hello(1, [US], 4), 0.004) == [(1, True)]
     assert say(machine, hello(1, [], 5), 0.005) == [(1, False)], "it does not hear us any more"
 
 
 def test_what_is_heard_is_said():
     machine = node_0([1, 2])
-    events = machine.receive(hello(2, incarnation=9), wire.encode(hello(2, incarnation=9)), 0, 0.010)
+    events = machine.receive(
+        hello(2, incarnation=9), wire.encode(hello(2, incarnation=9)), 0, 0.010
+    )
     (said,) = sends(events)
     assert said.heard == ((2, 9),)
     assert said == hello(0, [(2, 9)], sequence=2, incarnation=5)
@@ -182,7 +200,9 @@ def test_one_of_many_behind_a_crossbar_dies_and_the_others_stay():
     del bus.changes[:]
     bus.dead = {3}
     bus.run_until(1.0)
-    assert sorted(change[1:] for change in bus.changes) == [(node, 3, False) for node in (0, 1, 2, 4, 5)]
+    assert sorted(change[1:] for change in bus.changes) == [
+        (node, 3, False) for node in (0, 1, 2, 4, 5)
+    ]
     assert max(at for at, *_ in bus.changes) <= 0.2 + bus.delay_s + DEAD_S
 
 
@@ -196,9 +216,13 @@ def test_carrier():
     assert changes(gone) == [(1, False), (2, False)], "at once"
     assert sends(gone) == []
     assert say(machine, hello(1, [US], 2), 0.051) == [], "it was queued before the carrier went"
-    assert [message.sender for message in sends(machine.tick(0.060))] == [0], "and nothing is sent there"
+    assert [message.sender for message in sends(machine.tick(0.060))] == [0], (
+        "and nothing is sent there"
+    )
     back = machine.link_changed(0, True, 0.100)
-    assert [(event.port, wire.decode(event.payload).heard) for event in back if isinstance(event, Send)] == [(0, ())]
+    assert [
+        (event.port, wire.decode(event.payload).heard) for event in back if isinstance(event, Send)
+    ] == [(0, ())]
     assert say(machine, hello(1, [US], 3), 0.101) == [(1, True)]
     assert machine.link_changed(0, True, 0.102) == machine.link_changed(9, True, 0.102) == []
 
@@ -238,7 +262,12 @@ def test_a_stranger_is_noted_once_and_not_used():
     assert machine.receive(message, wire.encode(message), 0, 0.011) == []
     assert machine.receive(message, wire.encode(message), 7, 0.012) == []
     many = [hello(name) for name in range(100, 1000)]
-    assert len([event for each in many for event in machine.receive(each, wire.encode(each), 0, 0.013)]) < 100
+    assert (
+        len(
+            [event for each in many for event in machine.receive(each, wire.encode(each), 0, 0.013)]
+        )
+        < 100
+    )
     assert machine.status()["strangers"] == 902
     assert not machine.complete()
 
@@ -278,11 +307,14 @@ def test_what_was_heard_while_we_did_not_run_excuses_little_more_silence_than_us
     say(machine, hello(1, [US], 1), 0.010)
     say(machine, hello(1, [US], 17), 0.490)
     assert changes(machine.tick(0.500)) == run(machine, 0.500 + DEAD_S - 0.0001) == []
-    assert run(machine, 0.500 + DEAD_S + 2 * MOST_OWN_LATENESS * INTERVAL_S + 0.0001) == [(1, False)]
+    assert run(machine, 0.500 + DEAD_S + 2 * MOST_OWN_LATENESS * INTERVAL_S + 0.0001) == [
+        (1, False)
+    ]
 
 
 def heard_until(machine, sequences):
-    """Let neighbour 1 say the hellos with these numbers at these times, and `machine` tick in time; what changed."""
+    """Let neighbour 1 say the hellos with these numbers at these times, and `machine` tick in time;
+    what changed."""
     found = []
     for sequence, now in sequences:
         while machine.deadline < now:
@@ -444,7 +476,8 @@ def test_a_link_that_flaps_is_used_ever_more_seldom_and_again_when_it_has_been_s
     assert damped.nodes[1].complete()
     damped.run_until(damped.now + 5.0)  # ten times 0.5 s
     began_s = flapping(damped, 1)
-    assert max(at for at, *_ in damped.changes) < began_s + 0.2 + INTERVAL_S + GAP_S  # the first time again
+    # the first time again
+    assert max(at for at, *_ in damped.changes) < began_s + 0.2 + INTERVAL_S + GAP_S
 
 
 def test_a_damped_neighbour_that_dies_is_not_taken_back():
@@ -459,7 +492,8 @@ def test_a_damped_neighbour_that_dies_is_not_taken_back():
 
 
 def test_neighbours_that_are_damped_return_in_the_same_order_each_time():
-    """What follows, which advertisement leaves first, does so too: or a seed would not repeat a campaign."""
+    """What follows, which advertisement leaves first, does so too: or a seed would not repeat a
+    campaign."""
     others = [*range(1, 40)]
     machine = Neighbourhood(0, {0: others}, incarnation=1, damp_s=0.5, most_damp_s=4.0)
     machine.start(0.0)

@@ -1,4 +1,5 @@
-"""Databases joined by hand: what is sent at a port reaches the other end at once, unless the test loses it."""
+"""Databases joined by hand: what is sent at a port reaches the other end at once, unless the test
+loses it."""
 
 import random
 from zlib import crc32
@@ -16,7 +17,8 @@ GAP_S, SETTLE_S = 0.002, 0.060
 
 
 class Web:
-    """Databases joined by `links`, each on a port of its own at either end; hellos tell the digests every 30 ms."""
+    """Databases joined by `links`, each on a port of its own at either end; hellos tell the digests
+    every 30 ms."""
 
     def __init__(self, links, draw=None, loss_fraction=0.0, **options):
         self.now, self.draw, self.loss_fraction, self.sent = 0.0, draw, loss_fraction, 0
@@ -27,7 +29,9 @@ class Web:
             at_a, at_b = len(ports[a]) - 1, len(ports[b]) - 1
             self.wires[a, at_a], self.wires[b, at_b] = (b, at_b), (a, at_a)
         self.ports, self.options, self.cut = ports, options, set()
-        self.nodes = {node: Database(node, at, incarnation=1 << 32, **options) for node, at in ports.items()}
+        self.nodes = {
+            node: Database(node, at, incarnation=1 << 32, **options) for node, at in ports.items()
+        }
         self.flying = []
         for node, database in self.nodes.items():
             self.do(node, database.start(0.0))
@@ -36,7 +40,9 @@ class Web:
         for action in actions:
             assert isinstance(action, Send)
             self.sent += 1
-            if (node, action.port) not in self.cut and (not self.draw or self.draw.random() >= self.loss_fraction):
+            if (node, action.port) not in self.cut and (
+                not self.draw or self.draw.random() >= self.loss_fraction
+            ):
                 self.flying.append((*self.wires[node, action.port], action.payload))
         while self.flying:
             to, port, payload = self.flying.pop(0)
@@ -229,7 +235,9 @@ def test_a_summary_is_answered_by_its_target_with_what_it_lacks():
     database.receive(wire.LinkStates(1, some), 0, 0.05)
     assert answers(database, wire.Summary(1, 5, 0, 9, ())) == [5, 1, 3, 4, 8]
     assert answers(database, wire.Summary(1, 5, 3, 5, ())) == [5, 3, 4]
-    assert answers(database, wire.Summary(1, 5, 0, 9, ((1, 7, 0), (3, 6, 9), (4, 8, 0), (5, 11, 0)))) == [3, 8]
+    assert answers(
+        database, wire.Summary(1, 5, 0, 9, ((1, 7, 0), (3, 6, 9), (4, 8, 0), (5, 11, 0)))
+    ) == [3, 8]
     assert answers(database, wire.Summary(1, 2, 0, 9, ())) == []
 
 
@@ -242,7 +250,9 @@ def test_of_two_advertisements_with_one_number_all_keep_one_until_the_origin_con
     before = web.nodes[0].entries[0]
     changed = bytes([*before.links[:-1], before.links[-1] ^ 0x40])
     web.cut = set(web.wires)  # so that nobody hears of it at once
-    flipped = wire.LinkStates(heard_by - 1, (wire.Advertisement(0, before.sequence, 9000, changed),))
+    flipped = wire.LinkStates(
+        heard_by - 1, (wire.Advertisement(0, before.sequence, 9000, changed),)
+    )
     port = next(port for port, (other,) in web.ports[heard_by].items() if other == heard_by - 1)
     web.nodes[heard_by]._drop(0)
     web.do(heard_by, web.nodes[heard_by].receive(flipped, port, web.now))
@@ -272,7 +282,8 @@ def test_a_short_difference_is_a_hello_that_comes_late():
 
 
 def summary_s(late_s):
-    """When node 0 sends its summary to a neighbour that differs from 0.1 s on, its ticks being so late."""
+    """When node 0 sends its summary to a neighbour that differs from 0.1 s on, its ticks being so
+    late."""
     database = Database(0, {0: (1,)}, incarnation=10)
     database.start(0.0)
     told = database.digest
@@ -301,7 +312,9 @@ def hub():
 
 
 def said_by_1(origin, sequence=7):
-    return wire.LinkStates(1, (wire.Advertisement(origin, sequence, 9000, wire.pack_links([(0, 1)])),))
+    return wire.LinkStates(
+        1, (wire.Advertisement(origin, sequence, 9000, wire.pack_links([(0, 1)])),)
+    )
 
 
 def test_news_that_come_together_are_passed_on_together():
@@ -319,7 +332,8 @@ def summaries(sends):
 
 
 def test_no_summaries_are_sent_while_news_come_but_not_for_ever():
-    """Else every node that is late asks all others for what is on its way anyway, and everybody is late."""
+    """Else every node that is late asks all others for what is on its way anyway, and everybody is
+    late."""
     database = hub()
     told, at_s = summaries(database.heard_digest(Hop(1, 2), 77, 0.200)), []
     for step in range(1, 110):

@@ -37,9 +37,9 @@ def heard(origin=9, *, sender=2, sequence=5, hops=2, body=ONE, lifetime_ms=3000,
 
 def test_a_notice_leaves_every_port_for_who_is_there_with_the_hops_that_are_left():
     sends = said(node().say(ONE, 0.0))
-    assert {port: (one.sender, one.target, one.origin, one.hops) for port, one in sends.items()} == {
-        port: (1, port + 2, 1, 2) for port in range(3)
-    }
+    assert {
+        port: (one.sender, one.target, one.origin, one.hops) for port, one in sends.items()
+    } == {port: (1, port + 2, 1, 2) for port in range(3)}
 
 
 def test_what_says_nothing_is_said_only_by_who_said_something_before():
@@ -54,7 +54,9 @@ def test_what_is_new_is_passed_on_where_it_did_not_come_from():
     at = node()
     is_news, sends = at.hear(heard(), 0, 1.0)
     assert is_news
-    assert {port: (one.sender, one.target, one.origin, one.hops) for port, one in said(sends).items()} == {
+    assert {
+        port: (one.sender, one.target, one.origin, one.hops) for port, one in said(sends).items()
+    } == {
         1: (1, 3, 9, 1),
         2: (1, 4, 9, 1),
     }
@@ -123,7 +125,10 @@ def test_a_neighbour_that_comes_up_is_told_everything_but_its_own():
     at.hear(heard(origin=3), 0, 1.0)
     at.say(ONE, 1.0)
     sends = [messages.decode(send.payload) for send in at.tell(1, 2.0)]
-    assert [(one.origin, one.hops, one.lifetime_ms) for one in sends] == [(1, 2, 3000), (9, 1, 2000)]
+    assert [(one.origin, one.hops, one.lifetime_ms) for one in sends] == [
+        (1, 2, 3000),
+        (9, 1, 2000),
+    ]
 
 
 def test_a_node_goes_on_from_its_predecessors_numbers():
@@ -140,7 +145,9 @@ def test_ports_may_be_told_apart():
 
 
 def test_a_ring_is_crossed_from_both_sides_and_the_flood_ends():
-    ring = {number: node(number, ((number - 1) % 8, (number + 1) % 8), scope=3) for number in range(8)}
+    ring = {
+        number: node(number, ((number - 1) % 8, (number + 1) % 8), scope=3) for number in range(8)
+    }
     waiting, sent = [(0, send) for send in ring[0].say(ONE, 0.0)], 0
     while waiting:
         at, send = waiting.pop(0)

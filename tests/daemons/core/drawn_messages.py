@@ -1,4 +1,5 @@
-"""Messages of every type with any values that they may have, for hypothesis to draw; and as their codecs write them."""
+"""Messages of every type with any values that they may have, for hypothesis to draw; and as their
+codecs write them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ I31 = st.integers(0, (1 << 31) - 1)
 PATH = st.lists(U32, min_size=1, max_size=20).map(tuple)
 FLOW = st.builds(FiveTuple, U32, U32, U8, U32)
 PAIRS = st.lists(st.tuples(U32, U64), max_size=20).map(tuple)
-HEARD = st.builds(wire.Hello, U32, st.integers(0, (1 << 63) - 1), U32, st.integers(1, 10_000), U64, PAIRS)
+HEARD = st.builds(
+    wire.Hello, U32, st.integers(0, (1 << 63) - 1), U32, st.integers(1, 10_000), U64, PAIRS
+)
 LINKS = st.lists(st.tuples(U16, U32), max_size=10).map(wire.pack_links)
 TOLD = st.builds(wire.Advertisement, U32, U64, U32, LINKS)
 STATES = st.builds(wire.LinkStates, U32, st.lists(TOLD, max_size=6).map(tuple))
@@ -25,12 +28,18 @@ ENTRIES = st.lists(st.tuples(U32, U64, U32), max_size=20).map(tuple)
 SUMMARY = st.builds(wire.Summary, U32, U32, U32, U32, ENTRIES)
 PROBE = st.builds(wire.Probe, *[U32] * 5, U16, U32, st.integers(0, 2), st.integers(0, 1), PATH)
 DIED = st.builds(wire.HopDied, U32, U32, U32, U32, PATH)
-FAILURE = st.builds(lbsp.LinkFailure, U8, st.builds(Prefix, U32, st.integers(0, 32)), U32, st.booleans())
+FAILURE = st.builds(
+    lbsp.LinkFailure, U8, st.builds(Prefix, U32, st.integers(0, 32)), U32, st.booleans()
+)
 FAILURES = st.builds(lbsp.Failures, st.lists(FAILURE, max_size=9).map(tuple))
-NOTICE = st.builds(Notice, U32, U32, U32, U64, U32, U8, FAILURES | st.builds(lbsp.Crowding, st.integers(0, 2)))
+NOTICE = st.builds(
+    Notice, U32, U32, U32, U64, U32, U8, FAILURES | st.builds(lbsp.Crowding, st.integers(0, 2))
+)
 MARKS = st.lists(st.integers(-1, (1 << 31) - 1), max_size=9).map(tuple)
 NODES = st.lists(I31, min_size=1, max_size=9).map(tuple)
-FLOW_PROBE = st.builds(tar.FlowProbe, U32, U32, FLOW, U32, U32, U32, st.integers(0, 2), MARKS, NODES)
+FLOW_PROBE = st.builds(
+    tar.FlowProbe, U32, U32, FLOW, U32, U32, U32, st.integers(0, 2), MARKS, NODES
+)
 BREAKS = st.tuples(U32, U32, st.lists(st.tuples(FLOW, U32), min_size=1, max_size=9))
 
 
@@ -38,7 +47,9 @@ BREAKS = st.tuples(U32, U32, st.lists(st.tuples(FLOW, U32), min_size=1, max_size
 def ears(draw: st.DrawFn) -> dar.Ear:
     spines = draw(st.integers(0, dar.MOST_SPINES))
     room = draw(st.integers(0, (1 << spines) - 1))
-    return dar.Ear(*(draw(U32) for _ in range(4)), draw(U64), draw(FLOW), draw(U32), draw(U16), spines, room)
+    return dar.Ear(
+        *(draw(U32) for _ in range(4)), draw(U64), draw(FLOW), draw(U32), draw(U16), spines, room
+    )
 
 
 ENCODED = (

@@ -25,7 +25,10 @@ class Unknown(Action):
 
 def performer():
     done = []
-    handlers = {kind: lambda actions, name=name: done.append((name, list(actions))) for kind, name in KINDS.items()}
+    handlers = {
+        kind: lambda actions, name=name: done.append((name, list(actions)))
+        for kind, name in KINDS.items()
+    }
     return Performer(handlers), done
 
 
@@ -39,7 +42,12 @@ def test_what_follows_one_another_is_done_together_and_nothing_overtakes_another
         one.add(action)
     assert done == []
     one.flush()
-    found = [("routes", [ROUTE, ROUTE]), ("flows", [set_flow]), ("routes", [ROUTE]), ("flows", [forget, forget])]
+    found = [
+        ("routes", [ROUTE, ROUTE]),
+        ("flows", [set_flow]),
+        ("routes", [ROUTE]),
+        ("flows", [forget, forget]),
+    ]
     assert done == found
     one.flush()
     assert done == found
@@ -48,7 +56,15 @@ def test_what_follows_one_another_is_done_together_and_nothing_overtakes_another
 @pytest.mark.parametrize("most", [1, 2, 3, 5, 7, 8])
 def test_a_few_at_a_time_make_the_same_order(most):
     one, done = performer()
-    given = [ROUTE, ROUTE, SetFlowRewrite(FLOW, 65), ROUTE, ROUTE, ROUTE, SetFlowRewrite(FLOW, None)]
+    given = [
+        ROUTE,
+        ROUTE,
+        SetFlowRewrite(FLOW, 65),
+        ROUTE,
+        ROUTE,
+        ROUTE,
+        SetFlowRewrite(FLOW, None),
+    ]
     for action in given:
         one.add(action)
     for count in range(1, 10):
@@ -61,7 +77,9 @@ def test_a_few_at_a_time_make_the_same_order(most):
 def test_an_action_that_nobody_carries_out_raises(action):
     one, _ = performer()
     with pytest.raises(
-        TypeError, match=f"no handler for {type(action).__name__}; there are handlers for SetFlowRewrite, SetRoute"
+        TypeError,
+        match=f"no handler for {type(action).__name__}; there are handlers for "
+        f"SetFlowRewrite, SetRoute",
     ):
         one.add(action)
 

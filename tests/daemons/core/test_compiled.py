@@ -19,7 +19,9 @@ def test_compiled_source_gives_what_it_gives_as_it_stands():
         sizes, draw = np.array(network.t), random.Random(1)
         for _ in range(500):
             src, dst = draw.sample(range(network.t[-1]), 2)
-            assert step(network.rule, sizes, src, dst) == dr.next_hop(network.rule, network.t, src, dst)
+            assert step(network.rule, sizes, src, dst) == dr.next_hop(
+                network.rule, network.t, src, dst
+            )
 
 
 def test_a_function_is_compiled_once():
@@ -78,7 +80,18 @@ def test_functions_that_call_themselves_are_refused():
 
 def test_work_kept_on_disk_is_known_by_the_source_of_all_that_is_called():
     reached = {function.__name__ for function in module._reached([proxy.search])}
-    assert {"search", "candidate", "hops", "length", "leaving", "gateway", "far_subnetwork"} <= reached
-    files = {function.__code__.co_filename.rpartition("/")[2] for function in module._reached([proxy.search])}
+    assert {
+        "search",
+        "candidate",
+        "hops",
+        "length",
+        "leaving",
+        "gateway",
+        "far_subnetwork",
+    } <= reached
+    files = {
+        function.__code__.co_filename.rpartition("/")[2]
+        for function in module._reached([proxy.search])
+    }
     assert files == {"routing.py", "path_tables.py", "ccrdn.py", "connection_rule.py"}
     assert module._digest([proxy.search]) != module._digest([proxy.search, proxy.shortest_first])

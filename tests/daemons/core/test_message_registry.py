@@ -41,16 +41,22 @@ def plain(message: Any) -> dict[str, Any]:
     values = dict(message._asdict()) if hasattr(message, "_asdict") else dict(vars_of(message))
     match message:
         case wire.Hello():
-            return values | listed("heard", [{"node": a, "incarnation": b} for a, b in message.heard])
+            return values | listed(
+                "heard", [{"node": a, "incarnation": b} for a, b in message.heard]
+            )
         case wire.LinkStates():
-            return {"sender": message.sender} | listed("advertisements", list(map(advertised, message.advertisements)))
+            return {"sender": message.sender} | listed(
+                "advertisements", list(map(advertised, message.advertisements))
+            )
         case wire.Summary():
             return values | listed("entries", [entry(*one) for one in message.entries])
         case Notice():
             del values["body"]
             return values | body(message.body)
         case dar.Ear():
-            return {key: value for key, value in values.items() if key != "flow"} | flow(message.flow)
+            return {key: value for key, value in values.items() if key != "flow"} | flow(
+                message.flow
+            )
         case tar.FlowProbe():
             del values["flow"]
             marks = listed("marks", [{"mark": mark} for mark in message.marks])
@@ -68,7 +74,12 @@ def vars_of(message: Any) -> dict[str, Any]:
 
 def advertised(one: wire.Advertisement) -> dict[str, Any]:
     links = [{"port": port, "neighbour": node} for port, node in wire.unpack_links(one.links)]
-    return {"origin": one.origin, "sequence": one.sequence, "lifetime_ms": one.lifetime_ms, **listed("links", links)}
+    return {
+        "origin": one.origin,
+        "sequence": one.sequence,
+        "lifetime_ms": one.lifetime_ms,
+        **listed("links", links),
+    }
 
 
 def body(of: lbsp.LbspBody) -> dict[str, Any]:
@@ -100,8 +111,15 @@ def check(name: str, payload: bytes, told: dict[str, Any]) -> None:
 
 
 @given(drawn.HEARD | drawn.STATES | drawn.SUMMARY | drawn.PROBE | drawn.DIED)
-def test_messages_that_schemes_share_are_dissected_as_their_codec_made_them(message: wire.DaemonMessage) -> None:
-    names = {wire.Hello: "hello", wire.LinkStates: "link_states", wire.Summary: "summary", wire.Probe: "probe"}
+def test_messages_that_schemes_share_are_dissected_as_their_codec_made_them(
+    message: wire.DaemonMessage,
+) -> None:
+    names = {
+        wire.Hello: "hello",
+        wire.LinkStates: "link_states",
+        wire.Summary: "summary",
+        wire.Probe: "probe",
+    }
     check(names.get(type(message), "hop_died"), wire.encode(message), plain(message))
 
 
@@ -130,7 +148,11 @@ def test_breaks_of_tar_are(given_: tuple[int, int, list[tuple[FiveTuple, int]]])
 
 
 def test_no_type_of_message_is_missing() -> None:
-    names = {name: value for name, value in vars(wire).items() if name.isupper() and isinstance(value, int)}
+    names = {
+        name: value
+        for name, value in vars(wire).items()
+        if name.isupper() and isinstance(value, int)
+    }
     kinds = {value for name, value in names.items() if name.startswith(("LBSP_", "FLOW_", "DAR_"))}
     kinds |= {wire.HELLO, wire.LINK_STATES, wire.SUMMARY, wire.PROBE, wire.HOP_DIED}
     assert set(BY_KIND) == kinds
@@ -161,7 +183,11 @@ def test_the_dissector_declares_every_field_and_lists_every_message() -> None:
         for path, kind in flat(each.parts).items():
             assert (f'["{each.name}.{path}"] = ProtoField.' in text) == (kind != "entries")
             size = BYTES.get(kind)
-            assert f'name = "{path.rpartition(".")[2]}"' + (f", size = {size}" if size else ", count = ") in text
+            assert (
+                f'name = "{path.rpartition(".")[2]}"'
+                + (f", size = {size}" if size else ", count = ")
+                in text
+            )
     assert "@" not in text
 
 
@@ -169,7 +195,8 @@ TSHARK = shutil.which("tshark")  # setup does not install it
 
 
 def shown(told: dict[str, Any], path: str) -> dict[str, list[str]]:
-    """What tshark shows of a message that dissect() tells: the values of each field, in order, by name."""
+    """What tshark shows of a message that dissect() tells: the values of each field, in order, by
+    name."""
     found: dict[str, list[str]] = {}
     for key, value in told.items():
         if isinstance(value, list):
@@ -184,14 +211,18 @@ def shown(told: dict[str, Any], path: str) -> dict[str, list[str]]:
 def columns() -> list[str]:
     """The names of all fields in Wireshark."""
     kinds = [("seal", fields(SEAL)), *((each.name, each.parts) for each in FORMATS)]
-    found = [(f"weft.{name}.{path}", kind) for name, parts in kinds for path, kind in flat(parts).items()]
+    found = [
+        (f"weft.{name}.{path}", kind) for name, parts in kinds for path, kind in flat(parts).items()
+    ]
     return [name for name, kind in found if kind not in ("entries", "bits") and ".tag_" not in name]
 
 
 @pytest.mark.skipif(TSHARK is None, reason="no tshark on this machine")
 @settings(max_examples=4, deadline=None, database=None)
 @given(payloads=st.lists(drawn.ENCODED, min_size=30, max_size=30), sealed=st.booleans())
-def test_wireshark_shows_what_the_codecs_wrote(tmp_path_factory: Any, payloads: list[bytes], sealed: bool) -> None:
+def test_wireshark_shows_what_the_codecs_wrote(
+    tmp_path_factory: Any, payloads: list[bytes], sealed: bool
+) -> None:
     from weft.testbed.observe.pcapng import OUTBOUND, Files
 
     folder = tmp_path_factory.mktemp("tshark")
@@ -203,7 +234,15 @@ def test_wireshark_shows_what_the_codecs_wrote(tmp_path_factory: Any, payloads: 
         files.write(0, at_ns, frame, len(frame), OUTBOUND)
     files.close(len(payloads))
     names = columns()
-    command = [str(TSHARK), "-X", f"lua_script:{folder / 'weft.lua'}", "-r", str(folder / "one.pcapng"), "-T", "fields"]
+    command = [
+        str(TSHARK),
+        "-X",
+        f"lua_script:{folder / 'weft.lua'}",
+        "-r",
+        str(folder / "one.pcapng"),
+        "-T",
+        "fields",
+    ]
     command += [word for name in names for word in ("-e", name)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "error" not in done.stderr.lower()
@@ -213,7 +252,11 @@ def test_wireshark_shows_what_the_codecs_wrote(tmp_path_factory: Any, payloads: 
         told = dissect(payload)
         seal = shown(told.pop("seal", {}), "weft.seal")
         expected = shown(told, f"weft.{told.pop('message')}") | seal
-        given_ = {name: cell.split(",") for name, cell in zip(names, line.split("\t"), strict=True) if cell}
+        given_ = {
+            name: cell.split(",")
+            for name, cell in zip(names, line.split("\t"), strict=True)
+            if cell
+        }
         assert given_ == {name: values for name, values in expected.items() if name in names}
 
 
@@ -223,7 +266,13 @@ def udp(payload: bytes) -> bytes:
         + (28 + len(payload)).to_bytes(2, "big")
         + bytes.fromhex("00000000ff110000 0a000001e00000ea")
     )
-    return head + bytes.fromhex("18ba18ba") + (8 + len(payload)).to_bytes(2, "big") + bytes(2) + payload
+    return (
+        head
+        + bytes.fromhex("18ba18ba")
+        + (8 + len(payload)).to_bytes(2, "big")
+        + bytes(2)
+        + payload
+    )
 
 
 def test_parts_are_taken_apart_in_order() -> None:

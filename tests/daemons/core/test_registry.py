@@ -46,8 +46,14 @@ def test_a_scheme_is_named_with_its_options():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("dfrr", f"no scheme 'dfrr', did you mean dfr? (there are: {', '.join(sorted(schemes()))})"),
-        ("dr:helo_ms=3", "scheme dr: no parameter 'helo_ms', did you mean hello_ms? (there are: dead, hello_ms)"),
+        (
+            "dfrr",
+            f"no scheme 'dfrr', did you mean dfr? (there are: {', '.join(sorted(schemes()))})",
+        ),
+        (
+            "dr:helo_ms=3",
+            "scheme dr: no parameter 'helo_ms', did you mean hello_ms? (there are: dead, hello_ms)",
+        ),
         ("dr:hello_ms=0", "scheme dr: hello_ms must be at least 1, got 0"),
         ("dr:dead=x", "scheme dr: dead must be an integer, got 'x'"),
         ("dr:hello_ms=100000", "scheme dr: hello_ms must be at most 10000, got 100000"),
@@ -61,12 +67,23 @@ def test_what_is_wrong_is_said_in_one_line(spec, message):
 @pytest.mark.parametrize(
     ("spec", "name", "message"),
     [
-        ("fattree:k=4", "dr", "scheme dr runs on server-centric networks; fattree:k=4 is a switch fabric, take ecmp"),
-        ("star:n=4", "dr", "scheme dr runs on server-centric networks; star:n=4 is a switch fabric, take ecmp"),
+        (
+            "fattree:k=4",
+            "dr",
+            "scheme dr runs on server-centric networks; fattree:k=4 is a switch fabric, take ecmp",
+        ),
+        (
+            "star:n=4",
+            "dr",
+            "scheme dr runs on server-centric networks; star:n=4 is a switch fabric, take ecmp",
+        ),
         (
             "dcell:n=4,k=1",
             "ecmp",
-            "scheme ecmp runs on switch fabrics; dcell:n=4,k=1 is a server-centric network, take dr",
+            (
+                "scheme ecmp runs on switch fabrics; dcell:n=4,k=1 is a server-centric network, "
+                "take dr"
+            ),
         ),
     ],
 )
@@ -95,14 +112,18 @@ def test_every_router_has_a_configuration_of_plain_numbers_and_a_state_machine(s
         made = make_machine(config, 1)
         assert made.start(0.0) != []
         assert made.deadline <= 0.030
-        assert {"neighbours", "routes", "routes_lost", "hellos_sent"} <= set(json.loads(json.dumps(made.status())))
+        assert {"neighbours", "routes", "routes_lost", "hellos_sent"} <= set(
+            json.loads(json.dumps(made.status()))
+        )
 
 
 @pytest.mark.parametrize("spec", NETWORKS)
 def test_hellos_are_promised_by_both_sides_and_by_no_host(spec):
     topology = build(spec)
     found = configure(topology, "bfs")
-    pairs = [(node, other) for node, view in found.items() for _, nodes in view.ports for other in nodes]
+    pairs = [
+        (node, other) for node, view in found.items() for _, nodes in view.ports for other in nodes
+    ]
     assert sorted(pairs) == sorted((other, node) for node, other in pairs)
     wired = {
         (node, other)
@@ -115,7 +136,9 @@ def test_hellos_are_promised_by_both_sides_and_by_no_host(spec):
 
 
 def test_ticks_are_spread_over_the_interval():
-    phases = sorted(view.phase_fraction for view in configure(build("dcell:n=4,k=1"), "dr").values())
+    phases = sorted(
+        view.phase_fraction for view in configure(build("dcell:n=4,k=1"), "dr").values()
+    )
     assert max(b - a for a, b in pairwise([0.0, *phases, 1.0])) < 2 / len(phases)
 
 
@@ -125,22 +148,32 @@ def test_every_candidate_hop_is_a_neighbour(spec):
     for node in routers(topology):
         near = topology.neighbours(node)
         assert candidates(topology, node)
-        assert all(hop.node in near[hop.port] for _, hops in candidates(topology, node) for hop in hops)
+        assert all(
+            hop.node in near[hop.port] for _, hops in candidates(topology, node) for hop in hops
+        )
 
 
 def test_a_daemon_needs_no_array_library_no_graph_and_no_other_scheme():
     dcell, fabric = build("dcell:n=3,k=1"), build("fattree:k=4")
-    for topology, name, room in [(dcell, "dr", "dr"), (dcell, "dfr", "dfr"), (fabric, "ttc", "shortest_paths")]:
+    for topology, name, room in [
+        (dcell, "dr", "dr"),
+        (dcell, "dfr", "dfr"),
+        (fabric, "ttc", "shortest_paths"),
+    ]:
         made = pickle.dumps(configure(topology, name)[min(routers(topology))])
         program = (
             "import pickle, sys\n"
             "from weft.daemons.core.registry import machine\n"
             f"machine(pickle.loads({made!r}), 1).start(0.0)\n"
-            "heavy = {'numpy', 'networkx', 'weft.topologies.core.topology', 'importlib.metadata', 'pkgutil'}\n"
-            "rooms = {name.split('.')[2] for name in sys.modules if name.endswith('.scheme') and 'core' not in name}\n"
+            "heavy = {'numpy', 'networkx', 'weft.topologies.core.topology', 'importlib.metadata', "
+            "'pkgutil'}\n"
+            "rooms = {name.split('.')[2] for name in sys.modules if name.endswith('.scheme') and "
+            "'core' not in name}\n"
             "print(heavy & set(sys.modules), rooms)\n"
         )
-        done = subprocess.run([sys.executable, "-S", "-c", program], cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", program], cwd=ROOT, capture_output=True, text=True
+        )
         assert done.stdout == f"set() {{{room!r}}}\n", done.stderr
 
 
@@ -152,14 +185,21 @@ def test_every_scheme_says_what_it_is():
         for parameter in one.parameters.values():
             assert parameter.meaning
             assert parameter.default is not None
-            assert not parameter.words or (parameter.least, parameter.most) == (0, len(parameter.words) - 1)
+            assert not parameter.words or (parameter.least, parameter.most) == (
+                0,
+                len(parameter.words) - 1,
+            )
 
 
 def test_what_a_carrier_must_have_is_said_before_and_with_each_node():
     for topology in map(build, NETWORKS):
         for name, one in schemes().items():
             if runs_on(name, topology):
-                needs = {type(need) for config in configure(topology, name).values() for need in config.needs}
+                needs = {
+                    type(need)
+                    for config in configure(topology, name).values()
+                    for need in config.needs
+                }
                 assert needs == one.needs
 
 

@@ -42,7 +42,9 @@ HELLOS = st.builds(
 VISITED = st.lists(U32, min_size=1, max_size=9).map(tuple)
 MESSAGES = (
     HELLOS
-    | st.builds(LinkStates, sender=U32, advertisements=st.lists(ADVERTISEMENTS, max_size=5).map(tuple))
+    | st.builds(
+        LinkStates, sender=U32, advertisements=st.lists(ADVERTISEMENTS, max_size=5).map(tuple)
+    )
     | st.builds(Summary, sender=U32, target=U32, first=U32, last=U32, entries=tuples(U32, U64, U32))
     | st.builds(
         Probe,
@@ -69,11 +71,15 @@ def test_decode_reads_what_encode_writes(message):
 
 def test_the_bytes_of_a_hello():
     assert encode(HELLO) == bytes.fromhex(
-        "77 01 01 00000003 0000000000000007 001e 0000000000000009 0001 00000004 0000000000000001 00000102"
+        "77 01 01 00000003 0000000000000007 001e 0000000000000009 0001 00000004 "
+        "0000000000000001 00000102"
     )
 
 
-@given(st.binary(max_size=80) | st.binary(max_size=60).map(lambda tail: bytes([0x77, 1, len(tail) % 6]) + tail))
+@given(
+    st.binary(max_size=80)
+    | st.binary(max_size=60).map(lambda tail: bytes([0x77, 1, len(tail) % 6]) + tail)
+)
 @example(b"")
 @example(b"\x77\x01")
 def test_bytes_are_a_message_or_unknown_or_garbage(payload):
@@ -119,7 +125,10 @@ def test_advertisements_are_packed_in_order_into_full_messages(advertisements):
 @example([*range(1000)])
 @example([0xFFFFFFFF])
 def test_summaries_together_cover_every_origin_once(origins):
-    messages = [decode(payload) for payload in wire.summaries(1, 2, [(origin, 7, origin) for origin in origins])]
+    messages = [
+        decode(payload)
+        for payload in wire.summaries(1, 2, [(origin, 7, origin) for origin in origins])
+    ]
     assert [origin for message in messages for origin, *_ in message.entries] == origins
     assert messages[0].first == 0
     assert messages[-1].last == 0xFFFFFFFF

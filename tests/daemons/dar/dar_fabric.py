@@ -58,7 +58,8 @@ class Fabric:
         return max(self.flows.loads().values(), default=0)
 
     def settle(self, within_s: float = 2.0, step_s: float = 0.010) -> float:
-        """Run until no link has more than p flows and say how long that took; TimeoutError if it does not come."""
+        """Run until no link has more than p flows and say how long that took; TimeoutError if it
+        does not come."""
         begin = self.simulator.now
         while self.worst() > self.p:
             if self.simulator.now > begin + within_s:

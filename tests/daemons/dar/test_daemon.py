@@ -19,8 +19,8 @@ SPEC = "clos:n=4,r=4,m=4"
 
 
 def crowd(fabric, output=0, hosts=None):
-    """One flow of each other leaf, each from the host of the same number, to hosts of leaf `output`: all come by spine
-    0, as the start has it."""
+    """One flow of each other leaf, each from the host of the same number, to hosts of leaf
+    `output`: all come by spine 0, as the start has it."""
     n = fabric.n
     leaves = [leaf for leaf in range(fabric.r) if leaf != output]
     return [fabric.flows.begin(leaf * n, output * n + at) for at, leaf in enumerate(leaves)]
@@ -42,9 +42,12 @@ def test_leaves_look_once_a_period_in_phases_of_their_own_and_ask_while_a_link_i
     fabric.simulator.run_until(1.001)
     crowd(fabric)
     fabric.simulator.run_for(1.0)
-    assert fabric.total("ears", "sent") == 10  # at the look after a request it may have been answered
+    # at the look after a request it may have been answered
+    assert fabric.total("ears", "sent") == 10
     assert fabric.total("moves") == 0
-    looks = {tuple(config.needs) for config in configure(build(SPEC), "dar").values() if config.needs}
+    looks = {
+        tuple(config.needs) for config in configure(build(SPEC), "dar").values() if config.needs
+    }
     assert len(looks) == 4  # spines do not look
 
 
@@ -71,20 +74,25 @@ def test_requests_go_by_way_of_spines_that_work():
             fabric.flows.end(flow)
         fabric.simulator.run_for(0.1)
     asked = [ear for node, ear in heard if node == fabric.leaf(0)]
-    by_leaf = {leaf: {ear.target for ear in asked if ear.leaf == fabric.leaf(leaf)} for leaf in (1, 2)}
+    by_leaf = {
+        leaf: {ear.target for ear in asked if ear.leaf == fabric.leaf(leaf)} for leaf in (1, 2)
+    }
     assert by_leaf[1] == {fabric.spine(0), fabric.spine(2), fabric.spine(3)}
     assert by_leaf[2] == {fabric.spine(0), fabric.spine(3)}
     assert fabric.total("ears", "heard") == len(asked) == fabric.total("ears", "passed_on")
 
 
 def alone(options="", m=4):
-    """The first leaf of a network by itself, its neighbours being up, and one of its flows on spine 1."""
+    """The first leaf of a network by itself, its neighbours being up, and one of its flows on spine
+    1."""
     fabric = Fabric(f"clos:n=4,r=4,m={m}", options)
     machine, now = fabric.simulator.protocol(fabric.leaf(0)), fabric.simulator.now
     address = fabric.topology.naming.address
     flow = FiveTuple(address(0), address(5), 6, 77)
     machine.event(FlowsSeen((SeenFlow(flow, 4 + 1, rested_s=1.0),)), now)
-    ear = Ear(fabric.spine(3), fabric.leaf(0), fabric.leaf(1), fabric.leaf(0), 1, flow, fabric.spine(1), 3)
+    ear = Ear(
+        fabric.spine(3), fabric.leaf(0), fabric.leaf(1), fabric.leaf(0), 1, flow, fabric.spine(1), 3
+    )
     return fabric, machine, flow, ear, now
 
 
@@ -93,7 +101,8 @@ def placed(actions):
 
 
 def heard(machine, ear, now):
-    """What comes of a request by the uplink to its sender, a spine; four hosts' links come before."""
+    """What comes of a request by the uplink to its sender, a spine; four hosts' links come
+    before."""
     return machine.receive(messages.encode(ear), 4 + ear.sender - (16 + 4), now)
 
 
@@ -135,7 +144,8 @@ def test_a_request_that_comes_twice_or_late_has_no_effect():
     first = replace(ear, sequence=500)
     stale = machine.status()["ears"]["stale"]
     heard(machine, first, now)
-    machine.event(FlowsSeen((SeenFlow(flow, 5, rested_s=1.0),)), now)  # wherever it went, it is back
+    # wherever it went, it is back
+    machine.event(FlowsSeen((SeenFlow(flow, 5, rested_s=1.0),)), now)
     for sequence in (500, 499, 1):
         assert not heard(machine, replace(ear, sequence=sequence), now + 1)
     assert machine.status()["ears"]["stale"] == stale + 3
@@ -143,7 +153,8 @@ def test_a_request_that_comes_twice_or_late_has_no_effect():
 
 
 def test_requests_of_different_switches_have_numbers_of_their_own():
-    """A spine whose daemon has run for longer counts from a lower number, and is heard nevertheless."""
+    """A spine whose daemon has run for longer counts from a lower number, and is heard
+    nevertheless."""
     fabric, machine, _, ear, now = alone("detect=queue,cool=0")
     of_spine = replace(ear, origin=fabric.spine(1), sender=fabric.spine(1), sequence=5 << 32)
     ((_, port),) = moved(machine, of_spine, now)
@@ -172,7 +183,9 @@ def test_a_flow_is_not_swapped_back_to_where_its_destination_is_not_reached():
     """Flows on spines 1 and 0; the link from spine 1 to where the second goes is dead."""
     fabric, machine, _, ear, _ = alone("p=1")
     first, second = seen(fabric, [1, 0])
-    second = second._replace(flow=second.flow._replace(destination=fabric.topology.naming.address(12)))
+    second = second._replace(
+        flow=second.flow._replace(destination=fabric.topology.naming.address(12))
+    )
     fabric.simulator.fail(fabric.link(3, 1))
     fabric.simulator.run_for(0.5)
     now, swaps = fabric.simulator.now, 0
@@ -233,7 +246,9 @@ def test_a_flow_that_comes_to_a_full_uplink_changes_places_with_one_there():
         fabric, machine, _, ear, now = alone("p=1")
         flows = seen(fabric, [1, 0, 2, 3])
         machine.event(FlowsSeen(tuple(flows)), now)
-        found = placed(heard(machine, replace(ear, flow=flows[0].flow, sequence=10 + sequence), now))
+        found = placed(
+            heard(machine, replace(ear, flow=flows[0].flow, sequence=10 + sequence), now)
+        )
         if found:
             (first, port), (second, back) = found
             there = next(each.flow for each in flows if each.port == port)
@@ -259,26 +274,34 @@ def test_flows_to_one_host_go_together_if_they_are_moved_so():
     assert not placed(machine.event(FlowsSeen(tuple(flows)), now))
     more = of_destinations(fabric, [(0, 1), (1, 2)], [(0, 3), (2, 0), (2, 3)])
     joined = placed(machine.event(FlowsSeen(tuple(more)), now))
-    assert sorted(joined) == sorted([(more[2].flow, 4 + 1), (more[3].flow, 4 + 3)])  # the last is the first by address
+    # the last is the first by address
+    assert sorted(joined) == sorted([(more[2].flow, 4 + 1), (more[3].flow, 4 + 3)])
     for sequence in range(40):
         if actions := heard(machine, replace(ear, flow=flows[0].flow, sequence=10 + sequence), now):
             break
     moves = dict(placed(actions))
-    assert {flow for flow in moves if flow.destination == flows[0].flow.destination} == {more[0].flow, more[2].flow}
+    assert {flow for flow in moves if flow.destination == flows[0].flow.destination} == {
+        more[0].flow,
+        more[2].flow,
+    }
     assert len({moves[more[0].flow], moves[more[2].flow]}) == 1
     assert machine.status()["moves"] == 2
 
 
 def test_as_many_flows_are_swapped_back_as_have_moved_together():
     fabric, machine, _, ear, now = alone("key=dest")
-    flows = of_destinations(fabric, [(0, 1), (0, 1), (1, 0), (2, 0), (3, 2), (4, 2), (5, 3), (6, 3)])
+    flows = of_destinations(
+        fabric, [(0, 1), (0, 1), (1, 0), (2, 0), (3, 2), (4, 2), (5, 3), (6, 3)]
+    )
     machine.event(FlowsSeen(tuple(flows)), now)
     for sequence in range(40):
         if actions := heard(machine, replace(ear, flow=flows[0].flow, sequence=10 + sequence), now):
             break
     found = dict(placed(actions))
     port = found[flows[0].flow]
-    assert found == {one.flow: port if one.port == 5 else 5 for one in flows if one.port in (5, port)}
+    assert found == {
+        one.flow: port if one.port == 5 else 5 for one in flows if one.port in (5, port)
+    }
     assert (machine.status()["moves"], machine.status()["swaps"]) == (2, 2)
 
 
@@ -311,7 +334,8 @@ def test_an_informed_request_bears_the_spines_with_room_that_are_there():
     fabric.simulator.run_for(0.2)
     crowd(fabric)
     for leaf in (1, 2):
-        fabric.flows.begin(4 * leaf + 2, leaf, 9)  # by spine 3, the third of those left, which two fill
+        # by spine 3, the third of those left, which two fill
+        fabric.flows.begin(4 * leaf + 2, leaf, 9)
     fabric.simulator.run_for(0.05)
     assert {(ear.spines, ear.room, ear.count) for ear in asked} == {(4, 0b0010, 3)}
 
@@ -367,7 +391,10 @@ def test_limited_a_leafs_uplinks_carry_what_they_may_after_its_first_look(seed):
         for each in (fabric, hashed):
             each.flows.begin(src, dst, seed)
     leaves = range(fabric.leaf(0), fabric.leaf(8))
-    over = [max(count for (at, _), count in hashed.flows.loads().items() if at == leaf) > 2 for leaf in leaves]
+    over = [
+        max(count for (at, _), count in hashed.flows.loads().items() if at == leaf) > 2
+        for leaf in leaves
+    ]
     assert any(over)
     fabric.simulator.run_for(0.051)
     assert max(count for (at, _), count in fabric.flows.loads().items() if at in leaves) == 2
@@ -379,8 +406,14 @@ def test_flows_that_rest_or_are_silent_are_not_asked_for():
     address = fabric.topology.naming.address
 
     def come(**more):
-        flows = [SeenFlow(FiveTuple(address(4 + at), address(0), 6, at), 5, **more) for at in range(3)]
-        return [action for action in machine.event(FlowsSeen(tuple(flows)), now) if isinstance(action, Send)]
+        flows = [
+            SeenFlow(FiveTuple(address(4 + at), address(0), 6, at), 5, **more) for at in range(3)
+        ]
+        return [
+            action
+            for action in machine.event(FlowsSeen(tuple(flows)), now)
+            if isinstance(action, Send)
+        ]
 
     assert not come(rested_s=0.01)
     assert not come(rested_s=1.0, idle_s=0.06)
@@ -394,14 +427,18 @@ def come_to_leaf_0(fabric, machine, now, ports, rested_s=1.0):
     """The flows that leaf 0 asks for where its flows, numbered, come by these ports."""
     address = fabric.topology.naming.address
     flows = [
-        SeenFlow(FiveTuple(address(4 + at), address(0), 6, at), port, rested_s=rested_s) for at, port in ports.items()
+        SeenFlow(FiveTuple(address(4 + at), address(0), 6, at), port, rested_s=rested_s)
+        for at, port in ports.items()
     ]
-    sent = [action for action in machine.event(FlowsSeen(tuple(flows)), now) if isinstance(action, Send)]
+    sent = [
+        action for action in machine.event(FlowsSeen(tuple(flows)), now) if isinstance(action, Send)
+    ]
     return [messages.decode(action.payload).flow.ports for action in sent]
 
 
 def test_until_a_request_is_answered_no_other_flow_of_the_link_is_asked_for():
-    """Of four flows on a link two have to go: the second once the first, which may still seem to be there, has left."""
+    """Of four flows on a link two have to go: the second once the first, which may still seem to be
+    there, has left."""
     fabric, machine, _, _, now = alone()
     assert not come_to_leaf_0(fabric, machine, now, dict.fromkeys(range(3), 5))
     (first,) = come_to_leaf_0(fabric, machine, now + 0.01, dict.fromkeys(range(3), 5))
@@ -454,7 +491,8 @@ def test_what_fails_is_left_at_once_and_flows_settle_again(what):
             simulator.fail(fabric.link(0, spine), silent=True)
             within_s = 0.110
         case "far link":
-            simulator.run_for(0.5)  # or others would hold their computation back, as after any change
+            # or others would hold their computation back, as after any change
+            simulator.run_for(0.5)
             simulator.fail(fabric.link(3, spine))
             within_s = 0.005
         case "spine":
@@ -472,7 +510,8 @@ def test_what_fails_is_left_at_once_and_flows_settle_again(what):
         case _:
             simulator.restore(fabric.link(3 if what == "far link" else 0, spine))
     simulator.run_for(0.5)
-    assert {flow: fabric.spine_of(flow) for flow in flows} == before  # nothing is bad, so nobody moves
+    # nothing is bad, so nobody moves
+    assert {flow: fabric.spine_of(flow) for flow in flows} == before
 
 
 def test_a_leaf_that_loses_power_forgets_its_flows_and_counts_them_anew():
@@ -491,7 +530,9 @@ def test_a_leaf_that_loses_power_forgets_its_flows_and_counts_them_anew():
     assert not any(fabric.flows.path(flow).lost for flow in flows)
 
 
-@pytest.mark.parametrize("options", ["detect=queue", "detect=queue,cool=0", "detect=queue,start=hash,swap=0"])
+@pytest.mark.parametrize(
+    "options", ["detect=queue", "detect=queue,cool=0", "detect=queue,start=hash,swap=0"]
+)
 def test_spines_ask_where_their_queues_are_long(options):
     fabric = Fabric(SPEC, options)
     asked = []
@@ -540,13 +581,25 @@ def test_status_tells_flows_by_spine_and_bad_links():
 @pytest.mark.parametrize(
     ("network", "spec", "message"),
     [
-        ("fattree:k=4", "dar", "scheme dar runs on folded Clos networks of two tiers, such as clos:n=4,r=4,m=4; "),
+        (
+            "fattree:k=4",
+            "dar",
+            "scheme dar runs on folded Clos networks of two tiers, such as clos:n=4,r=4,m=4; ",
+        ),
         ("star:n=4", "dar", "scheme dar runs on folded Clos networks of two tiers"),
         ("hyperx:l=2,s=3", "dar", "scheme dar runs on folded Clos networks of two tiers"),
         ("dcell:n=4,k=1", "dar", "scheme dar runs on switch fabrics"),
-        ("clos:n=8,r=2,m=3", "dar", "dar: 3 spines carry 6 of a leaf's 8 flows at p=2: take m >= 4"),
+        (
+            "clos:n=8,r=2,m=3",
+            "dar",
+            "dar: 3 spines carry 6 of a leaf's 8 flows at p=2: take m >= 4",
+        ),
         ("clos:n=2,r=2,m=65", "dar", "scheme dar: a request has a map of at most 64 spines"),
-        ("clos:n=4,r=4,m=4", "dar:start=x", "scheme dar: start must be modulo or hash or limited, got 'x'"),
+        (
+            "clos:n=4,r=4,m=4",
+            "dar:start=x",
+            "scheme dar: start must be modulo or hash or limited, got 'x'",
+        ),
     ],
 )
 def test_networks_that_are_no_clos_network_are_refused(network, spec, message):
@@ -575,7 +628,8 @@ def test_by_destination_a_flow_begins_where_others_to_its_host_go():
     fabric = Fabric("clos:n=4,r=4,m=4", "key=dest")
     first = fabric.flows.begin(1, 4)
     others = [fabric.flows.begin(src, 4, ports) for ports, src in enumerate((0, 2, 3), 7)]
-    assert [fabric.spine_of(flow) for flow in [first, *others]] == [1] * 4  # figure 9's start of the first
+    # figure 9's start of the first
+    assert [fabric.spine_of(flow) for flow in [first, *others]] == [1] * 4
     assert fabric.spine_of(fabric.flows.begin(2, 5)) == 2
     fabric.simulator.run_for(0.1)
     fabric.simulator.fail(fabric.link(0, 1))

@@ -1,5 +1,6 @@
-"""The random sequences of test_sequences.py on wires that are slow, reorder and double, with old requests sent again,
-flows back on the same ports, daemons that stall or begin anew, and queues instead of counts."""
+"""The random sequences of test_sequences.py on wires that are slow, reorder and double, with old
+requests sent again, flows back on the same ports, daemons that stall or begin anew, and queues
+instead of counts."""
 
 import random
 
@@ -11,7 +12,12 @@ from weft.daemons.core.actions import Send
 from weft.daemons.dar import messages
 from weft.daemons.simulator.wires import Wire
 
-QUEUES = ["detect=queue", "detect=queue,cool=0", "detect=queue,swap=0,start=hash", "detect=queue,p=1"]
+QUEUES = [
+    "detect=queue",
+    "detect=queue,cool=0",
+    "detect=queue,swap=0,start=hash",
+    "detect=queue,p=1",
+]
 STEPS = 10
 
 
@@ -27,7 +33,9 @@ class HardSequence(Sequence):
             jitter_s=self.random.choice([0, 5e-3]),
             duplicate_fraction=self.random.choice([0, 0.3]),
         )
-        self.fabric = Fabric(network, f"{options},hello_ms=100".strip(","), wire=wire, random=random.Random(seed))
+        self.fabric = Fabric(
+            network, f"{options},hello_ms=100".strip(","), wire=wire, random=random.Random(seed)
+        )
         self.loss_fraction = self.random.choice([0.0, 0.2, 0.6])
         self.dead_links, self.dead_spines, self.ports = set(), set(), 0
         self.replayed = 0
@@ -53,7 +61,16 @@ class HardSequence(Sequence):
 
     def run(self) -> None:
         for _ in range(STEPS):
-            steps = [self.arrive, self.arrive, self.arrive, self.depart, self.fail, self.mend, self.kill, self.start]
+            steps = [
+                self.arrive,
+                self.arrive,
+                self.arrive,
+                self.depart,
+                self.fail,
+                self.mend,
+                self.kill,
+                self.start,
+            ]
             self.random.choice([*steps, self.stall, self.begin_anew])()
             self.fabric.simulator.run_for(self.random.choice([0.003, 0.02, 0.1]))
         self.fabric.simulator.run_for(NOTICE_S + 0.2)
@@ -70,8 +87,12 @@ class HardSequence(Sequence):
 
     def stall(self) -> None:
         live = sorted(set(range(self.fabric.m)) - self.dead_spines)
-        nodes = [self.fabric.spine(spine) for spine in live] + [self.fabric.leaf(at) for at in range(self.fabric.r)]
-        self.fabric.simulator.stall(self.random.choice(nodes), self.random.choice([0.01, 0.05, 0.15]))
+        nodes = [self.fabric.spine(spine) for spine in live] + [
+            self.fabric.leaf(at) for at in range(self.fabric.r)
+        ]
+        self.fabric.simulator.stall(
+            self.random.choice(nodes), self.random.choice([0.01, 0.05, 0.15])
+        )
 
     def begin_anew(self) -> None:
         live = sorted(set(range(self.fabric.m)) - self.dead_spines)

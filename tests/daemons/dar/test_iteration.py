@@ -1,4 +1,5 @@
-"""DAR's iteration against an exhaustive search of its Markov chain, and its conditions against brute force."""
+"""DAR's iteration against an exhaustive search of its Markov chain, and its conditions against
+brute force."""
 
 from __future__ import annotations
 
@@ -10,16 +11,31 @@ import numpy as np
 import pytest
 
 from weft.daemons.dar import iteration
-from weft.daemons.dar.iteration import DEST, LIMITED, MODULO, NOWHERE, RANDOM, SPREAD, ClosFlows, IterationRules
+from weft.daemons.dar.iteration import (
+    DEST,
+    LIMITED,
+    MODULO,
+    NOWHERE,
+    RANDOM,
+    SPREAD,
+    ClosFlows,
+    IterationRules,
+)
 
 Spines = tuple[int, ...]
-Rested = tuple[Spines, tuple[int, ...]]  # the spine of each flow, and the iterations for which it rests
+# the spine of each flow, and the iterations for which it rests
+Rested = tuple[Spines, tuple[int, ...]]
 
 
 def network(n: int, r: int, m: int, destination: Spines) -> ClosFlows:
     """CLOS(n,r,m) on plain lists, as a daemon would have it."""
     net = ClosFlows(
-        n, r, m, list(destination), [0] * (n * r), *([0] * k for k in (n * r, r * m, r * m, (m + 1) * r, r * m, n * r))
+        n,
+        r,
+        m,
+        list(destination),
+        [0] * (n * r),
+        *([0] * k for k in (n * r, r * m, r * m, (m + 1) * r, r * m, n * r)),
     )
     iteration.invert(net)
     return net
@@ -35,8 +51,11 @@ def loads(net: ClosFlows, spine: Spines) -> tuple[list[int], list[int]]:
     return up, down
 
 
-def chosen(leaves: dict[int, list[int]], load: list[int], m: int, p: int, spine: Spines, every: int) -> list[list[int]]:
-    """For each request the flows that it may be about; `leaves` has the flows of each leaf that do not rest."""
+def chosen(
+    leaves: dict[int, list[int]], load: list[int], m: int, p: int, spine: Spines, every: int
+) -> list[list[int]]:
+    """For each request the flows that it may be about; `leaves` has the flows of each leaf that do
+    not rest."""
     found = []
     for leaf, flows in leaves.items():
         bad = [s for s in range(m) if load[leaf * m + s] > p]
@@ -51,13 +70,16 @@ def chosen(leaves: dict[int, list[int]], load: list[int], m: int, p: int, spine:
 def transitions(net: ClosFlows, rules: IterationRules, spine: Spines) -> dict[Spines, float]:
     """Where one iteration leads from `spine` if no flow rests."""
     found: dict[Spines, float] = defaultdict(float)
-    for (after, _), probability in rested_transitions(net, rules, (spine, (0,) * len(spine))).items():
+    for (after, _), probability in rested_transitions(
+        net, rules, (spine, (0,) * len(spine))
+    ).items():
         found[after] += probability
     return found
 
 
 def rested_transitions(net: ClosFlows, rules: IterationRules, begin: Rested) -> dict[Rested, float]:
-    """Where one iteration leads from spines and rests, by enumeration of every choice that is left to chance."""
+    """Where one iteration leads from spines and rests, by enumeration of every choice that is left
+    to chance."""
     n, m, p, (spine, rest) = net.n, net.m, rules.p, begin
     up, down = loads(net, spine)
     ready = [f for f in range(n * net.r) if rest[f] == 0]
@@ -81,7 +103,11 @@ def rested_transitions(net: ClosFlows, rules: IterationRules, begin: Rested) -> 
 
 
 def moved(
-    net: ClosFlows, rules: IterationRules, states: dict[Rested, float], flow: int, down: list[int] | None
+    net: ClosFlows,
+    rules: IterationRules,
+    states: dict[Rested, float],
+    flow: int,
+    down: list[int] | None,
 ) -> dict[Rested, float]:
     """`states` after `flow` has moved; `down` is the map of an informed request."""
     n, m, found = net.n, net.m, defaultdict(float)
@@ -94,7 +120,9 @@ def moved(
             new = [s for s in room if up[leaf * m + s] < rules.p] or room
         for spine in new:
             there = [f for f in range(leaf * n, leaf * n + n) if f != flow and state[f] == spine]
-            swaps = [-1] if spine == state[flow] or not rules.swap or len(there) < rules.p else there
+            swaps = (
+                [-1] if spine == state[flow] or not rules.swap or len(there) < rules.p else there
+            )
             for other in swaps:
                 after, resting = list(state), list(rest)
                 for f, to in ((flow, spine), (other, state[flow])):
@@ -109,7 +137,8 @@ def is_good(net: ClosFlows, p: int, spine: Spines) -> bool:
 
 
 def expected(net: ClosFlows, rules: IterationRules, start: Spines) -> float:
-    """Expected iterations from `start`, by the whole chain; inf if some state cannot reach a good one."""
+    """Expected iterations from `start`, by the whole chain; inf if some state cannot reach a good
+    one."""
     rows: dict[Spines, dict[Spines, float]] = {}
     left = [start]
     while left:
@@ -174,7 +203,9 @@ def test_one_iteration_has_the_distribution_of_the_definition(name: str) -> None
 @pytest.mark.parametrize("sizes", [(2, 2, 2), (2, 3, 2)])
 @pytest.mark.parametrize("name", ["paper", "informed", "every link"])
 @pytest.mark.slow
-def test_every_permutation_converges_as_the_chain_says(sizes: tuple[int, int, int], name: str) -> None:
+def test_every_permutation_converges_as_the_chain_says(
+    sizes: tuple[int, int, int], name: str
+) -> None:
     """All permutations of the tiny networks; those with the same leaves are one case."""
     rules = VARIANTS[name]
     cases = {tuple(d // 2 for d in p): p for p in permutations(range(sizes[0] * sizes[1]))}
@@ -193,8 +224,8 @@ def test_every_permutation_converges_as_the_chain_says(sizes: tuple[int, int, in
 
 
 def test_one_iteration_lets_flows_rest() -> None:
-    """From a bad state in which some flows rest, and an uplink is overfull to which others may be moved, to every next
-    state and rest, by a chi-squared bound."""
+    """From a bad state in which some flows rest, and an uplink is overfull to which others may be
+    moved, to every next state and rest, by a chi-squared bound."""
     rules, net = IterationRules(rest=2, p=1), network(3, 3, 3, (0, 3, 6, 1, 4, 7, 2, 5, 8))
     start: Rested = ((0, 0, 2, 0, 1, 2, 0, 2, 1), (1, 0, 0, 2, 0, 0, 0, 0, 1))
     exact, times, state = rested_transitions(net, rules, start), 6_000, [1, 2, 3, 4]
@@ -239,11 +270,12 @@ def refused(n: int, r: int, m: int, rules: IterationRules) -> bool:
 
 @pytest.mark.parametrize("flags", list(product((0, 1), repeat=4)))
 def test_what_never_ends_is_refused_and_nothing_else(flags: tuple[int, ...]) -> None:
-    """All states of CLOS(2,2,2) for all that its leaves may send, under every choice of flags; the flows of a leaf are
-    interchangeable."""
+    """All states of CLOS(2,2,2) for all that its leaves may send, under every choice of flags; the
+    flows of a leaf are interchangeable."""
     every_link, swap, stay, informed = flags
     cases = {
-        (*sorted(d // 2 for d in one[:2]), *sorted(d // 2 for d in one[2:])): one for one in permutations(range(4))
+        (*sorted(d // 2 for d in one[:2]), *sorted(d // 2 for d in one[2:])): one
+        for one in permutations(range(4))
     }
     for p in (1, 2):
         rules = IterationRules(p=p, every_link=every_link, swap=swap, stay=stay, informed=informed)
@@ -253,18 +285,25 @@ def test_what_never_ends_is_refused_and_nothing_else(flags: tuple[int, ...]) -> 
 
 @pytest.mark.parametrize(("swap", "informed"), [(0, 0), (1, 0), (0, 1)])
 def test_what_never_ends_is_refused_on_larger_leaves(swap: int, informed: int) -> None:
-    """CLOS(4,2,2) at p=2 where a leaf sends to one leaf only: without swaps, the moves of both ends of its paths turn
-    three flows on one spine into three on the other, for ever."""
+    """CLOS(4,2,2) at p=2 where a leaf sends to one leaf only: without swaps, the moves of both ends
+    of its paths turn three flows on one spine into three on the other, for ever."""
     rules = IterationRules(p=2, swap=swap, stay=0, informed=informed)
     found = expected(network(4, 2, 2, tuple(range(8))), rules, (0, 0, 0, 1, 0, 0, 1, 1))
     assert (found == float("inf")) == refused(4, 2, 2, rules)
 
 
 @pytest.mark.parametrize(
-    "rules", [IterationRules(), IterationRules(every_link=1), IterationRules(informed=1), IterationRules(swap=0)]
+    "rules",
+    [
+        IterationRules(),
+        IterationRules(every_link=1),
+        IterationRules(informed=1),
+        IterationRules(swap=0),
+    ],
 )
 def test_flows_to_one_host_move_together(rules: IterationRules) -> None:
-    """Pairs of flows at p=2 are what single flows of half as many hosts are at p=1, whose chain is solved."""
+    """Pairs of flows at p=2 are what single flows of half as many hosts are at p=1, whose chain is
+    solved."""
     single = network(2, 2, 2, (0, 2, 1, 3))
     pairs = network(4, 2, 2, tuple(2 * single.destination[flow // 2] for flow in range(8)))
     by_dest = rules._replace(p=2, key=DEST, start=MODULO)
@@ -282,10 +321,14 @@ def test_flows_to_one_host_move_together(rules: IterationRules) -> None:
 
 
 def test_flows_of_different_hosts_and_of_one_are_swapped_whole() -> None:
-    """Destinations with one, two and three flows of a leaf: loads and groups stay right, whatever moves."""
+    """Destinations with one, two and three flows of a leaf: loads and groups stay right, whatever
+    moves."""
     net = network(6, 2, 3, (0, 0, 0, 6, 6, 1, 7, 7, 7, 2, 8, 3))
     for start, swap, informed in product(range(4), (0, 1), (0, 1)):
-        rules, state = IterationRules(p=3, start=start, swap=swap, informed=informed, key=DEST, rest=1), [7, 7, 1, 2]
+        rules, state = (
+            IterationRules(p=3, start=start, swap=swap, informed=informed, key=DEST, rest=1),
+            [7, 7, 1, 2],
+        )
         iteration.check_traffic(net, rules)
         for _ in range(20):
             iteration.place(net, rules, state)
@@ -317,11 +360,17 @@ def test_traffic_for_which_there_is_no_room_is_refused(
 
 def test_groups_that_do_not_fit_are_refused() -> None:
     """Six flows by two at p=3: two spines have room for six flows, and for two groups of two."""
-    net, rules = network(6, 2, 2, (0, 0, 6, 6, 7, 7, 1, 1, 2, 2, 8, 8)), IterationRules(p=3, key=DEST)
+    net, rules = (
+        network(6, 2, 2, (0, 0, 6, 6, 7, 7, 1, 1, 2, 2, 8, 8)),
+        IterationRules(p=3, key=DEST),
+    )
     iteration.check(6, 2, 2, rules)
     with pytest.raises(ValueError, match="take key=flow"):
         iteration.check_traffic(net, rules)
-    assert not any(is_good(net, 3, tuple(np.repeat(groups, 2).tolist())) for groups in product(range(2), repeat=6))
+    assert not any(
+        is_good(net, 3, tuple(np.repeat(groups, 2).tolist()))
+        for groups in product(range(2), repeat=6)
+    )
 
 
 def test_flows_are_listed_by_output_leaf() -> None:
@@ -335,7 +384,8 @@ def test_flows_are_listed_by_output_leaf() -> None:
 
 
 @pytest.mark.parametrize(
-    "rules", [IterationRules(start=s, informed=i, swap=w) for s in range(4) for i in (0, 1) for w in (0, 1)]
+    "rules",
+    [IterationRules(start=s, informed=i, swap=w) for s in range(4) for i in (0, 1) for w in (0, 1)],
 )
 def test_every_choice_ends_with_no_bad_link(rules: IterationRules) -> None:
     for p, m in ((1, 5), (2, 3), (3, 2)):
@@ -370,7 +420,8 @@ def test_a_folded_network_routes_what_leaves_its_leaf() -> None:
 
 def test_strictly_nonblocking_is_the_worst_case_of_filled_links() -> None:
     for n, p, m in product(range(1, 7), range(1, 4), range(1, 13)):
-        filled = 2 * ((n - 1) // p)  # n-1 flows up and n-1 flows down, p to a link, on different spines
+        # n-1 flows up and n-1 flows down, p to a link, on different spines
+        filled = 2 * ((n - 1) // p)
         assert iteration.strictly_nonblocking(n, m, p) == (m > filled)
     assert iteration.strictly_nonblocking(8, 8, 2)
     assert not iteration.strictly_nonblocking(8, 14, 1)
@@ -389,4 +440,10 @@ def test_too_few_spines_are_refused(n: int, m: int, p: int) -> None:
 def test_the_generator_is_xoshiro128plusplus() -> None:
     """Its first words for the state 1, 2, 3, 4, computed from the published definition."""
     state = [1, 2, 3, 4]
-    assert [iteration.draw(state) for _ in range(5)] == [641, 1573767, 3222811527, 3517856514, 836907274]
+    assert [iteration.draw(state) for _ in range(5)] == [
+        641,
+        1573767,
+        3222811527,
+        3517856514,
+        836907274,
+    ]

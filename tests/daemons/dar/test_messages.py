@@ -18,7 +18,9 @@ def ears(draw):
     fields = [draw(words) for _ in range(4)]
     sequence = draw(some.integers(0, (1 << 64) - 1))
     room = draw(some.integers(0, (1 << spines) - 1))
-    return Ear(*fields, sequence, draw(flows), draw(words), draw(some.integers(0, 0xFFFF)), spines, room)
+    return Ear(
+        *fields, sequence, draw(flows), draw(words), draw(some.integers(0, 0xFFFF)), spines, room
+    )
 
 
 @given(ears())
@@ -41,7 +43,9 @@ def test_anything_else_is_garbage_or_a_message(payload):
 
 
 def test_a_map_names_no_spine_that_there_is_not():
-    payload = bytearray(messages.encode(Ear(1, 2, 3, 4, 5, FiveTuple(6, 7, 8, 9), 10, 3, 6, 0b111111)))
+    payload = bytearray(
+        messages.encode(Ear(1, 2, 3, 4, 5, FiveTuple(6, 7, 8, 9), 10, 3, 6, 0b111111))
+    )
     payload[-1] = 1 << 6
     with pytest.raises(wire.MalformedMessage, match="a map of 6 spines"):
         messages.decode(bytes(payload))

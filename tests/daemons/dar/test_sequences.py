@@ -1,5 +1,6 @@
-"""Random sequences of arrivals, departures, failures and lost requests: no flow is lost or doubled or goes round, and
-where a flow of 1/p finds room whatever the others do, no link has more than p flows in the end."""
+"""Random sequences of arrivals, departures, failures and lost requests: no flow is lost or doubled
+or goes round, and where a flow of 1/p finds room whatever the others do, no link has more than p
+flows in the end."""
 
 import random
 from collections import Counter
@@ -9,7 +10,17 @@ import pytest
 from tests.daemons.dar.dar_fabric import Fabric
 
 NETWORKS = ["clos:n=2,r=3,m=3", "clos:n=3,r=3,m=3", "clos:n=4,r=4,m=4", "clos:n=3,r=4,m=5"]
-OPTIONS = ["", "informed=1", "every=1", "cool=0", "start=hash", "start=limited", "swap=0", "key=dest", "p=1"]
+OPTIONS = [
+    "",
+    "informed=1",
+    "every=1",
+    "cool=0",
+    "start=hash",
+    "start=limited",
+    "swap=0",
+    "key=dest",
+    "p=1",
+]
 NOTICE_S = 0.4  # three hellos and a half, and what follows from that
 STEPS = 8
 
@@ -33,14 +44,24 @@ class Sequence:
 
     def run(self) -> None:
         for _ in range(STEPS):
-            steps = [self.arrive, self.arrive, self.arrive, self.depart, self.fail, self.mend, self.kill, self.start]
+            steps = [
+                self.arrive,
+                self.arrive,
+                self.arrive,
+                self.depart,
+                self.fail,
+                self.mend,
+                self.kill,
+                self.start,
+            ]
             self.random.choice(steps)()
             self.fabric.simulator.run_for(self.random.choice([0.003, 0.02, 0.1]))
         self.fabric.simulator.run_for(NOTICE_S)
         self.check()
 
     def arrive(self) -> None:
-        """Half a permutation's flows that there are not: each host sends one and hears one at most."""
+        """Half a permutation's flows that there are not: each host sends one and hears one at
+        most."""
         hosts = range(self.fabric.topology.servers)
         ends = [self.fabric.flows._live[flow] for flow in self.fabric.flows.live()]
         sources = sorted(set(hosts) - {src for src, _ in ends})
@@ -60,7 +81,9 @@ class Sequence:
         leaf, spine = self.random.randrange(self.fabric.r), self.random.randrange(self.fabric.m)
         lost = self.dead_links | {(leaf, spine)}
         if self.connected(lost, self.dead_spines):
-            self.fabric.simulator.fail(self.fabric.link(leaf, spine), silent=self.random.random() < 0.3)
+            self.fabric.simulator.fail(
+                self.fabric.link(leaf, spine), silent=self.random.random() < 0.3
+            )
             self.dead_links = lost
 
     def mend(self) -> None:
@@ -97,13 +120,18 @@ class Sequence:
         sent, heard = Counter(one for one, _ in crossing), Counter(other for _, other in crossing)
         p = self.fabric.p
         return all(
-            self.usable(one, other) > (sent[one] - 1) // p + (heard[other] - 1) // p for one, other in set(crossing)
+            self.usable(one, other) > (sent[one] - 1) // p + (heard[other] - 1) // p
+            for one, other in set(crossing)
         )
 
     def check(self) -> None:
         fabric, flows = self.fabric, self.fabric.flows
         ends = [flows._live[flow] for flow in flows.live()]
-        crossing = [(src // fabric.n, dst // fabric.n) for src, dst in ends if src // fabric.n != dst // fabric.n]
+        crossing = [
+            (src // fabric.n, dst // fabric.n)
+            for src, dst in ends
+            if src // fabric.n != dst // fabric.n
+        ]
         for flow, (src, dst) in zip(flows.live(), ends, strict=True):
             walk = flows.path(flow)
             assert not walk.lost, walk
@@ -127,7 +155,11 @@ class Sequence:
             up = fabric.status(fabric.leaf(leaf))["flows"]["up"]
             loads = flows.loads()
             at = fabric.leaf(leaf)
-            wired = {fabric.topology.naming.name(peer): count for (node, peer), count in loads.items() if node == at}
+            wired = {
+                fabric.topology.naming.name(peer): count
+                for (node, peer), count in loads.items()
+                if node == at
+            }
             if self.has_room:
                 assert up == wired
 
@@ -138,4 +170,5 @@ def test_flows_settle_whatever_happens(part):
     sequences = [Sequence(seed) for seed in range(1000 + 50 * part, 1050 + 50 * part)]
     for sequence in sequences:
         sequence.run()
-    assert sum(sequence.has_room for sequence in sequences) >= 30  # where more than p flows a link would be an error
+    # where more than p flows a link would be an error
+    assert sum(sequence.has_room for sequence in sequences) >= 30

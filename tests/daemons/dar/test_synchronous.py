@@ -1,8 +1,9 @@
-"""Where all leaves look at once, the daemons' iterations are those of the abstract iteration, in distribution.
+"""Where all leaves look at once, the daemons' iterations are those of the abstract iteration, in
+distribution.
 
-One thing differs.  The abstract iteration moves a flow that was asked for even where it has been swapped back for
-another meanwhile; a daemon takes such a request for a stale one.  So the reference here is made of the pure functions,
-with that rule.
+One thing differs.  The abstract iteration moves a flow that was asked for even where it has been
+swapped back for another meanwhile; a daemon takes such a request for a stale one.  So the reference
+here is made of the pure functions, with that rule.
 """
 
 import random
@@ -21,7 +22,8 @@ TOTAL = ["requests", "moves", "swaps"]
 
 
 def worst_permutation(n, r, generator):
-    """The n flows of each leaf go to different leaves, in an order of its own, and to no leaf twice."""
+    """The n flows of each leaf go to different leaves, in an order of its own, and to no leaf
+    twice."""
     hosts = {leaf: generator.sample(range(n), n) for leaf in range(r)}
     destination = [0] * (n * r)
     free = {leaf: list(hosts[leaf]) for leaf in range(r)}
@@ -35,9 +37,18 @@ def abstract(n, r, m, rules, destination, seed):
     """Iterations until all is well, requests and moves."""
     flows = n * r
     net = ClosFlows(
-        n, r, m, destination, [0] * flows, [0] * flows, [0] * (r * m), [0] * (r * m), [0] * (flows + r * m + r),
-        [0] * (r * m), [0] * flows,
-    )  # fmt: skip
+        n,
+        r,
+        m,
+        destination,
+        [0] * flows,
+        [0] * flows,
+        [0] * (r * m),
+        [0] * (r * m),
+        [0] * (flows + r * m + r),
+        [0] * (r * m),
+        [0] * flows,
+    )
     state, counts, iterations = [seed, 2, 3, 4], [0, 0, 0], 0
     iteration.invert(net)
     iteration.place(net, rules, state)
@@ -56,7 +67,8 @@ def abstract(n, r, m, rules, destination, seed):
 
 
 def paired(n, r, generator):
-    """Of each leaf pairs of flows go to the same host, of leaves to which no other pair of it goes."""
+    """Of each leaf pairs of flows go to the same host, of leaves to which no other pair of it
+    goes."""
     destination = []
     for leaf in range(r):
         own = [(leaf + at // 2) % r * n + at // 2 * 2 for at in range(n)]
@@ -96,7 +108,7 @@ VARIANTS = {
 def test_the_daemons_iterate_as_the_abstract_iteration_does(variant):
     (n, r, m), rules, runs = VARIANTS[variant]
     generator = random.Random(11)
-    options = f"p={rules.p},informed={rules.informed},every={rules.every_link},together=1,cool=0,hello_ms=1000"
+    options = f"p={rules.p},informed={rules.informed},every={rules.every_link},together=1,cool=0,hello_ms=1000"  # noqa: E501
     wire = Wire(delay_s=50e-6, jitter_s=20e-6)  # requests come in random order
     by_destination = rules.key == DEST
     options += f",key={'dest' if by_destination else 'flow'}"
@@ -117,6 +129,7 @@ def test_the_daemons_iterate_as_the_abstract_iteration_does(variant):
 
 
 def distance(one, other):
-    """Kolmogorov and Smirnov's: the greatest difference of the two distributions; 1.95 is the bound of 0.1 %."""
+    """Kolmogorov and Smirnov's: the greatest difference of the two distributions; 1.95 is the bound
+    of 0.1 %."""
     at = np.arange(max(one.max(), other.max()) + 1)
     return max(abs((one <= value).mean() - (other <= value).mean()) for value in at)

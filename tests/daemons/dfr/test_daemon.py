@@ -19,7 +19,12 @@ from weft.daemons.simulator.wires import Wire
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
 
-CASES = [("dcell:n=4,k=1", 1), ("dcell:n=4,k=1", 0), ("beta-dcell:n=4,k=1", 0), ("ficonn:n=4,k=2", 1)]
+CASES = [
+    ("dcell:n=4,k=1", 1),
+    ("dcell:n=4,k=1", 0),
+    ("beta-dcell:n=4,k=1", 0),
+    ("ficonn:n=4,k=2", 1),
+]
 
 
 def differences(simulator, settings, links, servers):
@@ -52,7 +57,10 @@ def test_every_packet_goes_where_dfr_sends_it_also_with_a_tenth_of_the_links_dea
         simulator.fail(link, silent=link % 2 == 0)
     simulator.run_until_quiet()
     assert not differences(simulator, settings, dead, servers)
-    assert any(simulator.status(server)["rerouted"] for server in servers) or b == topology.naming.network.k
+    assert (
+        any(simulator.status(server)["rerouted"] for server in servers)
+        or b == topology.naming.network.k
+    )
     for link in dead:
         simulator.restore(link)
     simulator.run_until_converged(within_s=0.5)
@@ -67,17 +75,23 @@ def test_a_server_knows_of_its_own_sub_network_and_no_more():
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.slow
-def test_after_random_failures_and_lost_messages_packets_go_where_dfr_sends_them_and_never_in_circles(seed):
+def test_after_random_failures_and_lost_messages_packets_go_where_dfr_sends_them_and_never_in_circles(  # noqa: E501
+    seed,
+):
     topology, settings = build("ficonn:n=4,k=2"), Dfr()
     draw = random.Random(seed)
-    simulator = Simulator(topology, "dfr", wire=Wire(loss_fraction=0.01, jitter_s=0.001), random=random.Random(seed))
+    simulator = Simulator(
+        topology, "dfr", wire=Wire(loss_fraction=0.01, jitter_s=0.001), random=random.Random(seed)
+    )
     simulator.run_for(0.5)
     dead = set()
     for _ in range(10):
         befall(simulator, draw, dead)
         simulator.run_for(draw.choice([0.001, 0.02, 0.1]))
         for _ in range(20):
-            assert len(simulator.walk(*draw.sample(range(topology.servers), 2)).path) <= settings.ttl
+            assert (
+                len(simulator.walk(*draw.sample(range(topology.servers), 2)).path) <= settings.ttl
+            )
     # A hello may be lost three times in a row: look until a moment without that.
     for _ in range(20):
         simulator.run_for(0.3)
@@ -130,7 +144,11 @@ def test_a_daemon_that_starts_leaves_routes_alone_until_it_knows_better(scheme):
 @pytest.mark.parametrize(
     ("spec", "scheme", "message"),
     [
-        ("dcell:n=4,k=1", "dfr:b=2", "scheme dfr: b must be at most 1, the levels of the network, got 2"),
+        (
+            "dcell:n=4,k=1",
+            "dfr:b=2",
+            "scheme dfr: b must be at most 1, the levels of the network, got 2",
+        ),
         ("dcell:n=8,k=2", "dfr", "take fewer retries than 3"),
         ("fattree:k=4", "dfr", "scheme dfr runs on server-centric networks"),
     ],

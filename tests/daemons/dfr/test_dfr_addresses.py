@@ -8,7 +8,12 @@ from weft.daemons.dfr.dfr_addresses import NO_SUBNETWORK, HopState
 from weft.daemons.dfr.routing import Dfr
 from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn
 
-CASES = [(Ccrdn(DCELL, 3, 2), 1), (Ccrdn(BETA_DCELL, 3, 1), 0), (Ccrdn(FICONN, 4, 2), 0), (Ccrdn(DCELL, 4, 1), 1)]
+CASES = [
+    (Ccrdn(DCELL, 3, 2), 1),
+    (Ccrdn(BETA_DCELL, 3, 1), 0),
+    (Ccrdn(FICONN, 4, 2), 0),
+    (Ccrdn(DCELL, 4, 1), 1),
+]
 
 
 @pytest.mark.parametrize(
@@ -21,17 +26,27 @@ CASES = [(Ccrdn(DCELL, 3, 2), 1), (Ccrdn(BETA_DCELL, 3, 1), 0), (Ccrdn(FICONN, 4
         (Ccrdn(DCELL, 4, 1), Dfr(b=0, retry=0), 1),
     ],
 )
-def test_there_are_as_many_states_as_was_worked_out(network: Ccrdn, settings: Dfr, count: int) -> None:
-    assert len(set(dfr_addresses.states(network, settings))) == len(dfr_addresses.states(network, settings)) == count
+def test_there_are_as_many_states_as_was_worked_out(
+    network: Ccrdn, settings: Dfr, count: int
+) -> None:
+    assert (
+        len(set(dfr_addresses.states(network, settings)))
+        == len(dfr_addresses.states(network, settings))
+        == count
+    )
 
 
 def test_too_many_states_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"takes 223 addresses of each server, and there are 127; .* than 3, or"):
+    with pytest.raises(
+        ValueError, match=r"takes 223 addresses of each server, and there are 127; .* than 3, or"
+    ):
         dfr_addresses.states(Ccrdn(DCELL, 8, 2), Dfr())
 
 
 @pytest.mark.parametrize(("network", "b"), CASES)
-def test_what_a_rerouted_packet_carries_is_read_and_written_alike_wherever_it_goes(network: Ccrdn, b: int) -> None:
+def test_what_a_rerouted_packet_carries_is_read_and_written_alike_wherever_it_goes(
+    network: Ccrdn, b: int
+) -> None:
     """Every server of the X(b) in which it was rerouted knows the proxy by level and copy."""
     t = network.t
     for cur in range(t[-1]):

@@ -14,7 +14,9 @@ from weft.topologies.recursive.ccrdn import DCELL, Ccrdn
 NETWORKS = TWO_LEVELS + THREE_LEVELS
 
 
-def walk(network: Ccrdn, settings: Dfr, down: Sequence[int], src: int, dst: int, draw: int = 0) -> list[int]:
+def walk(
+    network: Ccrdn, settings: Dfr, down: Sequence[int], src: int, dst: int, draw: int = 0
+) -> list[int]:
     """The servers that a packet visits until it arrives or is dropped."""
     packet, size = [0] * dfr.FIELDS, network.t[settings.b]
     room = [0] * size, [0] * size, [0] * size
@@ -23,7 +25,8 @@ def walk(network: Ccrdn, settings: Dfr, down: Sequence[int], src: int, dst: int,
     while path[-1] != dst:
         cur = path[-1]
         first = (cur - cur % size) * (network.k + 2)
-        known = down[first : first + size * (network.k + 2)]  # all that a server knows of dead links
+        # all that a server knows of dead links
+        known = down[first : first + size * (network.k + 2)]
         to = dfr.next_hop(network.rule, network.t, settings, known, cur, dst, packet, draw, *room)
         if to == DROP:
             break
@@ -38,7 +41,9 @@ def flags(network: Ccrdn, dead: set[int]) -> bytes:
 @pytest.mark.parametrize("network", NETWORKS, ids=title)
 def test_without_failures_it_is_dimensional_routing(network: Ccrdn) -> None:
     for src, dst in pairs(network, 60):
-        assert len(walk(network, Dfr(), b"", src, dst)) == len(dr.route(network.rule, network.t, src, dst))
+        assert len(walk(network, Dfr(), b"", src, dst)) == len(
+            dr.route(network.rule, network.t, src, dst)
+        )
 
 
 @pytest.mark.parametrize("nearest", [True, False])
@@ -88,12 +93,19 @@ def test_jump_up_takes_a_link_one_level_higher() -> None:
     packet, room = [0] * dfr.FIELDS, ([0] * size, [0] * size, [0] * size)
     dfr.start(Dfr(), packet)
     packet[LEVEL] = 2
-    assert dfr.next_hop(network.rule, network.t, Dfr(), down[: size * ports], 0, size, packet, 0, *room) != DROP
+    assert (
+        dfr.next_hop(
+            network.rule, network.t, Dfr(), down[: size * ports], 0, size, packet, 0, *room
+        )
+        != DROP
+    )
     assert packet[LEVEL] == 3
     assert packet[PROXY] >= network.t[2]
 
 
-@pytest.mark.parametrize(("settings", "visited"), [(Dfr(retry=0), 1), (Dfr(ttl=1), 2), (Dfr(ttl=0), 1)])
+@pytest.mark.parametrize(
+    ("settings", "visited"), [(Dfr(retry=0), 1), (Dfr(ttl=1), 2), (Dfr(ttl=0), 1)]
+)
 def test_retries_and_hops_run_out(settings: Dfr, visited: int) -> None:
     network = Ccrdn(DCELL, 3, 2)
     down = bytearray(network.t[-1] * 4)

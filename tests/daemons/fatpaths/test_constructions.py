@@ -1,4 +1,5 @@
-"""The parts of SPAIN and of the authors' later layers, against networkx and against all there is."""
+"""The parts of SPAIN and of the authors' later layers, against networkx and against all there
+is."""
 
 from itertools import pairwise
 
@@ -25,7 +26,9 @@ def graph_of(spec):
 def plain(graph, weight=None):
     found = nx.DiGraph()
     weights = np.zeros(len(graph.peer)) if weight is None else weight
-    found.add_weighted_edges_from(zip(graph.tail.tolist(), graph.peer.tolist(), weights.tolist(), strict=True))
+    found.add_weighted_edges_from(
+        zip(graph.tail.tolist(), graph.peer.tolist(), weights.tolist(), strict=True)
+    )
     return found
 
 
@@ -51,7 +54,9 @@ def test_spains_path_has_the_fewest_used_links_and_then_the_fewest():
         assert (way[0], way[-1]) == (dst, src)
         assert len(set(way)) == len(way)
         cost = sum(1000 * uses[arc_of[a, b]] + 1 for a, b in pairwise(way))
-        assert cost == nx.shortest_path_length(plain(graph, 1000 * uses + 1), src, dst, weight="weight")
+        assert cost == nx.shortest_path_length(
+            plain(graph, 1000 * uses + 1), src, dst, weight="weight"
+        )
 
 
 @pytest.mark.parametrize("spec", ["slimfly:q=3", "hyperx:l=2,s=3", "dragonfly:p=1"])
@@ -75,13 +80,16 @@ def test_a_colour_of_spain_is_an_in_tree_and_all_paths_have_one(spec):
 def test_no_colour_is_needed_where_paths_go_together():
     star = RouterArrays(np.array([0, 3, 4, 5, 6]), np.array([1, 2, 3, 0, 0, 0]))
     coloured = trees._coloured(star, 0, 3, rng(), lambda function: function)
-    assert coloured.tolist() == [[UNSET, 0, 0, 0]]  # and the search for a second path ended each time
+    # and the search for a second path ended each time
+    assert coloured.tolist() == [[UNSET, 0, 0, 0]]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_trees_are_merged_as_long_as_there_is_no_circle(seed):
     graph = graph_of("slimfly:q=3")
-    after = np.concatenate([trees._coloured(graph, t, 2, rng(seed), lambda function: function) for t in range(5)])
+    after = np.concatenate(
+        [trees._coloured(graph, t, 2, rng(seed), lambda function: function) for t in range(5)]
+    )
     order, has = rng(seed).permutation(len(after)), np.empty(len(graph.peer), dtype=bool)
     left, sizes = order.copy(), []
     while links := spain.absorb(after, left, graph.arc_of(), has, integers(18), integers(18)):
@@ -112,7 +120,9 @@ def enumerate_links(after):
 def test_spains_first_forest_is_a_spanning_tree():
     graph = graph_of("slimfly:q=3")
     (table,) = trees.spain_layers(graph, 2, rng())[1:]
-    assert nx.is_tree(nx.Graph([(u, to) for t in range(18) for u, to in enumerate(table[t].tolist()) if u != to]))
+    assert nx.is_tree(
+        nx.Graph([(u, to) for t in range(18) for u, to in enumerate(table[t].tolist()) if u != to])
+    )
 
 
 # -- the authors' later layers
@@ -135,10 +145,23 @@ def test_a_near_minimal_path_is_the_lightest_of_its_length_that_goes_along(spec)
             for way in nx.all_simple_paths(net, s, t, cutoff=length)
             if len(way) == length + 1 and all(table[t, a] in (UNSET, b) for a, b in pairwise(way))
         ]
-        best = min((sum(weight[arc_of[hop]] for hop in pairwise(way)), way) for way in fitting) if fitting else None
+        best = (
+            min((sum(weight[arc_of[hop]] for hop in pairwise(way)), way) for way in fitting)
+            if fitting
+            else None
+        )
         before, count = table.copy(), np.zeros_like(far, dtype=np.int64)
         near_minimal.layer(
-            *(graph.start, graph.peer, far, np.array([[s, t]]), length, table, weight.copy(), count),
+            *(
+                graph.start,
+                graph.peer,
+                far,
+                np.array([[s, t]]),
+                length,
+                table,
+                weight.copy(),
+                count,
+            ),
             *(integers(length + 1) for _ in range(3)),
         )
         if best is None:
@@ -150,13 +173,15 @@ def test_a_near_minimal_path_is_the_lightest_of_its_length_that_goes_along(spec)
 
 
 def test_arcs_become_heavier_by_the_sources_that_are_served_first():
-    """A path 0 - 1 - 2 - 3 whose routers 1 and 2 have no hop yet: one source over its first link, three over its
-    last."""
+    """A path 0 - 1 - 2 - 3 whose routers 1 and 2 have no hop yet: one source over its first link,
+    three over its last."""
     line = RouterArrays(np.array([0, 1, 3, 5, 6]), np.array([1, 0, 2, 1, 3, 2]))
     table, weight = np.full((4, 4), UNSET, dtype=np.int32), np.zeros(6)
     far, scratch = distances(line, everything(line)), (integers(4), integers(4), integers(4))
     count = np.zeros((4, 4), dtype=np.int64)
-    near_minimal.layer(line.start, line.peer, far, np.array([[0, 3]]), 3, table, weight, count, *scratch)
+    near_minimal.layer(
+        line.start, line.peer, far, np.array([[0, 3]]), 3, table, weight, count, *scratch
+    )
     assert weight.tolist() == [1, 0, 2, 0, 3, 0]
     assert table[3].tolist() == [1, 2, 3, UNSET]
 
@@ -164,7 +189,13 @@ def test_arcs_become_heavier_by_the_sources_that_are_served_first():
 def test_near_minimal_layers_lead_one_link_farther_where_they_are_their_own():
     graph = graph_of("slimfly:q=5")
     found = near_minimal_layers(graph, 4, rng())
-    lengths = [len(path(table, s, t)) - 1 for table in found[1:] for s in range(50) for t in range(50) if s != t]
+    lengths = [
+        len(path(table, s, t)) - 1
+        for table in found[1:]
+        for s in range(50)
+        for t in range(50)
+        if s != t
+    ]
     assert set(lengths) <= {1, 2, 3}
     assert lengths.count(3) > 0.3 * len(lengths)
 
@@ -172,7 +203,9 @@ def test_near_minimal_layers_lead_one_link_farther_where_they_are_their_own():
 # -- k shortest paths
 
 
-@pytest.mark.parametrize("spec", ["slimfly:q=3", "dragonfly:p=1", "jellyfish:n=14,r=4,p=1,seed=3", "complete:n=4,p=1"])
+@pytest.mark.parametrize(
+    "spec", ["slimfly:q=3", "dragonfly:p=1", "jellyfish:n=14,r=4,p=1,seed=3", "complete:n=4,p=1"]
+)
 def test_k_shortest_paths_are_those_of_networkx(spec):
     graph = graph_of(spec)
     net = plain(graph)
@@ -192,7 +225,13 @@ def test_layers_of_k_shortest_paths_hold_them_as_far_as_they_go_along():
     """Paths have four links at the most; who has none in a layer goes one link to who has."""
     graph = graph_of("slimfly:q=5")
     found = trees.k_shortest_layers(graph, 9, rng())
-    lengths = [len(path(table, s, t)) - 1 for table in found for s in range(50) for t in range(50) if s != t]
+    lengths = [
+        len(path(table, s, t)) - 1
+        for table in found
+        for s in range(50)
+        for t in range(50)
+        if s != t
+    ]
     assert set(lengths) <= {1, 2, 3, 4, 5}
     assert lengths.count(5) < 0.05 * len(lengths)
     many = distinct_paths(found)
@@ -212,7 +251,8 @@ def test_a_path_that_goes_along_with_nothing_is_planted_nowhere():
     assert layers[:, 4].tolist() == [[1, 4, 1, UNSET, UNSET], [2, UNSET, 4, 0, UNSET]]
     before = layers.copy()
     assert not trees.plant(layers, (0, 3, 4))
-    assert not trees.plant(layers, (0, 1, 4))  # router 0 has this path in layer 0, and another in layer 1
+    # router 0 has this path in layer 0, and another in layer 1
+    assert not trees.plant(layers, (0, 1, 4))
     assert (layers == before).all()
 
 
@@ -220,7 +260,8 @@ def test_a_path_that_goes_along_with_nothing_is_planted_nowhere():
 
 
 def test_hops_that_are_given_count_as_paths_where_they_are_new():
-    """In a clique of five, to router 4: 0 by way of 1 is new, 1 straight to 4 is its shortest path again."""
+    """In a clique of five, to router 4: 0 by way of 1 is new, 1 straight to 4 is its shortest path
+    again."""
     graph = graph_of("complete:n=5,p=1")
     tables = np.full((2, 5, 5), UNSET, dtype=np.int32)
     tables[0, 4] = 4
@@ -231,4 +272,8 @@ def test_hops_that_are_given_count_as_paths_where_they_are_new():
         *(np.array([4]), np.tile(np.arange(5), (5, 1)), integers(20), distinct),
     )
     assert tables[1, 4].tolist()[:2] == [1, 4]
-    assert distinct[:4].tolist() == [2, 1, *(len({tuple(path(table, s, 4)) for table in tables}) for s in (2, 3))]
+    assert distinct[:4].tolist() == [
+        2,
+        1,
+        *(len({tuple(path(table, s, 4)) for table in tables}) for s in (2, 3)),
+    ]

@@ -1,4 +1,5 @@
-"""Layered routing by daemons in simulated time: the tables as made, and what becomes of them when links die."""
+"""Layered routing by daemons in simulated time: the tables as made, and what becomes of them when
+links die."""
 
 import random
 
@@ -37,7 +38,11 @@ def walks(fabric):
 
 
 def between_routers(fabric):
-    return [link for link, (a, _, b, _) in enumerate(SLIMFLY.links.tolist()) if min(a, b) >= SLIMFLY.servers]
+    return [
+        link
+        for link, (a, _, b, _) in enumerate(SLIMFLY.links.tolist())
+        if min(a, b) >= SLIMFLY.servers
+    ]
 
 
 def lost(fabric):
@@ -52,14 +57,17 @@ def test_every_layer_takes_its_own_path_and_each_route_is_set_once(fabric):
         edges = [SLIMFLY.ports(host)[0][1] - at for host in (src, dst)]
         assert way.path == (src, *(at + router for router in path(tables[layer], *edges)), dst)
     routes = 6 * 18 * 18  # of each switch: five layers and none, 17 others and a host
-    assert fabric.counters["routes_set"] <= routes + 3 * 18 * 17  # those without a layer come as links come up
+    # those without a layer come as links come up
+    assert fabric.counters["routes_set"] <= routes + 3 * 18 * 17
     assert all(fabric.walk(src, dst).lost == "" for src, dst in pairs())
 
 
 def test_status_says_how_the_layers_are(fabric):
     told = fabric.status(SLIMFLY.servers)
     assert [each["layer"] for each in told["layers"]] == list(LAYERS)
-    assert all((each["own"], each["detours"], each["lost"]) == (17, 0, 0) for each in told["layers"])
+    assert all(
+        (each["own"], each["detours"], each["lost"]) == (17, 0, 0) for each in told["layers"]
+    )
     assert told["routes"] == 6 * 18
     dead = between_routers(fabric)[0]
     a, _, b, _ = SLIMFLY.links[dead].tolist()
@@ -99,7 +107,9 @@ def test_layers_come_back_with_the_link(fabric):
     assert {where: way.path for where, way in walks(fabric).items()} == before
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))]
+)
 def test_whatever_happens_what_can_be_reached_is_reached_in_every_layer(seed):
     draw = random.Random(seed)
     fabric = Simulator(SLIMFLY, SPEC, random=random.Random(seed))
@@ -146,7 +156,9 @@ def test_a_daemon_that_starts_again_sets_all_layers_again(fabric):
     switch = SLIMFLY.servers + 3
     before = dict(fabric.routes(switch))
     fabric.restart(switch)
-    assert not fabric.routes(switch).keys() & before.keys() - {prefix for prefix in before if prefix.length == 32}
+    assert not fabric.routes(switch).keys() & before.keys() - {
+        prefix for prefix in before if prefix.length == 32
+    }
     fabric.run_until_converged()
     fabric.run_until_quiet()
     assert dict(fabric.routes(switch)) == before

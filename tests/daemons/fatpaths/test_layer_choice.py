@@ -37,19 +37,44 @@ void c_note(__u32 *marks, __u32 layer, int echo) { struct of of = { marks }; not
 __u32 c_next(__u32 *marks, const __u32 *draws, __u32 layers, __u32 choice)
 { struct of of = { marks, draws }; struct settings set = { .layers = layers, .choice = choice };
   return next_layer(&of, &set); }
-"""
-FIELDS = ("layer", "known", "next_seq", "recover", "again_seq", "round_end", "acks", "echoes", "rounds")
+"""  # noqa: E501
+FIELDS = (
+    "layer",
+    "known",
+    "next_seq",
+    "recover",
+    "again_seq",
+    "round_end",
+    "acks",
+    "echoes",
+    "rounds",
+)
 WRAP = (1 << 32) - 3000
 
 
 class FlowInC(ctypes.Structure):
-    _fields_ = (("last_ns", ctypes.c_uint64), *((name, ctypes.c_uint32) for name in (*FIELDS, "unused")))
+    _fields_ = (
+        ("last_ns", ctypes.c_uint64),
+        *((name, ctypes.c_uint32) for name in (*FIELDS, "unused")),
+    )
 
 
 @pytest.fixture(scope="module")
 def in_c(tmp_path_factory):
     library = tmp_path_factory.mktemp("layers") / "layer_choice.so"
-    command = ["cc", "-O1", "-Wall", "-shared", "-fPIC", "-include", str(HEADER), "-xc", "-", "-o", str(library)]
+    command = [
+        "cc",
+        "-O1",
+        "-Wall",
+        "-shared",
+        "-fPIC",
+        "-include",
+        str(HEADER),
+        "-xc",
+        "-",
+        "-o",
+        str(library),
+    ]
     subprocess.run(command, input=IN_C, text=True, check=True)
     found = ctypes.CDLL(str(library))
     found.c_next.restype = ctypes.c_uint32
@@ -59,7 +84,11 @@ def in_c(tmp_path_factory):
 def cuts(packets):
     """Which of these (seq, end) show a cut."""
     flow = LayerFlowState()
-    return [at for at, (seq, end) in enumerate(packets) if shows_cut(flow, seq & 0xFFFFFFFF, end & 0xFFFFFFFF, False)]
+    return [
+        at
+        for at, (seq, end) in enumerate(packets)
+        if shows_cut(flow, seq & 0xFFFFFFFF, end & 0xFFFFFFFF, False)
+    ]
 
 
 @pytest.mark.parametrize("base", [0, 1 << 31, WRAP])
@@ -92,7 +121,8 @@ def test_a_packet_with_cwr_shows_a_cut():
 
 
 def test_what_was_sent_before_a_packet_with_cwr_and_is_sent_again_belongs_to_that_cut():
-    """Packets that went by the new layer overtake those before them, which TCP may take for lost."""
+    """Packets that went by the new layer overtake those before them, which TCP may take for
+    lost."""
     flow = LayerFlowState()
     for seq in range(0, 5000, 1000):
         assert shows_cut(flow, seq, seq + 1000, seq == 4000) == (seq == 4000)
@@ -108,7 +138,8 @@ def test_a_gap_is_longer_than_the_gap():
 
 
 def rounds(echoes, percent, wanted, window=10):
-    """The acknowledgements, counted in windows, after which the flow draws; `echoes`: how many of each window's."""
+    """The acknowledgements, counted in windows, after which the flow draws; `echoes`: how many of
+    each window's."""
     flow, found, seq = LayerFlowState(), [], 0
     shows_cut(flow, 0, window, False)
     for at, count in enumerate(echoes):
@@ -148,7 +179,9 @@ def test_least_marked_avoids_what_was_marked_and_tries_it_again():
 
 def test_random_layers_are_taken_equally_often():
     words = random.Random(1)
-    drawn = [next_layer(Choice.RANDOM, [0] * 9, 9, iter([words.getrandbits(32)])) for _ in range(9000)]
+    drawn = [
+        next_layer(Choice.RANDOM, [0] * 9, 9, iter([words.getrandbits(32)])) for _ in range(9000)
+    ]
     assert all(abs(drawn.count(layer) - 1000) < 120 for layer in range(9))
 
 
@@ -169,7 +202,11 @@ def test_c_and_python_see_the_same_cuts_and_rounds(in_c):
         for _ in range(60):
             if draw.random() < 0.6:
                 back = draw.choice([0, 0, 0, 1000, 3000, 7000])
-                seq, size, reduced = (at - back) & 0xFFFFFFFF, draw.choice([1, 1000, 2500]), draw.random() < 0.05
+                seq, size, reduced = (
+                    (at - back) & 0xFFFFFFFF,
+                    draw.choice([1, 1000, 2500]),
+                    draw.random() < 0.05,
+                )
                 end = (seq + size) & 0xFFFFFFFF
                 at = at if back else end
                 told = shows_cut(ours, seq, end, reduced)
@@ -180,7 +217,9 @@ def test_c_and_python_see_the_same_cuts_and_rounds(in_c):
                 told = ends_congested_rounds(ours, ack, echo, percent=percent, rounds=wanted)
                 assert told == bool(in_c.c_rounds(ctypes.byref(theirs), ack, echo, percent, wanted))
                 seen[1] += told
-            assert [int(getattr(ours, name)) for name in FIELDS] == [getattr(theirs, name) for name in FIELDS]
+            assert [int(getattr(ours, name)) for name in FIELDS] == [
+                getattr(theirs, name) for name in FIELDS
+            ]
     assert min(seen) > 300
 
 
@@ -202,6 +241,9 @@ def test_c_and_python_take_the_same_layers(in_c):
 
 def test_flows_between_two_hosts_take_the_layers_in_turn():
     none = iter(())
-    taken = [layer_choice.first_layer(Start.TURN, Choice.RANDOM, [0] * 9, 9, turn, none) for turn in range(20)]
+    taken = [
+        layer_choice.first_layer(Start.TURN, Choice.RANDOM, [0] * 9, 9, turn, none)
+        for turn in range(20)
+    ]
     assert all((a + 1) % 9 == b for a, b in pairwise(taken))
     assert layer_choice.first_layer(Start.FIRST, Choice.RANDOM, [0] * 9, 9, 5, none) == 0

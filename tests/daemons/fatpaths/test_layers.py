@@ -1,4 +1,5 @@
-"""Layers of FatPaths: no loops for any layer, source and destination; what each construction promises."""
+"""Layers of FatPaths: no loops for any layer, source and destination; what each construction
+promises."""
 
 from functools import partial
 from itertools import pairwise
@@ -10,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.daemons.fatpaths import construction, layers, trees
-from weft.daemons.fatpaths.layers import RouterArrays, distances, distinct_paths, everything, path, routes, tables
+from weft.daemons.fatpaths.layers import (
+    RouterArrays,
+    distances,
+    distinct_paths,
+    everything,
+    path,
+    routes,
+    tables,
+)
 from weft.experiments.engines.compiled import compiled
 from weft.topologies import build
 from weft.topologies.core.user_graph import topology_of
@@ -35,8 +44,11 @@ def graph_of(spec):
 
 
 def check(graph, found):
-    """Every path of every layer follows links, ends, and enters no router twice; layer 0's are shortest."""
-    neighbours = [set(graph.peer[graph.start[u] : graph.start[u + 1]].tolist()) for u in range(graph.routers)]
+    """Every path of every layer follows links, ends, and enters no router twice; layer 0's are
+    shortest."""
+    neighbours = [
+        set(graph.peer[graph.start[u] : graph.start[u + 1]].tolist()) for u in range(graph.routers)
+    ]
     far = distances(graph, everything(graph))
     for number, table in enumerate(found):
         for src in range(graph.routers):
@@ -63,7 +75,9 @@ def test_any_sets_of_arcs_make_layers_without_loops(size, seed, data):
     """Arcs drawn one by one: layers that are directed, not connected, even empty."""
     graph = RouterArrays.of(topology_of(nx.connected_watts_strogatz_graph(size, 3, 0.5, seed=seed)))
     drawn = [
-        np.array(data.draw(st.lists(st.booleans(), min_size=len(graph.peer), max_size=len(graph.peer))))
+        np.array(
+            data.draw(st.lists(st.booleans(), min_size=len(graph.peer), max_size=len(graph.peer)))
+        )
         for _ in range(2)
     ]
     found = tables(graph, drawn, rng(seed))
@@ -90,7 +104,9 @@ def test_distances_are_those_of_networkx_on_directed_arcs():
     found = distances(graph, arcs)
     for src in plain:
         expected = nx.single_source_shortest_path_length(plain, src)
-        assert {t: int(found[src, t]) for t in plain if found[src, t] < layers.UNREACHED} == expected
+        assert {
+            t: int(found[src, t]) for t in plain if found[src, t] < layers.UNREACHED
+        } == expected
 
 
 @pytest.mark.parametrize("rho", [0.5, 0.8])
@@ -98,7 +114,12 @@ def test_a_random_layer_has_so_many_links_and_joins_all(rho):
     graph = graph_of("slimfly:q=5")
     found = construction.random_layers(graph, 4, rho, rng())
     for table in found[1:]:
-        used = {(min(u, v), max(u, v)) for t in range(50) for u, v in enumerate(table[t].tolist()) if u != v}
+        used = {
+            (min(u, v), max(u, v))
+            for t in range(50)
+            for u, v in enumerate(table[t].tolist())
+            if u != v
+        }
         assert len(used) <= int(rho * 175)
         plain = nx.Graph(list(used))
         assert len(plain) == 50
@@ -107,7 +128,8 @@ def test_a_random_layer_has_so_many_links_and_joins_all(rho):
 
 
 def test_next_hops_are_drawn_among_equals():
-    """A HyperX has two shortest paths between routers that differ in both coordinates: layers with all links differ."""
+    """A HyperX has two shortest paths between routers that differ in both coordinates: layers with
+    all links differ."""
     graph = graph_of("hyperx:l=2,s=4")
     counts = distinct_paths(construction.random_layers(graph, 8, 1.0, rng()))
     far = distances(graph, everything(graph))
@@ -118,7 +140,8 @@ def test_next_hops_are_drawn_among_equals():
 
 @pytest.mark.slow
 def test_in_trees_give_every_pair_of_a_moore_graph_nearly_all_its_paths():
-    """slimfly:q=5 has 7 paths of at most 3 links between routers 2 apart, and none but the link between neighbours."""
+    """slimfly:q=5 has 7 paths of at most 3 links between routers 2 apart, and none but the link
+    between neighbours."""
     graph = graph_of("slimfly:q=5")
     far = distances(graph, everything(graph))
     ours, random = (distinct_paths(MAKE[name](graph, 9, rng())) for name in ("intree", "random"))
@@ -140,13 +163,20 @@ def test_in_trees_are_not_much_longer_than_shortest():
     ]
     apart = [length for distance, length in lengths if distance == 2]
     assert np.mean([length <= 3 for length in apart]) > 0.9
-    assert max(length for _, length in lengths) <= 5  # behind a neighbour of the destination that goes 4 itself
+    # behind a neighbour of the destination that goes 4 itself
+    assert max(length for _, length in lengths) <= 5
 
 
 def test_the_first_paths_of_overlapping_layers_are_one_link_longer():
     graph = graph_of("slimfly:q=5")
     found = construction.overlap_layers(graph, 6, rng())
-    lengths = [len(path(table, s, t)) - 1 for table in found[1:] for s in range(50) for t in range(50) if s != t]
+    lengths = [
+        len(path(table, s, t)) - 1
+        for table in found[1:]
+        for s in range(50)
+        for t in range(50)
+        if s != t
+    ]
     assert lengths.count(3) > 0.05 * len(lengths)
 
 
@@ -167,13 +197,22 @@ def test_past_minimal_is_shortest_paths_whose_ties_differ():
     graph = graph_of("hyperx:l=2,s=4")
     far = distances(graph, everything(graph))
     found = trees.past_layers(graph, 3, rng())
-    assert all(len(path(table, s, t)) - 1 == far[s, t] for table in found for s in range(16) for t in range(16))
+    assert all(
+        len(path(table, s, t)) - 1 == far[s, t]
+        for table in found
+        for s in range(16)
+        for t in range(16)
+    )
     assert (found[0] != found[1]).any()
 
 
 def test_compiled_constructions_are_the_same():
     graph = graph_of("slimfly:q=4")
-    listed = (construction.overlap_layers, construction.in_tree_layers, construction.near_minimal_layers)
+    listed = (
+        construction.overlap_layers,
+        construction.in_tree_layers,
+        construction.near_minimal_layers,
+    )
     for make in (*listed, trees.k_shortest_layers):
         assert (make(graph, 4, rng()) == make(graph, 4, rng(), accelerate=compiled)).all()
 
@@ -187,7 +226,10 @@ def test_routes_are_ports_to_next_routers():
         assert len(found) == topology.switches - 1
         peer_of = {port: peer for port, peer, _, _ in topology.ports(node)}
         for other, port in found.items():
-            assert peer_of[port] - topology.servers == table[other - topology.servers, node - topology.servers]
+            assert (
+                peer_of[port] - topology.servers
+                == table[other - topology.servers, node - topology.servers]
+            )
 
 
 def test_distinct_paths_are_counted_as_sets():

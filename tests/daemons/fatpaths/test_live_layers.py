@@ -1,4 +1,5 @@
-"""Layers while links are dead: no loop, nothing lost that can be reached, and no agreement needed for a detour."""
+"""Layers while links are dead: no loop, nothing lost that can be reached, and no agreement needed
+for a detour."""
 
 import random
 from itertools import pairwise, product
@@ -43,13 +44,17 @@ def hops(tables, live):
     nearer = [shortest.next_hops(adjacency, u) for u in adjacency]
     routers = range(tables.routers)
     return {
-        (layer, t): [None if u == t else tables.live_hop(layer, t, u, live, nearer[u].get(t, ())) for u in routers]
+        (layer, t): [
+            None if u == t else tables.live_hop(layer, t, u, live, nearer[u].get(t, ()))
+            for u in routers
+        ]
         for layer, t in product(range(tables.layers), routers)
     }
 
 
 def walk(found, src, dst):
-    """The routers that a packet visits; the last is `dst` unless it is lost.  A loop fails the test."""
+    """The routers that a packet visits; the last is `dst` unless it is lost.  A loop fails the
+    test."""
     way = [src]
     while way[-1] != dst and found[way[-1]] is not None:
         way.append(found[way[-1]])
@@ -89,8 +94,8 @@ def test_whatever_dies_what_can_be_reached_is_reached_without_a_loop(spec, seed)
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_who_has_not_heard_of_a_dead_link_takes_part_in_no_loop(spec):
-    """At first only the two routers at the link know that it is dead, and the others are told one by one; wherever
-    every router that knows has an intact path or a detour."""
+    """At first only the two routers at the link know that it is dead, and the others are told one
+    by one; wherever every router that knows has an intact path or a detour."""
     draw = random.Random(1)
     graph, _, tables = layers_of(spec)
     for a, b in draw.sample(links(graph), 4):
@@ -100,7 +105,9 @@ def test_who_has_not_heard_of_a_dead_link_takes_part_in_no_loop(spec):
             (layer, t)
             for layer, t in after
             for u in range(graph.routers)
-            if u != t and tables.intact(layer, t, u, live) < 0 and tables.detour(layer, t, u, live) is None
+            if u != t
+            and tables.intact(layer, t, u, live) < 0
+            and tables.detour(layer, t, u, live) is None
         }
         assert len(bare) < len(after) / 2
         told = [u for u in range(graph.routers) if u not in (a, b)]
@@ -110,7 +117,9 @@ def test_who_has_not_heard_of_a_dead_link_takes_part_in_no_loop(spec):
             for (layer, t), new in after.items():
                 if (layer, t) in bare:
                     continue
-                mixed = [new[u] if u in knows else before[layer, t][u] for u in range(graph.routers)]
+                mixed = [
+                    new[u] if u in knows else before[layer, t][u] for u in range(graph.routers)
+                ]
                 assert all(walk(mixed, src, t)[-1] == t for src in range(graph.routers))
 
 
@@ -130,7 +139,12 @@ def test_layers_that_break_together_take_different_detours():
     u = 0
     gone = next(b for a, b in links(graph) if a == u)
     live = without(graph, {(u, gone)})
-    broken = [(layer, t) for layer in range(9) for t in range(1, graph.routers) if tables.hop(layer, t, u) == gone]
+    broken = [
+        (layer, t)
+        for layer in range(9)
+        for t in range(1, graph.routers)
+        if tables.hop(layer, t, u) == gone
+    ]
     taken = {tables.detour(layer, t, u, live) for layer, t in broken}
     assert len(broken) > 20
     assert taken - {None} == live[u]

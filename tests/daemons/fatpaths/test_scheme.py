@@ -1,4 +1,5 @@
-"""FatPaths as a scheme: its paths on the graph, its routes, and both the same in simulated daemons."""
+"""FatPaths as a scheme: its paths on the graph, its routes, and both the same in simulated
+daemons."""
 
 import json
 
@@ -36,20 +37,25 @@ def paths(topology, spec, src, dst, failed=()):
 
 
 def follow_all(topology, spec):
-    """The paths of every layer from the first host of each router to the last of each, as daemons set them, against
-    the scheme's paths."""
+    """The paths of every layer from the first host of each router to the last of each, as daemons
+    set them, against the scheme's paths."""
     simulator = Simulator(topology, spec)
     simulator.run_until_converged()
     options = registry.scheme(spec)[1]
     found = scheme.tables(topology, options)
-    hosts = [[host for _, host, _, _ in topology.ports(node) if host < topology.servers] for node in routers(topology)]
+    hosts = [
+        [host for _, host, _, _ in topology.ports(node) if host < topology.servers]
+        for node in routers(topology)
+    ]
     for src in [each[0] for each in hosts if each]:
         for dst in [each[-1] for each in hosts if each]:
             ways = paths(topology, spec, src, dst)
             if topology.ports(src)[0][1] == topology.ports(dst)[0][1]:
                 assert [way.share for way in ways] == [1.0]
                 continue
-            assert [(way.layer, way.share) for way in ways] == [(layer, 1 / len(found)) for layer in range(len(found))]
+            assert [(way.layer, way.share) for way in ways] == [
+                (layer, 1 / len(found)) for layer in range(len(found))
+            ]
             assert len(simulator.walk(src, dst, src).path) == len(ways[0].nodes)
             for way in ways:
                 assert simulator.walk(src, dst, first_octet=FIRST + way.layer).path == way.nodes
@@ -89,7 +95,9 @@ def test_over_links_that_live_paths_are_those_of_the_daemons():
 
 
 def test_a_host_whose_link_is_dead_has_no_path():
-    assert paths(SLIMFLY, "fatpaths", 0, 35, [SLIMFLY.link_between(0, SLIMFLY.ports(0)[0][1])]) == []
+    assert (
+        paths(SLIMFLY, "fatpaths", 0, 35, [SLIMFLY.link_between(0, SLIMFLY.ports(0)[0][1])]) == []
+    )
 
 
 def test_tables_are_made_once_for_a_network_and_are_its_seeds():
@@ -100,7 +108,8 @@ def test_tables_are_made_once_for_a_network_and_are_its_seeds():
     assert (other != scheme.tables(SLIMFLY, one)).any()
     sparse = scheme.tables(SLIMFLY, registry.scheme("fatpaths:layers=4,rho=0.4")[1])
     lengths = [
-        np.mean([len(path_in(table, 0, t)) for table in each[1:] for t in range(18)]) for each in (other, sparse)
+        np.mean([len(path_in(table, 0, t)) for table in each[1:] for t in range(18)])
+        for each in (other, sparse)
     ]
     assert lengths[1] > lengths[0] + 0.2
 
@@ -113,17 +122,36 @@ def test_a_layer_is_the_first_octet():
             in_layer(0, layer)
 
 
-@pytest.mark.parametrize(("network", "spec", "line"), [
-    ("dcell:n=4,k=1", "fatpaths",
-     "scheme fatpaths runs on switch fabrics; dcell:n=4,k=1 is a server-centric network, take dr"),
-    ("slimfly:q=3", "fatpaths:layers=64", "scheme fatpaths: layers must be at most 63, got 64"),
-    ("slimfly:q=3", "fatpaths:rho=1.1", "scheme fatpaths: rho must be 0.001 .. 1, got 1.1"),
-    ("slimfly:q=3", "fatpaths:rho=0.0001",
-     "scheme fatpaths: rho must be a number with at most 3 decimals, got '0.0001'"),
-    ("slimfly:q=3", "fatpaths:rho=0.1", "layered routing: no draw of 0.1 of the links joins all routers; raise rho"),
-    ("slimfly:q=3", "fatpaths:construction=best",
-     f"scheme fatpaths: construction must be {' or '.join(scheme.WORDS)}, got 'best'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("network", "spec", "line"),
+    [
+        (
+            "dcell:n=4,k=1",
+            "fatpaths",
+            (
+                "scheme fatpaths runs on switch fabrics; dcell:n=4,k=1 is a server-centric "
+                "network, take dr"
+            ),
+        ),
+        ("slimfly:q=3", "fatpaths:layers=64", "scheme fatpaths: layers must be at most 63, got 64"),
+        ("slimfly:q=3", "fatpaths:rho=1.1", "scheme fatpaths: rho must be 0.001 .. 1, got 1.1"),
+        (
+            "slimfly:q=3",
+            "fatpaths:rho=0.0001",
+            "scheme fatpaths: rho must be a number with at most 3 decimals, got '0.0001'",
+        ),
+        (
+            "slimfly:q=3",
+            "fatpaths:rho=0.1",
+            "layered routing: no draw of 0.1 of the links joins all routers; raise rho",
+        ),
+        (
+            "slimfly:q=3",
+            "fatpaths:construction=best",
+            f"scheme fatpaths: construction must be {' or '.join(scheme.WORDS)}, got 'best'",
+        ),
+    ],
+)
 def test_what_cannot_be_is_refused_in_one_line(network, spec, line):
     with pytest.raises(ValueError) as raised:  # noqa: PT011, the line is compared whole
         registry.checked(build(network), spec)

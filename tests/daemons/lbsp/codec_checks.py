@@ -17,7 +17,8 @@ def requires_its_length(codec: ModuleType, payload: bytes, data: some.DataObject
 
 
 def takes_anything(codec: ModuleType, payload: bytes) -> None:
-    """Any bytes are Garbage, another scheme's message, or one of the codec's, which encodes to them."""
+    """Any bytes are Garbage, another scheme's message, or one of the codec's, which encodes to
+    them."""
     try:
         found = codec.decode(payload)
     except wire.MalformedMessage:

@@ -1,4 +1,5 @@
-"""What may befall a fat-tree that LBSP routes, and who is reached afterwards; for tests and for bench/lbsp_fate.py."""
+"""What may befall a fat-tree that LBSP routes, and who is reached afterwards; for tests and for
+bench/lbsp_fate.py."""
 
 import random
 from dataclasses import replace
@@ -13,9 +14,11 @@ MOST_DEAD_LINKS, MOST_DEAD_SWITCHES = 12, 3
 
 
 class Fate:
-    """Things that go wrong with a simulator, and sometimes right again, at random times, while packets are lost.
+    """Things that go wrong with a simulator, and sometimes right again, at random times, while
+    packets are lost.
 
-    A daemon that dies is one that is stalled for longer than its neighbours wait: its switch goes on forwarding.
+    A daemon that dies is one that is stalled for longer than its neighbours wait: its switch goes
+    on forwarding.
     """
 
     def __init__(self, topology, seed, loss_fraction=0.02):
@@ -26,13 +29,26 @@ class Fate:
         self.dead_links, self.dead_switches = set(), set()
 
     def strike(self, times):
-        acts = [self.fail, self.fail, self.fail, self.restore, self.restore, self.kill, self.restart, self.stall]
+        acts = [
+            self.fail,
+            self.fail,
+            self.fail,
+            self.restore,
+            self.restore,
+            self.kill,
+            self.restart,
+            self.stall,
+        ]
         for _ in range(times):
             self.draw.choice(acts)()
             self.simulator.run_for(self.draw.choice([0.0, 0.001, 0.02, 0.1]))
 
     def fail(self):
-        links = [link for link in range(len(self.simulator.topology.links)) if self.between_switches(link)]
+        links = [
+            link
+            for link in range(len(self.simulator.topology.links))
+            if self.between_switches(link)
+        ]
         link = self.draw.choice(links)
         if link in self.dead_links or len(self.dead_links) >= MOST_DEAD_LINKS:
             return self.restore()
@@ -62,7 +78,9 @@ class Fate:
         self.dead_switches.add(switch)
 
     def restart(self):
-        switch = self.draw.choice(sorted(self.dead_switches)) if self.dead_switches else self.a_switch()
+        switch = (
+            self.draw.choice(sorted(self.dead_switches)) if self.dead_switches else self.a_switch()
+        )
         self.simulator.restart(switch)
         self.dead_switches.discard(switch)
 
@@ -71,9 +89,11 @@ class Fate:
             self.simulator.stall(switch, self.draw.choice([0.02, 0.2]))
 
     def settle(self):
-        """Until the last daemon runs again, what was lost is noticed, and what nobody says any more is forgotten.
+        """Until the last daemon runs again, what was lost is noticed, and what nobody says any more
+        is forgotten.
 
-        No packet is lost meanwhile: three hellos in a row would be a failure that is noticed at this very moment.
+        No packet is lost meanwhile: three hellos in a row would be a failure that is noticed at
+        this very moment.
         """
         self.simulator._wire = replace(self.wire, loss_fraction=0.0)
         self.simulator.run_for(0.2 + 0.15 + 0.3 + 0.15)
@@ -84,18 +104,23 @@ class Fate:
 
 
 def unreached(simulator, dead_links, dead_switches):
-    """Pairs of edge switches that an up-down path joins, while not every way that packets may take ends there."""
+    """Pairs of edge switches that an up-down path joins, while not every way that packets may take
+    ends there."""
     topology = simulator.topology
     layout, servers = topology.naming.layout, topology.servers
     alive = living(topology, dead_links, dead_switches)
-    edges = [at for at in routers(topology) if topology.naming.tier(at) == 1 and at not in dead_switches]
+    edges = [
+        at for at in routers(topology) if topology.naming.tier(at) == 1 and at not in dead_switches
+    ]
     found = []
     for dst in edges:
         host = next(peer for _, peer, _, _ in topology.ports(dst) if peer < servers)
         address = layout.address(layout.label_of(host))
         onward = {at: {hop.node for hop in best(simulator.routes(at), address)} for at in alive}
         joined = up_down(topology, alive, dst) - {dst}
-        found += [(src, dst) for src in edges if src in joined and not arrives(src, dst, onward, alive)]
+        found += [
+            (src, dst) for src in edges if src in joined and not arrives(src, dst, onward, alive)
+        ]
     return [(topology.naming.name(src), topology.naming.name(dst)) for src, dst in found]
 
 
@@ -110,15 +135,21 @@ def living(topology, dead_links, dead_switches):
 
 
 def best(routes, address):
-    prefix = max((prefix for prefix in routes if prefix.holds(address)), key=lambda one: one.length, default=None)
+    prefix = max(
+        (prefix for prefix in routes if prefix.holds(address)),
+        key=lambda one: one.length,
+        default=None,
+    )
     return routes[prefix] if prefix else ()
 
 
 def up_down(topology, alive, dst):
-    """The edge switches from which a path first leads only up and then only down to `dst`: those from which what is
-    above `dst` can be climbed to."""
+    """The edge switches from which a path first leads only up and then only down to `dst`: those
+    from which what is above `dst` can be climbed to."""
     tier = topology.naming.tier
-    rising = {at: tuple(other for other in near if tier(other) > tier(at)) for at, near in alive.items()}
+    rising = {
+        at: tuple(other for other in near if tier(other) > tier(at)) for at, near in alive.items()
+    }
     above = distances(rising, dst).keys()
     return {at for at in alive if tier(at) == 1 and above & distances(rising, at).keys()}
 

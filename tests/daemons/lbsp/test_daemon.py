@@ -1,4 +1,5 @@
-"""LBSP's daemons in whole fat-trees: found, told, avoided, mended; alone where a fat-tree would say too little."""
+"""LBSP's daemons in whole fat-trees: found, told, avoided, mended; alone where a fat-tree would say
+too little."""
 
 import random
 
@@ -42,20 +43,28 @@ def known(simulator, name):
 
 
 def failures_known(simulator):
-    return {name for at in routers(simulator.topology) if known(simulator, name := simulator.topology.naming.name(at))}
+    return {
+        name
+        for at in routers(simulator.topology)
+        if known(simulator, name := simulator.topology.naming.name(at))
+    }
 
 
 def expected(topology, at, *dead):
     """The routes that the pure function gives."""
     shape = LbspShape.of(topology.naming.layout.radices)
     links = [shape.link(*topology.links[topology.link(name)][[0, 2]].tolist()) for name in dead]
-    return {prefix: route.ports for prefix, route in lbsp.table(shape, shape.place(at), links).items()}
+    return {
+        prefix: route.ports for prefix, route in lbsp.table(shape, shape.place(at), links).items()
+    }
 
 
 def ports(simulator, at):
     """The routes of a switch as ports, those of its hosts left out."""
     return {
-        prefix: tuple(hop.port for hop in hops) for prefix, hops in simulator.routes(at).items() if prefix.length < 32
+        prefix: tuple(hop.port for hop in hops)
+        for prefix, hops in simulator.routes(at).items()
+        if prefix.length < 32
     }
 
 
@@ -163,10 +172,14 @@ def test_a_network_that_begins_switch_after_switch_is_not_flooded():
 
 
 def test_a_lost_message_is_made_good_within_a_few_hellos():
-    simulator = converged(wire=Wire(loss_fraction=0.2), random=random.Random(5), spec="lbsp:hello_ms=30,dead=12")
+    simulator = converged(
+        wire=Wire(loss_fraction=0.2), random=random.Random(5), spec="lbsp:hello_ms=30,dead=12"
+    )
     simulator.fail(FOUR.link("a1.1-c3"))
     simulator.run_for(0.100)
-    assert all(known(simulator, name) == ["a1.1-c3"] for name in ("a0.1", "a2.1", "a3.1", "e0.0", "e2.1"))
+    assert all(
+        known(simulator, name) == ["a1.1-c3"] for name in ("a0.1", "a2.1", "a3.1", "e0.0", "e2.1")
+    )
 
 
 def test_degraded_links_are_avoided_while_others_are_left():
@@ -175,7 +188,9 @@ def test_degraded_links_are_avoided_while_others_are_left():
     port = next(port for port, _, _, at in FOUR.ports(edge) if at == link)
     simulator.tell(edge, LinkDegraded(port, True))
     simulator.run_for(0.010)
-    assert simulator.status(node("e3.0"))["failures"] == [{"link": "e1.0-a1.1", "type": 1, "degraded": True}]
+    assert simulator.status(node("e3.0"))["failures"] == [
+        {"link": "e1.0-a1.1", "type": 1, "degraded": True}
+    ]
     assert not unreached(simulator, {link}, set())
     simulator.fail(FOUR.link("e1.0-a1.0"))
     simulator.run_for(0.010)
@@ -191,7 +206,10 @@ def test_a_destination_without_a_whole_group_is_told():
     for name in ("e1.0-a1.1", "e1.0-a1.0"):
         simulator.fail(EIGHT.link(name))
     simulator.run_for(0.5)
-    assert ("e3.0", "10.1.0.0/24: no link group is whole, its packets take all ports that still lead there") in notes
+    assert (
+        "e3.0",
+        "10.1.0.0/24: no link group is whole, its packets take all ports that still lead there",
+    ) in notes
     assert simulator.status(node("e3.0", EIGHT))["asymmetric"] == ["10.1.0.0/24"]
     simulator.restore(EIGHT.link("e1.0-a1.1"))
     simulator.run_for(0.5)
@@ -221,7 +239,9 @@ def alone(name, states=False):
     """The machine of one switch, without neighbours that answer."""
     at = node(name)
     view = configure(FOUR, "lbsp")[at]
-    return Lbsp(Neighbourhood(at, dict(view.ports), incarnation=1), SHAPE, view.candidates, incarnation=1)
+    return Lbsp(
+        Neighbourhood(at, dict(view.ports), incarnation=1), SHAPE, view.candidates, incarnation=1
+    )
 
 
 def notice(origin, body, *, to, sender=None, hops=1, sequence=9):
@@ -254,10 +274,13 @@ def test_aggregation_switches_that_choose_alike_change_state_together():
     assert told[0] == SetQueueState(0)
     assert [send.port for send in told[1:]] == [0, 1, 2, 3]
     assert hear(2, 2, 3) == [SetQueueState(2)]
-    assert [action for action in machine.event(QueuesCall(0), 0.3) if isinstance(action, SetQueueState)] == []
+    assert [
+        action for action in machine.event(QueuesCall(0), 0.3) if isinstance(action, SetQueueState)
+    ] == []
     assert machine.status()["state"] == 2
     assert [action for action in machine.tick(1.09) if isinstance(action, SetQueueState)] == []
-    assert SetQueueState(0) in machine.tick(1.2)  # nobody has heard of a0.2 for as long as it may be believed
+    # nobody has heard of a0.2 for as long as it may be believed
+    assert SetQueueState(0) in machine.tick(1.2)
 
 
 @pytest.mark.slow
@@ -276,9 +299,10 @@ def test_states_cross_the_edge_switches_of_a_pod_and_go_no_further():
 
     assert crowded(1) == {"a0.0", "a0.2"}
     simulator.run_for(7.0)
-    assert {simulator.node(node(name, EIGHT)).capability(SimulatedQueueStates).state for name in ("a0.0", "a0.2")} == {
-        1
-    }
+    assert {
+        simulator.node(node(name, EIGHT)).capability(SimulatedQueueStates).state
+        for name in ("a0.0", "a0.2")
+    } == {1}
     assert len(crowded(0)) == 80
 
 
@@ -317,7 +341,9 @@ def test_what_contradicts_the_topology_is_not_believed(failure):
     assert machine.status()["contradictions"] == 1
     said = notice("a1.1", Failures((right,)), to="e0.0", sender="a0.1")
     assert [send.port for send in machine.receive(said, port, 0.1)] == [port_to("e0.0", "a0.0")]
-    assert [each["link"] for each in machine.status()["failures"] if each["link"] == "e1.0-a1.1"] == ["e1.0-a1.1"]
+    assert [
+        each["link"] for each in machine.status()["failures"] if each["link"] == "e1.0-a1.1"
+    ] == ["e1.0-a1.1"]
 
 
 def test_garbage_is_told_and_other_schemes_messages_are_not_ours():

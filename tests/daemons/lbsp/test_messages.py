@@ -14,9 +14,12 @@ octets = some.integers(0, 255)
 prefixes = some.builds(Prefix, words, some.integers(0, 32))
 failures = some.builds(LinkFailure, octets, prefixes, words, some.booleans())
 bodies = some.one_of(
-    some.builds(Failures, some.lists(failures, max_size=20).map(tuple)), some.builds(Crowding, some.integers(0, 2))
+    some.builds(Failures, some.lists(failures, max_size=20).map(tuple)),
+    some.builds(Crowding, some.integers(0, 2)),
 )
-notices = some.builds(Notice, words, words, words, some.integers(0, (1 << 64) - 1), words, octets, bodies)
+notices = some.builds(
+    Notice, words, words, words, some.integers(0, (1 << 64) - 1), words, octets, bodies
+)
 
 
 @given(notices)

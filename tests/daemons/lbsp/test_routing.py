@@ -1,4 +1,5 @@
-"""Path groups and what becomes of them under failures, against every path of whole fat-trees walked link by link."""
+"""Path groups and what becomes of them under failures, against every path of whole fat-trees walked
+link by link."""
 
 import random
 from itertools import product
@@ -16,14 +17,22 @@ SHAPES = [FOUR, EIGHT, SIXTEEN, SIXTEEN_OF_FOUR, LbspShape(4, 2, 8), LbspShape(2
 
 
 def switches(shape):
-    return [shape.place(node) for node in range(shape.servers, shape.servers + 2 * shape.pods * shape.d + shape.d**2)]
+    return [
+        shape.place(node)
+        for node in range(shape.servers, shape.servers + 2 * shape.pods * shape.d + shape.d**2)
+    ]
 
 
 class Tables:
     """The tables of all switches that know the same, made when they are asked for."""
 
     def __init__(self, shape, dead=(), degraded=()):
-        self.shape, self.dead, self.degraded, self.made = shape, frozenset(dead), frozenset(degraded), {}
+        self.shape, self.dead, self.degraded, self.made = (
+            shape,
+            frozenset(dead),
+            frozenset(degraded),
+            {},
+        )
 
     def __getitem__(self, at):
         if at not in self.made:
@@ -38,7 +47,8 @@ class Tables:
         return columns[self.shape.link_group(at.tier, dst) % len(columns)]
 
     def paths(self, src, dst):
-        """All paths that packets take between two hosts, as links; a packet that has nowhere to go raises."""
+        """All paths that packets take between two hosts, as links; a packet that has nowhere to go
+        raises."""
         return list(self.onward(self.edge(src), dst, (), ()))
 
     def edge(self, host):
@@ -71,7 +81,10 @@ def all_paths(shape, src, dst):
     """Every up-down path between two hosts of different edge switches, from the wiring alone."""
     (pod, edge, _), (to, below, _) = shape.layout.label_of(src), shape.layout.label_of(dst)
     for j in range(shape.d):
-        up, down = Uplink(SwitchPosition(EDGE, pod, edge), j), Uplink(SwitchPosition(EDGE, to, below), j)
+        up, down = (
+            Uplink(SwitchPosition(EDGE, pod, edge), j),
+            Uplink(SwitchPosition(EDGE, to, below), j),
+        )
         if pod == to:
             yield (up, down)
             continue
@@ -95,14 +108,22 @@ def hosts_apart(shape, draw, count):
 
 
 def every_pair(shape):
-    """Hosts behind different edge switches; of each two edge switches one source and every destination."""
+    """Hosts behind different edge switches; of each two edge switches one source and every
+    destination."""
     hosts = range(shape.servers)
-    return [(src, dst) for src in hosts[:: shape.hosts] for dst in hosts if src // shape.hosts != dst // shape.hosts]
+    return [
+        (src, dst)
+        for src in hosts[:: shape.hosts]
+        for dst in hosts
+        if src // shape.hosts != dst // shape.hosts
+    ]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_switches_and_links_are_those_of_the_topology(shape):
-    topology = build(f"fattree:k={2 * shape.d},pods={shape.pods},oversubscription={shape.hosts // shape.d}")
+    topology = build(
+        f"fattree:k={2 * shape.d},pods={shape.pods},oversubscription={shape.hosts // shape.d}"
+    )
     assert topology.servers == shape.servers
     found = set()
     for a, port, b, far in topology.links[topology.level > 0].tolist():
@@ -125,7 +146,9 @@ def test_path_groups_are_disjoint_and_equal_in_size_and_together_all_paths(shape
     by_group = {}
     for dst in range(to, to + shape.d * shape.hosts):
         group = shape.link_group(EDGE, dst), shape.link_group(AGGREGATION, dst)
-        by_group.setdefault(group, set()).add(frozenset(path[:3] for path in tables.paths(src, dst)))
+        by_group.setdefault(group, set()).add(
+            frozenset(path[:3] for path in tables.paths(src, dst))
+        )
     assert sorted(by_group) == list(product(range(shape.groups), repeat=2))
     seen = []
     for (paths,) in by_group.values():
@@ -135,7 +158,8 @@ def test_path_groups_are_disjoint_and_equal_in_size_and_together_all_paths(shape
 
 
 def test_the_papers_example_takes_the_papers_ports():
-    """Section 3.3.2 and figure 5, host 15 to 115 in an 8-ary fat-tree: A1 and A3 leave ports 1, 3 for 0, 2."""
+    """Section 3.3.2 and figure 5, host 15 to 115 in an 8-ary fat-tree: A1 and A3 leave ports 1, 3
+    for 0, 2."""
     assert Tables(EIGHT).ports(SwitchPosition(EDGE, 0, 3), 115) == (4 + 1, 4 + 3)
     failed = Uplink(SwitchPosition(AGGREGATION, 7, 3), 3)
     assert EIGHT.kind(failed) == 3
@@ -143,7 +167,9 @@ def test_the_papers_example_takes_the_papers_ports():
     assert EIGHT.affected(failed, failed.lower) == EVERYTHING
     tables = Tables(EIGHT, [failed])
     assert tables.ports(SwitchPosition(EDGE, 0, 3), 115) == (4 + 1, 4 + 3)
-    for number, ports in enumerate([(4 + 1, 4 + 3), (4 + 0, 4 + 2), (4 + 1, 4 + 3), (4 + 0, 4 + 2)]):
+    for number, ports in enumerate(
+        [(4 + 1, 4 + 3), (4 + 0, 4 + 2), (4 + 1, 4 + 3), (4 + 0, 4 + 2)]
+    ):
         assert tables.ports(SwitchPosition(AGGREGATION, 0, number), 115) == ports
 
 
@@ -153,17 +179,23 @@ def test_a_failure_below_affects_one_range_and_its_type():
     assert EIGHT.kind(failed) == 1
     assert EIGHT.affected(failed, failed.upper) == EIGHT.layout.prefix((7, 3))
     changed = {
-        at: {prefix for prefix in Tables(EIGHT, [failed])[at] if Tables(EIGHT)[at].get(prefix) is None}
+        at: {
+            prefix
+            for prefix in Tables(EIGHT, [failed])[at]
+            if Tables(EIGHT)[at].get(prefix) is None
+        }
         for at in switches(EIGHT)
     }
     for at, prefixes in changed.items():
-        assert prefixes == ({EIGHT.layout.prefix((7, 3))} if at.tier == EDGE and at != failed.lower else set())
+        assert prefixes == (
+            {EIGHT.layout.prefix((7, 3))} if at.tier == EDGE and at != failed.lower else set()
+        )
     assert [route.columns for route in beyond(EIGHT, failed.lower, [failed])] == [((4, 6), (4, 6))]
 
 
 def test_a_failed_link_of_an_edge_switch_reroutes_three_per_cent_of_all_pairs():
-    """Section 3.4 says about 6 % at k = 8, which is everything from and to the four hosts: half of that has the other
-    link group as its own and stays where it is."""
+    """Section 3.4 says about 6 % at k = 8, which is everything from and to the four hosts: half of
+    that has the other link group as its own and stays where it is."""
     sound, broken = Tables(EIGHT), Tables(EIGHT, [Uplink(SwitchPosition(EDGE, 7, 3), 3)])
     moved, touched = 0, 0
     for src in range(EIGHT.servers):
@@ -176,7 +208,9 @@ def test_a_failed_link_of_an_edge_switch_reroutes_three_per_cent_of_all_pairs():
     assert moved / EIGHT.servers**2 == pytest.approx(0.0303, abs=1e-4)
 
 
-@pytest.mark.parametrize(("shape", "pairs"), [(FOUR, None), (EIGHT, 4), (SIXTEEN, 1), (SIXTEEN_OF_FOUR, 1)])
+@pytest.mark.parametrize(
+    ("shape", "pairs"), [(FOUR, None), (EIGHT, 4), (SIXTEEN, 1), (SIXTEEN_OF_FOUR, 1)]
+)
 @pytest.mark.slow
 def test_after_any_single_failure_every_pair_has_a_whole_path_group(shape, pairs):
     draw = random.Random(1)
@@ -218,7 +252,9 @@ def check_symmetric(tables, src, dst):
         assert len({path[hop].up % shape.groups for path in paths}) == 1
 
 
-@pytest.mark.parametrize(("shape", "rounds", "pairs"), [(FOUR, 200, 8), (EIGHT, 50, 8), (SIXTEEN, 5, 4)])
+@pytest.mark.parametrize(
+    ("shape", "rounds", "pairs"), [(FOUR, 200, 8), (EIGHT, 50, 8), (SIXTEEN, 5, 4)]
+)
 def test_whoever_is_still_connected_is_reached_and_nothing_goes_round(shape, rounds, pairs):
     draw = random.Random(2)
     links = shape.links()
@@ -254,7 +290,9 @@ def test_a_degraded_link_is_left_as_a_failed_one_is_but_only_while_there_is_an_a
 
 
 def test_a_table_grows_only_by_what_failed():
-    assert [len(lbsp.table(EIGHT, SwitchPosition(tier, 0, 0), [])) for tier in (EDGE, AGGREGATION, CORE)] == [
+    assert [
+        len(lbsp.table(EIGHT, SwitchPosition(tier, 0, 0), [])) for tier in (EDGE, AGGREGATION, CORE)
+    ] == [
         2,
         2 + 4,
         8,
@@ -289,7 +327,9 @@ def test_link_groups_that_no_route_can_hold_are_refused():
         lbsp.shape_of(build("fattree:k=256,pods=2"))
 
 
-@pytest.mark.parametrize(("spec", "groups"), [("fattree:k=8", 8), ("fattree:k=4", 4), ("fattree:k=8", 3)])
+@pytest.mark.parametrize(
+    ("spec", "groups"), [("fattree:k=8", 8), ("fattree:k=4", 4), ("fattree:k=8", 3)]
+)
 def test_more_link_groups_than_uplinks_are_refused(spec, groups):
     with pytest.raises(ValueError, match="groups must be a power of two from 2 to k/2"):
         lbsp.shape_of(build(spec), groups)
@@ -315,7 +355,8 @@ def test_more_link_groups_than_uplinks_are_refused(spec, groups):
     ],
 )
 def test_states_follow_the_queues(state, crowd, then):
-    """Figure 8, with the thresholds of edge switches in section 5.2: over 5 packets, over 1.5 times as long."""
+    """Figure 8, with the thresholds of edge switches in section 5.2: over 5 packets, over 1.5 times
+    as long."""
     assert lbsp.next_state(state, crowd, 5, 150) == then
 
 
@@ -335,7 +376,13 @@ def test_the_link_group_in_each_state_is_that_of_table_3():
 
 
 def test_a_pair_agrees_on_what_one_wants_and_none_opposes():
-    assert [lbsp.agreed(pair) for pair in ((0, 0), (0, 1), (2, 0), (2, 2), (1, 2))] == [0, 1, 2, 2, 0]
+    assert [lbsp.agreed(pair) for pair in ((0, 0), (0, 1), (2, 0), (2, 2), (1, 2))] == [
+        0,
+        1,
+        2,
+        2,
+        0,
+    ]
 
 
 @pytest.mark.parametrize(("d", "groups"), [(1, 2), (3, 2), (6, 2), (4, 1), (4, 3), (4, 8)])

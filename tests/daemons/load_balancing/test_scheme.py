@@ -19,7 +19,11 @@ from weft.daemons.load_balancing.scheme import ChoiceRule
         ("drill", ChoiceRule.DRILL, {"d": 2, "m": 1, "load": 0, "ecn": 0}),
         ("drill:d=4,m=0,load=bytes", ChoiceRule.DRILL, {"d": 4, "m": 0, "load": 1, "ecn": 0}),
         ("ttc", ChoiceRule.TTC, {"delta": 2, "tie": 0, "load": 0, "ecn": 0}),
-        ("ttc:delta=3028,load=bytes,tie=redirect", ChoiceRule.TTC, {"delta": 3028, "tie": 1, "load": 1, "ecn": 0}),
+        (
+            "ttc:delta=3028,load=bytes,tie=redirect",
+            ChoiceRule.TTC,
+            {"delta": 3028, "tie": 1, "load": 1, "ecn": 0},
+        ),
         ("letflow:gap_us=100,ecn=20", ChoiceRule.FLOWLET, {"gap_us": 100, "ecn": 20}),
     ],
 )
@@ -28,7 +32,8 @@ def test_a_spec_is_read(spec: str, rule: ChoiceRule, parameters: dict[str, int])
 
 
 def test_lbsps_parameters_are_those_of_the_paper() -> None:
-    """Section 5.2: thresholds of 5 packets and 1.5 times at edge switches, 20 packets and 2 times above."""
+    """Section 5.2: thresholds of 5 packets and 1.5 times at edge switches, 20 packets and 2 times
+    above."""
     assert registry.rule("lbsp").parameters == {
         "groups": 2, "group_bits": 1, "hash": 0, "states": 0, "ecn": 0,
         "edge_packets": 5, "edge_percent": 150, "above_packets": 20, "above_percent": 200,

@@ -52,7 +52,8 @@ def dead_channels(topology, links):
 
 
 def expected_hops(topology, method, dead):
-    """(src, dst) -> hops of the path that PR should find, -1 if there is none; every level may have proxies."""
+    """(src, dst) -> hops of the path that PR should find, -1 if there is none; every level may have
+    proxies."""
     network = topology.naming.network
     tables = tabulate(network.rule, network.t, network.k, with_channels=True)
     room = [0] * proxy.most_routes(network.t)
@@ -87,8 +88,8 @@ def test_every_path_is_as_long_as_the_search_says_and_none_is_lost(name, spec, f
 
 
 def loaded(simulator, topology, seed):
-    """Load each port of each server at random, at least twice as much as the next lower load, and return it by
-    channel."""
+    """Load each port of each server at random, at least twice as much as the next lower load, and
+    return it by channel."""
     network, draw = topology.naming.network, random.Random(seed)
     ports, load = network.k + 2, [0] * (topology.servers * (network.k + 2))
     for server in range(topology.servers):
@@ -103,18 +104,29 @@ def loaded(simulator, topology, seed):
 @pytest.mark.parametrize("spec", ["dcell:n=4,k=1", "ficonn:n=4,k=2"])
 @pytest.mark.slow
 def test_under_load_each_choice_rule_takes_what_the_search_takes(spec, choice):
-    """CCRDN 5.4.  A path is not left for one that is as loaded and shorter, so lengths count where they come first."""
+    """CCRDN 5.4.  A path is not left for one that is as loaded and shorter, so lengths count where
+    they come first."""
     topology = build(spec)
     simulator = converged(
-        topology, f"pr-gpe:probes_per_s=1000,urgent_per_s=100,wakes_per_s=1000,refresh_ms=300,choice={choice}"
+        topology,
+        f"pr-gpe:probes_per_s=1000,urgent_per_s=100,wakes_per_s=1000,refresh_ms=300,choice={choice}",
     )
-    network, load, pairs = topology.naming.network, loaded(simulator, topology, 1), some_pairs(topology, 60)
+    network, load, pairs = (
+        topology.naming.network,
+        loaded(simulator, topology, 1),
+        some_pairs(topology, 60),
+    )
     use(simulator, pairs)
-    tables, room = tabulate(network.rule, network.t, network.k, with_channels=True), [0] * proxy.most_routes(network.t)
+    tables, room = (
+        tabulate(network.rule, network.t, network.k, with_channels=True),
+        [0] * proxy.most_routes(network.t),
+    )
     policy, others = proxy.Policy(proxy.GP_E, 1, False, choice == proxy.DR_FIRST), 0
     for src, dst in pairs:
         at = proxy.parting(network.t, src, dst)
-        hops, chosen = proxy.search(tables, policy, proxy.cost_of(choice), at, load, proxy.NEVER, room)
+        hops, chosen = proxy.search(
+            tables, policy, proxy.cost_of(choice), at, load, proxy.NEVER, room
+        )
         route = list(simulator.walk(src, dst).path)
         assert bottleneck(network, load, route) == bottleneck(
             network, load, proxy.route(network.rule, network.t, src, dst, chosen)
@@ -122,7 +134,13 @@ def test_under_load_each_choice_rule_takes_what_the_search_takes(spec, choice):
         if choice != proxy.LEAST_LOADED:
             assert len(route) - 1 == hops
         usual, _ = proxy.search(
-            tables, policy._replace(dr_first=False), proxy.shortest_first, at, load, proxy.NEVER, room
+            tables,
+            policy._replace(dr_first=False),
+            proxy.shortest_first,
+            at,
+            load,
+            proxy.NEVER,
+            room,
         )
         others += hops != usual
     assert choice != proxy.LEAST_LOADED or others > 0
@@ -134,13 +152,18 @@ def bottleneck(network, load, route):
 
 
 def test_with_dr_first_near_pairs_leave_dr_only_while_it_is_dead():
-    topology, simulator = build("dcell:n=4,k=1"), converged(build("dcell:n=4,k=1"), "pr-gpe:choice=2,urgent_per_s=100")
+    topology, simulator = (
+        build("dcell:n=4,k=1"),
+        converged(build("dcell:n=4,k=1"), "pr-gpe:choice=2,urgent_per_s=100"),
+    )
     network = topology.naming.network
     src = 0
     dst = network.peer(src, 1)  # near: the link between their copies joins the two
     use(simulator, [(src, dst)])
     for server in range(topology.servers):
-        simulator.tell(server, Measured({port: 10**6 * (server == src and port == 1) for port in range(2)}))
+        simulator.tell(
+            server, Measured({port: 10**6 * (server == src and port == 1) for port in range(2)})
+        )
     use(simulator, [(src, dst)])
     assert simulator.walk(src, dst).path == (src, dst)
     link = topology.link_between(src, dst)
@@ -192,8 +215,11 @@ def bridge(topology, path):
 @pytest.mark.slow
 def test_both_directions_leave_a_link_when_the_first_of_its_ends_misses_the_other():
     simulator, downs, apart = converged(FICONN), [], 0
-    simulator.on_note = lambda now, node, text: downs.append(now) if "down: silent" in text else None
-    for src, dst in ((1, 25), (32, 0), (4, 33), (5, 31), (3, 24)):  # by h5-h25, with other ways there and back
+    simulator.on_note = lambda now, node, text: (
+        downs.append(now) if "down: silent" in text else None
+    )
+    # by h5-h25, with other ways there and back
+    for src, dst in ((1, 25), (32, 0), (4, 33), (5, 31), (3, 24)):
         both = [(src, dst), (dst, src)]
         use(simulator, both)
         assert simulator.walk(src, dst).path == simulator.walk(dst, src).path[::-1]
@@ -311,11 +337,16 @@ def test_questions_are_limited():
 
 
 def strike(simulator, kind, near, far):
-    """Let a failure of `kind` happen to server `far`, or to what joins `near` to it; the links that are dead then."""
+    """Let a failure of `kind` happen to server `far`, or to what joins `near` to it; the links that
+    are dead then."""
     topology, rack = simulator.topology, range(far - far % 4, far - far % 4 + 4)
     (link,) = [link for _, other, _, link in topology.ports(near) if other == far]
     if kind in ("link", "silent link", "one way there", "one way back"):
-        simulator.fail(link, silent=kind != "link", sender={"one way there": near, "one way back": far}.get(kind))
+        simulator.fail(
+            link,
+            silent=kind != "link",
+            sender={"one way there": near, "one way back": far}.get(kind),
+        )
         return [link]
     victims = [far] if kind != "rack" else list(rack)
     for node in victims:
@@ -330,13 +361,23 @@ def strike(simulator, kind, near, far):
     return [link for node in victims for _, _, _, link in topology.ports(node)]
 
 
-KINDS = ["link", "silent link", "one way there", "one way back", "node", "rack", "daemon", "restarted daemon"]
+KINDS = [
+    "link",
+    "silent link",
+    "one way there",
+    "one way back",
+    "node",
+    "rack",
+    "daemon",
+    "restarted daemon",
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.slow
 def test_what_the_search_still_connects_has_a_way_again(kind):
-    """After each kind of failure, within 150 ms where one question or none is enough, a second where more are."""
+    """After each kind of failure, within 150 ms where one question or none is enough, a second
+    where more are."""
     simulator = converged(FICONN)
     pairs = some_pairs(FICONN, 60)
     use(simulator, pairs)
@@ -362,7 +403,8 @@ def lost_after(simulator, pairs, seconds):
 
 @pytest.mark.parametrize(("most_hold_ms", "most_changes"), [(30_000, 12), (500, 60)])
 def test_a_link_that_flaps_is_left_alone(most_hold_ms, most_changes):
-    """It dies for 100 ms in every 400 ms, for 15 s; the source returns to it ever more seldom, as far as it may."""
+    """It dies for 100 ms in every 400 ms, for 15 s; the source returns to it ever more seldom, as
+    far as it may."""
     simulator = converged(DCELL, f"pr-gpi:probes_per_s=20,most_hold_ms={most_hold_ms}")
     use(simulator, [(0, 19)], 1.0)
     _, link = bridge(DCELL, simulator.walk(0, 19).path)
@@ -377,8 +419,9 @@ def test_a_link_that_flaps_is_left_alone(most_hold_ms, most_changes):
 
 @pytest.mark.slow
 def test_false_alarms_do_not_feed_on_themselves():
-    """Daemons are kept from running again and again, so that neighbours take them for dead: that makes sources ask no
-    more than their budgets allow, and when it is over everything is as before."""
+    """Daemons are kept from running again and again, so that neighbours take them for dead: that
+    makes sources ask no more than their budgets allow, and when it is over everything is as
+    before."""
     draw = random.Random(5)
     simulator = converged(FICONN)
     pairs = some_pairs(FICONN, 300)
@@ -397,10 +440,12 @@ def test_false_alarms_do_not_feed_on_themselves():
 @pytest.mark.parametrize("topology", [FICONN, DCELL], ids=["ficonn", "dcell"])
 @pytest.mark.slow
 def test_no_packet_ever_runs_in_circles(topology):
-    """Links, servers and daemons die, in silence or not, and come back, while questions and hellos are lost: at no
-    instant do the tables lead a packet to where it has been."""
+    """Links, servers and daemons die, in silence or not, and come back, while questions and hellos
+    are lost: at no instant do the tables lead a packet to where it has been."""
     draw = random.Random(7)
-    simulator = converged(topology, wire=Wire(loss_fraction=0.02, jitter_s=1e-4), random=random.Random(3))
+    simulator = converged(
+        topology, wire=Wire(loss_fraction=0.02, jitter_s=1e-4), random=random.Random(3)
+    )
     pairs = some_pairs(topology, 60)
     use(simulator, pairs, 1.0)
     broken = []
@@ -416,7 +461,10 @@ def test_no_packet_ever_runs_in_circles(topology):
 
 def break_something(simulator, draw):
     """A link, a server or a daemon fails; what mends it."""
-    node, link = draw.randrange(simulator.topology.servers), draw.randrange(len(simulator.topology.links))
+    node, link = (
+        draw.randrange(simulator.topology.servers),
+        draw.randrange(len(simulator.topology.links)),
+    )
     kind = draw.choice(["link", "silent link", "one way", "node", "daemon"])
     if kind == "node":
         simulator.kill(node)

@@ -85,7 +85,16 @@ def test_with_direct_first_others_are_used_and_asked_about_only_while_it_is_not_
 
 
 def test_with_direct_first_it_is_asked_about_again_also_where_it_is_longer():
-    one = Paths(9, 9, [(5, NEAR), (3, FAR)], NEAR, cost=shortest_first, hold_s=0.5, most_hold_s=30.0, direct_first=True)
+    one = Paths(
+        9,
+        9,
+        [(5, NEAR), (3, FAR)],
+        NEAR,
+        cost=shortest_first,
+        hold_s=0.5,
+        most_hold_s=30.0,
+        direct_first=True,
+    )
     one.refreshed_s = 0.0
     connected(one, far=0)
     one.broke(one.ways[NEAR], now=1.0)
@@ -130,7 +139,9 @@ def flap(one, now):
     return later
 
 
-@pytest.mark.parametrize(("most_hold_s", "holds_s"), [(30.0, [0.5, 1.0, 2.0, 4.0]), (1.5, [0.5, 1.0, 1.5, 1.5])])
+@pytest.mark.parametrize(
+    ("most_hold_s", "holds_s"), [(30.0, [0.5, 1.0, 2.0, 4.0]), (1.5, [0.5, 1.0, 1.5, 1.5])]
+)
 def test_a_path_that_flaps_is_left_alone_longer_and_longer(most_hold_s, holds_s):
     one = paths(most_hold_s=most_hold_s)
     connected(one, near=0, farther=0)

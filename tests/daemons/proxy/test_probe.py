@@ -15,7 +15,9 @@ class Line:
         self.nodes = [
             Probes(
                 node,
-                next_hop=lambda dst, way, node=node: self.hop(node, node + 1 if dst > node else node - 1),
+                next_hop=lambda dst, way, node=node: self.hop(
+                    node, node + 1 if dst > node else node - 1
+                ),
                 hop_to=lambda to, node=node: self.hop(node, to),
                 lives=lambda hop, node=node: (node, hop.node) not in self.dead,
                 load=lambda port, node=node: self.loads.get((node, port), 0),
@@ -35,7 +37,8 @@ class Line:
         return Hop(int(to > node), to)
 
     def carry(self, node, events, now=0.0):
-        """Deliver what is sent until nothing is; what comes out at the end, and who it is that says so."""
+        """Deliver what is sent until nothing is; what comes out at the end, and who it is that says
+        so."""
         out = []
         for event in events:
             if not isinstance(event, Send):
@@ -57,7 +60,9 @@ def line():
 
 
 def test_the_question_goes_there_and_the_answer_comes_back_the_same_way(line):
-    assert line.carry(0, line.nodes[0].ask(3, 1, 77, 0.0, urgent=True)) == [(0, ProbeAnswer(3, 1, 77, True, 0))]
+    assert line.carry(0, line.nodes[0].ask(3, 1, 77, 0.0, urgent=True)) == [
+        (0, ProbeAnswer(3, 1, 77, True, 0))
+    ]
     assert line.steps == [(0, 1), (1, 2), (2, 3), (3, 2), (2, 1), (1, 0)]
 
 
@@ -69,19 +74,26 @@ def test_it_brings_the_greatest_load_of_the_ports_it_leaves_by(line):
 
 def test_where_there_is_no_way_on_the_answer_is_that(line):
     line.dead = {(2, 3)}
-    assert line.carry(0, line.nodes[0].ask(3, 1, 77, 0.0, urgent=True)) == [(0, ProbeAnswer(3, 1, 77, False, 0))]
+    assert line.carry(0, line.nodes[0].ask(3, 1, 77, 0.0, urgent=True)) == [
+        (0, ProbeAnswer(3, 1, 77, False, 0))
+    ]
     assert line.steps == [(0, 1), (1, 2), (2, 1), (1, 0)]
 
 
 def test_the_source_itself_may_have_no_way(line):
     line.dead = {(0, 1)}
-    assert line.carry(0, line.nodes[0].ask(3, 1, 77, 0.0, urgent=True)) == [(0, ProbeAnswer(3, 1, 77, False, 0))]
+    assert line.carry(0, line.nodes[0].ask(3, 1, 77, 0.0, urgent=True)) == [
+        (0, ProbeAnswer(3, 1, 77, False, 0))
+    ]
 
 
 def test_a_hop_that_dies_is_told_to_each_source_once(line):
     for source, destination in ((0, 3), (0, 3), (1, 3), (3, 0)):
         line.carry(source, line.nodes[source].ask(destination, 1, 1, 0.0, urgent=True))
-    assert line.carry(2, line.nodes[2].hop_died(Hop(1, 3), 1.0)) == [(0, HopLost(2, 3, by=2)), (1, HopLost(2, 3, by=2))]
+    assert line.carry(2, line.nodes[2].hop_died(Hop(1, 3), 1.0)) == [
+        (0, HopLost(2, 3, by=2)),
+        (1, HopLost(2, 3, by=2)),
+    ]
     assert line.carry(2, line.nodes[2].hop_died(Hop(1, 3), 1.0)) == []
 
 
@@ -113,7 +125,11 @@ def beyond(destination, way, server):
 
 
 def test_only_who_enters_a_copy_remembers():
-    line = Line(servers=7, stretch=lambda destination, way, server: way if server in (2, 3, 4) else None, table_s=0.5)
+    line = Line(
+        servers=7,
+        stretch=lambda destination, way, server: way if server in (2, 3, 4) else None,
+        table_s=0.5,
+    )
     line.dead = {(4, 5)}
     assert steps_of(line, 0, 1.0, destination=6) == 8
     assert [bool(node._broken_s) for node in line.nodes] == [server == 2 for server in range(7)]

@@ -9,7 +9,15 @@ from weft.daemons.proxy.routing import shortest_first
 
 
 def paths(ways=6):
-    return Paths(9, 9, [(1, number) for number in range(ways)], 0, cost=shortest_first, hold_s=0.5, most_hold_s=30.0)
+    return Paths(
+        9,
+        9,
+        [(1, number) for number in range(ways)],
+        0,
+        cost=shortest_first,
+        hold_s=0.5,
+        most_hold_s=30.0,
+    )
 
 
 @pytest.fixture

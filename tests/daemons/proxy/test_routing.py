@@ -13,17 +13,22 @@ from weft.daemons.routing.path_tables import length, path, tabulate, width, writ
 from weft.topologies.recursive.ccrdn import DCELL, FICONN, Ccrdn, common_level
 
 NETWORKS = TWO_LEVELS + THREE_LEVELS
-LARGE = [pytest.param(network, marks=pytest.mark.slow, id=title(network)) for network in THREE_LEVELS]
+LARGE = [
+    pytest.param(network, marks=pytest.mark.slow, id=title(network)) for network in THREE_LEVELS
+]
 METHODS = {"gpe": GP_E, "gpi": GP_I, "gp0": GP_0}
 FAULTLESS: tuple[int, ...] = ()
 
 
 @cache
 def bridge(network: Ccrdn, level: int, a: int, c: int) -> int:
-    """The server of copy a of the first X(level) that is joined to its copy c, found by looking at all of copy a."""
+    """The server of copy a of the first X(level) that is joined to its copy c, found by looking at
+    all of copy a."""
     sub = network.t[level - 1]
     (joined,) = (
-        u for u in range(a * sub, (a + 1) * sub) if network.peer(u, level) >= 0 and network.peer(u, level) // sub == c
+        u
+        for u in range(a * sub, (a + 1) * sub)
+        if network.peer(u, level) >= 0 and network.peer(u, level) // sub == c
     )
     return joined
 
@@ -51,7 +56,10 @@ def tried(network: Ccrdn, policy: Policy, src: int, dst: int) -> list[int]:
     """The candidates in closed form."""
     at = proxy.parting(network.t, src, dst)
     of = proxy.span(network.rule, network.t, policy, at)
-    found = [proxy.candidate(network.rule, network.t, at, of, index) for index in range(proxy.candidates(of))]
+    found = [
+        proxy.candidate(network.rule, network.t, at, of, index)
+        for index in range(proxy.candidates(of))
+    ]
     return [c for c in found if c >= 0]
 
 
@@ -62,7 +70,9 @@ def test_candidates_are_those_of_the_definition(network: Ccrdn, method: int) -> 
     policy = Policy(method, 1, False)
     for src, dst in pairs(network, 1500 if network.k == 2 else 25):
         level = common_level(network.t, src, dst)
-        assert sorted(tried(network, policy, src, dst)) == by_definition(network, method, level, src, dst)
+        assert sorted(tried(network, policy, src, dst)) == by_definition(
+            network, method, level, src, dst
+        )
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=title)
@@ -75,9 +85,14 @@ def test_lengths_and_channels_are_those_of_the_routes(network: Ccrdn) -> None:
             route = proxy.route(network.rule, network.t, src, dst, c)
             for table in tables:
                 assert proxy.hops(table, at, c) == len(route) - 1
-                assert out[: proxy.channels(table, at, c, write, out, 0)] == channels(network, route)
+                assert out[: proxy.channels(table, at, c, write, out, 0)] == channels(
+                    network, route
+                )
         for table in tables:
-            assert length(table, network.k, src, dst) == len(dr.route(network.rule, network.t, src, dst)) - 1
+            assert (
+                length(table, network.k, src, dst)
+                == len(dr.route(network.rule, network.t, src, dst)) - 1
+            )
             assert out[: path(table, network.k, 0, src, dst, write, out, 0)] == channels(
                 network, dr.route(network.rule, network.t, src, dst)
             )
@@ -85,7 +100,11 @@ def test_lengths_and_channels_are_those_of_the_routes(network: Ccrdn) -> None:
 
 @pytest.mark.parametrize("network", NETWORKS, ids=title)
 def test_no_route_has_more_channels_than_there_is_room_for(network: Ccrdn) -> None:
-    full = tabulate(network.rule, network.t, network.k - 1, with_channels=True) if network.t[-2] < 200 else None
+    full = (
+        tabulate(network.rule, network.t, network.k - 1, with_channels=True)
+        if network.t[-2] < 200
+        else None
+    )
     if full:
         assert max(full.counts) < full.width == width(full.level)
     longest_segment = width(network.k - 1) - 1
@@ -94,15 +113,27 @@ def test_no_route_has_more_channels_than_there_is_room_for(network: Ccrdn) -> No
 
 @pytest.mark.parametrize("fraction", [0.0, 0.1])
 @pytest.mark.parametrize("network", [*TWO_LEVELS, Ccrdn(FICONN, 4, 3)], ids=title)
-def test_the_search_finds_the_shortest_connected_candidate_with_the_least_load(network: Ccrdn, fraction: float) -> None:
+def test_the_search_finds_the_shortest_connected_candidate_with_the_least_load(
+    network: Ccrdn, fraction: float
+) -> None:
     tables = tabulate(network.rule, network.t, 1, with_channels=True)
     dead = dead_links(network, fraction, seed=7)
-    load = [100 if channel in dead else channel * 37 % 5 for channel in range(network.t[-1] * (network.k + 2))]
+    load = [
+        100 if channel in dead else channel * 37 % 5
+        for channel in range(network.t[-1] * (network.k + 2))
+    ]
     room, from_which = [0] * proxy.most_routes(network.t), 100 if dead else proxy.NEVER
-    for policy in (Policy(method, least, False) for method, least in product(METHODS.values(), (1, 2, network.k))):
+    for policy in (
+        Policy(method, least, False)
+        for method, least in product(METHODS.values(), (1, 2, network.k))
+    ):
         for src, dst in pairs(network, 20):
             level = common_level(network.t, src, dst)
-            proxies = by_definition(network, policy.method, level, src, dst) if level >= policy.least_level else []
+            proxies = (
+                by_definition(network, policy.method, level, src, dst)
+                if level >= policy.least_level
+                else []
+            )
             weighed = []
             for c in [-1, *proxies]:
                 route = proxy.route(network.rule, network.t, src, dst, c)
@@ -110,13 +141,22 @@ def test_the_search_finds_the_shortest_connected_candidate_with_the_least_load(n
                 if worst < 100:
                     weighed.append((len(route) - 1, worst, c))
             hops, chosen = proxy.search(
-                tables, policy, proxy.shortest_first, proxy.parting(network.t, src, dst), load, from_which, room
+                tables,
+                policy,
+                proxy.shortest_first,
+                proxy.parting(network.t, src, dst),
+                load,
+                from_which,
+                room,
             )
             if not weighed:
                 assert hops == -1
                 continue
             worst = max(
-                load[channel] for channel in channels(network, proxy.route(network.rule, network.t, src, dst, chosen))
+                load[channel]
+                for channel in channels(
+                    network, proxy.route(network.rule, network.t, src, dst, chosen)
+                )
             )
             assert (hops, worst) == min(weighed)[:2]
             assert (hops, worst, chosen) in weighed
@@ -126,11 +166,16 @@ def test_the_search_finds_the_shortest_connected_candidate_with_the_least_load(n
 @pytest.mark.parametrize("fraction", [0.0, 0.1])
 @pytest.mark.parametrize("network", [*TWO_LEVELS, Ccrdn(FICONN, 4, 3)], ids=title)
 @pytest.mark.slow
-def test_each_choice_rule_takes_the_best_of_all_connected_routes(network: Ccrdn, fraction: float, choice: int) -> None:
+def test_each_choice_rule_takes_the_best_of_all_connected_routes(
+    network: Ccrdn, fraction: float, choice: int
+) -> None:
     """CCRDN 5.4, against all routes weighed one by one; near is condition 1 by labels."""
     tables = tabulate(network.rule, network.t, 1, with_channels=True)
     dead = dead_links(network, fraction, seed=3)
-    load = [100 if channel in dead else channel * 37 % 5 for channel in range(network.t[-1] * (network.k + 2))]
+    load = [
+        100 if channel in dead else channel * 37 % 5
+        for channel in range(network.t[-1] * (network.k + 2))
+    ]
     room, from_which = [0] * proxy.most_routes(network.t), 100 if dead else proxy.NEVER
     policy, at_dr = Policy(GP_E, 1, False, choice == proxy.DR_FIRST), 0
     for src, dst in pairs(network, 150):
@@ -142,9 +187,17 @@ def test_each_choice_rule_takes_the_best_of_all_connected_routes(network: Ccrdn,
             if worst < 100:
                 weighed.append((len(route) - 1, worst, c))
         hops, chosen = proxy.search(
-            tables, policy, proxy.cost_of(choice), proxy.parting(network.t, src, dst), load, from_which, room
+            tables,
+            policy,
+            proxy.cost_of(choice),
+            proxy.parting(network.t, src, dst),
+            load,
+            from_which,
+            room,
         )
-        found = next(((length, worst) for length, worst, c in weighed if (length, c) == (hops, chosen)), None)
+        found = next(
+            ((length, worst) for length, worst, c in weighed if (length, c) == (hops, chosen)), None
+        )
         (near_src, near_dst) = next(
             (u, v)
             for u, v in pairwise(proxy.route(network.rule, network.t, src, dst, -1))
@@ -159,7 +212,9 @@ def test_each_choice_rule_takes_the_best_of_all_connected_routes(network: Ccrdn,
             at_dr += found != min(weighed)[:2]
         elif choice == proxy.LEAST_LOADED:
             assert found == min(
-                (length, worst) for length, worst, _ in weighed if worst == min(w for _, w, _ in weighed)
+                (length, worst)
+                for length, worst, _ in weighed
+                if worst == min(w for _, w, _ in weighed)
             )
         else:
             assert found == min(weighed)[:2]
@@ -194,24 +249,36 @@ def test_the_choice_rule_can_be_replaced() -> None:
     hops, chosen = proxy.search(tables, policy, proxy.least_loaded_first, at, load, 100, room)
     assert shortest <= dr_hops
     assert chosen >= 0
-    assert all(load[channel] == 0 for channel in out[: proxy.channels(tables, at, chosen, write, out, 0)])
+    assert all(
+        load[channel] == 0 for channel in out[: proxy.channels(tables, at, chosen, write, out, 0)]
+    )
     assert hops >= shortest
 
 
 @pytest.mark.parametrize("network", [*TWO_LEVELS, *LARGE], ids=title)
-def test_more_candidates_never_give_longer_routes_and_none_beats_breadth_first_search(network: Ccrdn) -> None:
+def test_more_candidates_never_give_longer_routes_and_none_beats_breadth_first_search(
+    network: Ccrdn,
+) -> None:
     tables = tabulate(network.rule, network.t, 1)
 
     def hops(method: int, least: int, src: int, dst: int) -> int:
         at = proxy.parting(network.t, src, dst)
-        return proxy.search(tables, Policy(method, least, False), proxy.shortest_first, at, FAULTLESS, 1, [])[0]
+        return proxy.search(
+            tables, Policy(method, least, False), proxy.shortest_first, at, FAULTLESS, 1, []
+        )[0]
 
     few = pairs(network, 2 if network.k == 3 else 20)[:20]
     for src, _ in few:
         shortest = distances(network, src)
         for _, dst in few:
             of = [hops(method, 2, src, dst) for method in (GP_E, GP_I, GP_0)]
-            assert shortest[dst] <= of[0] <= of[1] <= of[2] <= len(dr.route(network.rule, network.t, src, dst)) - 1
+            assert (
+                shortest[dst]
+                <= of[0]
+                <= of[1]
+                <= of[2]
+                <= len(dr.route(network.rule, network.t, src, dst)) - 1
+            )
 
 
 @pytest.mark.parametrize("network", TWO_LEVELS, ids=title)
@@ -242,7 +309,8 @@ def test_the_level_where_proxies_are_tried_is_a_parameter() -> None:
 def test_ficonn_has_as_many_candidates_as_its_links_allow() -> None:
     # FiConn_{2,4} of figure 1: an X(0) has one server with a level-2 link
     assert all(
-        len(tried(Ccrdn(FICONN, 4, 2), Policy(GP_0, 2, False), *pair)) <= 2 for pair in pairs(Ccrdn(FICONN, 4, 2), 3000)
+        len(tried(Ccrdn(FICONN, 4, 2), Policy(GP_0, 2, False), *pair)) <= 2
+        for pair in pairs(Ccrdn(FICONN, 4, 2), 3000)
     )
 
 
@@ -258,4 +326,9 @@ def test_alternatives_begin_with_the_shortest_and_have_the_waypoints_of_their_ro
             assert len(route) == hops + 1 == len(set(route))
             if c >= 0:
                 leave, enter, depart, arrive = proxy.waypoints(network.rule, network.t, src, dst, c)
-                assert route.index(leave) + 1 == route.index(enter) <= route.index(depart) == route.index(arrive) - 1
+                assert (
+                    route.index(leave) + 1
+                    == route.index(enter)
+                    <= route.index(depart)
+                    == route.index(arrive) - 1
+                )

@@ -37,7 +37,9 @@ def lost_pairs(slowness, within_s):
     simulator = Simulator(FICONN, "pr-gpi")
     simulator.run_until_converged()
     slow_down(simulator, SERVERS, slowness, until_s=BEFORE_S + within_s + 2.0)
-    link = next(link for link, (_, _, far, _) in enumerate(FICONN.links.tolist()) if far < FICONN.servers)
+    link = next(
+        link for link, (_, _, far, _) in enumerate(FICONN.links.tolist()) if far < FICONN.servers
+    )
     pairs = over(simulator, link)
     assert len(pairs) >= MOST_PAIRS
     for _ in range(round(BEFORE_S / EVERY_S)):
@@ -51,5 +53,6 @@ def lost_pairs(slowness, within_s):
 
 @pytest.mark.parametrize("slowness", [4, 10])
 def test_all_pairs_recover_in_a_time_in_proportion(slowness):
-    """Questions had 300 ms for their answers, and paths whose answers came later were held down for up to 30 s."""
+    """Questions had 300 ms for their answers, and paths whose answers came later were held down for
+    up to 30 s."""
     assert lost_pairs(slowness, within_s=0.8 * slowness) == set()

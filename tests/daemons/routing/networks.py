@@ -13,7 +13,12 @@ from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FAMILY, FICONN, C
 DELTA_DCELL = next(rule for rule, name in FAMILY.items() if name == "delta-dcell")
 TWO_LEVELS = [Ccrdn(DCELL, 3, 2), Ccrdn(BETA_DCELL, 3, 2), Ccrdn(FICONN, 4, 2), Ccrdn(FICONN, 6, 2)]
 TWO_LEVELS += [Ccrdn(DELTA_DCELL, 4, 2)]
-THREE_LEVELS = [Ccrdn(DCELL, 3, 3), Ccrdn(BETA_DCELL, 3, 3), Ccrdn(FICONN, 4, 3), Ccrdn(FICONN, 8, 3)]
+THREE_LEVELS = [
+    Ccrdn(DCELL, 3, 3),
+    Ccrdn(BETA_DCELL, 3, 3),
+    Ccrdn(FICONN, 4, 3),
+    Ccrdn(FICONN, 8, 3),
+]
 
 
 def title(network: Ccrdn) -> str:
@@ -34,8 +39,14 @@ def beside(network: Ccrdn, server: int) -> dict[int, list[int]]:
     """The servers one hop from `server`, each with the channels of that hop."""
     ports = network.k + 2
     first = server - server % network.n
-    found = {v: [server * ports, v * ports + network.k + 1] for v in range(first, first + network.n) if v != server}
-    return found | {network.peer(server, level): [server * ports + level] for level in network.levels(server)}
+    found = {
+        v: [server * ports, v * ports + network.k + 1]
+        for v in range(first, first + network.n)
+        if v != server
+    }
+    return found | {
+        network.peer(server, level): [server * ports + level] for level in network.levels(server)
+    }
 
 
 def neighbours(network: Ccrdn, server: int, down: set[int] = frozenset()) -> dict[int, list[int]]:  # type: ignore[assignment]

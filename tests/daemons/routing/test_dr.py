@@ -28,7 +28,8 @@ def pairs(network, seed=1, most=4000):
 
 
 def as_defined(network, src, dst, level):
-    """Definition 4.1 word for word: P_a + (dst', src') + P_b, the link found by trying every server of the copy."""
+    """Definition 4.1 word for word: P_a + (dst', src') + P_b, the link found by trying every server
+    of the copy."""
     size = network.t[level]
     while src // size == dst // size and level:
         level -= 1
@@ -36,7 +37,9 @@ def as_defined(network, src, dst, level):
     if level == 0 and src // size == dst // size:
         return [src] if src == dst else [src, dst]
     copy = range(src - src % size, src - src % size + size)
-    (near,) = [u for u in copy if (v := network.peer(u, level + 1)) >= 0 and v // size == dst // size]
+    (near,) = [
+        u for u in copy if (v := network.peer(u, level + 1)) >= 0 and v // size == dst // size
+    ]
     far = network.peer(near, level + 1)
     return as_defined(network, src, near, level) + as_defined(network, far, dst, level)
 
@@ -81,14 +84,20 @@ def test_the_way_back_is_the_way_there(rule, n, k):
 def test_the_bound_is_reached(rule, n, k):
     """Table 1, column d: 2^(k+1) - 1."""
     network = Ccrdn(rule, n, k)
-    assert max(len(dr.route(rule, network.t, src, dst)) - 1 for src, dst in pairs(network)) == 2 ** (k + 1) - 1
+    assert (
+        max(len(dr.route(rule, network.t, src, dst)) - 1 for src, dst in pairs(network))
+        == 2 ** (k + 1) - 1
+    )
 
 
 def test_mean_hop_length_of_dcell_3_3():
     """CCRDN 7.2 prints 10.2 (for DCell_{3,4}; it is DCell_{3,3} that has it)."""
     network = Ccrdn(DCELL, 3, 3)
     drawn = pairs(network, most=4000)
-    assert abs(sum(len(dr.route(DCELL, network.t, *pair)) - 1 for pair in drawn) / len(drawn) - 10.2) < 0.15
+    assert (
+        abs(sum(len(dr.route(DCELL, network.t, *pair)) - 1 for pair in drawn) / len(drawn) - 10.2)
+        < 0.15
+    )
 
 
 @pytest.mark.parametrize(("rule", "n", "k"), SMALL)

@@ -14,5 +14,7 @@ def test_first_octets_are_all_different_and_none_is_taken() -> None:
 
 def test_addresses_keep_all_but_the_first_octet() -> None:
     assert first_octets.with_octet(10 << 24 | 0x010203, 65) == 65 << 24 | 0x010203
-    assert first_octets.prefix(Prefix(10 << 24 | 0x010200, 24), 65) == Prefix(65 << 24 | 0x010200, 24)
+    assert first_octets.prefix(Prefix(10 << 24 | 0x010200, 24), 65) == Prefix(
+        65 << 24 | 0x010200, 24
+    )
     assert first_octets.everybody(65) == Prefix(65 << 24, 8)

@@ -12,7 +12,13 @@ from weft.topologies.core.failures import fail_links
 
 EVEN = ("ecmp", "vlb", "rps", "rr", "spray", "micro", "drill", "jsq", "letflow")
 TREES = ["fattree:k=4", "fattree:k=6", "clos:n=3,r=4,m=3", "star:n=5"]
-EQUAL = ["slimfly:q=5,p=4", "dragonfly:p=2", "hyperx:l=2,s=4", "xpander:r=3,seed=1", "jellyfish:n=12,r=3,p=2,seed=1"]
+EQUAL = [
+    "slimfly:q=5,p=4",
+    "dragonfly:p=2",
+    "hyperx:l=2,s=4",
+    "xpander:r=3,seed=1",
+    "jellyfish:n=12,r=3,p=2,seed=1",
+]
 
 
 def paths(topology, spec, src, dst):
@@ -28,14 +34,18 @@ def damaged(spec, seed):
 
 
 @pytest.mark.parametrize("spec", TREES + EQUAL)
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 3))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 3))]
+)
 @pytest.mark.parametrize("name", EVEN)
 def test_all_shortest_paths_and_no_others_get_packets(spec, seed, name):
     topology, draw = damaged(spec, seed), random.Random(seed)
     for _ in range(10):
         src, dst = draw.sample(range(topology.servers), 2)
         found = paths(topology, name, src, dst)
-        assert sorted(list(path.nodes) for path in found) == sorted(updown.paths(topology, src, dst))
+        assert sorted(list(path.nodes) for path in found) == sorted(
+            updown.paths(topology, src, dst)
+        )
         assert sum(path.share for path in found) == pytest.approx(1 if found else 0)
 
 
@@ -64,7 +74,9 @@ def test_d_mod_k_and_ttc_begin_with_the_path_of_the_destinations_digits(spec):
             while node != dst:
                 path.append(node)
                 hops = updown.next_hops(topology, node)[dst]
-                number = selection.host_number(naming.address(dst), selection.digits(naming.layout, naming.tier(node)))
+                number = selection.host_number(
+                    naming.address(dst), selection.digits(naming.layout, naming.tier(node))
+                )
                 node = hops[number % len(hops)].node
             (only,) = paths(topology, "dmodk", src, dst)
             first, *rest = paths(topology, "ttc", src, dst)
@@ -96,7 +108,12 @@ def test_static_routes_lose_what_goes_to_a_dead_link_further_on():
     assert sum(path.share for path in paths(fail_links(topology, [far]), "static", 0, 15)) == 1
     beyond = fail_links(topology, [topology.link("a3.0-c0")])
     assert sum(path.share for path in paths(beyond, "static", 0, 15)) == 0.75
-    assert not paths(fail_links(topology, [topology.link("e3.1-a3.0"), topology.link("e3.1-a3.1")]), "static", 0, 15)
+    assert not paths(
+        fail_links(topology, [topology.link("e3.1-a3.0"), topology.link("e3.1-a3.1")]),
+        "static",
+        0,
+        15,
+    )
 
 
 def test_the_way_to_oneself_has_no_links():

@@ -33,25 +33,36 @@ def test_the_routes_lead_by_way_of_every_proxy(network):
         copies, level = ways_between(network, src, dst)
         for copy in copies:
             p = proxy_addresses.number(network, level, copy)
-            address = proxy_addresses.address(network.layout.address(network.layout.label_of(dst)), p)
+            address = proxy_addresses.address(
+                network.layout.address(network.layout.label_of(dst)), p
+            )
             by_prefixes, by_arithmetic = [src], [src]
             while by_prefixes[-1] != dst and len(by_prefixes) < 40:
                 ((_, node),) = routes[by_prefixes[-1]].lookup(address)
                 by_prefixes.append(node)
                 by_arithmetic.append(proxy_addresses.next_hop(network, by_arithmetic[-1], dst, p))
-            assert by_prefixes == by_arithmetic == proxy.route(network.rule, network.t, src, dst, copy)
+            assert (
+                by_prefixes == by_arithmetic == proxy.route(network.rule, network.t, src, dst, copy)
+            )
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=title)
 def test_every_number_is_of_one_proxy(network):
     named = [proxy_addresses.proxy(network, p) for p in range(proxy_addresses.ways(network))]
     assert named[0] == (0, -1)
-    assert named[1:] == [(level, c) for level in range(1, network.k + 1) for c in range(network.copies[level])]
-    assert [proxy_addresses.number(network, level, copy) for level, copy in named] == list(range(len(named)))
+    assert named[1:] == [
+        (level, c) for level in range(1, network.k + 1) for c in range(network.copies[level])
+    ]
+    assert [proxy_addresses.number(network, level, copy) for level, copy in named] == list(
+        range(len(named))
+    )
 
 
 def test_how_many_routes_it_costs():
-    assert [len(proxy_addresses.prefix_routes(network, 7)) for network in (Ccrdn(DCELL, 4, 1), Ccrdn(DCELL, 3, 2))] == [
+    assert [
+        len(proxy_addresses.prefix_routes(network, 7))
+        for network in (Ccrdn(DCELL, 4, 1), Ccrdn(DCELL, 3, 2))
+    ] == [
         30,
         120,
     ]
@@ -79,7 +90,11 @@ def test_paths_of_the_same_stretch_are_the_same_through_the_copy(network):
             p = proxy_addresses.number(network, level, copy)
             path = proxy.route(network.rule, network.t, src, dst, copy)
             sub = network.t[level - 1]
-            through = [node for node in path if node % network.t[level] // sub == copy and node // sub != dst // sub]
+            through = [
+                node
+                for node in path
+                if node % network.t[level] // sub == copy and node // sub != dst // sub
+            ]
             keys = [proxy_addresses.stretch(network, node, dst, p) for node in path]
             assert [node for node, key in zip(path, keys, strict=True) if key] == through
             assert len({key for key in keys if key}) == 1
@@ -87,5 +102,8 @@ def test_paths_of_the_same_stretch_are_the_same_through_the_copy(network):
             # From where it enters, and the link out of it.
             out = path[path.index(through[-1]) + 1]
             assert seen.setdefault((key, through[0]), [*through, out]) == [*through, out]
-        assert {proxy_addresses.stretch(network, node, dst, proxy_addresses.DIRECT) for node in (src, dst)} == {None}
+        assert {
+            proxy_addresses.stretch(network, node, dst, proxy_addresses.DIRECT)
+            for node in (src, dst)
+        } == {None}
     assert seen

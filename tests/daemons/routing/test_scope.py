@@ -12,16 +12,24 @@ from weft.topologies.recursive.ccrdn import DCELL, Ccrdn
 @pytest.mark.parametrize("one_way", [False, True])
 @pytest.mark.parametrize("fraction", [0.0, 0.1, 0.5])
 @pytest.mark.slow
-def test_distances_are_those_of_a_search_of_the_graph(network: Ccrdn, fraction: float, one_way: bool) -> None:
+def test_distances_are_those_of_a_search_of_the_graph(
+    network: Ccrdn, fraction: float, one_way: bool
+) -> None:
     dead = dead_links(network, fraction, seed=2)
     if one_way:
         dead = set(sorted(dead)[::3])
-    down = bytes(channel in dead for channel in range(network.t[-1] * (network.k + 2))) if fraction else b""
+    down = (
+        bytes(channel in dead for channel in range(network.t[-1] * (network.k + 2)))
+        if fraction
+        else b""
+    )
     size = network.t[-1]
     distance, parent, queue = [0] * size, [0] * size, [0] * size
     for src in range(0, size, 5):
         found = distances(network, src, dead)
-        assert search(network.rule, network.t, network.k, down, src, distance, parent, queue) == len(found)
+        assert search(
+            network.rule, network.t, network.k, down, src, distance, parent, queue
+        ) == len(found)
         assert distance == [found.get(server, UNREACHED) for server in range(size)]
         for dst in list(found)[:20]:
             path = [dst]

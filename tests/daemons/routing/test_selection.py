@@ -1,4 +1,5 @@
-"""Each choice against something slower and obvious, and select.h against selection.py over random inputs."""
+"""Each choice against something slower and obvious, and select.h against selection.py over random
+inputs."""
 
 from __future__ import annotations
 
@@ -38,16 +39,33 @@ __u32 c_in_turn(__u32 own, __u32 turn, __u32 n, __u32 groups) { return in_turn(o
 __u32 c_next_state(__u32 state, __u32 zero, __u32 one, __u32 threshold, __u32 percent)
 { return next_state(state, zero, one, threshold, percent); }
 __u32 c_group_in_state(__u32 state, __u32 own, __u32 port) { return group_in_state(state, own, port); }
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")
 def in_c(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     library = tmp_path_factory.mktemp("select") / "select.so"
-    command = ["cc", "-O1", "-Wall", "-shared", "-fPIC", "-include", str(HEADER), "-xc", "-", "-o", str(library)]
+    command = [
+        "cc",
+        "-O1",
+        "-Wall",
+        "-shared",
+        "-fPIC",
+        "-include",
+        str(HEADER),
+        "-xc",
+        "-",
+        "-o",
+        str(library),
+    ]
     subprocess.run(command, input=IN_C, text=True, check=True)
     found = ctypes.CDLL(str(library))
-    found.c_flowlet.argtypes = [ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_uint32] * 2, *[ctypes.c_uint64] * 2]
+    found.c_flowlet.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        *[ctypes.c_uint32] * 2,
+        *[ctypes.c_uint64] * 2,
+    ]
     for name in (
         "flow_hash",
         "another",
@@ -73,7 +91,10 @@ def situations(count: int = 3000) -> Iterator[tuple[random.Random, list[int]]]:
     for seed in range(count):
         drawn = random.Random(seed)
         most = drawn.choice([1, 3, 250, selection.WORD])
-        yield drawn, [drawn.randint(0, most) for _ in range(drawn.randint(2, drawn.choice([4, 64])))]
+        yield (
+            drawn,
+            [drawn.randint(0, most) for _ in range(drawn.randint(2, drawn.choice([4, 64])))],
+        )
 
 
 def draws_of(drawn: random.Random, count: int) -> list[int]:
@@ -85,13 +106,21 @@ def test_the_kernel_chooses_as_python_does(in_c: ctypes.CDLL) -> None:
         n, d = len(loads), drawn.randint(1, 8)
         draws = draws_of(drawn, 8)
         given = (words(loads), words(draws), n)
-        default, delta, ties = drawn.randrange(n), drawn.choice([0, 1, 2, loads[0]]), drawn.randint(0, 1)
-        assert in_c.c_ttc(*given, default, delta, ties) == selection.ttc(loads, default, draws[0], delta, ties)
+        default, delta, ties = (
+            drawn.randrange(n),
+            drawn.choice([0, 1, 2, loads[0]]),
+            drawn.randint(0, 1),
+        )
+        assert in_c.c_ttc(*given, default, delta, ties) == selection.ttc(
+            loads, default, draws[0], delta, ties
+        )
         remembered = drawn.choice([drawn.randrange(n), n, selection.WORD])
         assert in_c.c_drill(*given, remembered, d) == selection.drill(loads, remembered, draws[:d])
         assert in_c.c_shortest(*given) == selection.shortest(loads, draws[0])
         idle, gap = drawn.choice([0, 500_000, 1 << 40]), 500_000
-        assert in_c.c_flowlet(*given, remembered, idle, gap) == selection.flowlet(remembered, idle, gap, draws[0], n)
+        assert in_c.c_flowlet(*given, remembered, idle, gap) == selection.flowlet(
+            remembered, idle, gap, draws[0], n
+        )
         assert in_c.c_another(default, draws[1], n) == selection.another(default, draws[1], n)
         assert in_c.c_flow_hash(*draws[:5]) == selection.flow_hash(*draws[:5])
 
@@ -99,17 +128,27 @@ def test_the_kernel_chooses_as_python_does(in_c: ctypes.CDLL) -> None:
 def test_the_kernel_chooses_link_groups_as_python_does(in_c: ctypes.CDLL) -> None:
     drawn = random.Random(1)
     for _ in range(3000):
-        own, turn, groups = drawn.randrange(4), drawn.choice([0, 1, 7, selection.WORD]), drawn.choice([2, 4])
+        own, turn, groups = (
+            drawn.randrange(4),
+            drawn.choice([0, 1, 7, selection.WORD]),
+            drawn.choice([2, 4]),
+        )
         n = drawn.choice([1, 2, 3, 4, 8, 12, 64])
         chosen = selection.in_turn(own % groups, turn, n, groups)
         assert chosen < n
         assert in_c.c_in_turn(own % groups, turn, n, groups) == chosen
-        state, threshold, percent = drawn.randrange(3), drawn.choice([0, 5, 20]), drawn.choice([100, 150, 200])
+        state, threshold, percent = (
+            drawn.randrange(3),
+            drawn.choice([0, 5, 20]),
+            drawn.choice([100, 150, 200]),
+        )
         zero = drawn.choice([0, 1, 5, 6, 21, drawn.randrange(250)])
         one = drawn.choice([0, zero, zero + 1, zero * 2, zero * 3 // 2, drawn.randrange(250)])
         expected = lbsp.next_state(state, (zero, one), threshold, percent)
         assert in_c.c_next_state(state, zero, one, threshold, percent) == expected
-        assert in_c.c_group_in_state(state, own % 2, turn) == lbsp.group_in_state(state, own % 2, turn)
+        assert in_c.c_group_in_state(state, own % 2, turn) == lbsp.group_in_state(
+            state, own % 2, turn
+        )
 
 
 @pytest.mark.parametrize(("n", "groups"), [(4, 2), (8, 2), (8, 4), (2, 2)])
@@ -120,7 +159,9 @@ def test_turns_go_round_the_ports_of_a_link_group(n: int, groups: int) -> None:
         assert selection.in_turn(own, n // groups, n, groups) == own
 
 
-@pytest.mark.parametrize("spec", ["fattree:k=6", "fattree:n=4,d=3", "fattree:n=5,d=2", "clos:n=3,r=5,m=4", "star:n=9"])
+@pytest.mark.parametrize(
+    "spec", ["fattree:k=6", "fattree:n=4,d=3", "fattree:n=5,d=2", "clos:n=3,r=5,m=4", "star:n=9"]
+)
 def test_a_destination_is_read_from_its_address(spec: str, in_c: ctypes.CDLL) -> None:
     """floor(t / d^(l-1)) for every host t and tier l, up to the digits that a switch reads."""
     topology = build(spec)
@@ -152,17 +193,25 @@ def test_another_is_each_of_the_others_equally_often() -> None:
 def test_ttc_leaves_its_default_only_beyond_the_threshold() -> None:
     for default_load, delta in [(5, 2), (7, 2), (2, 0), (0, 0)]:
         for ties in (0, 1):
-            loads = [default_load, default_load - delta, default_load - delta - 1, default_load - delta + 1]
+            loads = [
+                default_load,
+                default_load - delta,
+                default_load - delta - 1,
+                default_load - delta + 1,
+            ]
             if min(loads) < 0:
                 continue
             for random_word in range(0, 1 << 32, 1 << 28):
                 other = selection.another(0, random_word, 4)
-                moves = loads[0] - loads[other] >= delta if ties else loads[0] - loads[other] > delta
+                moves = (
+                    loads[0] - loads[other] >= delta if ties else loads[0] - loads[other] > delta
+                )
                 assert selection.ttc(loads, 0, random_word, delta, ties) == (other if moves else 0)
 
 
 def test_drill_takes_the_least_of_different_samples_each_set_equally_likely() -> None:
-    """Loads that all differ tell which d of n were compared: the set without its best is hidden, so rank the sets."""
+    """Loads that all differ tell which d of n were compared: the set without its best is hidden, so
+    rank the sets."""
     n, d, drawn = 5, 3, random.Random(1)
     wins: Counter[int] = Counter()
     for _ in range(20_000):
@@ -175,7 +224,10 @@ def test_drill_takes_the_least_of_different_samples_each_set_equally_likely() ->
 def test_drill_prefers_no_candidate_among_equals() -> None:
     drawn = random.Random(2)
     for d in (1, 2, 4, 8):
-        wins = Counter(selection.drill([3] * 6, 6, [drawn.getrandbits(32) for _ in range(d)]) for _ in range(12_000))
+        wins = Counter(
+            selection.drill([3] * 6, 6, [drawn.getrandbits(32) for _ in range(d)])
+            for _ in range(12_000)
+        )
         assert all(abs(wins[candidate] - 2000) < 250 for candidate in range(6))
 
 
@@ -203,9 +255,15 @@ def test_a_flowlet_stays_until_a_gap_or_until_its_candidate_is_gone() -> None:
 
 def test_flows_spread_evenly_and_switches_differ() -> None:
     flows = [
-        (0x0A000000 + a, 0x0A010000 + b, 0x1388 << 16 | port) for a in range(8) for b in range(8) for port in range(32)
+        (0x0A000000 + a, 0x0A010000 + b, 0x1388 << 16 | port)
+        for a in range(8)
+        for b in range(8)
+        for port in range(32)
     ]
-    choices = [[selection.below(selection.flow_hash(seed, *flow, 6), 4) for flow in flows] for seed in (1, 2)]
+    choices = [
+        [selection.below(selection.flow_hash(seed, *flow, 6), 4) for flow in flows]
+        for seed in (1, 2)
+    ]
     for chosen in choices:
         assert all(abs(chosen.count(port) - 512) < 100 for port in range(4))
     same = sum(a == b for a, b in zip(*choices, strict=True))

@@ -24,14 +24,20 @@ def adjacency(graph):
 @given(graphs())
 def test_distances_are_those_of_networkx(graph):
     for src in graph:
-        assert shortest.distances(adjacency(graph), src) == nx.single_source_shortest_path_length(graph, src)
+        assert shortest.distances(adjacency(graph), src) == nx.single_source_shortest_path_length(
+            graph, src
+        )
 
 
 @given(graphs())
 def test_paths_are_all_the_shortest_ones_in_order(graph):
     for src in graph:
         for dst in graph:
-            expected = sorted(nx.all_shortest_paths(graph, src, dst)) if nx.has_path(graph, src, dst) else []
+            expected = (
+                sorted(nx.all_shortest_paths(graph, src, dst))
+                if nx.has_path(graph, src, dst)
+                else []
+            )
             assert list(shortest.paths(adjacency(graph), src, dst)) == expected
             assert shortest.route(adjacency(graph), src, dst) == (expected[0] if expected else [])
 
@@ -63,8 +69,12 @@ def test_a_crossbar_costs_nothing(spec):
     topology = build(spec)
     servers = range(topology.servers)
     graph = nx.Graph(topology.links[:, [0, 2]].tolist())
-    weight = {(a, b): 0.5 if b >= topology.servers else 1 for a, b in topology.links[:, [0, 2]].tolist()}
+    weight = {
+        (a, b): 0.5 if b >= topology.servers else 1 for a, b in topology.links[:, [0, 2]].tolist()
+    }
     nx.set_edge_attributes(graph, weight, "hops")
     for src in servers:
         expected = nx.single_source_dijkstra_path_length(graph, src, weight="hops")
-        assert shortest.distances(topology.adjacency, src) == {dst: expected[dst] for dst in servers}
+        assert shortest.distances(topology.adjacency, src) == {
+            dst: expected[dst] for dst in servers
+        }

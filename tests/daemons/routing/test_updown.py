@@ -21,7 +21,13 @@ FABRICS = [
         "fattree:k=4,oversubscription=3",
     ),
     *("clos:n=4,r=3,m=2", "clos:n=1,r=2,m=1", "star:n=5", "complete:n=2,p=1", "complete:n=5,p=3"),
-    *("slimfly:q=3", "slimfly:q=4,p=2", "dragonfly:p=2", "hyperx:l=2,s=3", "jellyfish:n=12,r=3,p=2,seed=1"),
+    *(
+        "slimfly:q=3",
+        "slimfly:q=4,p=2",
+        "dragonfly:p=2",
+        "hyperx:l=2,s=3",
+        "jellyfish:n=12,r=3,p=2,seed=1",
+    ),
     "xpander:r=4,l=3,p=2,seed=1",
 ]
 
@@ -44,13 +50,18 @@ def looked_up(routes, address):
 
 
 def networkx_hops(topology):
-    """For every node and every host, the neighbours that are nearer to it, by networkx on the live links."""
+    """For every node and every host, the neighbours that are nearer to it, by networkx on the live
+    links."""
     graph = nx.Graph()
     graph.add_nodes_from(range(topology.nodes))
     graph.add_edges_from(topology.links[~topology.failed][:, [0, 2]].tolist())
-    far = {host: nx.single_source_shortest_path_length(graph, host) for host in range(topology.servers)}
+    far = {
+        host: nx.single_source_shortest_path_length(graph, host) for host in range(topology.servers)
+    }
     return {
-        (node, host): {peer for peer in graph[node] if node in hops and hops[peer] == hops[node] - 1}
+        (node, host): {
+            peer for peer in graph[node] if node in hops and hops[peer] == hops[node] - 1
+        }
         for host, hops in far.items()
         for node in graph
         if node != host
@@ -58,13 +69,19 @@ def networkx_hops(topology):
 
 
 def check_tables(topology):
-    """Longest-prefix match in every node's table gives exactly the hops of networkx, by ports that lead there."""
-    peer_of = {(node, port): peer for node in range(topology.nodes) for port, peer, *_ in topology.live_ports(node)}
+    """Longest-prefix match in every node's table gives exactly the hops of networkx, by ports that
+    lead there."""
+    peer_of = {
+        (node, port): peer
+        for node in range(topology.nodes)
+        for port, peer, *_ in topology.live_ports(node)
+    }
     tables = [updown.prefix_routes(topology, node) for node in range(topology.nodes)]
     for (node, host), expected in networkx_hops(topology).items():
         hops = looked_up(tables[node], topology.naming.address(host))
         assert all(peer_of[node, port] == peer for port, peer in hops)
-        if expected or node >= topology.servers:  # a host gives even what cannot be reached to its edge switch
+        # a host gives even what cannot be reached to its edge switch
+        if expected or node >= topology.servers:
             assert {peer for _, peer in hops} == expected
             assert [port for port, _ in hops] == sorted({port for port, _ in hops})
 
@@ -78,7 +95,11 @@ def test_longest_prefix_match_gives_every_equal_cost_hop(spec):
 @pytest.mark.parametrize("fraction", [0.05, 0.2, 0.5])
 def test_also_when_links_have_failed(spec, fraction):
     topology = build(spec)
-    check_tables(fail_links(topology, random_links(topology, fraction=fraction, generator=np.random.default_rng(3))))
+    check_tables(
+        fail_links(
+            topology, random_links(topology, fraction=fraction, generator=np.random.default_rng(3))
+        )
+    )
 
 
 def test_also_when_a_switch_has_failed():
@@ -114,11 +135,15 @@ def test_routers_of_a_clique_have_no_route_for_the_rest():
     }
 
 
-@pytest.mark.parametrize(("spec", "most"), [("fattree:k=8", 10), ("fattree:k=16", 18), ("fattree:n=4,d=4", 10)])
+@pytest.mark.parametrize(
+    ("spec", "most"), [("fattree:k=8", 10), ("fattree:k=16", 18), ("fattree:n=4,d=4", 10)]
+)
 @pytest.mark.slow
 def test_a_switch_holds_few_routes(spec, most):
     topology = build(spec)
-    tables = [updown.prefix_routes(topology, node) for node in range(topology.servers, topology.nodes)]
+    tables = [
+        updown.prefix_routes(topology, node) for node in range(topology.servers, topology.nodes)
+    ]
     assert max(len(routes) for routes in tables) <= most
 
 
@@ -159,7 +184,8 @@ def test_next_hops_of_a_switch():
     ("hyperx:l=3,s=3", "h0", "h53", 6, 5),
 ])  # fmt: skip
 def test_there_are_as_many_shortest_paths_as_the_family_says(spec, src, dst, count, links):
-    """TTC, section 2: d^(h-1) for hosts at distance h.  The order of differing coordinates in a HyperX: 3! = 6."""
+    """TTC, section 2: d^(h-1) for hosts at distance h.  The order of differing coordinates in a
+    HyperX: 3! = 6."""
     topology = build(spec)
     found = updown.paths(topology, topology.naming.node(src), topology.naming.node(dst))
     assert len(found) == len({tuple(path) for path in found}) == count
@@ -182,7 +208,8 @@ def test_a_users_graph_where_switches_have_different_numbers_of_hosts():
 
 
 def test_d_mod_k_keeps_to_these_hops():
-    """TTC 2.1: up-port floor(t / d^(l-1)) mod d at tier l is an equal-cost hop, and over all t each is used."""
+    """TTC 2.1: up-port floor(t / d^(l-1)) mod d at tier l is an equal-cost hop, and over all t each
+    is used."""
     d, topology = 2, build("fattree:n=3,d=2")
     used = set()
     for host in range(8, 16):

@@ -27,12 +27,19 @@ def total(simulator, key):
 def test_a_failure_costs_few_computations_and_sets_only_routes_that_change():
     simulator = converged(DCELL)
     simulator.run_for(0.5)
-    computed, tables = total(simulator, "computations"), [dict(simulator.routes(node)) for node in range(20)]
+    computed, tables = (
+        total(simulator, "computations"),
+        [dict(simulator.routes(node)) for node in range(20)],
+    )
     set_before = simulator.counters["routes_set"]
     simulator.fail(DCELL.link("h0-h4"))
     simulator.run_until_quiet()
     assert 20 <= total(simulator, "computations") - computed <= 40
-    changed = sum(hops != tables[node][prefix] for node in range(20) for prefix, hops in simulator.routes(node).items())
+    changed = sum(
+        hops != tables[node][prefix]
+        for node in range(20)
+        for prefix, hops in simulator.routes(node).items()
+    )
     assert changed <= simulator.counters["routes_set"] - set_before <= changed + 4
 
 

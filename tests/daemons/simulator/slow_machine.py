@@ -10,7 +10,8 @@ from weft.daemons.simulator.simulator import Simulator
 
 
 def slow_down(simulator: Simulator, nodes: Sequence[int], slowness: float, until_s: float) -> None:
-    """Let each of `nodes` run a part 1 / slowness of the time up to `until_s`, for 1 to 40 ms at a time."""
+    """Let each of `nodes` run a part 1 / slowness of the time up to `until_s`, for 1 to 40 ms at a
+    time."""
     draw = random.Random(1)
     for node in nodes:
         now = simulator.now

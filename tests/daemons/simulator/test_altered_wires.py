@@ -47,7 +47,10 @@ def test_packets_of_an_altered_link_are_lost_and_no_others():
 def test_of_what_is_changed_one_bit_is():
     heard = Said(Wire(corrupt_fraction=1.0)).say(50)
     assert len(heard) == 50
-    ones = [bin(int.from_bytes(each, "big") ^ int.from_bytes(PAYLOAD, "big")).count("1") for each in heard]
+    ones = [
+        bin(int.from_bytes(each, "big") ^ int.from_bytes(PAYLOAD, "big")).count("1")
+        for each in heard
+    ]
     assert set(ones) == {1}
     assert len(set(heard)) > 20
     assert flipped(b"", 0.5) == b""
@@ -62,7 +65,10 @@ def test_what_comes_twice_is_the_same_and_what_is_late_is_late():
 
 
 def test_what_is_said_again_has_passed_before():
-    said = [int(each) for each in Said(Wire(replay_fraction=1.0)).say(100, lambda number: b"%d" % number)]
+    said = [
+        int(each)
+        for each in Said(Wire(replay_fraction=1.0)).say(100, lambda number: b"%d" % number)
+    ]
     new = [number for place, number in enumerate(said) if number not in said[:place]]
     assert new == [*range(100)]
     assert len(said) == 199, "one with each but the first"

@@ -1,4 +1,5 @@
-"""The daemons of every scheme for recursively-defined networks on other connection rules than DCell's."""
+"""The daemons of every scheme for recursively-defined networks on other connection rules than
+DCell's."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Daemons of switch fabrics on networks of equal routers and on a user's own: packets go as they do on the graph."""
+"""Daemons of switch fabrics on networks of equal routers and on a user's own: packets go as they do
+on the graph."""
 
 import random
 
@@ -38,8 +39,8 @@ def check(simulator, topology, spec, choices=4):
         assert not any(walk.lost for walk in walked)
 
 
-# Daemons are the same but for bfs's: the others differ in what the data plane does with the hops.  So they are compared
-# on the networks that take no second.
+# Daemons are the same but for bfs's: the others differ in what the data plane does with the hops.
+# So they are compared on the networks that take no second.
 CASES = [(network, "ecmp") for network in NETWORKS]
 CASES += [(network, spec) for network in SMALL for spec in ("bfs", "letflow", "drill", "rps")]
 CASES += [("slimfly:q=5,p=1", "bfs"), ("dragonfly:p=2", "bfs")]

@@ -12,11 +12,18 @@ from weft.daemons.simulator.simulator import Simulator
 from weft.daemons.simulator.wires import Wire
 from weft.topologies import build
 
-SERVER_CENTRIC = ["dcell:n=4,k=1", "dcell:n=3,k=1", "beta-dcell:n=4,k=1", "ficonn:n=4,k=1", "ficonn:n=4,k=2"]
+SERVER_CENTRIC = [
+    "dcell:n=4,k=1",
+    "dcell:n=3,k=1",
+    "beta-dcell:n=4,k=1",
+    "ficonn:n=4,k=1",
+    "ficonn:n=4,k=2",
+]
 
 
 def links_of_hop(topology, a, b):
-    """The links that a hop from server `a` to server `b` crosses: one, or two where a crossbar is between."""
+    """The links that a hop from server `a` to server `b` crosses: one, or two where a crossbar is
+    between."""
     for _, peer, _, link in topology.ports(a):
         if peer == b:
             return {link}
@@ -36,7 +43,9 @@ def live_graph(topology, dead_links, dead_nodes):
     failed[list(dead_links)] = True
     adjacency = replace(topology, failed=failed).adjacency
     return {
-        node: () if node in dead_nodes else tuple(other for other in near if other not in dead_nodes)
+        node: ()
+        if node in dead_nodes
+        else tuple(other for other in near if other not in dead_nodes)
         for node, near in adjacency.items()
     }
 
@@ -55,7 +64,9 @@ class Fate:
 
     def strike(self, times):
         for _ in range(times):
-            self.draw.choice([self.fail, self.fail, self.fail, self.restore, self.kill, self.restart])()
+            self.draw.choice(
+                [self.fail, self.fail, self.fail, self.restore, self.kill, self.restart]
+            )()
             self.simulator.run_for(self.draw.choice([0.0, 0.001, 0.02, 0.15]))
 
     def fail(self):
@@ -89,7 +100,10 @@ class Fate:
 
 def after_fate(topology, scheme, seed, times=8):
     simulator = Simulator(
-        topology, scheme, wire=Wire(jitter_s=0.002, duplicate_fraction=0.05), random=random.Random(seed)
+        topology,
+        scheme,
+        wire=Wire(jitter_s=0.002, duplicate_fraction=0.05),
+        random=random.Random(seed),
     )
     simulator.run_until_converged()
     fate = Fate(simulator, seed)
@@ -99,13 +113,17 @@ def after_fate(topology, scheme, seed, times=8):
 
 
 @pytest.mark.parametrize("spec", SERVER_CENTRIC)
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 3))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 3))]
+)
 def test_dr_loses_exactly_the_pairs_whose_route_crosses_what_is_dead(spec, seed):
     topology = build(spec)
     simulator, fate = after_fate(topology, "dr", seed)
     for src, dst in live_pairs(topology, fate.dead_nodes):
         walk = simulator.walk(src, dst)
-        assert bool(walk.lost) == dr_loses(topology, src, dst, fate.dead_links, fate.dead_nodes), walk
+        assert bool(walk.lost) == dr_loses(topology, src, dst, fate.dead_links, fate.dead_nodes), (
+            walk
+        )
         assert walk.lost[:8] in ("", "no route")
     for link in fate.dead_links:
         simulator.restore(link)
@@ -116,7 +134,9 @@ def test_dr_loses_exactly_the_pairs_whose_route_crosses_what_is_dead(spec, seed)
 
 
 @pytest.mark.parametrize("spec", SERVER_CENTRIC)
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 3))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 3))]
+)
 def test_bfs_joins_exactly_the_pairs_that_are_joined_by_shortest_paths(spec, seed):
     topology = build(spec)
     simulator, fate = after_fate(topology, "bfs", seed)
@@ -136,7 +156,11 @@ def test_a_fat_tree_loses_a_host_with_its_link_and_nothing_else(scheme):
     topology = build("fattree:k=4")
     simulator = Simulator(topology, scheme)
     simulator.run_until_converged()
-    assert not any(simulator.walk(*pair, choice).lost for pair in live_pairs(topology, set()) for choice in range(4))
+    assert not any(
+        simulator.walk(*pair, choice).lost
+        for pair in live_pairs(topology, set())
+        for choice in range(4)
+    )
     host = topology.naming.node("s0.0.1")
     (_, _, _, link) = topology.ports(host)[0]
     simulator.fail(link)
@@ -154,28 +178,40 @@ def test_a_fat_tree_with_a_dead_link_between_switches(silent):
     simulator.fail(topology.link("e0.0-a0.0"), silent=silent)
     simulator.run_until_quiet()
     for src, dst in live_pairs(topology, set()):
-        assert not any(simulator.walk(src, dst, choice).lost for choice in range(4)), "everybody knows"
+        assert not any(simulator.walk(src, dst, choice).lost for choice in range(4)), (
+            "everybody knows"
+        )
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_link_state_is_the_same_everywhere_under_a_third_of_loss(seed):
     topology = build("dcell:n=3,k=1")
-    # a dead interval of 40 hellos, so that loss is seen by link state and not as deaths of neighbours
+    # a dead interval of 40 hellos, so that loss is seen by link state and not as deaths of
+    # neighbours
     simulator = Simulator(
-        topology, "bfs:dead=40", wire=Wire(loss_fraction=0.3, jitter_s=0.001), random=random.Random(seed)
+        topology,
+        "bfs:dead=40",
+        wire=Wire(loss_fraction=0.3, jitter_s=0.001),
+        random=random.Random(seed),
     )
     simulator.run_until_converged(within_s=3.0)
     simulator.fail(0)
     simulator.run_for(2.0)
     assert len({simulator.status(server)["digest"] for server in range(topology.servers)}) == 1
-    assert {simulator.status(server)["origins"] for server in range(topology.servers)} == {topology.servers}
+    assert {simulator.status(server)["origins"] for server in range(topology.servers)} == {
+        topology.servers
+    }
 
 
 def test_a_partition_heals():
     topology = build("dcell:n=3,k=1")
     simulator = Simulator(topology, "bfs")
     simulator.run_until_converged()
-    across = [link for link in range(len(topology.links)) if topology.level[link] and topology.links[link][0] < 3]
+    across = [
+        link
+        for link in range(len(topology.links))
+        if topology.level[link] and topology.links[link][0] < 3
+    ]
     for link in across:
         simulator.fail(link)
     simulator.run_until_quiet()
@@ -200,7 +236,10 @@ def test_packets_leave_a_link_that_flaps_in_silence_after_a_few_times(scheme):
         counts = []
         for _ in range(12):
             counts.append(0)
-            for change in (partial(simulator.fail, link, silent=True), partial(simulator.restore, link)):
+            for change in (
+                partial(simulator.fail, link, silent=True),
+                partial(simulator.restore, link),
+            ):
                 change()
                 for _ in range(20 if change.keywords else 30):
                     counts[-1] += sum(bool(simulator.send(*pair).lost) for pair in pairs)

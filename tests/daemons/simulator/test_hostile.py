@@ -1,4 +1,5 @@
-"""What strangers put on the wires of whole networks: it ends no daemon, and what it does is over soon after."""
+"""What strangers put on the wires of whole networks: it ends no daemon, and what it does is over
+soon after."""
 
 from __future__ import annotations
 
@@ -68,7 +69,9 @@ def test_a_question_that_names_a_stranger_is_garbage(field, stranger):
     probe = wire.Probe(1, 0, 1, 7, 1, 0, 0, wire.ASKING, 1, (1,))
     assert begun(DCELL, "pr-gpi").receive(wire.encode(probe), 0, 0.1) is not None
     for verdict in (wire.ASKING, wire.CONNECTED, wire.BROKEN):
-        bad = probe._replace(verdict=verdict, **{field: (stranger, 1) if field == "visited" else stranger})
+        bad = probe._replace(
+            verdict=verdict, **{field: (stranger, 1) if field == "visited" else stranger}
+        )
         with pytest.raises(wire.MalformedMessage):
             begun(DCELL, "pr-gpi").receive(wire.encode(bad), 0, 0.1)
 
@@ -120,7 +123,9 @@ def test_an_incarnation_that_was_forged_is_forgotten_with_the_next_silence(spec)
 
 
 def forged(origin, sequence, lifetime_ms, links=b"", sender=1):
-    return wire.encode(wire.LinkStates(sender, (wire.Advertisement(origin, sequence, lifetime_ms, links),)))
+    return wire.encode(
+        wire.LinkStates(sender, (wire.Advertisement(origin, sequence, lifetime_ms, links),))
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,8 +136,12 @@ def forged(origin, sequence, lifetime_ms, links=b"", sender=1):
         *(pytest.param(one, marks=pytest.mark.slow) for one in (2**63 - 1, (2 << 32) + MOST_AHEAD)),
     ],
 )
-@pytest.mark.parametrize(("topology", "spec", "victim"), [(DCELL, "bfs", 0), (DCELL, "dfr", 2), (FATTREE, "bfs", 16)])
-def test_a_forged_advertisement_makes_nothing_unreachable_for_longer_than_the_forging(topology, spec, victim, sequence):
+@pytest.mark.parametrize(
+    ("topology", "spec", "victim"), [(DCELL, "bfs", 0), (DCELL, "dfr", 2), (FATTREE, "bfs", 16)]
+)
+def test_a_forged_advertisement_makes_nothing_unreachable_for_longer_than_the_forging(
+    topology, spec, victim, sequence
+):
     simulator = converged(topology, spec)
     for node in (
         topology.servers - 1 if topology is DCELL else topology.nodes - 1,
@@ -161,7 +170,9 @@ def test_an_advertisement_is_believed_for_as_long_as_our_own():
 def test_origins_that_the_network_does_not_have_are_neither_kept_nor_passed_on(spec):
     simulator = converged(DCELL, spec)
     for first in range(DCELL.servers, 2000, 50):
-        many = tuple(wire.Advertisement(origin, 5, 60_000, b"") for origin in range(first, first + 50))
+        many = tuple(
+            wire.Advertisement(origin, 5, 60_000, b"") for origin in range(first, first + 50)
+        )
         hear(simulator, 0, wire.encode(wire.LinkStates(1, many)))
     simulator.run_for(0.5)
     for node in range(DCELL.servers):
@@ -180,7 +191,10 @@ def test_a_notice_in_the_name_of_its_hearer_is_contradicted_and_no_number_runs_o
     link = FATTREE.link_between(edge, above)
     simulator.fail(link)
     simulator.run_for(0.5)
-    assert [len(simulator.status(FATTREE.naming.node(name))["failures"]) for name in ("e0.0", "a0.1", "c0")] == [
+    assert [
+        len(simulator.status(FATTREE.naming.node(name))["failures"])
+        for name in ("e0.0", "a0.1", "c0")
+    ] == [
         1,
         1,
         1,
@@ -200,7 +214,9 @@ def test_questions_fill_no_memory():
             machine.receive(hello, port, 0.0)
     for token in range(8000):
         visited = (2 + token % (servers - 2), *(3,) * (token % 9), 1)
-        probe = wire.Probe(1, 0, visited[0], servers - 1, token, token % 3, 0, wire.ASKING, 1, visited)
+        probe = wire.Probe(
+            1, 0, visited[0], servers - 1, token, token % 3, 0, wire.ASKING, 1, visited
+        )
         machine.receive(wire.encode(probe), 0, token * 1e-4)
     remembered = machine._probes._passed
     assert 0 < max(map(len, remembered.values())) <= MOST_REMEMBERED
@@ -220,7 +236,9 @@ def test_answers_fill_neither_memory_nor_the_table_that_all_servers_share():
     assert machine.status()["states"] == MOST_STATES == set_flows
     for token in range(3 * MOST_STATES):
         flow = FiveTuple(FICONN.naming.address(2), FICONN.naming.address(1), 17, 1)
-        answer = tar.FlowProbe(1, 0, flow, 10**6 + token, 0, 2**32 - 1, wire.CONNECTED, (), (2, 0, 1))
+        answer = tar.FlowProbe(
+            1, 0, flow, 10**6 + token, 0, 2**32 - 1, wire.CONNECTED, (), (2, 0, 1)
+        )
         machine.receive(tar.encode(answer), 0, 0.02)
     assert len(machine._states._expiring) < 6 * MOST_STATES
     machine.tick(machine._own.most_lifetime_s + 1)
@@ -233,7 +251,9 @@ def test_a_flow_ends_only_by_the_neighbour_that_its_path_goes_on_to():
         here = wire.hello_body(neighbour, 1, 30, 0, [(0, 1)]) + wire.SEQUENCE.pack(1)
         machine.receive(here, 0, 0.01)
     flow = FiveTuple(FICONN.naming.address(2), FICONN.naming.address(1), 17, 7)
-    machine.receive(tar.encode(tar.FlowProbe(1, 0, flow, 5, 0, 1000, wire.CONNECTED, (), (2, 0, 1))), 0, 0.02)
+    machine.receive(
+        tar.encode(tar.FlowProbe(1, 0, flow, 5, 0, 1000, wire.CONNECTED, (), (2, 0, 1))), 0, 0.02
+    )
     for sender, left in ((2, 1), (1, 0)):
         (told,) = tar.breaks(sender, 0, [(flow, 5)])
         machine.receive(told, 0, 0.03)
@@ -247,7 +267,11 @@ def test_an_answer_along_a_path_from_a_stranger_leaves_nothing_that_a_dead_hop_w
     machine.receive(here, 0, 0.01)
     flow = FiveTuple(FICONN.naming.address(10), FICONN.naming.address(1), 17, 7)
     with pytest.raises(wire.MalformedMessage, match="10 is no neighbour"):
-        machine.receive(tar.encode(tar.FlowProbe(1, 0, flow, 5, 0, 1000, wire.CONNECTED, (), (10, 0, 1))), 0, 0.02)
+        machine.receive(
+            tar.encode(tar.FlowProbe(1, 0, flow, 5, 0, 1000, wire.CONNECTED, (), (10, 0, 1))),
+            0,
+            0.02,
+        )
     assert machine.status()["states"] == 0
     machine.link_changed(0, False, 0.03)
 

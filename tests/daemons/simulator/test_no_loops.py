@@ -1,10 +1,12 @@
-"""No address goes round, whether some node has it or none, under any scheme: every address of every prefix.
+"""No address goes round, whether some node has it or none, under any scheme: every address of every
+prefix.
 
-Addresses between two neighbouring bounds of any prefixes of any tables are treated alike everywhere, so that one of
-them stands for all.
+Addresses between two neighbouring bounds of any prefixes of any tables are treated alike
+everywhere, so that one of them stands for all.
 
-pr, dfr and tar have servers rewrite what is for a server into addresses of their own, which no table alone decides
-about; that those do not go round is tested with them, and what has no server is tested here on the kernel.
+pr, dfr and tar have servers rewrite what is for a server into addresses of their own, which no
+table alone decides about; that those do not go round is tested with them, and what has no server is
+tested here on the kernel.
 """
 
 import random
@@ -20,18 +22,35 @@ from weft.topologies import build
 from weft.topologies.core.failures import fail_links, fail_nodes, random_links
 
 FABRICS = [
-    "fattree:k=2", "fattree:k=4", "fattree:k=6", "fattree:k=8", "fattree:k=8,pods=3", "fattree:n=2,d=3",
-    "fattree:n=4,d=2", "fattree:n=5,d=2", "fattree:k=4,oversubscription=3", "clos:n=4,r=3,m=2", "clos:n=1,r=2,m=1",
+    "fattree:k=2",
+    "fattree:k=4",
+    "fattree:k=6",
+    "fattree:k=8",
+    "fattree:k=8,pods=3",
+    "fattree:n=2,d=3",
+    "fattree:n=4,d=2",
+    "fattree:n=5,d=2",
+    "fattree:k=4,oversubscription=3",
+    "clos:n=4,r=3,m=2",
+    "clos:n=1,r=2,m=1",
     "clos:n=300,r=2,m=2",
     "hyperx:l=2,s=3",
-    "dragonfly:p=2", "star:n=5", "complete:n=5,p=3",
-]  # fmt: skip
-SERVER_CENTRIC = ["dcell:n=3,k=1", "beta-dcell:n=3,k=1", "ficonn:n=4,k=1", "dcell:n=3,k=2", "ficonn:n=4,k=2"]
+    "dragonfly:p=2",
+    "star:n=5",
+    "complete:n=5,p=3",
+]
+SERVER_CENTRIC = [
+    "dcell:n=3,k=1",
+    "beta-dcell:n=3,k=1",
+    "ficonn:n=4,k=1",
+    "dcell:n=3,k=2",
+    "ficonn:n=4,k=2",
+]
 
 
 def cycle(tables, address, owner=None):
-    """Nodes round which a packet for `address` may go, if there are any: `tables` are {prefix: hops} of each node that
-    forwards, and `owner` keeps what is for it."""
+    """Nodes round which a packet for `address` may go, if there are any: `tables` are {prefix:
+    hops} of each node that forwards, and `owner` keeps what is for it."""
     onward = {}
     for node, table in tables.items():
         held = [prefix for prefix in table if node != owner and prefix.holds(address)]
@@ -61,7 +80,10 @@ def check(tables, topology):
 
 def shortest(topology):
     """The tables of all switches; hosts do not forward."""
-    return {node: dict(updown.prefix_routes(topology, node)) for node in range(topology.servers, topology.nodes)}
+    return {
+        node: dict(updown.prefix_routes(topology, node))
+        for node in range(topology.servers, topology.nodes)
+    }
 
 
 @pytest.mark.parametrize("spec", FABRICS)
@@ -95,11 +117,18 @@ def test_nor_by_dimensional_routing(spec):
 @pytest.mark.parametrize(
     ("spec", "scheme"),
     [
-        ("fattree:k=4", "ecmp"), ("fattree:k=4", "bfs"), ("fattree:k=4", "lbsp"), ("fattree:k=8", "lbsp:groups=4"),
-        ("clos:n=2,r=3,m=2", "ecmp"), ("clos:n=2,r=3,m=2", "dar"), ("star:n=3", "bfs"),
-        ("dcell:n=3,k=1", "dr"), ("dcell:n=3,k=1", "bfs"), ("ficonn:n=4,k=1", "dr"),
+        ("fattree:k=4", "ecmp"),
+        ("fattree:k=4", "bfs"),
+        ("fattree:k=4", "lbsp"),
+        ("fattree:k=8", "lbsp:groups=4"),
+        ("clos:n=2,r=3,m=2", "ecmp"),
+        ("clos:n=2,r=3,m=2", "dar"),
+        ("star:n=3", "bfs"),
+        ("dcell:n=3,k=1", "dr"),
+        ("dcell:n=3,k=1", "bfs"),
+        ("ficonn:n=4,k=1", "dr"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("failed", [None, "random"])
 def test_nor_by_what_daemons_have_set(spec, scheme, failed):
     topology = build(spec)
@@ -109,5 +138,9 @@ def test_nor_by_what_daemons_have_set(spec, scheme, failed):
         for link in random.Random(2).sample(range(len(topology.links)), 3):
             simulator.fail(link)
         simulator.run_until_quiet()
-    routers = range(topology.servers) if topology.server_centric else range(topology.servers, topology.nodes)
+    routers = (
+        range(topology.servers)
+        if topology.server_centric
+        else range(topology.servers, topology.nodes)
+    )
     check({node: dict(simulator.routes(node)) for node in routers}, topology)

@@ -47,7 +47,11 @@ def test_the_longest_prefix_wins_and_a_route_without_hops_refuses():
     fib.set(Prefix(10 << 24, 8), (Hop(0, 1),))
     fib.set(Prefix(10 << 24 | 5 << 16, 16), (Hop(1, 2),))
     fib.set(Prefix(10 << 24 | 6 << 16, 16), ())
-    assert [fib.lookup(10 << 24 | x << 16 | 9) for x in (4, 5, 6)] == [(Hop(0, 1),), (Hop(1, 2),), ()]
+    assert [fib.lookup(10 << 24 | x << 16 | 9) for x in (4, 5, 6)] == [
+        (Hop(0, 1),),
+        (Hop(1, 2),),
+        (),
+    ]
     assert fib.lookup(11 << 24) == ()
     fib.set(Prefix(10 << 24 | 6 << 16, 16), (Hop(2, 3),))
     assert fib.lookup(10 << 24 | 6 << 16 | 9) == (Hop(2, 3),)
@@ -57,10 +61,15 @@ def test_the_longest_prefix_wins_and_a_route_without_hops_refuses():
 
 @pytest.mark.parametrize(
     ("spec", "scheme", "octets"),
-    [("dcell:n=3,k=1", "dfr", [None]), ("ficonn:n=4,k=1", "bfs", [None]), ("clos:n=2,r=3,m=3", "fatpaths", [None, 11])],
+    [
+        ("dcell:n=3,k=1", "dfr", [None]),
+        ("ficonn:n=4,k=1", "bfs", [None]),
+        ("clos:n=2,r=3,m=3", "fatpaths", [None, 11]),
+    ],
 )
 def test_what_earlier_walks_to_a_server_have_found_changes_no_later_one(spec, scheme, octets):
-    """At any moment, while daemons have not noticed what is broken too, so that some packets arrive nowhere."""
+    """At any moment, while daemons have not noticed what is broken too, so that some packets arrive
+    nowhere."""
     topology = build(spec)
     simulator = converged(topology, scheme)
     servers, lost = range(topology.servers), 0
@@ -238,9 +247,15 @@ def test_one_daemon_that_does_not_run_twice_over_learns_how_the_carrier_is_in_th
 
 def test_the_same_seed_gives_the_same_run():
     def run():
-        simulator = Simulator(DCELL, "bfs", wire=Wire(jitter_s=0.01, loss_fraction=0.1), random=random.Random(9))
+        simulator = Simulator(
+            DCELL, "bfs", wire=Wire(jitter_s=0.01, loss_fraction=0.1), random=random.Random(9)
+        )
         simulator.run_until(1.0)
-        return simulator.counters, simulator.changed_s, [simulator.routes(node) for node in range(20)]
+        return (
+            simulator.counters,
+            simulator.changed_s,
+            [simulator.routes(node) for node in range(20)],
+        )
 
     assert run() == run()
 

@@ -11,7 +11,8 @@ SLIM_FLY = build("slimfly:q=5,p=1")
 
 @pytest.mark.parametrize("slowness", [4, 10])
 def test_a_network_comes_up_in_a_time_in_proportion_and_its_messages_make_no_storm(slowness):
-    """When silence alone was judged, no time was enough at a quarter of the speed: 11,747 losses in a minute."""
+    """When silence alone was judged, no time was enough at a quarter of the speed: 11,747 losses in
+    a minute."""
     simulator = Simulator(SLIM_FLY, "bfs")
     switches = range(SLIM_FLY.servers, SLIM_FLY.nodes)
     slow_down(simulator, switches, slowness, until_s=10.0 * slowness)

@@ -1,4 +1,5 @@
-"""Switch fabrics under random failures, in simulated time: what the switches' daemons end with is all that there is."""
+"""Switch fabrics under random failures, in simulated time: what the switches' daemons end with is
+all that there is."""
 
 import random
 
@@ -24,7 +25,9 @@ class Fate:
 
     def strike(self, times):
         for _ in range(times):
-            self.draw.choice([self.fail, self.fail, self.fail, self.restore, self.kill, self.restart])()
+            self.draw.choice(
+                [self.fail, self.fail, self.fail, self.restore, self.kill, self.restart]
+            )()
             self.simulator.run_for(self.draw.choice([0.0, 0.001, 0.02, 0.15]))
 
     def fail(self):
@@ -32,7 +35,9 @@ class Fate:
         ends = [int(self.topology.links[link][at]) for at in (0, 2)]
         how = self.draw.choice(["announced", "silent", "one way"])
         self.simulator.fail(
-            link, silent=how != "announced", sender=self.draw.choice(ends) if how == "one way" else None
+            link,
+            silent=how != "announced",
+            sender=self.draw.choice(ends) if how == "one way" else None,
         )
         self.dead_links.add(link)
 
@@ -64,7 +69,8 @@ class Fate:
 
 
 def check(simulator, graph):
-    """Every pair that is joined is joined by shortest paths, whichever of its hops each switch takes."""
+    """Every pair that is joined is joined by shortest paths, whichever of its hops each switch
+    takes."""
     hosts = range(simulator.topology.servers)
     for src in hosts:
         far = shortest.distances(graph, src)
@@ -79,11 +85,16 @@ def check(simulator, graph):
 
 
 @pytest.mark.parametrize("spec", FABRICS)
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))]
+)
 def test_hosts_that_are_joined_reach_each_other_after_any_failures(spec, seed):
     wire = Wire(jitter_s=0.002, duplicate_fraction=0.05, loss_fraction=0.02 if seed % 2 else 0.0)
-    # Seven hellos may be missing where some are lost: what is tested is what becomes of failures, not of false alarms.
-    simulator = Simulator(build(spec), "bfs:dead=7" if seed % 2 else "bfs", wire=wire, random=random.Random(seed))
+    # Seven hellos may be missing where some are lost: what is tested is what becomes of failures,
+    # not of false alarms.
+    simulator = Simulator(
+        build(spec), "bfs:dead=7" if seed % 2 else "bfs", wire=wire, random=random.Random(seed)
+    )
     simulator.run_until_converged()
     fate = Fate(simulator, seed)
     fate.strike(10)
@@ -100,7 +111,8 @@ def test_hosts_that_are_joined_reach_each_other_after_any_failures(spec, seed):
 
 @pytest.mark.parametrize("silent", [False, True])
 def test_nobody_sends_to_a_spine_what_it_cannot_take_down(silent):
-    """c0 loses the way down to e1: e0, which has no dead link, leaves it for e1's hosts and keeps it for e2's."""
+    """c0 loses the way down to e1: e0, which has no dead link, leaves it for e1's hosts and keeps
+    it for e2's."""
     topology = build("clos:n=2,r=3,m=3")
     simulator = Simulator(topology, "bfs")
     simulator.run_until_converged()
@@ -109,7 +121,10 @@ def test_nobody_sends_to_a_spine_what_it_cannot_take_down(silent):
     simulator.fail(topology.link("e1-c0"), silent=silent)
     simulator.run_until_quiet()
     node, layout = topology.naming.node, topology.naming.layout
-    hops = {leaf: {hop.node for hop in simulator.routes(node("e0"))[layout.prefix((leaf,))]} for leaf in (1, 2)}
+    hops = {
+        leaf: {hop.node for hop in simulator.routes(node("e0"))[layout.prefix((leaf,))]}
+        for leaf in (1, 2)
+    }
     assert hops == {1: {node("c1"), node("c2")}, 2: {node("c0"), node("c1"), node("c2")}}
     assert simulator.changed_s - at < (0.110 if silent else 0.010)
 
@@ -120,9 +135,15 @@ def test_a_failure_is_flooded_once():
     simulator = Simulator(topology, "bfs")
     simulator.run_until_converged()
     simulator.run_for(1.0)
-    heard = sum(simulator.status(node)["advertisements_heard"] for node in range(topology.servers, topology.nodes))
+    heard = sum(
+        simulator.status(node)["advertisements_heard"]
+        for node in range(topology.servers, topology.nodes)
+    )
     simulator.fail(topology.link("e0.0-a0.0"))
     simulator.run_for(0.020)
-    after = sum(simulator.status(node)["advertisements_heard"] for node in range(topology.servers, topology.nodes))
+    after = sum(
+        simulator.status(node)["advertisements_heard"]
+        for node in range(topology.servers, topology.nodes)
+    )
     directions = 2 * int((topology.level > 0).sum())
     assert 2 * (topology.switches - 1) <= after - heard <= 2 * directions

@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.daemons.fatpaths import layers
-from weft.daemons.simulator.transport_network import TransportNetwork, Trouble, hashed, layered, sprayed
+from weft.daemons.simulator.transport_network import (
+    TransportNetwork,
+    Trouble,
+    hashed,
+    layered,
+    sprayed,
+)
 from weft.daemons.simulator.trimming_queue import LinkModel
 from weft.daemons.transport.endpoint import Delivered
 from weft.daemons.transport.packets import HEADER_BYTES, packets_of
@@ -96,7 +102,8 @@ def test_permutation_on_a_fat_tree_fills_it():
     assert total(net, "timeouts") == 0
     ends = sorted(event.at for _, event in net.delivered)
     assert len(ends) == 16
-    # every link carries an acknowledgement and a pull, of 64 bytes, for each packet that comes the other way
+    # every link carries an acknowledgement and a pull, of 64 bytes, for each packet that comes the
+    # other way
     assert ideal_ns(1_000_000) < ends[-1] < 1.25 * ideal_ns(1_000_000)
 
 
@@ -109,14 +116,20 @@ def layers_of(topology, count=4):
         kept.append(alive & alive[back])
     found = layers.tables(graph, kept, rng)
     switches = range(topology.servers, topology.nodes)
-    return layered(topology, [{node: layers.routes(topology, table, node) for node in switches} for table in found])
+    return layered(
+        topology,
+        [{node: layers.routes(topology, table, node) for node in switches} for table in found],
+    )
 
 
 def test_receivers_move_messages_from_a_layer_that_is_full():
-    """All hosts of a router send to one other: the shortest path carries one of four, other layers the rest."""
+    """All hosts of a router send to one other: the shortest path carries one of four, other layers
+    the rest."""
     found = {}
     for count in (1, 8):
-        net = network("slimfly:q=5,p=4", route=lambda topology: layers_of(topology, 8), layers=count)
+        net = network(
+            "slimfly:q=5,p=4", route=lambda topology: layers_of(topology, 8), layers=count
+        )
         for host in range(4):
             net.send(0, 8 + host, 88 + host, host, 500_000)
         net.run_until(SECOND)
@@ -127,7 +140,10 @@ def test_receivers_move_messages_from_a_layer_that_is_full():
 
 
 def test_the_seed_repeats_a_run():
-    runs = [incast(8, 50_000, seed=seed, trouble=Trouble(loss_fraction=0.01))[0].delivered for seed in (1, 1, 2)]
+    runs = [
+        incast(8, 50_000, seed=seed, trouble=Trouble(loss_fraction=0.01))[0].delivered
+        for seed in (1, 1, 2)
+    ]
     assert runs[0] == runs[1] != runs[2]
 
 
@@ -138,12 +154,22 @@ def test_the_seed_repeats_a_run():
     st.floats(0, 0.3),
     st.integers(0, 200_000),
     st.integers(1, 40),
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 40_000)), min_size=1, max_size=12),
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 40_000)),
+        min_size=1,
+        max_size=12,
+    ),
 )
-def test_whatever_wires_do_every_byte_arrives_or_the_sender_says_why(seed, loss, twice, jitter, headers, messages):
+def test_whatever_wires_do_every_byte_arrives_or_the_sender_says_why(
+    seed, loss, twice, jitter, headers, messages
+):
     trouble = Trouble(loss_fraction=loss, duplicate_fraction=twice, jitter_ns=jitter)
-    net = network("star:n=4", seed=seed, trouble=trouble, header_bytes=64 * headers, attempts=30, window=4)
-    wanted = {(src, flow): (dst, size) for flow, (src, dst, size) in enumerate(messages) if src != dst}
+    net = network(
+        "star:n=4", seed=seed, trouble=trouble, header_bytes=64 * headers, attempts=30, window=4
+    )
+    wanted = {
+        (src, flow): (dst, size) for flow, (src, dst, size) in enumerate(messages) if src != dst
+    }
     for (src, flow), (dst, size) in wanted.items():
         net.send(0, src, dst, flow, size)
     net.run_until(100 * SECOND)
@@ -187,7 +213,13 @@ def test_a_hashed_flow_stays_on_one_of_the_shortest_paths():
     for flow in range(8):
         net.run_until((flow + 1) * 10_000_000 - 1)
         now = {where: port.bytes_ for where, port in net.ports().items()}
-        cores.append({where[0] for where, sent in now.items() if where[0] >= 32 and sent - before[where] > 15_000})
+        cores.append(
+            {
+                where[0]
+                for where, sent in now.items()
+                if where[0] >= 32 and sent - before[where] > 15_000
+            }
+        )
         before = now
     assert len(net.delivered) == 8
     assert all(len(used) == 1 for used in cores)

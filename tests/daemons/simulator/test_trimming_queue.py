@@ -16,7 +16,9 @@ class Port:
     def __init__(self, draw=lambda: 0.9, to_host=False, **link):
         self.events, self.out = EventQueue(), []
         at = lambda time_ns, call: self.events.push(time_ns, CALL, call)  # noqa: E731
-        self.queue = TrimmingQueue(LinkModel(rate_bps=RATE, delay_ns=7, **link), to_host, draw, at, self.deliver)
+        self.queue = TrimmingQueue(
+            LinkModel(rate_bps=RATE, delay_ns=7, **link), to_host, draw, at, self.deliver
+        )
 
     def deliver(self, frame):
         self.out.append((self.events.now, frame))

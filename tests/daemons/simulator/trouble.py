@@ -8,8 +8,8 @@ from weft.daemons.simulator.simulator import Simulator
 
 
 def befall(simulator: Simulator, draw: random.Random, dead: set[int]) -> None:
-    """Let one link die, perhaps in silence, or come back if it is among the `dead`; have one server late, and at times
-    one start again."""
+    """Let one link die, perhaps in silence, or come back if it is among the `dead`; have one server
+    late, and at times one start again."""
     link, servers = draw.randrange(len(simulator.topology.links)), simulator.topology.servers
     if link in dead:
         simulator.restore(link)

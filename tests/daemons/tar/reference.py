@@ -1,4 +1,5 @@
-"""TAR by lists and searches, as daemons/tar/routing.py describes it; the two have nothing in common but DR."""
+"""TAR by lists and searches, as daemons/tar/routing.py describes it; the two have nothing in common
+but DR."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ from weft.topologies.recursive.ccrdn import Ccrdn
 
 @dataclass
 class State:
-    """What a probe meets: bandwidth available on the level-0 link and on the other link of each server, 0 if dead;
-    servers that are dead themselves; the number that is drawn in each turn; virtual flows, counted."""
+    """What a probe meets: bandwidth available on the level-0 link and on the other link of each
+    server, 0 if dead; servers that are dead themselves; the number that is drawn in each turn;
+    virtual flows, counted."""
 
     available: Callable[[int], tuple[int, int]]
     dead: frozenset[int]
@@ -39,8 +41,13 @@ def reaches(network: Ccrdn, cur: int, to: int, state: State) -> bool:
 def goal_of_bypass(
     network: Ccrdn, relay: int, cur: int, server: int, level: int, state: State, draw: int
 ) -> int | None:
-    """Where a flow goes from `cur` that does not take the level-`level` link of `server`, at the same switch."""
-    mates = [mate for mate in range(network.t[-1]) if mate // network.n == server // network.n and mate != server]
+    """Where a flow goes from `cur` that does not take the level-`level` link of `server`, at the
+    same switch."""
+    mates = [
+        mate
+        for mate in range(network.t[-1])
+        if mate // network.n == server // network.n and mate != server
+    ]
     mates = [mate for mate in mates if reaches(network, cur, mate, state)]
     if relay == ANY:
         return mates[draw % len(mates)] if mates else None
@@ -48,7 +55,9 @@ def goal_of_bypass(
     if relay == COPY:
         far = network.peer(server, level)
         copies = {
-            other // size for other in range(network.t[-1]) if other // network.t[level] == server // network.t[level]
+            other // size
+            for other in range(network.t[-1])
+            if other // network.t[level] == server // network.t[level]
         }
         third = sorted(copies - {server // size, far // size})
         if not third:
@@ -83,7 +92,11 @@ def path_of(network: Ccrdn, relay: int, src: int, dst: int, state: State) -> lis
             level = link or level_of(network, to, tor(network, to, goals[-1])[1])
             stay = bool(link) and len(path) > 1 and path[-2] // network.n == cur // network.n
             kept = path[:-1] if stay else path
-            goal = None if level in used else goal_of_bypass(network, relay, cur, s, level, state, state.draw(turn))
+            goal = (
+                None
+                if level in used
+                else goal_of_bypass(network, relay, cur, s, level, state, state.draw(turn))
+            )
             if goal is not None:
                 stops = [kept[-1], goal, *reversed(goals)]
                 hops = len(kept) - 1 + sum(len(tor(network, a, b)) - 1 for a, b in pairwise(stops))

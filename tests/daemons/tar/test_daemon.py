@@ -55,14 +55,19 @@ def found(links, src, dst):
     down = dead_channels(fail_links(FICONN, list(links)), NETWORK)
     flow = tar.number(ADDRESS(src), ADDRESS(dst), ICMP, 0)
     tried = [
-        tar.route(NETWORK.rule, NETWORK.t, down, src, dst, flow=flow, attempt=attempt) for attempt in range(ATTEMPTS)
+        tar.route(NETWORK.rule, NETWORK.t, down, src, dst, flow=flow, attempt=attempt)
+        for attempt in range(ATTEMPTS)
     ]
     return [tuple(path) for path, arrives in tried if arrives]
 
 
 def wrong(simulator, links, pairs):
     walks = [(simulator.walk(*pair), found(links, *pair)) for pair in pairs]
-    return [(walk, paths) for walk, paths in walks if (walk.path not in paths if paths else not walk.lost)]
+    return [
+        (walk, paths)
+        for walk, paths in walks
+        if (walk.path not in paths if paths else not walk.lost)
+    ]
 
 
 def the_flow(simulator, src, dst):
@@ -100,14 +105,19 @@ def test_with_a_tenth_of_the_links_dead_no_flow_is_lost_that_a_probe_can_set_up(
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.slow
-def test_after_random_failures_lost_messages_and_restarts_no_flow_stays_lost_or_goes_in_circles(seed):
+def test_after_random_failures_lost_messages_and_restarts_no_flow_stays_lost_or_goes_in_circles(
+    seed,
+):
     draw = random.Random(seed)
-    simulator = running("idle_s=100,refresh_ms=300", wire=Wire(loss_fraction=0.005, jitter_s=0.001), random=draw)
+    simulator = running(
+        "idle_s=100,refresh_ms=300", wire=Wire(loss_fraction=0.005, jitter_s=0.001), random=draw
+    )
     pairs, dead = sample(40, seed), set()
     for _ in range(10):
         befall(simulator, draw, dead)
         use(simulator, pairs, draw.choice([0.1, 0.2]))
-    for _ in range(12):  # a hello may be lost three times in a row: look until a moment without that
+    # a hello may be lost three times in a row: look until a moment without that
+    for _ in range(12):
         use(simulator, pairs, 1.0)
         if not (lost := wrong(simulator, dead, pairs)):
             break
@@ -115,8 +125,8 @@ def test_after_random_failures_lost_messages_and_restarts_no_flow_stays_lost_or_
 
 
 def loaded(pair, filling=0):
-    """A network in which `pair` is in use, also by so many other flows, its path, and the first server there that
-    leaves its switch."""
+    """A network in which `pair` is in use, also by so many other flows, its path, and the first
+    server there that leaves its switch."""
     simulator = running("refresh_ms=200,refreshes_per_s=1000,probes_per_s=1000,idle_s=100")
     src, dst = pair
     for port in range(filling):
@@ -140,7 +150,8 @@ def follow(simulator, flow, src, dst):
 
 @pytest.mark.slow
 def test_flows_leave_a_link_until_it_is_as_busy_as_the_other_and_none_goes_in_circles_meanwhile():
-    """States are set from the destination on: whatever packets meet, old states or new ones, leads there."""
+    """States are set from the destination on: whatever packets meet, old states or new ones, leads
+    there."""
     simulator, path, leaving = loaded(ITS_OWN, filling=20)
     server, most = simulator.protocol(leaving), 0
 
@@ -171,7 +182,8 @@ def test_its_own_traffic_does_not_drive_a_flow_away():
 
 
 def test_a_server_bypasses_flows_from_its_switch_until_real_and_virtual_ones_are_as_many():
-    """Its level-0 link stays idle all the while: flows that it bypassed do not come to it any more."""
+    """Its level-0 link stays idle all the while: flows that it bypassed do not come to it any
+    more."""
     simulator, path, leaving = loaded((1, 40), filling=20)
     assert leaving == path[1]
     server, flows = simulator.protocol(leaving), 21
@@ -184,7 +196,7 @@ def test_a_server_bypasses_flows_from_its_switch_until_real_and_virtual_ones_are
     assert simulator.status(leaving)["bypasses"] > 0
 
 
-def test_a_bypassed_flow_goes_on_from_the_server_before_and_no_server_has_a_state_that_is_not_on_its_path():
+def test_a_bypassed_flow_goes_on_from_the_server_before_and_no_server_has_a_state_that_is_not_on_its_path():  # noqa: E501
     simulator, path, leaving = loaded((1, 40))
     simulator.protocol(leaving).event(Measured({0: 0, 1: 900_000}), simulator.now)
     flow = FiveTuple(ADDRESS(1), ADDRESS(40), 17, 7)
@@ -194,8 +206,11 @@ def test_a_bypassed_flow_goes_on_from_the_server_before_and_no_server_has_a_stat
     assert taken[0] == 1
     assert leaving not in taken
     assert taken[-1] == 40
-    assert [server for server in range(48) if simulator.protocol(server)._states.get(flow)] == sorted(taken[:-1])
-    assert simulator.walk(1, 40).path == path  # a flow that was there before has no reason to leave: it is alone
+    assert [
+        server for server in range(48) if simulator.protocol(server)._states.get(flow)
+    ] == sorted(taken[:-1])
+    # a flow that was there before has no reason to leave: it is alone
+    assert simulator.walk(1, 40).path == path
 
 
 @pytest.mark.parametrize("dead", [0, 1, 3])
@@ -262,8 +277,8 @@ def using(simulator, src, dst, ports):
 
 @pytest.fixture
 def crowd():
-    """A network in which (1, 40) has ten flows, of which those with even ports go on and went on last in this order:
-    8, 2, 6, 0, 4; and the link that they leave the first sub-network by."""
+    """A network in which (1, 40) has ten flows, of which those with even ports go on and went on
+    last in this order: 8, 2, 6, 0, 4; and the link that they leave the first sub-network by."""
     simulator = running("refresh_ms=2000,refreshes_per_s=1000,probes_per_s=100,idle_s=20")
     using(simulator, 1, 40, range(10))
     simulator.run_for(4.0)
@@ -272,7 +287,9 @@ def crowd():
         simulator.run_for(0.01)
     simulator.run_for(0.3)
     path = simulator.walk(1, 40).path
-    return simulator, next(FICONN.link_between(a, b) for a, b in pairwise(path) if a // 16 != b // 16)
+    return simulator, next(
+        FICONN.link_between(a, b) for a, b in pairwise(path) if a // 16 != b // 16
+    )
 
 
 def test_a_source_asks_first_about_the_flow_that_was_used_last_and_not_about_those_that_rest(crowd):
@@ -396,7 +413,9 @@ def test_an_answer_that_comes_late_changes_nothing():
     def answer(token, path):
         probe = messages.FlowProbe(1, 0, flow, token, 0, 1000, wire.CONNECTED, (), path)
         return [
-            action for action in machine.receive(messages.encode(probe), 0, 0.4) if isinstance(action, SetFlowRewrite)
+            action
+            for action in machine.receive(messages.encode(probe), 0, 0.4)
+            if isinstance(action, SetFlowRewrite)
         ]
 
     assert answer(5, (2, 0, 1))
@@ -421,10 +440,19 @@ def test_a_path_that_another_has_replaced_may_break():
 
 
 def test_links_carry_what_they_are_shaped_to_unless_something_else_is_said():
-    for spec, given, meant in [("tar", {}, 10**6), ("tar", {"link_kbps": 5}, 5), ("tar:capacity_kbps=7", {}, 7)]:
-        assert {view.options["capacity_kbps"] for view in configure(FICONN, spec, **given).values()} == {meant}
+    for spec, given, meant in [
+        ("tar", {}, 10**6),
+        ("tar", {"link_kbps": 5}, 5),
+        ("tar:capacity_kbps=7", {}, 7),
+    ]:
+        assert {
+            view.options["capacity_kbps"] for view in configure(FICONN, spec, **given).values()
+        } == {meant}
 
 
 def test_tar_is_for_ficonn():
-    with pytest.raises(ValueError, match="scheme tar needs a ficonn, whose servers have two ports, not dcell:n=4,k=1"):
+    with pytest.raises(
+        ValueError,
+        match="scheme tar needs a ficonn, whose servers have two ports, not dcell:n=4,k=1",
+    ):
         configure(build("dcell:n=4,k=1"), "tar")

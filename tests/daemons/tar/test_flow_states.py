@@ -22,7 +22,12 @@ def recounted(known, virtual, loads, asked, gain, now):
 
 
 def test_what_is_available_is_what_real_and_virtual_flows_leave():
-    draw, states, known, virtual = random.Random(1), States(capacity_kbps=CAPACITY, gain_kbps=50), {}, {}
+    draw, states, known, virtual = (
+        random.Random(1),
+        States(capacity_kbps=CAPACITY, gain_kbps=50),
+        {},
+        {},
+    )
     for now in range(3000):
         one = flow(draw.randrange(30))
         act = draw.random()
@@ -46,8 +51,12 @@ def test_what_is_available_is_what_real_and_virtual_flows_leave():
         assert len(states) == len(known)
         assert states.get(asked) == known.get(asked)
         assert states.virtual(now) == sum(expires_s > now for expires_s in virtual.values())
-        assert states.available(asked, {0, 1}, now) == recounted(known, virtual, states.loads, asked, 50, now)
-        assert dict(states.by([Hop(0, 1)])) == {its: each for its, each in known.items() if each.hop == Hop(0, 1)}
+        assert states.available(asked, {0, 1}, now) == recounted(
+            known, virtual, states.loads, asked, 50, now
+        )
+        assert dict(states.by([Hop(0, 1)])) == {
+            its: each for its, each in known.items() if each.hop == Hop(0, 1)
+        }
 
 
 def test_a_dead_link_has_nothing_left():

@@ -76,6 +76,8 @@ def test_a_probe_cut_short_is_garbage(probe, less):
 
 
 def test_a_probe_that_visited_nobody_is_garbage():
-    payload = messages.encode(FlowProbe(1, 2, FiveTuple(1, 2, 3, 4), 5, 6, 7, wire.ASKING, (0,), ()))
+    payload = messages.encode(
+        FlowProbe(1, 2, FiveTuple(1, 2, 3, 4), 5, 6, 7, wire.ASKING, (0,), ())
+    )
     with pytest.raises(wire.MalformedMessage):
         messages.decode(payload)

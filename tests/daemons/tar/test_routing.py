@@ -21,7 +21,8 @@ Available = Callable[[int], tuple[int, int]]
 
 
 class Probe:
-    """A probe on its way, and what it leaves behind: the servers it visits, its path, those that left it."""
+    """A probe on its way, and what it leaves behind: the servers it visits, its path, those that
+    left it."""
 
     def __init__(self, network: Ccrdn, src: int, relay: int) -> None:
         self.network, self.relay = network, relay
@@ -36,7 +37,9 @@ class Probe:
     def go(self, dst: int, free: tuple[int, int], dead: Sequence[int], draw: int) -> bool:
         """One turn; whether there is a next server."""
         state = (self.marks, *free, dead, draw)
-        to = tar.next_hop(self.network.rule, self.network.t, self.relay, self.room, self.length, dst, *state)
+        to = tar.next_hop(
+            self.network.rule, self.network.t, self.relay, self.room, self.length, dst, *state
+        )
         if to == tar.DROP:
             return False
         if to == tar.BACK:
@@ -62,7 +65,9 @@ def walk(
     while probe.path[-1] != dst:
         first = probe.path[-1] // network.n * network.n
         flags = [int(mate in dead) for mate in range(first, first + network.n)]
-        if not probe.go(dst, available(probe.path[-1]), flags if any(flags) else (), draw.randrange(1 << 30)):
+        if not probe.go(
+            dst, available(probe.path[-1]), flags if any(flags) else (), draw.randrange(1 << 30)
+        ):
             return probe, False
     return probe, True
 
@@ -91,7 +96,9 @@ def test_without_load_it_is_dimensional_routing(network: Ccrdn) -> None:
         assert walk(network, src, dst, idle)[0].path == dr.route(network.rule, network.t, src, dst)
 
 
-@pytest.mark.parametrize(("network", "states"), [(NETWORKS[0], 3000), (F42, 4000), (F162, 1000), (F43, 2000)])
+@pytest.mark.parametrize(
+    ("network", "states"), [(NETWORKS[0], 3000), (F42, 4000), (F162, 1000), (F43, 2000)]
+)
 @pytest.mark.slow
 def test_in_random_states_it_does_what_the_slow_reference_does(network: Ccrdn, states: int) -> None:
     draw, arrived, bypasses = random.Random(1), 0, 0
@@ -117,13 +124,17 @@ def test_in_random_states_it_does_what_the_slow_reference_does(network: Ccrdn, s
 @pytest.mark.parametrize("relay", RELAYS)
 @pytest.mark.parametrize("network", [NETWORKS[0], F42, F162, F43], ids=title)
 @pytest.mark.slow
-def test_in_random_states_paths_follow_links_and_keep_to_the_bound(network: Ccrdn, relay: str) -> None:
+def test_in_random_states_paths_follow_links_and_keep_to_the_bound(
+    network: Ccrdn, relay: str
+) -> None:
     """Theorem 7 of Li et al.: with three relays on four networks, 12,000 states."""
     draw, longest = random.Random(2), 0
     for seed in range(1000):
         src, dst = draw.sample(range(network.t[-1]), 2)
         left = random.Random(seed)
-        state = {server: (left.randrange(1, 4), left.randrange(1, 4)) for server in range(network.t[-1])}
+        state = {
+            server: (left.randrange(1, 4), left.randrange(1, 4)) for server in range(network.t[-1])
+        }
         probe, arrives = walk(network, src, dst, state.__getitem__, seed, RELAYS[relay])
         assert arrives
         assert len(probe.path) - 1 <= 2 * 3 ** common_level(network.t, src, dst) - 1
@@ -157,7 +168,8 @@ def test_a_source_whose_own_link_is_busy_sends_to_another_server_of_its_switch()
 
 @pytest.mark.parametrize("relay", RELAYS)
 def test_a_server_that_bypasses_what_came_by_its_switch_leaves_the_path(relay: str) -> None:
-    """Source Re-route: the server before it sends to s', and no path crosses a switch twice in a row."""
+    """Source Re-route: the server before it sends to s', and no path crosses a switch twice in a
+    row."""
     probe, arrives = walk(F162, 2, F162.peer(1, 2), busy(1), relay=RELAYS[relay])
     assert arrives
     assert probe.visits[:3] == [2, 1, 2]
@@ -171,14 +183,18 @@ def test_a_server_that_bypasses_what_came_by_its_switch_leaves_the_path(relay: s
 
 def test_with_linked_the_flow_takes_the_link_of_a_server_of_the_same_switch() -> None:
     linked = [server for server in range(16) if server != 1 and F162.peer(server, 2) >= 0]
-    taken = {tuple(walk(F162, 2, F162.peer(1, 2), busy(1), seed, tar.LINKED)[0].path[1:3]) for seed in range(60)}
+    taken = {
+        tuple(walk(F162, 2, F162.peer(1, 2), busy(1), seed, tar.LINKED)[0].path[1:3])
+        for seed in range(60)
+    }
     assert taken == {(server, F162.peer(server, 2)) for server in linked}
     # the only server of its switch with a level-2 link is not bypassed
     assert walk(F42, 2, F42.peer(1, 2), busy(1), relay=tar.LINKED)[0].path == [2, 1, F42.peer(1, 2)]
 
 
 def test_with_copy_every_third_copy_is_drawn_alike() -> None:
-    """From F42's server 2 to copy 1: by way of copies 2 and 3; from F162's, by way of all but the two."""
+    """From F42's server 2 to copy 1: by way of copies 2 and 3; from F162's, by way of all but the
+    two."""
     for network in (F42, F162):
         size, counted = network.t[1], dict[int, int]()
         for seed in range(1500):
@@ -198,8 +214,11 @@ def test_a_level_is_bypassed_once_in_an_x_and_again_beyond_a_link_of_a_higher_le
         path = walk(F162, src, dst, all_busy, src)[0].path
         assert sum(common_level(F162.t, u, v) == 2 for u, v in pairwise(path)) <= 2
     paths = [walk(F162, src, dst, all_busy, src)[0].path for src, dst in pairs(F162, 300)]
-    # by way of a third X(0) in each of the three X(1)s: with one bypass of level 1 in all there would be five at most
-    assert max(sum(common_level(F162.t, u, v) == 1 for u, v in pairwise(path)) for path in paths) >= 6
+    # by way of a third X(0) in each of the three X(1)s: with one bypass of level 1 in all there
+    # would be five at most
+    assert (
+        max(sum(common_level(F162.t, u, v) == 1 for u, v in pairwise(path)) for path in paths) >= 6
+    )
 
 
 def test_a_dead_link_drops_what_cannot_bypass_it() -> None:
@@ -214,8 +233,11 @@ def test_a_dead_link_drops_what_cannot_bypass_it() -> None:
 
 
 @pytest.mark.parametrize("network", [F42, F162], ids=title)
-def test_a_dead_server_behind_the_switch_is_left_out_by_the_server_before_it(network: Ccrdn) -> None:
-    """Every pair whose path by DR enters a dead server through its switch finds another path with some draw."""
+def test_a_dead_server_behind_the_switch_is_left_out_by_the_server_before_it(
+    network: Ccrdn,
+) -> None:
+    """Every pair whose path by DR enters a dead server through its switch finds another path with
+    some draw."""
     dead = frozenset({1})
     through = [
         (src, dst)
@@ -253,7 +275,12 @@ def test_draws_differ_from_flow_to_flow_and_from_attempt_to_attempt() -> None:
     flows = {tar.number(10 << 24, 1, 17, port) for port in range(1000)}
     assert len(flows) == 1000
     assert all(0 <= flow < 1 << 32 for flow in flows)
-    draws = [tar.drawn(server, flow, attempt) for server in range(3) for flow in range(10) for attempt in range(8)]
+    draws = [
+        tar.drawn(server, flow, attempt)
+        for server in range(3)
+        for flow in range(10)
+        for attempt in range(8)
+    ]
     assert len(set(draws)) == len(draws)
     assert min(draws) >= 0
     assert 0.4 < sum(draw % 2 for draw in draws) / len(draws) < 0.6

@@ -33,7 +33,11 @@ def poll_until(one, now, until):
 
 
 def data(found):
-    return [each.packet.sequence for _, each in found if isinstance(each.packet, Data) and each.payload_bytes]
+    return [
+        each.packet.sequence
+        for _, each in found
+        if isinstance(each.packet, Data) and each.payload_bytes
+    ]
 
 
 def pulls(found):
@@ -78,7 +82,10 @@ def test_every_packet_is_answered_at_once_and_pulled_at_the_rate_of_the_link():
     for sequence in range(4):
         one.receive(0, 7, packet(sequence), whole=True)
     found = poll_until(one, 0, 100 * GAP)
-    assert [each.packet for at, each in found if at == 0] == [*(Ack(1, i, 0, 0) for i in range(4)), Pull(1, 0, 1)]
+    assert [each.packet for at, each in found if at == 0] == [
+        *(Ack(1, i, 0, 0) for i in range(4)),
+        Pull(1, 0, 1),
+    ]
     assert [at for at, each in found if isinstance(each.packet, Pull)] == [0, GAP, 2 * GAP, 3 * GAP]
     assert pulls(found) == [(7, 1), (7, 2), (7, 3), (7, 4)]
 
@@ -140,7 +147,8 @@ def test_a_header_moves_the_message_to_another_layer_unless_it_was_trimmed_at_th
     one.receive(10 * GAP, 5, Nack(1, 0, layer, 1, congested), whole=True)
     (moved,) = (each.packet.layer for _, each in poll_until(one, 10 * GAP, 20 * GAP))
     assert (moved != layer) == congested
-    one.receive(30 * GAP, 5, Nack(1, 1, layer, 2, congested), whole=True)  # of the layer that was left
+    # of the layer that was left
+    one.receive(30 * GAP, 5, Nack(1, 1, layer, 2, congested), whole=True)
     assert [each.packet.layer for _, each in poll_until(one, 30 * GAP, 40 * GAP)] == [moved]
 
 
@@ -148,7 +156,10 @@ def test_the_receiver_says_where_a_header_was_made():
     one = endpoint(layers=4)
     one.receive(0, 7, packet(0, layer=3), whole=False)
     one.receive(0, 7, packet(1, layer=3), whole=False, at_host=True)
-    assert [each.packet for each in one.poll(0)][:2] == [Nack(1, 0, 3, 0, True), Nack(1, 1, 3, 0, False)]
+    assert [each.packet for each in one.poll(0)][:2] == [
+        Nack(1, 0, 3, 0, True),
+        Nack(1, 1, 3, 0, False),
+    ]
 
 
 def test_layers_are_drawn_evenly():
@@ -247,7 +258,8 @@ def test_headers_that_claim_large_messages_cost_under_a_kilobyte_each():
 
 def test_a_packet_that_cannot_have_been_sent_yet_is_refused():
     one = endpoint()
-    one.receive(0, 5, packet(9, packets=1000), whole=True)  # the window is 8, and one question may be lost
+    # the window is 8, and one question may be lost
+    one.receive(0, 5, packet(9, packets=1000), whole=True)
     assert (one.counters.strange, one.poll(0)) == (1, [])
     one.receive(0, 5, packet(8, packets=1000), whole=True)
     assert (one.counters.strange, one.counters.data) == (1, 1)
@@ -292,7 +304,9 @@ def test_a_number_is_used_once():
         one.send(0, 1, 6, 1)
 
 
-@pytest.mark.parametrize("name", ["rate_bps", "frame_bytes", "window", "layers", "timeout_ns", "attempts", "burst"])
+@pytest.mark.parametrize(
+    "name", ["rate_bps", "frame_bytes", "window", "layers", "timeout_ns", "attempts", "burst"]
+)
 def test_parameters_are_checked(name):
     with pytest.raises(ValueError, match=f"{name} must be"):
         parameters(**{name: 0})

@@ -24,11 +24,15 @@ U8, U32 = st.integers(0, 255), st.integers(0, (1 << 32) - 1)
 def data(draw):
     each, size = draw(st.integers(1, 65535)), draw(st.integers(1, 1 << 40))
     last = min(packets_of(size, each), 1 << 32) - 1
-    return Data(draw(U32), draw(st.integers(0, last)), draw(U8), draw(st.integers(1, 255)), size, each)
+    return Data(
+        draw(U32), draw(st.integers(0, last)), draw(U8), draw(st.integers(1, 255)), size, each
+    )
 
 
 ANSWERS = st.one_of(
-    st.builds(Ack, U32, U32, U8, U32), st.builds(Nack, U32, U32, U8, U32, st.booleans()), st.builds(Pull, U32, U8, U32)
+    st.builds(Ack, U32, U32, U8, U32),
+    st.builds(Nack, U32, U32, U8, U32, st.booleans()),
+    st.builds(Pull, U32, U8, U32),
 )
 
 

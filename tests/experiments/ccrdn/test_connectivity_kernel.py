@@ -22,10 +22,19 @@ def test_the_faults_are_those_of_the_graph_engine(failed):
     ("given", "says"),
     [
         ({"failed": "switches"}, "connectivity_kernel: no failed 'switches'"),
-        ({"questions_per_s": "-1"}, "connectivity_kernel: questions_per_s must be at least 0, got -1"),
+        (
+            {"questions_per_s": "-1"},
+            "connectivity_kernel: questions_per_s must be at least 0, got -1",
+        ),
         ({"failed_fraction": "1.5"}, "connectivity_kernel: failed_fraction must lie in"),
-        ({"topology": "fattree:k=4", "routing": "bfs"}, "connectivity_kernel: topology must be dcell"),
-        ({"topology": "fattree:k=4", "routing": "ecmp"}, "connectivity_kernel: topology must be dcell"),
+        (
+            {"topology": "fattree:k=4", "routing": "bfs"},
+            "connectivity_kernel: topology must be dcell",
+        ),
+        (
+            {"topology": "fattree:k=4", "routing": "ecmp"},
+            "connectivity_kernel: topology must be dcell",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(given, says):
@@ -35,13 +44,26 @@ def test_what_cannot_be_is_refused(given, says):
 
 
 def test_it_is_drawn_also_where_the_graph_does_not_tell(tmp_path):
-    known = {"topology": "ficonn:n=4,k=1", "failed": "links", "failed_fraction": 0.1, "physical_fraction": 0.99}
+    known = {
+        "topology": "ficonn:n=4,k=1",
+        "failed": "links",
+        "failed_fraction": 0.1,
+        "physical_fraction": 0.99,
+    }
     rows = [
-        {"routing": routing, "graph_fraction": told, "pinged_fraction": 0.9, **known, "engine": "kernel"}
+        {
+            "routing": routing,
+            "graph_fraction": told,
+            "pinged_fraction": 0.9,
+            **known,
+            "engine": "kernel",
+        }
         for routing, told in (("dr", 0.9), ("pr-gpi", 0.95), ("bfs", None))
     ]
     about = {"commit": None, "dirty": False}
-    figures.plot(EXPERIMENT, [(row | {"fidelity": "PASS"}, about) for row in rows], tmp_path / "a.svg")
+    figures.plot(
+        EXPERIMENT, [(row | {"fidelity": "PASS"}, about) for row in rows], tmp_path / "a.svg"
+    )
     assert "10 % of links failed" in (tmp_path / "a.svg").read_text()
 
 

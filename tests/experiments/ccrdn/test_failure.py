@@ -80,8 +80,16 @@ def test_a_rack_is_a_switch_and_its_servers():
 def test_what_is_done_to_the_network_is_undone(kind, happens, mends):
     failure, net = first(kind), Net()
     failure.happen(net)
-    asked = [(name, *(("only_to", value and "?") if key == "only_to" else (key, value) for key, value in named))
-             for name, _, *named in net.asked]  # fmt: skip
+    asked = [
+        (
+            name,
+            *(
+                ("only_to", value and "?") if key == "only_to" else (key, value)
+                for key, value in named
+            ),
+        )
+        for name, _, *named in net.asked
+    ]
     assert asked == happens
     done, net.asked = net.asked, []
     failure.mend(net)

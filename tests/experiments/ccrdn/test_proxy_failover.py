@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 
 from weft.experiments.ccrdn.failure import KINDS
-from weft.experiments.ccrdn.proxy_failover import COLUMNS, EXPERIMENT, Hit, cut_off_at, outage_s, stretch
+from weft.experiments.ccrdn.proxy_failover import (
+    COLUMNS,
+    EXPERIMENT,
+    Hit,
+    cut_off_at,
+    outage_s,
+    stretch,
+)
 from weft.experiments.report import figures
 from weft.testbed.measure.outage import Gap, Outage
 from weft.topologies import build
@@ -56,7 +63,11 @@ def test_what_cannot_be_is_refused(given, says):
 
 def row(routing, failure, fidelity="PASS", **others):
     """What a figure needs of a run."""
-    known = {"outages_ms": [0.0, 80.0, 1500.0], "recovered": [True, True, False], "tcp_before_bps": 2e7}
+    known = {
+        "outages_ms": [0.0, 80.0, 1500.0],
+        "recovered": [True, True, False],
+        "tcp_before_bps": 2e7,
+    }
     known |= {
         "tcp_through_bps": 1e7,
         "path_stretch": 1.3,
@@ -85,7 +96,12 @@ def test_failures_are_drawn_also_where_nobody_recovered(tmp_path):
 @pytest.mark.kernel
 @pytest.mark.parametrize(("routing", "recovers"), [("dr", False), ("pr-gpi", True)])
 def test_proxies_outlive_what_ends_dr(routing, recovers):
-    given = {"topology": "dcell:n=3,k=1", "routing": routing, "failure": "silent-link", "pairs": "6"}
+    given = {
+        "topology": "dcell:n=3,k=1",
+        "routing": routing,
+        "failure": "silent-link",
+        "pairs": "6",
+    }
     (run,) = EXPERIMENT.runs(given | {"failure_s": "2.0"}, seeds=1)
     result = EXPERIMENT.measure(run)
     found = result.figures
@@ -108,7 +124,13 @@ def test_proxies_outlive_what_ends_dr(routing, recovers):
 
 @pytest.mark.kernel
 def test_who_is_in_a_dead_rack_is_not_watched_and_the_others_recover():
-    given = {"topology": "dcell:n=3,k=1", "routing": "bfs", "failure": "rack", "pairs": "6", "failure_s": "1.0"}
+    given = {
+        "topology": "dcell:n=3,k=1",
+        "routing": "bfs",
+        "failure": "rack",
+        "pairs": "6",
+        "failure_s": "1.0",
+    }
     (run,) = EXPERIMENT.runs(given, seeds=1)
     found = EXPERIMENT.measure(run).figures
     assert found["failed"].startswith("w")

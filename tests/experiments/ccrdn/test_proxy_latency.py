@@ -3,7 +3,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from weft.experiments.ccrdn.proxy_latency import EXPERIMENT, RoundTrips, by_hops, components, finder, line, routing_us
+from weft.experiments.ccrdn.proxy_latency import (
+    EXPERIMENT,
+    RoundTrips,
+    by_hops,
+    components,
+    finder,
+    line,
+    routing_us,
+)
 from weft.experiments.report import figures
 from weft.testbed.linux import clock
 from weft.topologies import build
@@ -45,7 +53,10 @@ def test_what_is_timed_finds_paths(routing):
     [
         ({"pings": "1"}, "proxy_latency: pings must be at least 2, got 1"),
         ({"topology": "fattree:k=4", "routing": "bfs"}, "proxy_latency: topology must be dcell"),
-        ({"delay_us": "5"}, "proxy_latency: rate_mbps must be at least 1 (--clock real), since a delay is a link's"),
+        (
+            {"delay_us": "5"},
+            "proxy_latency: rate_mbps must be at least 1 (--clock real), since a delay is a link's",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(given, says):
@@ -55,11 +66,24 @@ def test_what_cannot_be_is_refused(given, says):
 
 
 def test_it_is_drawn(tmp_path):
-    parts = {"stack_us": 9.0, "propagation_us": -1.0, "data_us": 1.0, "routing_us": 20.0, "hop_us": 29.0}
-    known = {"topology": "dcell:n=4,k=1", "hops": [1, 1, 2, 2], "rtts_us": [20.0, 22.0, 30.0, 31.0], "engine": "kernel"}
+    parts = {
+        "stack_us": 9.0,
+        "propagation_us": -1.0,
+        "data_us": 1.0,
+        "routing_us": 20.0,
+        "hop_us": 29.0,
+    }
+    known = {
+        "topology": "dcell:n=4,k=1",
+        "hops": [1, 1, 2, 2],
+        "rtts_us": [20.0, 22.0, 30.0, 31.0],
+        "engine": "kernel",
+    }
     fit = {"fitted_base_us": 5.0, "fitted_hop_us": 5.0, "fidelity": "PASS"}
     rows = [{"routing": routing, **known, **parts, **fit} for routing in ("dr", "pr-gpi")]
-    figures.plot(EXPERIMENT, [(row, {"commit": None, "dirty": False}) for row in rows], tmp_path / "a.svg")
+    figures.plot(
+        EXPERIMENT, [(row, {"commit": None, "dirty": False}) for row in rows], tmp_path / "a.svg"
+    )
     assert "GP_I: 5.0 + 5.0 h" in (tmp_path / "a.svg").read_text()
 
 

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from weft.daemons.routing import dr
-from weft.experiments.ccrdn.proxy_throughput import EXPERIMENT, channels, listed, on_graph, on_paths, payload_bps
+from weft.experiments.ccrdn.proxy_throughput import (
+    EXPERIMENT,
+    channels,
+    listed,
+    on_graph,
+    on_paths,
+    payload_bps,
+)
 from weft.experiments.ccrdn.recursive import traffic
 from weft.experiments.report import figures
 from weft.topologies import build
@@ -48,7 +55,10 @@ def test_two_flows_share_what_they_have_in_common():
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"traffic": "uniform:flows=5000"}, "proxy_throughput: at most 2000 flows, uniform:flows=5000 is 5000"),
+        (
+            {"traffic": "uniform:flows=5000"},
+            "proxy_throughput: at most 2000 flows, uniform:flows=5000 is 5000",
+        ),
         ({"traffic": "gossip"}, "no traffic 'gossip'"),
         ({"delay_us": "5"}, "proxy_throughput: delay_us=5 needs --clock virtual"),
         ({"seconds": "0"}, "proxy_throughput: seconds must lie in 0.001 .. 3600, got '0'"),
@@ -62,19 +72,31 @@ def test_what_cannot_be_is_refused(given, says):
 
 
 def test_it_is_drawn_also_without_predictions(tmp_path):
-    known = {"topology": "dcell:n=4,k=1", "traffic": "one-to-all", "goodput_bps": 4e6, "fair_bps": 4.5e6}
+    known = {
+        "topology": "dcell:n=4,k=1",
+        "traffic": "one-to-all",
+        "goodput_bps": 4e6,
+        "fair_bps": 4.5e6,
+    }
     told = {"graph_rat_bps": 4e6, "graph_uat_bps": 2e7}
     rows = [
         {"routing": routing, **known, **prediction, "fidelity": "PASS", "engine": "kernel"}
         for routing, prediction in (("dr", told), ("bfs", dict.fromkeys(told)))
     ]
-    figures.plot(EXPERIMENT, [(row, {"commit": None, "dirty": False}) for row in rows], tmp_path / "a.svg")
+    figures.plot(
+        EXPERIMENT, [(row, {"commit": None, "dirty": False}) for row in rows], tmp_path / "a.svg"
+    )
     assert "one-to-all" in (tmp_path / "a.svg").read_text()
 
 
 @pytest.mark.kernel
 def test_tcp_gets_what_its_paths_can_carry():
-    given = {"topology": "dcell:n=3,k=1", "routing": "pr-gpi", "traffic": "one-to-all", "seconds": "2"}
+    given = {
+        "topology": "dcell:n=3,k=1",
+        "routing": "pr-gpi",
+        "traffic": "one-to-all",
+        "seconds": "2",
+    }
     (run,) = EXPERIMENT.runs(given, seeds=1)
     result = EXPERIMENT.measure(run)
     found = result.figures

@@ -61,7 +61,10 @@ def test_every_experiment_measures_and_draws(name, tmp_path):
 def test_proxy_routes_lie_between_shortest_paths_and_dimensional_routes():
     rows = by(rows_of("hop_length", pairs="all", condition1="0"), "topology", "routing")
     for network in SMALL:
-        hops = [rows[network, routing]["mean_hops"] for routing in ("bfs", "pr-gpe", "pr-gpi", "pr-gp0", "dr")]
+        hops = [
+            rows[network, routing]["mean_hops"]
+            for routing in ("bfs", "pr-gpe", "pr-gpi", "pr-gp0", "dr")
+        ]
         assert hops == sorted(hops)
         assert all(rows[network, routing]["se_hops"] == 0 for routing in ("bfs", "dr"))
         assert rows[network, "bfs"]["measured_pairs"] == rows[network, "dr"]["measured_pairs"]
@@ -82,7 +85,12 @@ def test_a_sample_is_within_its_error_of_all_pairs():
 
 
 def test_proxies_at_the_top_only_find_less_than_where_pairs_part():
-    given = {"topology": "dcell:n=3,k=3", "routing": "pr-gpi", "apply": "top,algorithm", "pairs": "20000"}
+    given = {
+        "topology": "dcell:n=3,k=3",
+        "routing": "pr-gpi",
+        "apply": "top,algorithm",
+        "pairs": "20000",
+    }
     rows = by(rows_of("hop_length", **given), "apply")
     assert rows[("top",)]["mean_hops"] >= rows[("algorithm",)]["mean_hops"]
     assert rows[("top",)]["candidates_per_pair"] < rows[("algorithm",)]["candidates_per_pair"]
@@ -91,7 +99,10 @@ def test_proxies_at_the_top_only_find_less_than_where_pairs_part():
 def test_more_ways_connect_more_pairs_and_none_more_than_there_are():
     rows = by(rows_of("connectivity", flows="5000"), "topology", "routing")
     for network in SMALL:
-        connected = [rows[network, routing]["connected_fraction"] for routing in ("dr", "pr-gp0", "pr-gpi", "pr-gpe")]
+        connected = [
+            rows[network, routing]["connected_fraction"]
+            for routing in ("dr", "pr-gp0", "pr-gpi", "pr-gpe")
+        ]
         assert connected == sorted(connected)
         assert connected[0] < rows[network, "dfr"]["connected_fraction"] <= 1
         assert connected[-1] <= rows[network, "bfs"]["connected_fraction"] + 0.03
@@ -106,11 +117,17 @@ def test_faults_are_the_same_for_every_scheme_and_follow_the_seed(failed):
 
 
 @pytest.mark.parametrize(
-    ("failed", "fraction"), [("links", "0.99"), ("links", "1"), ("nodes", "1"), ("racks", "0.98"), ("racks", "1")]
+    ("failed", "fraction"),
+    [("links", "0.99"), ("links", "1"), ("nodes", "1"), ("racks", "0.98"), ("racks", "1")],
 )
 @pytest.mark.slow
 def test_where_nothing_is_connected_the_answer_is_zero_or_none(failed, fraction, tmp_path):
-    given = {"topology": "dcell:n=3,k=2", "failed": failed, "failed_fraction": fraction, "flows": "200"}
+    given = {
+        "topology": "dcell:n=3,k=2",
+        "failed": failed,
+        "failed_fraction": fraction,
+        "flows": "200",
+    }
     for name in ("connectivity", "hop_histogram"):
         rows = rows_of(name, **given)
         for row in rows:
@@ -125,8 +142,14 @@ def test_where_nothing_is_connected_the_answer_is_zero_or_none(failed, fraction,
 
 @pytest.mark.parametrize("fraction", ["0.3", "0.9"])
 def test_breadth_first_search_tells_the_connected_fraction_also_in_pieces(fraction):
-    """Of all pairs of a network whose links have failed, with most servers in one component and without."""
-    given = {"topology": "dcell:n=3,k=2", "routing": "bfs", "failed_fraction": fraction, "flows": "100000"}
+    """Of all pairs of a network whose links have failed, with most servers in one component and
+    without."""
+    given = {
+        "topology": "dcell:n=3,k=2",
+        "routing": "bfs",
+        "failed_fraction": fraction,
+        "flows": "100000",
+    }
     (row,) = rows_of("connectivity", **given)
     (run,) = find("connectivity").runs({**QUICK["connectivity"], **given}, seeds=1)
     net = graph("dcell:n=3,k=2")
@@ -136,34 +159,54 @@ def test_breadth_first_search_tells_the_connected_fraction_also_in_pieces(fracti
     for server, other, level in zip(*(ends.tolist() for ends in net.links), strict=True):
         if not dead[server, level]:
             joined.add_edge(server, other if level else f"w{server // 3}")
-    apart = [sum(isinstance(node, int) for node in part) for part in nx.connected_components(joined)]
+    apart = [
+        sum(isinstance(node, int) for node in part) for part in nx.connected_components(joined)
+    ]
     expected = sum(size * (size - 1) for size in apart) / (net.servers * (net.servers - 1))
     assert row["connected_fraction"] == pytest.approx(expected)
     assert row["se_connected_fraction"] == row["se_hops"] == 0
 
 
 def test_proxies_are_tried_down_to_the_level_that_is_asked_for():
-    given = {"flows": "20000", "failed_fraction": "0.2", "routing": "pr-gpi", "apply": "algorithm,top,all"}
+    given = {
+        "flows": "20000",
+        "failed_fraction": "0.2",
+        "routing": "pr-gpi",
+        "apply": "algorithm,top,all",
+    }
     one_level = by(rows_of("connectivity", topology="dcell:n=4,k=1", **given), "apply")
     figures_of = [{**one_level[(apply,)], "apply": None} for apply in ("algorithm", "top", "all")]
     assert figures_of[0] == figures_of[1] == figures_of[2]
     three_levels = by(rows_of("connectivity", topology="dcell:n=3,k=3", **given), "apply")
-    assert three_levels[("top",)]["connected_fraction"] < three_levels[("algorithm",)]["connected_fraction"]
+    assert (
+        three_levels[("top",)]["connected_fraction"]
+        < three_levels[("algorithm",)]["connected_fraction"]
+    )
     two_levels = by(rows_of("connectivity", topology="dcell:n=3,k=2", **given), "apply")
-    assert two_levels[("algorithm",)]["connected_fraction"] < two_levels[("all",)]["connected_fraction"]
+    assert (
+        two_levels[("algorithm",)]["connected_fraction"]
+        < two_levels[("all",)]["connected_fraction"]
+    )
 
 
 @pytest.mark.slow
 def test_connectivity_under_other_traffic_is_that_of_its_pairs():
     given = {"topology": "dcell:n=3,k=2", "routing": "dr", "flows": "100", "failed_fraction": "0.2"}
-    traffics = {"one-to-all": 100, "many-all-to-all:group=5": 100, "permutation": 100, "uniform": 100}
+    traffics = {
+        "one-to-all": 100,
+        "many-all-to-all:group=5": 100,
+        "permutation": 100,
+        "uniform": 100,
+    }
     (bfs,) = rows_of("connectivity", **{**given, "routing": "bfs", "traffic": "one-to-all"})
     assert bfs["measured_pairs"] == 155
     for traffic, total in traffics.items():
         (run,) = find("connectivity").runs({**given, "traffic": traffic}, seeds=1)
         (row,) = rows_of("connectivity", **given, traffic=traffic)
         assert row["measured_pairs"] == total
-        assert (row["se_connected_fraction"] is None) == (traffic.split(":")[0] in ("one-to-all", "many-all-to-all"))
+        assert (row["se_connected_fraction"] is None) == (
+            traffic.split(":")[0] in ("one-to-all", "many-all-to-all")
+        )
         chosen, t = connectivity.pairs_of(run), graph("dcell:n=3,k=2").network.t
         with np.errstate(over="ignore"):
             ends = [tuple(int(server) for server in pair(chosen, index)) for index in range(total)]
@@ -175,18 +218,31 @@ def test_connectivity_under_other_traffic_is_that_of_its_pairs():
             hops = list(pairwise(dr.route(0, t, src, dst)))
             levels = [common_level(t, a, b) for a, b in hops]
             alive += not any(
-                dead[a, level] or (level == 0 and dead[b, 3]) for (a, b), level in zip(hops, levels, strict=True)
+                dead[a, level] or (level == 0 and dead[b, 3])
+                for (a, b), level in zip(hops, levels, strict=True)
             )
         assert row["connected_fraction"] == alive / total
 
 
 def test_only_flows_that_arrive_are_throughput():
-    given = {"topology": "dcell:n=3,k=2", "traffic": "uniform:flows=5000", "routing": "dr,dfr:ttl=3"}
+    given = {
+        "topology": "dcell:n=3,k=2",
+        "traffic": "uniform:flows=5000",
+        "routing": "dr,dfr:ttl=3",
+    }
     rows = by(rows_of("throughput", **given), "routing")
     short = rows[("dfr:ttl=3",)]
-    assert 0 < short["delivered_flows"] < short["routed_flows"] == rows[("dr",)]["delivered_flows"] == 5000
+    assert (
+        0
+        < short["delivered_flows"]
+        < short["routed_flows"]
+        == rows[("dr",)]["delivered_flows"]
+        == 5000
+    )
     assert short["uat_bps"] * short["mean_flows"] == pytest.approx(short["delivered_flows"] * 1e9)
-    assert short["rat_bps"] * short["bottleneck_flows"] == pytest.approx(short["delivered_flows"] * 1e9)
+    assert short["rat_bps"] * short["bottleneck_flows"] == pytest.approx(
+        short["delivered_flows"] * 1e9
+    )
 
 
 def test_histograms_add_up():
@@ -240,7 +296,11 @@ def test_schemes_are_swept_over_the_networks_that_they_are_for(given, networks):
 def test_table_1_is_the_papers():
     rows = by(rows_of("ccrdn_properties"), "topology")
     assert rows[("dcell:n=3,k=3",)]["as_in_paper"] is True
-    assert rows[("dcell:n=3,k=3",)]["longest_seen_hops"] <= rows[("dcell:n=3,k=3",)]["dr_bound_hops"] == 15
+    assert (
+        rows[("dcell:n=3,k=3",)]["longest_seen_hops"]
+        <= rows[("dcell:n=3,k=3",)]["dr_bound_hops"]
+        == 15
+    )
     assert "as_in_paper" not in rows[("dcell:n=3,k=2",)]
 
 
@@ -252,7 +312,10 @@ def test_errors_are_over_the_seeds_or_else_the_rows_own():
     assert mean == pytest.approx(np.mean(values))
     assert error == pytest.approx(np.std(values, ddof=1) / np.sqrt(3))
     (line,) = recursive.series(rows[:1])
-    assert line.at("mean_hops", topology="dcell:n=3,k=2") == (rows[0]["mean_hops"], rows[0]["se_hops"])
+    assert line.at("mean_hops", topology="dcell:n=3,k=2") == (
+        rows[0]["mean_hops"],
+        rows[0]["se_hops"],
+    )
     assert line.at("mean_hops", topology="dcell:n=4,k=2") is None
 
 
@@ -263,7 +326,12 @@ def test_lines_are_told_apart_by_what_differs():
         for apply in ("top", "algorithm")
     ]
     labels = [line.look.label for line in recursive.series(rows, "apply", "flows")]
-    assert labels == ["DR, apply top", "DR, apply algorithm", "GP_I, apply top", "GP_I, apply algorithm"]
+    assert labels == [
+        "DR, apply top",
+        "DR, apply algorithm",
+        "GP_I, apply top",
+        "GP_I, apply algorithm",
+    ]
     lines = recursive.series(rows, "apply", "flows")
     assert lines[0].dash != lines[1].dash
     assert len({line.look.marker for line in lines}) == 4
@@ -278,7 +346,9 @@ def test_the_choice_rules_make_a_difference_where_they_can():
         (row,) = rows_of("throughput", **given, routing=routing)
         rows[routing] = row["mean_hops"]
     assert rows["pr-gpe:choice=1"] > rows["pr-gpe:choice=2"] >= rows["pr-gpe"]
-    row = rows_of("hop_length", topology="dcell:n=3,k=2", routing="pr-gpe:choice=2", pairs="1000")[0]
+    row = rows_of("hop_length", topology="dcell:n=3,k=2", routing="pr-gpe:choice=2", pairs="1000")[
+        0
+    ]
     assert row["candidates_per_pair"] > 0
 
 
@@ -296,20 +366,34 @@ def drawn(name, rows):
 
 @pytest.mark.slow
 def test_a_legend_has_the_labels_of_all_axes_once_and_no_wider_than_the_figure():
-    given = {"traffic": "one-to-all,uniform:flows=500", "routing": "dr,pr-gpi,pr-gpe", "apply": "algorithm,all"}
+    given = {
+        "traffic": "one-to-all,uniform:flows=500",
+        "routing": "dr,pr-gpi,pr-gpe",
+        "apply": "algorithm,all",
+    }
     rows = rows_of("throughput", topology="dcell:n=3,k=2", **given)
-    rows = [row for row in rows if row["routing"] != "pr-gpe" or row["traffic"] != "one-to-all"]  # of one axes only
+    # of one axes only
+    rows = [row for row in rows if row["routing"] != "pr-gpe" or row["traffic"] != "one-to-all"]
     figure = drawn("throughput", rows)
     (legend,) = figure.legends
     labels = [text.get_text() for text in legend.get_texts()]
-    assert sorted(labels) == [f"{name}, apply {apply}" for name in ("GP_E", "GP_I") for apply in ("algorithm", "all")]
+    assert sorted(labels) == [
+        f"{name}, apply {apply}" for name in ("GP_E", "GP_I") for apply in ("algorithm", "all")
+    ]
     figure.canvas.draw()
     assert legend.get_window_extent().x1 <= figure.bbox.x1
 
 
 def test_each_cost_has_a_scale_of_its_own_and_all_bars_are_within():
     rows = [
-        {"topology": topology, "routing": routing, "code": code, "costs": costs, "apply": "algorithm", "latency_ms": ms}
+        {
+            "topology": topology,
+            "routing": routing,
+            "code": code,
+            "costs": costs,
+            "apply": "algorithm",
+            "latency_ms": ms,
+        }
         for topology in ("dcell:n=3,k=2", "ficonn:n=4,k=2")
         for routing in ("dr", "pr-gp0", "pr-gpi", "pr-gpe")
         for code in ("compiled", "python")
@@ -322,7 +406,9 @@ def test_each_cost_has_a_scale_of_its_own_and_all_bars_are_within():
         assert {bar.get_height() for bar in axes.patches} == {height}
         assert axes.get_ylim()[1] < 2 * height
         low, high = axes.get_xlim()
-        assert all(low <= bar.get_x() and bar.get_x() + bar.get_width() <= high for bar in axes.patches)
+        assert all(
+            low <= bar.get_x() and bar.get_x() + bar.get_width() <= high for bar in axes.patches
+        )
 
 
 def test_dfr_takes_its_constants_from_the_grammar():
@@ -336,30 +422,70 @@ def test_dfr_takes_its_constants_from_the_grammar():
         ("hop_length", {"routing": "drr"}, "no routing 'drr', did you mean"),
         ("hop_length", {"topology": "fattree:k=4"}, "no recursively-defined network 'fattree'"),
         ("hop_length", {"routing": "tar", "topology": "dcell:n=3,k=2"}, "tar is for ficonn"),
-        ("throughput", {"routing": "tar:relay=3", "topology": "ficonn:n=4,k=2"}, "relay must be at most 2, got 3"),
-        ("throughput", {"routing": "tar:virtuel=0", "topology": "ficonn:n=4,k=2"}, "no parameter 'virtuel'"),
-        ("throughput", {"routing": "dfr:ttl=0", "topology": "dcell:n=3,k=2"}, "dfr: ttl must be at least 1, got 0"),
+        (
+            "throughput",
+            {"routing": "tar:relay=3", "topology": "ficonn:n=4,k=2"},
+            "relay must be at most 2, got 3",
+        ),
+        (
+            "throughput",
+            {"routing": "tar:virtuel=0", "topology": "ficonn:n=4,k=2"},
+            "no parameter 'virtuel'",
+        ),
+        (
+            "throughput",
+            {"routing": "dfr:ttl=0", "topology": "dcell:n=3,k=2"},
+            "dfr: ttl must be at least 1, got 0",
+        ),
         ("hop_length", {"routing": "pr-gpi:b=2"}, "no parameter b here, there is choice"),
         ("throughput", {"routing": "pr-gpi:choice=3"}, "choice must be at most 2, got 3"),
-        ("hop_length", {"routing": "pr-gpi:choice=1"}, "weighs the flows on links, which this experiment does not"),
+        (
+            "hop_length",
+            {"routing": "pr-gpi:choice=1"},
+            "weighs the flows on links, which this experiment does not",
+        ),
         ("hop_length", {"routing": "dfr:c=2"}, "no parameter 'c'"),
         ("hop_length", {"routing": "dfr:b=3"}, "b must be at most 2"),
         ("hop_length", {"apply": "everywhere"}, "no apply 'everywhere'"),
-        ("hop_length", {"pairs": "some"}, "pairs must be all or a number, 1 .. 10000000000, got some"),
+        (
+            "hop_length",
+            {"pairs": "some"},
+            "pairs must be all or a number, 1 .. 10000000000, got some",
+        ),
         ("hop_length", {"pairs": "all", "topology": "dcell:n=4,k=3"}, "pairs=all takes 1e9"),
         ("hop_length", {"condition1": "2"}, "condition1 must be at most 1, got 2"),
         ("connectivity", {"failed": "switches"}, "no failed 'switches'"),
         ("connectivity", {"failed_fraction": "1.01"}, "failed_fraction must lie"),
-        ("hop_length", {"topology": "dcell:n=100000,k=1", "pairs": "100"}, "the graph engine takes n up to 5792"),
-        ("hop_length", {"topology": "dcell:n=40000,k=1", "pairs": "100"}, "the graph engine takes n up to 5792"),
-        ("hop_length", {"topology": "dcell:n=5792,k=2", "routing": "bfs"}, "breadth-first search for 1,125,8"),
+        (
+            "hop_length",
+            {"topology": "dcell:n=100000,k=1", "pairs": "100"},
+            "the graph engine takes n up to 5792",
+        ),
+        (
+            "hop_length",
+            {"topology": "dcell:n=40000,k=1", "pairs": "100"},
+            "the graph engine takes n up to 5792",
+        ),
+        (
+            "hop_length",
+            {"topology": "dcell:n=5792,k=2", "routing": "bfs"},
+            "breadth-first search for 1,125,8",
+        ),
         (
             "hop_length",
             {"topology": "dcell:n=5000,k=2", "routing": "pr-gpe", "pairs": "100000"},
             "weighs up to 25,005,",
         ),
-        ("connectivity", {"topology": "dcell:n=900,k=2", "routing": "dr"}, "failing links for 657,559,620,900 servers"),
-        ("throughput", {"topology": "dcell:n=900,k=2", "routing": "dr"}, "counting flows on links for 657,559,"),
+        (
+            "connectivity",
+            {"topology": "dcell:n=900,k=2", "routing": "dr"},
+            "failing links for 657,559,620,900 servers",
+        ),
+        (
+            "throughput",
+            {"topology": "dcell:n=900,k=2", "routing": "dr"},
+            "counting flows on links for 657,559,",
+        ),
         ("connectivity", {"traffic": "all-to-all"}, "its pairs are those that uniform draws from"),
         ("connectivity", {"traffic": "uniform:flows=5"}, "its number of pairs is flows="),
         ("connectivity", {"flows": "0"}, "flows must be at least 1"),
@@ -371,8 +497,16 @@ def test_dfr_takes_its_constants_from_the_grammar():
             "this experiment routes millions of pairs by compiled schemes: it takes dr, pr-gp0",
         ),
         ("zero_load_latency", {"code": "rust"}, "no code 'rust'"),
-        ("zero_load_latency", {"costs": "us:once=0,hop=-1"}, "hop must be a number of microseconds, got -1"),
-        ("zero_load_latency", {"costs": "us:hop=1"}, "costs must be paper, kernel or us:once=0,hop=70, got us:hop=1"),
+        (
+            "zero_load_latency",
+            {"costs": "us:once=0,hop=-1"},
+            "hop must be a number of microseconds, got -1",
+        ),
+        (
+            "zero_load_latency",
+            {"costs": "us:hop=1"},
+            "costs must be paper, kernel or us:once=0,hop=70, got us:hop=1",
+        ),
     ],
 )
 def test_what_there_is_not_is_refused_before_anything_is_measured(name, given, what):

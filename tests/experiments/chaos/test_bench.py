@@ -21,14 +21,28 @@ def test_every_campaign_is_in_one_part():
             if scheme == name
         ]
         assert seeds == [*range(1000, 1520)]
-    assert [parts[0][0] for parts in rounds] == ["dr", "bfs"] * 3  # in turn, so that all have some when it is stopped
+    # in turn, so that all have some when it is stopped
+    assert [parts[0][0] for parts in rounds] == ["dr", "bfs"] * 3
 
 
 def test_what_is_kept_is_not_done_again(tmp_path, monkeypatch, capsys):
     file = tmp_path / "kept.jsonl"
     file.write_text(json.dumps(["dr", 0, 25, 2, ["unlike: was wrong"]]) + '\n["dr", 25, 2')
-    assert chaos.kept(file) == {("dr", 0, 25, 2): ["unlike: was wrong"]}  # the other was not written to its end
-    words = ["chaos", "--scheme", "dr", "--campaigns", "27", "--pairs", "2", "--jobs", "1", "--keep", str(file)]
+    # the other was not written to its end
+    assert chaos.kept(file) == {("dr", 0, 25, 2): ["unlike: was wrong"]}
+    words = [
+        "chaos",
+        "--scheme",
+        "dr",
+        "--campaigns",
+        "27",
+        "--pairs",
+        "2",
+        "--jobs",
+        "1",
+        "--keep",
+        str(file),
+    ]
     for _ in range(2):
         monkeypatch.setattr(sys, "argv", words)
         with pytest.raises(SystemExit, match="True"):

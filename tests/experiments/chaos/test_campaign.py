@@ -5,7 +5,15 @@ import random
 import pytest
 
 from weft.daemons.shortest_paths.daemon import Bfs
-from weft.experiments.chaos.campaign import KINDS, Campaign, Damage, FaultEvent, damage, parse, written
+from weft.experiments.chaos.campaign import (
+    KINDS,
+    Campaign,
+    Damage,
+    FaultEvent,
+    damage,
+    parse,
+    written,
+)
 from weft.experiments.chaos.drawing import campaign
 from weft.experiments.chaos.prediction import machines
 from weft.experiments.demo.chaos import EXPERIMENT, NETWORKS
@@ -31,22 +39,37 @@ def test_the_command_that_repeats_a_campaign_is_one_run_of_it():
     assert split(given["routing"]) == ["dr:hello_ms=100,dead=4"]
     (text,) = split(given["events"])
     assert parse(text, DCELL) == one.events
-    assert Campaign("star:n=3", "bfs", ()).command("kernel").endswith("--set events=none --set campaign=0")
-    assert Campaign("star:n=3", "bfs", (), pairs=5).command("kernel").endswith("--set campaign=0 --set pairs=5")
+    assert (
+        Campaign("star:n=3", "bfs", ())
+        .command("kernel")
+        .endswith("--set events=none --set campaign=0")
+    )
+    assert (
+        Campaign("star:n=3", "bfs", (), pairs=5)
+        .command("kernel")
+        .endswith("--set campaign=0 --set pairs=5")
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("down:h0-h3", "begins with its time"), ("-1:down:h0-h3", "begins with its time"),
-        ("nan:down:h0-h3", "begins with its time"), ("0.1:dwn:h0-h3", "no kind 'dwn', did you mean down"),
-        ("0.1:down:h0-h9", "h0"), ("0.1:die:h99", "h99"), ("0.1:kill:w0", "w0 runs no daemon"),
+        ("down:h0-h3", "begins with its time"),
+        ("-1:down:h0-h3", "begins with its time"),
+        ("nan:down:h0-h3", "begins with its time"),
+        ("0.1:dwn:h0-h3", "no kind 'dwn', did you mean down"),
+        ("0.1:down:h0-h9", "h0"),
+        ("0.1:die:h99", "h99"),
+        ("0.1:kill:w0", "w0 runs no daemon"),
         ("0.1:deaf:h0-h3:h4", "h4 is no end of h0-h3"),
-        ("0.1:lose:all:101", "ends in %, 0 .. 100"), ("0.1:lose:all", "ends in %"),
-        ("0.1:stop:h0:-5", "ends in ms, 0"), ("0.1:pause:h0:5", "concerns all nodes"),
-        ("0.1:up:h0-h3:5", "takes no value"), ("0.1:clock:h0:inf", "ends in ms"),
+        ("0.1:lose:all:101", "ends in %, 0 .. 100"),
+        ("0.1:lose:all", "ends in %"),
+        ("0.1:stop:h0:-5", "ends in ms, 0"),
+        ("0.1:pause:h0:5", "concerns all nodes"),
+        ("0.1:up:h0-h3:5", "takes no value"),
+        ("0.1:clock:h0:inf", "ends in ms"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_event_is_said_in_one_line(text, message):
     with pytest.raises(ValueError, match=message) as error:
         parse(text, DCELL)
@@ -60,7 +83,7 @@ def test_events_happen_in_order_of_time_and_of_those_at_once_as_they_are_written
 
 def test_damage_is_what_has_not_been_mended():
     link, other = DCELL.link("h0-h3"), DCELL.link("h1-w0")
-    text = "0:down:h0-h3+0:silent:h0-h3+0:deaf:h1-w0:w0+1:die:h2+1:kill:h2+1:kill:h5+1:kill:h6+2:start:h6"
+    text = "0:down:h0-h3+0:silent:h0-h3+0:deaf:h1-w0:w0+1:die:h2+1:kill:h2+1:kill:h5+1:kill:h6+2:start:h6"  # noqa: E501
     found = damage(parse(text, DCELL), DCELL)
     assert found == Damage({link}, {(link, 0), (link, 3), (other, 12)}, {2}, {5})
     assert found.links() == {link, other}
@@ -69,7 +92,12 @@ def test_damage_is_what_has_not_been_mended():
 
 
 def test_stops_last():
-    assert Campaign("", "", (FaultEvent(1.0, "stop", "h0", "1500"), FaultEvent(2.0, "up", "h0-h3"))).ends_s == 2.5
+    assert (
+        Campaign(
+            "", "", (FaultEvent(1.0, "stop", "h0", "1500"), FaultEvent(2.0, "up", "h0-h3"))
+        ).ends_s
+        == 2.5
+    )
 
 
 def test_a_seed_draws_one_campaign_and_every_kind_is_drawn():
@@ -100,7 +128,13 @@ def test_nothing_is_mended_that_was_not_broken():
     for event in one.events:
         if event.kind == "live":
             assert event.where in dead
-        dead = dead | {event.where} if event.kind == "die" else dead - {event.where} if event.kind == "live" else dead
+        dead = (
+            dead | {event.where}
+            if event.kind == "die"
+            else dead - {event.where}
+            if event.kind == "live"
+            else dead
+        )
 
 
 def test_only_a_virtual_clock_is_set():
@@ -112,7 +146,9 @@ def test_only_a_virtual_clock_is_set():
 
 
 def test_the_sweep_has_every_scheme_on_every_network_that_it_can_route():
-    cells = {(run.text("topology"), run.text("routing").partition(":")[0]) for run in EXPERIMENT.runs()}
+    cells = {
+        (run.text("topology"), run.text("routing").partition(":")[0]) for run in EXPERIMENT.runs()
+    }
     assert {name for _, name in cells} == set(machines())
     assert {spec for spec, name in cells if name == "bfs"} == set(NETWORKS)
     assert {spec for spec, name in cells if name == "lbsp"} == {"fattree:k=4"}
@@ -123,7 +159,12 @@ def test_a_run_is_measured_and_drawn(tmp_path, capsys):
     given = {"topology": "complete:n=4,p=1", "routing": "bfs", "campaigns": "2", "steps": "3"}
     (run,) = EXPERIMENT.runs(given)
     row = {**run.parameters, **EXPERIMENT.measure(run).figures, "seed": 0, "engine": "fabric"}
-    assert (row["passed"], row["failed"], len(row["settled_s"]), len(row["healed_s"])) == (True, 0, 2, 2)
+    assert (row["passed"], row["failed"], len(row["settled_s"]), len(row["healed_s"])) == (
+        True,
+        0,
+        2,
+        2,
+    )
     with figures.new() as figure:
         EXPERIMENT.plot([row], figure)
         figures.save(figure, tmp_path / "chaos.png")

@@ -38,7 +38,9 @@ def test_everything_that_can_happen_to_a_network_ends_as_predicted():
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize(("name", "spec"), [("pr-gpi", "dcell:n=3,k=1"), ("ecmp", "clos:n=2,r=3,m=3")])
+@pytest.mark.parametrize(
+    ("name", "spec"), [("pr-gpi", "dcell:n=3,k=1"), ("ecmp", "clos:n=2,r=3,m=3")]
+)
 def test_campaigns_end_as_predicted(name, spec):
     with Net(spec, routing=eager(name)) as net:
         carried = KernelCampaigns(net, eager(name))
@@ -54,7 +56,10 @@ def test_what_is_not_as_predicted_is_found(monkeypatch):
         monkeypatch.setattr(carried, "_break_links", lambda: None)
         events = parse("0:down:h0-h3+0:down:h1-h6+0:down:h4-h7", net.topology)
         (finding,) = carried.run(Campaign("", "", events, pairs=20))
-        assert (finding.kind, "reached though nobody predicts it" in finding.what) == ("unlike", True)
+        assert (finding.kind, "reached though nobody predicts it" in finding.what) == (
+            "unlike",
+            True,
+        )
         monkeypatch.undo()
         pid = control.processes(net.identity.directory)["h2"]["pid"]
         os.kill(pid, signal.SIGKILL)
@@ -63,8 +68,23 @@ def test_what_is_not_as_predicted_is_found(monkeypatch):
 
 @pytest.mark.virtual
 def test_under_a_virtual_clock_campaigns_set_the_clock_too(tmp_path):
-    settings = ["topology=dcell:n=3,k=1", f"routing={eager('dr')}", "campaigns=2", "steps=6", "campaign=4"]
-    command = [sys.executable, "-m", "weft.experiments.cli.cli", "run", "chaos", "--clock", "virtual", "--json"]
+    settings = [
+        "topology=dcell:n=3,k=1",
+        f"routing={eager('dr')}",
+        "campaigns=2",
+        "steps=6",
+        "campaign=4",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "weft.experiments.cli.cli",
+        "run",
+        "chaos",
+        "--clock",
+        "virtual",
+        "--json",
+    ]
     command += ["--set", *settings, "--results", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

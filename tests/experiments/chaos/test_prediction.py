@@ -29,12 +29,22 @@ def test_what_goes_by_one_path_is_lost_with_it_and_what_knows_others_is_not():
 def test_a_dead_router_is_lost_and_one_without_a_daemon_is_not_judged():
     assert lost(DCELL, "bfs", "0:die:h2") == {pair for pair in everybody(DCELL) if 2 in pair}
     assert lost(DCELL, "bfs", "0:kill:h2") == set()
-    by_h0 = {pair for pair in everybody(DCELL) - {(0, 3), (3, 0)} if {pair[0] // 3, pair[1] // 3} == {0, 1}}
-    assert lost(DCELL, "dr", "0:kill:h0") == {pair for pair in by_h0 if 0 not in pair}, "nobody leads through it"
-    assert doubtful(DCELL, broken("0:kill:h2", DCELL)) == {pair for pair in everybody(DCELL) if 2 in pair}
+    by_h0 = {
+        pair
+        for pair in everybody(DCELL) - {(0, 3), (3, 0)}
+        if {pair[0] // 3, pair[1] // 3} == {0, 1}
+    }
+    assert lost(DCELL, "dr", "0:kill:h0") == {pair for pair in by_h0 if 0 not in pair}, (
+        "nobody leads through it"
+    )
+    assert doubtful(DCELL, broken("0:kill:h2", DCELL)) == {
+        pair for pair in everybody(DCELL) if 2 in pair
+    }
     edge = FATTREE.naming.node("e0.0")
     assert hosts_of(FATTREE, [edge]) == {0, 1}
-    assert lost(FATTREE, "ecmp", "0:die:e0.0") == {pair for pair in everybody(FATTREE) if {0, 1} & set(pair)}
+    assert lost(FATTREE, "ecmp", "0:die:e0.0") == {
+        pair for pair in everybody(FATTREE) if {0, 1} & set(pair)
+    }
 
 
 @pytest.mark.parametrize(("end", "gone"), [("s0", {(1, 0), (2, 0)}), ("w0", {(0, 1), (0, 2)})])
@@ -44,7 +54,9 @@ def test_a_link_to_a_host_is_deaf_in_one_direction(end, gone):
     end = host if end == "s0" else name.replace(host, "").strip("-")
     assert lost(STAR, "bfs", f"0:deaf:{name}:{end}") == gone
     assert lost(STAR, "bfs", f"0:silent:{name}") == {pair for pair in everybody(STAR) if 0 in pair}
-    assert lost(STAR, "bfs", f"0:deaf:{name}:{end}+0:down:{name}") == {pair for pair in everybody(STAR) if 0 in pair}
+    assert lost(STAR, "bfs", f"0:deaf:{name}:{end}+0:down:{name}") == {
+        pair for pair in everybody(STAR) if 0 in pair
+    }
 
 
 def test_every_kind_of_daemon_has_a_scheme():

@@ -33,7 +33,10 @@ def test_times_become_shorter_as_far_as_they_may():
         return {"link 3", "link 7"} <= at.keys() and at["link 7"] - at["link 3"] >= 1.0
 
     found = shrink(Campaign("t", "r", EVENTS, 5), fails)
-    assert [(event.where, event.at_s) for event in found.events] == [("link 3", 0.0), ("link 7", 1.0)]
+    assert [(event.where, event.at_s) for event in found.events] == [
+        ("link 3", 0.0),
+        ("link 7", 1.0),
+    ]
     assert (found.topology, found.routing, found.seed) == ("t", "r", 5)
 
 

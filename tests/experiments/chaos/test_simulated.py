@@ -59,11 +59,12 @@ def test_a_seed_repeats_a_campaign():
 HARMLESS = {
     # h8 has no daemon, and h11, which hears nobody, for 5 s the routes that its last one set.
     "dcell:n=3,k=1 dfr 23108": "0:start:h10+0:silent:h11-w3+0:kill:h8+0.0032:start:h11",
-    # h8's new daemon hears nothing of h11, which hears h8: what still goes there by routes of before arrives, and until
-    # these are taken away sources leave that path and take it again.
-    "dcell:n=3,k=1 pr-gpi 20344": "0.05:deaf:h8-h11:h8+0.05:stop:h9:400+0.08:down:h1-h6+0.08:kill:h7+0.08:start:h8",
-    # The routes of before serve until neighbours notice that h9 has started again, by a link that they damp for 2 s.
-    "ficonn:n=4,k=1 tar 20541": "0:down:h9-w2+0:up:h9-w2+0.04:down:h9-w2+0.04:up:h9-w2+0.44:down:h9-w2+0.64:up:h9-w2"
+    # h8's new daemon hears nothing of h11, which hears h8: what still goes there by routes of
+    # before arrives, and until these are taken away sources leave that path and take it again.
+    "dcell:n=3,k=1 pr-gpi 20344": "0.05:deaf:h8-h11:h8+0.05:stop:h9:400+0.08:down:h1-h6+0.08:kill:h7+0.08:start:h8",  # noqa: E501
+    # The routes of before serve until neighbours notice that h9 has started again, by a link that
+    # they damp for 2 s.
+    "ficonn:n=4,k=1 tar 20541": "0:down:h9-w2+0:up:h9-w2+0.04:down:h9-w2+0.04:up:h9-w2+0.44:down:h9-w2+0.64:up:h9-w2"  # noqa: E501
     "+1.941:start:h9",
 }
 
@@ -78,7 +79,9 @@ def test_what_is_right_may_be_wrong_once_more_before_it_stays_right(which):
 def test_routes_that_flap_are_found(monkeypatch):
     one = simulated.SimulatedCampaign(Campaign("dcell:n=3,k=1", eager("dr"), ()))
     calls = iter(range(10**6))
-    monkeypatch.setattr(one, "_unlike", lambda wanted, unsure: "" if next(calls) % 2 == 0 else "1 pair lost")
+    monkeypatch.setattr(
+        one, "_unlike", lambda wanted, unsure: "" if next(calls) % 2 == 0 else "1 pair lost"
+    )
     with pytest.raises(simulated.Failed, match="right 3 times: 1 pair lost"):
         one.settle(set(), "what is broken")
 
@@ -134,7 +137,11 @@ def test_a_database_that_believes_the_first_of_two_is_found(monkeypatch):
         "+0.7822:silent:h6-h10+0.8322:up:h6-h10",
         build("ficonn:n=4,k=1"),
     )
-    kinds = {f.kind for seed in range(8) for f in simulate(Campaign("ficonn:n=4,k=1", eager("dfr"), one, seed))}
+    kinds = {
+        f.kind
+        for seed in range(8)
+        for f in simulate(Campaign("ficonn:n=4,k=1", eager("dfr"), one, seed))
+    }
     assert kinds == {"unlike"}
 
 
@@ -166,7 +173,12 @@ def test_packets_that_go_round_are_found(monkeypatch):
     for node, other in ((1, 2), (2, 1)):
         for prefix, hops in list(one.simulator.routes(node).items()):
             if prefix.length < 32:
-                mate = next(hop for hops in one.simulator.routes(node).values() for hop in hops if hop.node == other)
+                mate = next(
+                    hop
+                    for hops in one.simulator.routes(node).values()
+                    for hop in hops
+                    if hop.node == other
+                )
                 one.simulator.node(node).fib.set(prefix, (mate,) if hops else ())
     with pytest.raises(simulated.Failed, match="loop at"):
         one.look(0)

@@ -36,7 +36,9 @@ def results(tmp_path, monkeypatch):
 def with_quick(monkeypatch):
     """The experiment `quick` beside those that exist."""
     find = definition.find
-    monkeypatch.setattr(definition, "find", lambda name: quick.EXPERIMENT if name == "quick" else find(name))
+    monkeypatch.setattr(
+        definition, "find", lambda name: quick.EXPERIMENT if name == "quick" else find(name)
+    )
 
 
 @pytest.fixture
@@ -92,12 +94,18 @@ def test_topo_counts(weft, topology, servers, switches, links, diameter):
     assert (found["servers"], found["switches"], found["links"]) == (servers, switches, links)
     assert found["diameter_hops"] == diameter
     assert sum(found["links_of_level"].values()) == links
-    ports = [int(ports) * count for part in ("server_degree", "switch_degree") for ports, count in found[part].items()]
+    ports = [
+        int(ports) * count
+        for part in ("server_degree", "switch_degree")
+        for ports, count in found[part].items()
+    ]
     assert sum(ports) == 2 * links
 
 
 def test_the_keys_of_topo_are_promised(weft):
-    keys = "name family parameters servers switches links server_centric links_of_level links_of_role"
+    keys = (
+        "name family parameters servers switches links server_centric links_of_level links_of_role"
+    )
     assert list(of(weft("topo", "dcell:k=1,n=4", "--json"))) == [
         *keys.split(),
         *("server_degree", "switch_degree", "diameter_hops"),
@@ -148,7 +156,9 @@ def test_what_a_command_makes_others_cannot_write_whatever_the_umask(weft, tmp_p
     assert [place.stat().st_mode & 0o777 for place in (path, path.parent)] == [0o644, 0o755]
 
 
-@pytest.mark.parametrize("topology", ["slimfly:q=4", "hyperx:l=2,s=7", "hyperx:l=3,s=5", "complete:n=4,p=2"])
+@pytest.mark.parametrize(
+    "topology", ["slimfly:q=4", "hyperx:l=2,s=7", "hyperx:l=3,s=5", "complete:n=4,p=2"]
+)
 def test_links_are_drawn_within_the_picture(topology):
     from weft.experiments.report.network_drawing import corners, curves
     from weft.experiments.report.network_layout import layout
@@ -164,7 +174,9 @@ def test_links_are_drawn_within_the_picture(topology):
         assert low.imag < at.imag.min() < at.imag.max() < high.imag
 
 
-@pytest.mark.parametrize("topology", ["slimfly:q=4", "dragonfly:p=2", "hyperx:l=4,s=2", "xpander:r=3,seed=1"])
+@pytest.mark.parametrize(
+    "topology", ["slimfly:q=4", "dragonfly:p=2", "hyperx:l=4,s=2", "xpander:r=3,seed=1"]
+)
 def test_routers_are_drawn_where_no_two_overlap(weft, tmp_path, topology):
     from weft.experiments.report.network_layout import layout
     from weft.topologies import build
@@ -173,7 +185,9 @@ def test_routers_are_drawn_where_no_two_overlap(weft, tmp_path, topology):
     places = layout(network).at
     apart = abs(places[network.servers :, None] - places[network.servers :])
     assert (apart[np.triu_indices(network.switches, 1)] > 0.9).all()
-    assert (places[network.links[network.level == 0, 0]] == places[network.links[network.level == 0, 2]]).all()
+    assert (
+        places[network.links[network.level == 0, 0]] == places[network.links[network.level == 0, 2]]
+    ).all()
     status, _, err = weft("topo", topology, "--plot", str(tmp_path / "it.png"))
     assert (status, err) == (0, [])
 
@@ -192,7 +206,19 @@ def test_the_path_through_a_fabric_has_its_switches(weft):
     found = of(weft("route", "fattree:k=4", "--routing", "ecmp", "h0", "h15", "--json"))
     assert found["path"] == ["h0", "e0.0", "a0.0", "c0", "a3.0", "e3.1", "h15"]
     assert (found["hops"], found["paths"]) == (6, 4)
-    found = of(weft("route", "fattree:k=4", "--routing", "ecmp", "h0", "h15", "--fail", "e0.0-a0.0", "--json"))
+    found = of(
+        weft(
+            "route",
+            "fattree:k=4",
+            "--routing",
+            "ecmp",
+            "h0",
+            "h15",
+            "--fail",
+            "e0.0-a0.0",
+            "--json",
+        )
+    )
     assert (found["path"][2], found["paths"]) == ("a0.1", 2)
 
 
@@ -210,9 +236,13 @@ def test_every_scheme_has_a_path_and_shares_that_add_up(weft, scheme):
 def test_the_path_of_each_layer_is_shown_with_its_share(weft):
     argv = ("route", "slimfly:q=3,p=1", "--routing", "fatpaths:layers=3,rho=0.7", "h0", "h9")
     found = of(weft(*argv, "--json"))
-    assert [(each["layer"], each["share"]) for each in found["choices"]] == [(layer, 1 / 3) for layer in range(3)]
+    assert [(each["layer"], each["share"]) for each in found["choices"]] == [
+        (layer, 1 / 3) for layer in range(3)
+    ]
     lines = weft(*argv)[1].splitlines()
-    assert [line.endswith(f" hops, layer {at}, 33.33 % of packets)") for at, line in enumerate(lines)] == [True] * 3
+    assert [
+        line.endswith(f" hops, layer {at}, 33.33 % of packets)") for at, line in enumerate(lines)
+    ] == [True] * 3
 
 
 def runs_on(scheme):
@@ -229,11 +259,20 @@ def runs_on(scheme):
     ("command", "says"),
     [
         ("dcell:n=4,k=1 --routing drr:x=1", "no scheme 'drr'"),
-        ("dcell:n=4,k=1 --routing ttc", "scheme ttc runs on switch fabrics; dcell:n=4,k=1 is a server-centric network"),
+        (
+            "dcell:n=4,k=1 --routing ttc",
+            "scheme ttc runs on switch fabrics; dcell:n=4,k=1 is a server-centric network",
+        ),
         ("dcell:n=4,k=1 --routing tar", "scheme tar needs a ficonn"),
-        ("fattree:k=4 --routing lbsp:groups=4", "LBSP: groups must be a power of two from 2 to k/2 = 2, got 4"),
+        (
+            "fattree:k=4 --routing lbsp:groups=4",
+            "LBSP: groups must be a power of two from 2 to k/2 = 2, got 4",
+        ),
         ("fattree:k=4 --routing ttc:delta=x", "scheme ttc: delta must be an integer, got 'x'"),
-        ("fattree:k=4 --routing ttc --rate 10mbit --delay 1ms", "scheme ttc and a delay exclude each other"),
+        (
+            "fattree:k=4 --routing ttc --rate 10mbit --delay 1ms",
+            "scheme ttc and a delay exclude each other",
+        ),
     ],
 )
 def test_a_dry_run_refuses_what_up_refuses(weft, command, says):
@@ -245,8 +284,14 @@ def test_a_dry_run_refuses_what_up_refuses(weft, command, says):
 def test_no_path_is_one_line_and_status_1(weft):
     failed = ["--fail", "h3-h16", "--fail", "h0-h4"]
     says = "dr finds no path from h0 to h19 with h3-h16, h0-h4 failed"
-    assert weft("route", "dcell:n=4,k=1", "--routing", "dr", "h0", "h19", *failed) == (1, says + "\n", [])
-    status, out, _ = weft("route", "dcell:n=4,k=1", "--routing", "dr", "h0", "h19", *failed, "--json")
+    assert weft("route", "dcell:n=4,k=1", "--routing", "dr", "h0", "h19", *failed) == (
+        1,
+        says + "\n",
+        [],
+    )
+    status, out, _ = weft(
+        "route", "dcell:n=4,k=1", "--routing", "dr", "h0", "h19", *failed, "--json"
+    )
     assert (status, json.loads(out)) == (1, {"path": None, "hops": None, "reason": says})
 
 
@@ -259,7 +304,11 @@ def test_a_crossbar_hop_needs_both_of_its_links(weft):
 
 
 def test_bfs_goes_around_what_stops_dr(weft):
-    found = of(weft("route", "dcell:n=4,k=1", "--routing", "bfs", "h0", "h19", "--fail", "h3-h16", "--json"))
+    found = of(
+        weft(
+            "route", "dcell:n=4,k=1", "--routing", "bfs", "h0", "h19", "--fail", "h3-h16", "--json"
+        )
+    )
     assert found["hops"] == 4
     assert (found["path"][0], found["path"][-1]) == ("h0", "h19")
 
@@ -268,18 +317,39 @@ def test_bfs_goes_around_what_stops_dr(weft):
 def test_other_schemes_go_around_it_too(weft, scheme):
     ends = ["dcell:n=4,k=1", "--routing", scheme, "h0", "h19"]
     assert of(weft("route", *ends, "--json"))["path"] == ["h0", "h3", "h16", "h19"]
-    assert of(weft("route", *ends, "--fail", "h3-h16", "--json"))["path"] == ["h0", "h4", "h7", "h17", "h19"]
+    assert of(weft("route", *ends, "--fail", "h3-h16", "--json"))["path"] == [
+        "h0",
+        "h4",
+        "h7",
+        "h17",
+        "h19",
+    ]
 
 
 def test_tar_bypasses_a_link_that_is_dead(weft):
     ends = ["ficonn:n=4,k=1", "--routing", "tar", "h0", "h4"]
     assert of(weft("route", *ends, "--json"))["path"] == ["h0", "h4"]
-    assert of(weft("route", *ends, "--fail", "h0-h4", "--json"))["path"] == ["h0", "h2", "h8", "h10", "h6", "h4"]
+    assert of(weft("route", *ends, "--fail", "h0-h4", "--json"))["path"] == [
+        "h0",
+        "h2",
+        "h8",
+        "h10",
+        "h6",
+        "h4",
+    ]
 
 
 # -- run and plot
 
-SMALL = ["run", "link_loss", "--set", "topology=dcell:n=3,k=1,ficonn:n=4,k=1", "failed_links=0,3", "--seeds", "2"]
+SMALL = [
+    "run",
+    "link_loss",
+    "--set",
+    "topology=dcell:n=3,k=1,ficonn:n=4,k=1",
+    "failed_links=0,3",
+    "--seeds",
+    "2",
+]
 
 
 @pytest.mark.slow
@@ -291,7 +361,10 @@ def test_run_gives_a_row_for_each_cell_and_seed(weft):
         for failed in (0, 3)
         for seed in (0, 1)
     ]
-    keys = "topology routing failed_links failed failed_links_fraction pairs lost_graph_fraction lost_fabric_fraction"
+    keys = (
+        "topology routing failed_links failed failed_links_fraction pairs "
+        "lost_graph_fraction lost_fabric_fraction"
+    )
     assert all(list(row) == [*keys.split(), "equal", "seed", "engine", "run"] for row in rows)
     assert all(row["engine"] == "fabric" and row["equal"] for row in rows)
     assert all(row["lost_graph_fraction"] == row["lost_fabric_fraction"] for row in rows)
@@ -300,14 +373,18 @@ def test_run_gives_a_row_for_each_cell_and_seed(weft):
 
 def test_equal_seeds_fail_equal_links_on_every_engine(weft):
     rows = of(weft(*SMALL, "--engine", "graph,fabric", "--json"))
-    by_engine = [[row["failed"] for row in rows if row["engine"] == engine] for engine in ("graph", "fabric")]
+    by_engine = [
+        [row["failed"] for row in rows if row["engine"] == engine] for engine in ("graph", "fabric")
+    ]
     assert by_engine[0] == by_engine[1]
     assert len(set(by_engine[0])) == 5  # none, and four draws
 
 
 def test_engines_that_lose_different_pairs_are_an_alarm(weft, monkeypatch):
     lost_in_fabric = link_loss.lost_in_fabric
-    monkeypatch.setattr(link_loss, "lost_in_fabric", lambda *run: lost_in_fabric(*run) ^ {(0, 1), (1, 0)})
+    monkeypatch.setattr(
+        link_loss, "lost_in_fabric", lambda *run: lost_in_fabric(*run) ^ {(0, 1), (1, 0)}
+    )
     status, out, err = weft(*SMALL, "--engine", "fabric", "--jobs", "1", "--json")
     assert status == 1
     assert not any(row["equal"] for row in json.loads(out))
@@ -319,7 +396,9 @@ def test_a_second_run_measures_nothing_and_gives_the_same(weft, with_quick, tmp_
     first = of(weft("run", "quick", "--json"))
     assert of(weft("run", "quick", "--json", "--resume")) == first
     assert len((tmp_path / "log").read_text().split()) == 12
-    assert of(weft("run", "quick", "--json", "--fresh", "--seeds", "1")) == [row for row in first if row["seed"] == 0]
+    assert of(weft("run", "quick", "--json", "--fresh", "--seeds", "1")) == [
+        row for row in first if row["seed"] == 0
+    ]
     assert len((tmp_path / "log").read_text().split()) == 18
     assert of(weft("run", "quick", "--json", "--no-resume", "--set", "size=1"))
     assert len((tmp_path / "log").read_text().split()) == 22
@@ -328,7 +407,15 @@ def test_a_second_run_measures_nothing_and_gives_the_same(weft, with_quick, tmp_
 def test_run_for_people(weft, with_quick, results):
     status, out, err = weft("run", "quick", "--set", "size=1", "scheme=dr")
     assert (status, err) == (0, [f"quick: 2 measured now; rows in {results}/results.sqlite"])
-    assert out.splitlines()[0].split() == ["scheme", "size", "load_fraction", "area_bytes", "right", "seed", "engine"]
+    assert out.splitlines()[0].split() == [
+        "scheme",
+        "size",
+        "load_fraction",
+        "area_bytes",
+        "right",
+        "seed",
+        "engine",
+    ]
     assert out.splitlines()[2].split() == ["dr", "1", "0.5", "1", "yes", "0", "graph"]
 
 
@@ -337,11 +424,21 @@ def test_run_says_what_was_measured_now_and_what_before(weft, with_quick, result
     assert weft("run", "quick", "--set", "size=1", "scheme=dr", "--seeds", "1")[0] == 0
     monkeypatch.setattr(provenance, "code", lambda: ("def", False))
     status, out, err = weft("run", "quick", "--set", "size=1,2", "scheme=dr", "--seeds", "1")
-    says = f"quick: 1 measured now, 1 stored before, by commit abc+; rows in {results}/results.sqlite"
+    says = (
+        f"quick: 1 measured now, 1 stored before, by commit abc+; rows in {results}/results.sqlite"
+    )
     assert (status, err) == (0, [says])
-    assert [line.split()[-1] for line in out.splitlines()] == ["measured", "--------", "before", "now"]
+    assert [line.split()[-1] for line in out.splitlines()] == [
+        "measured",
+        "--------",
+        "before",
+        "now",
+    ]
     _, out, err = weft("run", "quick", "--set", "size=1,2", "scheme=dr", "--seeds", "1", "--json")
-    says = f"quick: 0 measured now, 2 stored before, by commit abc+, commit def; rows in {results}/results.sqlite"
+    says = (
+        f"quick: 0 measured now, 2 stored before, by commit abc+, commit def; rows in "
+        f"{results}/results.sqlite"
+    )
     assert err == [says]
     assert all("measured" not in row for row in json.loads(out))
 
@@ -364,7 +461,9 @@ def test_a_demonstration_is_measured_every_time(weft, monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_cells_that_do_not_go_together_are_left_out_and_named(weft):
     networks = "topology=dcell:n=3,k=1,ficonn:n=4,k=2"
-    status, out, err = weft("run", "hop_length", "--set", networks, "routing=dr,tar", "pairs=100", "--json")
+    status, out, err = weft(
+        "run", "hop_length", "--set", networks, "routing=dr,tar", "pairs=100", "--json"
+    )
     assert status == 0
     assert [(row["topology"], row["routing"]) for row in json.loads(out)] == [
         ("dcell:n=3,k=1", "dr"),
@@ -372,16 +471,22 @@ def test_cells_that_do_not_go_together_are_left_out_and_named(weft):
         ("ficonn:n=4,k=2", "tar"),
     ]
     assert err[0] == (
-        "hop_length: 1 cell left out, whose values do not go together: topology=dcell:n=3,k=1 routing=tar "
+        "hop_length: 1 cell left out, whose values do not go together: topology=dcell:n=3,k=1 "
+        "routing=tar "
         "(tar is for ficonn, whose servers have two ports; got dcell:n=3,k=1)"
     )
     assert sum("left out" in line for line in err) == 1
 
 
-def test_a_dry_run_says_what_would_be_measured_and_measures_nothing(weft, with_quick, results, monkeypatch):
+def test_a_dry_run_says_what_would_be_measured_and_measures_nothing(
+    weft, with_quick, results, monkeypatch
+):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)  # it needs no root, either
     argv = ["run", "quick", "--set", "size=1,2", "scheme=dr", "--seeds", "1", "--dry-run"]
-    assert [row["stored"] for row in of(weft(*argv, "--json", "--engine", "kernel"))] == [False, False]
+    assert [row["stored"] for row in of(weft(*argv, "--json", "--engine", "kernel"))] == [
+        False,
+        False,
+    ]
     assert not results.exists()
     assert weft("run", "quick", "--set", "size=1", "scheme=dr", "--seeds", "1")[0] == 0
     status, out, err = weft(*argv)
@@ -409,7 +514,10 @@ def test_every_experiment_has_a_help(capsys):
             main(["run", name, "-h"])
         out = capsys.readouterr().out
         words = " ".join(out.split())
-        assert all(f"  {key}" in out and axis.parameter.meaning in words for key, axis in experiment.axes.items())
+        assert all(
+            f"  {key}" in out and axis.parameter.meaning in words
+            for key, axis in experiment.axes.items()
+        )
 
 
 def test_help_without_an_experiment_is_that_of_the_command(capsys):
@@ -417,15 +525,20 @@ def test_help_without_an_experiment_is_that_of_the_command(capsys):
         main(["run", "--help"])
     assert "--dry-run" in capsys.readouterr().out
     assert main(["run", "ttc_theori", "--help"]) == 2
-    assert capsys.readouterr().err.startswith("weft: no experiment 'ttc_theori', did you mean ttc_theory? ")
+    assert capsys.readouterr().err.startswith(
+        "weft: no experiment 'ttc_theori', did you mean ttc_theory? "
+    )
 
 
 def test_a_run_that_fails_is_told_and_the_others_are_kept(weft, with_quick):
-    status, out, err = weft("run", "quick", "--set", "scheme=dr,broken", "--set", "size=1", "--seeds", "1", "--json")
+    status, out, err = weft(
+        "run", "quick", "--set", "scheme=dr,broken", "--set", "size=1", "--seeds", "1", "--json"
+    )
     assert status == 1
     assert [row["scheme"] for row in json.loads(out)] == ["dr"]
     assert err[-1] == (
-        "weft: quick: scheme=broken size=1 load_fraction=0.5 seed=0 engine=graph failed: RuntimeError: the reason"
+        "weft: quick: scheme=broken size=1 load_fraction=0.5 seed=0 engine=graph failed: "
+        "RuntimeError: the reason"
     )
 
 
@@ -439,7 +552,9 @@ def test_the_kernel_engine_has_fidelity_and_needs_root(weft, with_quick, as_root
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     status, _, err = weft("run", "quick", "--engine", "kernel")
     assert status == 2
-    assert err[0].startswith("weft: quick: the kernel engine needs root; --engine graph needs none, and `weft uml -- ")
+    assert err[0].startswith(
+        "weft: quick: the kernel engine needs root; --engine graph needs none, and `weft uml -- "
+    )
     as_root()
     rows = of(weft("run", "quick", "--engine", "kernel", "--json"))
     assert {row["size"]: row["fidelity"] for row in rows} == {1: "PASS", 2: "PASS", 3: "FAIL"}
@@ -464,7 +579,9 @@ def test_plot_without_a_name_draws_whatever_is_stored(weft, with_quick, results)
     assert (status, out.split(), err) == (0, ["figs/link_loss.png", "figs/quick.png"], [])
     assert all(Path(path).read_bytes()[:4] == b"\x89PNG" for path in out.split())
     assert weft("plot", "-o", "a.png")[0] == 2
-    assert weft("plot", "--results", "none")[2] == ["weft: nothing is stored in none; weft run measures"]
+    assert weft("plot", "--results", "none")[2] == [
+        "weft: nothing is stored in none; weft run measures"
+    ]
 
 
 def test_compare_gives_ratios_of_runs_that_agree_in_the_rest(weft, with_quick, tmp_path):
@@ -476,7 +593,13 @@ def test_compare_gives_ratios_of_runs_that_agree_in_the_rest(weft, with_quick, t
     ]  # fmt: skip
     status, out, err = weft("compare", "quick", "size=1", "size=2", "--by", "scheme", "-o", "c.svg")
     assert (status, err) == (0, ["quick: 4 pairs of runs; A is size=1, B is size=2"])
-    assert [line.split()[0] for line in out.splitlines()] == ["runs", "-" * 10, "scheme=bfs", "scheme=dr", "c.svg"]
+    assert [line.split()[0] for line in out.splitlines()] == [
+        "runs",
+        "-" * 10,
+        "scheme=bfs",
+        "scheme=dr",
+        "c.svg",
+    ]
     assert (tmp_path / "c.svg").read_text().startswith("<?xml")
 
 
@@ -535,12 +658,27 @@ def test_report_explains_the_columns(weft, results, monkeypatch):
     assert weft("run", "quick", "--set", "size=2")[0] == 0
     assert weft("report")[0] == 0
     page = (results / "report.html").read_text()
-    assert '<code>area_bytes</code></td><td>bytes</td><td class="words">its &lt;area&gt;</td>' in page
+    assert (
+        '<code>area_bytes</code></td><td>bytes</td><td class="words">its &lt;area&gt;</td>' in page
+    )
     assert "<code>delays_us</code>" not in page  # nobody says what it is
 
 
 def test_export_writes_what_is_stored(weft, with_quick, tmp_path):
-    rows = of(weft("run", "quick", "--set", "size=1,2", "scheme=dr", "--seeds", "1", "--engine", "graph", "--json"))
+    rows = of(
+        weft(
+            "run",
+            "quick",
+            "--set",
+            "size=1,2",
+            "scheme=dr",
+            "--seeds",
+            "1",
+            "--engine",
+            "graph",
+            "--json",
+        )
+    )
     status, out, err = weft("export", "quick", "--format", "json")
     assert (status, json.loads(out), err) == (0, rows, [])
     with_it = json.loads(weft("export", "quick", "--format", "json", "--provenance")[1])
@@ -559,7 +697,9 @@ def test_export_to_parquet(weft, with_quick, tmp_path, as_root):
     parquet = pytest.importorskip("pyarrow.parquet")
     engines = ["--engine", "graph,kernel"]  # of which only one has fidelity
     as_root()
-    rows = of(weft("run", "quick", "--set", "size=1", "scheme=dr", "--seeds", "1", *engines, "--json"))
+    rows = of(
+        weft("run", "quick", "--set", "size=1", "scheme=dr", "--seeds", "1", *engines, "--json")
+    )
     assert weft("export", "quick", "--format", "parquet", "-o", "a.parquet") == (0, "", [])
     read = parquet.read_table("a.parquet").to_pylist()
     assert [{key: value for key, value in row.items() if value is not None} for row in read] == rows
@@ -570,7 +710,10 @@ def test_export_to_parquet(weft, with_quick, tmp_path, as_root):
     [
         (["export", "quick"], "nothing of quick is stored in "),
         (["export", "quick", "--set", "size=-1"], "quick: size must be at least 0, got -1"),
-        (["export", "quick", "--format", "parquet"], "Parquet is binary: -o FILE says where it goes"),
+        (
+            ["export", "quick", "--format", "parquet"],
+            "Parquet is binary: -o FILE says where it goes",
+        ),
         (["export", "quick", "--format", "xml"], "argument --format: invalid choice: 'xml'"),
         (["export", "quick", "--provenance"], "--provenance goes with --format json, not csv"),
     ],
@@ -606,7 +749,10 @@ def test_figures_and_exports_made_under_sudo_belong_to_who_called_it(weft, with_
     assert weft("plot", "quick", "-o", "new/a.png")[0] == 0
     for name in ("a.csv", "old.csv"):
         assert weft("export", "quick", "-o", name)[0] == 0
-    owners = {name: Path(name).stat().st_uid for name in ("new", "new/a.png", "a.csv", "old.csv", "results")}
+    owners = {
+        name: Path(name).stat().st_uid
+        for name in ("new", "new/a.png", "a.csv", "old.csv", "results")
+    }
     assert owners == {"new": 1234, "new/a.png": 1234, "a.csv": 1234, "old.csv": 0, "results": 1234}
 
 
@@ -627,7 +773,9 @@ def test_list_names_what_there_is(weft):
     _, out, _ = weft("list")
     for kind in found.values():
         assert all(one["name"] in out for one in kind)
-    assert len(out.splitlines()) == sum(map(len, found.values())) + 4 + 1, "a line each, four titles, and file:PATH"
+    assert len(out.splitlines()) == sum(map(len, found.values())) + 4 + 1, (
+        "a line each, four titles, and file:PATH"
+    )
     _, schemes_out, _ = weft("list", "schemes")
     assert {line.split()[0] for line in schemes_out.splitlines()[1:]} == set(schemes())
     assert "n: servers of a level-0 switch, at least 3" in weft("list", "dcell")[1]
@@ -647,15 +795,27 @@ def test_version(weft):
         ("topo dcell:n=1,k=1", "dcell: n must be at least 3, got 1"),
         ("topo dcel:n=4,k=1", "no family 'dcel', did you mean dcell? "),
         ("topo dcell:n=4,k=1 --plot x.gif", "x.gif: a figure is one of .png, .pdf, .svg"),
-        ("topo dcell:n=4,k=2 --plot", "argument --plot: expected one argument (see weft topo --help)"),
-        ("topo dcell:n=6,k=2 --plot x.png", "dcell:n=6,k=2 has 2107 nodes; a picture shows at most 2000"),
+        (
+            "topo dcell:n=4,k=2 --plot",
+            "argument --plot: expected one argument (see weft topo --help)",
+        ),
+        (
+            "topo dcell:n=6,k=2 --plot x.png",
+            "dcell:n=6,k=2 has 2107 nodes; a picture shows at most 2000",
+        ),
         ("route dcell:n=4,k=1 --routing drf h0 h1", "no scheme 'drf', did you mean d"),
-        ("route dcell:n=4,k=1 --routing dfr:b=2 h0 h1", "scheme dfr: b must be at most 1, the levels of the network"),
+        (
+            "route dcell:n=4,k=1 --routing dfr:b=2 h0 h1",
+            "scheme dfr: b must be at most 1, the levels of the network",
+        ),
         (
             "route fattree:k=4 --routing dfr h0 h1",
             "scheme dfr runs on server-centric networks; fattree:k=4",
         ),
-        ("route dcell:n=4,k=1 --routing tar h0 h1", "scheme tar needs a ficonn, whose servers have two ports"),
+        (
+            "route dcell:n=4,k=1 --routing tar h0 h1",
+            "scheme tar needs a ficonn, whose servers have two ports",
+        ),
         (
             "route dcell:n=4,k=1 --routing ecmp h0 h1",
             "scheme ecmp runs on switch fabrics; dcell:n=4,k=1 is a server-centric network",
@@ -665,22 +825,52 @@ def test_version(weft):
             "scheme dr runs on server-centric networks; fattree:k=4 is a switch fabric",
         ),
         ("route dcell:n=4,k=1 --routing dr h0 h20", "no server h20: they are h0 .. h19"),
-        ("route dcell:n=4,k=1 --routing dr h0 w1", "w1 is a switch; paths lead from server to server"),
+        (
+            "route dcell:n=4,k=1 --routing dr h0 w1",
+            "w1 is a switch; paths lead from server to server",
+        ),
         ("route dcell:n=4,k=1 --routing dr h0 h1 --fail h0-h1", "no link joins h0 and h1"),
-        ("route dcell:n=4,k=1 h0 h1", "the following arguments are required: --routing (see weft route --help)"),
+        (
+            "route dcell:n=4,k=1 h0 h1",
+            "the following arguments are required: --routing (see weft route --help)",
+        ),
         ("run link_los", "no experiment 'link_los', did you mean link_loss?"),
         ("run link_loss --engine fabrik", "link_loss: no engine 'fabrik', did you mean fabric?"),
         ("run link_loss --engine graph --jobs 0", "--jobs must be at least 1, got 0"),
         ("run link_loss --engine graph --seeds 0", "link_loss: seeds must be at least 1, got 0"),
-        ("run link_loss --engine graph --set lost=1", "link_loss: no parameter 'lost' (there are: failed_links, "),
-        ("run link_loss --engine graph --set failed_links", "'failed_links': expected key=value[,value...]"),
-        ("run link_loss --engine graph --set failed_links=31", "link_loss: failed_links must be 0 .. 30 in dcell"),
-        ("run link_loss --engine graph --set routing=pr-gpi", "link_loss asks forwarding tables, which must say all: "),
-        ("run link_loss --engine graph --set topology=fattree:k=4", "scheme dr runs on server-centric networks; "),
-        ("run link_loss --engine graph --set routing=dr:hello=1", "scheme dr: no parameter 'hello', did you mean "),
-        ("run link_loss --fresh --resume", "argument --resume: not allowed with argument --fresh/--no-resume"),
+        (
+            "run link_loss --engine graph --set lost=1",
+            "link_loss: no parameter 'lost' (there are: failed_links, ",
+        ),
+        (
+            "run link_loss --engine graph --set failed_links",
+            "'failed_links': expected key=value[,value...]",
+        ),
+        (
+            "run link_loss --engine graph --set failed_links=31",
+            "link_loss: failed_links must be 0 .. 30 in dcell",
+        ),
+        (
+            "run link_loss --engine graph --set routing=pr-gpi",
+            "link_loss asks forwarding tables, which must say all: ",
+        ),
+        (
+            "run link_loss --engine graph --set topology=fattree:k=4",
+            "scheme dr runs on server-centric networks; ",
+        ),
+        (
+            "run link_loss --engine graph --set routing=dr:hello=1",
+            "scheme dr: no parameter 'hello', did you mean ",
+        ),
+        (
+            "run link_loss --fresh --resume",
+            "argument --resume: not allowed with argument --fresh/--no-resume",
+        ),
         ("plot link_loss", "nothing of link_loss is stored in "),
-        ("run link_loss --engine graph --results=/proc/none", "/proc/none: No such file or directory"),
+        (
+            "run link_loss --engine graph --results=/proc/none",
+            "/proc/none: No such file or directory",
+        ),
         ("decode no.pcapng", "no.pcapng: No such file or directory"),
         ("nonsense", "argument COMMAND: invalid choice: 'nonsense'"),
     ],
@@ -702,7 +892,11 @@ def raising(error):
     ("error", "status", "says"),
     [
         (PermissionError(13, "Permission denied", "/x"), 1, "weft: /x: Permission denied"),
-        (PermissionError(13, "Permission denied", "star:n=4"), 2, "weft: star:n=4: Permission denied"),
+        (
+            PermissionError(13, "Permission denied", "star:n=4"),
+            2,
+            "weft: star:n=4: Permission denied",
+        ),
         (PermissionError(13, "interface h0"), 1, "weft: [Errno 13] interface h0"),
         (TimeoutError("10 routes on h1:\n still 3"), 1, "weft: 10 routes on h1: still 3"),
         (KeyboardInterrupt(), 130, "weft: interrupted"),
@@ -717,7 +911,10 @@ def test_what_the_system_refuses_is_one_line(weft, monkeypatch, error, status, s
 @pytest.mark.parametrize(
     ("module", "says"),
     [
-        ("mininet.net", "weft: this needs Mininet, which comes from the system: `apt-get install mininet`"),
+        (
+            "mininet.net",
+            "weft: this needs Mininet, which comes from the system: `apt-get install mininet`",
+        ),
         ("distributed", "weft: this needs dask.distributed: pip install 'weft-testbed[cluster]'"),
         ("scapy.all", "weft: this needs scapy: pip install 'weft-testbed[packets]'"),
         ("seaborn", "weft: this needs the Python package seaborn: pip install seaborn"),
@@ -766,11 +963,17 @@ def test_help_comes_at_once():
     code = "import sys; from weft.experiments.cli.cli import main; main(['--help'])"
     code = f"try:\n {code}\nexcept SystemExit:\n pass\nprint('MODULES', *sys.modules)"
     begin = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     took_s = time.monotonic() - begin
     text, _, modules = done.stdout.partition("MODULES")
-    assert all(name in text for name in ("list", "topo", "route", "run", "plot", "up", "down", "doctor"))
-    assert not {"numpy", "matplotlib", "pyarrow", "rich", "mininet", "numba", "networkx"} & set(modules.split())
+    assert all(
+        name in text for name in ("list", "topo", "route", "run", "plot", "up", "down", "doctor")
+    )
+    assert not {"numpy", "matplotlib", "pyarrow", "rich", "mininet", "numba", "networkx"} & set(
+        modules.split()
+    )
     assert took_s < 3
 
 
@@ -790,19 +993,30 @@ def test_a_table_tells_its_rows_apart_by_parameters_however_long_they_are():
 
     long = "jellyfish:n=1056,r=32,p=16,seed="
     rows = [
-        {"topology": f"{long}{seed}", "scheme": "a" * 40, "seed": 0, "note": f"{seed}" * 40, "list": [1], "run": "x"}
+        {
+            "topology": f"{long}{seed}",
+            "scheme": "a" * 40,
+            "seed": 0,
+            "note": f"{seed}" * 40,
+            "list": [1],
+            "run": "x",
+        }
         for seed in (1, 2)
     ]
     assert columns(rows, ["topology", "scheme"]) == ["topology", "seed"]
 
 
 def test_every_command_names_a_run_by_the_same_option():
-    commands = next(action for action in cli.parser()._actions if isinstance(action.choices, dict)).choices
+    commands = next(
+        action for action in cli.parser()._actions if isinstance(action.choices, dict)
+    ).choices
     of_a_run = {
         name: action.option_strings
         for name, command in commands.items()
         for action in command._actions
         if action.dest == "run"
     }
-    assert {"down", "view", "events", "save", "clean", "exec", "status", "log", "capture"} <= set(of_a_run)
+    assert {"down", "view", "events", "save", "clean", "exec", "status", "log", "capture"} <= set(
+        of_a_run
+    )
     assert all(options == ["--run"] for options in of_a_run.values())

@@ -12,7 +12,9 @@ import pytest
 from weft.experiments.cli import cli, completion
 
 SHELLS = {"bash": ["bash", "-n"], "zsh": ["zsh", "-n"], "fish": ["fish", "--no-execute"]}
-PROGRAM = f"#!{sys.executable}\nfrom weft.experiments.cli import cli\nraise SystemExit(cli.main())\n"
+PROGRAM = (
+    f"#!{sys.executable}\nfrom weft.experiments.cli import cli\nraise SystemExit(cli.main())\n"
+)
 
 
 @pytest.fixture
@@ -80,6 +82,6 @@ def test_bash_completes(tmp_path):
         COMP_WORDS=(weft describe hop_l) COMP_CWORD=2 COMP_LINE="weft describe hop_l" COMP_POINT=19 COMP_TYPE=9
         $(complete -p weft | sed 's/.*-F \\([^ ]*\\).*/\\1/') weft hop_l describe
         echo "${{COMPREPLY[@]}}"
-    """
+    """  # noqa: E501
     said = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert said.stdout.split() == ["hop_length"], said.stderr

@@ -18,7 +18,9 @@ def describe(tmp_path, monkeypatch, capsys):
     """Run `weft describe` on results of this test; status, output, complaints."""
     monkeypatch.setenv("WEFT_RESULTS", str(tmp_path))
     find = definition.find
-    monkeypatch.setattr(definition, "find", lambda name: quick.EXPERIMENT if name == "quick" else find(name))
+    monkeypatch.setattr(
+        definition, "find", lambda name: quick.EXPERIMENT if name == "quick" else find(name)
+    )
 
     def run(*argv):
         status = main(["describe", *argv])

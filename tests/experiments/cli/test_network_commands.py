@@ -39,12 +39,22 @@ def name():
 
 @pytest.mark.kernel
 def test_a_detached_network_from_up_to_down(name):
-    told = weft("up", "dcell:n=3,k=1", "--routing", "dr", "--rate", "20mbit", "--detach", name).stderr
+    told = weft(
+        "up", "dcell:n=3,k=1", "--routing", "dr", "--rate", "20mbit", "--detach", name
+    ).stderr
     assert f"{name} is up: dcell:n=3,k=1, 12 servers, 4 switches, 18 links" in told
-    assert name in [row["run"] for row in json.loads(weft("ps", "--json").stdout) if row["state"] == "up"]
+    assert name in [
+        row["run"] for row in json.loads(weft("ps", "--json").stdout) if row["state"] == "up"
+    ]
     of_run = ["--run", name]
-    assert ", 0% packet loss" in weft("exec", *of_run, "h0", "--", "ping", "-c1", "-W2", "10.0.3.2").stdout
-    assert ", 0% packet loss" in weft("exec", *of_run, "s0.0", "--", "ping", "-c1", "-W2", "10.0.3.2").stdout
+    assert (
+        ", 0% packet loss"
+        in weft("exec", *of_run, "h0", "--", "ping", "-c1", "-W2", "10.0.3.2").stdout
+    )
+    assert (
+        ", 0% packet loss"
+        in weft("exec", *of_run, "s0.0", "--", "ping", "-c1", "-W2", "10.0.3.2").stdout
+    )
 
     weft("fail", *of_run, "h0-h3")
     state = wait_until("h0 and h3 noticed", lambda: lost(of_run, 2))
@@ -69,8 +79,14 @@ def test_a_detached_network_from_up_to_down(name):
     times = [float(line.split()[2]) for line in told if line.split()[1].startswith("20")]
     assert times == sorted(times)
     assert "h99" in weft("log", *of_run, "h99", status=2).stderr
-    assert f"run {name} is up; `weft down --run {name}` takes it down" in weft("clean", "--run", name, status=2).stderr
-    assert json.loads(weft("exec", *of_run, "h0", "--", *WEFT, "status", "--json").stdout)["run"] == name
+    assert (
+        f"run {name} is up; `weft down --run {name}` takes it down"
+        in weft("clean", "--run", name, status=2).stderr
+    )
+    assert (
+        json.loads(weft("exec", *of_run, "h0", "--", *WEFT, "status", "--json").stdout)["run"]
+        == name
+    )
 
     names = next(one for one in run.runs() if one.id == name).journal["namespaces"]
     assert clean.processes(name, names)
@@ -87,10 +103,15 @@ def status(of_run: list[str]) -> dict:
 @pytest.mark.kernel
 def test_ctrl_c_while_a_network_is_up_leaves_nothing():
     process = subprocess.Popen(
-        [*WEFT, "up", "dcell:n=3,k=1"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*WEFT, "up", "dcell:n=3,k=1"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     mine = wait_until(
-        "the run", lambda: [one for one in run.runs() if one.journal_or_empty().get("pid") == process.pid]
+        "the run",
+        lambda: [one for one in run.runs() if one.journal_or_empty().get("pid") == process.pid],
     )
     wait_until("daemons", lambda: (mine[0].directory / "daemons.sock").exists())
     process.send_signal(signal.SIGTERM)
@@ -104,12 +125,19 @@ def test_ctrl_c_while_a_network_is_up_leaves_nothing():
 def test_the_foreground_takes_commands_and_takes_everything_down_at_the_end():
     script = "h0 ping -c1 -W2 h11\nlink h0 h3 down\nh0 ping -c1 -W1 h3\nexit\n"
     done = subprocess.run(
-        [*WEFT, "up", "dcell:n=3,k=1"], cwd=ROOT, input=script, capture_output=True, text=True, timeout=60, check=False
+        [*WEFT, "up", "dcell:n=3,k=1"],
+        cwd=ROOT,
+        input=script,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     said = done.stdout + done.stderr
     assert said.count(", 0% packet loss") == 1
-    # Whether the kernel has withdrawn the route by then, or the daemon has, or the packet is on its way into the void.
+    # Whether the kernel has withdrawn the route by then, or the daemon has, or the packet is on its
+    # way into the void.
     assert any(words in said for words in ("No route to host", "nreachable", "100% packet loss"))
     assert said.split("run ")[1].split(" is up")[0] not in [one.id for one in run.runs()]
 
@@ -118,29 +146,62 @@ def test_the_foreground_takes_commands_and_takes_everything_down_at_the_end():
     ("argv", "words"),
     [
         (["up", "dcell:n=1,k=1"], "dcell: n must be at least 3, got 1"),
-        (["up", "dcell:n=1000,k=1"], "1,001,000 servers, 1,001 switches and 1,501,500 links: a run on the kernel has"),
+        (
+            ["up", "dcell:n=1000,k=1"],
+            "1,001,000 servers, 1,001 switches and 1,501,500 links: a run on the kernel has",
+        ),
         (["up", "dcell:n=3,k=1", "--queue", "5"], "--queue needs --rate"),
         (["up", "dcell:n=3,k=1", "--mtu", "9000"], "--mtu needs --rate"),
-        (["up", "dcell:n=3,k=1", "--mtu", "9217", "--rate", "5mbit"], "mtu_bytes must be at most 9216, got 9217"),
+        (
+            ["up", "dcell:n=3,k=1", "--mtu", "9217", "--rate", "5mbit"],
+            "mtu_bytes must be at most 9216, got 9217",
+        ),
         (["up", "dcell:n=3,k=1", "--delay", "1ms"], "--delay needs --rate"),
         (["up", "fattree:k=4", "--host-rate", "5mbit"], "--host-rate needs --rate"),
-        (["up", "dcell:n=3,k=1", "--rate", "fast"], "rate: 'fast' is not a rate; write it as in 20mbit"),
+        (
+            ["up", "dcell:n=3,k=1", "--rate", "fast"],
+            "rate: 'fast' is not a rate; write it as in 20mbit",
+        ),
         (["up", "dcell:n=3,k=1", "--rate", ""], "rate: '' is not a rate; write it as in 20mbit"),
         (["up", "dcell:n=3,k=1", "--rate", "0"], "rate_bps must be at least 8000, got 0"),
         (["up", "dcell:n=3,k=1", "--rate=-5mbit"], "'-5mbit' is not a rate"),
-        (["up", "dcell:n=3,k=1", "--rate", "1001gbit"], "rate_bps must be at most 1000000000000, got 1001000000000"),
-        (["up", "fattree:k=4", "--rate", "5mbit", "--host-rate", "0.001bit"], "'0.001bit' is not a whole number"),
-        (["up", "fattree:k=4", "--rate", "5mbit", "--host-rate", "7kbit"], "rate_bps must be at least 8000, got 7000"),
-        (["up", "dcell:n=3,k=1", "--rate", "5mbit", "--host-rate", "1mbit"], "dcell:n=3,k=1 has no host links"),
-        (["up", "dcell:n=3,k=1", "--rate", "1mbit", "--queue", "0"], "queue_packets must be at least 1, got 0"),
+        (
+            ["up", "dcell:n=3,k=1", "--rate", "1001gbit"],
+            "rate_bps must be at most 1000000000000, got 1001000000000",
+        ),
+        (
+            ["up", "fattree:k=4", "--rate", "5mbit", "--host-rate", "0.001bit"],
+            "'0.001bit' is not a whole number",
+        ),
+        (
+            ["up", "fattree:k=4", "--rate", "5mbit", "--host-rate", "7kbit"],
+            "rate_bps must be at least 8000, got 7000",
+        ),
+        (
+            ["up", "dcell:n=3,k=1", "--rate", "5mbit", "--host-rate", "1mbit"],
+            "dcell:n=3,k=1 has no host links",
+        ),
+        (
+            ["up", "dcell:n=3,k=1", "--rate", "1mbit", "--queue", "0"],
+            "queue_packets must be at least 1, got 0",
+        ),
         (
             ["up", "dcell:n=3,k=1", "--rate", "1mbit", "--queue", "5000000000"],
             "queue_packets must be at most 4294967295",
         ),
         (["up", "dcell:n=3,k=1", "--rate", "1mbit", "--queue", "1.5"], "invalid int value: '1.5'"),
-        (["up", "dcell:n=3,k=1", "--rate", "1mbit", "--delay", ""], "'' is not a delay; write it as in 1ms"),
-        (["up", "dcell:n=3,k=1", "--rate", "1mbit", "--delay", "3601s"], "delay_us must be at most 3600000000"),
-        (["up", "dcell:n=3,k=1", "--packed=-3"], "shared by 1 process or more (0: one for each node), not by -3"),
+        (
+            ["up", "dcell:n=3,k=1", "--rate", "1mbit", "--delay", ""],
+            "'' is not a delay; write it as in 1ms",
+        ),
+        (
+            ["up", "dcell:n=3,k=1", "--rate", "1mbit", "--delay", "3601s"],
+            "delay_us must be at most 3600000000",
+        ),
+        (
+            ["up", "dcell:n=3,k=1", "--packed=-3"],
+            "shared by 1 process or more (0: one for each node), not by -3",
+        ),
         (
             ["up", "dcell:n=3,k=1", "--packed", "2", "--routing", "static"],
             "--packed shares out daemons, and scheme static",
@@ -166,7 +227,9 @@ def test_wrong_input_is_one_line_and_status_2(argv, words):
 
 
 def test_a_dry_run_needs_no_root_and_prints_commands():
-    lines = weft("up", "dcell:n=3,k=1", "--routing", "static", "--rate", "20mbit", "--dry-run").stdout.splitlines()
+    lines = weft(
+        "up", "dcell:n=3,k=1", "--routing", "static", "--rate", "20mbit", "--dry-run"
+    ).stdout.splitlines()
     assert lines[0] == "ip netns add weft.RUN.h0"
     assert "tc -n weft.RUN.h0 qdisc add dev h0-eth0 parent 1:10 handle 10: pfifo limit 250" in lines
     assert sum(" route replace " in line for line in lines) == 12 * 5
@@ -176,19 +239,26 @@ def test_a_dry_run_has_the_name_of_the_run_and_the_rate_of_host_links():
     rates = ["--rate", "20mbit", "--host-rate", "5mbit"]
     lines = weft("up", "fattree:k=4", *rates, "--detach", "demo", "--dry-run").stdout.splitlines()
     assert lines[0] == "ip netns add weft.demo.h0"
-    rate = {words[6]: words[words.index("rate") + 1] for words in map(str.split, lines) if words[3] == "class"}
+    rate = {
+        words[6]: words[words.index("rate") + 1]
+        for words in map(str.split, lines)
+        if words[3] == "class"
+    }
     topology = build("fattree:k=4")
     name = topology.naming.name
     assert rate == {
         f"{name(node)}-eth{port}": "20000000bit" if level else "5000000bit"
-        for (a, pa, b, pb), level in zip(topology.links.tolist(), topology.level.tolist(), strict=True)
+        for (a, pa, b, pb), level in zip(
+            topology.links.tolist(), topology.level.tolist(), strict=True
+        )
         for node, port in ((a, pa), (b, pb))
     }
 
 
 @pytest.mark.kernel
 def test_a_daemon_that_was_killed_can_be_started_by_hand(name):
-    """Its routes stay while it is dead, its neighbours find out; by hand it comes back, and Ctrl-C ends it."""
+    """Its routes stay while it is dead, its neighbours find out; by hand it comes back, and Ctrl-C
+    ends it."""
     of_run = ["--run", name]
     weft("up", "dcell:n=3,k=1", "--routing", "dr", "--detach", name)
     refused = weft("daemon", *of_run, "--node", "h0", status=2).stderr
@@ -196,15 +266,25 @@ def test_a_daemon_that_was_killed_can_be_started_by_hand(name):
     weft("daemon", *of_run, "--node", "h0", "--stop")
     state = wait_until("its three neighbours noticed", lambda: lost(of_run, 3))
     assert {row["node"] for row in state["nodes"] if row["losses"]} == {"h1", "h2", "h3"}
-    kept = subprocess.run(["ip", "-n", f"weft.{name}.h0", "route"], capture_output=True, text=True, check=True).stdout
+    kept = subprocess.run(
+        ["ip", "-n", f"weft.{name}.h0", "route"], capture_output=True, text=True, check=True
+    ).stdout
     assert kept.count("proto 177") == 5
 
     by_hand = subprocess.Popen(
-        [*WEFT, "daemon", "dr", *of_run, "--node", "s0.0"], cwd=ROOT, stderr=subprocess.PIPE, text=True
+        [*WEFT, "daemon", "dr", *of_run, "--node", "s0.0"],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
-        wait_until("all converged", lambda: all(row["converged"] for row in status(of_run)["nodes"]))
-        assert next(row["pid"] for row in status(of_run)["nodes"] if row["node"] == "h0") == by_hand.pid
+        wait_until(
+            "all converged", lambda: all(row["converged"] for row in status(of_run)["nodes"])
+        )
+        assert (
+            next(row["pid"] for row in status(of_run)["nodes"] if row["node"] == "h0")
+            == by_hand.pid
+        )
         by_hand.send_signal(signal.SIGINT)
         assert "interrupted" in by_hand.communicate()[1]
         assert by_hand.returncode == 130
@@ -241,16 +321,29 @@ def test_a_daemon_by_hand_knows_of_its_links_what_the_supervisor_s_did(name):
     weft("up", "ficonn:n=4,k=1", "--routing", "tar", "--rate", "20mbit", "--detach", name)
 
     def known() -> int:
-        return json.loads(weft("status", *of_run, "h0", "--json").stdout)["protocol"]["capacity_kbps"]
+        return json.loads(weft("status", *of_run, "h0", "--json").stdout)["protocol"][
+            "capacity_kbps"
+        ]
 
     assert known() == 20_000
     weft("daemon", *of_run, "--node", "h0", "--stop")
-    by_hand = subprocess.Popen([*WEFT, "daemon", *of_run, "--node", "h0"], cwd=ROOT, stderr=subprocess.PIPE)
+    by_hand = subprocess.Popen(
+        [*WEFT, "daemon", *of_run, "--node", "h0"], cwd=ROOT, stderr=subprocess.PIPE
+    )
     try:
-        wait_until("all converged", lambda: all(row["converged"] and row["pid"] for row in status(of_run)["nodes"]))
-        assert next(row["pid"] for row in status(of_run)["nodes"] if row["node"] == "h0") == by_hand.pid
+        wait_until(
+            "all converged",
+            lambda: all(row["converged"] and row["pid"] for row in status(of_run)["nodes"]),
+        )
+        assert (
+            next(row["pid"] for row in status(of_run)["nodes"] if row["node"] == "h0")
+            == by_hand.pid
+        )
         assert known() == 20_000
-        assert ", 0% packet loss" in weft("exec", *of_run, "h0", "--", "ping", "-c2", "-i0.2", "-W2", "10.0.2.3").stdout
+        assert (
+            ", 0% packet loss"
+            in weft("exec", *of_run, "h0", "--", "ping", "-c2", "-i0.2", "-W2", "10.0.2.3").stdout
+        )
         weft("down", "--run", name)
         assert by_hand.wait() == -signal.SIGKILL
     finally:

@@ -20,15 +20,24 @@ UP = ("up", "dcell:n=3,k=1")
     ("options", "words"),
     [
         (["--clock", "virtual"], "--clock virtual needs --rate"),
-        (["--clock", "virtual", "--rate", "10mbit", "--detach", "a"], "--detach needs the real clock"),
+        (
+            ["--clock", "virtual", "--rate", "10mbit", "--detach", "a"],
+            "--detach needs the real clock",
+        ),
         (["--clock", "virtual", "--rate", "10mbit", "--nat"], "--nat needs the real clock"),
         (["--nat", "--dry-run"], "--dry-run prints what the network is made of"),
-        (["--clock", "virtual", "--rate", "10mbit", "--pace", "0"], "--pace must be more than 0, got 0"),
+        (
+            ["--clock", "virtual", "--rate", "10mbit", "--pace", "0"],
+            "--pace must be more than 0, got 0",
+        ),
         (["--pace", "1"], "--pace needs --clock virtual"),
         (["--seed", "1"], "--seed needs --clock virtual"),
         (["--hop-ns", "1"], "--hop-ns needs --clock virtual"),
         (["--syscall-ns", "1"], "--syscall-ns needs --clock virtual"),
-        (["--clock", "virtual", "--rate", "10mbit", "--hop-ns", "-1"], "--hop-ns must be 0 .. 1000000000, got -1"),
+        (
+            ["--clock", "virtual", "--rate", "10mbit", "--hop-ns", "-1"],
+            "--hop-ns must be 0 .. 1000000000, got -1",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(options, words, capsys):
@@ -61,15 +70,25 @@ def up(typed: list[str], *options: str) -> list[str]:
 def test_time_stands_still_while_nobody_types_and_goes_on_with_what_is_typed():
     """A ping over two links of 50 us each way; three pings a second apart take two,
     and a little more, since ping's timeout is one of the kernel's coarse ones."""
-    lines = up(["h0 cut -d ' ' -f 1 /proc/uptime", "h0 ping -c 3 h1", "h0 cut -d ' ' -f 1 /proc/uptime", "exit"])
+    lines = up(
+        [
+            "h0 cut -d ' ' -f 1 /proc/uptime",
+            "h0 ping -c 3 h1",
+            "h0 cut -d ' ' -f 1 /proc/uptime",
+            "exit",
+        ]
+    )
     assert sum("time=0.200 ms" in line for line in lines) == 3
     assert 2.0 <= float(lines[-1]) - float(lines[0]) < 2.1
-    assert lines == up(["h0 cut -d ' ' -f 1 /proc/uptime", "h0 ping -c 3 h1", "h0 cut -d ' ' -f 1 /proc/uptime"])
+    assert lines == up(
+        ["h0 cut -d ' ' -f 1 /proc/uptime", "h0 ping -c 3 h1", "h0 cut -d ' ' -f 1 /proc/uptime"]
+    )
 
 
 @pytest.mark.virtual
 def test_interrupting_ends_the_command_that_runs_and_leaves_the_network():
-    """As Ctrl-C does: a ping without an end tells what it has seen, and the next command finds the network up."""
+    """As Ctrl-C does: a ping without an end tells what it has seen, and the next command finds the
+    network up."""
     with subprocess.Popen(
         [*COMMAND, "--pace", "50"],
         cwd=ROOT,

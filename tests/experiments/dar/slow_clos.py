@@ -1,14 +1,33 @@
-"""The slotted model of CLOS(n,r,m) written a second time, for clarity alone: packets are objects in lists, and what is
-known of them is found by looking at all of them.  Flows are moved by daemons/dar/iteration.py, which has its own tests.
+"""The slotted model of CLOS(n,r,m) written a second time, for clarity alone: packets are objects in
+lists, and what is known of them is found by looking at all of them.  Flows are moved by
+daemons/dar/iteration.py, which has its own tests.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from weft.daemons.dar.iteration import DEST, NOWHERE, ClosFlows, draw, first_spine, invert, move, request
+from weft.daemons.dar.iteration import (
+    DEST,
+    NOWHERE,
+    ClosFlows,
+    draw,
+    first_spine,
+    invert,
+    move,
+    request,
+)
 from weft.daemons.routing.selection import below, drill, shortest
-from weft.experiments.dar.slotted_control import COUNT, D_MOD_K, DRILL, GIVEN, HASH, QUEUE, RANDOM, SpineScheme
+from weft.experiments.dar.slotted_control import (
+    COUNT,
+    D_MOD_K,
+    DRILL,
+    GIVEN,
+    HASH,
+    QUEUE,
+    RANDOM,
+    SpineScheme,
+)
 
 Link = tuple[str, int, int]
 
@@ -63,7 +82,9 @@ class SlowClos:
             self.queues |= {("down", leaf, spine): [] for spine in range(m)}
         self.queues |= {("to", host, 0): [] for host in range(n * r)}
         sizes = (n * r, r * m, r * m, (m + 1) * r, r * m, n * r)
-        self.flows = ClosFlows(n, r, m, list(range(n * r)), list(range(n * r)), *([0] * size for size in sizes))
+        self.flows = ClosFlows(
+            n, r, m, list(range(n * r)), list(range(n * r)), *([0] * size for size in sizes)
+        )
         self.flows.spine[:] = [NOWHERE] * (n * r)
         self.message = [-1] * (n * r)
         self.remembered = [m] * r
@@ -83,7 +104,11 @@ class SlowClos:
         self.recount()
         if destination // self.n == leaf:
             return
-        others = [h for h in range(leaf * self.n, leaf * self.n + self.n) if flows.destination[h] == destination]
+        others = [
+            h
+            for h in range(leaf * self.n, leaf * self.n + self.n)
+            if flows.destination[h] == destination
+        ]
         same = [flows.spine[h] for h in others if flows.spine[h] != NOWHERE]
         kind = self.way.kind
         if kind == GIVEN:
@@ -143,7 +168,11 @@ class SlowClos:
             return
         queue = self.queues["down", packet.destination // self.n, spine]
         queue.append(packet)
-        if self.way.kind == QUEUE and len(queue) > self.way.queue and self.flows.rest[packet.source] == 0:
+        if (
+            self.way.kind == QUEUE
+            and len(queue) > self.way.queue
+            and self.flows.rest[packet.source] == 0
+        ):
             waiting = 0 if self.way.ears_first else len(self.queues["down", leaf, spine])
             self.ask(Request(packet.source, packet.message, spine, slot + 1 + waiting))
 
@@ -186,13 +215,24 @@ class SlowClos:
                 self.reroutes += [(slot, counts[1] + counts[2])]
         self.wanted = set()
 
-    def run(self, due: list[float], rate: float, size: int, destination: list[list[int]], starts: list[int]) -> None:
+    def run(
+        self,
+        due: list[float],
+        rate: float,
+        size: int,
+        destination: list[list[int]],
+        starts: list[int],
+    ) -> None:
         """A slot for each of `starts`."""
         links, hosts = list(self.queues), self.n * self.r
         left = [0] * hosts
         for slot, start in enumerate(starts):
             free = {link for link in links if link[0] == "to" or self.taken(link) < self.room}
-            moving = {link: self.queues[link].pop(0) for link in links if self.queues[link] and link in free}
+            moving = {
+                link: self.queues[link].pop(0)
+                for link in links
+                if self.queues[link] and link in free
+            }
             first = start * len(links) >> 32
             for link in links[first:] + links[:first]:
                 if link in moving:

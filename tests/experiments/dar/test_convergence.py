@@ -1,4 +1,5 @@
-"""DAR's models against simulations of their chains, the central optimum against brute force, and the experiment."""
+"""DAR's models against simulations of their chains, the central optimum against brute force, and
+the experiment."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def test_the_lumped_chain_is_that_of_the_bits(r: int, last: models.LastStep) -> 
 def test_the_last_step_models_have_the_constants_of_the_paper() -> None:
     assert models.full_rate(4, 8) == pytest.approx((1, 5 / 8, 2 / 4 * 5 / 8))
     swaps = 1 - (7 / 8) ** 8 - (7 / 8) ** 7  # P[Bin(8, 1/8) >= 2]
-    assert models.half_rate(8, 8) == pytest.approx((swaps * 3 / 8, 1 - 2 / 8, swaps * 3 / 8 * 6 / 8))
+    assert models.half_rate(8, 8) == pytest.approx(
+        (swaps * 3 / 8, 1 - 2 / 8, swaps * 3 / 8 * 6 / 8)
+    )
     with pytest.raises(ValueError, match="n >= 4"):
         models.half_rate(3, 3)
 
@@ -96,7 +99,9 @@ def test_flows_begin_as_if_thrown(n: int, m: int, links: int) -> None:
         load = np.bincount(throw, minlength=m)
         ways[LeafState(int((load == 0).sum()), int((load == 1).sum()))] += 1
     for state, count in ways.items():
-        assert models.random_start(state, n, m, links) == pytest.approx(float(Fraction(count, links**n)))
+        assert models.random_start(state, n, m, links) == pytest.approx(
+            float(Fraction(count, links**n))
+        )
 
 
 @pytest.mark.parametrize(("n", "r", "m"), [(2, 2, 1), (2, 2, 2), (2, 3, 2), (3, 2, 2), (2, 3, 3)])
@@ -145,7 +150,9 @@ def mean(n: int, p: int, **options: int) -> np.ndarray:
     """Iterations of 600 permutations on CLOS(n,n,n), by machine code."""
     rng = np.random.default_rng(4)
     rules = IterationRules(p=p, **options)
-    return simulation.simulate(simulation.network(n, n, n), rules, WORST, 600, rng, most=10**6).iterations
+    return simulation.simulate(
+        simulation.network(n, n, n), rules, WORST, 600, rng, most=10**6
+    ).iterations
 
 
 @pytest.mark.slow
@@ -153,14 +160,21 @@ def test_machine_code_draws_what_python_does() -> None:
     net, rules = simulation.network(4, 4, 4), IterationRules()
     fast = simulation.simulate(net, rules, WORST, 20, np.random.default_rng(6), most=10**6)
     slow = simulation.PermutationOutcome(np.zeros(20, np.int64), np.zeros((20, 3), np.int64))
-    state = np.array(np.random.default_rng(6).integers(1, 1 << 32, 4).tolist(), object)  # Python's own integers
+    # Python's own integers
+    state = np.array(np.random.default_rng(6).integers(1, 1 << 32, 4).tolist(), object)
     simulation.repeat(simulation.network(4, 4, 4), rules, WORST, 10**6, slow, state)
     assert fast.iterations.tolist() == slow.iterations.tolist()
     assert fast.counts.tolist() == slow.counts.tolist()
 
 
 def test_what_did_not_settle_is_not_averaged() -> None:
-    given = {"topology": "clos:n=5,r=5,m=5", "p": "1", "rule": "paper", "most_iterations": "3", "permutations": "20"}
+    given = {
+        "topology": "clos:n=5,r=5,m=5",
+        "p": "1",
+        "rule": "paper",
+        "most_iterations": "3",
+        "permutations": "20",
+    }
     figures = EXPERIMENT.measure(EXPERIMENT.runs(given)[0]).figures
     assert figures["mean_iterations"] is None
     assert figures["settled_fraction"] < 1
@@ -173,7 +187,9 @@ def test_informed_requests_take_at_most_seven_tenths_of_the_iterations_at_half_r
 
 
 @pytest.mark.slow
-def test_informed_requests_settle_without_spare_links_where_the_papers_rule_takes_exponentially_long() -> None:
+def test_informed_requests_settle_without_spare_links_where_the_papers_rule_takes_exponentially_long() -> (  # noqa: E501
+    None
+):
     assert mean(4, 1, informed=1).mean() < 0.3 * mean(4, 1).mean()
 
 
@@ -197,5 +213,7 @@ def test_every_series_is_drawn() -> None:
     assert len(panels(rows)) == 4
     figure = Figure()
     EXPERIMENT.plot(rows, figure)
-    assert [axes.get_title() for axes in figure.axes] == [title.rpartition(",")[0] for title in panels(rows)]
+    assert [axes.get_title() for axes in figure.axes] == [
+        title.rpartition(",")[0] for title in panels(rows)
+    ]
     assert all(len(axes.lines[0].get_xdata()) == 2 for axes in figure.axes)

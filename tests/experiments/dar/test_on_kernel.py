@@ -31,7 +31,9 @@ def test_a_worst_permutation_sends_a_leafs_flows_to_different_leaves(spec, seed)
     topology = build(spec)
     r, n = topology.naming.layout.radices
     chosen = clos_run.worst_permutation(np.random.default_rng(seed), topology)
-    assert sorted(src for src, _ in chosen) == sorted(dst for _, dst in chosen) == list(range(n * r))
+    assert (
+        sorted(src for src, _ in chosen) == sorted(dst for _, dst in chosen) == list(range(n * r))
+    )
     for leaf in range(r):
         outputs = Counter(dst // n for src, dst in chosen if src // n == leaf)
         assert leaf not in outputs
@@ -41,14 +43,21 @@ def test_a_worst_permutation_sends_a_leafs_flows_to_different_leaves(spec, seed)
 def test_local_orders_differ():
     topology = build("clos:n=8,r=8,m=8")
     chosen = dict(clos_run.worst_permutation(np.random.default_rng(0), topology))
-    orders = {tuple((chosen[8 * leaf + host] // 8 - leaf) % 8 for host in range(8)) for leaf in range(8)}
+    orders = {
+        tuple((chosen[8 * leaf + host] // 8 - leaf) % 8 for host in range(8)) for leaf in range(8)
+    }
     assert len(orders) == 8
 
 
 def test_a_period_lasts_sixteen_packet_times_unless_it_is_said():
-    assert clos_run.scheme_of("dar:informed=1", 20_000_000) == "dar:period_us=9690,active_us=50000,informed=1"
+    assert (
+        clos_run.scheme_of("dar:informed=1", 20_000_000)
+        == "dar:period_us=9690,active_us=50000,informed=1"
+    )
     assert clos_run.scheme_of("dar", 5_000_000) == "dar:period_us=38758,active_us=193790"
-    assert clos_run.scheme_of("dar:period_us=7000", 5_000_000) == "dar:period_us=7000,active_us=50000"
+    assert (
+        clos_run.scheme_of("dar:period_us=7000", 5_000_000) == "dar:period_us=7000,active_us=50000"
+    )
     assert clos_run.scheme_of("ttc:delta=3", 5_000_000) == "ttc:delta=3"
     assert clos_run.rule_of("dar:period_us=7000,detect=queue") == "dar:detect=queue"
     assert clos_run.rule_of("central") == "dar:elephant_kb=0"
@@ -89,14 +98,22 @@ def test_figures_are_drawn():
     common = {"engine": "kernel", "fidelity": "PASS", "seed": 0, "transport": "tcp"}
     first = {key: values[0] for key, values in dar_goodput.EXPERIMENT.sweep.items()}
     seen = dict.fromkeys(dar_goodput.PANELS, 0.5)
-    rows = [{**first, **common, **seen, "scheme": "dar"}, {**first, **common, **seen, "settled_ms": None}]
-    rows += [{**rows[1], "scheme": "central"}, {**rows[1], "scheme": "ecmp", "transport": "mptcp:subflows=4"}]
+    rows = [
+        {**first, **common, **seen, "scheme": "dar"},
+        {**first, **common, **seen, "settled_ms": None},
+    ]
+    rows += [
+        {**rows[1], "scheme": "central"},
+        {**rows[1], "scheme": "ecmp", "transport": "mptcp:subflows=4"},
+    ]
     figure = Figure()
     dar_goodput.plot(rows, figure)
     assert len(figure.axes) == 4
     first = {key: values[0] for key, values in dar_failure.EXPERIMENT.sweep.items()}
     figure = Figure()
-    dar_failure.plot([{**first, **common, "off_dead_ms": 10.0, "settled_ms": 20.0, "failure": "spine"}], figure)
+    dar_failure.plot(
+        [{**first, **common, "off_dead_ms": 10.0, "settled_ms": 20.0, "failure": "spine"}], figure
+    )
     assert len(figure.axes) == 2
 
 
@@ -107,12 +124,16 @@ def test_a_small_run_of_goodput(scheme):
     result = dar_goodput.measure(run)
     assert 0 < result.figures["slowest_fraction"] <= result.figures["goodput_fraction"] <= 1.05
     assert (result.figures["requests"] is None) == (scheme != "dar")
-    assert result.figures["most_flows"] == {"ecmp": None, "central": 1}.get(scheme, result.figures["most_flows"])
+    assert result.figures["most_flows"] == {"ecmp": None, "central": 1}.get(
+        scheme, result.figures["most_flows"]
+    )
 
 
 @pytest.mark.kernel
 def test_a_small_run_of_failure():
-    figures = dar_failure.measure(one(dar_failure, failure="spine", before_s=1, after_s=2, **SMALL)).figures
+    figures = dar_failure.measure(
+        one(dar_failure, failure="spine", before_s=1, after_s=2, **SMALL)
+    ).figures
     assert figures["most_flows"] <= 2
     assert figures["replaced"] >= figures["flows_hit"] > 0
     assert figures["off_dead_ms"] <= figures["settled_ms"]

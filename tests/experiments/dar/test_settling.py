@@ -1,4 +1,5 @@
-"""dar_settling and dar_table beyond the slotted model: what daemons are asked for, and what is made of their moves."""
+"""dar_settling and dar_table beyond the slotted model: what daemons are asked for, and what is made
+of their moves."""
 
 import numpy as np
 import pytest
@@ -8,11 +9,18 @@ from tests.experiments.dar.test_on_kernel import one
 from weft.experiments.dar import clos_run, dar_settling, dar_table, settings
 from weft.testbed.traffic.flows import Flow
 
-SMALL = {"topology": "clos:n=3,r=3,m=3", "host_gbps": 19.2, "key": "flow", "scheme": "dar-count", "message_kb": 64}
+SMALL = {
+    "topology": "clos:n=3,r=3,m=3",
+    "host_gbps": 19.2,
+    "key": "flow",
+    "scheme": "dar-count",
+    "message_kb": 64,
+}
 
 
 def test_the_last_move_of_a_permutation_is_at_the_end_of_its_period():
-    reroutes = np.array([0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 5])  # three permutations of four periods of 24 slots
+    # three permutations of four periods of 24 slots
+    reroutes = np.array([0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 5])
     assert dar_settling.moved_in_each(reroutes, 4, 24).tolist() == [[3, 71], [0, 0], [5, 287]]
     took, moved, length = dar_settling.settling(
         np.array([0, 96, 192]), dar_settling.moved_in_each(reroutes, 4, 24), 288
@@ -36,7 +44,9 @@ def test_daemons_on_the_kernel_count_every_flow_and_look_as_often_as_was_asked()
     assert spec.startswith("dar:p=2,detect=count,informed=0,period_us=3028,cool=3,")
     assert "elephant_kb=0" in spec
     assert "active_us=6056" in spec
-    by_queue = settings.spec_on_kernel(one(dar_settling, **{**SMALL, "scheme": "dar", "host_gbps": 20.8}))
+    by_queue = settings.spec_on_kernel(
+        one(dar_settling, **{**SMALL, "scheme": "dar", "host_gbps": 20.8})
+    )
     assert by_queue.startswith("dar:p=1,detect=queue")
     assert settings.spec_on_kernel(one(dar_table, **{**SMALL, "scheme": "ecmp"})) == "ecmp"
 
@@ -56,13 +66,19 @@ def test_what_the_kernel_cannot_do_is_refused(experiment, instead, says):
 
 
 def test_a_table_of_both_engines_is_drawn():
-    slotted = dict.fromkeys((key for pair in dar_table.PANELS.items() for key in (pair[0], pair[1][1])), 0.5)
+    slotted = dict.fromkeys(
+        (key for pair in dar_table.PANELS.items() for key in (pair[0], pair[1][1])), 0.5
+    )
     first = {key: values[0] for key, values in dar_table.EXPERIMENT.sweep.items()}
     known = {"late_fraction": 0.25, "mean_extent_packets": 4.0, "fidelity": "FAIL"}
     unknown = {**slotted, **known, "mean_held_ratio": None, "max_held_ratio": None}
     figure = Figure()
-    dar_table.plot([{**first, **slotted, "engine": "graph"}, {**first, **unknown, "engine": "kernel"}], figure)
-    slotted_bars, kernel_bars = ([axes.patches for axes in figure.axes[at : at + 4]] for at in (0, 4))
+    dar_table.plot(
+        [{**first, **slotted, "engine": "graph"}, {**first, **unknown, "engine": "kernel"}], figure
+    )
+    slotted_bars, kernel_bars = (
+        [axes.patches for axes in figure.axes[at : at + 4]] for at in (0, 4)
+    )
     assert [bar.get_width() for (bar,) in slotted_bars] == [0.5] * 4
     assert [bar.get_width() for (bar,) in kernel_bars] == [0.5, 0.5, 0.25, 4.0]
     hollow = {bar.get_facecolor() for (bar,) in kernel_bars}
@@ -71,7 +87,12 @@ def test_a_table_of_both_engines_is_drawn():
 
 def test_a_scheme_that_only_the_second_panel_has_is_explained():
     first = {key: values[0] for key, values in dar_settling.EXPERIMENT.sweep.items()}
-    moves = {"mean_reroutes": [1.0, 0.0], "max_reroutes": [2.0, 0.0], "period_us": 10.0, "engine": "kernel"}
+    moves = {
+        "mean_reroutes": [1.0, 0.0],
+        "max_reroutes": [2.0, 0.0],
+        "period_us": 10.0,
+        "engine": "kernel",
+    }
     given = {"dar-count": 19.2, "dar": 20.8}
     rows = [{**first, **moves, "scheme": name, "host_gbps": gbps} for name, gbps in given.items()]
     figure = Figure()
@@ -94,7 +115,9 @@ def test_permutations_on_the_kernel_settle():
 
 @pytest.mark.kernel
 def test_messages_on_the_kernel_have_the_tables_lines():
-    result = dar_table.measure(one(dar_table, **SMALL, kernel_mbps=10, time_us=300.0, skipped_us=60.0))
+    result = dar_table.measure(
+        one(dar_table, **SMALL, kernel_mbps=10, time_us=300.0, skipped_us=60.0)
+    )
     figures = result.figures
     assert figures.keys() == dar_table.EXPERIMENT.columns.keys()
     assert 0 < figures["min_throughput_gbps"] <= figures["mean_throughput_gbps"] < 21

@@ -1,4 +1,5 @@
-"""The slotted model of DAR's section 5.2 against a slow, obvious version and what must hold, and its experiments."""
+"""The slotted model of DAR's section 5.2 against a slow, obvious version and what must hold, and
+its experiments."""
 
 from __future__ import annotations
 
@@ -10,7 +11,16 @@ from tests.experiments.dar.slow_clos import SlowClos
 from weft.daemons.dar.iteration import DEST, FLOW, LIMITED, RANDOM, IterationRules
 from weft.experiments.dar import dar_settling, dar_table
 from weft.experiments.dar.dar_settling import settling
-from weft.experiments.dar.slotted_control import COUNT, D_MOD_K, DRILL, GIVEN, HASH, QUEUE, SHORTEST, SpineScheme
+from weft.experiments.dar.slotted_control import (
+    COUNT,
+    D_MOD_K,
+    DRILL,
+    GIVEN,
+    HASH,
+    QUEUE,
+    SHORTEST,
+    SpineScheme,
+)
 from weft.experiments.dar.slotted_control import RANDOM as BY_PACKET
 from weft.experiments.dar.slotted_model import SlottedOutcome, destinations, optimum, simulate
 
@@ -42,10 +52,23 @@ def run(
     seed: int = 1,
 ) -> SlottedOutcome:
     rng = np.random.default_rng(seed)
-    return simulate(shape, way, rate, traffic="random", size=size, room=room, slots=slots, warm=0, per=10, rng=rng)
+    return simulate(
+        shape,
+        way,
+        rate,
+        traffic="random",
+        size=size,
+        room=room,
+        slots=slots,
+        warm=0,
+        per=10,
+        rng=rng,
+    )
 
 
-def slow(way: SpineScheme, rate: float, slots: int, *, size: int = 8, room: int = 3, seed: int = 1) -> SlowClos:
+def slow(
+    way: SpineScheme, rate: float, slots: int, *, size: int = 8, room: int = 3, seed: int = 1
+) -> SlowClos:
     """The same from the same random numbers, drawn in the order of simulate()."""
     n, r, m = SMALL
     rng = np.random.default_rng(seed)
@@ -58,8 +81,8 @@ def slow(way: SpineScheme, rate: float, slots: int, *, size: int = 8, room: int 
 
 
 def orders(found: SlowClos, host: int) -> tuple[int, int, int, int]:
-    """Packets of `host` that came before an earlier one of their message and by how many in sum, and those that came
-    after a later one, likewise; by looking at all that came before."""
+    """Packets of `host` that came before an earlier one of their message and by how many in sum,
+    and those that came after a later one, likewise; by looking at all that came before."""
     held = gap = late = extent = 0
     before: dict[tuple[int, int], list[int]] = {}
     for _, packet in found.arrived:
@@ -85,7 +108,9 @@ def test_the_model_is_the_slow_one(name: str, rate: float) -> None:
         latencies = [slot - packet.born + 1 for slot, packet in mine]
         assert (seen.packets[host], seen.latency[host]) == (len(mine), sum(latencies))
         assert seen.worst_latency[host] == max(latencies, default=0)
-        assert (seen.held[host], seen.gap[host], seen.late[host], seen.extent[host]) == orders(found, host)
+        assert (seen.held[host], seen.gap[host], seen.late[host], seen.extent[host]) == orders(
+            found, host
+        )
     assert list(flows.spine) == found.flows.spine
     assert (list(flows.up), list(flows.down)) == (found.flows.up, found.flows.down)
     assert fast.known.ears.tolist() == [found.sent, found.stale, found.resting]
@@ -102,7 +127,10 @@ def test_no_packet_is_lost_or_doubled_and_room_is_kept(name: str) -> None:
     found = run(WAYS[name], 1.0, 400, room=2)
     queues, seen, packets = found.net.queues, found.net.received, found.net.packets
     waiting = int(queues.length.sum())
-    assert int(found.hosts.sent.sum() + found.known.message.sum() * 8) == int(seen.packets.sum()) + waiting
+    assert (
+        int(found.hosts.sent.sum() + found.known.message.sum() * 8)
+        == int(seen.packets.sum()) + waiting
+    )
     assert int(seen.got.sum()) == int(seen.packets.sum())
     assert len(packets.source) - packets.free_count[0] == waiting == int(queues.taken.sum())
     assert queues.taken.max() <= 2
@@ -121,7 +149,8 @@ def test_the_central_optimum_lets_nobody_wait() -> None:
 
 @pytest.mark.slow
 def test_half_rate_settles_and_what_two_flows_do_not_fit_does_not() -> None:
-    """In CLOS(8,8,8) at 0.48 and 0.52: the last move of a permutation, and the links once it is settled."""
+    """In CLOS(8,8,8) at 0.48 and 0.52: the last move of a permutation, and the links once it is
+    settled."""
     way = SpineScheme(QUEUE, IterationRules(p=2, folded=1, rest=16, key=FLOW), 3, 16, 0)
     half = run(way, 0.48, 400, shape=(8, 8, 8), size=1000, room=16)
     assert max(half.known.flows.up) <= 2
@@ -172,7 +201,9 @@ def test_the_table_measures_and_draws() -> None:
 def test_settling_measures_and_draws() -> None:
     given = {**TINY, "host_gbps": "19.2,20.8", "scheme": "dar", "time_us": "600"}
     runs = dar_settling.EXPERIMENT.runs({**given, "topology": "clos:n=8,r=8,m=8"}, seeds=1)
-    half, more = rows = [{**one.parameters, **dar_settling.EXPERIMENT.measure(one).figures} for one in runs]
+    half, more = rows = [
+        {**one.parameters, **dar_settling.EXPERIMENT.measure(one).figures} for one in runs
+    ]
     assert (half["host_gbps"], more["host_gbps"]) == (19.2, 20.8)
     assert half["in_step"]
     assert float(half["median_settling_us"]) < 20
@@ -200,8 +231,15 @@ def test_what_cannot_be_measured_is_refused(given: dict[str, str], message: str)
 
 @pytest.mark.slow
 def test_the_daemons_settle_where_the_model_does() -> None:
-    """CLOS(6,6,6): the daemons in simulated time, at a rate that fits twice and at one that does not."""
-    given = {**TINY, "host_gbps": "19.2,20.8", "scheme": "dar", "key": "flow", "time_us": "85"} | SIX
+    """CLOS(6,6,6): the daemons in simulated time, at a rate that fits twice and at one that does
+    not."""
+    given = {
+        **TINY,
+        "host_gbps": "19.2,20.8",
+        "scheme": "dar",
+        "key": "flow",
+        "time_us": "85",
+    } | SIX
     runs = dar_settling.EXPERIMENT.runs(given, seeds=1, engines=["fabric"])
     half, more = (dar_settling.EXPERIMENT.measure(one).figures for one in runs)
     assert half["permutations"] == more["permutations"] == 2

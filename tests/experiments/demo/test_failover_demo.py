@@ -17,9 +17,18 @@ def test_only_schemes_that_there_are_must_survive():
 def test_the_flow_goes_over_what_dies_if_any_does():
     topology = build("dcell:n=4,k=1")
     bridge, leaf = topology.link("h0-h4"), topology.link("h1-w0")
-    paths = {(1, 4): (1, 0, 4), (1, 5): (1, 0, 4, 5), (5, 0): (5, 4, 0), (2, 8): (2, 1, 8), (3, 12): (3, 2, 9, 8, 12)}
+    paths = {
+        (1, 4): (1, 0, 4),
+        (1, 5): (1, 0, 4, 5),
+        (5, 0): (5, 4, 0),
+        (2, 8): (2, 1, 8),
+        (3, 12): (3, 2, 9, 8, 12),
+    }
     assert through(topology, bridge, paths) == (1, 5)
-    assert through(topology, leaf, {pair: paths[pair] for pair in ((5, 0), (2, 8), (3, 12))}) == (2, 8)
+    assert through(topology, leaf, {pair: paths[pair] for pair in ((5, 0), (2, 8), (3, 12))}) == (
+        2,
+        8,
+    )
     assert through(topology, topology.link("h19-w4"), paths) == (3, 12)
 
 
@@ -34,7 +43,11 @@ class Flow:
     def __init__(self, *gaps):
         """Bytes each ms until now, less those within `gaps`, in s before now."""
         now = time.monotonic()
-        times = [now - ms / 1000 for ms in range(2000, 0, -1) if not any(b <= ms / 1000 <= a for a, b in gaps)]
+        times = [
+            now - ms / 1000
+            for ms in range(2000, 0, -1)
+            if not any(b <= ms / 1000 <= a for a, b in gaps)
+        ]
         self.arrivals = Arrivals(array("d", times), array("q", [1000] * len(times)))
 
 

@@ -14,9 +14,13 @@ from weft.topologies import build
 def test_both_kinds_of_link_die_and_the_seed_chooses():
     topology = build("dcell:n=4,k=2")
     drawn = {links_to_kill(topology, np.random.default_rng(seed)) for seed in range(20)}
-    assert {(int(topology.level[high]), int(topology.level[low])) for high, low in drawn} == {(2, 0)}
+    assert {(int(topology.level[high]), int(topology.level[low])) for high, low in drawn} == {
+        (2, 0)
+    }
     assert len(drawn) > 15
-    assert links_to_kill(topology, np.random.default_rng(3)) == links_to_kill(topology, np.random.default_rng(3))
+    assert links_to_kill(topology, np.random.default_rng(3)) == links_to_kill(
+        topology, np.random.default_rng(3)
+    )
 
 
 def test_who_loses_a_neighbour_when_a_link_dies():
@@ -30,10 +34,16 @@ def test_who_loses_a_neighbour_when_a_link_dies():
     [
         (
             {"routing": "bfs"},
-            "first_light shows what DR loses and others save: it takes dr, not bfs; `weft run one_failure`",
+            (
+                "first_light shows what DR loses and others save: it takes dr, not bfs; `weft "
+                "run one_failure`"
+            ),
         ),
         ({"routing": "dr:hello=3"}, "scheme dr: no parameter 'hello'"),
-        ({"topology": "fattree:k=4"}, "scheme dr runs on server-centric networks; fattree:k=4 is a switch fabric"),
+        (
+            {"topology": "fattree:k=4"},
+            "scheme dr runs on server-centric networks; fattree:k=4 is a switch fabric",
+        ),
         ({"rate_bps": "1"}, "first_light: rate_bps must be at least 8000, got 1"),
         ({"queue_packets": "0"}, "first_light: queue_packets must be at least 1, got 0"),
         ({"iperf_s": "0"}, "first_light: iperf_s must be at least 1, got 0"),
@@ -63,14 +73,18 @@ def test_a_failed_fidelity_says_which_measure_failed_and_what_to_run_instead(cap
 
 
 def test_a_failed_fidelity_does_not_say_that_failed_steps_passed():
-    assert first_light.distrust(judged("real", 9.0, 5.0), passed=False).startswith("The steps marked FAIL did not pass")
+    assert first_light.distrust(judged("real", 9.0, 5.0), passed=False).startswith(
+        "The steps marked FAIL did not pass"
+    )
     assert "--clock" not in first_light.distrust(judged("virtual", 9.0, 5.0), passed=True)
 
 
 def test_a_fidelity_that_passes_is_one_line(capsys):
     first_light.tell_fidelity(judged("real", 1.0, 5.0), passed=True)
     (verdict,) = capsys.readouterr().err.splitlines()
-    assert verdict.endswith("fidelity, whether the machine kept up: yes; worst is processor stolen 1 %")
+    assert verdict.endswith(
+        "fidelity, whether the machine kept up: yes; worst is processor stolen 1 %"
+    )
 
 
 def test_first_light_is_drawn_also_where_something_was_not_noticed(tmp_path):
@@ -90,26 +104,42 @@ def test_first_light_is_drawn_also_where_something_was_not_noticed(tmp_path):
 def test_runs_of_different_networks_have_panels_of_their_own():
     times = {"up_s": 0.2, "announced_noticed_ms": 3.5, "silent_noticed_ms": 80.0}
     times |= {"announced_restored_ms": 40.0, "silent_restored_ms": 50.0}
-    rows = [{"topology": one, "fidelity": "PASS", **times} for one in ("dcell:n=4,k=1", "ficonn:n=4,k=1")]
+    rows = [
+        {"topology": one, "fidelity": "PASS", **times}
+        for one in ("dcell:n=4,k=1", "ficonn:n=4,k=1")
+    ]
     with figures.new() as figure:
         EXPERIMENT.plot([*rows, rows[0]], figure)
-        assert [axes.get_title(loc="left").split()[-1] for axes in figure.axes] == [row["topology"] for row in rows]
-        assert [max(len(line.get_xdata()) for line in axes.get_lines()) for axes in figure.axes] == [2, 1]
+        assert [axes.get_title(loc="left").split()[-1] for axes in figure.axes] == [
+            row["topology"] for row in rows
+        ]
+        assert [
+            max(len(line.get_xdata()) for line in axes.get_lines()) for axes in figure.axes
+        ] == [2, 1]
 
 
 def test_lost_pairs_of_each_scheme_have_a_panel_and_of_each_network_a_line():
     rows = [
         {
-            "topology": topology, "routing": routing, "failed_links_fraction": count / 10, "seed": 0,
-            "lost_graph_fraction": count / 20, "fidelity": "PASS",
+            "topology": topology,
+            "routing": routing,
+            "failed_links_fraction": count / 10,
+            "seed": 0,
+            "lost_graph_fraction": count / 20,
+            "fidelity": "PASS",
         }
         for topology in ("dcell:n=4,k=1", "ficonn:n=4,k=1")
         for routing in ("dr", "pr-gpi", "dfr", "dr:hello_ms=5")
         for count in (2, 0)
-    ]  # fmt: skip
+    ]
     with figures.new() as figure:
         link_loss.EXPERIMENT.plot(rows, figure)
-        assert [axes.get_title(loc="left") for axes in figure.axes] == ["DR", "GP_I", "DFR", "DR hello_ms=5"]
+        assert [axes.get_title(loc="left") for axes in figure.axes] == [
+            "DR",
+            "GP_I",
+            "DFR",
+            "DR hello_ms=5",
+        ]
         lines = [line for line in figure.axes[1].get_lines() if line.get_linestyle() == "-"]
     assert [line.get_xydata().tolist() for line in lines] == [[[0, 0], [0.2, 0.1]]] * 2
     assert len({line.get_color() for line in lines}) == 2
@@ -127,7 +157,9 @@ def test_every_scheme_looks_different_and_daemons_schemes_have_a_look():
     from weft.daemons.core.registry import schemes
 
     looks = [style.scheme(name) for name in schemes() if name in ("dr", "bfs", "ecmp")]
-    assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == len(looks)
+    assert (
+        len({look.colour for look in looks}) == len({look.marker for look in looks}) == len(looks)
+    )
     assert style.scheme("dr:hello_ms=10") == style.SCHEMES["dr"]
 
 
@@ -170,7 +202,11 @@ def test_the_story_is_told_in_plain_lines_where_there_is_no_terminal(capsys):
 
 @pytest.mark.kernel
 def test_the_demo_needs_no_mininet(monkeypatch):
-    for name in [name for name in sys.modules if name.partition(".")[0] == "mininet" or "weft.testbed.mininet" in name]:
+    for name in [
+        name
+        for name in sys.modules
+        if name.partition(".")[0] == "mininet" or "weft.testbed.mininet" in name
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mininet", None)
     (run,) = EXPERIMENT.runs({"topology": "dcell:n=3,k=1", "iperf_s": "1"})

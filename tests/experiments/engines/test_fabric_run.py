@@ -1,4 +1,5 @@
-"""Experiments on fabrics: what is worked out, what is refused, and a short run of each on the kernel."""
+"""Experiments on fabrics: what is worked out, what is refused, and a short run of each on the
+kernel."""
 
 from __future__ import annotations
 
@@ -40,13 +41,17 @@ def test_the_damaged_link_is_one_between_switches() -> None:
         assert topology.link_name(fabric_run.damaged_link(topology)) == name
 
 
-@pytest.mark.parametrize("ft", [LayeredTreeShape(2, 3), LayeredTreeShape(3, 2), LayeredTreeShape(4, 2)], ids=str)
+@pytest.mark.parametrize(
+    "ft", [LayeredTreeShape(2, 3), LayeredTreeShape(3, 2), LayeredTreeShape(4, 2)], ids=str
+)
 def test_the_mean_path_is_that_of_all_pairs(ft: LayeredTreeShape) -> None:
     def distance(a: int, b: int) -> int:
         return next((h for h in range(ft.n) if a // ft.d**h == b // ft.d**h), ft.n)
 
     pairs = list(permutations(range(ft.hosts), 2))
-    assert ttc_kernel.mean_links(ft) == pytest.approx(sum(2 * distance(a, b) for a, b in pairs) / len(pairs))
+    assert ttc_kernel.mean_links(ft) == pytest.approx(
+        sum(2 * distance(a, b) for a, b in pairs) / len(pairs)
+    )
 
 
 def test_what_a_clos_can_carry_is_bounded_by_its_uplinks() -> None:
@@ -60,9 +65,13 @@ def test_what_a_clos_can_carry_is_bounded_by_its_uplinks() -> None:
 def test_a_flow_that_has_not_ended_counts_with_the_time_that_it_has_had() -> None:
     topology = build("clos:n=2,r=2,m=2")
     ended = FlowResult(Flow(0.0, 0, 3, 1448), 1.0, 1.0 + 8 * 4 * 1514 / 1e6, 1448, None, None)
-    long = FlowResult(Flow(0.0, 0, 1, 1_448_000), 2.0, 2.0 + 2 * 8 * 1001 * 1514 / 1e6, 1_448_000, None, None)
+    long = FlowResult(
+        Flow(0.0, 0, 1, 1_448_000), 2.0, 2.0 + 2 * 8 * 1001 * 1514 / 1e6, 1_448_000, None, None
+    )
     broken = FlowResult(Flow(0.0, 1, 2, 5000), 3.0, None, 100, None, "timed out")
-    found = fabric_fct.times(topology, FlowResults((ended, long, broken), 9.0, 0.0, "reno", {}), 1_000_000)
+    found = fabric_fct.times(
+        topology, FlowResults((ended, long, broken), 9.0, 0.0, "reno", {}), 1_000_000
+    )
     assert (found["flows"], found["unfinished"]) == (3, 1)
     assert found["slowdowns"][:2] == [1.0, 2.0]
     assert found["times_ms"][2] == pytest.approx(6000)
@@ -83,13 +92,25 @@ def test_the_interval_of_pooled_flows_knows_that_runs_differ() -> None:
 def test_times_of_runs_that_failed_fidelity_count_only_where_there_are_no_others() -> None:
     def row(scheme: str, fidelity: str, ms: float) -> dict[str, Value]:
         run = {key: values[0] for key, values in fabric_fct.EXPERIMENT.sweep.items()}
-        of = {"sizes_bytes": [1000, 2_000_000], "times_ms": [ms, ms], "slowdowns": [ms, ms], "fidelity": fidelity}
+        of = {
+            "sizes_bytes": [1000, 2_000_000],
+            "times_ms": [ms, ms],
+            "slowdowns": [ms, ms],
+            "fidelity": fidelity,
+        }
         return {**run, "scheme": scheme, **of}
 
     with figures.new() as figure:
-        fabric_fct.plot([row("ttc", "WARN", 10), row("ttc", "FAIL", 90), row("ecmp", "FAIL", 30)], figure)
-        marks = [(line.get_xdata().tolist(), line.get_markerfacecolor()) for line in figure.axes[1].get_lines()]
-        lines = [(line.get_xdata().tolist(), line.get_alpha()) for line in figure.axes[3].get_lines()]
+        fabric_fct.plot(
+            [row("ttc", "WARN", 10), row("ttc", "FAIL", 90), row("ecmp", "FAIL", 30)], figure
+        )
+        marks = [
+            (line.get_xdata().tolist(), line.get_markerfacecolor())
+            for line in figure.axes[1].get_lines()
+        ]
+        lines = [
+            (line.get_xdata().tolist(), line.get_alpha()) for line in figure.axes[3].get_lines()
+        ]
     assert lines == [([30.0], 0.35), ([10.0], 1.0)]
     assert marks == [([30.0], style.PAPER), ([10.0], style.SCHEMES["ttc"].colour)]
 
@@ -115,7 +136,13 @@ def test_packets_that_ttc_redirects_are_counted_by_tier() -> None:
 
 def kernel_row(scheme: str, traffic: str, rate_mbps: int, seed: int) -> dict[str, Value]:
     run = {key: values[0] for key, values in ttc_kernel.EXPERIMENT.sweep.items()}
-    run |= {"scheme": scheme, "traffic": traffic, "rate_mbps": rate_mbps, "fidelity": "PASS", "seed": seed}
+    run |= {
+        "scheme": scheme,
+        "traffic": traffic,
+        "rate_mbps": rate_mbps,
+        "fidelity": "PASS",
+        "seed": seed,
+    }
     if traffic == "tcp":
         return {**run, "goodput_bps": 5e6}
     load = int(traffic.rpartition("=")[2]) / 100
@@ -127,7 +154,9 @@ def kernel_row(scheme: str, traffic: str, rate_mbps: int, seed: int) -> dict[str
     }  # fmt: skip
 
 
-def test_each_setting_of_the_packets_experiment_is_drawn_by_itself_with_the_model_s_mean_over_seeds() -> None:
+def test_each_setting_of_the_packets_experiment_is_drawn_by_itself_with_the_model_s_mean_over_seeds() -> (  # noqa: E501
+    None
+):
     rows = [
         kernel_row(scheme, traffic, rate_mbps, seed)
         for scheme in ("ttc", "micro")
@@ -139,7 +168,11 @@ def test_each_setting_of_the_packets_experiment_is_drawn_by_itself_with_the_mode
         ttc_kernel.plot(rows, figure)
         assert len(figure.axes) == 2 * 4
         titles = [figure.axes[at].get_title(loc="left") for at in (0, 4)]
-        lines = [line.get_xydata().tolist() for line in figure.axes[0].get_lines() if line.get_linestyle() != "None"]
+        lines = [
+            line.get_xydata().tolist()
+            for line in figure.axes[0].get_lines()
+            if line.get_linestyle() != "None"
+        ]
     assert [title.rpartition(", ")[2] for title in titles] == ["rate_mbps=5", "rate_mbps=10"]
     assert [[0.3, 0.8], [0.8, 1.3]] in lines
 
@@ -150,16 +183,26 @@ def test_goodput_of_each_setting_and_scheme_is_drawn_by_itself() -> None:
         run |= {"scheme": scheme, "queue_packets": queue_packets, "fidelity": fidelity}
         return {**run, "goodput_fraction": fraction, "late_fraction": 0.1}
 
-    rows = [row("ttc", 100, 0.5, "WARN"), row("ttc", 100, 0.7, "PASS"), row("ttc", 100, 0.1, "FAIL")]
+    rows = [
+        row("ttc", 100, 0.5, "WARN"),
+        row("ttc", 100, 0.7, "PASS"),
+        row("ttc", 100, 0.1, "FAIL"),
+    ]
     rows += [row("ecmp", 100, 0.4, "PASS"), row("ttc", 250, 0.3, "FAIL")]
     with figures.new() as figure:
         fabric_gain.plot(rows, figure)
         left = figure.axes[::2]
         widths = [[round(bar.get_width(), 3) for bar in axes.patches] for axes in left]
         titles = [axes.get_title(loc="left") for axes in left]
-        assert [[label.get_text() for label in axes.get_yticklabels()] for axes in left] == [["ECMP", "TTC"], ["TTC"]]
+        assert [[label.get_text() for label in axes.get_yticklabels()] for axes in left] == [
+            ["ECMP", "TTC"],
+            ["TTC"],
+        ]
     assert widths == [[0.4, 0.6], [0.3]]
-    assert [title.rpartition(", ")[2] for title in titles] == ["queue_packets=100", "queue_packets=250"]
+    assert [title.rpartition(", ")[2] for title in titles] == [
+        "queue_packets=100",
+        "queue_packets=250",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -169,39 +212,59 @@ def test_goodput_of_each_setting_and_scheme_is_drawn_by_itself() -> None:
         (fabric_gain.EXPERIMENT, {"topology": "dcell:n=4,k=1"}, "must be a fabric of switches"),
         (fabric_gain.EXPERIMENT, {"topology": "star:n=4"}, "must be a fabric of switches"),
         (fabric_gain.EXPERIMENT, {"traffic": "permutaton"}, "did you mean permutation"),
-        (fabric_gain.EXPERIMENT, {"transport": "sctp"}, "transport must be tcp or mptcp:subflows=4, got sctp"),
+        (
+            fabric_gain.EXPERIMENT,
+            {"transport": "sctp"},
+            "transport must be tcp or mptcp:subflows=4, got sctp",
+        ),
         (fabric_fct.EXPERIMENT, {"damage": "fialed"}, "did you mean failed"),
         (fabric_fct.EXPERIMENT, {"load_fraction": "1.5"}, "load_fraction must lie in 0.01 .. 0.99"),
-        (fabric_fct.EXPERIMENT, {"scheme": "lbsp", "topology": "clos:n=2,r=2,m=2"}, "fat-tree of three tiers"),
+        (
+            fabric_fct.EXPERIMENT,
+            {"scheme": "lbsp", "topology": "clos:n=2,r=2,m=2"},
+            "fat-tree of three tiers",
+        ),
         (fabric_fct.EXPERIMENT, {"sizes": "web"}, "distribution of flow sizes"),
         (ttc_kernel.EXPERIMENT, {"traffic": "udp:load=100"}, "load must be at most 99"),
         (ttc_kernel.EXPERIMENT, {"traffic": "icmp"}, "traffic must be tcp or udp:load=PERCENT"),
         (ttc_kernel.EXPERIMENT, {"topology": "clos:n=2,r=2,m=2"}, "topology must be a fattree"),
     ],
 )
-def test_what_cannot_be_is_refused(experiment: Experiment, given: dict[str, str], said: str) -> None:
+def test_what_cannot_be_is_refused(
+    experiment: Experiment, given: dict[str, str], said: str
+) -> None:
     with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
         runs(experiment, **given)
     assert said in str(error.value)
 
 
 SHORT = [
-    (fabric_gain.EXPERIMENT, {"topology": "clos:n=1,r=2,m=2", "scheme": "drill", "rate_mbps": "5", "seconds": "1"}),
+    (
+        fabric_gain.EXPERIMENT,
+        {"topology": "clos:n=1,r=2,m=2", "scheme": "drill", "rate_mbps": "5", "seconds": "1"},
+    ),
     (
         fabric_fct.EXPERIMENT,
         {
-            "topology": "clos:n=2,r=2,m=2", "scheme": "ttc", "rate_mbps": "5", "seconds": "1",
-            "damage": "failed,degraded", "sizes": "fixed:bytes=20000",
+            "topology": "clos:n=2,r=2,m=2",
+            "scheme": "ttc",
+            "rate_mbps": "5",
+            "seconds": "1",
+            "damage": "failed,degraded",
+            "sizes": "fixed:bytes=20000",
         },
     ),
     (
         ttc_kernel.EXPERIMENT,
         {
-            "topology": "fattree:n=2,d=2", "scheme": "ttc", "rate_mbps": "2", "seconds": "1",
+            "topology": "fattree:n=2,d=2",
+            "scheme": "ttc",
+            "rate_mbps": "2",
+            "seconds": "1",
             "traffic": "udp:load=50,tcp",
         },
     ),
-]  # fmt: skip
+]
 
 
 def test_the_delays_of_links_are_those_from_the_first_switch_on() -> None:
@@ -209,7 +272,8 @@ def test_the_delays_of_links_are_those_from_the_first_switch_on() -> None:
     (run,) = ttc_kernel.EXPERIMENT.plan(given, clock="virtual").runs
     topology = build("fattree:k=4")
     sent = np.full((2, 16), -1)
-    assert ttc_kernel.links_us(run, topology, np.vstack([sent, [1, *[-1] * 15]])) == 5  # the same edge switch: 2 links
+    # the same edge switch: 2 links
+    assert ttc_kernel.links_us(run, topology, np.vstack([sent, [1, *[-1] * 15]])) == 5
     sent[0, 0], sent[1, 3] = 2, 15  # the same pod, another one: 4 and 6 links
     assert ttc_kernel.links_us(run, topology, sent) == 5 * (3 + 5) / 2
 
@@ -217,13 +281,19 @@ def test_the_delays_of_links_are_those_from_the_first_switch_on() -> None:
 @pytest.mark.kernel
 def test_lbsp_goes_around_the_link_that_failed() -> None:
     (run,) = runs(fabric_fct.EXPERIMENT, scheme="lbsp", damage="failed")
-    with fabric_run.fabric(run, LinkSpec(rate_bps=100 * Mbps, queue_packets=100), damage="failed") as on:
+    with fabric_run.fabric(
+        run, LinkSpec(rate_bps=100 * Mbps, queue_packets=100), damage="failed"
+    ) as on:
         assert not ping(on.network, all_pairs(on.network), count=4, retries=2).lost
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize(("experiment", "given"), SHORT, ids=[experiment.name for experiment, _ in SHORT])
-def test_a_short_run_gives_rows_that_can_be_drawn(experiment: Experiment, given: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("experiment", "given"), SHORT, ids=[experiment.name for experiment, _ in SHORT]
+)
+def test_a_short_run_gives_rows_that_can_be_drawn(
+    experiment: Experiment, given: dict[str, str]
+) -> None:
     rows = []
     for run in runs(experiment, **given):
         result = experiment.carry_out(run)
@@ -238,7 +308,8 @@ def test_a_short_run_gives_rows_that_can_be_drawn(experiment: Experiment, given:
         if str(row.get("traffic", "")).startswith("udp"):
             assert row["up1_mean_queue_packets"] > 0
             assert row["delay_mean_slots"] > 0
-        if "sending_max_queue_packets" in row:  # what fidelity's own packets fill is not the traffic's
+        # what fidelity's own packets fill is not the traffic's
+        if "sending_max_queue_packets" in row:
             assert row["sending_max_queue_packets"] < row["queue_packets"]
             assert 0 <= row["up1_redirected_fraction"] < 0.5
     with figures.new() as figure:

@@ -1,4 +1,5 @@
-"""TAR on the graph engine: flow by flow what the slow reference of its pure function does, and what comes of it."""
+"""TAR on the graph engine: flow by flow what the slow reference of its pure function does, and what
+comes of it."""
 
 import numpy as np
 import pytest
@@ -21,10 +22,14 @@ def traffic(net, spec, seed=0):
 
 
 def placed_one_by_one(net, chosen, faults, placement):
-    """Paths of all flows in the order in which they begin, None for those without, the loads that come of them, and
-    virtual flows."""
+    """Paths of all flows in the order in which they begin, None for those without, the loads that
+    come of them, and virtual flows."""
     network, ports = net.network, net.ports
-    down = faults.down.reshape(-1, ports) if len(faults.down) else np.zeros((net.servers, ports), np.uint8)
+    down = (
+        faults.down.reshape(-1, ports)
+        if len(faults.down)
+        else np.zeros((net.servers, ports), np.uint8)
+    )
     load, virtual, paths = np.zeros((net.servers, ports), int), np.zeros(net.servers, int), []
     dead = frozenset(np.flatnonzero(down[:, -1]).tolist())
     for number in range(chosen.total):
@@ -56,12 +61,16 @@ def placed_one_by_one(net, chosen, faults, placement):
 @pytest.mark.parametrize("faulty", [False, True], ids=["whole", "faulty"])
 @pytest.mark.parametrize("relay", RELAYS)
 @pytest.mark.parametrize(
-    ("network", "spec"), [(Ccrdn(FICONN, 4, 2), "all-to-all"), (Ccrdn(FICONN, 8, 2), "uniform:flows=800")]
+    ("network", "spec"),
+    [(Ccrdn(FICONN, 4, 2), "all-to-all"), (Ccrdn(FICONN, 8, 2), "uniform:flows=800")],
 )
 def test_flows_go_where_the_reference_puts_them_one_after_another(network, spec, relay, faulty):
     net = Graph(network)
     faults = net.link_faults(np.random.default_rng(2), fraction=0.05) if faulty else NO_FAULTS
-    chosen, placement = traffic(net, spec), Placement(relay, virtual=relay != LINKED, shuffled=relay != ANY)
+    chosen, placement = (
+        traffic(net, spec),
+        Placement(relay, virtual=relay != LINKED, shuffled=relay != ANY),
+    )
     with np.errstate(over="ignore"):
         paths, load, virtual = placed_one_by_one(net, chosen, faults, placement)
     found = net.probe(chosen, faults, placement)
@@ -75,9 +84,16 @@ def test_flows_go_where_the_reference_puts_them_one_after_another(network, spec,
 
 def test_the_loop_gives_as_plain_python_what_it_gives_as_machine_code():
     net = graph("ficonn:n=4,k=2")
-    faults, chosen = net.link_faults(np.random.default_rng(2), fraction=0.1), traffic(net, "uniform:flows=150")
+    faults, chosen = (
+        net.link_faults(np.random.default_rng(2), fraction=0.1),
+        traffic(net, "uniform:flows=150"),
+    )
     found = net.probe(chosen, faults)
-    load, virtual, hops = np.zeros(net.channels, np.int64), np.zeros(net.servers, np.int64), np.zeros(60, np.int64)
+    load, virtual, hops = (
+        np.zeros(net.channels, np.int64),
+        np.zeros(net.servers, np.int64),
+        np.zeros(60, np.int64),
+    )
     state = (load, virtual, faults.down, faults.servers, hops, np.zeros(40, np.int64))
     with np.errstate(over="ignore"):
         flow_placement.place(net.rule, net.t, Placement(), chosen, 0, chosen.total, *state)
@@ -91,7 +107,14 @@ def test_a_channel_carries_any_number_of_flows():
     chosen, results = traffic(net, "uniform:flows=50"), []
     for before in (0, 1 << 40):
         load, hops = np.full(net.channels, before), np.zeros(60, np.int64)
-        state = (load, np.zeros(net.servers, np.int64), NO_FAULTS.down, NO_FAULTS.servers, hops, np.zeros(40, np.int64))
+        state = (
+            load,
+            np.zeros(net.servers, np.int64),
+            NO_FAULTS.down,
+            NO_FAULTS.servers,
+            hops,
+            np.zeros(40, np.int64),
+        )
         with np.errstate(over="ignore"):
             flow_placement.place(net.rule, net.t, Placement(), chosen, 0, chosen.total, *state)
         results.append((load - before).tolist() + hops.tolist())
@@ -115,7 +138,8 @@ def test_flows_begin_in_an_order_that_looks_random():
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
-    ("spec", "flows_of_a_server"), [("ficonn:n=4,k=2", 1), ("ficonn:n=4,k=2", 10), ("ficonn:n=10,k=3", 1)]
+    ("spec", "flows_of_a_server"),
+    [("ficonn:n=4,k=2", 1), ("ficonn:n=4,k=2", 10), ("ficonn:n=10,k=3", 1)],
 )
 @pytest.mark.slow
 def test_paths_are_longer_than_those_of_dr_and_none_passes_the_bound(spec, flows_of_a_server, seed):
@@ -139,7 +163,9 @@ def test_all_to_all_traffic_is_not_routed_as_by_dr():
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.slow
-def test_a_third_copy_drawn_from_all_relieves_the_fullest_link_and_one_by_the_same_switch_does_not(seed):
+def test_a_third_copy_drawn_from_all_relieves_the_fullest_link_and_one_by_the_same_switch_does_not(
+    seed,
+):
     net = graph("ficonn:n=36,k=2")
     chosen = traffic(net, f"uniform:flows={net.servers}", seed)
     fullest = {relay: net.probe(chosen, placement=Placement(relay)).loads.max() for relay in RELAYS}
@@ -152,12 +178,16 @@ def test_a_third_copy_drawn_from_all_relieves_the_fullest_link_and_one_by_the_sa
 def test_without_virtual_flows_servers_bypass_more():
     net = graph("ficonn:n=10,k=3")
     chosen = traffic(net, "uniform:flows=300000")
-    hops = [net.probe(chosen, placement=Placement(virtual=virtual)).mean_hops for virtual in (True, False)]
+    hops = [
+        net.probe(chosen, placement=Placement(virtual=virtual)).mean_hops
+        for virtual in (True, False)
+    ]
     assert hops[1] > 1.1 * hops[0]
 
 
 def test_dead_servers_are_avoided_in_both_directions():
-    """All pairs that DR leads through a dead server: with a single draw each, fewer are lost than enter it."""
+    """All pairs that DR leads through a dead server: with a single draw each, fewer are lost than
+    enter it."""
     net = graph("ficonn:n=4,k=2")
     chosen = traffic(net, "all-to-all")
     for dead in range(0, 48, 7):

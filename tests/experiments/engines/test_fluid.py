@@ -24,7 +24,9 @@ def naive_rates(routes, capacity):
         room = {}
         for channel in {channel for message in growing for channel in routes[message]}:
             users = [message for message in routes if channel in routes[message]]
-            room[channel] = (capacity - sum(rates[m] for m in users)) / len([m for m in users if m in growing])
+            room[channel] = (capacity - sum(rates[m] for m in users)) / len(
+                [m for m in users if m in growing]
+            )
         step = min(room.values())
         for message in growing:
             rates[message] += step
@@ -37,7 +39,11 @@ def naive_ends(routes, waits_for, size, capacity):
     """When each message ends, one event after the other."""
     left, ends, now = dict.fromkeys(routes, Fraction(size)), {}, Fraction(0)
     while len(ends) < len(routes):
-        running = {m: r for m, r in routes.items() if m not in ends and all(b in ends for b in waits_for.get(m, ()))}
+        running = {
+            m: r
+            for m, r in routes.items()
+            if m not in ends and all(b in ends for b in waits_for.get(m, ()))
+        }
         rates = naive_rates(running, Fraction(capacity))
         step = min(left[m] / rates[m] for m in running)
         now += step
@@ -92,26 +98,43 @@ def test_rates_are_max_min_fair(seed):
     routes = np.zeros((30, 5), np.int32)
     for message, length in enumerate(lengths):
         routes[message, :length] = rng.choice(12, length, replace=False)
-    flows = np.bincount(np.concatenate([routes[m, :n] for m, n in enumerate(lengths)]), minlength=12).astype(np.uint32)
+    flows = np.bincount(
+        np.concatenate([routes[m, :n] for m, n in enumerate(lengths)]), minlength=12
+    ).astype(np.uint32)
     rates, alone = np.zeros(30), np.zeros(30)
     everybody = np.arange(30)
     compiled(fair_rates)(everybody, routes, lengths, flows, 1.0, True, rates)
     expected = naive_rates({m: routes[m, :n].tolist() for m, n in enumerate(lengths)}, Fraction(1))
     assert rates.tolist() == pytest.approx([float(expected[m]) for m in range(30)])
     compiled(fair_rates)(everybody, routes, lengths, flows, 1.0, False, alone)
-    assert alone.tolist() == pytest.approx([min(1 / flows[c] for c in routes[m, :n]) for m, n in enumerate(lengths)])
+    assert alone.tolist() == pytest.approx(
+        [min(1 / flows[c] for c in routes[m, :n]) for m, n in enumerate(lengths)]
+    )
     assert (alone <= rates * (1 + 1e-9)).all()
 
 
 def run(**parameters):
     defaults = {
-        **{"topology": "dcell:n=3,k=2", "routing": "dr", "workload": "many-all-to-all:group=5", "causality": "rounds"},
+        **{
+            "topology": "dcell:n=3,k=2",
+            "routing": "dr",
+            "workload": "many-all-to-all:group=5",
+            "causality": "rounds",
+        },
         **{"sharing": "max-min", "resolution": 0.0, "apply": "algorithm"},
     }
-    return Run(experiment="completion_time", version=1, parameters={**defaults, **parameters}, seed=0, engine="graph")
+    return Run(
+        experiment="completion_time",
+        version=1,
+        parameters={**defaults, **parameters},
+        seed=0,
+        engine="graph",
+    )
 
 
-@pytest.mark.parametrize("workload", ["uniform:messages=3", "many-all-to-all:group=5", "one-to-all"])
+@pytest.mark.parametrize(
+    "workload", ["uniform:messages=3", "many-all-to-all:group=5", "one-to-all"]
+)
 def test_workloads_are_what_they_say(workload):
     src, dst = completion_time.ends(run(workload=workload))
     assert (src != dst).all()
@@ -132,7 +155,13 @@ def test_workloads_are_what_they_say(workload):
 
 def test_a_message_waits_for_what_its_sender_sends_and_gets_before():
     after, before = completion_time.waiting(np.array([0, 1, 0, 1, 2]), np.array([1, 2, 1, 0, 0]), 3)
-    assert sorted(zip(after.tolist(), before.tolist(), strict=True)) == [(1, 0), (2, 0), (3, 1), (3, 2), (4, 1)]
+    assert sorted(zip(after.tolist(), before.tolist(), strict=True)) == [
+        (1, 0),
+        (2, 0),
+        (3, 1),
+        (3, 2),
+        (4, 1),
+    ]
 
 
 def test_messages_begin_after_what_they_wait_for_and_coarser_steps_change_little():
@@ -168,7 +197,10 @@ def test_waiting_takes_longer_than_sending_all_at_once_on_idle_links():
         ({"sharing": "fair"}, "no sharing 'fair'"),
         ({"routing": "bfs"}, "this experiment routes millions of pairs by compiled schemes"),
         ({"resolution": "1.0"}, "resolution must lie in"),
-        ({"topology": "dcell:n=3,k=1", "workload": "many-all-to-all:group=13"}, "group must be at most 12 in dcell"),
+        (
+            {"topology": "dcell:n=3,k=1", "workload": "many-all-to-all:group=13"},
+            "group must be at most 12 in dcell",
+        ),
     ],
 )
 def test_what_there_is_not_is_refused(parameters, what):

@@ -41,14 +41,20 @@ def channels_of(net, route):
 def one_by_one(net, routing, chosen, faults=None):
     """Hops, lost pairs and loads, pair after pair in plain Python, each route written out."""
     table, rule, t = tabulate(net.rule, net.network.t, 1), net.rule, net.network.t
-    down = set() if faults is None else {divmod(int(c), net.ports) for c in np.flatnonzero(faults.down)}
+    down = (
+        set()
+        if faults is None
+        else {divmod(int(c), net.ports) for c in np.flatnonzero(faults.down)}
+    )
     hops, loads, lost = Counter(), Counter(), 0
     for index in range(chosen.total):
         with np.errstate(over="ignore"):
             src, dst = (int(server) for server in pair(chosen, index))
         routes = [(length, c) for length, c in proxy.alternatives(table, policy(routing), src, dst)]
         written = [(length, proxy.route(rule, t, src, dst, c)) for length, c in routes]
-        alive = [(length, route) for length, route in written if not down & set(channels_of(net, route))]
+        alive = [
+            (length, route) for length, route in written if not down & set(channels_of(net, route))
+        ]
         if not alive:
             lost += 1
             continue
@@ -65,14 +71,22 @@ def test_all_pairs_are_routed_as_one_by_one(spec, routing):
     chosen = uniform(net, 300)
     found = net.route(policy(routing), chosen, loads=True)
     hops, _, loads = one_by_one(net, routing, chosen)
-    assert {length: count for length, count in enumerate(found.hops.tolist()) if count} == dict(hops)
+    assert {length: count for length, count in enumerate(found.hops.tolist()) if count} == dict(
+        hops
+    )
     assert found.lost == found.left_out == 0
-    assert found.mean_hops == pytest.approx(sum(length * count for length, count in hops.items()) / 300)
+    assert found.mean_hops == pytest.approx(
+        sum(length * count for length, count in hops.items()) / 300
+    )
     crossbar_hops = found.loads[:, 0].sum()
     assert crossbar_hops == found.loads[:, net.k + 1].sum()
-    assert found.loads.sum() - crossbar_hops == sum(length * count for length, count in hops.items())
+    assert found.loads.sum() - crossbar_hops == sum(
+        length * count for length, count in hops.items()
+    )
     if routing == "dr":
-        assert {(int(u), int(p)): int(found.loads[u, p]) for u, p in np.argwhere(found.loads)} == dict(loads)
+        assert {
+            (int(u), int(p)): int(found.loads[u, p]) for u, p in np.argwhere(found.loads)
+        } == dict(loads)
 
 
 @pytest.mark.slow
@@ -81,19 +95,30 @@ def test_a_rule_that_is_a_function_is_compiled_into_the_loops():
     chosen = uniform(net, 300)
     found = net.route(policy("dr"), chosen, loads=True)
     hops, _, _ = one_by_one(net, "dr", chosen)
-    assert {length: count for length, count in enumerate(found.hops.tolist()) if count} == dict(hops)
+    assert {length: count for length, count in enumerate(found.hops.tolist()) if count} == dict(
+        hops
+    )
     faults = net.link_faults(np.random.default_rng(0), fraction=0.1)
     sources = range(0, net.servers, 20)
     found = net.shortest(sources, faults)
     rerouted = [
         net.reroute(
             Dfr(b=2),
-            Pairs(ONE_TO_ALL, net.servers, net.servers - 1, np.uint64(0), np.roll(np.arange(net.servers), -src), 0),
+            Pairs(
+                ONE_TO_ALL,
+                net.servers,
+                net.servers - 1,
+                np.uint64(0),
+                np.roll(np.arange(net.servers), -src),
+                0,
+            ),
             faults,
         )
         for src in sources
     ]
-    assert [(one.hops.tolist(), one.lost) for one in found] == [(one.hops.tolist(), one.lost) for one in rerouted]
+    assert [(one.hops.tolist(), one.lost) for one in found] == [
+        (one.hops.tolist(), one.lost) for one in rerouted
+    ]
 
 
 @pytest.mark.slow
@@ -119,14 +144,25 @@ def test_a_rule_by_permutation_is_compiled_from_arrays():
 
 @pytest.mark.parametrize("routing", SCHEMES)
 @pytest.mark.parametrize(
-    "spec", [*SMALL, *(pytest.param(spec, marks=pytest.mark.slow) for spec in ("dcell:n=3,k=3", "ficonn:n=8,k=3"))]
+    "spec",
+    [
+        *SMALL,
+        *(
+            pytest.param(spec, marks=pytest.mark.slow)
+            for spec in ("dcell:n=3,k=3", "ficonn:n=8,k=3")
+        ),
+    ],
 )
 def test_loads_are_the_same_whatever_the_flows_were_counted_on(spec, routing, monkeypatch):
     by_channel = Graph(graph(spec).network, threads=2)
     by_channel.stretches = None
     chosen = uniform(by_channel, 20_000)
     loads = by_channel.route(policy(routing, least_level=1), chosen, loads=True).loads
-    for most_bytes in (4 * by_channel.servers * (by_channel.k + 2 + by_channel.network.n), 2 << 20, 1 << 26):
+    for most_bytes in (
+        4 * by_channel.servers * (by_channel.k + 2 + by_channel.network.n),
+        2 << 20,
+        1 << 26,
+    ):
         monkeypatch.setattr(tables, "MOST_COUNTER_BYTES", most_bytes)
         net = Graph(by_channel.network, threads=2)
         assert net.stretches is not None
@@ -143,7 +179,9 @@ def test_connectivity_under_faults_is_that_of_the_routes(spec, routing):
     chosen = uniform(net, 300)
     found = net.route(policy(routing), chosen, faults)
     hops, lost, _ = one_by_one(net, routing, chosen, faults)
-    assert {length: count for length, count in enumerate(found.hops.tolist()) if count} == dict(hops)
+    assert {length: count for length, count in enumerate(found.hops.tolist()) if count} == dict(
+        hops
+    )
     assert found.lost == lost
     assert found.connected_fraction == pytest.approx(1 - lost / 300)
 
@@ -162,7 +200,11 @@ def test_links_and_their_failures_are_those_of_the_topology(spec):
     expected = set()
     for link in random_links(topology, fraction=0.2, generator=np.random.default_rng(3)):
         u, _, v, _ = topology.links[link].tolist()
-        expected |= {(u, 0), (u, net.k + 1)} if level[link] == 0 else {(u, int(level[link])), (v, int(level[link]))}
+        expected |= (
+            {(u, 0), (u, net.k + 1)}
+            if level[link] == 0
+            else {(u, int(level[link])), (v, int(level[link]))}
+        )
     assert down == expected
 
 
@@ -189,10 +231,15 @@ def test_pairs_with_a_dead_end_are_left_out():
     nodes = net.node_faults(np.random.default_rng(1), fraction=0.1)
     assert nodes.servers.sum() == 16
     racks = net.rack_faults(np.random.default_rng(1), fraction=0.1)
-    assert (racks.servers.reshape(-1, 3).all(axis=1) == racks.servers.reshape(-1, 3).any(axis=1)).all()
+    assert (
+        racks.servers.reshape(-1, 3).all(axis=1) == racks.servers.reshape(-1, 3).any(axis=1)
+    ).all()
     for faults in (nodes, racks):
         alive = 156 - int(faults.servers.sum())
-        for found in (net.route(policy("pr-gpi"), chosen, faults), net.reroute(Dfr(), chosen, faults)):
+        for found in (
+            net.route(policy("pr-gpi"), chosen, faults),
+            net.reroute(Dfr(), chosen, faults),
+        ):
             assert found.connected + found.lost == alive * (alive - 1)
             assert found.connected + found.lost + found.left_out == chosen.total
         ends = faults.down.reshape(-1, net.ports)[faults.servers == 1]
@@ -200,7 +247,9 @@ def test_pairs_with_a_dead_end_are_left_out():
 
 
 @pytest.mark.parametrize("faulty", [False, True])
-@pytest.mark.parametrize("network", [Ccrdn(DCELL, 3, 2), Ccrdn(BETA_DCELL, 4, 2), Ccrdn(FICONN, 8, 2)])
+@pytest.mark.parametrize(
+    "network", [Ccrdn(DCELL, 3, 2), Ccrdn(BETA_DCELL, 4, 2), Ccrdn(FICONN, 8, 2)]
+)
 @pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_threads(network, faulty):
     one, three = Graph(network, threads=1), Graph(network, threads=3)
@@ -288,9 +337,21 @@ def test_survey_counts_candidates_and_routes_no_longer_than_dimensional_ones():
             src, dst = pair(chosen, index)
         routes = proxy.alternatives(table, policy("pr-gpi", condition1=True), int(src), int(dst))
         direct = next(length for length, c in routes if c < 0)
-        counts.append((len(routes) - 1, sum(length <= direct for length, c in routes if c >= 0), routes[0][0] < direct))
+        counts.append(
+            (
+                len(routes) - 1,
+                sum(length <= direct for length, c in routes if c >= 0),
+                routes[0][0] < direct,
+            )
+        )
     tried, short, shorter = zip(*counts, strict=True)
-    expected = [sum(tried), sum(n * n for n in tried), sum(short), sum(n * n for n in short), sum(shorter)]
+    expected = [
+        sum(tried),
+        sum(n * n for n in tried),
+        sum(short),
+        sum(n * n for n in short),
+        sum(shorter),
+    ]
     assert net.survey(policy("pr-gpi", condition1=True), chosen).tolist() == expected
 
 
@@ -313,7 +374,10 @@ def test_dr_of_all_pairs_has_the_mean_of_its_routes():
     net = graph("ficonn:n=4,k=2")
     found = net.route(policy("dr"), pairs("all-to-all", net.servers, np.random.default_rng(0)))
     lengths = [
-        len(dr.route(net.rule, net.network.t, src, dst)) - 1 for src in range(48) for dst in range(48) if src != dst
+        len(dr.route(net.rule, net.network.t, src, dst)) - 1
+        for src in range(48)
+        for dst in range(48)
+        if src != dst
     ]
     assert found.mean_hops == pytest.approx(np.mean(lengths))
     assert found.sd_hops == pytest.approx(np.std(lengths))

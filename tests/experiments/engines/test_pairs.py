@@ -37,13 +37,17 @@ def test_uniform_pairs_differ_cover_everything_and_follow_the_seed():
 
 
 def test_all_to_all_is_every_ordered_pair_once():
-    assert sorted(drawn("all-to-all", 9)) == [(src, dst) for src in range(9) for dst in range(9) if src != dst]
+    assert sorted(drawn("all-to-all", 9)) == [
+        (src, dst) for src in range(9) for dst in range(9) if src != dst
+    ]
 
 
 def test_one_to_all_reaches_everybody_from_one_server():
     found = drawn("one-to-all", 9)
     assert {src for src, _ in found} == {found[0][0]}
-    assert sorted(dst for _, dst in found) == [server for server in range(9) if server != found[0][0]]
+    assert sorted(dst for _, dst in found) == [
+        server for server in range(9) if server != found[0][0]
+    ]
 
 
 def test_in_a_permutation_everybody_sends_once_and_receives_once():
@@ -52,7 +56,9 @@ def test_in_a_permutation_everybody_sends_once_and_receives_once():
     assert all(src != dst for src, dst in found)
 
 
-@pytest.mark.parametrize(("servers", "group", "sizes"), [(12, 4, [4, 4, 4]), (14, 4, [4, 4, 4, 2]), (13, 4, [4, 4, 4])])
+@pytest.mark.parametrize(
+    ("servers", "group", "sizes"), [(12, 4, [4, 4, 4]), (14, 4, [4, 4, 4, 2]), (13, 4, [4, 4, 4])]
+)
 def test_groups_talk_all_to_all_among_themselves(servers, group, sizes):
     found = drawn(f"many-all-to-all:group={group}", servers)
     heard: dict[int, set[int]] = {}
@@ -64,7 +70,8 @@ def test_groups_talk_all_to_all_among_themselves(servers, group, sizes):
 
 
 @pytest.mark.parametrize(
-    "spec", ["uniform:flows=50", "all-to-all", "one-to-all", "permutation", "many-all-to-all:group=3"]
+    "spec",
+    ["uniform:flows=50", "all-to-all", "one-to-all", "permutation", "many-all-to-all:group=3"],
 )
 def test_machine_code_gives_the_same_pairs(spec):
     chosen = pairs(spec, 11, np.random.default_rng(0))

@@ -24,7 +24,9 @@ from weft.topologies.core.grammar import parse
 
 def damaged(spec, seed, fraction=0.15):
     topology = build(spec)
-    return fail_links(topology, random_links(topology, fraction=fraction, generator=np.random.default_rng(seed)))
+    return fail_links(
+        topology, random_links(topology, fraction=fraction, generator=np.random.default_rng(seed))
+    )
 
 
 def all_pairs(topology):
@@ -40,7 +42,9 @@ def test_the_pairs_that_are_not_connected_are_the_lost_ones(routing):
 
 @pytest.mark.parametrize("spec", ["dcell:n=4,k=1", "beta-dcell:n=3,k=1", "ficonn:n=4,k=1"])
 @pytest.mark.parametrize(("routing", "method"), [("pr-gpe", proxy.GP_E), ("pr-gpi", proxy.GP_I)])
-def test_proxies_connect_whom_any_live_route_connects_and_the_shortest_counts(spec, routing, method):
+def test_proxies_connect_whom_any_live_route_connects_and_the_shortest_counts(
+    spec, routing, method
+):
     topology = damaged(spec, 2)
     network = topology.naming.network
     table, policy = tabulate(network.rule, network.t, 0), proxy.Policy(method, 1, False)
@@ -55,12 +59,18 @@ def test_proxies_connect_whom_any_live_route_connects_and_the_shortest_counts(sp
                 expected[src, dst] = hops
                 break
     assert lengths(topology, routing, all_pairs(topology)) == expected
-    assert len(all_pairs(topology)) > len(expected) >= len(all_pairs(topology)) - len(lost_pairs("dr", topology))
+    assert (
+        len(all_pairs(topology))
+        > len(expected)
+        >= len(all_pairs(topology)) - len(lost_pairs("dr", topology))
+    )
 
 
 def test_dfr_connects_as_many_as_the_compiled_engine_says(monkeypatch):
     topology = damaged("dcell:n=4,k=1", 3, fraction=0.4)
-    monkeypatch.setattr(predicted_paths.registry, "scheme", lambda text: (Named("dfr"), {"b": 1, "retry": 2}))
+    monkeypatch.setattr(
+        predicted_paths.registry, "scheme", lambda text: (Named("dfr"), {"b": 1, "retry": 2})
+    )
     found = lengths(topology, "dfr:b=1,retry=2", all_pairs(topology))
     net = graph(topology.spec)
     every = pairs("all-to-all", net.servers, np.random.default_rng(0))
@@ -78,8 +88,10 @@ from weft.topologies import build
 from weft.topologies.core.failures import fail_links
 broken = fail_links(build("dcell:n=4,k=1"), [28])  # h11-h18
 print(*(len(lengths(broken, routing, [(11, 18)])) for routing in ("dr", "pr-gpi", "dfr")), "numba" in sys.modules)
-"""
-    told = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+"""  # noqa: E501
+    told = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    ).stdout
     assert told.split() == ["0", "1", "1", "False"]
 
 
@@ -107,12 +119,19 @@ def test_tar_connects_what_its_daemons_do():
         simulator.run_for(0.1)
     reached = {pair for pair in every if not simulator.walk(*pair).lost}
     assert connects(topology, "tar", every) == reached
-    assert both_ways(lengths(topology, "dr", every)) < both_ways(reached) < both_ways(lengths(topology, "bfs", every))
+    assert (
+        both_ways(lengths(topology, "dr", every))
+        < both_ways(reached)
+        < both_ways(lengths(topology, "bfs", every))
+    )
 
 
 def test_where_only_live_links_count_what_has_a_length_is_connected():
     topology = damaged("dcell:n=4,k=1", 1)
-    assert connects(topology, "dfr", all_pairs(topology)) == lengths(topology, "dfr", all_pairs(topology)).keys()
+    assert (
+        connects(topology, "dfr", all_pairs(topology))
+        == lengths(topology, "dfr", all_pairs(topology)).keys()
+    )
 
 
 def test_parameters_of_the_daemons_scheme_count():

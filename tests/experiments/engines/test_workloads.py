@@ -17,9 +17,16 @@ def rng(seed: int = 1) -> np.random.Generator:
 
 @pytest.mark.parametrize(
     ("spec", "each_sends", "each_receives"),
-    [("permutation", 1, 1), ("k-permutation:k=3", 3, 3), ("stride:step=5", 1, 1), ("all-to-all", 15, 15)],
+    [
+        ("permutation", 1, 1),
+        ("k-permutation:k=3", 3, 3),
+        ("stride:step=5", 1, 1),
+        ("all-to-all", 15, 15),
+    ],
 )
-def test_every_host_sends_and_receives_alike(spec: str, each_sends: int, each_receives: int) -> None:
+def test_every_host_sends_and_receives_alike(
+    spec: str, each_sends: int, each_receives: int
+) -> None:
     pairs = workloads.pairs(spec, 16, rng())
     assert set(Counter(src for src, _ in pairs).values()) == {each_sends}
     assert set(Counter(dst for _, dst in pairs).values()) == {each_receives}
@@ -82,21 +89,32 @@ def test_sizes_have_the_mean_and_the_median_of_their_distribution(spec: str) -> 
 
 
 def test_published_means_come_out() -> None:
-    """1.6 MB for web search and 7.4 MB for data mining, as papers that use the tables quote them."""
+    """1.6 MB for web search and 7.4 MB for data mining, as papers that use the tables quote
+    them."""
     assert SIZES["web-search"].mean_bytes == pytest.approx(1.7e6, rel=0.07)
     assert SIZES["data-mining"].mean_bytes == pytest.approx(7.4e6, rel=0.05)
 
 
 def test_poisson_arrivals_bring_the_load_that_was_asked_for() -> None:
     of = workloads.sizes("fixed:bytes=10000")
-    flows = list(workloads.poisson(rng(), 8, of=of, load_fraction=0.5, rate_bps=8e6, duration_s=100))
-    assert 8 * sum(flow.size_bytes or 0 for flow in flows) / (8 * 8e6 * 100) == pytest.approx(0.5, rel=0.05)
+    flows = list(
+        workloads.poisson(rng(), 8, of=of, load_fraction=0.5, rate_bps=8e6, duration_s=100)
+    )
+    assert 8 * sum(flow.size_bytes or 0 for flow in flows) / (8 * 8e6 * 100) == pytest.approx(
+        0.5, rel=0.05
+    )
     gaps = np.diff([flow.at_s for flow in flows])
     assert gaps.std() == pytest.approx(gaps.mean(), rel=0.05)
     assert all(flow.src != flow.dst and 0 <= flow.at_s < 100 for flow in flows)
     across = list(
         workloads.poisson(
-            rng(), 8, of=of, load_fraction=0.5, rate_bps=8e6, duration_s=20, across=lambda a, b: a // 4 != b // 4
+            rng(),
+            8,
+            of=of,
+            load_fraction=0.5,
+            rate_bps=8e6,
+            duration_s=20,
+            across=lambda a, b: a // 4 != b // 4,
         )
     )
     assert all(flow.src // 4 != flow.dst // 4 for flow in across)
@@ -106,12 +124,16 @@ def test_poisson_arrivals_bring_the_load_that_was_asked_for() -> None:
 def test_the_ideal_time_is_store_and_forward_then_the_rate() -> None:
     ideal = workloads.ideal_s(1448, rate_bps=8_000_000, hops=4, header_bytes=66, packet_bytes=1448)
     assert ideal == pytest.approx(4 * 1514e-6)
-    longer = workloads.ideal_s(1448 * 10, rate_bps=8_000_000, hops=4, header_bytes=66, packet_bytes=1448)
+    longer = workloads.ideal_s(
+        1448 * 10, rate_bps=8_000_000, hops=4, header_bytes=66, packet_bytes=1448
+    )
     assert longer == pytest.approx(13 * 1514e-6)
 
 
 def test_uniform_traffic_reaches_every_other_host_about_as_often() -> None:
-    counts = Counter(pair for seed in range(2000) for pair in workloads.pairs("uniform", 4, rng(seed)))
+    counts = Counter(
+        pair for seed in range(2000) for pair in workloads.pairs("uniform", 4, rng(seed))
+    )
     assert len(counts) == 12
     assert all(src != dst for src, dst in counts)
     assert all(570 < count < 770 for count in counts.values())
@@ -119,7 +141,9 @@ def test_uniform_traffic_reaches_every_other_host_about_as_often() -> None:
 
 def test_off_diagonals_and_stencils_are_offsets() -> None:
     assert workloads.pairs("off-diagonal:c=3", 5, rng()) == [(0, 3), (1, 4), (2, 0), (3, 1), (4, 2)]
-    found = Counter((dst - src) % 100 for src, dst in workloads.pairs("stencil:offset=42", 100, rng()))
+    found = Counter(
+        (dst - src) % 100 for src, dst in workloads.pairs("stencil:offset=42", 100, rng())
+    )
     assert found == {1: 100, 99: 100, 42: 100, 58: 100}
 
 
@@ -130,7 +154,9 @@ def test_a_shuffle_rotates_bits(hosts: int) -> None:
     for src in range(hosts):
         bits = format(src, f"0{width}b")
         expected[src] = int(bits[1:] + bits[0], 2) % hosts
-    assert workloads.pairs("shuffle", hosts, rng()) == [(src, dst) for src, dst in expected.items() if src != dst]
+    assert workloads.pairs("shuffle", hosts, rng()) == [
+        (src, dst) for src, dst in expected.items() if src != dst
+    ]
 
 
 def test_a_random_mapping_renames_hosts() -> None:

@@ -26,7 +26,8 @@ def one(src, dst, amount=1.0):
 
 
 def general(graph, demands):
-    """The multi-commodity flow by arcs, without columns: one flow for each source, as a linear program of its own."""
+    """The multi-commodity flow by arcs, without columns: one flow for each source, as a linear
+    program of its own."""
     import highspy
 
     solver = highspy.Highs()
@@ -37,7 +38,11 @@ def general(graph, demands):
     for arc in range(len(graph.peer)):
         solver.addConstr(sum(flow[s, arc] for s in sources) <= 1)
     for s in sources:
-        asked = {int(t): d for u, t, d in zip(demands.src, demands.dst, demands.amount, strict=True) if u == s}
+        asked = {
+            int(t): d
+            for u, t, d in zip(demands.src, demands.dst, demands.amount, strict=True)
+            if u == s
+        }
         for v in range(graph.routers):
             if v != s:
                 into = sum(flow[s, arc] for arc in range(len(graph.peer)) if graph.peer[arc] == v)
@@ -60,8 +65,12 @@ def test_an_assignment_is_that_of_networkx():
     cost = rng(3).integers(0, 50, (25, 25)).astype(float)
     found = compiled(achievable_throughput.assignment)(cost)
     plain = nx.Graph()
-    plain.add_weighted_edges_from((("row", i), ("column", j), 100 - cost[i, j]) for i in range(25) for j in range(25))
-    best = 25 * 100 - sum(plain.edges[edge]["weight"] for edge in nx.max_weight_matching(plain, maxcardinality=True))
+    plain.add_weighted_edges_from(
+        (("row", i), ("column", j), 100 - cost[i, j]) for i in range(25) for j in range(25)
+    )
+    best = 25 * 100 - sum(
+        plain.edges[edge]["weight"] for edge in nx.max_weight_matching(plain, maxcardinality=True)
+    )
     assert cost[np.arange(25), found].sum() == best
 
 
@@ -88,7 +97,8 @@ def test_the_intensity_is_the_fraction_of_hosts_that_send():
 
 
 def test_known_maxima():
-    """A clique: the link and 2 links through each other router; a HyperX's two shortest paths; a Moore graph's one."""
+    """A clique: the link and 2 links through each other router; a HyperX's two shortest paths; a
+    Moore graph's one."""
     clique = router_graph("complete:n=6,p=1")
     demand, arcs = one(0, 3), len(clique.peer)
     assert achievable_throughput.maximum(
@@ -100,16 +110,22 @@ def test_known_maxima():
     assert achievable_throughput.flow_bound(clique, demand) == pytest.approx((5, 5))
     grid = router_graph("hyperx:l=2,s=3")
     demand = one(0, 4, amount=2.0)
-    found = achievable_throughput.maximum(achievable_throughput.minimal_paths(grid, demand), demand, len(grid.peer))
+    found = achievable_throughput.maximum(
+        achievable_throughput.minimal_paths(grid, demand), demand, len(grid.peer)
+    )
     assert found.throughput == pytest.approx(1)
     assert found.flow.tolist() == pytest.approx([1, 1])
     moore = router_graph("slimfly:q=5,p=4")
     worst = achievable_throughput.worst_case_demands(moore, rng())
-    found = achievable_throughput.maximum(achievable_throughput.minimal_paths(moore, worst), worst, len(moore.peer))
+    found = achievable_throughput.maximum(
+        achievable_throughput.minimal_paths(moore, worst), worst, len(moore.peer)
+    )
     assert found.throughput == pytest.approx(1 / 8)  # some link carries two demands of 4
 
 
-@pytest.mark.parametrize("spec", ["slimfly:q=3", "dragonfly:p=1", "hyperx:l=2,s=3", "jellyfish:n=12,r=3,p=2,seed=1"])
+@pytest.mark.parametrize(
+    "spec", ["slimfly:q=3", "dragonfly:p=1", "hyperx:l=2,s=3", "jellyfish:n=12,r=3,p=2,seed=1"]
+)
 def test_columns_reach_the_multi_commodity_flow(spec):
     graph = router_graph(spec)
     demands = achievable_throughput.worst_case_demands(graph, rng())
@@ -158,5 +174,7 @@ def test_more_layers_do_not_lower_the_maximum_and_its_flows_fit():
 
 
 def test_demands_of_hosts_are_summed_by_router():
-    found = achievable_throughput.demands_of([(0, 2), (1, 3), (0, 1), (3, 0)], np.array([0, 0, 1, 1]))
+    found = achievable_throughput.demands_of(
+        [(0, 2), (1, 3), (0, 1), (3, 0)], np.array([0, 0, 1, 1])
+    )
     assert list(zip(found.src, found.dst, found.amount, strict=True)) == [(0, 1, 2.0), (1, 0, 1.0)]

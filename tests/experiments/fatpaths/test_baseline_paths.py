@@ -19,14 +19,19 @@ def plain(graph):
     return nx.Graph((u, v) for u, v in zip(graph.tail.tolist(), graph.peer.tolist(), strict=True))
 
 
-@pytest.mark.parametrize(("spec", "most"), [("slimfly:q=3", 20), ("hyperx:l=2,s=3", 20), ("complete:n=5,p=1", 500)])
+@pytest.mark.parametrize(
+    ("spec", "most"), [("slimfly:q=3", 20), ("hyperx:l=2,s=3", 20), ("complete:n=5,p=1", 500)]
+)
 def test_the_k_shortest_paths_are_as_long_as_networkx_finds_them(spec, most):
     graph = RouterGraph.of(build(spec))
     demands = achievable_throughput.worst_case_demands(graph, rng())
     for k in (1, 2, 7, most):
         found = k_shortest_paths(graph, demands, k, rng(k))
         for src, dst, paths in zip(demands.src.tolist(), demands.dst.tolist(), found, strict=True):
-            expected = [len(path) - 1 for path in islice(nx.shortest_simple_paths(plain(graph), src, dst), k)]
+            expected = [
+                len(path) - 1
+                for path in islice(nx.shortest_simple_paths(plain(graph), src, dst), k)
+            ]
             assert [len(path) for path in paths] == expected
             assert len(set(paths)) == len(paths)
             for path in paths:
@@ -38,7 +43,9 @@ def test_the_k_shortest_paths_are_as_long_as_networkx_finds_them(spec, most):
 
 def test_there_are_no_more_paths_than_there_are():
     graph = RouterGraph.of(build("complete:n=4,p=1"))
-    (paths,) = k_shortest_paths(graph, Demands(np.array([0]), np.array([3]), np.ones(1)), 100, rng())
+    (paths,) = k_shortest_paths(
+        graph, Demands(np.array([0]), np.array([3]), np.ones(1)), 100, rng()
+    )
     assert sorted(map(len, paths)) == [1, 2, 2, 3, 3]
 
 
@@ -46,7 +53,11 @@ def test_there_are_no_more_paths_than_there_are():
 def test_valiants_load_is_that_of_every_way_counted_one_by_one(spec):
     graph = RouterGraph.of(build(spec))
     demands = achievable_throughput.worst_case_demands(graph, rng())
-    net, expected, arc_of = plain(graph), np.zeros(len(graph.peer)), achievable_throughput.arcs(graph)
+    net, expected, arc_of = (
+        plain(graph),
+        np.zeros(len(graph.peer)),
+        achievable_throughput.arcs(graph),
+    )
 
     def send(src, dst, amount):
         """Split evenly at each router."""
@@ -58,7 +69,9 @@ def test_valiants_load_is_that_of_every_way_counted_one_by_one(spec):
             expected[arc_of[src, each]] += amount / len(hops)
             send(each, dst, amount / len(hops))
 
-    for src, dst, amount in zip(demands.src.tolist(), demands.dst.tolist(), demands.amount, strict=True):
+    for src, dst, amount in zip(
+        demands.src.tolist(), demands.dst.tolist(), demands.amount, strict=True
+    ):
         for by in range(graph.routers):
             for pair in pairwise([src, by, dst]):
                 send(*pair, amount / graph.routers)

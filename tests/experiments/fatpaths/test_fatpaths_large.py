@@ -5,7 +5,14 @@ import pytest
 from matplotlib.figure import Figure
 
 from weft.experiments.fatpaths import fatpaths_large
-from weft.experiments.fatpaths.fatpaths_large import NONE, STEP, LayerMoves, arrivals, channels, simulate
+from weft.experiments.fatpaths.fatpaths_large import (
+    NONE,
+    STEP,
+    LayerMoves,
+    arrivals,
+    channels,
+    simulate,
+)
 from weft.experiments.runner.definition import Run
 from weft.topologies import build
 
@@ -14,18 +21,27 @@ TOPOLOGY = build("slimfly:q=3,p=2")
 
 def one(**instead):
     first = {key: values[0] for key, values in fatpaths_large.EXPERIMENT.sweep.items()}
-    chosen = {**first, "topology": "slimfly:q=3,p=2", "pattern": "off-diagonal:c=18", "times": 10, **instead}
+    chosen = {
+        **first,
+        "topology": "slimfly:q=3,p=2",
+        "pattern": "off-diagonal:c=18",
+        "times": 10,
+        **instead,
+    }
     return Run(experiment="fatpaths_large", version=1, parameters=chosen, seed=0, engine="graph")
 
 
 def test_flows_that_share_a_channel_share_its_rate_and_go_on_faster_when_one_has_ended():
     routes = np.array([[[0, 5]], [[1, 5]], [[2, 6]]])
     took = simulate(np.array([0.0, 0.5, 0.5]), routes)
-    assert took == pytest.approx([1.5, 1.5, 1.0], abs=3 * STEP)  # two share from 0.5 to 1.5, then 0.5 is left alone
+    # two share from 0.5 to 1.5, then 0.5 is left alone
+    assert took == pytest.approx([1.5, 1.5, 1.0], abs=3 * STEP)
 
 
 def test_a_flow_in_several_layers_adds_their_rates_and_leaves_by_one_link():
-    routes = np.array([[[0, 10], [0, 11]], [[1, 10], [1, 12]], [[2, 10], [2, 13]], [[3, 10], [3, 14]]])
+    routes = np.array(
+        [[[0, 10], [0, 11]], [[1, 10], [1, 12]], [[2, 10], [2, 13]], [[3, 10], [3, 14]]]
+    )
     together = simulate(np.zeros(4), routes)
     assert together == pytest.approx(np.ones(4), abs=2 * STEP)
     apart = simulate(np.zeros(4), routes[:, :1])
@@ -55,7 +71,12 @@ def test_flows_come_as_often_as_the_load_asks():
 
 def test_layers_end_collisions_and_are_drawn():
     rows = []
-    for construction, balance in (("minimal", "one"), ("random", "one"), ("random", "all"), ("random", "again")):
+    for construction, balance in (
+        ("minimal", "one"),
+        ("random", "one"),
+        ("random", "all"),
+        ("random", "again"),
+    ):
         run = one(construction=construction, balance=balance, load_fraction=0.4)
         fatpaths_large.check(run)
         figures = fatpaths_large.measure(run).figures
@@ -87,7 +108,8 @@ def moves(informed, draws=100.0):
 
 
 def test_flows_that_move_leave_the_channel_that_they_share():
-    """All but one find their own at once if they are told; by chance half of their draws are in vain."""
+    """All but one find their own at once if they are told; by chance half of their draws are in
+    vain."""
     stay = simulate(np.zeros(4), SHARE_ONE, moves(False, draws=0.0))
     assert stay == pytest.approx(np.full(4, 4.0), abs=2 * STEP)
     told = simulate(np.zeros(4), SHARE_ONE, moves(True))
@@ -112,7 +134,8 @@ def test_flows_are_counted_where_they_are():
 
 
 def test_flows_that_have_ended_fill_no_channel():
-    """Two share channel 0 and three channel 1, so that all who are under way may draw, and have one channel each."""
+    """Two share channel 0 and three channel 1, so that all who are under way may draw, and have one
+    channel each."""
     seen = []
 
     class Watched(LayerMoves):
@@ -120,6 +143,10 @@ def test_flows_that_have_ended_fill_no_channel():
             seen.append((len(slow), int(used.sum())))
 
     routes = np.array([[[0]], [[0]], [[1]], [[1]], [[1]]])
-    simulate(np.zeros(5), routes, Watched(np.random.default_rng(0), np.zeros(5, dtype=np.int64), 1.0, True))
+    simulate(
+        np.zeros(5),
+        routes,
+        Watched(np.random.default_rng(0), np.zeros(5, dtype=np.int64), 1.0, True),
+    )
     assert {slow for slow, _ in seen} == {5, 3, 0}
     assert all(slow == used for slow, used in seen)

@@ -11,15 +11,28 @@ from weft.topologies import build
 def one(*, engine="fabric", **chosen):
     """A run of 24 hosts on six routers, all of which are joined."""
     given = {
-        **{"topology": "complete:n=6,p=4", "load_fraction": "0.4", "size_fraction": "0.05", "rate_mbps": "200"},
-        **{"frame_bytes": "1514", "seconds": "0.03", "mapping": "linear", "routing": "ecmp", **chosen},
+        **{
+            "topology": "complete:n=6,p=4",
+            "load_fraction": "0.4",
+            "size_fraction": "0.05",
+            "rate_mbps": "200",
+        },
+        **{
+            "frame_bytes": "1514",
+            "seconds": "0.03",
+            "mapping": "linear",
+            "routing": "ecmp",
+            **chosen,
+        },
     }
     (run,) = fatpaths_vs_fattree.EXPERIMENT.runs(given, engines=[engine])
     assert isinstance(run, Run)
     return run
 
 
-@pytest.mark.parametrize("spec", ["slimfly:q=3,p=2", "fattree:k=4,oversubscription=2", "complete:n=5,p=3"])
+@pytest.mark.parametrize(
+    "spec", ["slimfly:q=3,p=2", "fattree:k=4,oversubscription=2", "complete:n=5,p=3"]
+)
 def test_all_hosts_of_a_router_send_to_those_of_one_other(spec):
     topology = build(spec)
     router_of = [topology.ports(host)[0][1] for host in range(topology.servers)]
@@ -33,7 +46,10 @@ def test_all_hosts_of_a_router_send_to_those_of_one_other(spec):
 
 def test_flows_are_the_same_for_every_routing_and_others_where_hosts_have_changed_places():
     topology = build("complete:n=6,p=4")
-    by = {routing: fatpaths_vs_fattree.loads(one(routing=routing), topology) for routing in ("layers", "ecmp", "spray")}
+    by = {
+        routing: fatpaths_vs_fattree.loads(one(routing=routing), topology)
+        for routing in ("layers", "ecmp", "spray")
+    }
     assert by["layers"] == by["ecmp"] == by["spray"]
     sent = 8 * sum(load.size_bytes for load in by["ecmp"]) / (24 * 0.03 * 2e8)
     assert 0.2 < sent < 0.6
@@ -49,7 +65,9 @@ def test_layers_carry_what_collides_on_one_link():
         run = one(routing=routing, construction=construction)
         fatpaths_vs_fattree.check(run)
         result = fatpaths_vs_fattree.measure(run)
-        rows.append({**run.parameters, **result.figures, "seed": 0, "engine": "fabric", "clock": None})
+        rows.append(
+            {**run.parameters, **result.figures, "seed": 0, "engine": "fabric", "clock": None}
+        )
     minimal, layered = rows
     assert layered["unfinished"] == layered["timeouts"] == 0
     assert minimal["flows"] == layered["flows"] > 50
@@ -61,21 +79,33 @@ def test_layers_carry_what_collides_on_one_link():
 
 @pytest.mark.slow
 def test_flowlets_leave_full_links_by_other_shortest_paths_and_by_no_longer_ones():
-    """Where one path is shortest they stay on it, as under ECMP; in a fat-tree they have others, ECMP not."""
+    """Where one path is shortest they stay on it, as under ECMP; in a fat-tree they have others,
+    ECMP not."""
     figures = {
-        (topology, routing): fatpaths_vs_fattree.measure(one(topology=topology, routing=routing)).figures
+        (topology, routing): fatpaths_vs_fattree.measure(
+            one(topology=topology, routing=routing)
+        ).figures
         for topology in ("complete:n=6,p=4", "fattree:k=4,oversubscription=2")
         for routing in ("flowlets", "ecmp")
     }
-    assert figures["complete:n=6,p=4", "flowlets"]["times_ms"] == figures["complete:n=6,p=4", "ecmp"]["times_ms"]
-    tree = {routing: figures["fattree:k=4,oversubscription=2", routing] for routing in ("flowlets", "ecmp")}
+    assert (
+        figures["complete:n=6,p=4", "flowlets"]["times_ms"]
+        == figures["complete:n=6,p=4", "ecmp"]["times_ms"]
+    )
+    tree = {
+        routing: figures["fattree:k=4,oversubscription=2", routing]
+        for routing in ("flowlets", "ecmp")
+    }
     assert tree["flowlets"]["unfinished"] == 0
     assert tree["flowlets"]["long_mean_ms"] < 0.9 * tree["ecmp"]["long_mean_ms"]
 
 
 def test_what_cannot_be_is_refused():
     for wrong, why in (
-        ({"engine": "kernel", "frame_bytes": "1513"}, "frame_bytes must be at least 1514, got 1513"),
+        (
+            {"engine": "kernel", "frame_bytes": "1513"},
+            "frame_bytes must be at least 1514, got 1513",
+        ),
         ({"transport": "tcp"}, "TCP is the kernel's"),
         ({"topology": "dcell:n=4,k=1"}, "fabric of switches"),
     ):
@@ -87,9 +117,16 @@ def test_what_cannot_be_is_refused():
 @pytest.mark.parametrize(("routing", "frame_bytes"), [("layers", 1514), ("spray", 9000)])
 def test_it_runs_on_the_kernel(routing, frame_bytes):
     run = one(
-        engine="kernel", topology="complete:n=4,p=2", routing=routing, construction="intree", layers="2",
-        rate_mbps="20", seconds="1", size_fraction="0.02", frame_bytes=str(frame_bytes),
-    )  # fmt: skip
+        engine="kernel",
+        topology="complete:n=4,p=2",
+        routing=routing,
+        construction="intree",
+        layers="2",
+        rate_mbps="20",
+        seconds="1",
+        size_fraction="0.02",
+        frame_bytes=str(frame_bytes),
+    )
     fatpaths_vs_fattree.check(run)
     found = fatpaths_vs_fattree.measure(run).figures
     assert found["flows"] > 5

@@ -1,4 +1,5 @@
-"""What flows would carry as fluids, against shares that can be worked out by hand, and against TCP."""
+"""What flows would carry as fluids, against shares that can be worked out by hand, and against
+TCP."""
 
 import networkx as nx
 import numpy as np
@@ -21,10 +22,11 @@ def test_flows_share_their_bottlenecks_and_others_take_what_is_left():
 
 
 def test_a_shared_rest_is_found_though_one_hop_lies_between():
-    """Four flows share channel 0; one of them goes on by channel 1, whose other flow has the rest."""
-    assert fair_shares(np.array([[0, NONE], [0, NONE], [0, NONE], [0, 1], [1, NONE]])) == pytest.approx(
-        [0.25] * 4 + [0.75]
-    )
+    """Four flows share channel 0; one of them goes on by channel 1, whose other flow has the
+    rest."""
+    assert fair_shares(
+        np.array([[0, NONE], [0, NONE], [0, NONE], [0, 1], [1, NONE]])
+    ) == pytest.approx([0.25] * 4 + [0.75])
 
 
 @pytest.mark.parametrize("spec", ["slimfly:q=3,p=1", "hyperx:l=2,s=3,p=1", "complete:n=4,p=2"])
@@ -32,14 +34,22 @@ def test_pairs_with_one_shortest_path_are_those_that_networkx_finds(spec):
     topology = build(spec)
     graph = nx.Graph([(int(a), int(b)) for a, b in topology.links[:, [0, 2]]])
     found = {
-        (src, dst): only_one_shortest(topology, src, dst) for src in range(4) for dst in range(4, topology.servers)
+        (src, dst): only_one_shortest(topology, src, dst)
+        for src in range(4)
+        for dst in range(4, topology.servers)
     }
     assert found == {pair: len(list(nx.all_shortest_paths(graph, *pair))) == 1 for pair in found}
 
 
 def run(**instead):
     first = {key: values[0] for key, values in flowlet_gaps.EXPERIMENT.sweep.items()}
-    return Run(experiment="flowlet_gaps", version=1, parameters={**first, **instead}, seed=0, engine="kernel")
+    return Run(
+        experiment="flowlet_gaps",
+        version=1,
+        parameters={**first, **instead},
+        seed=0,
+        engine="kernel",
+    )
 
 
 @pytest.mark.kernel
@@ -49,9 +59,15 @@ def run(**instead):
     ("fatpaths:layers=3,trigger=cut", False),
 ])  # fmt: skip
 def test_fluids_take_the_paths_that_packets_take(scheme, known):
-    """Hosts of each router of a clique send to the next router's: by the link between them, and by others in layers."""
+    """Hosts of each router of a clique send to the next router's: by the link between them, and by
+    others in layers."""
     wanted = run(
-        **{"topology": "complete:n=4,p=3", "pattern": "off-diagonal:c=3", "rate_mbps": 5, "seconds": 1.0},
+        **{
+            "topology": "complete:n=4,p=3",
+            "pattern": "off-diagonal:c=3",
+            "rate_mbps": 5,
+            "seconds": 1.0,
+        },
         scheme=scheme,
     )
     found = flowlet_gaps.measure(wanted).figures
@@ -73,5 +89,7 @@ def test_acknowledgements_and_flows_to_other_ports_say_nothing_of_a_flows_layer(
         FlowKey(first, second, 40001, 7000, 17): 4,
     }
     assert chosen_layers(topology, flows, [(0, 7), (7, 0)], 7000).tolist() == [2, 3]
-    assert chosen_layers(topology, flows, [(0, 7), (0, 7)], 7000) is None  # which of the two is in layer 2?
-    assert chosen_layers(topology, flows, [(0, 7), (1, 7)], 7000) is None  # the second was forgotten
+    # which of the two is in layer 2?
+    assert chosen_layers(topology, flows, [(0, 7), (0, 7)], 7000) is None
+    # the second was forgotten
+    assert chosen_layers(topology, flows, [(0, 7), (1, 7)], 7000) is None

@@ -20,7 +20,11 @@ def one(experiment, **instead):
     first = {key: values[0] for key, values in experiment.EXPERIMENT.sweep.items()}
     name, engine = experiment.EXPERIMENT.name, experiment.EXPERIMENT.engines[0]
     return Run(
-        experiment=name, version=experiment.EXPERIMENT.version, parameters={**first, **instead}, seed=0, engine=engine
+        experiment=name,
+        version=experiment.EXPERIMENT.version,
+        parameters={**first, **instead},
+        seed=0,
+        engine=engine,
     )
 
 
@@ -38,18 +42,30 @@ def test_pairs_send_what_the_load_asks():
     sizes = layered_network.steps(0.1)
     flows = list(
         layered_network.arrivals(
-            np.random.default_rng(1), chosen, sizes, load_fraction=0.3, rate_bps=10 * Mbps, duration_s=400.0
+            np.random.default_rng(1),
+            chosen,
+            sizes,
+            load_fraction=0.3,
+            rate_bps=10 * Mbps,
+            duration_s=400.0,
         )
     )
     assert {(flow.src, flow.dst) for flow in flows} == set(chosen)
-    assert sum(flow.size_bytes for flow in flows) * 8 / 400 == pytest.approx(3 * 0.3 * 10 * Mbps, rel=0.1)
+    assert sum(flow.size_bytes for flow in flows) * 8 / 400 == pytest.approx(
+        3 * 0.3 * 10 * Mbps, rel=0.1
+    )
     assert [flow.at_s for flow in flows] == sorted(flow.at_s for flow in flows)
     assert {flow.size_bytes for flow in flows} == set(sizes.tolist())
 
 
 def test_a_run_decides_the_layers_and_the_marks():
-    assert layered_network.complete("fatpaths:layers=4", seed=2, ecn=33) == "fatpaths:ecn=33,seed=3,layers=4"
-    assert layered_network.complete("fatpaths:seed=9,ecn=5", seed=2, ecn=33) == "fatpaths:ecn=5,seed=9"
+    assert (
+        layered_network.complete("fatpaths:layers=4", seed=2, ecn=33)
+        == "fatpaths:ecn=33,seed=3,layers=4"
+    )
+    assert (
+        layered_network.complete("fatpaths:seed=9,ecn=5", seed=2, ecn=33) == "fatpaths:ecn=5,seed=9"
+    )
     assert layered_network.complete("ecmp", seed=2, ecn=0) == "ecmp"
 
 
@@ -57,7 +73,9 @@ def test_times_and_rates_go_by_the_longest_frame():
     run = one(fatpaths_fct, frame_bytes=9000, rate_mbps=10_000)
     assert layered_network.packet_time_us(run.parameters) == 7.2
     assert layered_network.payload_bps(run) == pytest.approx(1e10 * 8934 / 9000)
-    old = {key: value for key, value in one(fatpaths_fct).parameters.items() if key != "frame_bytes"}
+    old = {
+        key: value for key, value in one(fatpaths_fct).parameters.items() if key != "frame_bytes"
+    }
     assert layered_network.packet_time_us(old) == 12112
 
 
@@ -119,7 +137,13 @@ def small(experiment, **instead):
     """A run that takes some seconds."""
     return one(
         experiment,
-        **{"topology": "slimfly:q=3,p=1", "pattern": "off-diagonal:c=9", "rate_mbps": 10, "seconds": 1, **instead},
+        **{
+            "topology": "slimfly:q=3,p=1",
+            "pattern": "off-diagonal:c=9",
+            "rate_mbps": 10,
+            "seconds": 1,
+            **instead,
+        },
     )
 
 
@@ -141,14 +165,28 @@ def test_small_runs_measure_and_are_drawn():
     assert sum(result.figures["gaps"]) == result.figures["packets"] > 500
     assert 0 <= result.figures["beyond_30_fraction"] <= result.figures["beyond_2_fraction"] < 1
     assert 0.3 < result.figures["median_packet_times"] < 30
-    flowlet_gaps.plot([{**run.parameters, **result.figures, "fidelity": result.fidelity, "seed": 0}], Figure())
+    flowlet_gaps.plot(
+        [{**run.parameters, **result.figures, "fidelity": result.fidelity, "seed": 0}], Figure()
+    )
     run = one(
         fatpaths_stencil,
-        **{"topology": "slimfly:q=3,p=1", "pattern": "stencil:offset=4", "rate_mbps": 20, "flow_bytes": 3000},
+        **{
+            "topology": "slimfly:q=3,p=1",
+            "pattern": "stencil:offset=4",
+            "rate_mbps": 20,
+            "flow_bytes": 3000,
+        },
         rounds=2,
     )
     result = fatpaths_stencil.measure(run)
     assert len(result.figures["rounds_s"]) == 2
     assert result.figures["unfinished"] == 0
-    assert 0 < result.figures["flow_mean_s"] <= result.figures["completion_s"] == sum(result.figures["rounds_s"])
-    fatpaths_stencil.plot([{**run.parameters, **result.figures, "fidelity": result.fidelity, "seed": 0}], Figure())
+    assert (
+        0
+        < result.figures["flow_mean_s"]
+        <= result.figures["completion_s"]
+        == sum(result.figures["rounds_s"])
+    )
+    fatpaths_stencil.plot(
+        [{**run.parameters, **result.figures, "fidelity": result.fidelity, "seed": 0}], Figure()
+    )

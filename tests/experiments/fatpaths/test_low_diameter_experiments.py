@@ -15,8 +15,15 @@ from weft.topologies import build
 
 QUICK = {
     "lowdiameter_sizes": {"topology": "slimfly:q=19,p=14,complete:n=101,p=100,hyperx:l=2,s=3"},
-    "diversity": {"topology": "slimfly:q=5,dragonfly:p=2,complete:n=101,p=100", "pairs": "200", "fours": "60"},
-    "collisions": {"topology": "slimfly:q=5,complete:n=20,p=19", "pattern": "permutation,stencil:offset=42"},
+    "diversity": {
+        "topology": "slimfly:q=5,dragonfly:p=2,complete:n=101,p=100",
+        "pairs": "200",
+        "fours": "60",
+    },
+    "collisions": {
+        "topology": "slimfly:q=5,complete:n=20,p=19",
+        "pattern": "permutation,stencil:offset=42",
+    },
     "topology_cost": {"family": "slimfly,hyperx3,fattree2", "hosts": "200,1000"},
     "path_distributions": {
         "topology": "slimfly:q=5,jellyfish:n=50,r=7,p=4,seed=1",
@@ -33,7 +40,13 @@ def rows_of(name, **given):
     experiment = find(name)
     runs = experiment.runs({**QUICK[name], **given}, seeds=1)
     return [
-        {**run.parameters, "seed": run.seed, "engine": run.engine, **experiment.measure(run).figures} for run in runs
+        {
+            **run.parameters,
+            "seed": run.seed,
+            "engine": run.engine,
+            **experiment.measure(run).figures,
+        }
+        for run in runs
     ]
 
 
@@ -48,7 +61,12 @@ def test_every_experiment_measures_and_draws(name, tmp_path):
 
 
 def test_the_names_of_table_iv_are_canonical():
-    names = [*TABLE_IV, *TABLE_V_SAMPLES, *find("collisions").sweep["topology"], *find("layer_count").sweep["topology"]]
+    names = [
+        *TABLE_IV,
+        *TABLE_V_SAMPLES,
+        *find("collisions").sweep["topology"],
+        *find("layer_count").sweep["topology"],
+    ]
     assert [canonical(name) for name in names] == names
 
 
@@ -73,7 +91,9 @@ def test_the_forms_of_table_v_are_those_of_their_variants_only():
 def test_disjoint_paths_of_layers_are_the_most_of_all_sets(layers):
     topology = build("dragonfly:p=2")
     graph = RouterGraph.of(topology)
-    tables = construction.layers_of("random", RouterArrays.of(topology), layers, np.random.default_rng(0), rho=0.7)
+    tables = construction.layers_of(
+        "random", RouterArrays.of(topology), layers, np.random.default_rng(0), rho=0.7
+    )
     found, mean_hops = layer_count.disjoint_paths(graph, tables)
     expected, hops = [], 0
     for src in range(36):
@@ -94,9 +114,13 @@ def test_disjoint_paths_of_layers_are_the_most_of_all_sets(layers):
 
 
 def test_nine_sparse_layers_give_nearly_all_pairs_three_disjoint_paths_and_full_ones_none():
-    rows = {(row["layers"], row["rho"]): row for row in rows_of("layer_count", topology="slimfly:q=5,p=4")}
+    rows = {
+        (row["layers"], row["rho"]): row
+        for row in rows_of("layer_count", topology="slimfly:q=5,p=4")
+    }
     assert rows[9, 0.6]["three_disjoint_fraction"] > 0.9
-    assert rows[9, 1.0]["three_disjoint_fraction"] == 0  # the graph has one shortest path for each pair
+    # the graph has one shortest path for each pair
+    assert rows[9, 1.0]["three_disjoint_fraction"] == 0
     assert rows[9, 0.6]["mean_hops"] > rows[2, 0.6]["mean_hops"] > rows[9, 1.0]["mean_hops"]
     assert rows[9, 0.6]["throughput"] > rows[9, 1.0]["throughput"]
 
@@ -133,7 +157,10 @@ def test_collisions_are_fewer_with_more_routers():
 
 @pytest.mark.slow
 def test_layers_lie_between_the_minimal_paths_and_the_bound():
-    rows = {(row["topology"], row["scheme"], row["layers"]): row for row in rows_of("layered_throughput")}
+    rows = {
+        (row["topology"], row["scheme"], row["layers"]): row
+        for row in rows_of("layered_throughput")
+    }
     for (topology, scheme, layers), row in rows.items():
         assert row["throughput"] > 0
         if scheme == "intree" and layers == 4 and topology.startswith("slimfly"):
@@ -146,12 +173,22 @@ def test_layers_lie_between_the_minimal_paths_and_the_bound():
             assert row["throughput"] <= row["bound_throughput"] + 1e-9
 
 
-@pytest.mark.parametrize(("name", "given", "line"), [
-    ("diversity", {"topology": "dcell:n=3,k=1"},
-     "dcell:n=3,k=1: the servers of this network forward; a network of switches is needed"),
-    ("layered_throughput", {"scheme": "stp"}, "layered_throughput: no scheme 'stp' (there are: intree, "),
-    ("collisions", {"pattern": "star"}, "no traffic pattern 'star'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "given", "line"),
+    [
+        (
+            "diversity",
+            {"topology": "dcell:n=3,k=1"},
+            "dcell:n=3,k=1: the servers of this network forward; a network of switches is needed",
+        ),
+        (
+            "layered_throughput",
+            {"scheme": "stp"},
+            "layered_throughput: no scheme 'stp' (there are: intree, ",
+        ),
+        ("collisions", {"pattern": "star"}, "no traffic pattern 'star'"),
+    ],
+)
 def test_what_cannot_be_is_refused_in_one_line(name, given, line):
     with pytest.raises(ValueError) as raised:  # noqa: PT011, the line is compared
         find(name).runs(given)
@@ -161,14 +198,17 @@ def test_what_cannot_be_is_refused_in_one_line(name, given, line):
 
 @pytest.mark.parametrize("family", topology_cost.FAMILIES)
 def test_the_sizes_of_instances_are_those_of_the_networks(family):
-    for instance in [one for one in topology_cost.FAMILIES[family]() if one.hosts < 3000 and one.radix <= 64]:
+    for instance in [
+        one for one in topology_cost.FAMILIES[family]() if one.hosts < 3000 and one.radix <= 64
+    ]:
         topology = build(instance.spec)
         ports = np.bincount(topology.links[:, [0, 2]].ravel())[topology.servers :]
         assert (topology.servers, ports.max()) == (instance.hosts, instance.radix), instance
 
 
 def test_costs_are_linear_in_their_parts():
-    """slimfly:q=5: 50 routers of 11 ports, 200 host and 75 local cables, 100 global ones, 200 hosts."""
+    """slimfly:q=5: 50 routers of 11 ports, 200 host and 75 local cables, 100 global ones, 200
+    hosts."""
     experiment = find("topology_cost")
     prices = {"router_usd": "1000", "port_usd": "10", "copper_usd": "4", "fibre_usd": "20"}
     (run,) = experiment.runs({"family": "slimfly", "hosts": "200", **prices})
@@ -186,7 +226,9 @@ def test_in_trees_give_pairs_of_every_distance_three_disjoint_paths(spec):
     """All pairs two links apart; of adjacent ones one in 350 has only two at q = 5."""
     topology = build(spec)
     routers, graph = RouterArrays.of(topology), RouterGraph.of(topology)
-    tables = construction.layers_of("intree", routers, 9, np.random.default_rng([0, 1]), accelerate=compiled)
+    tables = construction.layers_of(
+        "intree", routers, 9, np.random.default_rng([0, 1]), accelerate=compiled
+    )
     apart = ~np.eye(routers.routers, dtype=bool)
     hops = distances(routers, everything(routers))[apart]
     disjoint, _ = layer_count.disjoint_paths(graph, tables)

@@ -13,7 +13,8 @@ def rows_of(experiment, engine="fabric", **given):
     runs = experiment.runs(given, seeds=1, engines=[engine])
     found = [(run, experiment.measure(run)) for run in runs]
     return [
-        {**run.parameters, "engine": engine, "fidelity": result.fidelity, **result.figures} for run, result in found
+        {**run.parameters, "engine": engine, "fidelity": result.fidelity, **result.figures}
+        for run, result in found
     ]
 
 
@@ -57,7 +58,13 @@ def test_incast_on_wires_is_near_the_ideal_and_drawn(tmp_path):
     assert all(1 < row["last_ratio"] < 1.2 for row in rows)
     assert all(row["timeouts"] == row["header_drops"] == row["given_up"] == 0 for row in rows)
     assert rows[1]["trimmed_packets"] > rows[0]["trimmed_packets"] > rows[2]["trimmed_packets"] == 0
-    tcp = {**rows[1], "transport": "tcp:control=reno", "engine": "kernel", "timeouts": None, "last_ratio": 5.0}
+    tcp = {
+        **rows[1],
+        "transport": "tcp:control=reno",
+        "engine": "kernel",
+        "timeouts": None,
+        "last_ratio": 5.0,
+    }
     with figures.new() as figure:
         ndp_incast.plot([*rows, tcp, {**tcp, "fidelity": "FAIL", "last_ratio": None}], figure)
         drawn = [line.get_label() for line in figure.axes[0].get_lines()]
@@ -79,7 +86,8 @@ def test_few_headers_are_lost_and_asked_after():
 
 def test_flows_have_as_many_packets_and_as_much_load_as_the_papers():
     (run,) = ndp_load.EXPERIMENT.runs(
-        {"topology": "star:n=60", "transport": "ndp", "lambda_per_s": "250", "seconds": "60"}, engines=["fabric"]
+        {"topology": "star:n=60", "transport": "ndp", "lambda_per_s": "250", "seconds": "60"},
+        engines=["fabric"],
     )
     assert ndp_load.load_fraction(run) == pytest.approx(0.2)
     wanted = ndp_load.loads(run)
@@ -94,7 +102,12 @@ def test_flows_have_as_many_packets_and_as_much_load_as_the_papers():
 @pytest.mark.slow
 def test_more_flows_are_slower_on_wires_and_drawn(tmp_path):
     rows = rows_of(
-        ndp_load.EXPERIMENT, topology="star:n=12", transport="ndp", lambda_per_s="50,700", rate_mbps="5", seconds="8"
+        ndp_load.EXPERIMENT,
+        topology="star:n=12",
+        transport="ndp",
+        lambda_per_s="50,700",
+        rate_mbps="5",
+        seconds="8",
     )
     few, many = rows
     assert few["unfinished"] == 0
@@ -109,11 +122,20 @@ def test_more_flows_are_slower_on_wires_and_drawn(tmp_path):
 
 @pytest.mark.kernel
 def test_incast_on_the_kernel_by_both_transports():
-    given = {"topology": "star:n=9", "traffic": "incast:senders=8", "message_kb": "30", "rate_mbps": "50"}
-    ndp, tcp = rows_of(ndp_incast.EXPERIMENT, engine="kernel", transport="ndp,tcp:control=reno", **given)
+    given = {
+        "topology": "star:n=9",
+        "traffic": "incast:senders=8",
+        "message_kb": "30",
+        "rate_mbps": "50",
+    }
+    ndp, tcp = rows_of(
+        ndp_incast.EXPERIMENT, engine="kernel", transport="ndp,tcp:control=reno", **given
+    )
     assert ndp["undelivered"] == tcp["undelivered"] == 0
     assert ndp["trimmed_packets"] > 0
-    assert tcp["trimmed_packets"] == ndp["queue_drops"] == ndp["header_drops"] == ndp["given_up"] == 0
+    assert (
+        tcp["trimmed_packets"] == ndp["queue_drops"] == ndp["header_drops"] == ndp["given_up"] == 0
+    )
     if not ndp["timeouts"]:
         assert ndp["duplicates"] == 0
         assert ndp["last_ratio"] > 0.8  # how much above 1 is the machine's affair

@@ -9,8 +9,21 @@ from weft.topologies import build
 from weft.topologies.core.failures import fail_links
 
 NETWORKS = [
-    *("slimfly:q=3", "slimfly:q=4", "slimfly:q=5", "dragonfly:p=2", "hyperx:l=2,s=4", "hyperx:l=3,s=3"),
-    *("xpander:r=5,seed=1", "jellyfish:n=20,r=4,p=1,seed=2", "complete:n=6,p=1", "fattree:k=4", "clos:n=2,r=3,m=4"),
+    *(
+        "slimfly:q=3",
+        "slimfly:q=4",
+        "slimfly:q=5",
+        "dragonfly:p=2",
+        "hyperx:l=2,s=4",
+        "hyperx:l=3,s=3",
+    ),
+    *(
+        "xpander:r=5,seed=1",
+        "jellyfish:n=20,r=4,p=1,seed=2",
+        "complete:n=6,p=1",
+        "fattree:k=4",
+        "clos:n=2,r=3,m=4",
+    ),
 ]
 
 
@@ -28,7 +41,9 @@ def test_shortest_paths_are_those_of_networkx(spec):
             zip(graph.distance[src].tolist(), graph.path_count[src].tolist(), strict=True)
         )
     one = nx.single_source_shortest_path_length(plain, 0)
-    assert all(len(list(nx.all_shortest_paths(plain, 0, v))) == graph.path_count[0, v] for v in one if v)
+    assert all(
+        len(list(nx.all_shortest_paths(plain, 0, v))) == graph.path_count[0, v] for v in one if v
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -40,7 +55,10 @@ def test_paths_of_any_graph_are_those_of_networkx(seed):
     for src in range(14):
         found = shortest(plain, src) if nx.is_connected(plain) else reached(plain, src)
         expected = [found.get(v, (UNREACHED, 0)) for v in range(14)]
-        assert list(zip(graph.distance[src].tolist(), graph.path_count[src].tolist(), strict=True)) == expected
+        assert (
+            list(zip(graph.distance[src].tolist(), graph.path_count[src].tolist(), strict=True))
+            == expected
+        )
     pairs = path_diversity.random_pairs(graph, 60, rng())
     for hops in (1, 2, 3, 5, 8):
         expected = [disjoint(plain, [a], [b], hops) for a, b in pairs.tolist()]
@@ -71,8 +89,9 @@ def test_disjoint_paths_are_those_of_networkx(spec, extra):
 
 @pytest.mark.parametrize("spec", NETWORKS)
 def test_disjoint_paths_are_bounded_by_flows(spec):
-    """With paths of any length the greedy count is at most networkx's edge connectivity, at least half of it, and for
-    these networks mostly equal; no count is more than the routers have links."""
+    """With paths of any length the greedy count is at most networkx's edge connectivity, at least
+    half of it, and for these networks mostly equal; no count is more than the routers have
+    links."""
     graph = RouterGraph.of(build(spec))
     plain = as_networkx(graph)
     pairs = path_diversity.random_pairs(graph, 40, rng())
@@ -88,13 +107,17 @@ def test_every_path_counts_in_networks_with_known_ones():
     pairs = path_diversity.random_pairs(complete, 1000, rng())
     assert len(pairs) == 56
     assert set(path_diversity.cdp(complete, pairs, 1).values) == {1}
-    assert set(path_diversity.cdp(complete, pairs, 2).values) == {7}  # the link, and through each other router
-    moore = RouterGraph.of(build("slimfly:q=5"))  # girth 5: neighbours have no other path of 3 links or fewer
+    # the link, and through each other router
+    assert set(path_diversity.cdp(complete, pairs, 2).values) == {7}
+    # girth 5: neighbours have no other path of 3 links or fewer
+    moore = RouterGraph.of(build("slimfly:q=5"))
     far = moore.distance[tuple(path_diversity.random_pairs(moore, 5000, rng()).T)]
     counts = path_diversity.cdp(moore, path_diversity.random_pairs(moore, 5000, rng()), 3).values
     assert set(counts[far == 1]) == {1}
     assert set(counts[far == 2]) == {7}
-    assert set(path_diversity.minimal_disjoint(moore, path_diversity.random_pairs(moore, 100, rng()))) == {1}
+    assert set(
+        path_diversity.minimal_disjoint(moore, path_diversity.random_pairs(moore, 100, rng()))
+    ) == {1}
 
 
 def test_minimal_disjoint_paths_may_be_fewer_than_shortest_paths():
@@ -105,7 +128,8 @@ def test_minimal_disjoint_paths_may_be_fewer_than_shortest_paths():
 
 
 def test_interference_of_a_clique_is_the_two_links_that_both_would_use():
-    """a-d and c-b lead to both targets: c_2 counts a link to b from each of a and c, and through each other router."""
+    """a-d and c-b lead to both targets: c_2 counts a link to b from each of a and c, and through
+    each other router."""
     graph = RouterGraph.of(build("complete:n=101,p=1"))
     sample = path_diversity.interference(graph, path_diversity.random_fours(graph, 50, rng()), 2)
     assert round(sample.mean_fraction, 2) == 0.02  # FatPaths, table IV
@@ -142,7 +166,8 @@ def test_a_fat_trees_endpoints_are_its_edge_switches():
 def test_collisions_count_flows_of_each_router_pair():
     router_of = np.array([0, 0, 1, 1, 2])
     pairs = [(0, 2), (1, 3), (0, 1), (2, 0), (4, 0), (1, 2)]
-    assert path_diversity.collisions(pairs, router_of).tolist() == [3, 2, 0, 1]  # 0->1 three times; 1->0, 2->0 once
+    # 0->1 three times; 1->0, 2->0 once
+    assert path_diversity.collisions(pairs, router_of).tolist() == [3, 2, 0, 1]
 
 
 def test_a_sample_says_its_quantiles_as_fractions_of_the_radix():
@@ -150,4 +175,6 @@ def test_a_sample_says_its_quantiles_as_fractions_of_the_radix():
     assert sample.mean_fraction == 5
     assert sample.quantile_fraction(0.01) == 0.1
     assert sample.quantile_fraction(0.999) == 10
-    assert sample.mean_error_fraction == pytest.approx(1.96 * np.arange(101).std(ddof=1) / 10 / 101**0.5)
+    assert sample.mean_error_fraction == pytest.approx(
+        1.96 * np.arange(101).std(ddof=1) / 10 / 101**0.5
+    )

@@ -24,7 +24,9 @@ def case(spec, seed=0):
     return graph, routers, demands, own
 
 
-@pytest.mark.parametrize(("spec", "n"), [("slimfly:q=3", 3), ("slimfly:q=3", 5), ("dragonfly:p=2", 4)])
+@pytest.mark.parametrize(
+    ("spec", "n"), [("slimfly:q=3", 3), ("slimfly:q=3", 5), ("dragonfly:p=2", 4)]
+)
 def test_a_few_planned_paths_carry_more_than_as_many_shortest_and_no_more_than_all(spec, n):
     graph, _, demands, own = case(spec)
     plan = planned_paths(graph, demands, own, n)
@@ -49,7 +51,9 @@ def test_with_as_many_paths_as_there_are_nothing_is_lost():
     every = achievable_throughput.maximum(
         achievable_throughput.short_paths(graph, demands, 1), demands, len(graph.peer)
     ).throughput
-    assert achievable_throughput.maximum(together, demands, len(graph.peer)).throughput >= every - 1e-9
+    assert (
+        achievable_throughput.maximum(together, demands, len(graph.peer)).throughput >= every - 1e-9
+    )
 
 
 def test_layers_hold_the_planned_paths_and_lead_everybody_else_without_a_loop():

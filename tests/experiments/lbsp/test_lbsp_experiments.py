@@ -16,7 +16,14 @@ from weft.daemons.core import registry
 from weft.daemons.lbsp import routing as lbsp
 from weft.experiments.engines import lbsp_tables
 from weft.experiments.engines.lbsp_tables import lbsp_link, shape_of
-from weft.experiments.lbsp import lbsp_long, lbsp_oversubscription, lbsp_queues, lbsp_recovery, lbsp_short, lbsp_tcp
+from weft.experiments.lbsp import (
+    lbsp_long,
+    lbsp_oversubscription,
+    lbsp_queues,
+    lbsp_recovery,
+    lbsp_short,
+    lbsp_tcp,
+)
 from weft.experiments.lbsp.lbsp_model import paced
 from weft.experiments.runner.definition import Run
 from weft.testbed.linux.clock import wait_until
@@ -41,7 +48,11 @@ def one(experiment, **instead):
     first = {key: values[0] for key, values in experiment.EXPERIMENT.sweep.items()}
     name, engine = experiment.EXPERIMENT.name, experiment.EXPERIMENT.engines[0]
     return Run(
-        experiment=name, version=experiment.EXPERIMENT.version, parameters={**first, **instead}, seed=0, engine=engine
+        experiment=name,
+        version=experiment.EXPERIMENT.version,
+        parameters={**first, **instead},
+        seed=0,
+        engine=engine,
     )
 
 
@@ -91,7 +102,8 @@ class NoKernel:
     [("lbsp", (4, 4, 6, 6)), ("lbsp:groups=4", (4, 5, 6, 4)), ("lbsp:hash=1", (4, 4, 6, 6))],
 )
 def test_tables_are_those_of_as_many_link_groups_as_the_scheme_has(scheme, ports):
-    """The edge switch that has lost its last uplink: group 3 of four takes the ports of the next whole one, 0."""
+    """The edge switch that has lost its last uplink: group 3 of four takes the ports of the next
+    whole one, 0."""
     fake = NoKernel(EIGHT)
     dead = lbsp_link(EIGHT, EIGHT.link("e2.3-a2.3"))
     lbsp_tables.set_tables(fake, fake, scheme, [dead], [])
@@ -100,11 +112,22 @@ def test_tables_are_those_of_as_many_link_groups_as_the_scheme_has(scheme, ports
 
 
 def test_thresholds_and_patterns_reach_the_kernel():
-    some = one(lbsp_queues, edge_packets=7, edge_percent=160, above_packets=30, above_percent=300, states=1)
-    of = planes(EIGHT, lbsp_queues.kernel_scheme(some), LinkSpec(rate_bps=1_000_000, queue_packets=9)).balancing
-    assert registry.rule(of).parameters.items() >= {
-        "states": 1, "edge_packets": 7, "edge_percent": 160, "above_packets": 30, "above_percent": 300,
-    }.items()  # fmt: skip
+    some = one(
+        lbsp_queues, edge_packets=7, edge_percent=160, above_packets=30, above_percent=300, states=1
+    )
+    of = planes(
+        EIGHT, lbsp_queues.kernel_scheme(some), LinkSpec(rate_bps=1_000_000, queue_packets=9)
+    ).balancing
+    assert (
+        registry.rule(of).parameters.items()
+        >= {
+            "states": 1,
+            "edge_packets": 7,
+            "edge_percent": 160,
+            "above_packets": 30,
+            "above_percent": 300,
+        }.items()
+    )
 
 
 @pytest.mark.kernel
@@ -112,7 +135,10 @@ def test_every_pattern_is_sent_on_the_kernel(monkeypatch):
     sent = []
     monkeypatch.setattr(lbsp_queues, "paced", lambda *given: sent.append(paced(*given)) or sent[-1])
     result = lbsp_queues.measure(
-        replace(one(lbsp_queues, topology="fattree:k=4", slots=30, patterns=3, arrivals="paced"), engine="kernel")
+        replace(
+            one(lbsp_queues, topology="fattree:k=4", slots=30, patterns=3, arrivals="paced"),
+            engine="kernel",
+        )
     )
     assert len(sent) == 3
     assert (sent[0] != sent[1]).any()
@@ -163,7 +189,9 @@ def test_what_there_is_not_is_refused(instead, message):
 
 
 def test_five_flows_to_a_pod_take_five_hosts():
-    with pytest.raises(ValueError, match=r"^lbsp_oversubscription: a pod must have 5 hosts, not 4$"):
+    with pytest.raises(
+        ValueError, match=r"^lbsp_oversubscription: a pod must have 5 hosts, not 4$"
+    ):
         lbsp_oversubscription.EXPERIMENT.runs({"topology": "fattree:k=4"})
 
 
@@ -180,7 +208,14 @@ def test_an_outage_lasts_until_its_last_loss_is_over():
 @pytest.mark.kernel
 @pytest.mark.parametrize("damage", ["link", "degraded"])
 def test_flows_end_in_a_damaged_fabric(damage):
-    some = one(lbsp_long, topology="fattree:k=4", damage=damage, flow_bytes=100_000, repeats=1, patience_s=20)
+    some = one(
+        lbsp_long,
+        topology="fattree:k=4",
+        damage=damage,
+        flow_bytes=100_000,
+        repeats=1,
+        patience_s=20,
+    )
     row = lbsp_long.measure(some).figures
     assert (row["flows"], row["unfinished"]) == (4, 0)
     assert row["late_fraction"] < 0.01  # link groups of k = 4 are single ports
@@ -203,28 +238,41 @@ def test_a_recovery_that_there_is_not_is_refused(instead, message):
 
 
 def test_where_frr_is_missing_one_line_says_how_to_get_it(monkeypatch, tmp_path):
-    missing = [replace(each, attempt=features.command("bfdd", tmp_path)) for each in features.PROGRAMS]
+    missing = [
+        replace(each, attempt=features.command("bfdd", tmp_path)) for each in features.PROGRAMS
+    ]
     monkeypatch.setattr(doctor, "PROGRAMS", missing)
-    with pytest.raises(ValueError, match=r"^scheme frr-bgp needs frr, which is missing .*: apt-get install frr$"):
+    with pytest.raises(
+        ValueError, match=r"^scheme frr-bgp needs frr, which is missing .*: apt-get install frr$"
+    ):
         lbsp_recovery.check(one(lbsp_recovery, scheme="frr-bgp", failure="link"))
 
 
 def test_a_failure_lasts_longer_where_hellos_are_rare():
-    assert lbsp_recovery.patience_s("lbsp") == lbsp_recovery.patience_s("frr-bgp:hello_ms=30") == pytest.approx(1.62)
+    assert (
+        lbsp_recovery.patience_s("lbsp")
+        == lbsp_recovery.patience_s("frr-bgp:hello_ms=30")
+        == pytest.approx(1.62)
+    )
     assert lbsp_recovery.patience_s("spray:hello_ms=300,dead=3") == pytest.approx(2.7)
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize("scheme", ["lbsp", pytest.param("frr-bgp:hello_ms=300", marks=[*FRR_MARKS, pytest.mark.slow])])
+@pytest.mark.parametrize(
+    "scheme", ["lbsp", pytest.param("frr-bgp:hello_ms=300", marks=[*FRR_MARKS, pytest.mark.slow])]
+)
 def test_pairs_are_rerouted_after_a_silent_failure(scheme):
-    some = one(lbsp_recovery, topology="fattree:k=4", scheme=scheme, failure="silent-link", rate_mbps=50)
+    some = one(
+        lbsp_recovery, topology="fattree:k=4", scheme=scheme, failure="silent-link", rate_mbps=50
+    )
     row = lbsp_recovery.measure(some).figures
     assert row["unreachable_pairs"] == 0
     assert row["pairs_hit"] > 0
     assert 60 < row["outage_ms"] < 1000 * lbsp_recovery.patience_s(scheme)
     assert row["neighbours_lost"] >= 2
     assert row["lost_packets"] < row["sent_packets"] / 2
-    assert scheme != "lbsp" or row["lost_packets"] > 0  # the few flows may all be hashed past the link
+    # the few flows may all be hashed past the link
+    assert scheme != "lbsp" or row["lost_packets"] > 0
     assert row["pss_max_kib"] > 1000
     assert scheme != "lbsp" or row["pss_max_kib"] < 8192
 
@@ -240,15 +288,23 @@ def test_a_link_is_degraded_from_the_command_line():
         return done
 
     def failures(node):
-        return json.loads(weft("status", "--run", name, node, "--json").stdout)["protocol"]["failures"]
+        return json.loads(weft("status", "--run", name, node, "--json").stdout)["protocol"][
+            "failures"
+        ]
 
     weft("up", "fattree:k=4", "--routing", "lbsp", "--rate", "20mbit", "--detach", name)
     try:
         weft("degrade", "--run", name, "--tell", "e0.0-a0.1", "2mbit")
-        wait_until("e3.0 knows", lambda: failures("e3.0") == [{"link": "e0.0-a0.1", "type": 1, "degraded": True}])
+        wait_until(
+            "e3.0 knows",
+            lambda: failures("e3.0") == [{"link": "e0.0-a0.1", "type": 1, "degraded": True}],
+        )
         weft("degrade", "--run", name, "--tell", "e0.0-a0.1", "20mbit")
         wait_until("e3.0 knows better", lambda: failures("e3.0") == [])
-        assert "leads to a host" in weft("degrade", "--run", name, "--tell", "h0-e0.0", "2mbit", status=2).stderr
+        assert (
+            "leads to a host"
+            in weft("degrade", "--run", name, "--tell", "h0-e0.0", "2mbit", status=2).stderr
+        )
     finally:
         for found in run.runs():
             if found.id == name:
@@ -283,7 +339,12 @@ TIMES = {"p999_ms": 700.0, "mean_ms": 600.0}
         (lbsp_oversubscription, TIMES, {"queue_packets": [50, 250], "tcp": ["rack"]}, 2),
         (lbsp_oversubscription, TIMES, {"damage": ["none"], "tcp": ["rack"]}, 1),
         (lbsp_recovery, {"outage_ms": 90.0}, {"pairs": [10, 20]}, 4),
-        (lbsp_queues, {"edge_queue_packets": 1.0}, {"edge_packets": [5, 20], "arrivals": ["paced"]}, 4),
+        (
+            lbsp_queues,
+            {"edge_queue_packets": 1.0},
+            {"edge_packets": [5, 20], "arrivals": ["paced"]},
+            4,
+        ),
     ],
 )
 @pytest.mark.slow

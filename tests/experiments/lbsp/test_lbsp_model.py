@@ -1,4 +1,5 @@
-"""The slotted model: what goes in comes out, groups are kept to, and plain Python agrees with the machine code."""
+"""The slotted model: what goes in comes out, groups are kept to, and plain Python agrees with the
+machine code."""
 
 import numpy as np
 import pytest
@@ -24,7 +25,8 @@ def nothing():
 
 
 def slots(on, to, bursts, count):
-    """A fabric after `count` slots in which each host in bursts[slot] begins one; and what was seen."""
+    """A fabric after `count` slots in which each host in bursts[slot] begins one; and what was
+    seen."""
     fabric, seen = empty(on.d, 1000), nothing()
     for slot in range(count):
         begins = np.full(2 * on.d**2, -1)
@@ -83,20 +85,25 @@ def test_machine_code_and_plain_python_agree():
 def test_bursts_are_paced_one_packet_a_slot():
     to, begins = traffic(4, 0.5, 50, np.random.default_rng(2))
     sent = paced(4, to, begins)
-    assert {host: int(dst) for row in sent for host, dst in enumerate(row) if dst >= 0}.items() <= dict(
-        enumerate(to.tolist())
-    ).items()
+    assert {
+        host: int(dst) for row in sent for host, dst in enumerate(row) if dst >= 0
+    }.items() <= dict(enumerate(to.tolist())).items()
     began = np.bincount(begins[begins >= 0], minlength=HOSTS)
     assert ((sent >= 0).sum(axis=0) <= 4 * began).all()
     assert (sent[:3] >= 0).sum() > 0
     early = begins.copy()
     early[5:] = -1
-    assert ((paced(4, to, early) >= 0).sum(axis=0) == 4 * np.bincount(early[early >= 0], minlength=HOSTS)).all()
+    assert (
+        (paced(4, to, early) >= 0).sum(axis=0)
+        == 4 * np.bincount(early[early >= 0], minlength=HOSTS)
+    ).all()
 
 
 def test_states_bring_the_link_groups_together():
     found = {
-        states: simulate(PAPER._replace(states=states), 0.8, slots=300, patterns=4, rng=np.random.default_rng(1))
+        states: simulate(
+            PAPER._replace(states=states), 0.8, slots=300, patterns=4, rng=np.random.default_rng(1)
+        )
         for states in (0, 1)
     }
     assert found[1].apart[0] < found[0].apart[0] / 3

@@ -20,7 +20,11 @@ def entry(**row):
     return {"size": 1, **row}, ABOUT
 
 
-REAL, VIRTUAL, OTHER = entry(clock="real"), entry(clock="virtual"), entry(clock="virtual", hop_ns=500)
+REAL, VIRTUAL, OTHER = (
+    entry(clock="real"),
+    entry(clock="virtual"),
+    entry(clock="virtual", hop_ns=500),
+)
 GRAPH = entry(engine="graph")
 
 
@@ -33,7 +37,10 @@ def test_each_clock_and_its_costs_have_a_figure_of_their_own():
 
 
 def test_what_has_no_clock_goes_with_each():
-    assert figures.by_clock([GRAPH, VIRTUAL, REAL]) == {"real": [GRAPH, REAL], "virtual": [GRAPH, VIRTUAL]}
+    assert figures.by_clock([GRAPH, VIRTUAL, REAL]) == {
+        "real": [GRAPH, REAL],
+        "virtual": [GRAPH, VIRTUAL],
+    }
     assert figures.by_clock([GRAPH]) == {"": [GRAPH]}
 
 
@@ -45,7 +52,14 @@ def stored(tmp_path, monkeypatch):
     store = Store(Path("results"))
     for size, clock in ((1, "real"), (2, "real"), (1, "virtual")):
         parameters = {"scheme": "dr", "size": size, "load_fraction": 0.5}
-        run = Run(experiment="quick", version=1, parameters=parameters, seed=0, engine="kernel", clock=clock)
+        run = Run(
+            experiment="quick",
+            version=1,
+            parameters=parameters,
+            seed=0,
+            engine="kernel",
+            clock=clock,
+        )
         store.put(run, Result(figures={"area_bytes": size**2}), ABOUT, 1.0)
 
 
@@ -56,7 +70,10 @@ def test_export_takes_the_rows_of_the_clock_that_is_named(stored, capsys):
         counts.append(len(capsys.readouterr().out.splitlines()) - 1)
     assert counts == [3, 2, 1]
     assert main(["export", "quick", "--clock", "virtual", "--set", "size=2"]) == 2
-    said = "nothing of quick under the virtual clock is stored in results; weft run quick --clock virtual measures it"
+    said = (
+        "nothing of quick under the virtual clock is stored in results; weft run quick "
+        "--clock virtual measures it"
+    )
     assert said in capsys.readouterr().err
 
 

@@ -14,9 +14,17 @@ E = quick.EXPERIMENT
 
 def row(scheme, size, seed, area, engine="graph"):
     return {
-        "scheme": scheme, "size": size, "load_fraction": 0.5, "area_bytes": area, "delays_us": [1.0], "right": True,
-        "name": "x", "seed": seed, "engine": engine, "run": f"{scheme}{size}{seed}{engine}",
-    }  # fmt: skip
+        "scheme": scheme,
+        "size": size,
+        "load_fraction": 0.5,
+        "area_bytes": area,
+        "delays_us": [1.0],
+        "right": True,
+        "name": "x",
+        "seed": seed,
+        "engine": engine,
+        "run": f"{scheme}{size}{seed}{engine}",
+    }
 
 
 def test_runs_are_paired_that_agree_in_all_but_what_is_compared():
@@ -41,13 +49,22 @@ def test_a_ratio_is_the_geometric_mean_with_the_interval_of_the_logarithms():
     half = 4.303 * statistics.stdev(logarithms) / math.sqrt(3)
     assert (found.mean_a, found.mean_b, found.pairs, found.left_out) == (16 / 3, 82 / 3, 3, 0)
     assert found.ratio == pytest.approx(4)
-    assert (found.low, found.high) == (pytest.approx(4 * math.exp(-half)), pytest.approx(4 * math.exp(half)))
+    assert (found.low, found.high) == (
+        pytest.approx(4 * math.exp(-half)),
+        pytest.approx(4 * math.exp(half)),
+    )
 
 
 def test_what_has_no_ratio_is_left_out_and_counted():
     of = [(row("dr", 1, 0, a), row("bfs", 1, 0, b)) for a, b in ((0, 2), (3, None), (2, 3))]
     found = ratio("", "area_bytes", of)
-    assert (found.ratio, found.low, found.high, found.pairs, found.left_out) == (pytest.approx(1.5), None, None, 1, 2)
+    assert (found.ratio, found.low, found.high, found.pairs, found.left_out) == (
+        pytest.approx(1.5),
+        None,
+        None,
+        1,
+        2,
+    )
     assert ratio("", "area_bytes", of[:2]) is None
 
 

@@ -19,13 +19,17 @@ def lab(colour: str) -> np.ndarray:
     """CIE 1976 L*, a*, b* of an sRGB colour such as #0072b2 (white: D65)."""
     rgb = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    to_xyz = np.array(
+        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    )
     x, y, z = np.cbrt(to_xyz @ linear / np.array([0.9505, 1.0, 1.089]))
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=["servers", "switches"])
-def test_schemes_of_one_figure_differ_in_colour_marker_and_print(family: Mapping[str, SeriesStyle]) -> None:
+def test_schemes_of_one_figure_differ_in_colour_marker_and_print(
+    family: Mapping[str, SeriesStyle],
+) -> None:
     for one, other in combinations(family.values(), 2):
         difference = lab(one.colour) - lab(other.colour)
         assert np.linalg.norm(difference) > 20, (one, other)
@@ -34,13 +38,17 @@ def test_schemes_of_one_figure_differ_in_colour_marker_and_print(family: Mapping
 
 
 def test_every_load_balancing_scheme_has_a_look() -> None:
-    assert {name for name, one in registry.schemes().items() if one.selection} <= set(style.SWITCH_SCHEMES)
+    assert {name for name, one in registry.schemes().items() if one.selection} <= set(
+        style.SWITCH_SCHEMES
+    )
 
 
 def test_one_scheme_with_several_parameters_keeps_its_colour_and_changes_dash_and_marker() -> None:
     specs = ["micro", "ttc:delta=0", "ttc:delta=2", "dmodk", "ttc:delta=2,tie=redirect"]
     looks = style.lines(specs)
-    assert [look.colour for look, _ in looks.values()].count(style.SWITCH_SCHEMES["ttc"].colour) == 3
+    assert [look.colour for look, _ in looks.values()].count(
+        style.SWITCH_SCHEMES["ttc"].colour
+    ) == 3
     assert len({look.marker for look, _ in looks.values()}) == len(specs)
     assert [looks[spec][1] for spec in specs if spec.startswith("ttc")] == ["-", "--", "-."]
     assert [looks[spec][0].variant for spec in specs] == [0, 0, 1, 0, 2]
@@ -48,7 +56,11 @@ def test_one_scheme_with_several_parameters_keeps_its_colour_and_changes_dash_an
 
 
 def test_rows_of_one_setting_are_together_and_what_differs_is_named() -> None:
-    rows = [{"topology": "a", "rate": rate, "queue": 5, "seed": seed} for rate in (10, 20) for seed in (0, 1)]
+    rows = [
+        {"topology": "a", "rate": rate, "queue": 5, "seed": seed}
+        for rate in (10, 20)
+        for seed in (0, 1)
+    ]
     assert figures.by_setting(rows[:2], ["topology", "rate", "queue"]) == {"a": rows[:2]}
     assert figures.by_setting(rows, ["topology", "queue", "rate"], always=2) == {
         "a, queue=5, rate=10": rows[:2],
@@ -61,7 +73,9 @@ def test_the_interval_of_seeds_is_student_s() -> None:
     mean, half = figures.mean_and_half_width([1.0, 2.0, 3.0, 4.0, 5.0])
     assert (mean, half) == (3.0, pytest.approx(2.776 * (2.5**0.5) / 5**0.5))
     drawn = np.random.default_rng(2).normal(size=(4000, 5))
-    covered = [abs(centre) < width for centre, width in map(figures.mean_and_half_width, drawn.tolist())]
+    covered = [
+        abs(centre) < width for centre, width in map(figures.mean_and_half_width, drawn.tolist())
+    ]
     assert 0.93 < np.mean(covered) < 0.97
 
 
@@ -69,7 +83,9 @@ def test_of_two_lines_in_the_same_place_both_are_seen() -> None:
     looks = style.lines(["micro", "ttc:delta=0"])
     with figures.new() as figure:
         axes = figure.add_subplot()
-        micro, ttc = (axes.plot([1, 2], [1, 2], **style.line(look))[0] for look, _ in looks.values())
+        micro, ttc = (
+            axes.plot([1, 2], [1, 2], **style.line(look))[0] for look, _ in looks.values()
+        )
     assert (ttc.get_linestyle(), micro.get_linestyle()) == ("-", "--")
     assert ttc.get_zorder() < micro.get_zorder()
     assert ttc.get_markersize() > micro.get_markersize()

@@ -1,4 +1,5 @@
-"""A quick experiment for tests, which notes each measurement in $WEFT_TEST_LOG; as a program, `weft` with no other."""
+"""A quick experiment for tests, which notes each measurement in $WEFT_TEST_LOG; as a program,
+`weft` with no other."""
 
 import os
 import sys
@@ -31,7 +32,11 @@ def measure(run: Run) -> Result:
 
 def plot(table: Table, figure) -> None:
     axes = figure.add_subplot()
-    axes.plot([float(str(row["size"])) for row in table], [float(str(row["area_bytes"])) for row in table], "o")
+    axes.plot(
+        [float(str(row["size"])) for row in table],
+        [float(str(row["area_bytes"])) for row in table],
+        "o",
+    )
 
 
 EXPERIMENT = Experiment(
@@ -40,7 +45,9 @@ EXPERIMENT = Experiment(
     source="Euclid",
     engines=("graph", "kernel"),
     axes={
-        "scheme": Word(meaning="what it is called", words=("dr", "bfs", "broken")).over("dr", "bfs"),
+        "scheme": Word(meaning="what it is called", words=("dr", "bfs", "broken")).over(
+            "dr", "bfs"
+        ),
         "size": Integer(meaning="its side", unit="m", least=0, most=1000).over(1, 2, 3),
         "load_fraction": Number(meaning="a number", unit="fraction", least=0, most=1).over(0.5),
     },

@@ -1,7 +1,9 @@
-"""Started under a virtual clock: one run, with everything that its networks carry and that its daemons say.
+"""Started under a virtual clock: one run, with everything that its networks carry and that its
+daemons say.
 
-Reads /run/uml/run.json and leaves /run/uml/recorded.json: the row, the log of every daemon, and of each network how
-many packets arrived at any interface and the digest of all of them with their times, in order.
+Reads /run/uml/run.json and leaves /run/uml/recorded.json: the row, the log of every daemon, and of
+each network how many packets arrived at any interface and the digest of all of them with their
+times, in order.
 """
 
 import hashlib
@@ -51,7 +53,8 @@ class Capture:
             taken.close()
 
     def take(self) -> dict[str, object]:
-        """Until SIGTERM.  Looks seldom: to be woken for each packet would cost more than all else."""
+        """Until SIGTERM.  Looks seldom: to be woken for each packet would cost more than all
+        else."""
         over: list[int] = []
         signal.signal(signal.SIGTERM, lambda number, _: over.append(number))
         digests, packets = [hashlib.sha256() for _ in self.sockets], 0
@@ -63,7 +66,9 @@ class Capture:
                         frame, about, _, address = taken.recvmsg(1 << 16, 64)
                         if address[2] != PACKET_OUTGOING:
                             packets += 1
-                            digest.update(about[0][2][: struct.calcsize("=qq")] + address[0].encode() + frame)
+                            digest.update(
+                                about[0][2][: struct.calcsize("=qq")] + address[0].encode() + frame
+                            )
             if last:
                 return {"packets": packets, "digests": [digest.hexdigest() for digest in digests]}
             time.sleep(LOOK_S)

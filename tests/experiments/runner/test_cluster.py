@@ -44,7 +44,9 @@ def worker(address, **environment):
     """A worker's process, killed in the end."""
     command = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-dashboard"]
     command += ["--no-nanny", "--nthreads", "2", "--preload", SETUP]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | environment) as process:
+    with subprocess.Popen(
+        command, stderr=subprocess.DEVNULL, env=os.environ | environment
+    ) as process:
         try:
             yield process
         finally:
@@ -112,7 +114,8 @@ def test_a_worker_that_is_killed_costs_no_run_and_doubles_none(tmp_path, address
 def test_the_graph_engine_gives_the_same_on_a_cluster(tmp_path, address):
     experiment = definition.find("hop_length")
     runs = experiment.runs(
-        {"topology": "dcell:n=3,k=2,ficonn:n=4,k=2", "routing": "dr,pr-gpi", "pairs": "1000"}, seeds=1
+        {"topology": "dcell:n=3,k=2,ficonn:n=4,k=2", "routing": "dr,pr-gpi", "pairs": "1000"},
+        seeds=1,
     )
     store = Store(tmp_path)
     failures = carry_out(runs, store, scheduler=address)
@@ -125,7 +128,9 @@ def test_a_run_that_fails_there_does_not_end_the_sweep(tmp_path, address):
     runs = EXPERIMENT.runs({"scheme": "dr,broken,bfs", "size": "1"}, seeds=1)
     store = Store(tmp_path)
     failures = carry_out(runs, store, scheduler=address)
-    assert {run: failure.reason for run, failure in failures.items()} == {runs[1]: "RuntimeError: the reason"}
+    assert {run: failure.reason for run, failure in failures.items()} == {
+        runs[1]: "RuntimeError: the reason"
+    }
     assert "in measure" in store.failures("quick")[runs[1].id].traceback
 
 
@@ -175,7 +180,10 @@ def test_no_scheduler_no_workers_and_no_dask_are_said_in_one_line(tmp_path, monk
     with pytest.raises(ValueError, match=r"looks like tcp://127\.0\.0\.1:8786, got here"):
         next(on_cluster("here", EXPERIMENT.runs()))
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(ValueError, match=r"--scheduler needs dask.distributed: pip install 'weft-testbed\[cluster\]'"):
+    with pytest.raises(
+        ValueError,
+        match=r"--scheduler needs dask.distributed: pip install 'weft-testbed\[cluster\]'",
+    ):
         next(on_cluster("tcp://127.0.0.1:9", EXPERIMENT.runs()))
 
 
@@ -183,6 +191,8 @@ def test_dask_is_not_imported_unless_it_is_asked_for():
     runner = "weft.experiments.runner.sweep, weft.experiments.runner.cluster"
     modules = f"import sys, weft.experiments.cli.run_commands, {runner}; print(*sys.modules)"
     command = [sys.executable, "-c", modules]
-    loaded = subprocess.run(command, cwd=HERE.parents[2], capture_output=True, text=True, check=True).stdout.split()
+    loaded = subprocess.run(
+        command, cwd=HERE.parents[2], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert "weft.experiments.runner.cluster" in loaded
     assert not {"distributed", "dask", "numba"} & set(loaded)

@@ -14,36 +14,76 @@ from quick import EXPERIMENT
 from weft.experiments.runner import columns, definition
 from weft.experiments.runner.rows import row_of
 
-# A cell of every experiment that needs no kernel, as small as it goes; other parameters are those of the first cell.
+# A cell of every experiment that needs no kernel, as small as it goes; other parameters are those
+# of the first cell.
 CELLS = {
     "ccrdn_properties": {"topology": "dcell:n=3,k=3"},
     "hop_length": {"topology": "dcell:n=3,k=3", "routing": "pr-gpi", "pairs": "100"},
-    "connectivity": {"topology": "dcell:n=4,k=3", "routing": "dfr", "failed_fraction": "0.1", "flows": "100"},
+    "connectivity": {
+        "topology": "dcell:n=4,k=3",
+        "routing": "dfr",
+        "failed_fraction": "0.1",
+        "flows": "100",
+    },
     "hop_histogram": {"topology": "dcell:n=3,k=1", "routing": "dr", "flows": "100"},
     "flow_histogram": {"topology": "dcell:n=3,k=1", "routing": "dr", "flows": "100"},
-    "throughput": {"topology": "dcell:n=3,k=1", "routing": "pr-gpi", "traffic": "uniform:flows=100"},
+    "throughput": {
+        "topology": "dcell:n=3,k=1",
+        "routing": "pr-gpi",
+        "traffic": "uniform:flows=100",
+    },
     "zero_load_latency": {"topology": "dcell:n=4,k=3", "routing": "dr", "costs": "paper"},
     "completion_time": {"topology": "dcell:n=3,k=1", "routing": "dr", "workload": "one-to-all"},
     "collisions": {"topology": "slimfly:q=5,p=4", "pattern": "permutation"},
     "diversity": {"topology": "slimfly:q=5,p=4", "pairs": "20", "fours": "20"},
     "path_distributions": {"topology": "slimfly:q=5,p=4", "pairs": "20", "fours": "20"},
     "layer_count": {"topology": "slimfly:q=3,p=2", "layers": "2", "rho": "0.8"},
-    "layered_throughput": {"topology": "slimfly:q=3,p=2", "scheme": "intree", "layers": "2", "bound": "short"},
+    "layered_throughput": {
+        "topology": "slimfly:q=3,p=2",
+        "scheme": "intree",
+        "layers": "2",
+        "bound": "short",
+    },
     "lowdiameter_sizes": {"topology": "slimfly:q=19,p=14"},
     "topology_cost": {"family": "slimfly", "hosts": "200"},
     "dar_convergence": {"topology": "clos:n=2,r=2,m=2", "permutations": "3"},
     "dar_settling": {"topology": "clos:n=2,r=2,m=2", "host_gbps": "19.2", "time_us": "500"},
     "dar_table": {"topology": "clos:n=2,r=2,m=2", "time_us": "500", "skipped_us": "100"},
-    "dar_goodput": {"topology": "clos:n=2,r=2,m=2", "scheme": "dar", "warm_up_s": "1", "seconds": "1"},
-    "fatpaths_large": {"topology": "slimfly:q=5,p=4", "pattern": "permutation", "layers": "2", "times": "4"},
+    "dar_goodput": {
+        "topology": "clos:n=2,r=2,m=2",
+        "scheme": "dar",
+        "warm_up_s": "1",
+        "seconds": "1",
+    },
+    "fatpaths_large": {
+        "topology": "slimfly:q=5,p=4",
+        "pattern": "permutation",
+        "layers": "2",
+        "times": "4",
+    },
     "fatpaths_vs_fattree": {"topology": "slimfly:q=3,p=1", "layers": "2", "seconds": "0.001"},
-    "ndp_incast": {"topology": "star:n=3", "traffic": "incast:senders=2", "transport": "ndp", "message_kb": "10"},
+    "ndp_incast": {
+        "topology": "star:n=3",
+        "traffic": "incast:senders=2",
+        "transport": "ndp",
+        "message_kb": "10",
+    },
     "ndp_load": {"topology": "star:n=4", "transport": "ndp", "lambda_per_s": "100", "seconds": "1"},
-    "lbsp_queues": {"topology": "fattree:k=4", "load_fraction": "0.5", "slots": "50", "patterns": "1"},
+    "lbsp_queues": {
+        "topology": "fattree:k=4",
+        "load_fraction": "0.5",
+        "slots": "50",
+        "patterns": "1",
+    },
     "chaos": {"topology": "dcell:n=3,k=1", "routing": "dr", "campaigns": "1", "steps": "2"},
     "link_loss": {"topology": "dcell:n=3,k=1", "failed_links": "1"},
     "ttc_flow": {"topology": "fattree:k=4", "scheme": "ttc", "k": "2", "repetitions": "2"},
-    "ttc_packet": {"topology": "fattree:k=4", "load_fraction": "0.5", "slots": "60", "watched_slots": "30"},
+    "ttc_packet": {
+        "topology": "fattree:k=4",
+        "load_fraction": "0.5",
+        "slots": "60",
+        "watched_slots": "30",
+    },
     "ttc_theory": {"load_fraction": "0.5", "delta": "1", "queues": "20"},
 }
 ENGINES = ("graph", "fabric")
@@ -52,25 +92,38 @@ FLOOR = Path(definition.__file__).parents[1]
 
 @cache
 def trees() -> dict[Path, ast.AST]:
-    """The syntax of every file that may write a column; parsed when first asked for, as it takes a second."""
-    return {path: ast.parse(path.read_text()) for path in FLOOR.glob("*/*.py") if "columns" not in path.stem}
+    """The syntax of every file that may write a column; parsed when first asked for, as it takes a
+    second."""
+    return {
+        path: ast.parse(path.read_text())
+        for path in FLOOR.glob("*/*.py")
+        if "columns" not in path.stem
+    }
 
 
 def written() -> Iterator[str]:
-    """Every text in the code of experiments that may be a column's name; what is put into one is a *."""
+    """Every text in the code of experiments that may be a column's name; what is put into one is a
+    *."""
     for tree in trees().values():
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value
             if isinstance(node, ast.JoinedStr):
-                parts = [str(part.value) if isinstance(part, ast.Constant) else "*" for part in node.values]
+                parts = [
+                    str(part.value) if isinstance(part, ast.Constant) else "*"
+                    for part in node.values
+                ]
                 if any(len(part) > 3 for part in parts):
                     yield "".join(parts)
 
 
 def literal_figures(tree: ast.AST) -> set[str]:
     """The columns that a module's runs give, as far as they stand in it: figures={"name": ...}."""
-    given = [node.value for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "figures"]
+    given = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.keyword) and node.arg == "figures"
+    ]
     keys = [key for one in given if isinstance(one, ast.Dict) for key in one.keys]
     return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
 
@@ -80,7 +133,10 @@ def test_an_experiment_explains_its_columns_and_no_others(name):
     experiment = definition.find(name)
     assert experiment.columns
     assert not experiment.columns.keys() & {*experiment.sweep, *columns.CIRCUMSTANCES}
-    assert all(text and text == text.strip() and not text.endswith(".") for text in experiment.columns.values())
+    assert all(
+        text and text == text.strip() and not text.endswith(".")
+        for text in experiment.columns.values()
+    )
 
 
 def test_every_column_that_is_explained_is_written_somewhere():
@@ -89,7 +145,9 @@ def test_every_column_that_is_explained_is_written_somewhere():
     forms = [name for name in names if "*" in name]
     for experiment in definition.discover().values():
         for name in experiment.columns:
-            there = name in names or any(fnmatchcase(name.replace("*", "x"), form) for form in forms)
+            there = name in names or any(
+                fnmatchcase(name.replace("*", "x"), form) for form in forms
+            )
             assert there, f"{experiment.name}: {name}"
 
 
@@ -99,12 +157,17 @@ def test_every_column_that_is_written_is_explained():
     names = definition._modules().keys() & given.keys()
     assert len(names) > 20
     found = {name: definition.find(name) for name in names}
-    unexplained = {name: columns.unexplained(given[name], one.columns, one.sweep) for name, one in found.items()}
+    unexplained = {
+        name: columns.unexplained(given[name], one.columns, one.sweep)
+        for name, one in found.items()
+    }
     assert {name: those for name, those in unexplained.items() if those} == {}
 
 
 def test_every_experiment_that_needs_no_kernel_has_a_cell_here():
-    without = {name for name, one in definition.discover().items() if set(one.engines) & set(ENGINES)}
+    without = {
+        name for name, one in definition.discover().items() if set(one.engines) & set(ENGINES)
+    }
     assert set(CELLS) == without
 
 

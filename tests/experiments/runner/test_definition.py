@@ -11,13 +11,26 @@ from weft.experiments.runner.definition import Run, assignments, canonical, spli
 
 
 def a_run(**changed):
-    content = {"experiment": "quick", "version": 1, "parameters": {"size": 1}, "seed": 0, "engine": "graph"}
+    content = {
+        "experiment": "quick",
+        "version": 1,
+        "parameters": {"size": 1},
+        "seed": 0,
+        "engine": "graph",
+    }
     return Run(**{**content, **changed})
 
 
 def test_a_run_is_its_content():
-    assert a_run().id == a_run().id == "0df729f120801c4c"  # the same on every machine, in every version of Python
-    others = [{"experiment": "other"}, {"version": 2}, {"parameters": {"size": 2}}, {"seed": 1}, {"engine": "kernel"}]
+    # the same on every machine, in every version of Python
+    assert a_run().id == a_run().id == "0df729f120801c4c"
+    others = [
+        {"experiment": "other"},
+        {"version": 2},
+        {"parameters": {"size": 2}},
+        {"seed": 1},
+        {"engine": "kernel"},
+    ]
     assert len({a_run(**other).id for other in others} | {a_run().id}) == 6
     assert a_run() in {a_run()}
 
@@ -61,7 +74,9 @@ def test_every_cell_and_seed_is_a_run():
 
 
 def test_given_values_replace_those_of_the_sweep():
-    runs = EXPERIMENT.runs({"size": "7,9,7", "load_fraction": "1"}, seeds=3, engines=["kernel", "graph"])
+    runs = EXPERIMENT.runs(
+        {"size": "7,9,7", "load_fraction": "1"}, seeds=3, engines=["kernel", "graph"]
+    )
     assert len(runs) == 2 * 2 * 3 * 2
     assert {run.parameters["size"] for run in runs} == {7, 9}
     assert all(type(run.parameters["load_fraction"]) is float for run in runs)
@@ -70,7 +85,14 @@ def test_given_values_replace_those_of_the_sweep():
 @pytest.mark.parametrize(
     ("given", "options", "says"),
     [
-        ({"sise": "1"}, {}, "quick: no parameter 'sise', did you mean size? (there are: load_fraction, scheme, size)"),
+        (
+            {"sise": "1"},
+            {},
+            (
+                "quick: no parameter 'sise', did you mean size? (there are: load_fraction, "
+                "scheme, size)"
+            ),
+        ),
         ({"size": "x"}, {}, "quick: size must be an integer, got 'x'"),
         ({"load_fraction": "x"}, {}, "quick: load_fraction must be a number, got 'x'"),
         ({}, {"seeds": 0}, "quick: seeds must be at least 1, got 0"),
@@ -109,7 +131,9 @@ def test_cells_that_do_not_go_together_are_left_out_and_named():
     assert len(plan.runs) == 3 * 3
     assert plan.refused == {"scheme=bfs size=2": "quick: bfs has no squares of 2"}
     assert plan.runs == [
-        run for run in EXPERIMENT.runs({"size": "1,2"}, seeds=3) if str(run)[:17] != "scheme=bfs size=2"
+        run
+        for run in EXPERIMENT.runs({"size": "1,2"}, seeds=3)
+        if str(run)[:17] != "scheme=bfs size=2"
     ]
     assert set(experiment.plan({"size": "1,2"}, engines=["graph", "kernel"]).refused) == {
         "scheme=bfs size=2 engine=graph",
@@ -144,7 +168,8 @@ def test_every_experiment_is_found_and_complete():
 
 @pytest.mark.slow
 def test_every_experiment_has_runs():
-    """Whether the cells of a sweep go together is found by building their networks and layers: seconds for some."""
+    """Whether the cells of a sweep go together is found by building their networks and layers:
+    seconds for some."""
     for experiment in definition.discover().values():
         assert experiment.runs()
 
@@ -177,7 +202,10 @@ def test_a_package_adds_an_experiment(package, capsys, tmp_path):
     package("quick", "from quick import EXPERIMENT\n")
     assert "quick" in definition.names()
     assert definition.find("quick") is EXPERIMENT
-    assert main(["run", "quick", "--results", str(tmp_path / "results"), "--set", "size=1", "--json"]) == 0
+    assert (
+        main(["run", "quick", "--results", str(tmp_path / "results"), "--set", "size=1", "--json"])
+        == 0
+    )
     assert len(json.loads(capsys.readouterr().out)) == 4
     with pytest.raises(ValueError, match=r"no experiment 'quik', did you mean quick\?"):
         definition.find("quik")
@@ -186,7 +214,11 @@ def test_a_package_adds_an_experiment(package, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("quick", "import nothing_of_that_name", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
+        (
+            "quick",
+            "import nothing_of_that_name",
+            "ModuleNotFoundError: No module named 'nothing_of_that_name'",
+        ),
         ("quick", "EXPERIMENT = 1", "is no Experiment of that name"),
         ("slow", "from quick import EXPERIMENT", "is no Experiment of that name"),
     ],

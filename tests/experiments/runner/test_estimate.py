@@ -66,7 +66,8 @@ def test_a_virtual_clock_adds_boot_and_bring_up_to_what_is_declared(store):
     experiment = link_loss.EXPERIMENT
     where = {"engines": ["kernel"], "clock": "virtual"}
     small, large = (
-        experiment.plan({"topology": name}, seeds=1, **where).runs[0] for name in ("dcell:n=3,k=1", "dcell:n=4,k=1")
+        experiment.plan({"topology": name}, seeds=1, **where).runs[0]
+        for name in ("dcell:n=3,k=1", "dcell:n=4,k=1")
     )
     expected = estimates(experiment, [small, large], store)
     assert expected[small] == pytest.approx(declared(experiment) + BOOT_S + 16 * NODE_S)
@@ -78,7 +79,8 @@ def test_a_virtual_clock_adds_boot_and_bring_up_to_what_is_declared(store):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0031, "3.1 ms"), (99.9, "99.9 s"), (119.7, "2 min 0 s"), (200, "3 min 20 s")]
+    ("seconds", "text"),
+    [(0.0031, "3.1 ms"), (99.9, "99.9 s"), (119.7, "2 min 0 s"), (200, "3 min 20 s")],
 )
 def test_a_duration_never_has_sixty_seconds(seconds, text):
     assert duration(seconds) == text

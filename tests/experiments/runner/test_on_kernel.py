@@ -17,8 +17,17 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def weft(tmp_path, *argv):
-    command = [sys.executable, "-m", "weft.experiments.cli.cli", *argv, "--results", str(tmp_path / "results")]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "weft.experiments.cli.cli",
+        *argv,
+        "--results",
+        str(tmp_path / "results"),
+    ]
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def rows(process):
@@ -30,12 +39,26 @@ def rows(process):
 @pytest.mark.kernel
 def test_graph_fabric_and_kernel_lose_the_same_pairs(tmp_path):
     networks = "topology=dcell:n=3,k=1,ficonn:n=4,k=1"
-    found = rows(weft(tmp_path, "run", "link_loss", "--set", networks, "failed_links=0,3", "--seeds", "1", "--json"))
+    found = rows(
+        weft(
+            tmp_path,
+            "run",
+            "link_loss",
+            "--set",
+            networks,
+            "failed_links=0,3",
+            "--seeds",
+            "1",
+            "--json",
+        )
+    )
     assert [(row["topology"], row["failed_links"]) for row in found] == [
         (topology, failed) for topology in ("dcell:n=3,k=1", "ficonn:n=4,k=1") for failed in (0, 3)
     ]
     for row in found:
-        assert row["lost_graph_fraction"] == row["lost_fabric_fraction"] == row["lost_kernel_fraction"]
+        assert (
+            row["lost_graph_fraction"] == row["lost_fabric_fraction"] == row["lost_kernel_fraction"]
+        )
         assert (row["lost_kernel_fraction"] > 0) == (row["failed_links"] > 0)
         assert row["equal"]
         assert row["engine"] == "kernel"
@@ -76,7 +99,11 @@ def test_ctrl_c_takes_the_network_down(tmp_path):
     assert (process.returncode, out) == (130, "")
     assert err.splitlines()[-1] == "weft: interrupted"
     assert not runs_of(process.pid)
-    assert not [name for name in os.listdir("/run/netns") if name.startswith("weft.") and name.split(".")[1] in ids]
+    assert not [
+        name
+        for name in os.listdir("/run/netns")
+        if name.startswith("weft.") and name.split(".")[1] in ids
+    ]
 
 
 def runs_of(pid):

@@ -28,16 +28,21 @@ def wrong(parameter):
 @pytest.mark.parametrize(("name", "key"), CASES, ids=["-".join(case) for case in CASES])
 @pytest.mark.parametrize("command", ["run", "plot"])
 @pytest.mark.slow
-def test_a_wrong_value_is_one_line_at_once_and_nothing_is_made(command, name, key, tmp_path, monkeypatch, capsys):
+def test_a_wrong_value_is_one_line_at_once_and_nothing_is_made(
+    command, name, key, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.geteuid", lambda: 0)  # whether the user may measure is asked later
     for text in wrong(EXPERIMENTS[name].axes[key].parameter):
         begin = time.process_time()  # of this process alone, however busy the machine is
-        status = main([command, name, "--results", str(tmp_path / "results"), "--set", f"{key}={text}"])
+        status = main(
+            [command, name, "--results", str(tmp_path / "results"), "--set", f"{key}={text}"]
+        )
         out, err = capsys.readouterr()
         assert (status, out, err.count("\n")) == (2, "", 1), (text, err)
         assert err.startswith("weft: ")
-        assert time.process_time() - begin < 10, text  # nothing is routed or measured, which takes minutes
+        # nothing is routed or measured, which takes minutes
+        assert time.process_time() - begin < 10, text
     assert not list(tmp_path.iterdir())
 
 
@@ -57,7 +62,14 @@ def test_every_parameter_says_what_it_means(name):
         assert parameter.meaning
         assert parameter.range
         unit = key.rpartition("_")[2]
-        units = {"s": "s", "mbps": "Mbit/s", "bps": "bit/s", "packets": "packets", "bytes": "bytes", "percent": "%"}
+        units = {
+            "s": "s",
+            "mbps": "Mbit/s",
+            "bps": "bit/s",
+            "packets": "packets",
+            "bytes": "bytes",
+            "percent": "%",
+        }
         assert parameter.unit == units.get(unit, parameter.unit) or key.endswith("_per_s")
 
 
@@ -67,25 +79,61 @@ def test_every_parameter_says_what_it_means(name):
         ("lbsp_queues patterns=-1", "lbsp_queues: patterns must be at least 1, got -1"),
         ("lbsp_queues edge_percent=-3", "lbsp_queues: edge_percent must be at least 100, got -3"),
         ("lbsp_queues slots=0", "lbsp_queues: slots must be at least 1, got 0"),
-        ("lbsp_queues slots=1000000", "lbsp_queues: slots must be at most 65536 in fattree:k=8, got 1000000"),
-        ("ttc_theory load_fraction=0", "ttc_theory: load_fraction must lie in 1e-09 .. 0.9999, got '0'"),
-        ("ttc_theory load_fraction=1", "ttc_theory: load_fraction must lie in 1e-09 .. 0.9999, got '1'"),
-        ("ttc_packet scheme=ttc:ecn=3", "the models of TTC have no ecn=3: of ttc they know delta and tie"),
+        (
+            "lbsp_queues slots=1000000",
+            "lbsp_queues: slots must be at most 65536 in fattree:k=8, got 1000000",
+        ),
+        (
+            "ttc_theory load_fraction=0",
+            "ttc_theory: load_fraction must lie in 1e-09 .. 0.9999, got '0'",
+        ),
+        (
+            "ttc_theory load_fraction=1",
+            "ttc_theory: load_fraction must lie in 1e-09 .. 0.9999, got '1'",
+        ),
+        (
+            "ttc_packet scheme=ttc:ecn=3",
+            "the models of TTC have no ecn=3: of ttc they know delta and tie",
+        ),
         ("ttc_packet slots=10", "ttc_packet: watched_slots must be at most slots, 10, got 500"),
-        ("ttc_packet topology=fattree:n=8,d=64", "ttc_packet: at most 65536 hosts, fattree:n=8,d=64 has 5"),
-        ("ttc_flow topology=fattree:n=8,d=64", "ttc_flow: at most 10000000 flows, k=1 in fattree:n=8,d=64: 5"),
+        (
+            "ttc_packet topology=fattree:n=8,d=64",
+            "ttc_packet: at most 65536 hosts, fattree:n=8,d=64 has 5",
+        ),
+        (
+            "ttc_flow topology=fattree:n=8,d=64",
+            "ttc_flow: at most 10000000 flows, k=1 in fattree:n=8,d=64: 5",
+        ),
         ("lbsp_short rounds=0", "lbsp_short: rounds must be at least 1, got 0"),
         ("lbsp_long repeats=0", "lbsp_long: repeats must be at least 1, got 0"),
         ("fabric_fct seconds=0", "fabric_fct: seconds must lie in 0.001 .. 3600, got '0'"),
         ("lbsp_short flow_bytes=0", "lbsp_short: flow_bytes must be at least 1, got 0"),
-        ("lbsp_short oversubscription=-4", "lbsp_short: oversubscription must be at least 1, got -4"),
-        ("fabric_gain congestion_control=foo", "fabric_gain: no congestion_control 'foo' (there are: bbr, "),
-        ("lbsp_short load_fraction=5", "lbsp_short: load_fraction must lie in 0.01 .. 0.99, got '5'"),
+        (
+            "lbsp_short oversubscription=-4",
+            "lbsp_short: oversubscription must be at least 1, got -4",
+        ),
+        (
+            "fabric_gain congestion_control=foo",
+            "fabric_gain: no congestion_control 'foo' (there are: bbr, ",
+        ),
+        (
+            "lbsp_short load_fraction=5",
+            "lbsp_short: load_fraction must lie in 0.01 .. 0.99, got '5'",
+        ),
         ("ttc_kernel rate_mbps=0", "ttc_kernel: rate_mbps must be at least 1, got 0"),
         ("hop_length topology=dcell:n=100000,k=1", "dcell: the graph engine takes n up to "),
-        ("proxy_throughput topology=dcell:n=60,k=1", "proxy_throughput: at most 2000 nodes, dcell:n=60,k=1 has 3721"),
-        ("fabric_fct topology=fattree:k=24", "fabric_fct: at most 2000 nodes, fattree:k=24 has 4176"),
-        ("link_loss topology=dcell:n=60,k=1", "link_loss: at most 2000 nodes, dcell:n=60,k=1 has 3721"),
+        (
+            "proxy_throughput topology=dcell:n=60,k=1",
+            "proxy_throughput: at most 2000 nodes, dcell:n=60,k=1 has 3721",
+        ),
+        (
+            "fabric_fct topology=fattree:k=24",
+            "fabric_fct: at most 2000 nodes, fattree:k=24 has 4176",
+        ),
+        (
+            "link_loss topology=dcell:n=60,k=1",
+            "link_loss: at most 2000 nodes, dcell:n=60,k=1 has 3721",
+        ),
         ("lbsp_long topology=fattree:k=32", "lbsp_long: at most 2000 nodes, fattree:k=32 has 9472"),
     ],
 )
@@ -97,23 +145,42 @@ def test_what_got_through_once_does_not(command, says, capsys, tmp_path, monkeyp
     assert not list(tmp_path.iterdir())
 
 
-def test_a_control_that_this_kernel_lacks_is_refused_before_a_network_comes_up(tmp_path, monkeypatch, capsys):
+def test_a_control_that_this_kernel_lacks_is_refused_before_a_network_comes_up(
+    tmp_path, monkeypatch, capsys
+):
     available = tmp_path / "available"
     available.write_text("reno cubic\n")
     monkeypatch.setattr("weft.experiments.engines.common_parameters.AVAILABLE", available)
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    argv = ["run", "fabric_gain", "--results", str(tmp_path / "results"), "--set", "congestion_control=bbr"]
+    argv = [
+        "run",
+        "fabric_gain",
+        "--results",
+        str(tmp_path / "results"),
+        "--set",
+        "congestion_control=bbr",
+    ]
     assert main(argv) == 2
     says = "weft: fabric_gain: this kernel has no congestion control bbr (it has reno, cubic)\n"
     assert capsys.readouterr().err == says
     assert not (tmp_path / "results").exists()
 
 
-def test_what_another_kernel_measures_is_not_refused_for_what_this_one_lacks(tmp_path, monkeypatch, capsys):
+def test_what_another_kernel_measures_is_not_refused_for_what_this_one_lacks(
+    tmp_path, monkeypatch, capsys
+):
     available = tmp_path / "available"
     available.write_text("reno cubic\n")
     monkeypatch.setattr("weft.experiments.engines.common_parameters.AVAILABLE", available)
-    argv = ["run", "ndp_incast", "--results", str(tmp_path / "results"), "--dry-run", "--engine", "kernel"]
+    argv = [
+        "run",
+        "ndp_incast",
+        "--results",
+        str(tmp_path / "results"),
+        "--dry-run",
+        "--engine",
+        "kernel",
+    ]
     argv += ["--set", "transport=tcp:control=dctcp", "traffic=permutation"]
     assert main([*argv, "--clock", "virtual"]) == 0
     assert main(argv) == 2
@@ -128,4 +195,10 @@ def test_a_number_is_plain(text):
 
 def test_a_number_may_be_written_in_several_ways():
     number = Number(meaning="", least=-10, most=1e9)
-    assert [number.read("e", "x", text) for text in ("1", "1.", ".5", "1e3", "-2.5E-1")] == [1, 1, 0.5, 1000, -0.25]
+    assert [number.read("e", "x", text) for text in ("1", "1.", ".5", "1e3", "-2.5E-1")] == [
+        1,
+        1,
+        0.5,
+        1000,
+        -0.25,
+    ]

@@ -43,7 +43,9 @@ def test_results_may_lie_elsewhere(tmp_path):
 def test_what_is_wrong_is_told(monkeypatch):
     with pytest.raises(ValueError, match="no parameter 'sise', did you mean size"):
         weft.run("quick", sise=1)
-    with pytest.raises(RuntimeError, match=r"quick: scheme=broken .* failed: RuntimeError: the reason"):
+    with pytest.raises(
+        RuntimeError, match=r"quick: scheme=broken .* failed: RuntimeError: the reason"
+    ):
         weft.run("quick", scheme="broken", size=1, seeds=1)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(PermissionError, match="the kernel engine needs root"):
@@ -59,8 +61,12 @@ def test_the_names_of_the_package():
 
 
 def test_a_process_that_asks_for_none_of_them_imports_none():
-    program = "import sys; before = set(sys.modules); import weft; print(*set(sys.modules) - before)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    program = (
+        "import sys; before = set(sys.modules); import weft; print(*set(sys.modules) - before)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["weft"]
 
 

@@ -1,4 +1,5 @@
-"""The same run twice under the virtual clock: its row, what its daemons say, and every packet with its time."""
+"""The same run twice under the virtual clock: its row, what its daemons say, and every packet with
+its time."""
 
 import hashlib
 import io
@@ -52,7 +53,9 @@ def recorded(name: str, seed: int = 0) -> str:
 
 
 @pytest.mark.virtual
-@pytest.mark.parametrize("name", [pytest.param("first_light", marks=pytest.mark.slow), "fabric_gain", "proxy_failover"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("first_light", marks=pytest.mark.slow), "fabric_gain", "proxy_failover"]
+)
 def test_a_run_repeats_to_the_byte(name):
     first = recorded(name)
     told = json.loads(first)

@@ -33,9 +33,23 @@ def put(store, run):
 def test_a_row_comes_back_as_it_was_with_its_provenance(store):
     run = EXPERIMENT.runs({"scheme": "dr", "size": "3"}, engines=["kernel"])[0]
     put(store, run)
-    row = {"scheme": "dr", "size": 3, "load_fraction": 0.5, "area_bytes": 9, "delays_us": [1.5, 0.0], "right": True}
+    row = {
+        "scheme": "dr",
+        "size": 3,
+        "load_fraction": 0.5,
+        "area_bytes": 9,
+        "delays_us": [1.5, 0.0],
+        "right": True,
+    }
     (stored,) = store.rows([run])
-    assert stored == {**row, "seed": 0, "engine": "kernel", "clock": "real", "fidelity": "FAIL", "run": run.id}
+    assert stored == {
+        **row,
+        "seed": 0,
+        "engine": "kernel",
+        "clock": "real",
+        "fidelity": "FAIL",
+        "run": run.id,
+    }
     assert list(stored) == [*row, "seed", "engine", "clock", "fidelity", "run"]
     about = store.provenance(run)
     assert about == {
@@ -58,10 +72,22 @@ def test_only_where_something_is_emulated_is_there_fidelity(store):
 
 def test_numbers_of_numpy_are_numbers(store):
     run = EXPERIMENT.runs()[0]
-    figures = {"a": np.float64(1.5), "b": np.int64(2), "c": [np.float32(0.5)], "d": np.bool_(True), "e": (1, 2)}
+    figures = {
+        "a": np.float64(1.5),
+        "b": np.int64(2),
+        "c": [np.float32(0.5)],
+        "d": np.bool_(True),
+        "e": (1, 2),
+    }
     store.put(run, Result(figures=figures, circumstances={"seen": np.int64(3)}), ABOUT, 0.25)
     (row,) = store.rows([run])
-    assert {key: row[key] for key in figures} == {"a": 1.5, "b": 2, "c": [0.5], "d": True, "e": [1, 2]}
+    assert {key: row[key] for key in figures} == {
+        "a": 1.5,
+        "b": 2,
+        "c": [0.5],
+        "d": True,
+        "e": [1, 2],
+    }
     assert store.provenance(run)["seen"] == 3
 
 
@@ -138,8 +164,10 @@ def test_what_is_no_row_leaves_what_was_there(store):
 def elsewhere(store, run, then="print(claim)"):
     """What another process gets that claims `run`, and does `then`."""
     code = (
-        "from pathlib import Path; from quick import EXPERIMENT; from weft.experiments.runner.results import Store\n"
-        f"store = Store(Path({str(store.root)!r})); (run,) = [r for r in EXPERIMENT.runs() if r.id == {run.id!r}]\n"
+        "from pathlib import Path; from quick import EXPERIMENT; from "
+        "weft.experiments.runner.results import Store\n"
+        f"store = Store(Path({str(store.root)!r})); (run,) = [r for r in EXPERIMENT.runs() if "
+        f"r.id == {run.id!r}]\n"
         f"claim = store.claim(run).value\n{then}"
     )
     paths = [str(Path(__file__).parents[3]), str(Path(__file__).parent)]
@@ -204,7 +232,9 @@ def test_a_file_that_is_something_else_is_named(store):
     store.root.mkdir()
     store.path.write_bytes(b"no database" * 1000)
     for way in all_ways(store):
-        assert says(store, way) == "file is not a database; move it away, and runs are measured anew"
+        assert (
+            says(store, way) == "file is not a database; move it away, and runs are measured anew"
+        )
     store.path.unlink()
     sqlite3.connect(store.path).executescript("CREATE TABLE other (x)").connection.close()
     for way in all_ways(store):
@@ -227,9 +257,14 @@ def test_damage_is_told_and_not_taken_for_a_result(store):
     content = store.path.read_bytes()
     store.path.write_bytes(content[: len(content) // 2])
     for way in all_ways(store):
-        assert says(store, way) == "database disk image is malformed; move it away, and runs are measured anew"
+        assert (
+            says(store, way)
+            == "database disk image is malformed; move it away, and runs are measured anew"
+        )
     store.path.write_bytes(content.replace(b'"area_bytes": 4', b'"area_bytes": 5'))
-    assert says(store, lambda: store.rows(runs)).endswith("is damaged; weft run quick --fresh measures it again")
+    assert says(store, lambda: store.rows(runs)).endswith(
+        "is damaged; weft run quick --fresh measures it again"
+    )
 
 
 def test_a_full_disk_is_named_and_what_was_stored_stays(store, monkeypatch):
@@ -279,26 +314,38 @@ def test_a_disk_that_fills_while_the_file_is_made_leaves_a_good_file_or_none(own
     filled = own_mounts(sys.executable, "-c", FULL, str(tmp_path))
     lines = [line.split("; ", 1)[1] for line in filled.stdout.splitlines()]
     full, whole = "database or disk is full; none; []", f"ok; ['{NAME}']"
-    assert set(lines) <= {full, f"database or disk is full; {whole}", f"stored; {whole}"}, filled.stdout
+    assert set(lines) <= {full, f"database or disk is full; {whole}", f"stored; {whole}"}, (
+        filled.stdout
+    )
     assert (len(lines), lines[0], lines[-1]) == (32, full, f"stored; {whole}"), filled.stderr
 
 
 @pytest.fixture
 def own_mounts():
     """Run a command as root in a mount namespace of its own, with `quick` to import."""
-    unshared = ["unshare", "--user", "--map-root-user", "--mount"] if os.geteuid() else ["unshare", "--mount"]
-    if not shutil.which("unshare") or subprocess.run([*unshared, "true"], capture_output=True).returncode:
+    unshared = (
+        ["unshare", "--user", "--map-root-user", "--mount"]
+        if os.geteuid()
+        else ["unshare", "--mount"]
+    )
+    if (
+        not shutil.which("unshare")
+        or subprocess.run([*unshared, "true"], capture_output=True).returncode
+    ):
         pytest.skip("no mount namespace of our own")
     paths = [str(Path(__file__).parents[3]), str(Path(__file__).parent)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    return lambda *argv: subprocess.run([*unshared, *argv], env=environment, capture_output=True, text=True)
+    return lambda *argv: subprocess.run(
+        [*unshared, *argv], env=environment, capture_output=True, text=True
+    )
 
 
 def test_what_may_not_be_written_is_read_and_named(store, own_mounts):
     run = EXPERIMENT.runs()[0]
     put(store, run)
     code = (
-        "from quick import EXPERIMENT; from weft.experiments.runner.results import Store; from pathlib import Path\n"
+        "from quick import EXPERIMENT; from weft.experiments.runner.results import Store; from "
+        "pathlib import Path\n"
         f"store = Store(Path({str(store.root)!r})); run, other = EXPERIMENT.runs()[:2]\n"
         "print(len(store.rows([run])))\n"
         "try:\n    store.claim(other)\nexcept OSError as error:\n    print(error)"
@@ -332,7 +379,9 @@ def test_results_of_the_old_form_are_read_in_once_and_left_where_they_are(store,
     before = sorted(store.root.rglob("*"))
     assert store.table(EXPERIMENT) == entries
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"weft: {damaged.with_suffix('.parquet')} cannot be read and is left out: ")
+    assert line.startswith(
+        f"weft: {damaged.with_suffix('.parquet')} cannot be read and is left out: "
+    )
     assert sorted(store.root.rglob("*")) == sorted([*before, store.path])
     put(store, first)
     old_form(store.root, third, 10)
@@ -348,7 +397,9 @@ def test_they_are_there_for_a_sweep_as_well(store):
 def test_without_pyarrow_they_are_told_of_and_nothing_is_made(store, monkeypatch):
     old_form(store.root, EXPERIMENT.runs()[0], 7)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ValueError, match=r"Parquet files need pyarrow: pip install 'weft-testbed\[parquet\]'"):
+    with pytest.raises(
+        ValueError, match=r"Parquet files need pyarrow: pip install 'weft-testbed\[parquet\]'"
+    ):
         store.table(EXPERIMENT)
     assert not store.path.exists()
 
@@ -360,7 +411,10 @@ def test_what_a_process_left_that_died_while_it_made_the_file_is_removed(store):
     gone.wait()
     own = processes.myself().replace(":", "-")
     left = [store.root / f".{NAME}.{dead}.tmp{end}" for end in ("", "-wal")]
-    other = store.root / f".{NAME}.{os.getppid()}-{processes.began(os.getppid())}-{processes.boot()}.tmp"
+    other = (
+        store.root
+        / f".{NAME}.{os.getppid()}-{processes.began(os.getppid())}-{processes.boot()}.tmp"
+    )
     for path in (*left, other):
         path.write_text("")
     put(store, EXPERIMENT.runs()[0])
@@ -400,5 +454,7 @@ def test_what_is_made_under_sudo_belongs_to_who_called_it_and_nothing_else(store
     def owner(path):
         return path.stat().st_uid, path.stat().st_gid
 
-    assert [owner(path) for path in (store.path, store.root / "a", deeper.root, deeper.path)] == [(1234, 1235)] * 4
+    assert [owner(path) for path in (store.path, store.root / "a", deeper.root, deeper.path)] == [
+        (1234, 1235)
+    ] * 4
     assert [owner(path) for path in (store.root, mine)] == [(0, 0)] * 2

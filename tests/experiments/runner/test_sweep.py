@@ -38,7 +38,9 @@ def store(tmp_path):
 
 def carry_out(runs, store, experiment=EXPERIMENT, jobs=1, watcher=None, **options):
     about = {"commit": None, "dirty": False}
-    return sweep(experiment, runs, store, jobs=jobs, about=about, watcher=watcher or Watcher(), **options)
+    return sweep(
+        experiment, runs, store, jobs=jobs, about=about, watcher=watcher or Watcher(), **options
+    )
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
@@ -59,7 +61,9 @@ def test_every_run_is_measured_once_and_told_of(tmp_path, monkeypatch, store, jo
 def test_a_run_that_fails_does_not_end_the_sweep(store, jobs):
     runs = EXPERIMENT.runs({"scheme": "dr,broken,bfs", "size": "1"}, seeds=1)
     failures = carry_out(runs, store, jobs=jobs).failures
-    assert {run: failure.reason for run, failure in failures.items()} == {runs[1]: "RuntimeError: the reason"}
+    assert {run: failure.reason for run, failure in failures.items()} == {
+        runs[1]: "RuntimeError: the reason"
+    }
     assert store.failures("quick") == {runs[1].id: failures[runs[1]]}
     assert "in measure" in failures[runs[1]].traceback
     assert [row["scheme"] for row in store.rows(runs)] == ["dr", "bfs"]
@@ -73,7 +77,10 @@ def not_a_number(run):
 def test_figures_that_cannot_be_stored_are_a_failure_of_the_run(store):
     runs = EXPERIMENT.runs(seeds=1)[:1]
     failures = carry_out(runs, store, replace(EXPERIMENT, measure=not_a_number)).failures
-    assert failures[runs[0]].reason == "ValueError: figure x_s is nan; what could not be measured is None"
+    assert (
+        failures[runs[0]].reason
+        == "ValueError: figure x_s is nan; what could not be measured is None"
+    )
 
 
 def no_model(run):
@@ -100,7 +107,8 @@ def test_a_prediction_that_fails_is_a_failure_of_the_run(store, monkeypatch, clo
 
 @pytest.mark.parametrize("clock", ["real", "virtual"])
 def test_what_is_predicted_stands_after_what_is_measured(store, monkeypatch, clock):
-    """It is computed when the run has been measured, by this process also where another kernel has measured it."""
+    """It is computed when the run has been measured, by this process also where another kernel has
+    measured it."""
     order = []
 
     def measure(run):
@@ -113,7 +121,9 @@ def test_what_is_predicted_stands_after_what_is_measured(store, monkeypatch, clo
 
     experiment = replace(EXPERIMENT, measure=measure, predict=predict)
     inside = measure_virtually(monkeypatch, experiment)
-    runs = experiment.plan({"size": "2", "scheme": "dr"}, seeds=1, engines=["kernel"], clock=clock).runs
+    runs = experiment.plan(
+        {"size": "2", "scheme": "dr"}, seeds=1, engines=["kernel"], clock=clock
+    ).runs
     assert carry_out(runs, store, experiment).failures == {}
     (row,) = store.rows(runs)
     figures = [key for key in row if key in ("area_bytes", "delays_us", "right", "model_bytes")]
@@ -128,7 +138,8 @@ def test_what_is_predicted_stands_after_what_is_measured(store, monkeypatch, clo
 
 
 def measure_virtually(monkeypatch, experiment):
-    """Let the part of a virtual run that happens inside happen here; returns what it tells, of each run."""
+    """Let the part of a virtual run that happens inside happen here; returns what it tells, of each
+    run."""
     told = []
 
     def run(argv, *, exchange, **options):
@@ -153,7 +164,9 @@ def test_a_process_that_dies_costs_one_run(store):
     runs = EXPERIMENT.runs({"scheme": "dr", "size": "1,2"}, seeds=4)
     failures = carry_out(runs, store, replace(EXPERIMENT, measure=die), jobs=2).failures
     assert {run.seed for run in failures} == {1}
-    assert {f.reason for f in failures.values()} == {"the process that measured it died (exit status 3)"}
+    assert {f.reason for f in failures.values()} == {
+        "the process that measured it died (exit status 3)"
+    }
     assert len(store.rows(runs)) == 6
 
 
@@ -186,7 +199,8 @@ def test_what_was_finished_before_an_interrupt_is_kept(store, how):
 
 
 def weft(tmp_path, *argv, pause_s=0.0):
-    """`weft` with the quick experiment only, in a session of its own, so that all its processes can be seen."""
+    """`weft` with the quick experiment only, in a session of its own, so that all its processes can
+    be seen."""
     environment = {
         **os.environ,
         "WEFT_RESULTS": str(tmp_path / "results"),
@@ -230,7 +244,9 @@ def test_a_sweep_killed_at_any_moment_is_resumed_without_repeating_or_losing_a_r
     runs = EXPERIMENT.runs({"size": sizes})
     chance, kills, kept = random.Random(7), 2, []
     for kill in range(kills):
-        process = weft(tmp_path, "run", "quick", "--set", f"size={sizes}", "--jobs", "2", pause_s=0.01)
+        process = weft(
+            tmp_path, "run", "quick", "--set", f"size={sizes}", "--jobs", "2", pause_s=0.01
+        )
         at = 8 * kill + chance.randrange(8)
         wait_until(lambda at=at: len(measured(tmp_path)) > at)
         time.sleep(chance.random() * 0.02)
@@ -243,7 +259,8 @@ def test_a_sweep_killed_at_any_moment_is_resumed_without_repeating_or_losing_a_r
     assert process.returncode == 1, err  # size 7 is not right
     assert out.count('"run": ') == len(runs)
     assert stored(tmp_path) == {run.id for run in runs}
-    assert all(done and not done & set(measured(tmp_path)[at:]) for done, at in kept)  # nothing stored is repeated
+    # nothing stored is repeated
+    assert all(done and not done & set(measured(tmp_path)[at:]) for done, at in kept)
     # Only what was under way when the sweep was killed, a run in each process, is measured again.
     assert len(runs) <= len(measured(tmp_path)) <= len(runs) + 2 * kills
     store = Store(tmp_path / "results")
@@ -259,7 +276,9 @@ def test_two_sweeps_of_the_same_cells_measure_each_run_once(tmp_path):
     answers = [process.communicate() for process in both]
     assert [process.returncode for process in both] == [0, 0], answers
     assert sorted(measured(tmp_path)) == sorted(run.id for run in runs)
-    assert [[row["run"] for row in json.loads(out)] for out, _ in answers] == [[run.id for run in runs]] * 2
+    assert [[row["run"] for row in json.loads(out)] for out, _ in answers] == [
+        [run.id for run in runs]
+    ] * 2
     now = [int(err.split(" measured now")[0].split()[-1]) for _, err in answers]
     assert sum(now) == len(runs)
 

@@ -30,9 +30,13 @@ def test_the_clock_is_part_of_a_run_and_changes_no_id_of_before():
 def test_only_the_kernel_engine_has_a_clock():
     experiment = find("link_loss")
     assert {run.engine for run in experiment.plan(clock="virtual").runs} == {"kernel"}
-    with pytest.raises(ValueError, match="the clock is virtual on the engine kernel only, not on fabric"):
+    with pytest.raises(
+        ValueError, match="the clock is virtual on the engine kernel only, not on fabric"
+    ):
         experiment.plan(engines=["fabric"], clock="virtual")
-    with pytest.raises(ValueError, match="the clock is virtual on the engine kernel only, not on graph"):
+    with pytest.raises(
+        ValueError, match="the clock is virtual on the engine kernel only, not on graph"
+    ):
         find("hop_length").plan(clock="virtual")
 
 
@@ -63,7 +67,10 @@ def test_what_computing_costs_is_part_of_a_run(cost):
 def test_computing_costs_nothing_that_can_be_chosen_in_real_time(option, tmp_path, capsys):
     assert main(["run", "link_loss", option, "500", "--results", str(tmp_path)]) == 2
     assert f"{option} needs --clock virtual" in capsys.readouterr().err
-    assert main(["run", "link_loss", option, "-1", "--clock", "virtual", "--results", str(tmp_path)]) == 2
+    assert (
+        main(["run", "link_loss", option, "-1", "--clock", "virtual", "--results", str(tmp_path)])
+        == 2
+    )
     assert f"{option} must be 0 .. 1000000000, got -1" in capsys.readouterr().err
 
 
@@ -74,7 +81,16 @@ def weft(*argv: str, results: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.virtual
 def test_two_runs_give_the_same_row(tmp_path):
-    cell = ("run", "link_loss", "--clock", "virtual", "--seeds", "1", "--json", "--check-determinism")
+    cell = (
+        "run",
+        "link_loss",
+        "--clock",
+        "virtual",
+        "--seeds",
+        "1",
+        "--json",
+        "--check-determinism",
+    )
     done = weft(*cell, "--set", "topology=dcell:n=3,k=1", "failed_links=1", results=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "measured once more, 1 runs gave the same rows" in done.stderr
@@ -85,7 +101,13 @@ def test_two_runs_give_the_same_row(tmp_path):
 
 @pytest.mark.virtual
 def test_an_error_inside_is_the_runs_outcome():
-    run = Run(experiment="link_loss", version=1, parameters={"topology": "no such"}, seed=0, engine="kernel")
+    run = Run(
+        experiment="link_loss",
+        version=1,
+        parameters={"topology": "no such"},
+        seed=0,
+        engine="kernel",
+    )
     answer = virtual_runs.measure(run)
     assert "no such" in answer.given.reason
 
@@ -100,7 +122,12 @@ def test_what_a_model_says_is_computed_outside(monkeypatch):
         return status
 
     monkeypatch.setattr(uml, "run", run_and_look)
-    cell = {"topology": "fattree:n=2,d=2", "scheme": "ttc", "traffic": "udp:load=50", "rate_mbps": "1000"}
+    cell = {
+        "topology": "fattree:n=2,d=2",
+        "scheme": "ttc",
+        "traffic": "udp:load=50",
+        "rate_mbps": "1000",
+    }
     (run,) = find("ttc_kernel").plan({**cell, "seconds": "0.001"}, clock="virtual").runs
     given, model = virtual_runs.measure(run).given, ttc_kernel.model(run)
     assert [name for name in given.figures if name.startswith("model_")] == [*model] != []

@@ -1,4 +1,5 @@
-"""TTC's two models against naive ones that walk the topology's own graph, and against what the paper proves."""
+"""TTC's two models against naive ones that walk the topology's own graph, and against what the
+paper proves."""
 
 from __future__ import annotations
 
@@ -35,7 +36,10 @@ class Walker:
     def __init__(self, ft: LayeredTreeShape) -> None:
         topology = build(f"fattree:n={ft.n},d={ft.d}")
         self.ft, self.hosts = ft, topology.servers
-        self.beside = [{port: peer for port, peer, _, _ in topology.ports(node)} for node in range(topology.nodes)]
+        self.beside = [
+            {port: peer for port, peer, _, _ in topology.ports(node)}
+            for node in range(topology.nodes)
+        ]
         self.layer_of = [0] * topology.servers + [
             1 + i // (2 * ft.d ** (ft.n - 1)) for i in range(topology.nodes - topology.servers)
         ]
@@ -44,15 +48,21 @@ class Walker:
     def hosts_below(self, node: int) -> set[int]:
         if node < self.hosts:
             return {node}
-        lower = [peer for peer in self.beside[node].values() if self.layer_of[peer] < self.layer_of[node]]
+        lower = [
+            peer for peer in self.beside[node].values() if self.layer_of[peer] < self.layer_of[node]
+        ]
         return set().union(*(self.hosts_below(peer) for peer in lower))
 
-    def next(self, node: int, dst: int, loads: list[int], draws: list[int], rule: SchemeRules) -> int:
+    def next(
+        self, node: int, dst: int, loads: list[int], draws: list[int], rule: SchemeRules
+    ) -> int:
         """The node after switch `node`; `loads` are those of its up-ports."""
         d, layer = self.ft.d, self.layer_of[node]
         if dst in self.below[node]:
             return next(
-                peer for peer in self.beside[node].values() if self.layer_of[peer] < layer and dst in self.below[peer]
+                peer
+                for peer in self.beside[node].values()
+                if self.layer_of[peer] < layer and dst in self.below[peer]
             )
         default = dst // d ** (layer - 1) % d
         match ChoiceRule(rule.rule):
@@ -67,21 +77,31 @@ class Walker:
             case ChoiceRule.TTC:
                 other = (default + 1 + (draws[0] * (d - 1) >> 32)) % d
                 over = loads[default] - loads[other]
-                up = other if over > rule.delta or (rule.ties_redirect and over == rule.delta) else default
+                up = (
+                    other
+                    if over > rule.delta or (rule.ties_redirect and over == rule.delta)
+                    else default
+                )
             case _:
                 first = draws[0] * d >> 32
                 up = min(((first + i) % d for i in range(d)), key=lambda port: loads[port])
         return self.beside[node][d + up]
 
     def ups(self, node: int) -> list[int]:
-        return [self.beside[node][self.ft.d + up] for up in range(self.ft.d)] if self.layer_of[node] < self.ft.n else []
+        return (
+            [self.beside[node][self.ft.d + up] for up in range(self.ft.d)]
+            if self.layer_of[node] < self.ft.n
+            else []
+        )
 
     def number(self, a: int, b: int) -> int:
         """The model's number of the link from node a to node b."""
         ft, switches = self.ft, 2 * self.ft.d ** (self.ft.n - 1)
         if b < self.hosts:
             return (2 * ft.n - 2) * self.hosts + b
-        lower, higher, offset = (a, b, 0) if self.layer_of[a] < self.layer_of[b] else (b, a, ft.n - 1)
+        lower, higher, offset = (
+            (a, b, 0) if self.layer_of[a] < self.layer_of[b] else (b, a, ft.n - 1)
+        )
         layer, s = self.layer_of[lower], (lower - self.hosts) % switches
         up = next(port for port, peer in self.beside[lower].items() if peer == higher) - ft.d
         return (offset + layer - 1) * self.hosts + s * ft.d + up
@@ -138,7 +158,9 @@ def test_flows_are_assigned_as_on_the_graph(ft: LayeredTreeShape, spec: str) -> 
         node, strayed = walker.beside[src][0], False
         while node != dst:
             loads = [load[node, up] for up in walker.ups(node)]
-            to = walker.next(node, dst, loads, drawn[min(walker.layer_of[node], ft.n - 1) - 1], rule)
+            to = walker.next(
+                node, dst, loads, drawn[min(walker.layer_of[node], ft.n - 1) - 1], rule
+            )
             load[node, to] += 1
             strayed |= counted.hop(node, to, dst)
             counted.turn(node, strayed)
@@ -163,11 +185,18 @@ def test_d_mod_k_shares_no_link_downwards(ft: LayeredTreeShape) -> None:
 
 
 def slow_slots(
-    walker: Walker, sent: list[list[int]], starts: list[int], draws: list[list[list[int]]], rule: SchemeRules
+    walker: Walker,
+    sent: list[list[int]],
+    starts: list[int],
+    draws: list[list[list[int]]],
+    rule: SchemeRules,
 ) -> tuple[list[tuple[int, int]], list[list[int]], UpwardChoices]:
-    """(slot sent, latency) of every packet in order of arrival, all queue lengths after each slot, and choices."""
+    """(slot sent, latency) of every packet in order of arrival, all queue lengths after each slot,
+    and choices."""
     counted, strayed = Counted(walker), set[tuple[int, int, int]]()
-    queues: list[deque[tuple[int, int, int]]] = [deque() for _ in range((2 * walker.ft.n - 1) * walker.hosts)]
+    queues: list[deque[tuple[int, int, int]]] = [
+        deque() for _ in range((2 * walker.ft.n - 1) * walker.hosts)
+    ]
     far = {
         walker.number(a, b): b
         for a in range(len(walker.beside))
@@ -211,11 +240,15 @@ def test_packets_move_as_on_the_graph(ft: LayeredTreeShape, spec: str) -> None:
     sent = np.array([rng.permutation(ft.hosts) for _ in range(slots)])
     sent[rng.random(sent.shape) > 0.9] = -1
     starts, draws = rng.integers(ft.links, size=slots), words(7, slots, ft.links + ft.hosts)
-    arrived, lengths, counted = slow_slots(walker, sent.tolist(), starts.tolist(), draws.tolist(), rule)
+    arrived, lengths, counted = slow_slots(
+        walker, sent.tolist(), starts.tolist(), draws.tolist(), rule
+    )
     state = packet_model.empty(ft, slots=slots, packets=ft.hosts * slots)
     net, choices = links(ft), no_choices(ft)
     for slot in range(slots):
-        packet_model.one_slot(net, state, slot, sent[slot], int(starts[slot]), draws[slot], rule, choices)
+        packet_model.one_slot(
+            net, state, slot, sent[slot], int(starts[slot]), draws[slot], rule, choices
+        )
         assert state.length.tolist() == lengths[slot]
     for born in range(slots):
         latencies = [latency for at, latency in arrived if at == born]
@@ -234,7 +267,9 @@ def test_a_lonely_packet_takes_a_slot_on_each_link() -> None:
             sent = np.full(ft.hosts, -1)
             sent[0] = dst if slot == 0 else -1
             start = random.Random(dst).randrange(80)
-            packet_model.one_slot(links(ft), state, slot, sent, start, words(slot, 96), rule, no_choices(ft))
+            packet_model.one_slot(
+                links(ft), state, slot, sent, start, words(slot, 96), rule, no_choices(ft)
+            )
         assert (state.delivered[0], state.latency[0]) == (1, hops)
 
 
@@ -245,7 +280,10 @@ def test_machine_code_gives_what_python_gives() -> None:
     starts, draws = rng.integers(54, size=40), words(9, 40, 54 + ft.hosts)
     found = []
     for run in (packet_model.many_slots, compiled(packet_model.many_slots)):
-        state, watched = packet_model.empty(ft, slots=40, packets=1000), packet_model.nothing_watched(ft, 8)
+        state, watched = (
+            packet_model.empty(ft, slots=40, packets=1000),
+            packet_model.nothing_watched(ft, 8),
+        )
         run(links(ft), state, 0, sent, starts, draws, rule, watched)
         found.append([*state, *watched[:3], *watched.choices])
     assert all((a == b).all() for a, b in zip(*found, strict=True))
@@ -257,7 +295,9 @@ def test_a_threshold_of_two_gives_the_least_latency_at_a_high_load() -> None:
     latency = {}
     for spec in ["dmodk", "vlb", "micro", "ttc:delta=0", "ttc:delta=2"]:
         of, rng = rules(spec), np.random.default_rng(8)
-        _, found = packet_model.simulate(LayeredTreeShape(3, 4), of, 0.95, slots=1000, watched=300, lengths=8, rng=rng)
+        _, found = packet_model.simulate(
+            LayeredTreeShape(3, 4), of, 0.95, slots=1000, watched=300, lengths=8, rng=rng
+        )
         latency[spec] = found.mean.mean()
     assert latency["ttc:delta=2"] < latency["ttc:delta=0"] < latency["dmodk"] < latency["vlb"]
     assert latency["ttc:delta=0"] < latency["micro"] < latency["vlb"]
@@ -283,18 +323,30 @@ def test_what_the_models_lack_is_refused(spec: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", ["ttc:delta=0,tie=redirect", "ttc:load=packets,ecn=0", "vlb:per=packet", "micro", "ecmp"]
+    "spec",
+    ["ttc:delta=0,tie=redirect", "ttc:load=packets,ecn=0", "vlb:per=packet", "micro", "ecmp"],
 )
 def test_what_the_models_have_is_taken(spec: str) -> None:
-    assert rules(spec).rule == {"ttc": ChoiceRule.TTC, "mic": ChoiceRule.DRILL}.get(spec[:3], ChoiceRule.RANDOM)
+    assert rules(spec).rule == {"ttc": ChoiceRule.TTC, "mic": ChoiceRule.DRILL}.get(
+        spec[:3], ChoiceRule.RANDOM
+    )
 
 
 @pytest.mark.parametrize(
-    "ft", [LayeredTreeShape(2, 4), LayeredTreeShape(3, 4), LayeredTreeShape(3, 8), LayeredTreeShape(4, 3)], ids=str
+    "ft",
+    [
+        LayeredTreeShape(2, 4),
+        LayeredTreeShape(3, 4),
+        LayeredTreeShape(3, 8),
+        LayeredTreeShape(4, 3),
+    ],
+    ids=str,
 )
-def test_the_adversarial_permutation_collides_under_d_mod_k_and_not_under_ttc(ft: LayeredTreeShape) -> None:
-    """At layer l, d^l hosts are below a switch and 2 d^(n-l) hosts have the digits to which one of its uplinks leads;
-    those of them that are below the switch as well do not take it."""
+def test_the_adversarial_permutation_collides_under_d_mod_k_and_not_under_ttc(
+    ft: LayeredTreeShape,
+) -> None:
+    """At layer l, d^l hosts are below a switch and 2 d^(n-l) hosts have the digits to which one of
+    its uplinks leads; those of them that are below the switch as well do not take it."""
     layer = -(-ft.n // 2)
     worst = min(ft.d**layer, 2 * ft.d ** (ft.n - layer))
     dst = ttc_flow.destinations("adversarial", ft, 2, np.random.default_rng(0))
@@ -320,21 +372,32 @@ def test_a_matrix_transposed_twice_is_as_it_was() -> None:
 
 @pytest.mark.parametrize(("hosts", "rows"), [(24, 5), (24, 1), (24, 24), (2, 2), (3, 3)])
 def test_a_matrix_needs_whole_rows(hosts: int, rows: int) -> None:
-    with pytest.raises(ValueError, match=f"transpose: rows must be 2 to {hosts // 2} and divide {hosts}"):
+    with pytest.raises(
+        ValueError, match=f"transpose: rows must be 2 to {hosts // 2} and divide {hosts}"
+    ):
         transpose(hosts, rows)
 
 
 def test_the_quarter_that_keeps_to_its_path_lies_between_the_two_tie_rules() -> None:
-    """Section 3 estimates that without a threshold a half stays at each layer; a threshold keeps more."""
+    """Section 3 estimates that without a threshold a half stays at each layer; a threshold keeps
+    more."""
     kept = {}
     for spec in ("ttc:delta=0", "ttc:delta=0,tie=redirect", "ttc:delta=2"):
-        given = {"topology": "fattree:n=3,d=4", "scheme": spec, "k": "16", "repetitions": "5", "traffic": "random"}
+        given = {
+            "topology": "fattree:n=3,d=4",
+            "scheme": spec,
+            "k": "16",
+            "repetitions": "5",
+            "traffic": "random",
+        }
         (run,) = ttc_flow.EXPERIMENT.runs(given)
         found = ttc_flow.measure(run).figures
         kept[spec] = found["default_path_fraction"]
         product = (1 - found["up1_redirected_fraction"]) * (1 - found["up2_redirected_fraction"])
         assert kept[spec] == pytest.approx(product, rel=0.2)
-    assert 0.05 < kept["ttc:delta=0,tie=redirect"] < 0.25 < kept["ttc:delta=0"] < kept["ttc:delta=2"]
+    assert (
+        0.05 < kept["ttc:delta=0,tie=redirect"] < 0.25 < kept["ttc:delta=0"] < kept["ttc:delta=2"]
+    )
 
 
 def test_packets_that_nobody_sent_have_no_latency() -> None:
@@ -358,17 +421,27 @@ def test_packets_that_nobody_sent_have_no_latency() -> None:
 @pytest.mark.parametrize(
     ("experiment", "given", "said"),
     [
-        (ttc_packet, {"slots": "1000000", "topology": "fattree:n=3,d=16"}, "take too long: take at most 488281"),
+        (
+            ttc_packet,
+            {"slots": "1000000", "topology": "fattree:n=3,d=16"},
+            "take too long: take at most 488281",
+        ),
         (
             ttc_flow,
             {"repetitions": "100000", "k": "4096"},
             "repetitions with 4194304 flows take too long: take at most 4768",
         ),
-        (ttc_flow, {"topology": "clos:n=2,r=2,m=2"}, "ttc_flow: topology must be a fattree, got clos:n=2,r=2,m=2"),
+        (
+            ttc_flow,
+            {"topology": "clos:n=2,r=2,m=2"},
+            "ttc_flow: topology must be a fattree, got clos:n=2,r=2,m=2",
+        ),
         (ttc_flow, {"topology": "fattree:k=4,pods=2"}, "ttc_flow: a whole fattree"),
     ],
 )
-def test_what_takes_too_long_or_is_no_fat_tree_is_refused(experiment: Any, given: dict[str, str], said: str) -> None:
+def test_what_takes_too_long_or_is_no_fat_tree_is_refused(
+    experiment: Any, given: dict[str, str], said: str
+) -> None:
     with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
         experiment.EXPERIMENT.runs(given)
     assert said in str(error.value)

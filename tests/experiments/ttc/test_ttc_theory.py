@@ -34,7 +34,8 @@ def test_the_equation_leads_from_empty_queues_to_the_fixed_point(load: float, de
 
 
 def test_the_derivative_is_that_of_the_definition() -> None:
-    """Term by term, as in section 5.2: a packet joins a queue of i-1 as first choice, or as second."""
+    """Term by term, as in section 5.2: a packet joins a queue of i-1 as first choice, or as
+    second."""
     s = np.array([1, 0.8, 0.5, 0.3, 0.05])
     p = [*(s[:-1] - s[1:]), s[-1]]
     for delta in (0, 1, 2):
@@ -57,12 +58,17 @@ def test_the_tail_is_doubly_exponential_with_the_exponent_of_the_threshold() -> 
 def test_finitely_many_queues_come_near_the_limit() -> None:
     for delta in (0, 2):
         limit = ttc_theory.fixed_point(0.8, delta)
-        finite = ttc_theory.simulate(500, 0.8, delta, warm_up=45_000, watched=180_000, rng=np.random.default_rng(1))
+        finite = ttc_theory.simulate(
+            500, 0.8, delta, warm_up=45_000, watched=180_000, rng=np.random.default_rng(1)
+        )
         assert np.abs(finite[: len(limit)] - limit).max() < 0.02
 
 
-def naive_queues(queues: int, load: float, delta: int, draws: np.ndarray, fractions: int) -> np.ndarray:
-    """Queues with at least i packets, summed over the states after each event, counted anew after each."""
+def naive_queues(
+    queues: int, load: float, delta: int, draws: np.ndarray, fractions: int
+) -> np.ndarray:
+    """Queues with at least i packets, summed over the states after each event, counted anew after
+    each."""
     length, found = [0] * queues, np.zeros(fractions)
     for kind, first, second in draws.tolist():
         queue = first * queues >> 32
@@ -78,7 +84,8 @@ def naive_queues(queues: int, load: float, delta: int, draws: np.ndarray, fracti
 
 @pytest.mark.parametrize("delta", [0, 2, 50])
 def test_fractions_are_those_after_each_event(delta: int) -> None:
-    """With 40 queues at load 0.95, of which some grow longer than the array (delta = 50 never redirects)."""
+    """With 40 queues at load 0.95, of which some grow longer than the array (delta = 50 never
+    redirects)."""
     draws = np.random.default_rng(4).integers(1 << 32, size=(3000, 3))
     length, found = np.zeros(40, np.int64), np.zeros(5)
     arrival = round(0.95 / 1.95 * (1 << 32))

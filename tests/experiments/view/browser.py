@@ -47,7 +47,10 @@ class Page:
             told = json.loads(await self._socket.read_message() or "{}")
             if told.get("method") == "Runtime.exceptionThrown":
                 self.errors.append(json.dumps(told["params"]["exceptionDetails"]))
-            if told.get("method") == "Log.entryAdded" and told["params"]["entry"]["level"] == "error":
+            if (
+                told.get("method") == "Log.entryAdded"
+                and told["params"]["entry"]["level"] == "error"
+            ):
                 self.errors.append(json.dumps(told["params"]["entry"]))
             if told.get("id") == self._number:
                 assert "error" not in told, told
@@ -56,7 +59,9 @@ class Page:
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression; of a promise, what it is kept with."""
-        told = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        told = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in told, told
         return told["result"].get("value")
 
@@ -64,15 +69,26 @@ class Page:
         """Its value once that is true."""
         return wait_until(expression, lambda: self.evaluate(expression), every_s=0.05)
 
-    def open(self, address: str, *, width: int = 1280, height: int = 860, scheme: str = "light") -> None:
+    def open(
+        self, address: str, *, width: int = 1280, height: int = 860, scheme: str = "light"
+    ) -> None:
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
         )
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
+        )
         self.call("Page.navigate", url=address)
 
     def screenshot(self, path: Path, *, whole: bool = False) -> bytes:
-        data = base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=whole)["data"])
+        data = base64.b64decode(
+            self.call("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
+        )
         path.write_bytes(data)
         return data
 
@@ -87,9 +103,23 @@ def browser() -> Iterator[Page]:
     chosen = program()
     assert chosen
     with tempfile.TemporaryDirectory(prefix="weft-browser-", ignore_cleanup_errors=True) as folder:
-        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-port=0"]
-        command = [chosen, *options, "--disable-dev-shm-usage", f"--user-data-dir={folder}", "about:blank"]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        options = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--remote-debugging-port=0",
+        ]
+        command = [
+            chosen,
+            *options,
+            "--disable-dev-shm-usage",
+            f"--user-data-dir={folder}",
+            "about:blank",
+        ]
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
         assert process.stderr
         loop = asyncio.new_event_loop()
         try:

@@ -21,7 +21,15 @@ LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
 
 @pytest.mark.parametrize(
     "spec",
-    ["dcell:n=3,k=2", "ficonn:n=4,k=1", "fattree:k=4", "clos:n=2,r=4,m=2", "slimfly:q=5", "hyperx:l=2,s=3", "star:n=3"],
+    [
+        "dcell:n=3,k=2",
+        "ficonn:n=4,k=1",
+        "fattree:k=4",
+        "clos:n=2,r=4,m=2",
+        "slimfly:q=5",
+        "hyperx:l=2,s=3",
+        "star:n=3",
+    ],
 )
 def test_every_node_has_a_place_of_its_own_and_every_link_a_curve(spec: str) -> None:
     topology = build(spec)
@@ -49,12 +57,18 @@ def test_schemes_are_offered_that_the_run_can_change_to() -> None:
     found = offered("fattree:k=4", "ttc")
     assert {"ttc", "drill", "ecmp"} <= set(found)
     assert "lbsp" not in found
-    assert "ttc" not in offered("fattree:k=4", "ecmp", None), "without queues there is nothing to choose by"
+    assert "ttc" not in offered("fattree:k=4", "ecmp", None), (
+        "without queues there is nothing to choose by"
+    )
     assert offered("fattree:k=4", "drill:d=2,m=1")[0] == "drill:d=2,m=1"
 
 
 def test_a_folder_without_results_is_no_error_and_stays_empty(tmp_path: Path) -> None:
-    assert results(tmp_path / "none") == {"folder": str(tmp_path / "none"), "report": False, "experiments": {}}
+    assert results(tmp_path / "none") == {
+        "folder": str(tmp_path / "none"),
+        "report": False,
+        "experiments": {},
+    }
     assert list(tmp_path.iterdir()) == []
 
 
@@ -63,14 +77,25 @@ def line(**event: Any) -> bytes:
 
 
 def snapshot(hub: Hub) -> list[dict[str, Any]]:
-    return [json.loads(each.removeprefix(b"data: ")) for each in hub.snapshot().split(b"\n\n") if each]
+    return [
+        json.loads(each.removeprefix(b"data: ")) for each in hub.snapshot().split(b"\n\n") if each
+    ]
 
 
 def test_who_comes_late_is_told_the_latest_of_every_link_and_daemon() -> None:
     hub = Hub(requests=-1)
-    hub.take([line(event="network", run="x"), line(event="load", links={"a": [1], "b": [2]}, at_s=1.0)])
-    hub.take([line(event="load", links={"b": [3]}, at_s=2.0), line(event="link", link="a", state="down", at_s=2.0)])
-    hub.take([line(event="link", link="a", state="up", at_s=3.0), line(event="log", text="t", at_s=3.0)])
+    hub.take(
+        [line(event="network", run="x"), line(event="load", links={"a": [1], "b": [2]}, at_s=1.0)]
+    )
+    hub.take(
+        [
+            line(event="load", links={"b": [3]}, at_s=2.0),
+            line(event="link", link="a", state="down", at_s=2.0),
+        ]
+    )
+    hub.take(
+        [line(event="link", link="a", state="up", at_s=3.0), line(event="log", text="t", at_s=3.0)]
+    )
     told = snapshot(hub)
     assert [one["event"] for one in told] == ["network", "load", "link", "now", "history"]
     assert told[1] == {"event": "load", "links": {"a": [1], "b": [3]}, "at_s": 2.0}

@@ -36,22 +36,32 @@ class View:
     def __init__(self, network: RunningNetwork, folder: Path, weft: Sequence[str] = WEFT) -> None:
         self.network = network
         command = [*weft, "view", "--run", network.run.id, "--results", str(folder)]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         assert self.process.stdout
         self.address = self.process.stdout.readline().strip()
-        assert self.address.startswith("http://127.0.0.1:"), self.process.stderr and self.process.stderr.read()
+        assert self.address.startswith("http://127.0.0.1:"), (
+            self.process.stderr and self.process.stderr.read()
+        )
         host, _, token = self.address.removeprefix("http://").partition("/#token=")
         self.host, self.token = host, token
         self.origin = f"http://{host}"
         self.bearer = {"Authorization": f"Bearer {token}"}
 
-    def ask(self, path: str, headers: dict[str, str], body: Any = None, host: str | None = None) -> Answer:
+    def ask(
+        self, path: str, headers: dict[str, str], body: Any = None, host: str | None = None
+    ) -> Answer:
         """Status, headers and content of what the server answers; `body` is posted."""
         connection = http.client.HTTPConnection(self.host, timeout=20)
-        data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        data = (
+            None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        )
         connection.putrequest("GET" if data is None else "POST", path, skip_host=True)
         for name, value in (
-            {"Host": host or self.host} | headers | ({"Content-Length": str(len(data))} if data else {})
+            {"Host": host or self.host}
+            | headers
+            | ({"Content-Length": str(len(data))} if data else {})
         ).items():
             connection.putheader(name, value)
         connection.endheaders(data)
@@ -88,7 +98,9 @@ def children(pid: int) -> list[int]:
 @contextmanager
 def viewed(spec: str, folder: Path) -> Iterator[View]:
     """A network that is up, and its view."""
-    network = RunningNetwork.create(build(spec), LINK, scheme="dr" if spec.startswith("dcell") else "ecmp")
+    network = RunningNetwork.create(
+        build(spec), LINK, scheme="dr" if spec.startswith("dcell") else "ecmp"
+    )
     try:
         shown = View(network, folder)
         try:
@@ -108,12 +120,24 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> Iterator[View]:
         yield shown
 
 
-FILES = ("/", "/view.js", "/session.js", "/drawing.js", "/view.css", "/d3.min.js", "/d3.LICENSE.txt")
+FILES = (
+    "/",
+    "/view.js",
+    "/session.js",
+    "/drawing.js",
+    "/view.css",
+    "/d3.min.js",
+    "/d3.LICENSE.txt",
+)
 
 
 @pytest.mark.kernel
 def test_what_tells_of_the_run_needs_the_token_and_all_of_it_loopback(view: View) -> None:
-    wrong: tuple[dict[str, str], ...] = ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Bearer"})
+    wrong: tuple[dict[str, str], ...] = (
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "Bearer"},
+    )
     for path in ("/page.json", "/events", f"/page.json?token={view.token}"):
         for headers in wrong:
             assert view.ask(path, headers)[0] == 403, (path, headers)
@@ -122,7 +146,9 @@ def test_what_tells_of_the_run_needs_the_token_and_all_of_it_loopback(view: View
     for body, status in ((b"", 403), (b"token=wrong", 403), (f"token={view.token}".encode(), 404)):
         assert view.ask("/report", form, body)[0] == status, body
     for path in ("/", "/page.json"):
-        assert view.ask(path, view.bearer, host="weft.example:80")[0] == 403, "a name that somebody points here"
+        assert view.ask(path, view.bearer, host="weft.example:80")[0] == 403, (
+            "a name that somebody points here"
+        )
     for path in FILES:
         assert view.ask(path, {})[0] == 200, path
     for path in ("/nothing", "/../worker.py"):
@@ -137,7 +163,8 @@ def test_what_tells_of_the_run_needs_the_token_and_all_of_it_loopback(view: View
 
 @pytest.mark.kernel
 def test_no_cookie_is_set_and_one_is_worth_nothing(view: View) -> None:
-    """A browser sends the cookies of 127.0.0.1 to each of its ports, whatever program listens there."""
+    """A browser sends the cookies of 127.0.0.1 to each of its ports, whatever program listens
+    there."""
     for path in (*FILES, f"/?token={view.token}", "/page.json"):
         assert "Set-Cookie" not in view.ask(path, view.bearer)[1], path
     cookie = {"Cookie": f"weft-{view.host.partition(':')[2]}={view.token}; token={view.token}"}
@@ -229,7 +256,9 @@ def test_the_web_server_has_no_rights_and_all_ends_with_ctrl_c_or_the_run(tmp_pa
         about = status_of(server)
         assert set(about["Uid"] + about["Gid"]) == {str(NOBODY)}
         assert about["Groups"] == []
-        assert all(int(about[name][0], 16) == 0 for name in ("CapPrm", "CapEff", "CapInh", "CapAmb"))
+        assert all(
+            int(about[name][0], 16) == 0 for name in ("CapPrm", "CapEff", "CapInh", "CapAmb")
+        )
         assert about["NoNewPrivs"] == ["1"]
         limits = Path(f"/proc/{server}/limits").read_text().splitlines()
         for name in ("Max processes", "Max file size"):
@@ -258,7 +287,9 @@ exec ../environment/bin/python -m weft.experiments.cli.cli "$@"
 
 
 @pytest.mark.kernel
-def test_the_page_answers_where_weft_lies_below_a_folder_of_roots_own(view: View, tmp_path: Path) -> None:
+def test_the_page_answers_where_weft_lies_below_a_folder_of_roots_own(
+    view: View, tmp_path: Path
+) -> None:
     mounted = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", PRIVATE, "sh"]
     private = View(view.network, tmp_path, [*mounted, str(tmp_path), str(ROOT), sys.prefix])
     for path, status in (("/", 200), ("/view.js", 200), ("/nothing", 404), ("/page.json", 200)):
@@ -271,7 +302,8 @@ def test_the_page_answers_where_weft_lies_below_a_folder_of_roots_own(view: View
 
 @pytest.mark.kernel
 def test_a_web_server_that_fails_is_reported_in_a_line_and_logged(view: View) -> None:
-    """The web server of the first view fails before it serves, that of the second while it serves."""
+    """The web server of the first view fails before it serves, that of the second while it
+    serves."""
     broken = """
 import sys
 from weft.experiments.view import web_server, worker
@@ -279,9 +311,20 @@ def fail(*_):
     raise RuntimeError("planted")
 setattr(*((web_server, "give_up_rights") if sys.argv[1] == "before" else (web_server.Hub, "take")), fail)
 sys.exit(worker.main(sys.argv[2:]))
-"""
+"""  # noqa: E501
     for when, stream in (("before", "stdout"), ("after", "stderr")):
-        argv = [sys.executable, "-c", broken, when, view.network.run.id, "0", "10", "0", "results", "alone"]
+        argv = [
+            sys.executable,
+            "-c",
+            broken,
+            when,
+            view.network.run.id,
+            "0",
+            "10",
+            "0",
+            "results",
+            "alone",
+        ]
         ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)
         assert ended.returncode == 1
         line = getattr(ended, stream).splitlines()[-1]
@@ -297,13 +340,17 @@ sys.exit(worker.main(sys.argv[2:]))
 def test_events_reach_every_page_and_who_comes_later_is_told_what_happened(view: View) -> None:
     view.do(do="fail", what="h1-h6", silent=True)
     failed = {"event": "link", "link": "h1-h6", "state": "silent"}
-    wait_until("the failure", lambda: [one for one in told_at_first(view) if failed.items() <= one.items()])
+    wait_until(
+        "the failure", lambda: [one for one in told_at_first(view) if failed.items() <= one.items()]
+    )
     told = {one["event"]: one for one in told_at_first(view)}
     assert told["network"]["run"] == view.network.run.id
     assert len(told["daemons"]["daemons"]) == 12
     assert len(told["load"]["links"]) == 18
     assert told["now"]["at_s"] >= told["load"]["at_s"]
-    assert [one["link"] for one in told["history"]["events"] if one["event"] == "link"][-1] == "h1-h6"
+    assert [one["link"] for one in told["history"]["events"] if one["event"] == "link"][
+        -1
+    ] == "h1-h6"
     view.do(do="restore", what="h1-h6")
 
 
@@ -326,13 +373,22 @@ def find(name: str) -> str:
 
 
 @pytest.mark.kernel
-@pytest.mark.skipif(browser.program() is None, reason="no Chromium on this machine; the rest of the view is tested")
-def test_a_browser_shows_the_network_breaks_a_link_and_shows_what_comes_of_it(view: View, tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    browser.program() is None, reason="no Chromium on this machine; the rest of the view is tested"
+)
+def test_a_browser_shows_the_network_breaks_a_link_and_shows_what_comes_of_it(
+    view: View, tmp_path: Path
+) -> None:
     with browser.browser() as page:
         page.open(view.address)
-        page.wait("document.querySelectorAll('.node').length == 16 && document.querySelectorAll('.half').length == 36")
+        page.wait(
+            "document.querySelectorAll('.node').length == 16 && "
+            "document.querySelectorAll('.half').length == 36"
+        )
         page.wait("document.querySelector('#health').textContent == 'converged'")
-        assert page.evaluate("location.hash + document.cookie") == "", "the token stays in the tab alone"
+        assert page.evaluate("location.hash + document.cookie") == "", (
+            "the token stays in the tab alone"
+        )
         page.evaluate(find("h0"))
         page.wait("document.querySelector('#panel h2')?.textContent == 'server h0'")
         page.evaluate(find("h4"))
@@ -341,11 +397,13 @@ def test_a_browser_shows_the_network_breaks_a_link_and_shows_what_comes_of_it(vi
         page.evaluate(find("h0-h3"))
         page.wait("document.querySelector('#panel h2')?.textContent == 'link h0-h3'")
         page.evaluate(
-            "[...document.querySelectorAll('#panel button')].find(b => b.textContent == 'fail silently').click()"
+            "[...document.querySelectorAll('#panel button')].find(b => b.textContent == "
+            "'fail silently').click()"
         )
         page.wait("document.querySelectorAll('.half.silent').length == 2")
         page.wait(
-            "/h0-h3 silent; noticed after .* by \\d+ daemon/.test(document.querySelector('#incident').textContent)"
+            "/h0-h3 silent; noticed after .* by \\d+ "
+            "daemon/.test(document.querySelector('#incident').textContent)"
         )
         page.wait("document.querySelectorAll('#lines li').length > 3")
         pictures = set()
@@ -365,7 +423,10 @@ def test_a_browser_shows_the_network_breaks_a_link_and_shows_what_comes_of_it(vi
         another.process.send_signal(signal.SIGINT)
         another.end()
         page.wait("document.querySelector('#health').textContent == 'no connection'")
-        page.wait("document.querySelector('#notice').textContent.startsWith('The run has been taken down, or')")
+        page.wait(
+            "document.querySelector('#notice').textContent.startsWith('The run has been "
+            "taken down, or')"
+        )
     view.do(do="restore", what="h0-h3")
 
 

@@ -1,4 +1,5 @@
-"""The data plane on real switches: packet in, packet out; counts over uplinks; pings, failures, changes of scheme."""
+"""The data plane on real switches: packet in, packet out; counts over uplinks; pings, failures,
+changes of scheme."""
 
 from __future__ import annotations
 
@@ -52,29 +53,47 @@ class RunOptions(ctypes.Structure):
     """struct bpf_test_run_opts of libbpf."""
 
     _fields_ = (
-        ("sz", ctypes.c_size_t), ("data_in", ctypes.c_char_p), ("data_out", ctypes.c_void_p),
-        ("data_size_in", ctypes.c_uint32), ("data_size_out", ctypes.c_uint32),
-        ("ctx_in", ctypes.c_char_p), ("ctx_out", ctypes.c_void_p),
-        ("ctx_size_in", ctypes.c_uint32), ("ctx_size_out", ctypes.c_uint32), ("retval", ctypes.c_uint32),
-        ("repeat", ctypes.c_int), ("duration", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("cpu", ctypes.c_uint32),
+        ("sz", ctypes.c_size_t),
+        ("data_in", ctypes.c_char_p),
+        ("data_out", ctypes.c_void_p),
+        ("data_size_in", ctypes.c_uint32),
+        ("data_size_out", ctypes.c_uint32),
+        ("ctx_in", ctypes.c_char_p),
+        ("ctx_out", ctypes.c_void_p),
+        ("ctx_size_in", ctypes.c_uint32),
+        ("ctx_size_out", ctypes.c_uint32),
+        ("retval", ctypes.c_uint32),
+        ("repeat", ctypes.c_int),
+        ("duration", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("cpu", ctypes.c_uint32),
         ("batch_size", ctypes.c_uint32),
-    )  # fmt: skip
+    )
 
 
 class Fabric:
-    """A Clos network and its data plane, with packets that are put in at e0, at port 0 if nothing else is said."""
+    """A Clos network and its data plane, with packets that are put in at e0, at port 0 if nothing
+    else is said."""
 
     def __init__(self, network: RunningNetwork, plane: DataPlane, program: int) -> None:
         self.network, self.plane, self.program = network, plane, program
 
     def put_in(self, packet: bytes, port: int = 0) -> tuple[int, bytes]:
-        """What the program returns for a packet that arrives at a port, and the packet as it leaves it."""
+        """What the program returns for a packet that arrives at a port, and the packet as it leaves
+        it."""
         out = ctypes.create_string_buffer(2048)
-        context = bytes(40) + struct.pack("=I", self.network.ifindex(LEAF, port))  # struct __sk_buff up to ifindex
+        # struct __sk_buff up to ifindex
+        context = bytes(40) + struct.pack("=I", self.network.ifindex(LEAF, port))
         options = RunOptions(
-            sz=ctypes.sizeof(RunOptions), data_in=packet, data_size_in=len(packet), data_out=ctypes.addressof(out),
-            data_size_out=len(out), ctx_in=context, ctx_size_in=len(context), repeat=1,
-        )  # fmt: skip
+            sz=ctypes.sizeof(RunOptions),
+            data_in=packet,
+            data_size_in=len(packet),
+            data_out=ctypes.addressof(out),
+            data_size_out=len(out),
+            ctx_in=context,
+            ctx_size_in=len(context),
+            repeat=1,
+        )
 
         def work() -> None:
             netns.enter(self.network.netns(LEAF))
@@ -138,21 +157,40 @@ def checksum(header: bytes) -> int:
 
 
 def packet(
-    *, ttl: int = 64, fragment: int = 0, ports: tuple[int, int] = (1000, 2000), dst: int | None = None,
-    to: bytes | None = None, options: bytes = b"", protocol: int = 17, tos: int = 0, id_: int = 7,
-) -> bytes:  # fmt: skip
+    *,
+    ttl: int = 64,
+    fragment: int = 0,
+    ports: tuple[int, int] = (1000, 2000),
+    dst: int | None = None,
+    to: bytes | None = None,
+    options: bytes = b"",
+    protocol: int = 17,
+    tos: int = 0,
+    id_: int = 7,
+) -> bytes:
     """An Ethernet frame from h0 to h3, or to the address `dst`."""
     address = 10 << 24 | 1 << 8 | 1 if dst is None else dst
     length = 20 + len(options) + 20
-    first = struct.pack(">BBHHHBB", 0x45 + len(options) // 4, tos, length, id_, fragment, ttl, protocol)
+    first = struct.pack(
+        ">BBHHHBB", 0x45 + len(options) // 4, tos, length, id_, fragment, ttl, protocol
+    )
     rest = struct.pack(">II", 10 << 24, address) + options
     header = first + struct.pack(">H", checksum(first + b"\0\0" + rest)) + rest
-    return (to or mac(LEAF, 0)) + mac(0, 0) + b"\x08\x00" + header + struct.pack(">HH", *ports) + bytes(16)
+    return (
+        (to or mac(LEAF, 0))
+        + mac(0, 0)
+        + b"\x08\x00"
+        + header
+        + struct.pack(">HH", *ports)
+        + bytes(16)
+    )
 
 
 def test_a_packet_is_rewritten_and_its_time_to_live_is_less(slow: Fabric) -> None:
     without = int.from_bytes(packet(id_=0)[24:26], "big")
-    carrying = [(64, (without - wanted) % 0xFFFF) for wanted in (0xFEFF, 0xFFFF, 0xFEFE, 0xFF00, 0x0001)]
+    carrying = [
+        (64, (without - wanted) % 0xFFFF) for wanted in (0xFEFF, 0xFFFF, 0xFEFE, 0xFF00, 0x0001)
+    ]
     for ttl, id_ in [(64, 7), (2, 7), (255, 0), *carrying]:
         given = packet(ttl=ttl, id_=id_)
         action, got = slow.put_in(given)
@@ -193,7 +231,9 @@ def test_a_packet_is_rewritten_and_its_time_to_live_is_less(slow: Fabric) -> Non
         "v6",
     ],
 )
-def test_what_it_does_not_understand_is_left_to_the_kernel_untouched(slow: Fabric, given: bytes) -> None:
+def test_what_it_does_not_understand_is_left_to_the_kernel_untouched(
+    slow: Fabric, given: bytes
+) -> None:
     assert slow.put_in(given) == (OK, given)
 
 
@@ -210,7 +250,9 @@ def test_what_it_does_not_understand_is_left_to_the_kernel_untouched(slow: Fabri
     ],
     ids=["fragment", "last fragment", "options", "to the switch", "no route", "ttl 1", "whole"],
 )
-def test_what_the_kernel_sends_on_in_the_schemes_place_is_counted(slow: Fabric, given: bytes, counts: int) -> None:
+def test_what_the_kernel_sends_on_in_the_schemes_place_is_counted(
+    slow: Fabric, given: bytes, counts: int
+) -> None:
     for spec, expected in (("rps", counts), ("ecmp", 0)):
         slow.plane.set_scheme(spec)
         before, total = slow.plane.counters()[LEAF, 0].bypassed, slow.plane.bypassed()
@@ -220,7 +262,8 @@ def test_what_the_kernel_sends_on_in_the_schemes_place_is_counted(slow: Fabric, 
 
 
 def test_a_packet_that_is_longer_than_its_port_takes_is_left_to_the_kernel(slow: Fabric) -> None:
-    """Also where the MTU was set by hand after the program was loaded; the others go on as before."""
+    """Also where the MTU was set by hand after the program was loaded; the others go on as
+    before."""
     set_mtu(slow.network, LEAF, UPLINKS[3], 400)
     long = packet() + bytes(400)
     try:
@@ -229,7 +272,8 @@ def test_a_packet_that_is_longer_than_its_port_takes_is_left_to_the_kernel(slow:
         assert slow.put_in(long) == (OK, long)
         assert slow.plane.bypassed() - before == 1
         assert slow.put_in(packet() + bytes(14 + 400 - len(packet())))[0] == STOLEN
-        assert slow.put_in(packet(dst=10 << 24 | 1 << 8) + bytes(400))[0] == STOLEN  # by another uplink
+        # by another uplink
+        assert slow.put_in(packet(dst=10 << 24 | 1 << 8) + bytes(400))[0] == STOLEN
     finally:
         set_mtu(slow.network, LEAF, UPLINKS[3], 1500)
     assert slow.put_in(long)[0] == STOLEN
@@ -286,7 +330,8 @@ def test_d_mod_k_takes_the_digit_of_the_destination(slow: Fabric) -> None:
 
 
 def test_queues_are_seen_by_the_schemes_that_ask(slow: Fabric) -> None:
-    """h3's default is uplink 3, where ten packets are made to wait; after that two more at uplink 0."""
+    """h3's default is uplink 3, where ten packets are made to wait; after that two more at uplink
+    0."""
     plane, network = slow.plane, slow.network
     default = UPLINKS[3]
 
@@ -364,7 +409,8 @@ def test_packets_spread_as_each_scheme_says(fast: Fabric) -> None:
 def test_the_kernels_own_choices_at_two_tiers_do_not_depend_on_each_other(
     network: Callable[..., RunningNetwork],
 ) -> None:
-    """A packet's hash, which it brings along from its sender, would have each aggregation switch use one uplink."""
+    """A packet's hash, which it brings along from its sender, would have each aggregation switch
+    use one uplink."""
     net = network("fattree:k=4", FAST)
     naming = net.topology.naming
     ups = [net.ifindex(naming.node(name), port) for name in ("a0.0", "a0.1") for port in (2, 3)]
@@ -411,7 +457,9 @@ def test_routes_follow_the_links_that_live(fast: Fabric) -> None:
         fast.plane.follow(topology)
 
 
-def test_a_running_fabric_changes_its_scheme_from_another_process_without_loss(fast: Fabric) -> None:
+def test_a_running_fabric_changes_its_scheme_from_another_process_without_loss(
+    fast: Fabric,
+) -> None:
     """`open` finds the maps by the filter alone, as another process would."""
     with DataPlane.open(fast.network) as other:
         assert {node: of.table() for node, of in other.groups.items()} == {
@@ -421,7 +469,9 @@ def test_a_running_fabric_changes_its_scheme_from_another_process_without_loss(f
         lost = 0.0
         for spec in ("rr", "ecmp", "drill", "ttc", "dmodk", "letflow:gap_us=100", "rps"):
             other.set_scheme(spec)
-            lost += ping(fast.network, [(SRC, DST), (DST, SRC)], count=20, interval_ms=1).lost_fraction
+            lost += ping(
+                fast.network, [(SRC, DST), (DST, SRC)], count=20, interval_ms=1
+            ).lost_fraction
         assert lost == 0
         before = fast.plane.counters()
         other.set_scheme("rr")
@@ -430,8 +480,8 @@ def test_a_running_fabric_changes_its_scheme_from_another_process_without_loss(f
 
 
 def test_tcp_fills_a_queue_that_is_not_its_own(network: Callable[..., RunningNetwork]) -> None:
-    """A packet keeps its sender's socket across namespaces; unless it is let go of, TCP holds back at some 100 packets
-    of its own and nothing is ever lost."""
+    """A packet keeps its sender's socket across namespaces; unless it is let go of, TCP holds back
+    at some 100 packets of its own and nothing is ever lost."""
     net = network(CLOS, LinkSpec(rate_bps=20 * Mbps, queue_packets=300))
     with ExitStack() as stack:
         plane = stack.enter_context(DataPlane.load(net, "dmodk"))
@@ -464,7 +514,9 @@ def test_the_variants_for_older_kernels_load_and_forward(
     reader: str, network: Callable[..., RunningNetwork], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     net = network(CLOS, SLOW)  # on which what waits at a port stays there
-    monkeypatch.setattr(plane_program, "READERS", {"kfunc": "no such file", reader: READERS[reader]})
+    monkeypatch.setattr(
+        plane_program, "READERS", {"kfunc": "no such file", reader: READERS[reader]}
+    )
     with DataPlane.load(net, "rr") as plane:
         assert plane.queue_reader == reader
         plane.attach()
@@ -487,7 +539,8 @@ def test_the_variants_for_older_kernels_load_and_forward(
 def test_a_full_kernel_whichever_it_is_forwards_by_every_scheme_that_it_can(
     network: Callable[..., RunningNetwork],
 ) -> None:
-    """Debian's User-Mode Linux has no BTF, cannot seed its multipath hash, and wants packets aligned."""
+    """Debian's User-Mode Linux has no BTF, cannot seed its multipath hash, and wants packets
+    aligned."""
     net = network("clos:n=1,r=2,m=2", FAST)
     with DataPlane.load(net, "rr") as plane:
         plane.attach()
@@ -497,7 +550,9 @@ def test_a_full_kernel_whichever_it_is_forwards_by_every_scheme_that_it_can(
             assert not ping(net, [(0, 1), (1, 0)], count=4, retries=1).lost
 
 
-def test_a_link_whose_mtu_was_reduced_by_hand_loses_nothing_silently(network: Callable[..., RunningNetwork]) -> None:
+def test_a_link_whose_mtu_was_reduced_by_hand_loses_nothing_silently(
+    network: Callable[..., RunningNetwork],
+) -> None:
     """What is too long is sent on in fragments, or its sender told of the MTU."""
     net = network(CLOS, FAST)
     with DataPlane.load(net, "dmodk") as plane, ExitStack() as stack:
@@ -545,20 +600,24 @@ def test_a_new_rule_is_a_case_with_its_parameters_and_a_kind(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """Two files: select.bpf.c, and daemons/load_balancing/scheme.py, whose table has one entry more here."""
+    """Two files: select.bpf.c, and daemons/load_balancing/scheme.py, whose table has one entry more
+    here."""
     for source in [*libbpf.DIRECTORY.glob("select*.[ch]"), *libbpf.DIRECTORY.glob("*.h")]:
         shutil.copy(source, tmp_path)
     program = tmp_path / "select.bpf.c"
     text, count = re.subn(
-        r"\tdefault:\n\t\treturn below\(draw\(choice\), n\);\n\t}\n}\n\n/\* Whether the packet is for others",
-        NEW_RULE, program.read_text(),
-    )  # fmt: skip
+        r"\tdefault:\n\t\treturn below\(draw\(choice\), n\);\n\t}\n}\n\n/\* Whether the packet is for others",  # noqa: E501
+        NEW_RULE,
+        program.read_text(),
+    )
     assert count == 1
     program.write_text(text.replace("\t__u32 gap_us;", "\t__u32 number;\n\t__u32 gap_us;"))
     for name in ("select.bpf.c", "select_blind.bpf.c"):
         compiled(tmp_path / name)
     number = IntegerParameter(meaning="which", least=0, default=0)
-    nth = balancing("nth", "the uplink with a number", "nowhere", SelectionRule(99), {"number": number})
+    nth = balancing(
+        "nth", "the uplink with a number", "nowhere", SelectionRule(99), {"number": number}
+    )
     known = {**registry.schemes(), "nth": nth}
     monkeypatch.setattr(registry, "schemes", lambda: known)
     monkeypatch.setattr(libbpf, "DIRECTORY", tmp_path)

@@ -8,7 +8,10 @@ PORTS = {4: 104, 5: 105}
 
 def looks(meter, *found, every_s=0.1, first_s=0.0):
     """What each look says, at port 4; port 5 is idle."""
-    return [meter.judge({4: (sent, waits), 5: (0, 0)}, first_s + i * every_s) for i, (sent, waits) in enumerate(found)]
+    return [
+        meter.judge({4: (sent, waits), 5: (0, 0)}, first_s + i * every_s)
+        for i, (sent, waits) in enumerate(found)
+    ]
 
 
 def test_a_backlogged_port_that_sends_less_is_degraded_at_the_second_look():
@@ -18,7 +21,10 @@ def test_a_backlogged_port_that_sends_less_is_degraded_at_the_second_look():
 
 def test_a_port_that_sends_at_its_rate_is_sound():
     meter = Meter(PORTS, RATE_BPS)
-    assert looks(meter, (0, 150_000), (99_000, 150_000), (198_000, 150_000), (270_000, 150_000)) == [{}] * 4
+    assert (
+        looks(meter, (0, 150_000), (99_000, 150_000), (198_000, 150_000), (270_000, 150_000))
+        == [{}] * 4
+    )
 
 
 def test_a_port_that_may_have_run_empty_is_not_judged():
@@ -28,7 +34,10 @@ def test_a_port_that_may_have_run_empty_is_not_judged():
 
 def test_one_slow_look_is_not_enough():
     meter = Meter(PORTS, RATE_BPS)
-    assert looks(meter, (0, 150_000), (50_000, 150_000), (150_000, 150_000), (200_000, 150_000)) == [{}] * 4
+    assert (
+        looks(meter, (0, 150_000), (50_000, 150_000), (150_000, 150_000), (200_000, 150_000))
+        == [{}] * 4
+    )
 
 
 def test_a_degraded_port_is_tried_again():

@@ -1,4 +1,5 @@
-"""The data plane's schemes where all switches are alike: Slim Fly, HyperX, Dragonfly; and on a user's own graph."""
+"""The data plane's schemes where all switches are alike: Slim Fly, HyperX, Dragonfly; and on a
+user's own graph."""
 
 from __future__ import annotations
 
@@ -30,8 +31,12 @@ def spec(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"file:{tmp_path / 'own.graphml'}"
 
 
-@pytest.mark.parametrize("spec", ["slimfly:q=5,p=1", "hyperx:l=2,s=3,p=1", "dragonfly:p=1", "own"], indirect=True)
-def test_every_scheme_carries_packets_along_shortest_paths(network: Callable[..., RunningNetwork], spec: str) -> None:
+@pytest.mark.parametrize(
+    "spec", ["slimfly:q=5,p=1", "hyperx:l=2,s=3,p=1", "dragonfly:p=1", "own"], indirect=True
+)
+def test_every_scheme_carries_packets_along_shortest_paths(
+    network: Callable[..., RunningNetwork], spec: str
+) -> None:
     net = network(spec, FAST)
     topology, last = net.topology, net.topology.servers - 1
     at_hop = [set(nodes) for nodes in zip(*updown.paths(topology, 0, last), strict=True)]
@@ -42,4 +47,6 @@ def test_every_scheme_carries_packets_along_shortest_paths(network: Callable[...
             assert ping(net, all_pairs(net), count=1, retries=2).lost == (), scheme
             (found,) = trace(net, [(0, last)])
             assert len(found.nodes) == len(at_hop), scheme
-            assert all(node in nodes for node, nodes in zip(found.nodes, at_hop, strict=True)), scheme
+            assert all(node in nodes for node, nodes in zip(found.nodes, at_hop, strict=True)), (
+                scheme
+            )

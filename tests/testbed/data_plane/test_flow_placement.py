@@ -1,4 +1,5 @@
-"""DAR on real switches: what its rule notes of flows and where it sends them, and daemons that move real TCP flows."""
+"""DAR on real switches: what its rule notes of flows and where it sends them, and daemons that move
+real TCP flows."""
 
 from __future__ import annotations
 
@@ -8,7 +9,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.testbed.data_plane.test_data_plane import LEAF, SLOW, STOLEN, UPLINKS, Fabric, checksum, fabric
+from tests.testbed.data_plane.test_data_plane import (
+    LEAF,
+    SLOW,
+    STOLEN,
+    UPLINKS,
+    Fabric,
+    checksum,
+    fabric,
+)
 from weft.daemons.core import registry
 from weft.daemons.core.actions import FiveTuple, SetFlowPort
 from weft.daemons.core.capabilities import FlowPlacement
@@ -47,19 +56,35 @@ def table(slow: Fabric) -> Iterator[SwitchFlows]:
 
 
 def frame(
-    data: int = 100, *, ports: tuple[int, int] = (1000, 2000), src: int = H0, dst: int = H3, protocol: int = UDP,
-    arrives: int = 0, sequence: int = 0,
-) -> bytes:  # fmt: skip
+    data: int = 100,
+    *,
+    ports: tuple[int, int] = (1000, 2000),
+    src: int = H0,
+    dst: int = H3,
+    protocol: int = UDP,
+    arrives: int = 0,
+    sequence: int = 0,
+) -> bytes:
     """An Ethernet frame with so many bytes of data that arrives at a port of e0."""
     header_bytes = 8 if protocol == UDP else 20
     first = struct.pack(">BBHHHBB", 0x45, 0, 20 + header_bytes + data, 7, 0, 64, protocol)
     rest = struct.pack(">II", src, dst)
     ip = first + struct.pack(">H", checksum(first + b"\0\0" + rest)) + rest
     more = bytes(4) if protocol == UDP else struct.pack(">II", sequence, 0) + b"\x50\x10" + bytes(6)
-    return mac(LEAF, arrives) + mac(0, 0) + b"\x08\x00" + ip + struct.pack(">HH", *ports) + more + bytes(data)
+    return (
+        mac(LEAF, arrives)
+        + mac(0, 0)
+        + b"\x08\x00"
+        + ip
+        + struct.pack(">HH", *ports)
+        + more
+        + bytes(data)
+    )
 
 
-def flow_of(ports: tuple[int, int], *, src: int = H0, dst: int = H3, protocol: int = UDP) -> FiveTuple:
+def flow_of(
+    ports: tuple[int, int], *, src: int = H0, dst: int = H3, protocol: int = UDP
+) -> FiveTuple:
     return FiveTuple(src, dst, protocol, ports[0] << 16 | ports[1])
 
 
@@ -73,7 +98,10 @@ def leaves_by(on: Fabric, given: bytes, arrives: int = 0) -> int:
 def hashed(on: Fabric, ports: tuple[int, int], *, protocol: int = UDP) -> int:
     """The uplink of a flow that is not in the table, as daemons/routing/selection.py has it."""
     (seed,) = on.plane._layout.unpack(*on.plane._switches[0,])["seed"]
-    words = [int.from_bytes(word.to_bytes(4, "big"), "little") for word in (H0, H3, ports[0] << 16 | ports[1])]
+    words = [
+        int.from_bytes(word.to_bytes(4, "big"), "little")
+        for word in (H0, H3, ports[0] << 16 | ports[1])
+    ]
     return UPLINKS[selection.below(selection.flow_hash(seed, *words, protocol), 4)]
 
 
@@ -85,7 +113,9 @@ def test_a_flow_enters_the_table_when_it_has_sent_enough_and_goes_by_its_hash_be
     for at in range(20):
         ports = (5000 + at, 80)
         given = frame(1000, ports=ports, protocol=protocol)
-        assert [leaves_by(slow, given) for _ in range(2)] == [hashed(slow, ports, protocol=protocol)] * 2
+        assert [leaves_by(slow, given) for _ in range(2)] == [
+            hashed(slow, ports, protocol=protocol)
+        ] * 2
         assert flow_of(ports, protocol=protocol) not in table.read()
         assert leaves_by(slow, given) == UPLINKS[0]  # h0's number, 0, modulo 4
         assert leaves_by(slow, given) == UPLINKS[0]
@@ -96,7 +126,9 @@ def test_a_flow_enters_the_table_when_it_has_sent_enough_and_goes_by_its_hash_be
 
 
 @pytest.mark.parametrize("start", ["hash", "limited"])
-def test_a_flow_may_begin_where_its_hash_has_it(slow: Fabric, table: SwitchFlows, start: str) -> None:
+def test_a_flow_may_begin_where_its_hash_has_it(
+    slow: Fabric, table: SwitchFlows, start: str
+) -> None:
     slow.plane.set_scheme(f"dar:elephant_kb=0,start={start}", seed=1)
     found = {}
     for at in range(40):
@@ -110,7 +142,9 @@ def test_a_host_begins_at_the_spine_of_its_own_number(slow: Fabric, table: Switc
     assert leaves_by(slow, frame(src=H1)) == UPLINKS[1]
 
 
-def test_what_only_acknowledges_is_no_flow_but_follows_one(slow: Fabric, table: SwitchFlows) -> None:
+def test_what_only_acknowledges_is_no_flow_but_follows_one(
+    slow: Fabric, table: SwitchFlows
+) -> None:
     for _ in range(5):
         assert leaves_by(slow, frame(0, protocol=TCP)) == hashed(slow, (1000, 2000), protocol=TCP)
     assert not table.read()
@@ -129,7 +163,9 @@ def test_a_flow_goes_where_it_is_placed(slow: Fabric, table: SwitchFlows) -> Non
     assert (noted.moved_ns, noted.bytes_) == (77, 800)
 
 
-def test_of_flows_for_its_hosts_the_table_has_the_port_by_which_they_came(slow: Fabric, table: SwitchFlows) -> None:
+def test_of_flows_for_its_hosts_the_table_has_the_port_by_which_they_came(
+    slow: Fabric, table: SwitchFlows
+) -> None:
     came = {"src": H3, "dst": H0}
     for port in (2, 2, 5):
         assert leaves_by(slow, frame(arrives=port, **came), port) == 0
@@ -139,7 +175,9 @@ def test_of_flows_for_its_hosts_the_table_has_the_port_by_which_they_came(slow: 
     assert noted.bytes_ == 300
 
 
-def test_packets_of_tcp_that_were_overtaken_do_not_tell_where_a_flow_comes(slow: Fabric, table: SwitchFlows) -> None:
+def test_packets_of_tcp_that_were_overtaken_do_not_tell_where_a_flow_comes(
+    slow: Fabric, table: SwitchFlows
+) -> None:
     came = {"src": H3, "dst": H0, "protocol": TCP}
     port_of = {slow.network.ifindex(LEAF, port): port for port in UPLINKS}
 
@@ -163,23 +201,33 @@ def test_flows_that_cross_no_spine_are_not_in_the_table(slow: Fabric, table: Swi
     assert not table.read()
 
 
-def test_a_packet_that_comes_from_a_spine_does_not_go_back_there(slow: Fabric, table: SwitchFlows) -> None:
-    """A spine that has lost its link to e1 sends what is for there by way of another leaf; nor is that noted."""
+def test_a_packet_that_comes_from_a_spine_does_not_go_back_there(
+    slow: Fabric, table: SwitchFlows
+) -> None:
+    """A spine that has lost its link to e1 sends what is for there by way of another leaf; nor is
+    that noted."""
     for at in range(40):
         for port in UPLINKS:
-            assert leaves_by(slow, frame(src=H3, dst=H3 - 1, ports=(at, 1), arrives=port), port) in {*UPLINKS} - {port}
+            assert leaves_by(
+                slow, frame(src=H3, dst=H3 - 1, ports=(at, 1), arrives=port), port
+            ) in {*UPLINKS} - {port}
     table.place(flow_of((7, 7)), slow.network.ifindex(LEAF, 2), 1)
-    assert leaves_by(slow, frame(ports=(7, 7), arrives=2), 2) != 2  # nor where hosts' packets are placed
+    # nor where hosts' packets are placed
+    assert leaves_by(slow, frame(ports=(7, 7), arrives=2), 2) != 2
     assert [*table.read()] == [flow_of((7, 7))]
 
 
-def test_of_two_flows_that_share_a_slot_the_one_that_sends_most_enters(slow: Fabric, table: SwitchFlows) -> None:
+def test_of_two_flows_that_share_a_slot_the_one_that_sends_most_enters(
+    slow: Fabric, table: SwitchFlows
+) -> None:
     slow.plane.set_scheme("dar:elephant_kb=10", seed=1)
     (seed,) = slow.plane._layout.unpack(*slow.plane._switches[0,])["seed"]
     mask = (1 << plane_program.flowlet_bits(len(slow.plane.switches))) - 1
     slots: dict[int, tuple[int, int]] = {}
     for at in range(1, 4000):
-        words = [int.from_bytes(word.to_bytes(4, "big"), "little") for word in (H0, H3, at << 16 | 9)]
+        words = [
+            int.from_bytes(word.to_bytes(4, "big"), "little") for word in (H0, H3, at << 16 | 9)
+        ]
         slot = selection.flow_hash(seed, *words, UDP) & mask
         if slot in slots:
             break
@@ -196,7 +244,10 @@ def test_of_two_flows_that_share_a_slot_the_one_that_sends_most_enters(slow: Fab
 def test_a_packet_that_finds_a_long_queue_is_noted_where_queues_are_looked_at() -> None:
     for on in fabric(SLOW):
         found = PlaneTables(on.plane._source).flows(0)
-        for spec, wanted in (("dar:elephant_kb=0", []), ("dar:elephant_kb=0,detect=queue,queue=4", [1])):
+        for spec, wanted in (
+            ("dar:elephant_kb=0", []),
+            ("dar:elephant_kb=0,detect=queue,queue=4", [1]),
+        ):
             on.plane.set_scheme(spec, seed=1)
             for at in range(2):
                 leaves_by(on, frame(ports=(at, 3)))
@@ -230,11 +281,15 @@ def test_a_daemon_is_told_once_a_period_and_flows_that_are_silent_are_forgotten(
     assert not table.read()
 
 
-def test_by_destination_a_new_flow_goes_where_others_to_its_host_go(slow: Fabric, table: SwitchFlows) -> None:
+def test_by_destination_a_new_flow_goes_where_others_to_its_host_go(
+    slow: Fabric, table: SwitchFlows
+) -> None:
     slow.plane.set_scheme("dar:elephant_kb=2,key=dest", seed=1)
     ports = {port: slow.network.ifindex(LEAF, port) for port in UPLINKS}
     idle_s = 60.0  # longer than all of this takes
-    placements = LinuxFlowPlacements(FlowPlacement(0.010, 0.25, idle_s, by_destination=True), table, ports)
+    placements = LinuxFlowPlacements(
+        FlowPlacement(0.010, 0.25, idle_s, by_destination=True), table, ports
+    )
 
     def grown(at: int, **ends: int) -> int:
         """Where the second packet of a new flow leaves, with which it enters the table."""
@@ -244,10 +299,12 @@ def test_by_destination_a_new_flow_goes_where_others_to_its_host_go(slow: Fabric
     assert grown(1, src=H1) == UPLINKS[1]  # the first to this host, by its source's number
     assert [grown(at, src=H0) for at in range(2, 12)] == [UPLINKS[1]] * 10
     assert grown(1, src=H0, dst=H3 - 1) == UPLINKS[0]  # to another host
-    assert leaves_by(slow, frame(ports=(99, 1))) == hashed(slow, (99, 1))  # too little for the table
+    # too little for the table
+    assert leaves_by(slow, frame(ports=(99, 1))) == hashed(slow, (99, 1))
     placements.apply([SetFlowPort(flow_of((1, 1), src=H1), UPLINKS[3])])
     assert leaves_by(slow, frame(ports=(1, 1), src=H1)) == UPLINKS[3]
-    assert leaves_by(slow, frame(ports=(2, 1))) == UPLINKS[1]  # a daemon moves all of them, one by one
+    # a daemon moves all of them, one by one
+    assert leaves_by(slow, frame(ports=(2, 1))) == UPLINKS[1]
     assert [grown(at, src=H0) for at in range(20, 24)] == [UPLINKS[3]] * 4
     held = table.read_all()
     shared = {to_destination(H3): ports[UPLINKS[3]], to_destination(H3 - 1): ports[UPLINKS[0]]}
@@ -263,9 +320,13 @@ def test_by_destination_a_new_flow_goes_where_others_to_its_host_go(slow: Fabric
     assert not table.read_all()
 
 
-def test_the_way_to_a_destination_is_known_as_long_as_flows_go_there(slow: Fabric, table: SwitchFlows) -> None:
+def test_the_way_to_a_destination_is_known_as_long_as_flows_go_there(
+    slow: Fabric, table: SwitchFlows
+) -> None:
     slow.plane.set_scheme("dar:elephant_kb=0,key=dest", seed=1)
-    placements = LinuxFlowPlacements(FlowPlacement(0.010, 0.25, IDLE_S, by_destination=True), table, {})
+    placements = LinuxFlowPlacements(
+        FlowPlacement(0.010, 0.25, IDLE_S, by_destination=True), table, {}
+    )
     leaves_by(slow, frame(src=H1))
     shared_s = table.read_all()[to_destination(H3)].last_ns / 1e9
     clock.sleep(0.001)
@@ -276,10 +337,14 @@ def test_the_way_to_a_destination_is_known_as_long_as_flows_go_there(slow: Fabri
 
 
 def test_a_table_is_read_in_batches(slow: Fabric, table: SwitchFlows) -> None:
-    many = range(700)  # more than go into a batch, and fewer than the table holds beside what is still on its way to e1
+    # more than go into a batch, and fewer than the table holds beside what is still on its way to
+    # e1
+    many = range(700)
     for at in many:
         table.place(flow_of((at, 4)), 1, at)
-    assert {flow: noted.moved_ns for flow, noted in table.read().items()} == {flow_of((at, 4)): at for at in many}
+    assert {flow: noted.moved_ns for flow, noted in table.read().items()} == {
+        flow_of((at, 4)): at for at in many
+    }
 
 
 def test_the_tables_of_all_switches_are_read_at_once(slow: Fabric, table: SwitchFlows) -> None:
@@ -289,7 +354,10 @@ def test_the_tables_of_all_switches_are_read_at_once(slow: Fabric, table: Switch
     tables.flows(7).place(to_destination(H3), 1, 7)
     found = tables.all_flows()
     assert found[0] == table.read()
-    assert {flow: noted.moved_ns for flow, noted in found[7].items()} == {flow_of((1, 4)): 1, flow_of((2, 4)): 2}
+    assert {flow: noted.moved_ns for flow, noted in found[7].items()} == {
+        flow_of((1, 4)): 1,
+        flow_of((2, 4)): 2,
+    }
     for flow in tables.flows(7).read_all():
         tables.flows(7).forget(flow)
     assert 7 not in tables.all_flows()
@@ -319,7 +387,8 @@ LINK, HOST = (LinkSpec(rate_bps=rate, queue_packets=100) for rate in (10 * Mbps,
 def test_tcp_flows_at_048_of_the_rate_settle_and_leave_a_spine_that_dies(
     network: Callable[..., RunningNetwork], spec: str
 ) -> None:
-    """By figure 9's start all flows for a leaf come by the spine of its number, three by one; then a spine dies."""
+    """By figure 9's start all flows for a leaf come by the spine of its number, three by one; then
+    a spine dies."""
     net = network("clos:n=4,r=4,m=4", LINK, spec, HOST)
     wait_until_converged(net)
     ends = [(4 * leaf + to, 4 * to + leaf) for leaf in range(4) for to in range(4) if leaf != to]
@@ -327,22 +396,37 @@ def test_tcp_flows_at_048_of_the_rate_settle_and_leave_a_spine_that_dies(
     done: list[flows.FlowResults] = []
 
     def send() -> None:
-        done.append(flows.run(net, wanted, deadline_s=6.0 if spec == "dar" else 3.0, congestion_control="cubic"))
+        done.append(
+            flows.run(
+                net, wanted, deadline_s=6.0 if spec == "dar" else 3.0, congestion_control="cubic"
+            )
+        )
 
     def settled(but: str = "") -> bool:
         loads: dict[tuple[str, str, str], int] = {}
         for row in net.status()["flows"]:
-            loads |= {(row["node"], way, spine): count for way in ("up", "down") for spine, count in row[way].items()}
+            loads |= {
+                (row["node"], way, spine): count
+                for way in ("up", "down")
+                for spine, count in row[way].items()
+            }
         all_known = sum(loads.values()) == 2 * len(wanted)
-        return all_known and max(loads.values()) <= 2 and not any(spine == but for _, _, spine in loads)
+        return (
+            all_known
+            and max(loads.values()) <= 2
+            and not any(spine == but for _, _, spine in loads)
+        )
 
     thread = threading.Thread(target=send)
     thread.start()
     try:
         wait_until("no link with more than two flows", settled)
-        # The kernel's table may tell of a move before the daemon that is asked has counted it.  On a busy machine a
-        # leaf's daemon may miss a spine for a moment and place flows anew, which is no move.
-        wait_until("moves", lambda: any(row["moves"] + row["replaced"] for row in net.status()["flows"]))
+        # The kernel's table may tell of a move before the daemon that is asked has counted it.  On
+        # a busy machine a leaf's daemon may miss a spine for a moment and place flows anew, which
+        # is no move.
+        wait_until(
+            "moves", lambda: any(row["moves"] + row["replaced"] for row in net.status()["flows"])
+        )
         if spec == "dar":  # queues tell nothing of counts
             net.fail_node("c1")
             wait_until("the same, without c1", lambda: settled("c1"))

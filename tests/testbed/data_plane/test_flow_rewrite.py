@@ -36,13 +36,16 @@ AROUND = [0, 2, 8, 10, 6, 5]  # from server 0 to 5
 
 
 def expected(net, links, src, dst):
-    """The path of each attempt of the traced flow, None where it does not arrive, with `links` dead."""
+    """The path of each attempt of the traced flow, None where it does not arrive, with `links`
+    dead."""
     network, address = net.topology.naming.network, net.topology.naming.address
     down = dead_channels(fail_links(net.topology, links), network)
     flow = tar.number(address(src), address(dst), UDP, TRACED)
     found = []
     for attempt in range(8):
-        path, arrives = tar.route(network.rule, network.t, down, src, dst, flow=flow, attempt=attempt)
+        path, arrives = tar.route(
+            network.rule, network.t, down, src, dst, flow=flow, attempt=attempt
+        )
         found.append(path if arrives else None)
     return found
 
@@ -78,9 +81,13 @@ def wrong(net, links, pairs):
     return found
 
 
-def test_every_flow_takes_the_path_that_its_probe_found_also_with_a_tenth_of_the_links_dead(network):
+def test_every_flow_takes_the_path_that_its_probe_found_also_with_a_tenth_of_the_links_dead(
+    network,
+):
     # Links that carry so much that traces are nothing to them: no link is busier than another.
-    net = network("ficonn:n=4,k=2", link=None, scheme="tar:idle_s=60,refresh_ms=500,capacity_kbps=1000000000")
+    net = network(
+        "ficonn:n=4,k=2", link=None, scheme="tar:idle_s=60,refresh_ms=500,capacity_kbps=1000000000"
+    )
     draw = random.Random(2)
     pairs = [tuple(draw.sample(range(net.topology.servers), 2)) for _ in range(100)]
     assert not [one for one in traceroute.trace(net, pairs) if one.reason]
@@ -114,13 +121,23 @@ def tables(network):
     ccrdn = net.topology.naming.network
     made, transit_maps = [], transit_program.of(net)
     for server in range(net.topology.servers):
-        neighbours = {node: port for port, nodes in net.topology.neighbours(server).items() for node in nodes}
-        routes = [(first_octets.prefix(own, 64), hop) for own, hop in dr.prefix_routes(ccrdn, server)]
-        routes += [(first_octets.everybody(65 + node), (port, node)) for node, port in neighbours.items()]
+        neighbours = {
+            node: port for port, nodes in net.topology.neighbours(server).items() for node in nodes
+        }
+        routes = [
+            (first_octets.prefix(own, 64), hop) for own, hop in dr.prefix_routes(ccrdn, server)
+        ]
+        routes += [
+            (first_octets.everybody(65 + node), (port, node)) for node, port in neighbours.items()
+        ]
         with net.at(server) as held:
             held.request([route(net, server, prefix, *hop) for prefix, hop in routes])
         with netns.inside(net.netns(server)):
-            made.append(FlowRewriting(net.plan.address(server), netlink.Socket(), {}, transit_maps.at(server)))
+            made.append(
+                FlowRewriting(
+                    net.plan.address(server), netlink.Socket(), {}, transit_maps.at(server)
+                )
+            )
     yield net, made
     transit_maps.close()
     for one in made:
@@ -130,7 +147,9 @@ def tables(network):
 
 def route(net, server, prefix, port, node):
     end = net.plan.ends[server][port]
-    return fib.route_message(prefix, [(end.ifindex, end.dev, net.plan.address(node))], net.plan.address(server))
+    return fib.route_message(
+        prefix, [(end.ifindex, end.dev, net.plan.address(node))], net.plan.address(server)
+    )
 
 
 def let(net, tables, path, protocol, ports):
@@ -189,7 +208,8 @@ def test_the_kernel_holds_the_rules_that_were_meant(tables):
 
 @pytest.mark.parametrize(("size", "options"), [(1, b""), (1000, b"\1\1\1\0"), (4000, b"")])
 def test_what_a_flow_carries_comes_whole_also_with_options_and_in_fragments(tables, size, options):
-    """The kernel computes the checksum of what leaves by a port without offloads, and whoever takes it checks it."""
+    """The kernel computes the checksum of what leaves by a port without offloads, and whoever takes
+    it checks it."""
     net, made = tables
     let(net, made, AROUND, UDP, 40000 << 16 | 50000)
     address = net.topology.naming.address

@@ -1,4 +1,5 @@
-"""Routes and groups against a plain table, through maps that are dicts and a cache that only void() empties."""
+"""Routes and groups against a plain table, through maps that are dicts and a cache that only void()
+empties."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ from weft.testbed.data_plane.plane_records import CANDIDATES
 from weft.topologies.core.address import Prefix
 
 ROOM = 32  # groups of each switch
-PREFIXES = [Prefix(10 << 24 | third << 8 | last, length) for third in range(3) for last, length in ((0, 24), (1, 32))]
+PREFIXES = [
+    Prefix(10 << 24 | third << 8 | last, length)
+    for third in range(3)
+    for last, length in ((0, 24), (1, 32))
+]
 
 
 class Counting(dict[tuple[Any, ...], tuple[Any, ...]]):
@@ -34,8 +39,8 @@ class Counting(dict[tuple[Any, ...], tuple[Any, ...]]):
 
 @dataclass
 class Flight:
-    """A packet that has looked up its group and how many ports that has, and will take one of them; the prefix by which
-    it was found, and all the ports that this has had since then."""
+    """A packet that has looked up its group and how many ports that has, and will take one of them;
+    the prefix by which it was found, and all the ports that this has had since then."""
 
     prefix: Prefix
     group: int
@@ -88,7 +93,8 @@ class Kernel:
             found = [
                 (key[0], group)
                 for key, (group,) in self.routes.items()
-                if key[1] == switch and Prefix(int.from_bytes(key[2], "big"), key[0] - 32).holds(address)
+                if key[1] == switch
+                and Prefix(int.from_bytes(key[2], "big"), key[0] - 32).holds(address)
             ]
             if not found:
                 return ()
@@ -117,11 +123,16 @@ def test_packets_always_see_the_routes_that_were_set(seed: int) -> None:
         table = expected[switch]
         match drawn.randrange(5):
             case 0:
-                changes = {prefix: some_ports(drawn) for prefix in drawn.sample(PREFIXES, drawn.randint(1, 4))}
+                changes = {
+                    prefix: some_ports(drawn)
+                    for prefix in drawn.sample(PREFIXES, drawn.randint(1, 4))
+                }
                 groups[switch].set(changes)
                 table.update(changes)
             case 1:
-                expected[switch] = {prefix: some_ports(drawn) for prefix in drawn.sample(PREFIXES, 4)}
+                expected[switch] = {
+                    prefix: some_ports(drawn) for prefix in drawn.sample(PREFIXES, 4)
+                }
                 groups[switch].replace(expected[switch])
             case 2:
                 port = drawn.randrange(1, 6)
@@ -143,7 +154,8 @@ def test_packets_always_see_the_routes_that_were_set(seed: int) -> None:
 @pytest.mark.parametrize("room", [8, ROOM])
 @pytest.mark.parametrize("seed", range(20))
 def test_a_packet_on_its_way_takes_a_port_that_its_own_route_has_had(seed: int, room: int) -> None:
-    """Neither another prefix's, whose group has taken over the number, nor the port 0, which there is not."""
+    """Neither another prefix's, whose group has taken over the number, nor the port 0, which there
+    is not."""
     drawn, kernel = random.Random(seed), Kernel()
     groups = Groups(
         kernel.routes, kernel.groups, switch=0, room=range(room), void=lambda: kernel.void(0),
@@ -158,7 +170,9 @@ def test_a_packet_on_its_way_takes_a_port_that_its_own_route_has_had(seed: int, 
         for address in addresses:
             if ports := kernel.ports(0, address):
                 group = kernel.cache[0, address]
-                found = max((one for one in table if one.holds(address)), key=lambda one: one.length)
+                found = max(
+                    (one for one in table if one.holds(address)), key=lambda one: one.length
+                )
                 kernel.flights.append(Flight(found, group, len(ports), set(ports)))
         flights = list(kernel.flights)
         # each prefix has ports of its own, by which a wrong one is known
@@ -179,9 +193,11 @@ def test_a_packet_on_its_way_takes_a_port_that_its_own_route_has_had(seed: int, 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_packets_have_found_is_void_before_its_group_belongs_to_another_route(seed: int) -> None:
-    """A packet that comes while routes are written takes the group that an earlier one found, if void() has not been
-    called since: ports of a route to its destination, before or after."""
+def test_what_packets_have_found_is_void_before_its_group_belongs_to_another_route(
+    seed: int,
+) -> None:
+    """A packet that comes while routes are written takes the group that an earlier one found, if
+    void() has not been called since: ports of a route to its destination, before or after."""
     drawn, kernel, seen = random.Random(seed), Kernel(), 0
     groups = Groups(
         kernel.routes, kernel.groups, switch=0, room=range(8), void=lambda: kernel.void(0),
@@ -197,7 +213,9 @@ def test_what_packets_have_found_is_void_before_its_group_belongs_to_another_rou
             if found == group:
                 n = kernel.groups[group,][0]
                 routes = [*table.items(), *wanted.items()]
-                assert set(ports[:n]) <= {port for prefix, its in routes if prefix.holds(address) for port in its}
+                assert set(ports[:n]) <= {
+                    port for prefix, its in routes if prefix.holds(address) for port in its
+                }
                 seen += 1
 
     for _ in range(60):
@@ -226,12 +244,15 @@ def test_numbers_that_nobody_has_had_are_taken_first() -> None:
     assert kernel.settled == 1
 
 
-def test_who_finds_routes_waits_before_it_takes_a_number_that_may_just_have_been_given_back() -> None:
+def test_who_finds_routes_waits_before_it_takes_a_number_that_may_just_have_been_given_back() -> (
+    None
+):
     kernel = Kernel()
     kernel.new(0).set({PREFIXES[0]: (1,), PREFIXES[1]: (2,)})
     kernel.new(0).set({PREFIXES[2]: (3,)})
     assert kernel.settled == 1
-    kernel.new(1).set({PREFIXES[2]: (3,)})  # a switch without routes: nobody has given anything back
+    # a switch without routes: nobody has given anything back
+    kernel.new(1).set({PREFIXES[2]: (3,)})
     assert kernel.settled == 1
 
 

@@ -1,5 +1,5 @@
-"""Layers on the kernel: routes of every layer, hosts that choose among them unseen, and what becomes of both when links
-die."""
+"""Layers on the kernel: routes of every layer, hosts that choose among them unseen, and what
+becomes of both when links die."""
 
 from __future__ import annotations
 
@@ -103,13 +103,19 @@ def test_maps_and_kernels_hold_one_route_for_each_layer_and_router(fast: Running
     paths, options = registry.checked(TOPOLOGY, SPEC)
     with DataPlane.open(fast) as plane:
         maps = {node: groups.table() for node, groups in plane.groups.items()}
-    layered = [tagged(Prefix(10 << 24 | router << 8, 24), layer) for layer in range(LAYERS) for router in range(18)]
+    layered = [
+        tagged(Prefix(10 << 24 | router << 8, 24), layer)
+        for layer in range(LAYERS)
+        for router in range(18)
+    ]
     for node, table in maps.items():
         with fast.at(node) as socket_:
             held = fib.routes(socket_)
         assert {prefix: tuple(index for index, _ in hops) for prefix, hops in held.items()} == table
         own = Prefix(TOPOLOGY.naming.address(node - 18) & ~0xFF, 24)
-        wanted = {prefix for prefix in layered if prefix.network & 0xFFFFFF != own.network & 0xFFFFFF}
+        wanted = {
+            prefix for prefix in layered if prefix.network & 0xFFFFFF != own.network & 0xFFFFFF
+        }
         assert wanted <= table.keys()
         assert all(len(table[prefix]) == 1 for prefix in wanted)
         assert len(table) == (LAYERS + 1) * 18
@@ -148,18 +154,39 @@ def test_applications_see_plain_addresses(
     assert ping(fast, PAIRS, retries=2).lost == ()
     assert ping(fast, [(SRC, DST)], size_bytes=1400, count=3, retries=2).lost == ()
     name = fast.run.namespace("h0")
-    command = ["ip", "netns", "exec", name, "ping", "-n", "-c", "2", "-i", "0.1", "-s", "4000", "10.0.17.0"]
+    command = [
+        "ip",
+        "netns",
+        "exec",
+        name,
+        "ping",
+        "-n",
+        "-c",
+        "2",
+        "-i",
+        "0.1",
+        "-s",
+        "4000",
+        "10.0.17.0",
+    ]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "2 received" in said
     assert "DIFFERENT" not in said
-    program.set(program.settings() | {"gap_us": 1 << 24})  # of a path that changes with every packet nothing is seen
+    # of a path that changes with every packet nothing is seen
+    program.set(program.settings() | {"gap_us": 1 << 24})
     (found,) = trace(fast, [(SRC, DST)])
     assert found.nodes[-1] == DST
     assert not found.reason
-    table = flows.run(fast, [Flow(0.0, SRC, DST, 300_000)], deadline_s=20.0, congestion_control="reno")
+    table = flows.run(
+        fast, [Flow(0.0, SRC, DST, 300_000)], deadline_s=20.0, congestion_control="reno"
+    )
     assert table.unfinished == 0
     left = since(program, before).packets
-    assert (sum(left) > 0) == (sum(packets > 0 for packets in left) > 1) == (settings.get("layers") != 0)
+    assert (
+        (sum(left) > 0)
+        == (sum(packets > 0 for packets in left) > 1)
+        == (settings.get("layers") != 0)
+    )
 
 
 def test_an_error_quotes_the_address_that_was_sent_to_and_draws_another_layer(
@@ -186,7 +213,9 @@ def test_an_error_quotes_the_address_that_was_sent_to_and_draws_another_layer(
     assert program.counters().errors >= 1
 
 
-def test_a_gap_draws_another_layer(fast: RunningNetwork, change: Callable[..., LayerProgram]) -> None:
+def test_a_gap_draws_another_layer(
+    fast: RunningNetwork, change: Callable[..., LayerProgram]
+) -> None:
     program = change(fast, trigger=Trigger.GAP, gap_us=1)
     before = program.counters()
     with udp(fast, SRC) as sender:
@@ -206,7 +235,9 @@ def test_a_gap_draws_another_layer(fast: RunningNetwork, change: Callable[..., L
     assert found.packets[0] >= 200
 
 
-def test_flows_between_two_hosts_take_layers_in_turn(fast: RunningNetwork, change: Callable[..., LayerProgram]) -> None:
+def test_flows_between_two_hosts_take_layers_in_turn(
+    fast: RunningNetwork, change: Callable[..., LayerProgram]
+) -> None:
     program = change(fast, start=Start.TURN)
     taken = []
     with udp(fast, DST) as receiver:
@@ -225,7 +256,8 @@ def test_flows_between_two_hosts_take_layers_in_turn(fast: RunningNetwork, chang
 def test_subflows_of_multipath_tcp_take_layers_in_turn(
     fast: RunningNetwork, change: Callable[..., LayerProgram]
 ) -> None:
-    """As many layers as there are subflows.  How many join is the kernel's affair: now and then it refuses one."""
+    """As many layers as there are subflows.  How many join is the kernel's affair: now and then it
+    refuses one."""
     try:
         mptcp.check()
     except ValueError as lacks:
@@ -235,7 +267,11 @@ def test_subflows_of_multipath_tcp_take_layers_in_turn(
     for _ in range(5):
         before = program.counters()
         table = flows.run(
-            fast, wanted, deadline_s=20.0, congestion_control="reno", transport=f"mptcp:subflows={LAYERS}"
+            fast,
+            wanted,
+            deadline_s=20.0,
+            congestion_control="reno",
+            transport=f"mptcp:subflows={LAYERS}",
         )
         assert table.unfinished == 0
         used = sum(packets > 0 for packets in since(program, before).packets)
@@ -252,7 +288,9 @@ def test_congestion_draws_another_layer(
     slow: RunningNetwork, change: Callable[..., LayerProgram], trigger: Trigger, counter: str
 ) -> None:
     """Two flows to one host: queues of 20 packets overflow, or are marked from 5 on."""
-    program = change(slow, trigger=trigger, choice=Choice.LEAST if trigger == Trigger.ECN else Choice.RANDOM)
+    program = change(
+        slow, trigger=trigger, choice=Choice.LEAST if trigger == Trigger.ECN else Choice.RANDOM
+    )
     tcp_settings.tune(slow, {"ipv4/tcp_ecn": "1" if trigger == Trigger.ECN else "0"})
     wanted = [Flow(0.0, src, DST, 700_000) for src in (SRC, 3)]
     for active in (True, False):
@@ -267,7 +305,9 @@ def test_congestion_draws_another_layer(
 
 
 @pytest.mark.parametrize("silent", [False, True])
-def test_layers_go_on_when_a_link_dies(fast: RunningNetwork, change: Callable[..., LayerProgram], silent: bool) -> None:
+def test_layers_go_on_when_a_link_dies(
+    fast: RunningNetwork, change: Callable[..., LayerProgram], silent: bool
+) -> None:
     change(fast, start=Start.RANDOM)
     scheme, options = registry.checked(TOPOLOGY, SPEC)
     way = scheme.path(TOPOLOGY, options, SRC, DST)[1].nodes
@@ -300,7 +340,11 @@ def test_the_kernels_own_table_forwards_layers_too() -> None:
 
 def test_hosts_and_switches_change_to_another_scheme_while_it_runs(fast: RunningNetwork) -> None:
     with closing(LayerProgram.open(fast)) as program:
-        for spec, layers in (("fatpaths:layers=2,trigger=cut,start=turn", 2), ("letflow", 0), (SPEC.split(",")[0], 4)):
+        for spec, layers in (
+            ("fatpaths:layers=2,trigger=cut,start=turn", 2),
+            ("letflow", 0),
+            (SPEC.split(",")[0], 4),
+        ):
             fast.change_scheme(spec)
             before = program.counters()
             assert ping(fast, PAIRS, retries=2).lost == ()
@@ -308,12 +352,17 @@ def test_hosts_and_switches_change_to_another_scheme_while_it_runs(fast: Running
             assert program.settings()["layers"] == layers
             assert (sum(packets[:layers]), sum(packets[layers:])) == (sum(packets), 0)
             assert fast.status()["layers"]["packets"] == list(program.counters().packets[:layers])
-    with pytest.raises(ValueError, match="daemons of this run have routes in 4 layers; take the run down"):
+    with pytest.raises(
+        ValueError, match="daemons of this run have routes in 4 layers; take the run down"
+    ):
         fast.change_scheme("fatpaths:layers=5")
 
 
 def test_fatpaths_is_refused_where_others_route(network: Callable[..., RunningNetwork]) -> None:
     net = network("slimfly:q=3,p=1", FAST, "ecmp")
-    with pytest.raises(ValueError, match="fatpaths needs the routes of its own daemons, and those of ecmp route here"):
+    with pytest.raises(
+        ValueError,
+        match="fatpaths needs the routes of its own daemons, and those of ecmp route here",
+    ):
         net.change_scheme("fatpaths")
     assert net.status()["layers"] is None

@@ -1,4 +1,5 @@
-"""LBSP on real switches: which links carry what, and what failed, degraded and crowded links do to that."""
+"""LBSP on real switches: which links carry what, and what failed, degraded and crowded links do to
+that."""
 
 from __future__ import annotations
 
@@ -54,12 +55,18 @@ def held(net: RunningNetwork, name: str) -> dict[Prefix, tuple[int, ...]]:
     of = {net.ifindex(node, port): port for port, *_ in net.topology.ports(node)}
     with DataPlane.open(net) as plane:
         found = plane.groups[node].table()
-    return {prefix: tuple(of[index] for index in ports) for prefix, ports in found.items() if prefix.length < 32}
+    return {
+        prefix: tuple(of[index] for index in ports)
+        for prefix, ports in found.items()
+        if prefix.length < 32
+    }
 
 
-def test_each_destination_keeps_to_its_link_groups_in_turns(network: Callable[..., RunningNetwork]) -> None:
-    """At k = 8: e0.0 sends what is for hosts with an odd number by uplinks 1 and 3, half each; a0.1 and a0.3 send what
-    is for those whose second bit is 1 likewise."""
+def test_each_destination_keeps_to_its_link_groups_in_turns(
+    network: Callable[..., RunningNetwork],
+) -> None:
+    """At k = 8: e0.0 sends what is for hosts with an odd number by uplinks 1 and 3, half each; a0.1
+    and a0.3 send what is for those whose second bit is 1 likewise."""
     net = network("fattree:k=8", None)
     with DataPlane.load(net, "lbsp") as plane:
         plane.attach()
@@ -69,14 +76,21 @@ def test_each_destination_keeps_to_its_link_groups_in_turns(network: Callable[..
         destination = far + low + 2 * high
         assert ping(net, [(0, destination)], count=40).lost_fraction == 0
         ups = between(net, before, "e0.0")
-        assert {port: ups[port] for port in range(4, 8)} == {4 + low: 20, 6 + low: 20, 5 - low: 0, 7 - low: 0}
+        assert {port: ups[port] for port in range(4, 8)} == {
+            4 + low: 20,
+            6 + low: 20,
+            5 - low: 0,
+            7 - low: 0,
+        }
         for number in (low, low + 2):
             ups = between(net, before, f"a0.{number}")
             assert {port: ups[port] for port in range(4, 8)} == {5: 10, 7: 10, 4: 0, 6: 0}
 
 
 @pytest.mark.parametrize("silent", [False, True])
-def test_a_failed_link_is_left_for_its_range_only_and_taken_again(fabric: RunningNetwork, silent: bool) -> None:
+def test_a_failed_link_is_left_for_its_range_only_and_taken_again(
+    fabric: RunningNetwork, silent: bool
+) -> None:
     shape = LbspShape(4, 2, 2)
     topology = fabric.topology
     failed = shape.link(*topology.links[topology.link("e3.1-a3.1")][[0, 2]].tolist())
@@ -86,11 +100,16 @@ def test_a_failed_link_is_left_for_its_range_only_and_taken_again(fabric: Runnin
     wanted = {prefix: route.ports for prefix, route in expected.items()}
     assert wanted.keys() - sound.keys() == {Prefix(10 << 24 | 3 << 16 | 1 << 8, 24)}
     wait_until("e0.0 leaves group 1 for e3.1", lambda: held(fabric, "e0.0") == wanted)
-    wait_until("all know", lambda: all(known(fabric, n) == [("e3.1-a3.1", False)] for n in ("e3.1", "e2.0", "e1.1")))
+    wait_until(
+        "all know",
+        lambda: all(known(fabric, n) == [("e3.1-a3.1", False)] for n in ("e3.1", "e2.0", "e1.1")),
+    )
     assert ping(fabric, all_pairs(fabric), count=2).lost_fraction == 0
     fabric.restore("e3.1-a3.1")
     fabric.wait_until_converged()
-    wait_until("nobody avoids it", lambda: set(held(fabric, "e0.0").values()) == set(sound.values()))
+    wait_until(
+        "nobody avoids it", lambda: set(held(fabric, "e0.0").values()) == set(sound.values())
+    )
     assert ping(fabric, all_pairs(fabric)).lost_fraction == 0
 
 
@@ -107,7 +126,10 @@ def test_a_link_that_is_said_to_be_degraded_carries_nothing_more(fabric: Running
 
     wait_until("a1.0-c0 carries nothing more", carries_nothing)
     degrade.report(fabric, "a1.0-c0", degraded=False)
-    wait_until("nobody knows any more", lambda: not any(known(fabric, name) for name in ("a1.0", "c0", "e3.1")))
+    wait_until(
+        "nobody knows any more",
+        lambda: not any(known(fabric, name) for name in ("a1.0", "c0", "e3.1")),
+    )
 
 
 def test_only_links_between_lbsps_switches_can_be_told_degraded(
@@ -119,18 +141,26 @@ def test_only_links_between_lbsps_switches_can_be_told_degraded(
         degrade.report(network("star:n=2", LINK, "none"), "h0-e0")
 
 
-def test_a_degraded_link_is_found_from_what_it_sends(network: Callable[..., RunningNetwork]) -> None:
+def test_a_degraded_link_is_found_from_what_it_sends(
+    network: Callable[..., RunningNetwork],
+) -> None:
     net = network(SMALL, LINK, "lbsp:rate_kbps=50000")
     far = net.topology.naming.node("s3.1.1")  # group 1 at edge and aggregation
     degrade.set_rate(net, "e0.0-a0.1", 5 * Mbps)
-    table = run(net, [Flow(0.0, 0, far, None), Flow(0.0, 1, far, None)], deadline_s=6.0, congestion_control="cubic")
+    table = run(
+        net,
+        [Flow(0.0, 0, far, None), Flow(0.0, 1, far, None)],
+        deadline_s=6.0,
+        congestion_control="cubic",
+    )
     assert ("e0.0-a0.1", True) in known(net, "e0.0")
     assert table.goodput_bps > 8 * Mbps  # more than the degraded link carries
     assert all(slow == ("e0.0-a0.1", True) for slow in known(net, "e2.0"))
 
 
 def test_crowded_link_groups_give_packets_away(network: Callable[..., RunningNetwork]) -> None:
-    """At k = 4 a link group is one port; both hosts of e0.0 send to hosts of group 0, twice what its uplink carries."""
+    """At k = 4 a link group is one port; both hosts of e0.0 send to hosts of group 0, twice what
+    its uplink carries."""
     flows = [Flow(0.0, 0, 8, None), Flow(0.0, 1, 12, None)]
     shares = {}
     for states in (0, 1):
@@ -144,15 +174,20 @@ def test_crowded_link_groups_give_packets_away(network: Callable[..., RunningNet
     assert shares[1] > 0.1
 
 
-def test_states_that_are_turned_on_later_reach_every_switch(network: Callable[..., RunningNetwork]) -> None:
-    """The daemons came up without them, and take what the queues call for all the same; and they can be turned off."""
+def test_states_that_are_turned_on_later_reach_every_switch(
+    network: Callable[..., RunningNetwork],
+) -> None:
+    """The daemons came up without them, and take what the queues call for all the same; and they
+    can be turned off."""
     net = network(SMALL, LINK, "lbsp:hello_ms=10")
     net.change_scheme("lbsp:states=1")
     with DataPlane.open(net) as plane:
         wants, states = (plane._source.map(name, "=I", "=I") for name in ("wants", "states"))
 
         def all_are_in(state: int) -> bool:
-            aggregation = [at for at, node in enumerate(plane.switches) if net.plan.names[node][0] == "a"]
+            aggregation = [
+                at for at, node in enumerate(plane.switches) if net.plan.names[node][0] == "a"
+            ]
             return {states[at,][0] for at in aggregation} == {state}
 
         for at, _ in enumerate(plane.switches):
@@ -166,11 +201,21 @@ def test_states_that_are_turned_on_later_reach_every_switch(network: Callable[..
     ("came_up_with", "spec", "said"),
     [
         ("ecmp", "lbsp", "lbsp needs the routes of its own daemons, and those of ecmp route here"),
-        ("ttc", "lbsp:states=1", "lbsp:states=1 needs the routes of its own daemons, and those of ttc route here"),
-        ("lbsp", "lbsp:groups=4", "the daemons of this run part a switch's uplinks into 2 link groups"),
+        (
+            "ttc",
+            "lbsp:states=1",
+            "lbsp:states=1 needs the routes of its own daemons, and those of ttc route here",
+        ),
+        (
+            "lbsp",
+            "lbsp:groups=4",
+            "the daemons of this run part a switch's uplinks into 2 link groups",
+        ),
     ],
 )
-def test_lbsp_is_refused_over_routes_that_are_not_its_own(came_up_with: str, spec: str, said: str) -> None:
+def test_lbsp_is_refused_over_routes_that_are_not_its_own(
+    came_up_with: str, spec: str, said: str
+) -> None:
     with pytest.raises(ValueError, match=said):
         scheme_change.check(came_up_with, spec)
 
@@ -197,13 +242,17 @@ def test_a_hash_of_the_flow_may_choose_instead(network: Callable[..., RunningNet
     """Section 3.4: many flows to one destination take both link groups."""
     net = network(SMALL, LINK, "lbsp:hash=1")
     before = sent(net)
-    table = run(net, [Flow(0.0, 0, 8, 3000) for _ in range(32)], deadline_s=20.0, congestion_control="cubic")
+    table = run(
+        net, [Flow(0.0, 0, 8, 3000) for _ in range(32)], deadline_s=20.0, congestion_control="cubic"
+    )
     assert table.unfinished == 0
     ups = between(net, before, "e0.0")
     assert min(ups[2], ups[3]) > 20
 
 
-def test_a_daemon_that_died_is_left_alone_and_its_successor_takes_over(fabric: RunningNetwork) -> None:
+def test_a_daemon_that_died_is_left_alone_and_its_successor_takes_over(
+    fabric: RunningNetwork,
+) -> None:
     control.kill(fabric.run.directory, "a0.1")
     wait_until("e0.0 leaves a0.1", lambda: held(fabric, "e0.0")[Prefix(10 << 24, 8)] == (2, 2))
     assert ping(fabric, all_pairs(fabric)).lost_fraction == 0

@@ -1,4 +1,5 @@
-"""What Python writes into the data plane's maps against what the compiled program reads, field by field."""
+"""What Python writes into the data plane's maps against what the compiled program reads, field by
+field."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ BPF = libbpf.DIRECTORY
 
 
 def differences(record: Record, layout: btf.StructLayout) -> list[str]:
-    """The fields that lie elsewhere in C, or have another name or size, and those that only one of the two has."""
+    """The fields that lie elsewhere in C, or have another name or size, and those that only one of
+    the two has."""
     ours = record.places
     theirs = {name: (field.offset, field.size) for name, field in layout.fields.items()}
     found = [name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)]
@@ -28,14 +30,18 @@ def differences(record: Record, layout: btf.StructLayout) -> list[str]:
 
 
 @pytest.mark.parametrize("name", READERS.values())
-def test_every_struct_is_the_same_in_both_languages(name: str, compiled: Callable[[Path], Path]) -> None:
+def test_every_struct_is_the_same_in_both_languages(
+    name: str, compiled: Callable[[Path], Path]
+) -> None:
     found = btf.layouts(compiled(BPF / name.replace(".o", ".c")))
     assert {record.name: differences(record, found[record.name]) for record in RECORDS} == {
         record.name: [] for record in RECORDS
     }
 
 
-def test_every_parameter_of_every_scheme_is_a_field_of_the_switch(compiled: Callable[[Path], Path]) -> None:
+def test_every_parameter_of_every_scheme_is_a_field_of_the_switch(
+    compiled: Callable[[Path], Path],
+) -> None:
     fields = btf.layouts(compiled(BPF / "select.bpf.c"))["switch_"].fields
     for name in registry.with_data_plane():
         assert registry.rule(name).parameters.keys() <= fields.keys(), name
@@ -64,7 +70,13 @@ char _license[] SEC("license") = "GPL";
         ),
         ("__u64 packets;\n\t__u64 bytes;", "__u64 bytes;\n\t__u64 packets;", ["bytes", "packets"]),
     ],
-    ids=["nothing", "one fewer", "another name", "another order with padding", "another order of the same sizes"],
+    ids=[
+        "nothing",
+        "one fewer",
+        "another name",
+        "another order with padding",
+        "another order of the same sizes",
+    ],
 )
 def test_what_c_lays_out_otherwise_is_noticed(
     was: str, becomes: str, said: list[str], compiled: Callable[[Path], Path], tmp_path: Path

@@ -1,4 +1,5 @@
-"""Packets whose addresses say what they carry, between real servers: DFR decides, the kernel does it."""
+"""Packets whose addresses say what they carry, between real servers: DFR decides, the kernel does
+it."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ def route(topology, settings, down, src, dst):
 
 
 def seen(topology, settings, down, src, dst):
-    """What a trace shows of the computed path: up to the first server that it passes a second time, or that has no way
-    to answer."""
+    """What a trace shows of the computed path: up to the first server that it passes a second time,
+    or that has no way to answer."""
     path, arrives = route(topology, settings, down, src, dst)
     for at, node in enumerate(path):
         if node in path[:at]:
@@ -48,8 +49,9 @@ def seen(topology, settings, down, src, dst):
 def wrong(net, settings, links, pairs):
     """The traces of `pairs` that are not as computed with `links` dead.
 
-    Who has no route refuses a packet before it looks at its TTL, and Linux limits such refusals to one a second for
-    each source (ip_error() in net/ipv4/route.c): of a path that ends so, what was answered must be its beginning.
+    Who has no route refuses a packet before it looks at its TTL, and Linux limits such refusals to
+    one a second for each source (ip_error() in net/ipv4/route.c): of a path that ends so, what was
+    answered must be its beginning.
     """
     topology = net.topology
     down = dead_channels(fail_links(topology, links), topology.naming.network)
@@ -68,11 +70,14 @@ def all_pairs(topology):
 
 
 def wait_until_as_computed(net, settings, links, pairs):
-    """Daemons that lack a processor take neighbours for dead now and then, and paths change meanwhile."""
+    """Daemons that lack a processor take neighbours for dead now and then, and paths change
+    meanwhile."""
     wait_until("computed paths", lambda: not wrong(net, settings, links, pairs), every_s=0.2)
 
 
-@pytest.mark.parametrize(("spec", "b"), [("dcell:n=4,k=1", 0), ("dcell:n=4,k=1", 1), ("beta-dcell:n=4,k=1", 0)])
+@pytest.mark.parametrize(
+    ("spec", "b"), [("dcell:n=4,k=1", 0), ("dcell:n=4,k=1", 1), ("beta-dcell:n=4,k=1", 0)]
+)
 def test_every_pair_takes_the_computed_path_also_with_a_tenth_of_the_links_dead(network, spec, b):
     net = network(spec, link=None, scheme=f"dfr:b={b}")
     pairs, settings = all_pairs(net.topology), Dfr(b=b)
@@ -92,7 +97,9 @@ def test_packets_are_rerouted_beyond_the_scope_on_ficonn(network):
     draw = random.Random(5)
     pairs = draw.sample(all_pairs(topology), 150)
     wait_until_as_computed(net, Dfr(), [], pairs)
-    dead = draw.sample([link for link, (_, _, b, _) in enumerate(topology.links.tolist()) if b < 48], 6)
+    dead = draw.sample(
+        [link for link, (_, _, b, _) in enumerate(topology.links.tolist()) if b < 48], 6
+    )
     for link in dead:
         net.fail(topology.link_name(link))
     wait_until_as_computed(net, Dfr(), dead, pairs)
@@ -122,7 +129,8 @@ def test_full_packets_and_longer_ones_and_tcp_and_udp_get_around(rerouted):
         for each in (client, server):
             each.settimeout(2)
         server.bind((address, 10))
-        client.sendto(b"weft" * 1000, (address, 10))  # in fragments, with a checksum over all of them
+        # in fragments, with a checksum over all of them
+        client.sendto(b"weft" * 1000, (address, 10))
         assert server.recv(5000) == b"weft" * 1000
         client.connect((address, 9))
         client.send(b"nobody listens")
@@ -131,7 +139,8 @@ def test_full_packets_and_longer_ones_and_tcp_and_udp_get_around(rerouted):
 
 
 def test_a_packet_that_is_rerouted_again_and_again_is_refused(rerouted):
-    """Where it reaches its proxy its address is changed, and once more, as that one has no way out for it either."""
+    """Where it reaches its proxy its address is changed, and once more, as that one has no way out
+    for it either."""
     topology = rerouted.topology
     rerouted.fail("h7-h17")
     dead = [topology.link("h3-h16"), topology.link("h7-h17")]
@@ -146,7 +155,9 @@ def test_a_packet_that_is_rerouted_again_and_again_is_refused(rerouted):
         return subprocess.run(command.split(), capture_output=True, text=True, check=False).stdout
 
     last = dotted(topology.naming.address(path[-1]))
-    wait_until("a refusal", lambda: f"From {last} icmp_seq=1 Destination Host Unreachable" in says())
+    wait_until(
+        "a refusal", lambda: f"From {last} icmp_seq=1 Destination Host Unreachable" in says()
+    )
 
 
 def test_its_own_addresses_are_left_alone(rerouted):
@@ -191,7 +202,8 @@ def test_a_change_that_is_refused_leaves_all_as_it_was(spare_netns):
 
 
 def test_two_changes_one_after_the_other_are_one():
-    """What reached its proxy (80 -> 81) and is rerouted at once (81 -> 82, of some destinations) carries 82 at once."""
+    """What reached its proxy (80 -> 81) and is rerouted at once (81 -> 82, of some destinations)
+    carries 82 at once."""
     octets = {
         Prefix(80 << 24, 8): 81,
         Prefix(81 << 24 | 1 << 16, 16): 82,

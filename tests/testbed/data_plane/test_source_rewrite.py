@@ -25,7 +25,8 @@ pytestmark = pytest.mark.kernel
 
 @pytest.fixture
 def steered(network):
-    """A DCell whose servers route all ways and steer nothing yet, and the SourceRewriting of each."""
+    """A DCell whose servers route all ways and steer nothing yet, and the SourceRewriting of
+    each."""
     net = network("dcell:n=4,k=1", scheme="static")
     ccrdn = net.topology.naming.network
     with ExitStack() as stack:
@@ -33,7 +34,10 @@ def steered(network):
         for server in range(net.topology.servers):
             with net.at(server) as routes:
                 routes.request(
-                    [route(net, server, prefix, hop) for prefix, hop in proxy_addresses.prefix_routes(ccrdn, server)]
+                    [
+                        route(net, server, prefix, hop)
+                        for prefix, hop in proxy_addresses.prefix_routes(ccrdn, server)
+                    ]
                 )
                 with netns.inside(net.netns(server)):
                     kept = stack.enter_context(closing(netlink.Socket()))
@@ -45,7 +49,9 @@ def steered(network):
 
 def route(net, server, prefix, hop):
     end = net.plan.ends[server][hop.port]
-    return fib.route_message(prefix, [(end.ifindex, end.dev, net.plan.address(hop.node))], net.plan.address(server))
+    return fib.route_message(
+        prefix, [(end.ifindex, end.dev, net.plan.address(hop.node))], net.plan.address(server)
+    )
 
 
 def steer_by(net, src, dst, copy):
@@ -82,7 +88,9 @@ def test_taking_it_back_leads_to_dr(steered):
     net, steering = steered
     network = net.topology.naming.network
     steering[0].set([steer_by(net, 0, 19, 1)])
-    steering[0].set([steer_by(net, 0, 19, 3), SetSourceRewrite(net.topology.naming.address(19), None)])
+    steering[0].set(
+        [steer_by(net, 0, 19, 3), SetSourceRewrite(net.topology.naming.address(19), None)]
+    )
     assert the_path(net, 0, 19)[0] == proxy.route(network.rule, network.t, 0, 19, -1)
 
 
@@ -100,7 +108,9 @@ def test_what_is_used_is_told_once_and_by_its_own_address(steered):
     net, steering = steered
     list(steering[0].in_use())
     ping(net, [(0, 19), (0, 7)], count=3)
-    assert sorted(steering[0].in_use()) == [net.topology.naming.address(server) for server in (7, 19)]
+    assert sorted(steering[0].in_use()) == [
+        net.topology.naming.address(server) for server in (7, 19)
+    ]
 
 
 def test_a_refused_packet_is_told_by_its_own_address(steered):
@@ -157,7 +167,9 @@ def test_a_change_that_is_refused_is_told_in_nfts_words(spare_netns):
         tables = nft.Ruleset()
     with closing(tables):
         tables.change(source_rewrite.rules(10 << 24))
-        with pytest.raises(netlink.NetlinkError, match=r"delete element ip weft steered .*: No such file"):
+        with pytest.raises(
+            netlink.NetlinkError, match=r"delete element ip weft steered .*: No such file"
+        ):
             tables.change([nft.element("weft", "steered", 1, None)])
         tables.change([nft.element("weft", "steered", 1, 2)])
         with pytest.raises(netlink.NetlinkError, match="add map ip nothing"):
@@ -183,7 +195,11 @@ def test_loads_are_what_ports_have_sent(network):
 def test_daemons_steer_every_pair_by_the_path_that_they_chose(network, spec):
     net = network(spec, scheme="pr-gpe:idle_s=60,probes_per_s=100")
     ccrdn = net.topology.naming.network
-    pairs = [(src, dst) for src in range(0, net.topology.servers, 5) for dst in range(net.topology.servers)]
+    pairs = [
+        (src, dst)
+        for src in range(0, net.topology.servers, 5)
+        for dst in range(net.topology.servers)
+    ]
     pairs = [(src, dst) for src, dst in pairs if proxy.parting(ccrdn.t, src, dst).level]
 
     def chosen():
@@ -207,7 +223,8 @@ def test_daemons_steer_every_pair_by_the_path_that_they_chose(network, spec):
         return [
             one
             for one in traces
-            if list(one.nodes) != proxy.route(ccrdn.rule, ccrdn.t, one.src, one.dst, after[one.src, one.dst])
+            if list(one.nodes)
+            != proxy.route(ccrdn.rule, ccrdn.t, one.src, one.dst, after[one.src, one.dst])
         ] or "all"
 
     assert wait_until("a moment without changes", as_chosen) == "all"
@@ -217,7 +234,9 @@ def test_packets_find_a_way_around_a_link_that_died_in_silence(network):
     net = network("dcell:n=4,k=1", scheme="pr-gpi")
     path, _ = the_path(net, 0, 19)
     near, far = next(hop for hop in pairwise(path) if hop[0] // 4 != hop[1] // 4)
-    wait_until("steering", lambda: control.status(net.identity.directory, "h0")["protocol"]["answers"])
+    wait_until(
+        "steering", lambda: control.status(net.identity.directory, "h0")["protocol"]["answers"]
+    )
     net.fail(f"h{near}-h{far}", silent=True)
     wait_until("a way around", lambda: not ping(net, [(0, 19)], timeout_s=0.3).lost)
     assert the_path(net, 0, 19)[0] != path

@@ -40,7 +40,9 @@ int to_trim(unsigned most, unsigned waiting, unsigned length, unsigned random)
 
 
 def test_constants_are_the_same_in_both_languages() -> None:
-    defined = dict(re.findall(r"#define (\w+) (0x[0-9a-f]+|\d+)", (libbpf.DIRECTORY / "trim.h").read_text()))
+    defined = dict(
+        re.findall(r"#define (\w+) (0x[0-9a-f]+|\d+)", (libbpf.DIRECTORY / "trim.h").read_text())
+    )
     assert {name: int(value, 0) for name, value in defined.items()} == {
         "TRIM_SIZE": packets.HEADER_BYTES,
         "TRIMMABLE": packets.TRIMMABLE,
@@ -58,25 +60,41 @@ def test_the_kernel_trims_what_the_simulated_queue_does(tmp_path: Path) -> None:
     rule = re.search(r"static __always_inline int is_to_trim.*?\n}\n", source, re.DOTALL)
     assert rule
     text = RULE.replace("int to_trim", rule.group() + "int to_trim", 1)
-    subprocess.run(["gcc", "-shared", "-fPIC", "-xc", "-", "-o", str(library)], input=text, text=True, check=True)
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-xc", "-", "-o", str(library)],
+        input=text,
+        text=True,
+        check=True,
+    )
     in_c = ctypes.CDLL(str(library)).to_trim
     for trim_packets, length, random in product((1, 3, 8), (65, 700, 1514), (2, 3)):
         most = trim_packets * 1514
         edges = [most - places * length + off for places in (1, 2) for off in (-1, 0, 1)]
         waits = [waiting for waiting in [*range(0, 14_000, 379), *edges] if waiting >= 0]
         queue = TrimmingQueue(
-            LinkModel(rate_bps=1, trim_bytes=most), False, lambda even=random % 2 == 0: 0.5 if even else 0.4, id, id
+            LinkModel(rate_bps=1, trim_bytes=most),
+            False,
+            lambda even=random % 2 == 0: 0.5 if even else 0.4,
+            id,
+            id,
         )
         for waiting in waits:
             queue._data_bytes = waiting
-            assert in_c(most, waiting, length, random) == queue.trims(length), (most, waiting, length, random)
+            assert in_c(most, waiting, length, random) == queue.trims(length), (
+                most,
+                waiting,
+                length,
+                random,
+            )
 
 
 def test_a_scheme_that_leaves_packets_to_the_kernel_cannot_trim() -> None:
     from weft.testbed.plan.plane_selection import planes
 
     for spec in ("ecmp", "static"):
-        with pytest.raises(ValueError, match=f"{spec} leaves packets to the kernel, which trims none"):
+        with pytest.raises(
+            ValueError, match=f"{spec} leaves packets to the kernel, which trims none"
+        ):
             planes(build("star:n=3"), spec, LINK)
     assert planes(build("star:n=3"), "rps", LINK).balancing == "rps"
 
@@ -140,7 +158,9 @@ def ports(network: RunningNetwork) -> dict[tuple[int, int], PortCounters]:
 
 
 @pytest.mark.kernel
-def test_two_senders_lose_payload_but_no_header(star: RunningNetwork, udp: Callable[..., socket.socket]) -> None:
+def test_two_senders_lose_payload_but_no_header(
+    star: RunningNetwork, udp: Callable[..., socket.socket]
+) -> None:
     receiver = udp(0)
     receiver.bind(address(0, star))
     senders = [udp(host, packets.TRIMMABLE) for host in (1, 2)]
@@ -151,14 +171,20 @@ def test_two_senders_lose_payload_but_no_header(star: RunningNetwork, udp: Calla
                 sender.sendto(bytes([each, number]) + bytes(PAYLOAD - 2), address(0, star))
         found = received(receiver, 40)
         trimmed = plane.counters()[3, 0].trimmed - before
-    assert sorted(one[:2] for one in found) == [(each, number) for each in (0, 1) for number in range(20)]
+    assert sorted(one[:2] for one in found) == [
+        (each, number) for each in (0, 1) for number in range(20)
+    ]
     headers = [one for one in found if one[2] != PAYLOAD]
     assert {one[2:] for one in headers} == {(packets.HEADER_BYTES - 42, packets.TRIMMED_AT_HOST)}
     assert 0 < len(headers) == trimmed < 40
     assert {one[3] for one in found} == {packets.TRIMMABLE, packets.TRIMMED_AT_HOST}
     first = next(at for at, one in enumerate(found) if one[2] != PAYLOAD)
-    assert any(one[2] == PAYLOAD and one[1] < found[first][1] for one in found[first:])  # it overtook data
-    assert all(port.unexplained_drops == port.queue_drops == port.header_drops == 0 for port in ports(star).values())
+    # it overtook data
+    assert any(one[2] == PAYLOAD and one[1] < found[first][1] for one in found[first:])
+    assert all(
+        port.unexplained_drops == port.queue_drops == port.header_drops == 0
+        for port in ports(star).values()
+    )
 
 
 @pytest.mark.kernel
@@ -172,7 +198,9 @@ def test_the_status_of_a_network_tells_of_trimming(
 
 
 @pytest.mark.kernel
-def test_headers_have_ten_times_the_share(star: RunningNetwork, udp: Callable[..., socket.socket]) -> None:
+def test_headers_have_ten_times_the_share(
+    star: RunningNetwork, udp: Callable[..., socket.socket]
+) -> None:
     receiver = udp(0)
     receiver.bind(address(0, star))
     data, control = udp(1, packets.TRIMMABLE), udp(1, packets.CONTROL, tc.HEADER_PRIORITY)
@@ -200,7 +228,11 @@ def test_other_packets_are_as_ever(star: RunningNetwork, udp: Callable[..., sock
 
 @pytest.mark.kernel
 def test_a_full_queue_of_headers_is_counted_apart(network: Callable[..., RunningNetwork]) -> None:
-    one = network("star:n=3", LinkSpec(rate_bps=Mbps, queue_packets=250, trim_packets=2, header_packets=3), "rps")
+    one = network(
+        "star:n=3",
+        LinkSpec(rate_bps=Mbps, queue_packets=250, trim_packets=2, header_packets=3),
+        "rps",
+    )
     assert ports(one)[3, 0].header_drops == 0
     with netns.inside(one.netns(1)):
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -225,7 +257,9 @@ def test_what_the_kernel_holds_is_what_was_planned(star: RunningNetwork) -> None
         assert found.plan.link == LINK
         degrade.set_rate(found, "h2-r0", 500_000)
         with star.at(3) as at:
-            assert tc.shapes(at)[star.ifindex(3, 2)] == tc.DeviceDisciplines(500_000, 250, None, 200)
+            assert tc.shapes(at)[star.ifindex(3, 2)] == tc.DeviceDisciplines(
+                500_000, 250, None, 200
+            )
         degrade.set_rate(found, "h2-r0", Mbps)
         with pytest.raises(ValueError, match="ecmp leaves packets to the kernel, which trims none"):
             found.change_scheme("ecmp")
@@ -237,8 +271,11 @@ def test_what_the_kernel_holds_is_what_was_planned(star: RunningNetwork) -> None
 
 
 @pytest.mark.kernel
-def test_a_trimmed_packet_is_a_whole_one(star: RunningNetwork, udp: Callable[..., socket.socket]) -> None:
-    """Its lengths and checksum are right, its addresses, ports and first bytes those that were sent."""
+def test_a_trimmed_packet_is_a_whole_one(
+    star: RunningNetwork, udp: Callable[..., socket.socket]
+) -> None:
+    """Its lengths and checksum are right, its addresses, ports and first bytes those that were
+    sent."""
     with netns.inside(star.netns(0)):
         watcher = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
     senders = [udp(host, packets.TRIMMABLE) for host in (1, 2)]

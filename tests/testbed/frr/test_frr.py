@@ -1,4 +1,5 @@
-"""FRR on networks of ours: that its daemons are told the right things, do them, and leave nothing behind."""
+"""FRR on networks of ours: that its daemons are told the right things, do them, and leave nothing
+behind."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def bgp_sessions(routing, node):
         dotted(routing.address(node, end).network ^ 1): routing.address(node, end)
         for end in routing.links(node).values()
     }
-    peers = [(each[1], each[3]) for each in words if each[0] == "neighbor" and each[2] == "remote-as"]
+    peers = [
+        (each[1], each[3]) for each in words if each[0] == "neighbor" and each[2] == "remote-as"
+    ]
     return [(own_as, dotted(own[peer].network), peer_as, peer) for peer, peer_as in peers]
 
 
@@ -59,7 +62,9 @@ def test_both_ends_of_a_bgp_session_are_told_the_same(spec):
 def test_no_shortest_path_has_an_as_twice_and_equal_paths_have_equally_many(spec):
     topology = build(spec)
     numbers = as_numbers(topology)
-    edges = sorted({peer for host in range(topology.servers) for _, peer, _, _ in topology.ports(host)})
+    edges = sorted(
+        {peer for host in range(topology.servers) for _, peer, _, _ in topology.ports(host)}
+    )
     assert len({numbers[edge] for edge in edges}) == len(edges)
     for dst in edges[1:]:
         lengths = set()
@@ -72,7 +77,9 @@ def test_no_shortest_path_has_an_as_twice_and_equal_paths_have_equally_many(spec
 
 def test_aggregation_switches_of_a_pod_and_core_switches_share_an_as():
     topology = build("fattree:k=4")
-    numbers = {topology.naming.name(switch): number for switch, number in as_numbers(topology).items()}
+    numbers = {
+        topology.naming.name(switch): number for switch, number in as_numbers(topology).items()
+    }
     assert numbers["a0.0"] == numbers["a0.1"] != numbers["a1.0"]
     assert numbers["c0"] == numbers["c3"]
     assert len(set(numbers.values())) == 8 + 4 + 1
@@ -87,7 +94,9 @@ def test_bgp_announces_each_edge_switchs_hosts_and_all_ways_to_them_are_expected
     assert not any("network 10" in line for line in routing.lines(naming.node("a0.0")))
 
 
-@pytest.mark.parametrize("routing", [Bgp(plan("fattree:k=4"), 50, 4), Ospf(plan("dcell:n=3,k=1"), 50, 4)])
+@pytest.mark.parametrize(
+    "routing", [Bgp(plan("fattree:k=4"), 50, 4), Ospf(plan("dcell:n=3,k=1"), 50, 4)]
+)
 def test_every_neighbour_is_watched_by_bfd_as_often_as_was_asked(routing):
     for node in routing.nodes:
         files = routing.files(node)
@@ -141,14 +150,20 @@ def test_a_network_that_a_protocol_is_not_set_up_for_is_refused(kind, spec, word
 def test_frr_routes_and_finds_another_way_when_a_link_dies_in_silence(network, kind, spec, link):
     net = network(spec, scheme="none")
     with frr(net, kind(net.plan, 100)) as routed:
-        pairs = [(src, dst) for src in range(net.topology.servers) for dst in range(net.topology.servers) if src != dst]
+        pairs = [
+            (src, dst)
+            for src in range(net.topology.servers)
+            for dst in range(net.topology.servers)
+            if src != dst
+        ]
         # All routes are there, but those of some routers may just change to shorter ones.
         wait_until("every pair to answer", lambda: not ping(net, pairs, timeout_s=2).lost)
         ends = [net.topology.naming.node(name) for name in link.split("-")]
         assert min(routed.memory_kib()) > 1000
         net.fail(link, silent=True)
         wait_until(
-            "both ends miss hellos", lambda: all(routed.hears(end) < routed.routing.sessions(end) for end in ends)
+            "both ends miss hellos",
+            lambda: all(routed.hears(end) < routed.routing.sessions(end) for end in ends),
         )
         assert kind is Ospf or routed.losses() >= 2
         wait_until("another way", lambda: not ping(net, pairs, timeout_s=1).lost)
@@ -156,7 +171,17 @@ def test_frr_routes_and_finds_another_way_when_a_link_dies_in_silence(network, k
         routed.wait_until_converged()
         node = routed.routing.nodes[0]
         end = next(iter(routed.routing.links(node).values()))
-        command = ["tc", "-n", net.plan.namespace(node), "-j", "-s", "qdisc", "show", "dev", end.dev]
+        command = [
+            "tc",
+            "-n",
+            net.plan.namespace(node),
+            "-j",
+            "-s",
+            "qdisc",
+            "show",
+            "dev",
+            end.dev,
+        ]
         queues = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
         htb = next(each for each in queues if each["kind"] == "htb")
         assert htb["options"]["direct_packets_stat"] > 10  # hellos did not queue
@@ -180,7 +205,9 @@ def test_a_daemon_that_ends_is_told_of_and_none_can_spin_for_ever(network):
         victim = routed.processes[routed.routing.nodes[0]]["bfdd"]
         victim.send_signal(signal.SIGXCPU)
         victim.wait(10)
-        with pytest.raises(OSError, match=r"bfdd of e0 has ended with status -24, after 10 s of processor time"):
+        with pytest.raises(
+            OSError, match=r"bfdd of e0 has ended with status -24, after 10 s of processor time"
+        ):
             routed.check()
     finally:
         routed.stop()
@@ -204,7 +231,9 @@ with frr(net, Bgp(net.plan)) as routed:
 def test_what_is_killed_leaves_nothing_that_clean_does_not_find():
     before = {path: sorted(os.listdir(path)) if os.path.isdir(path) else None for path in FIXED}
     name = f"t-{os.urandom(3).hex()}"
-    tool = subprocess.Popen([sys.executable, "-c", UP, name], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    tool = subprocess.Popen(
+        [sys.executable, "-c", UP, name], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
     assert int(tool.stdout.readline()) == 9
     (mine,) = [one for one in run.runs() if one.id == name]
     names = mine.journal["namespaces"]
@@ -214,13 +243,16 @@ def test_what_is_killed_leaves_nothing_that_clean_does_not_find():
     assert mine in run.dead_runs()
     clean.remove(mine)
     assert leftovers([mine], [{"namespaces": names}]) == []
-    assert {path: sorted(os.listdir(path)) if os.path.isdir(path) else None for path in FIXED} == before
+    assert {
+        path: sorted(os.listdir(path)) if os.path.isdir(path) else None for path in FIXED
+    } == before
 
 
 @pytest.mark.kernel
 @pytest.mark.frr
 def test_frr_holds_no_namespace_of_another_run(network):
-    """Its mount namespaces have copies of all names, which must go when the other run does, or its namespaces stay."""
+    """Its mount namespaces have copies of all names, which must go when the other run does, or its
+    namespaces stay."""
     other = network("clos:n=1,r=2,m=1")
     net = network("clos:n=1,r=2,m=1", scheme="none")
     with frr(net, Bgp(net.plan)) as routed:

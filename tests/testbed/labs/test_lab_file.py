@@ -34,7 +34,9 @@ def test_a_lab_of_own_nodes_is_read():
     own = {lab.topology.link_name(link): spec for link, spec in lab.own_links.items()}
     assert own == {
         "web-gen": LinkSpec(rate_bps=5 * Mbps, queue_packets=250),
-        "zur-gen": LinkSpec(rate_bps=10 * Mbps, queue_packets=50, delay_us=1000, loss_ppb=5_000_000),
+        "zur-gen": LinkSpec(
+            rate_bps=10 * Mbps, queue_packets=50, delay_us=1000, loss_ppb=5_000_000
+        ),
     }
     assert lab.topology.link("zur-gen:2") not in lab.own_links
     assert (lab.scheme, lab.commands) == ("ecmp", {"web": ("echo hello",)})
@@ -52,16 +54,34 @@ def test_a_lab_of_own_nodes_is_read():
         ("topology: star:n=2\nlink: {queue: 3}", "lab.yaml: link: queue needs a rate"),
         ("topology: star:n=2\nlink: {}", "lab.yaml: link: rate is missing"),
         ("topology: star:n=2\nlink: {rate: fast}", "lab.yaml: link: rate: 'fast' is not a rate"),
-        ("topology: star:n=2\nlink: {rate: 1mbit, los: 1}", "lab.yaml: link: no key 'los', did you mean loss?"),
-        ("topology: star:n=2\nlink: {rate: 1mbit, loss: 101}", "lab.yaml: link: link: loss_ppb must be at most"),
+        (
+            "topology: star:n=2\nlink: {rate: 1mbit, los: 1}",
+            "lab.yaml: link: no key 'los', did you mean loss?",
+        ),
+        (
+            "topology: star:n=2\nlink: {rate: 1mbit, loss: 101}",
+            "lab.yaml: link: link: loss_ppb must be at most",
+        ),
         ("topology: star:n=2\nlinks: [{ends: h0-h9, rate: 1mbit}]", "lab.yaml: no server h9"),
-        ("topology: star:n=2\nlinks: [{ends: h0, rate: 1mbit}]", "lab.yaml: links, entry 1: ends: two nodes"),
+        (
+            "topology: star:n=2\nlinks: [{ends: h0, rate: 1mbit}]",
+            "lab.yaml: links, entry 1: ends: two nodes",
+        ),
         ("topology: star:n=2\nlinks: {h0: 1}", "lab.yaml: links: a list of entries"),
         ("topology: star:n=2\nmtu: 9000", "lab.yaml: an MTU needs a rate of all links"),
-        ("topology: star:n=2\nlink: {rate: 1mbit}\nmtu: 9k", "lab.yaml: mtu: a number of bytes such as 9000, got '9k'"),
-        ("topology: star:n=2\nlink: {rate: 1mbit}\nmtu: 600", "lab.yaml: link: mtu_bytes must be at least 1500"),
+        (
+            "topology: star:n=2\nlink: {rate: 1mbit}\nmtu: 9k",
+            "lab.yaml: mtu: a number of bytes such as 9000, got '9k'",
+        ),
+        (
+            "topology: star:n=2\nlink: {rate: 1mbit}\nmtu: 600",
+            "lab.yaml: link: mtu_bytes must be at least 1500",
+        ),
         ("topology: star:n=2\npacked: true", "lab.yaml: packed: a number of processes"),
-        ("topology: star:n=2\ncommands: {h0: ls}", "lab.yaml: commands of h0: a list of texts, got 'ls'"),
+        (
+            "topology: star:n=2\ncommands: {h0: ls}",
+            "lab.yaml: commands of h0: a list of texts, got 'ls'",
+        ),
         ("topology: star:n=2\ncommands: {h7: [ls]}", "lab.yaml: no server h7"),
         ("topology: star:n=2\nipv6: true", "lab.yaml: a lab: no key 'ipv6'"),
         ("nodes: {a: {kind: router}}", "lab.yaml: node a: kind must be host or switch"),
@@ -82,11 +102,18 @@ def test_what_is_no_lab_is_refused_in_one_line(text, line):
 
 
 def test_a_file_that_would_grow_without_end_is_refused_at_once():
-    """Nine lists of nine aliases each are 9^9 texts; an error quotes no more than a line of any value."""
-    lines = [f"{name}: &{name} [{','.join(['*' + before] * 9)}]" for before, name in pairwise("abcdefghi")]
+    """Nine lists of nine aliases each are 9^9 texts; an error quotes no more than a line of any
+    value."""
+    lines = [
+        f"{name}: &{name} [{','.join(['*' + before] * 9)}]"
+        for before, name in pairwise("abcdefghi")
+    ]
     with pytest.raises(ValueError, match=r"line 2: \*a is an alias; write its value out$"):
         parse("\n".join(["a: &a [x]", *lines, "topology: *i"]), name="bomb.yaml")
-    for text in (f"topology: [{'x,' * 100_000}]", f"topology: star:n=2\nlinks: [{{ends: '{'x' * 100_000}'}}]"):
+    for text in (
+        f"topology: [{'x,' * 100_000}]",
+        f"topology: star:n=2\nlinks: [{{ends: '{'x' * 100_000}'}}]",
+    ):
         with pytest.raises(ValueError, match=r"^lab\.yaml: ") as raised:
             parse(text, name="lab.yaml")
         assert len(str(raised.value)) < 400
@@ -114,11 +141,15 @@ def test_what_is_written_says_the_same(data):
         host_link=data.draw(st.none() | LINKS),
         own_links=data.draw(st.dictionaries(st.integers(0, count - 1), LINKS, max_size=4)),
         packed=data.draw(st.none() | st.integers(1, 9)),
-        commands=data.draw(st.dictionaries(st.just(topology.naming.name(0)), st.tuples(st.text(min_size=1)))),
+        commands=data.draw(
+            st.dictionaries(st.just(topology.naming.name(0)), st.tuples(st.text(min_size=1)))
+        ),
     )
     if lab.link and data.draw(st.booleans()):
         lab = with_mtu(lab, 9000)
-        assert {spec.mtu_bytes for spec in (lab.link, lab.host_link, *lab.own_links.values()) if spec} == {9000}
+        assert {
+            spec.mtu_bytes for spec in (lab.link, lab.host_link, *lab.own_links.values()) if spec
+        } == {9000}
     again = parse(written(lab), name="again")
     assert again.topology.links.tolist() == topology.links.tolist()
     assert [again.topology.naming.label(n) for n in range(again.topology.nodes)] == [

@@ -50,7 +50,12 @@ def test_a_lab_comes_up_is_impaired_and_saved(tmp_path, run_name):
         asked = parse(LAB, name="lab")
         assert written(lab_of(network)) == written(asked)
         assert (network.run.directory / "gen.0.out").read_text() == "begun\n"
-        assert weft("impair", "zur-gen:2", "--loss", "1.5", "--rate", "3mbit", "--run", run_name).returncode == 0
+        assert (
+            weft(
+                "impair", "zur-gen:2", "--loss", "1.5", "--rate", "3mbit", "--run", run_name
+            ).returncode
+            == 0
+        )
         saved = parse(weft("save", "--run", run_name).stdout, name="saved")
         second = asked.topology.link("zur-gen:2")
         assert saved.own_links[second] == LinkSpec(
@@ -59,7 +64,9 @@ def test_a_lab_comes_up_is_impaired_and_saved(tmp_path, run_name):
         assert weft("impair", "zur-gen:2", "--clear", "--run", run_name).returncode == 0
         assert written(lab_of(network)) == written(asked)
         assert weft("impair", "zur-gen", "--run", run_name).returncode == 2
-        assert weft("impair", "zur-gen", "--loss", "200", "--run", run_name).stderr.startswith("weft: loss: per cent")
+        assert weft("impair", "zur-gen", "--loss", "200", "--run", run_name).stderr.startswith(
+            "weft: loss: per cent"
+        )
     finally:
         network.down()
     assert run_name not in [one.id for one in run.runs()]
@@ -68,7 +75,9 @@ def test_a_lab_comes_up_is_impaired_and_saved(tmp_path, run_name):
 @pytest.mark.kernel
 def test_a_command_that_fails_takes_the_lab_down(tmp_path, run_name):
     file = tmp_path / "lab.yaml"
-    file.write_text("topology: star:n=2\nscheme: static\ncommands: {h0: ['echo no such luck >&2; exit 3']}\n")
+    file.write_text(
+        "topology: star:n=2\nscheme: static\ncommands: {h0: ['echo no such luck >&2; exit 3']}\n"
+    )
     done = weft("up", str(file), "--detach", run_name)
     assert done.returncode == 1
     assert "command of h0" in done.stderr
@@ -105,12 +114,24 @@ def test_a_link_loses_what_it_is_asked_to_lose():
 
 @pytest.mark.uml("sch_netem", "ifb")
 def test_a_delay_can_be_changed_while_packets_flow():
-    network = RunningNetwork.create(build("star:n=2"), LinkSpec(rate_bps=20 * Mbps, queue_packets=50), scheme="static")
+    network = RunningNetwork.create(
+        build("star:n=2"), LinkSpec(rate_bps=20 * Mbps, queue_packets=50), scheme="static"
+    )
     try:
         name = network.topology.link_name(0)
         for delay_us, least_ms in ((4000, 8), (9000, 18)):
             impair.impair(network, name, Impairment(delay_us=delay_us))
-            command = ["ip", "netns", "exec", network.plan.namespace(0), "ping", "-c3", "-i0.2", "-q", "h1"]
+            command = [
+                "ip",
+                "netns",
+                "exec",
+                network.plan.namespace(0),
+                "ping",
+                "-c3",
+                "-i0.2",
+                "-q",
+                "h1",
+            ]
             said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             fastest = float(said.partition("mdev = ")[2].partition("/")[0])
             assert least_ms <= fastest < least_ms + 5
@@ -124,7 +145,19 @@ def test_a_delay_can_be_changed_while_packets_flow():
 @pytest.mark.kernel
 def test_the_filter_that_loses_packets_is_read_back_as_it_was_asked_for(spare_netns):
     index = 4711
-    command = ["ip", "-n", spare_netns.name, "link", "add", "name", "one", "index", str(index), "type", "ifb"]
+    command = [
+        "ip",
+        "-n",
+        spare_netns.name,
+        "link",
+        "add",
+        "name",
+        "one",
+        "index",
+        str(index),
+        "type",
+        "ifb",
+    ]
     subprocess.run(command, check=True)
     socket = spare_netns.netlink
     socket.request([tc.clsact(index, "one")])

@@ -26,7 +26,7 @@ struct with_pointer kept = {};
 enum colour { RED, GREEN } chosen = GREEN;
 SEC("tc") int nothing(struct __sk_buff *ctx) { return kept.n + chosen; }
 char _license[] SEC("license") = "GPL";
-"""
+"""  # noqa: E501
 
 
 class Inner(ctypes.Structure):
@@ -35,9 +35,14 @@ class Inner(ctypes.Structure):
 
 class Sample(ctypes.Structure):
     _fields_ = (
-        ("flag", ctypes.c_uint8), ("half", ctypes.c_uint16), ("word", ctypes.c_uint32), ("at", ctypes.c_uint64),
-        ("row", ctypes.c_uint16 * 3), ("pair", Inner * 2), ("last", ctypes.c_uint8),
-    )  # fmt: skip
+        ("flag", ctypes.c_uint8),
+        ("half", ctypes.c_uint16),
+        ("word", ctypes.c_uint32),
+        ("at", ctypes.c_uint64),
+        ("row", ctypes.c_uint16 * 3),
+        ("pair", Inner * 2),
+        ("last", ctypes.c_uint8),
+    )
 
 
 @pytest.fixture
@@ -58,7 +63,14 @@ def test_fields_lie_where_c_puts_them(sample: Path) -> None:
 
 def test_what_is_packed_is_what_c_reads(sample: Path) -> None:
     found = btf.layouts(sample)["sample"]
-    values = {"flag": 200, "word": 1 << 31, "at": 1 << 60, "row": [1, 2, 65535], "pair": [3, 4, 5, 6, 7, 8], "last": 9}
+    values = {
+        "flag": 200,
+        "word": 1 << 31,
+        "at": 1 << 60,
+        "row": [1, 2, 65535],
+        "pair": [3, 4, 5, 6, 7, 8],
+        "last": 9,
+    }
     packed = found.pack(values)
     read = Sample.from_buffer_copy(packed)
     assert (read.flag, read.half, read.word, read.at, read.last) == (200, 0, 1 << 31, 1 << 60, 9)
@@ -70,7 +82,9 @@ def test_what_is_packed_is_what_c_reads(sample: Path) -> None:
     }
 
 
-def test_what_there_is_not_is_refused_and_what_is_no_integer_left_out(sample: Path, tmp_path: Path) -> None:
+def test_what_there_is_not_is_refused_and_what_is_no_integer_left_out(
+    sample: Path, tmp_path: Path
+) -> None:
     found = btf.layouts(sample)
     with pytest.raises(ValueError, match=r"no field wrd, it has flag, half, word"):
         found["sample"].pack({"wrd": 1})

@@ -48,7 +48,11 @@ def test_it_is_given_back_after_an_error():
 def test_waiting_passes_virtual_time_only():
     virtual, asked, began = Virtual(), [], time.monotonic()
     with clock.using(virtual.clock()):
-        wait_until("the third question", lambda: asked.append(clock.monotonic()) or len(asked) == 3, every_s=2.0)
+        wait_until(
+            "the third question",
+            lambda: asked.append(clock.monotonic()) or len(asked) == 3,
+            every_s=2.0,
+        )
         assert asked == [1000.0, 1002.0, 1004.0]
         with pytest.raises(TimeoutError, match="rain: still 0 after 7200 s"):
             wait_until("rain", lambda: 0, timeout_s=7200, every_s=60)
@@ -60,7 +64,9 @@ def test_the_answer_is_returned():
     assert wait_until("an answer", iter([0, None, "yes"]).__next__, every_s=0) == "yes"
 
 
-@pytest.mark.parametrize(("wall_s", "fraction"), [(0.0, "000000"), (1.25, "250000"), (1e9 + 0.9999999, "000000")])
+@pytest.mark.parametrize(
+    ("wall_s", "fraction"), [(0.0, "000000"), (1.25, "250000"), (1e9 + 0.9999999, "000000")]
+)
 def test_local_time_has_microseconds(wall_s, fraction):
     text = clock.local_time(wall_s)
     seconds, _, micros = text.partition(".")
@@ -70,7 +76,9 @@ def test_local_time_has_microseconds(wall_s, fraction):
 
 @pytest.mark.parametrize("wall_s", [0.0, 1_715_931_000.9])
 def test_universal_time_is_as_iso_8601_has_it(wall_s):
-    assert clock.utc_time(wall_s) == datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="seconds")
+    assert clock.utc_time(wall_s) == datetime.fromtimestamp(wall_s, UTC).isoformat(
+        timespec="seconds"
+    )
 
 
 @pytest.fixture
@@ -122,5 +130,6 @@ def test_what_the_kernel_refuses_is_raised(timer):
 def test_the_kernel_was_told_at_boot_what_costs_time(monkeypatch, line, virtual, free):
     monkeypatch.setattr(clock, "_told_at_boot", line.split)
     for asked in (clock.is_virtual, clock.calls_cost_nothing):
-        monkeypatch.setattr(clock, asked.__name__, asked.__wrapped__)  # what the cache has is of this kernel
+        # what the cache has is of this kernel
+        monkeypatch.setattr(clock, asked.__name__, asked.__wrapped__)
     assert (clock.is_virtual(), clock.calls_cost_nothing()) == (virtual, free)

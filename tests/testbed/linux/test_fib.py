@@ -19,7 +19,10 @@ def test_what_is_set_only_where_nothing_is_leaves_what_is(spare_netns):
     with netns.inside(spare_netns.fd):
         socket = netlink.Socket()
     with closing(socket):
-        own = fib.KernelFib(socket, NodeInterfaces(name="h0", node=0, namespace=spare_netns.name, address=1, ports={}))
+        own = fib.KernelFib(
+            socket,
+            NodeInterfaces(name="h0", node=0, namespace=spare_netns.name, address=1, ports={}),
+        )
         own.set([SetRoute(THERE, (), unless_set=True), SetRoute(NEW, (), unless_set=True)])
         shown = subprocess.run(
             f"ip -n {spare_netns.name} route".split(), capture_output=True, text=True, check=True

@@ -21,7 +21,12 @@ def naive_checksum(data: bytes) -> int:
 
 
 def ip(
-    protocol: int, source: bytes, destination: bytes, data: bytes, identification: int = 0, options: bytes = b""
+    protocol: int,
+    source: bytes,
+    destination: bytes,
+    data: bytes,
+    identification: int = 0,
+    options: bytes = b"",
 ) -> bytes:
     header = struct.pack(
         ">BBHHHBBH4s4s",
@@ -41,13 +46,19 @@ def ip(
 
 @given(st.binary(min_size=2, max_size=200).filter(lambda data: len(data) % 2 == 0))
 def test_the_checksum_is_that_of_the_rfc(data):
-    assert icmp.checksum(data) in (naive_checksum(data), naive_checksum(data) ^ 0xFFFF) or not any(data)
+    assert icmp.checksum(data) in (naive_checksum(data), naive_checksum(data) ^ 0xFFFF) or not any(
+        data
+    )
     whole = data + icmp.checksum(data).to_bytes(2, "big")
     assert icmp.checksum(whole) == 0
 
 
-@given(st.integers(0, 0xFFFF), st.integers(0, 0xFFFFFFFF), st.integers(2, 40), st.integers(0, 0xFFFF))
-def test_every_echo_request_has_a_valid_checksum_and_comes_back_as_what_it_was(identifier, token, words, sequence):
+@given(
+    st.integers(0, 0xFFFF), st.integers(0, 0xFFFFFFFF), st.integers(2, 40), st.integers(0, 0xFFFF)
+)
+def test_every_echo_request_has_a_valid_checksum_and_comes_back_as_what_it_was(
+    identifier, token, words, sequence
+):
     request = icmp.Echo(identifier, token, 2 * words).request(sequence)
     assert icmp.checksum(request) == 0
     assert len(request) == 8 + 2 * words
@@ -62,12 +73,18 @@ def test_every_echo_request_has_a_valid_checksum_and_comes_back_as_what_it_was(i
 def test_an_error_names_the_packet_that_it_is_about(options):
     udp = struct.pack(">HHHHI", 33433, 33434, 12, 0, 0xABCD1234)
     quoted = ip(socket.IPPROTO_UDP, OWN, BY, udp, identification=77, options=options)
-    packet = ip(socket.IPPROTO_ICMP, BY, OWN, icmp.HEADER.pack(icmp.TIME_EXCEEDED, 0, 0, 0, 0) + quoted)
+    packet = ip(
+        socket.IPPROTO_ICMP, BY, OWN, icmp.HEADER.pack(icmp.TIME_EXCEEDED, 0, 0, 0, 0) + quoted
+    )
     answer = icmp.parse(packet)
-    assert answer == icmp.IcmpReply(icmp.TIME_EXCEEDED, 0, 0x0A000102, socket.IPPROTO_UDP, 33433 << 16 | 77, 0xABCD1234)
+    assert answer == icmp.IcmpReply(
+        icmp.TIME_EXCEEDED, 0, 0x0A000102, socket.IPPROTO_UDP, 33433 << 16 | 77, 0xABCD1234
+    )
     assert icmp.words(answer) == "time to live exceeded"
     echo = ip(socket.IPPROTO_ICMP, OWN, BY, icmp.Echo(5, 6, 56).request(7))
-    answer = icmp.parse(ip(socket.IPPROTO_ICMP, BY, OWN, icmp.HEADER.pack(icmp.UNREACHABLE, 1, 0, 0, 0) + echo))
+    answer = icmp.parse(
+        ip(socket.IPPROTO_ICMP, BY, OWN, icmp.HEADER.pack(icmp.UNREACHABLE, 1, 0, 0, 0) + echo)
+    )
     assert answer is not None
     assert (answer.key, answer.token, icmp.words(answer)) == (5 << 16 | 7, 6, "host unreachable")
 

@@ -25,7 +25,7 @@ SEC("tc") int drop(struct __sk_buff *skb) {
 	return TC_ACT_OK;
 }
 char _license[] SEC("license") = "GPL";
-"""
+"""  # noqa: E501
 ASTRAY = PROGRAM.replace("return TC_ACT_OK;", "return *(int *)(long)skb->data;")
 
 
@@ -92,7 +92,9 @@ def test_a_filter_decides_about_arrivals_and_constants_reach_it(program, network
         rows = loaded.map("rows", "=I", "=I4xQ")
         rows[0,] = (0, 0)
         with net.at(0) as socket:
-            message = filter_message(index, "h0-eth1", loaded.program_fd("drop"), "drop", priority=3)
+            message = filter_message(
+                index, "h0-eth1", loaded.program_fd("drop"), "drop", priority=3
+            )
             socket.request([tc.clsact(index, "h0-eth1"), message])
             assert not ping(net, [(3, 0)], size_bytes=98).lost
             assert ping(net, [(3, 0), (0, 3)], size_bytes=100, timeout_s=0.2).lost_fraction == 1
@@ -104,7 +106,9 @@ def test_a_filter_decides_about_arrivals_and_constants_reach_it(program, network
 
 @pytest.mark.kernel
 def test_an_attached_program_is_gone_after_the_with(compiled):
-    with Object(compiled(dequeue_gaps.OBJECT.with_suffix(".c")), constants=struct.pack("=II", 1, 2)) as loaded:
+    with Object(
+        compiled(dequeue_gaps.OBJECT.with_suffix(".c")), constants=struct.pack("=II", 1, 2)
+    ) as loaded:
         loaded.attach("dequeue")
         fd = loaded.program_fd("dequeue")
         assert "prog_id" in Path(f"/proc/self/fdinfo/{fd}").read_text()

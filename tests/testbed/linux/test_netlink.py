@@ -37,9 +37,14 @@ def test_a_message_shorter_than_its_header_is_refused():
 
 
 def dummy_route(ifindex: int) -> NetlinkMessage:
-    body = struct.pack("=BBBBBBBBI", 2, 32, 0, 0, 254, 177, 0, 1, 0) + netlink.attribute(1, bytes([10, 0, 0, 9]))
+    body = struct.pack("=BBBBBBBBI", 2, 32, 0, 0, 254, 177, 0, 1, 0) + netlink.attribute(
+        1, bytes([10, 0, 0, 9])
+    )
     return NetlinkMessage(
-        netlink.RTM_NEWROUTE, netlink.REPLACE, body + netlink.u32(4, ifindex), f"ip route add dev {ifindex}"
+        netlink.RTM_NEWROUTE,
+        netlink.REPLACE,
+        body + netlink.u32(4, ifindex),
+        f"ip route add dev {ifindex}",
     )
 
 
@@ -52,7 +57,9 @@ def test_an_error_says_what_was_asked_and_what_the_kernel_answered(spare_netns):
 
 @pytest.mark.kernel
 def test_the_first_of_several_errors_in_a_batch_is_the_one_that_is_raised(spare_netns):
-    lo_up = NetlinkMessage(netlink.RTM_NEWLINK, 0, struct.pack("=BxHiII", 0, 0, 1, 1, 1), "ip link set lo up")
+    lo_up = NetlinkMessage(
+        netlink.RTM_NEWLINK, 0, struct.pack("=BxHiII", 0, 0, 1, 1, 1), "ip link set lo up"
+    )
     with pytest.raises(netlink.NetlinkError, match="4711"):
         spare_netns.netlink.request([lo_up, dummy_route(4711), dummy_route(4712), lo_up])
     spare_netns.netlink.request([lo_up])  # and the socket is in step again
@@ -74,12 +81,18 @@ def test_a_namespace_is_gone_when_we_are_told_so(tmp_path):
         assert [space.name for space in made] == names
         with netns.inside(made[7].fd), open("/proc/sys/net/ipv4/ip_forward") as value:
             assert value.read() == "1\n"
-        # A veth from one of them into a namespace that stays: it ends when the other end's namespace does.
+        # A veth from one of them into a namespace that stays: it ends when the other end's
+        # namespace does.
         home = made.pop()
         link = struct.pack("=BxHiII", 0, 0, 77, 0, 0) + netlink.u32(28, home.fd)
-        info = netlink.nested(18, netlink.text(1, "veth"), netlink.nested(2, netlink.attribute(1, link)))
+        info = netlink.nested(
+            18, netlink.text(1, "veth"), netlink.nested(2, netlink.attribute(1, link))
+        )
         message = NetlinkMessage(
-            netlink.RTM_NEWLINK, netlink.CREATE, struct.pack("=BxHiII", 0, 0, 78, 0, 0) + info, "veth"
+            netlink.RTM_NEWLINK,
+            netlink.CREATE,
+            struct.pack("=BxHiII", 0, 0, 78, 0, 0) + info,
+            "veth",
         )
         made[0].netlink.request([message])
         assert 77 in indexes(home.netlink)
@@ -98,7 +111,9 @@ def test_a_namespace_is_gone_when_we_are_told_so(tmp_path):
 
 
 def indexes(socket: netlink.Socket) -> set[int]:
-    return {struct.unpack_from("=i", body, 4)[0] for body in socket.dump(netlink.RTM_GETLINK, bytes(16))}
+    return {
+        struct.unpack_from("=i", body, 4)[0] for body in socket.dump(netlink.RTM_GETLINK, bytes(16))
+    }
 
 
 @pytest.mark.kernel
@@ -112,7 +127,9 @@ def test_a_sysctl_that_is_refused_is_named(tmp_path):
     made: list[netns.Netns] = []
     name = f"weft.test-{tmp_path.name}"
     try:
-        with pytest.raises(OSError, match=r"sysctl net\.ipv4\.ip_default_ttl=999: Invalid argument"):
+        with pytest.raises(
+            OSError, match=r"sysctl net\.ipv4\.ip_default_ttl=999: Invalid argument"
+        ):
             netns.create([name], lambda i: {"ipv4/ip_default_ttl": "999"}, made)
     finally:
         for space in made:

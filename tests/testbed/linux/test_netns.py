@@ -51,7 +51,9 @@ def test_names_are_made_where_files_cannot_be_linked(names, monkeypatch):
     monkeypatch.setattr(os, "link", refuse)
     made: list[netns.Netns] = []
     netns.create(names, lambda i: {}, made)
-    assert [os.stat(netns.NAMES / name).st_ino for name in names] == [os.fstat(space.fd).st_ino for space in made]
+    assert [os.stat(netns.NAMES / name).st_ino for name in names] == [
+        os.fstat(space.fd).st_ino for space in made
+    ]
     for space in made:
         space.close()
 
@@ -121,7 +123,9 @@ def test_what_the_kernel_refuses_is_named():
         own = netns.Sysctls()
         own.enter()
         try:
-            with pytest.raises(OSError, match=r"^\[Errno 22\] sysctl net.ipv4.ip_forward=no: Invalid argument$"):
+            with pytest.raises(
+                OSError, match=r"^\[Errno 22\] sysctl net.ipv4.ip_forward=no: Invalid argument$"
+            ):
                 own.write(FORWARDING, "no")
             with pytest.raises(OSError, match=r"sysctl net.ipv4.ip_forwards=1: No such file"):
                 own.write("ipv4/ip_forwards", "1")

@@ -26,12 +26,18 @@ for what in (lambda: netns.enter(own), lambda: socket.socket(socket.AF_PACKET, s
 privileges.keep_only()  # once more, and all of it
 with open("/proc/self/status") as status:
     print([line.split()[1] for line in status if line.startswith(("CapPrm", "CapEff", "NoNewPrivs"))])
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize(
     ("release", "kept"),
-    [("6.1.0-40-amd64", set()), ("5.19.0", set()), ("5.15.0-91-generic", {39}), ("4.19.1", {39}), ("odd", {39})],
+    [
+        ("6.1.0-40-amd64", set()),
+        ("5.19.0", set()),
+        ("5.15.0-91-generic", {39}),
+        ("4.19.1", {39}),
+        ("odd", {39}),
+    ],
 )
 def test_maps_that_are_open_need_a_right_on_old_kernels(release: str, kept: set[int]) -> None:
     assert privileges.of_maps(release) == kept
@@ -39,7 +45,9 @@ def test_maps_that_are_open_need_a_right_on_old_kernels(release: str, kept: set[
 
 def test_what_is_given_up_is_gone_for_good() -> None:
     command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, cwd=isolated_python.ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, cwd=isolated_python.ROOT, capture_output=True, text=True, check=True
+    )
     others, *refused, last = done.stdout.splitlines()
     assert others == "{0}"
     assert refused == ["refused"] * 2

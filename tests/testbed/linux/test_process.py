@@ -20,7 +20,11 @@ def test_what_root_may_not_raise_is_one_line_that_says_what_is_needed():
             process.allow_descriptors(64)
             process.allow_descriptors(300)
         except ValueError as error:
-            os._exit(7 if "needs 300 open files and the limit is 64; raise it with ulimit -n" in str(error) else 8)
+            os._exit(
+                7
+                if "needs 300 open files and the limit is 64; raise it with ulimit -n" in str(error)
+                else 8
+            )
         os._exit(9)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
@@ -39,7 +43,9 @@ def test_what_is_open_already_is_counted():
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     held = [os.open("/", os.O_RDONLY) for _ in range(100)]
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (110 + len(os.listdir("/proc/self/fd")) - 100, before[1]))
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (110 + len(os.listdir("/proc/self/fd")) - 100, before[1])
+        )
         process.allow_more_descriptors(200)
         held += [os.open("/", os.O_RDONLY) for _ in range(200)]
     finally:

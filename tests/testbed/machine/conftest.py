@@ -12,7 +12,8 @@ from weft.testbed.uml import uml
 
 @pytest.fixture
 def public_copy() -> Iterator[Path]:
-    """Yield a copy of what `testbed/machine` imports, which every user may read, unlike a checkout below root's home."""
+    """Yield a copy of what `testbed/machine` imports, which every user may read, unlike a checkout
+    below root's home."""
     left_out = shutil.ignore_patterns("__pycache__", "bpf")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

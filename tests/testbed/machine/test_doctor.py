@@ -80,7 +80,9 @@ def test_who_needs_what_is_missing_is_told_in_one_line(memory, monkeypatch):
 
 def test_what_was_missing_is_tried_again_before_anybody_is_refused(memory, monkeypatch):
     doctor.probe()
-    monkeypatch.setattr(doctor, "TRIES", (HAVE, Try("lack", "that", present, "modprobe lack", root=False)))
+    monkeypatch.setattr(
+        doctor, "TRIES", (HAVE, Try("lack", "that", present, "modprobe lack", root=False))
+    )
     doctor.require("lack", "a test")
 
 
@@ -92,30 +94,43 @@ def test_what_was_there_is_not_tried_again(memory, monkeypatch):
 
 def test_a_summary_comes_first_and_every_line_fits_a_terminal(memory, capsys, monkeypatch):
     for system, package in (("debian", False), ("ubuntu", True)):
-        monkeypatch.setattr(doctor.platform, "freedesktop_os_release", lambda system=system: {"ID": system})
+        monkeypatch.setattr(
+            doctor.platform, "freedesktop_os_release", lambda system=system: {"ID": system}
+        )
         doctor.show(doctor.probe())
         lines = capsys.readouterr().out.splitlines()
-        assert lines[0].startswith(f"Linux {os.uname().release}: 1 of 2 features are there; missing: lack")
+        assert lines[0].startswith(
+            f"Linux {os.uname().release}: 1 of 2 features are there; missing: lack"
+        )
         assert max(map(len, lines)) <= 80
         shown = " ".join(" ".join(lines).split())
-        assert all(text in shown for text in ("have", "lack", "version 7", "modprobe lack", "weft uml"))
+        assert all(
+            text in shown for text in ("have", "lack", "version 7", "modprobe lack", "weft uml")
+        )
         assert ("linux-modules-extra" in shown) == package
 
 
 def test_json_has_every_feature(memory):
     told = json.loads(json.dumps(doctor.as_json(doctor.probe())))
     assert told["kernel"] == os.uname().release
-    assert [set(one) for one in told["features"]] == 2 * [{"name", "present", "detail", "needed_for", "get"}]
+    assert [set(one) for one in told["features"]] == 2 * [
+        {"name", "present", "detail", "needed_for", "get"}
+    ]
 
 
 @pytest.fixture
 def features_without_root(public_copy: Path) -> dict[str, dict]:
     """Return what the doctor reports to a user without rights, by feature."""
-    program = "import json; from weft.testbed.machine import doctor; print(json.dumps(doctor.as_json(doctor.probe(fresh=True))))"
+    program = (
+        "import json; from weft.testbed.machine import doctor; "
+        "print(json.dumps(doctor.as_json(doctor.probe(fresh=True))))"
+    )
     environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
     nobody = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
     command = ["/usr/bin/python3", "-c", program]
-    done = subprocess.run(command, cwd=public_copy, env=environment, stdout=subprocess.PIPE, check=True, **nobody)
+    done = subprocess.run(
+        command, cwd=public_copy, env=environment, stdout=subprocess.PIPE, check=True, **nobody
+    )
     report = json.loads(done.stdout)
     assert report["root"] is False
     return {feature["name"]: feature for feature in report["features"]}
@@ -134,7 +149,15 @@ def test_what_the_testbed_stands_on_is_found_and_nothing_is_left():
 
     before = devices()
     found = {one.name: one for one in doctor.probe(fresh=True)}
-    for name in ("netns names", "bridge", "htb", "pfifo", "clsact and cls_bpf", "schedstat", "real time"):
+    for name in (
+        "netns names",
+        "bridge",
+        "htb",
+        "pfifo",
+        "clsact and cls_bpf",
+        "schedstat",
+        "real time",
+    ):
         assert found[name].present, found[name]
     assert devices() == before
     assert doctor.probe() == list(found.values())
@@ -152,9 +175,12 @@ def test_tc_agrees_about_queues(spare_netns, kind, name):
         "tbf": ["rate", "1mbit", "burst", "10k", "limit", "10k"],
     }
     ip = ["ip", "netns", "exec", spare_netns.name]
-    subprocess.run([*ip, "ip", "link", "add", "dev", "v0", "type", "veth", "peer", "v1"], check=True)
+    subprocess.run(
+        [*ip, "ip", "link", "add", "dev", "v0", "type", "veth", "peer", "v1"], check=True
+    )
     done = subprocess.run(
-        [*ip, "tc", "qdisc", "add", "dev", "v0", "root", kind, *options.get(kind, [])], capture_output=True
+        [*ip, "tc", "qdisc", "add", "dev", "v0", "root", kind, *options.get(kind, [])],
+        capture_output=True,
     )
     (found,) = doctor.examine([one for one in features.TRIES if one.name == name])
     assert found.present == (done.returncode == 0), (found, done.stderr)

@@ -35,9 +35,15 @@ def test_a_virtual_machine_and_user_mode_linux_are_known():
 def test_a_network_beyond_memory_or_process_ids_is_refused(monkeypatch):
     monkeypatch.setattr(machine.psutil, "virtual_memory", lambda: SimpleNamespace(available=1e9))
     machine.require_room("dcell:n=4,k=1", namespaces=25, links=30, processes=20)
-    with pytest.raises(ValueError, match=r"needs about 1,570 MB of memory .* and 1,000 MB are free; --packed P"):
+    with pytest.raises(
+        ValueError, match=r"needs about 1,570 MB of memory .* and 1,000 MB are free; --packed P"
+    ):
         machine.require_room("large", namespaces=500, links=500, processes=940)
     machine.require_room("large", namespaces=500, links=500, processes=2)
-    monkeypatch.setattr(machine, "_text", lambda path: "100" if path.endswith("pids.max") else "max")
-    with pytest.raises(ValueError, match=r"needs 100 daemon processes, and pids\.max of the control group is 100"):
+    monkeypatch.setattr(
+        machine, "_text", lambda path: "100" if path.endswith("pids.max") else "max"
+    )
+    with pytest.raises(
+        ValueError, match=r"needs 100 daemon processes, and pids\.max of the control group is 100"
+    ):
         machine.require_room("large", namespaces=500, links=500, processes=100)

@@ -22,7 +22,8 @@ def counted(windows: dict[int, int]) -> Gaps:
 
 
 @given(
-    st.dictionaries(st.integers(0, BUCKETS - 1), st.integers(1, 50), min_size=1), st.sampled_from([1, 50, 90, 99, 100])
+    st.dictionaries(st.integers(0, BUCKETS - 1), st.integers(1, 50), min_size=1),
+    st.sampled_from([1, 50, 90, 99, 100]),
 )
 def test_a_percentile_is_that_of_the_windows_one_by_one(windows, percent):
     deviations = sorted(
@@ -43,7 +44,9 @@ def test_a_link_that_was_never_busy_has_no_percentile():
 def test_ports_add_up():
     one = Gaps(10, 1, 2, 1514, 1000, 900, 7, counted({3: 1}).histogram)
     other = Gaps(5, 0, 1, 9000, 500, 500, 9, counted({3: 2, 4: 1}).histogram)
-    assert together([one, other]) == Gaps(15, 1, 3, 9000, 1500, 1400, 9, counted({3: 3, 4: 1}).histogram)
+    assert together([one, other]) == Gaps(
+        15, 1, 3, 9000, 1500, 1400, 9, counted({3: 3, 4: 1}).histogram
+    )
     assert together([]) == counted({})
     assert one.shortfall_percent == pytest.approx(10)
 
@@ -60,7 +63,10 @@ def busy(net, seconds: int = 1) -> None:
 @pytest.mark.kernel
 @pytest.mark.parametrize("mtu_bytes", [1500, 9000])
 def test_a_busy_link_keeps_its_time_and_every_packet_is_counted_once(network, mtu_bytes):
-    net = network("dcell:n=3,k=1", LinkSpec(rate_bps=RATE * mtu_bytes // 1500, queue_packets=50, mtu_bytes=mtu_bytes))
+    net = network(
+        "dcell:n=3,k=1",
+        LinkSpec(rate_bps=RATE * mtu_bytes // 1500, queue_packets=50, mtu_bytes=mtu_bytes),
+    )
     with PortCounterReader(net) as counters, GapMonitor(net) as monitor:
         before = counters.snapshot()
         busy(net)
@@ -82,7 +88,9 @@ def test_a_busy_link_keeps_its_time_and_every_packet_is_counted_once(network, mt
 def test_a_link_that_is_not_as_fast_as_claimed_is_found_out(network, monkeypatch, claimed):
     net = network("dcell:n=3,k=1", LinkSpec(rate_bps=RATE, queue_packets=50))
     true = dequeue_gaps._rates(net)
-    wrong = {index: (int(rate * claimed), frame_bytes) for index, (rate, frame_bytes) in true.items()}
+    wrong = {
+        index: (int(rate * claimed), frame_bytes) for index, (rate, frame_bytes) in true.items()
+    }
     monkeypatch.setattr(dequeue_gaps, "_rates", lambda net: wrong)
     with GapMonitor(net) as monitor:
         busy(net)
@@ -116,7 +124,9 @@ def test_idle_time_is_no_gap_nor_are_packets_of_the_daemons(network):
 
 @pytest.mark.kernel
 def test_two_runs_do_not_count_for_each_other(network):
-    busy_one, idle_one = (network("dcell:n=3,k=1", LinkSpec(rate_bps=RATE, queue_packets=50)) for _ in range(2))
+    busy_one, idle_one = (
+        network("dcell:n=3,k=1", LinkSpec(rate_bps=RATE, queue_packets=50)) for _ in range(2)
+    )
     with GapMonitor(busy_one) as first, GapMonitor(idle_one) as second:
         busy(busy_one)
         assert together(first.read().values()).packets > 100

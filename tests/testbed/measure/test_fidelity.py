@@ -30,14 +30,20 @@ LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=50)
 
 
 @pytest.mark.parametrize(
-    ("p90", "p99", "verdict"), [(1, 5.8, PASS), (10, 10, PASS), (10, 10.1, WARN), (9, 500, WARN), (10.1, 10.1, FAIL)]
+    ("p90", "p99", "verdict"),
+    [(1, 5.8, PASS), (10, 10, PASS), (10, 10.1, WARN), (9, 500, WARN), (10.1, 10.1, FAIL)],
 )
 def test_the_rule_of_the_gaps(p90, p99, verdict):
     assert gap_verdict(p90, p99) == verdict
 
 
 def test_limits():
-    assert [at_most("x", value, "%", 1, 5).verdict for value in (1, 1.1, 5, 5.1)] == [PASS, WARN, WARN, FAIL]
+    assert [at_most("x", value, "%", 1, 5).verdict for value in (1, 1.1, 5, 5.1)] == [
+        PASS,
+        WARN,
+        WARN,
+        FAIL,
+    ]
     assert at_most("x", 1e9, "%", 1, None).verdict == WARN
 
 
@@ -46,10 +52,17 @@ def report(*components: Component, decisive: bool = True) -> FidelityReport:
 
 
 def test_a_run_is_as_good_as_its_worst_component():
-    good, fair, bad = at_most("a", 0.5, "%", 1, 5), at_most("b", 3, "%", 1, 5, "h3-eth0"), at_most("c", 1, "", 0, 0)
+    good, fair, bad = (
+        at_most("a", 0.5, "%", 1, 5),
+        at_most("b", 3, "%", 1, 5, "h3-eth0"),
+        at_most("c", 1, "", 0, 0),
+    )
     close = at_most("d", 0.9, "ms", 1, 5)
     assert (report(good, close).verdict, report(good, close).worst) == (PASS, close)
-    assert (report(good, fair, close).verdict, str(report(good, fair, close).worst)) == (WARN, "h3-eth0 b 3 %")
+    assert (report(good, fair, close).verdict, str(report(good, fair, close).worst)) == (
+        WARN,
+        "h3-eth0 b 3 %",
+    )
     assert (report(good, fair, bad).verdict, report(good, fair, bad).worst) == (FAIL, bad)
 
 
@@ -70,7 +83,9 @@ def windows(percents: dict[int, int]) -> Gaps:
 
 
 def test_what_an_instrument_finds_counts_for_those_who_watch_its_run_and_no_others(monkeypatch):
-    first, second = (Fidelity(SimpleNamespace(identity=SimpleNamespace(id=name))) for name in ("one", "other"))
+    first, second = (
+        Fidelity(SimpleNamespace(identity=SimpleNamespace(id=name))) for name in ("one", "other")
+    )
     monkeypatch.setattr("weft.testbed.measure.fidelity.WATCHING", [first, second])
     late = at_most("late pings", 500, "ms", 20, 100)
     tell(SimpleNamespace(identity=SimpleNamespace(id="one")), late)
@@ -80,7 +95,11 @@ def test_what_an_instrument_finds_counts_for_those_who_watch_its_run_and_no_othe
 def test_one_bad_port_among_many_good_ones_is_named():
     good, bad = windows({100: 1000}), windows({100: 85, 150: 15})
     component, _ = fidelity._busy({"h0-eth0": good, "h3-eth1": bad, "w0-eth2": good})
-    assert (component.where, component.verdict, component.name) == ("h3-eth1", FAIL, "dequeue gap p90")
+    assert (component.where, component.verdict, component.name) == (
+        "h3-eth1",
+        FAIL,
+        "dequeue gap p90",
+    )
     component, _ = fidelity._busy({"h0-eth0": good, "h3-eth1": windows({100: 985, 80: 15})})
     assert (component.where, component.verdict, round(component.value)) == ("h3-eth1", WARN, 20)
     (component,) = fidelity._busy({})
@@ -120,7 +139,9 @@ def test_a_link_slower_than_claimed_fails(network, monkeypatch):
     net = network("dcell:n=3,k=1", LINK)
     true = dequeue_gaps._rates(net)
     monkeypatch.setattr(
-        dequeue_gaps, "_rates", lambda net: {index: (2 * one[0], one[1]) for index, one in true.items()}
+        dequeue_gaps,
+        "_rates",
+        lambda net: {index: (2 * one[0], one[1]) for index, one in true.items()},
     )
     with Fidelity(net) as watch:
         iperf(net, 0, 3, IperfSpec(seconds=1, congestion="reno"))
@@ -183,7 +204,9 @@ def test_daemons_are_watched_by_their_own_counters(network):
         assert len(watch._rows) == net.topology.servers
         wait_until(
             "every daemon's timer fired",
-            lambda: all(row.ticks > watch._rows[node].ticks for node, row in watch._daemon_rows().items()),
+            lambda: all(
+                row.ticks > watch._rows[node].ticks for node, row in watch._daemon_rows().items()
+            ),
         )
     assert part(watch.report, "late ticks").unit == "%"
     waits = {one.where for one in watch.report.components if one.name == "wait for a processor"}

@@ -33,7 +33,9 @@ def test_the_fraction_beyond_a_time_counts_whole_classes() -> None:
 
 
 @pytest.mark.kernel
-def test_silences_are_those_between_packets_of_a_flow(network: Callable[..., RunningNetwork]) -> None:
+def test_silences_are_those_between_packets_of_a_flow(
+    network: Callable[..., RunningNetwork],
+) -> None:
     """Two flows by turns: one of 40 packets without pauses, one of 5 with 20 ms between them."""
     net = network("star:n=2")
     with FlowGaps(net) as watched:
@@ -48,7 +50,8 @@ def test_silences_are_those_between_packets_of_a_flow(network: Callable[..., Run
                 wait_until("20 ms have passed", lambda sent=sent: clock.monotonic() > sent + 0.02)
     found = watched.table
     assert (found.flows, found.packets) == (2, 39 + 4)
-    assert round(found.beyond(15_000) * found.packets) >= 4 + 4  # the slow flow's, and the quick one's pauses
+    # the slow flow's, and the quick one's pauses
+    assert round(found.beyond(15_000) * found.packets) >= 4 + 4
     assert found.beyond(10_000_000) == 0
     with FlowGaps(net) as again, pytest.raises(RuntimeError, match="not finished yet"):
         _ = again.table

@@ -27,7 +27,9 @@ def test_shares_of_time():
 
 def test_a_wait_is_the_mean_over_the_turns_taken_meanwhile():
     before = at(0, waits={"a": Waits(5_000_000, 10), "idle": Waits(7, 7)})
-    after = at(1, waits={"a": Waits(9_000_000, 12), "idle": Waits(7, 7), "new": Waits(3_000_000, 3)})
+    after = at(
+        1, waits={"a": Waits(9_000_000, 12), "idle": Waits(7, 7), "new": Waits(3_000_000, 3)}
+    )
     assert host_load.mean_waits_ms(before, after) == {"a": 2, "new": 1}
 
 
@@ -60,8 +62,18 @@ def test_nobody_waits_for_nothing(pid):
 
 
 def test_guests_time_is_part_of_user_time_and_not_counted_twice(monkeypatch):
-    fields = {"user": 10.0, "nice": 2.0, "system": 3.0, "idle": 20.0, "iowait": 1.0, "irq": 0.5, "softirq": 0.25}
-    told = namedtuple("told", [*fields, "steal", "guest", "guest_nice"])(*fields.values(), 4.0, 6.0, 1.0)
+    fields = {
+        "user": 10.0,
+        "nice": 2.0,
+        "system": 3.0,
+        "idle": 20.0,
+        "iowait": 1.0,
+        "irq": 0.5,
+        "softirq": 0.25,
+    }
+    told = namedtuple("told", [*fields, "steal", "guest", "guest_nice"])(
+        *fields.values(), 4.0, 6.0, 1.0
+    )
     monkeypatch.setattr(psutil, "cpu_times", lambda: told)
     found = host_load.read({})
     assert (found.processors_s, found.steal_s) == (sum(fields.values()) + 4.0, 4.0)

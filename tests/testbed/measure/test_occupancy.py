@@ -43,7 +43,9 @@ def test_what_waits_is_what_was_seen_to_wait(network: Callable[..., RunningNetwo
 
 
 @pytest.mark.kernel
-def test_what_was_before_the_beginning_does_not_count(network: Callable[..., RunningNetwork]) -> None:
+def test_what_was_before_the_beginning_does_not_count(
+    network: Callable[..., RunningNetwork],
+) -> None:
     net = network("star:n=2", LinkSpec(rate_bps=10 * Mbps, queue_packets=50))
     began_ns = []
 
@@ -53,7 +55,10 @@ def test_what_was_before_the_beginning_does_not_count(network: Callable[..., Run
 
     with Occupancies(net) as watched, PortCounterReader(net) as counters:
         slotted_udp.run(net, [[1, 0]] * 20, rate_bps=Gbps)
-        wait_until("nothing waits", lambda: not any(one.waiting_packets for one in counters.snapshot().ports.values()))
+        wait_until(
+            "nothing waits",
+            lambda: not any(one.waiting_packets for one in counters.snapshot().ports.values()),
+        )
         before = watched.read()
         slotted_udp.run(net, [[1, -1]] * 5, rate_bps=10 * Mbps, at_begin=begin)
     ended_ns = clock.monotonic_ns()

@@ -36,13 +36,23 @@ def test_gaps_are_the_runs_of_lost_requests(answers):
 
 def test_the_longest_gap_is_found_though_it_has_no_end():
     ended, open_ = Gap(1.0, 2.0, 9), Gap(3.0, None, 5)
-    table = OutageTable((Outage(0, 1, 50, 41, (ended,)), Outage(0, 2, 50, 45, (open_,))), 0.0, 4.5, 0.01, 0.001, True)
+    table = OutageTable(
+        (Outage(0, 1, 50, 41, (ended,)), Outage(0, 2, 50, 45, (open_,))),
+        0.0,
+        4.5,
+        0.01,
+        0.001,
+        True,
+    )
     assert table.longest() == (table.outages[1], 1.5)
     assert OutageTable((), 0.0, 1.0, 0.01, 0.0, True).longest() is None
 
 
 def test_a_late_prober_does_not_pass():
-    verdicts = [OutageTable((), 0.0, 1.0, 0.01, late_s, True).lateness().verdict for late_s in (0.019, 0.05, 0.2)]
+    verdicts = [
+        OutageTable((), 0.0, 1.0, 0.01, late_s, True).lateness().verdict
+        for late_s in (0.019, 0.05, 0.2)
+    ]
     assert verdicts == [PASS, WARN, FAIL]
 
 

@@ -11,7 +11,8 @@ from weft.testbed.runs.network_handle import all_pairs, smallest_queue
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.recursive.ccrdn import DCELL, Ccrdn
 
-LEAST_US = -1 if clock.is_virtual() else 0  # what a round trip over links without a delay takes more than
+# what a round trip over links without a delay takes more than
+LEAST_US = -1 if clock.is_virtual() else 0
 NETWORK = Ccrdn(DCELL, 4, 1)
 
 
@@ -23,7 +24,12 @@ def over(link: tuple[int, int], src: int, dst: int) -> bool:
 
 def test_a_table_counts_what_was_lost_and_orders_the_times():
     table = PingTable(
-        (Ping(0, 1, 4, 4, (10.0, 30.0, 20.0, 40.0), ()), Ping(0, 2, 4, 0, (), ("host unreachable, says h1",))), 0, 1.0
+        (
+            Ping(0, 1, 4, 4, (10.0, 30.0, 20.0, 40.0), ()),
+            Ping(0, 2, 4, 0, (), ("host unreachable, says h1",)),
+        ),
+        0,
+        1.0,
     )
     assert [lost.dst for lost in table.lost] == [2]
     assert table.lost_fraction == 0.5
@@ -39,7 +45,9 @@ def test_every_pair_of_a_dcell_pings(network):
     table = ping(net, pairs, count=3, interval_ms=1)
     assert not table.lost
     assert [(one.src, one.dst) for one in table.pings] == pairs
-    assert all(one.sent == one.received == len(one.rtts_us) == 3 and not one.reasons for one in table.pings)
+    assert all(
+        one.sent == one.received == len(one.rtts_us) == 3 and not one.reasons for one in table.pings
+    )
     assert all(LEAST_US < rtt < 5e6 for one in table.pings for rtt in one.rtts_us)
 
 
@@ -49,10 +57,21 @@ def test_exactly_the_pairs_over_a_silent_link_are_lost_as_ping_says_too(network)
     a, b = 0, 4
     net.fail("h0-h4", silent=True)
     table = ping(net, all_pairs(net), timeout_s=0.5, retries=1)
-    assert {(one.src, one.dst) for one in table.lost} == {pair for pair in all_pairs(net) if over((a, b), *pair)}
+    assert {(one.src, one.dst) for one in table.lost} == {
+        pair for pair in all_pairs(net) if over((a, b), *pair)
+    }
     assert all(one.sent == (1 if one.received else 2) for one in table.pings)
     for src, dst, answered in ((0, 4, False), (0, 5, False), (0, 8, True)):
-        command = ["ip", "netns", "exec", net.plan.namespace(src), "ping", "-c1", "-W1", f"10.0.{dst // 4}.{dst % 4}"]
+        command = [
+            "ip",
+            "netns",
+            "exec",
+            net.plan.namespace(src),
+            "ping",
+            "-c1",
+            "-W1",
+            f"10.0.{dst // 4}.{dst % 4}",
+        ]
         assert (subprocess.run(command, capture_output=True).returncode == 0) == answered
     net.restore("h0-h4")
     assert not ping(net, all_pairs(net)).lost
@@ -66,7 +85,8 @@ def test_who_knows_no_way_says_so(network):
         subprocess.run(["ip", "-n", net.plan.namespace(server), "route", "del", prefix], check=True)
 
     forget(0, "10.0.2.0/24")  # h0 itself
-    forget(4, "10.0.0.0/24")  # on the way back from h5 to the first sub-network: nobody hears of that
+    # on the way back from h5 to the first sub-network: nobody hears of that
+    forget(4, "10.0.0.0/24")
     forget(12, "10.0.4.0/24")  # not on any way from h0
     forget(2, "10.0.3.0/24")  # on the way from h0 to h13
     table = ping(net, [(0, 8), (0, 13), (0, 5), (0, 1)], timeout_s=0.5)
@@ -78,7 +98,8 @@ def test_who_knows_no_way_says_so(network):
 
 @pytest.mark.kernel
 def test_probes_alone_overflow_no_queue(network):
-    """All pairs at once through queues of two packets; long ones, since a burst holds dozens of short ones."""
+    """All pairs at once through queues of two packets; long ones, since a burst holds dozens of
+    short ones."""
     net = network("dcell:n=3,k=1", LinkSpec(rate_bps=5 * Mbps, queue_packets=2))
     assert smallest_queue(net) == 2
     assert not ping(net, all_pairs(net), timeout_s=5, size_bytes=1400).lost
@@ -92,14 +113,17 @@ def test_it_ends_in_time_though_nobody_answers(network):
     began = time.monotonic()
     table = ping(net, all_pairs(net)[:120], timeout_s=0.5)
     assert len(table.lost) == 120
-    assert time.monotonic() - began < 15  # in threes, each waiting 0.5 s for the one before, it would be 20 s
+    # in threes, each waiting 0.5 s for the one before, it would be 20 s
+    assert time.monotonic() - began < 15
 
 
 @pytest.mark.kernel
 def test_a_full_size_packet_passes_and_others_pings_do_no_harm(network):
     net = network("dcell:n=3,k=1", None)
     with netns.inside(net.netns(0)):
-        other = subprocess.Popen(["ping", "-f", "-c", "2000", "10.0.1.2"], stdout=subprocess.DEVNULL)
+        other = subprocess.Popen(
+            ["ping", "-f", "-c", "2000", "10.0.1.2"], stdout=subprocess.DEVNULL
+        )
     try:
         table = ping(net, [(0, 5), (5, 0)], count=50, interval_ms=2, size_bytes=1472)
     finally:

@@ -16,14 +16,29 @@ from weft.topologies.core.link import LinkSpec, kbps
 def tc(net, node: int, dev: str) -> dict[str, dict]:
     """What `tc -s` shows of a device, by kind."""
     command = ["tc", "-j", "-s", "-n", net.plan.namespace(node), "qdisc", "show", "dev", dev]
-    return {row["kind"]: row for row in json.loads(subprocess.run(command, capture_output=True, check=True).stdout)}
+    return {
+        row["kind"]: row
+        for row in json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    }
 
 
 def test_counts_are_differences_and_what_waits_is_not():
     before = PortCounters(sent_packets=5, queue_drops=1, waiting_packets=9)
-    after = PortCounters(sent_packets=7, queue_drops=1, control_drops=2, link_drops=3, link_errors=4, waiting_packets=2)
+    after = PortCounters(
+        sent_packets=7,
+        queue_drops=1,
+        control_drops=2,
+        link_drops=3,
+        link_errors=4,
+        waiting_packets=2,
+    )
     found = after.since(before)
-    assert (found.sent_packets, found.queue_drops, found.waiting_packets, found.unexplained_drops) == (2, 0, 2, 9)
+    assert (
+        found.sent_packets,
+        found.queue_drops,
+        found.waiting_packets,
+        found.unexplained_drops,
+    ) == (2, 0, 2, 9)
 
 
 @pytest.mark.kernel
@@ -37,14 +52,18 @@ def test_counters_are_those_of_tc(network):
         for port, *_ in net.topology.ports(node):
             shown = tc(net, node, device(net, node, port))
             own = found[net.ifindex(node, port)]
-            assert (own.sent_packets, own.sent_bytes) == (shown["htb"]["packets"], shown["htb"]["bytes"])
+            assert (own.sent_packets, own.sent_bytes) == (
+                shown["htb"]["packets"],
+                shown["htb"]["bytes"],
+            )
             assert own.received_packets > 0
             assert own.unexplained_drops == own.queue_drops == own.blackholed == 0
 
 
 @pytest.mark.kernel
 def test_every_packet_is_where_the_counters_say(network):
-    """200 datagrams into a queue of 20: sent, waiting or dropped; and the blackhole's, and those ahead of the queue."""
+    """200 datagrams into a queue of 20: sent, waiting or dropped; and the blackhole's, and those
+    ahead of the queue."""
     net = network("dcell:n=3,k=1", LinkSpec(rate_bps=80 * kbps, queue_packets=20))
     with PortCounterReader(net) as counters:
         before = counters.snapshot()
@@ -77,11 +96,20 @@ def test_what_nobody_understands_is_an_unexplained_drop_and_a_failed_carrier_is_
         with netns.inside(net.netns(0)):
             raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
         raw.bind(("h0-eth1", 0))
-        raw.send(bytes([2, 0, 0, 3, 0, 1]) + bytes([2, 0, 0, 0, 0, 1]) + struct.pack(">H", 0x88B5) + bytes(46))
+        raw.send(
+            bytes([2, 0, 0, 3, 0, 1])
+            + bytes([2, 0, 0, 0, 0, 1])
+            + struct.pack(">H", 0x88B5)
+            + bytes(46)
+        )
         raw.close()
         far = net.ifindex(3, 1)
-        wait_until("the drop", lambda: counters.snapshot().since(before).ports[far].unexplained_drops == 1)
+        wait_until(
+            "the drop", lambda: counters.snapshot().since(before).ports[far].unexplained_drops == 1
+        )
         net.fail("h0-h3")
         net.restore("h0-h3")
-        changed = {index for index, count in counters.carrier_changes().items() if count != carrier[index]}
+        changed = {
+            index for index, count in counters.carrier_changes().items() if count != carrier[index]
+        }
         assert changed == {net.ifindex(0, 1), far}

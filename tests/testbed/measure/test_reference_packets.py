@@ -1,4 +1,5 @@
-"""Packets of our own over every link: exact where the link is what it should be, and not where it is not."""
+"""Packets of our own over every link: exact where the link is what it should be, and not where it
+is not."""
 
 import socket
 
@@ -8,7 +9,12 @@ from weft.testbed.linux import clock, netns, tc
 from weft.testbed.measure import dequeue_gaps, reference_packets
 from weft.testbed.measure.fidelity import FAIL, PASS, Fidelity
 from weft.testbed.measure.ping import ping
-from weft.testbed.measure.reference_packets import SO_SNDBUFFORCE, Deviation, PortConfiguration, deviations
+from weft.testbed.measure.reference_packets import (
+    SO_SNDBUFFORCE,
+    Deviation,
+    PortConfiguration,
+    deviations,
+)
 from weft.testbed.network.bring_up import HOP_NS
 from weft.testbed.network.degrade import one_at_a_time, set_rate
 from weft.testbed.runs.network_handle import ports
@@ -26,8 +32,11 @@ def _program(compiled):
 
 
 @pytest.mark.parametrize(("rate_bps", "frames"), [(10**7, 3), (10**9, 2), (10**10, 2)])
-def test_two_frames_leave_at_once_and_a_third_where_the_bucket_is_just_empty(rate_bps, frames, monkeypatch):
-    """2 * 1514 bytes take 2,422,400 ns at 10 Mbit/s, which is a whole number of 64 ns; 24,224 and 2,422 ns are not."""
+def test_two_frames_leave_at_once_and_a_third_where_the_bucket_is_just_empty(
+    rate_bps, frames, monkeypatch
+):
+    """2 * 1514 bytes take 2,422,400 ns at 10 Mbit/s, which is a whole number of 64 ns; 24,224 and
+    2,422 ns are not."""
     monkeypatch.setattr("weft.testbed.linux.clock.is_virtual", lambda: True)
     assert PortConfiguration(rate_bps, 1514, 20, tc.burst_ns(rate_bps, 1514), 0).at_once == frames
 
@@ -56,7 +65,8 @@ class TestOnTheKernel:
         ],
     )
     def test_links_are_exact(self, network, topology, scheme, rate_bps, delay_us, mtu_bytes):
-        """Behind bridges, beside daemons, and where the data plane looks at packets, of whatever length."""
+        """Behind bridges, beside daemons, and where the data plane looks at packets, of whatever
+        length."""
         link = LinkSpec(rate_bps=rate_bps, queue_packets=20, delay_us=delay_us, mtu_bytes=mtu_bytes)
         net = network(topology, link, scheme)
         found = deviations(net)
@@ -65,14 +75,19 @@ class TestOnTheKernel:
         assert {one.delay_ns for one in found.values()} == {0}
         assert {one.packets for one in found.values()} == {0}
 
-    @pytest.mark.parametrize(("topology", "scheme"), [("star:n=2", "static"), ("dcell:n=3,k=1", "dfr")])
+    @pytest.mark.parametrize(
+        ("topology", "scheme"), [("star:n=2", "static"), ("dcell:n=3,k=1", "dfr")]
+    )
     def test_a_hop_takes_what_was_asked(self, network, monkeypatch, topology, scheme):
-        """Hosts and routers take it, bridges do not; where it is more than a frame's time, frames come at its pace."""
+        """Hosts and routers take it, bridges do not; where it is more than a frame's time, frames
+        come at its pace."""
         monkeypatch.setenv(HOP_NS, "700")
         net = network(topology, LinkSpec(rate_bps=10**9, queue_packets=20, delay_us=5), scheme)
         assert {max(one) for one in deviations(net).values()} == {0}
         hops, links = (2, 2) if topology == "star:n=2" else (1, 2)
-        assert ping(net, [(0, 1)]).pings[0].rtts_us == pytest.approx([2 * (0.7 * hops + 5 * links)], abs=0.01)
+        assert ping(net, [(0, 1)]).pings[0].rtts_us == pytest.approx(
+            [2 * (0.7 * hops + 5 * links)], abs=0.01
+        )
         net.down()
         monkeypatch.setenv(HOP_NS, "20000")
         slow = network("star:n=2", LinkSpec(rate_bps=10**9, queue_packets=20), "static")
@@ -120,7 +135,8 @@ class TestOnTheKernel:
 
     @pytest.mark.parametrize("begin_us", [1000, 1010, 1020])
     def test_headers_and_data_share_a_link_exactly(self, network, begin_us):
-        """No class of HTB sends before the link has caught up, when it has been idle or long after that."""
+        """No class of HTB sends before the link has caught up, when it has been idle or long after
+        that."""
         link = LinkSpec(rate_bps=10**9, queue_packets=1000, trim_packets=900, header_packets=9000)
         net = network("star:n=2", link, "rps")
         with netns.inside(net.netns(0)):
@@ -135,7 +151,12 @@ class TestOnTheKernel:
                 clock.sleep(begin_us / 1e6)
             clock.sleep(0.02)
             windows = sum(gaps.windows for gaps in watch._gaps.read().values())
-            sent = watch._counters.snapshot().since(watch._before).ports[net.ifindex(0, 0)].sent_packets
+            sent = (
+                watch._counters.snapshot()
+                .since(watch._before)
+                .ports[net.ifindex(0, 0)]
+                .sent_packets
+            )
         assert watch.verdict == PASS, watch.report.offender
         assert sent == 5900
         assert windows > 500
@@ -144,6 +165,11 @@ class TestOnTheKernel:
     def test_a_busy_link_is_exact(self, network, rate_bps):
         net = network("star:n=2", LinkSpec(rate_bps=rate_bps, queue_packets=250, delay_us=5))
         with Fidelity(net) as watch:
-            flows.run(net, [flows.Flow(0, 0, 1, None)], deadline_s=3e6 / rate_bps, congestion_control="cubic")
+            flows.run(
+                net,
+                [flows.Flow(0, 0, 1, None)],
+                deadline_s=3e6 / rate_bps,
+                congestion_control="cubic",
+            )
         assert watch.verdict == PASS, watch.report.offender
         assert "dequeue off its time by" in {one.name for one in watch.report.components}

@@ -1,4 +1,5 @@
-"""Reordering as it is counted, against a naive count of packets that were put in the wrong order on purpose."""
+"""Reordering as it is counted, against a naive count of packets that were put in the wrong order on
+purpose."""
 
 from __future__ import annotations
 
@@ -52,12 +53,22 @@ def frame(identification: int) -> bytes:
     total = sum(struct.unpack(">9H", first + addresses))
     check = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
     header = first + struct.pack(">H", check) + addresses
-    return mac(3, 1) + mac(4, 1) + b"\x08\x00" + header + struct.pack(">HHHH", *PORTS, 12, 0) + bytes(4)
+    return (
+        mac(3, 1)
+        + mac(4, 1)
+        + b"\x08\x00"
+        + header
+        + struct.pack(">HHHH", *PORTS, 12, 0)
+        + bytes(4)
+    )
 
 
 @pytest.mark.kernel
-def test_late_packets_and_their_extents_are_those_of_the_definition(network: Callable[..., RunningNetwork]) -> None:
-    """The first packet is real and makes the flow known; its followers are put in behind the first switch, shuffled."""
+def test_late_packets_and_their_extents_are_those_of_the_definition(
+    network: Callable[..., RunningNetwork],
+) -> None:
+    """The first packet is real and makes the flow known; its followers are put in behind the first
+    switch, shuffled."""
     net = network("clos:n=1,r=2,m=2", None)
     drawn = random.Random(4)
     arrived = [0]
@@ -81,14 +92,22 @@ def test_late_packets_and_their_extents_are_those_of_the_definition(network: Cal
         spine.close()
     (flow,) = watched.table.flows
     expected = naive(arrived)
-    assert (flow.sent, flow.received, flow.late, flow.ports) == (1, len(arrived), len(expected), PORTS)
+    assert (flow.sent, flow.received, flow.late, flow.ports) == (
+        1,
+        len(arrived),
+        len(expected),
+        PORTS,
+    )
     assert list(watched.table.extents) == [expected.count(i) for i in range(reordering.EXTENTS)]
     assert watched.table.extent(99) == sorted(expected)[-(-99 * len(expected) // 100) - 1]
 
 
 @pytest.mark.kernel
-def test_tcp_in_order_has_no_late_packet_and_random_spraying_has_many(network: Callable[..., RunningNetwork]) -> None:
-    # Four hosts a leaf for three spines: packets meet at an uplink often, so that one path is longer than another.
+def test_tcp_in_order_has_no_late_packet_and_random_spraying_has_many(
+    network: Callable[..., RunningNetwork],
+) -> None:
+    # Four hosts a leaf for three spines: packets meet at an uplink often, so that one path is
+    # longer than another.
     net = network("clos:n=4,r=2,m=3", LinkSpec(rate_bps=20 * Mbps, queue_packets=100))
     pairs = [(src, (src + 4) % 8) for src in range(8)]
     late = {}
@@ -102,7 +121,8 @@ def test_tcp_in_order_has_no_late_packet_and_random_spraying_has_many(network: C
         assert table.unfinished == 0
         found = watched.table
         assert len(found.flows) == len(pairs)
-        # TCP's count is read when the receiver has all, and a sender may repeat packets until it has heard of that.
+        # TCP's count is read when the receiver has all, and a sender may repeat packets until it
+        # has heard of that.
         assert found.total("retransmitted") <= 1.1 * table.total("retransmissions") + len(pairs)
         assert all(one.payload_bytes >= 400_000 for one in found.flows)
         assert found.delay_us(99) > 0

@@ -35,7 +35,11 @@ def test_every_equal_cost_path_is_listed():
 
 
 def test_differences_are_told_in_names():
-    traces = [Trace(0, 2, (0, 1, 2), None), Trace(0, 3, (0, 1), "no answer from hop 2"), Trace(0, 4, (0, 4), None)]
+    traces = [
+        Trace(0, 2, (0, 1, 2), None),
+        Trace(0, 3, (0, 1), "no answer from hop 2"),
+        Trace(0, 4, (0, 4), None),
+    ]
     lines = differences(traces, lambda src, dst: [src, 1, dst], "h{}".format)
     assert lines == [
         "h0 -> h3: takes h0 h1 (no answer from hop 2), computed h0 h1 h3",
@@ -83,7 +87,10 @@ def test_a_path_over_a_silent_link_ends_where_it_begins(network):
         if before is None:
             assert (one.nodes, one.reason) == (tuple(path), None)
         else:
-            assert (one.nodes, one.reason) == (tuple(path[: before + 1]), f"no answer from hop {before + 1}")
+            assert (one.nodes, one.reason) == (
+                tuple(path[: before + 1]),
+                f"no answer from hop {before + 1}",
+            )
 
 
 @pytest.mark.kernel
@@ -94,7 +101,18 @@ def test_loops_and_missing_routes_are_told(network):
         subprocess.run(["ip", "-n", net.plan.namespace(server), "route", *words], check=True)
 
     # From h0 to h17 the way is h3, h16; let h16 send it back to h3.
-    change(16, "replace", "10.0.4.1/32", "via", "10.0.0.3", "dev", "h16-eth1", "onlink", "src", "10.0.4.0")
+    change(
+        16,
+        "replace",
+        "10.0.4.1/32",
+        "via",
+        "10.0.0.3",
+        "dev",
+        "h16-eth1",
+        "onlink",
+        "src",
+        "10.0.4.0",
+    )
     change(2, "del", "10.0.3.0/24")
     looping, lost, refused = trace(net, [(0, 17), (0, 13), (2, 13)])
     assert (looping.nodes, looping.reason) == ((0, 3, 16, 3), "came back to h3")
@@ -103,13 +121,16 @@ def test_loops_and_missing_routes_are_told(network):
     with ForwardingTables(net) as fib:
         with pytest.raises(ValueError, match="h0 h3 h16 h3"):
             fib_paths(fib, 0, 17)
-        with pytest.raises(OSError, match=r"route get fibmatch 10\.0\.3\.1: Network is unreachable"):
+        with pytest.raises(
+            OSError, match=r"route get fibmatch 10\.0\.3\.1: Network is unreachable"
+        ):
             fib_paths(fib, 2, 13)
 
 
 @pytest.mark.kernel
 def test_one_router_answers_any_number_of_probes(network):
-    """1,560 at once, where the kernel's own limit is 1,000 a second for a namespace, or for all of them."""
+    """1,560 at once, where the kernel's own limit is 1,000 a second for a namespace, or for all of
+    them."""
     net = network("star:n=40")
     traces = trace(net, all_pairs(net), retries=0)
     assert not [one for one in traces if one.reason]

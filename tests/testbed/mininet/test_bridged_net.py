@@ -1,4 +1,5 @@
-"""Networks that Mininet's Topo describes, with bridges for switches, whose nodes and links come and go."""
+"""Networks that Mininet's Topo describes, with bridges for switches, whose nodes and links come and
+go."""
 
 import json
 import os
@@ -37,7 +38,9 @@ class Shaped(Topo):
     def addLink(self, a, b, **params):
         for name in (a, b):
             if name[0] == "h":
-                self.addHost(name, **({"privateDirs": ["/var/tmp/weft-private"]} if name == "h1" else {}))
+                self.addHost(
+                    name, **({"privateDirs": ["/var/tmp/weft-private"]} if name == "h1" else {})
+                )
         return super().addLink(a, b, **params)
 
 
@@ -57,7 +60,11 @@ def net():
 def test_hosts_have_mininets_names_and_addresses_and_reach_each_other(net):
     assert [node.name for node in net.values()] == ["h1", "h2", "s1", "s2", "c0"]
     assert (net["h1"].IP(), net["h2"].MAC()) == ("10.0.0.1", "00:00:00:00:00:02")
-    assert [str(link) for link in net.links] == ["h1-eth0<->s1-eth1", "h2-eth0<->s2-eth1", "s2-eth2<->s1-eth2"]
+    assert [str(link) for link in net.links] == [
+        "h1-eth0<->s1-eth1",
+        "h2-eth0<->s2-eth1",
+        "s2-eth2<->s1-eth2",
+    ]
     assert not any(node.has_shell for node in net.values())
     assert net.pingAll() == 0
     assert "0% packet loss" in net["h1"].cmd("ping -c1 h2"), "by name"
@@ -77,7 +84,9 @@ def test_nodes_and_links_come_and_go_while_it_is_up(net):
     names = [host.namespace, switch.namespace]
     net.delNode(host)
     net.delNode(switch)
-    assert not any((netns.NAMES / name).exists() or (hosts_file.LINKS / name).is_symlink() for name in names)
+    assert not any(
+        (netns.NAMES / name).exists() or (hosts_file.LINKS / name).is_symlink() for name in names
+    )
     assert "h9" not in net
     assert [str(link) for link in net.links if "9" in str(link)] == []
     assert net["h1"].cmd("grep -c h9 /etc/hosts").strip() == "0"
@@ -109,7 +118,9 @@ def test_iperf_is_iperf3_and_gives_what_mininets_gives(net):
 
 
 def test_other_commands_say_that_the_run_is_a_scripts(net):
-    with pytest.raises(ValueError, match=rf"run {net.identity.id} is a Mininet script's, and ends with it"):
+    with pytest.raises(
+        ValueError, match=rf"run {net.identity.id} is a Mininet script's, and ends with it"
+    ):
         RunningNetwork.open(net.identity.id)
 
 
@@ -123,7 +134,8 @@ def held(port):
 def test_links_carry_what_the_topo_says_until_it_is_changed():
     with Net(Shaped(), link=TCLink) as net:
         between, first, second = (
-            net.linksBetween(net[a], net[b])[0] for a, b in (("s1", "s2"), ("h1", "s1"), ("h2", "s2"))
+            net.linksBetween(net[a], net[b])[0]
+            for a, b in (("s1", "s2"), ("h1", "s1"), ("h2", "s2"))
         )
         shape, lost = held(between.intf1)
         assert (shape.rate_bps, shape.queue_packets, lost) == (20_000_000, 50, 0)
@@ -158,7 +170,12 @@ class Routed(Topo):
         router = self.addNode("r0", cls=Router, ip="192.168.1.1/24")
         for number in (1, 2):
             switch = self.addSwitch(f"s{number}")
-            self.addLink(switch, router, intfName2=f"r0-eth{number}", params2={"ip": f"192.168.{number}.1/24"})
+            self.addLink(
+                switch,
+                router,
+                intfName2=f"r0-eth{number}",
+                params2={"ip": f"192.168.{number}.1/24"},
+            )
             gateway = {"ip": f"192.168.{number}.100/24", "defaultRoute": f"via 192.168.{number}.1"}
             self.addLink(self.addHost(f"h{number}", **gateway), switch)
 
@@ -180,7 +197,11 @@ def test_a_link_is_impaired_both_ways(net):
     finally:
         net.impair("h1-s1", loss="0")
     assert net.ping([net["h1"], net["h2"]], timeout="2") == 0
-    for words, said in (({}, "some of loss"), ({"queue": "x"}, "queue: a number"), ({"loss": "200"}, "0 to 100")):
+    for words, said in (
+        ({}, "some of loss"),
+        ({"queue": "x"}, "queue: a number"),
+        ({"loss": "200"}, "0 to 100"),
+    ):
         with pytest.raises(ValueError, match=said):
             net.impair("h1-s1", **words)
     with pytest.raises(ValueError, match="carried before is not kept"):
@@ -210,7 +231,9 @@ def test_a_host_has_a_share_of_the_processor_in_a_group_that_goes_with_the_run()
 
 @pytest.mark.virtual_clock
 def test_where_computing_takes_no_time_no_host_gets_a_share_of_it():
-    with pytest.raises(ValueError, match="h1: no host has a share of the processor under the virtual clock"):
+    with pytest.raises(
+        ValueError, match="h1: no host has a share of the processor under the virtual clock"
+    ):
         Net(SingleSwitchTopo(k=2), host=CPULimitedHost)
 
 
@@ -238,11 +261,15 @@ sys.stdin.readline()
 """
 
 
-def test_hosts_reach_the_machine_by_a_nat_and_clean_removes_it_after_sigkill(spare_netns, tmp_path, run_name):
+def test_hosts_reach_the_machine_by_a_nat_and_clean_removes_it_after_sigkill(
+    spare_netns, tmp_path, run_name
+):
     """The machine is a namespace of the test's, which forwards, and beyond which nobody is."""
     inside = ["ip", "netns", "exec", spare_netns.name]
     subprocess.run([*inside, "sysctl", "-qw", "net.ipv4.ip_forward=1"], check=True)
-    subprocess.run(["ip", "-n", spare_netns.name, "address", "add", "192.0.2.1/32", "dev", "lo"], check=True)
+    subprocess.run(
+        ["ip", "-n", spare_netns.name, "address", "add", "192.0.2.1/32", "dev", "lo"], check=True
+    )
     (tmp_path / "script.py").write_text(SCRIPT)
     argv = [*inside, sys.executable, "-c", SCRIPT, "192.0.2.1", run_name]
     with subprocess.Popen(
@@ -258,12 +285,17 @@ def test_hosts_reach_the_machine_by_a_nat_and_clean_removes_it_after_sigkill(spa
     assert ", 0% packet loss" in said
     assert journal[outside.KEY] == [f"weft-{run_name}"]
     tables = [*inside, "nft", "-j", "list", "tables"]
-    assert f"weft-{run_name}" in subprocess.run(tables, capture_output=True, text=True, check=True).stdout
+    assert (
+        f"weft-{run_name}"
+        in subprocess.run(tables, capture_output=True, text=True, check=True).stdout
+    )
     code = f"from weft.testbed.network import clean; clean.clean('{run_name}')"
     subprocess.run([*inside, sys.executable, "-c", code], check=True)
     assert "weft" not in subprocess.run(tables, capture_output=True, text=True, check=True).stdout
     told = subprocess.run(
         ["ip", "-n", spare_netns.name, "-j", "link"], capture_output=True, text=True, check=True
     ).stdout
-    assert [one["ifname"] for one in json.loads(told) if one["ifname"] not in ("lo", "ifb0", "ifb1")] == []
+    assert [
+        one["ifname"] for one in json.loads(told) if one["ifname"] not in ("lo", "ifb0", "ifb1")
+    ] == []
     assert clean.processes(run_name, journal["namespaces"]) == []

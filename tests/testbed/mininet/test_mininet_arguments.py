@@ -1,4 +1,5 @@
-"""What Mininet's constructor takes is honoured, or refused in one line; no root is needed for that."""
+"""What Mininet's constructor takes is honoured, or refused in one line; no root is needed for
+that."""
 
 from functools import partial
 
@@ -21,7 +22,12 @@ from weft.topologies.core.link import LinkSpec, Mbps
 def test_arguments_come_in_mininets_order():
     given = Arguments.of(None, [OVSSwitch, Host, Controller], {"topo": 7, "waitConnected": True})
     assert given.topology == 7
-    assert given.mininet == {"switch": OVSSwitch, "host": Host, "controller": Controller, "waitConnected": True}
+    assert given.mininet == {
+        "switch": OVSSwitch,
+        "host": Host,
+        "controller": Controller,
+        "waitConnected": True,
+    }
     with pytest.raises(TypeError, match="switch is given twice"):
         Arguments.of(None, [OVSSwitch], {"switch": OVSSwitch})
     with pytest.raises(TypeError, match="no argument 'waitConected', did you mean waitConnected"):
@@ -88,6 +94,8 @@ class Told(Topo):
 
 def test_a_graph_keeps_names_and_rates_and_refuses_what_it_cannot_keep():
     assert is_topo(Told())
-    assert list(graph_of(Told()).edges(data=True)) == [("h1", "s1", {"rate": 1_500_000, "queue": 20})]
+    assert list(graph_of(Told()).edges(data=True)) == [
+        ("h1", "s1", {"rate": 1_500_000, "queue": 20})
+    ]
     with pytest.raises(ValueError, match=r"h1: ip follows from its place.*routing='bridge'"):
         graph_of(Told(ip="10.0.0.7/8"))

@@ -32,7 +32,9 @@ def net():
 
 def test_it_is_a_mininet_whose_nodes_have_no_shell_until_somebody_asks(net):
     assert isinstance(net, Mininet)
-    assert {node.name for node in net.values()} == {f"h{i}" for i in range(12)} | {f"w{i}" for i in range(4)}
+    assert {node.name for node in net.values()} == {f"h{i}" for i in range(12)} | {
+        f"w{i}" for i in range(4)
+    }
     assert "shell" not in vars(net.get("h7"))
     assert net.get("h7").cmd("echo $((6 * 7))").strip() == "42"
     assert "shell" in vars(net.get("h7"))
@@ -52,7 +54,10 @@ def test_a_command_runs_in_the_nodes_namespace(net):
 def test_nodes_know_each_other_by_name_and_label(net):
     assert ", 0% packet loss" in net.get("h0").cmd("ping -c1 -W2 h11")
     command = ["ip", "netns", "exec", net.get("h5").namespace, "getent", "hosts", "s3.2"]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0] == "10.0.3.2"
+    assert (
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0]
+        == "10.0.3.2"
+    )
 
 
 def test_pingall_reaches_everybody(net):
@@ -63,7 +68,9 @@ def test_links_go_down_and_up_as_in_mininet(net, tmp_path, caplog):
     setLogLevel("output")
     try:
         script = tmp_path / "script"
-        script.write_text("link h0 h3 down\nlinks\nh0 ping -c1 -W1 h3\nlink h0 h3 up\nh0 ping -c1 -W1 h3\n")
+        script.write_text(
+            "link h0 h3 down\nlinks\nh0 ping -c1 -W1 h3\nlink h0 h3 up\nh0 ping -c1 -W1 h3\n"
+        )
         with open(os.devnull) as nothing:
             CLI(net, stdin=nothing, script=str(script))
     finally:
@@ -129,12 +136,18 @@ def test_an_interface_carries_what_config_says_in_its_direction_only(net):
     link = net.topology.link_between(1, 6)
     port.config(bw=5, max_queue_size=30, loss=100)
     try:
-        assert impair.held(net.network, link) == LinkSpec(rate_bps=5 * Mbps, queue_packets=30, loss_ppb=10**9)
+        assert impair.held(net.network, link) == LinkSpec(
+            rate_bps=5 * Mbps, queue_packets=30, loss_ppb=10**9
+        )
         assert ", 100% packet loss" in net.get("h1").cmd("ping -c1 -W0.2 h6")
         far = net.get("h6").connectionsTo(net.get("h1"))[0][0]
         with net.network.at(6) as socket:
-            assert tc.shapes(socket)[net.ifindex(6, far.port)].rate_bps == 20 * Mbps, "the other way is as it was"
-        with pytest.raises(ValueError, match="use_hfsc is not to be had in a routed network; bw, delay"):
+            assert tc.shapes(socket)[net.ifindex(6, far.port)].rate_bps == 20 * Mbps, (
+                "the other way is as it was"
+            )
+        with pytest.raises(
+            ValueError, match="use_hfsc is not to be had in a routed network; bw, delay"
+        ):
             port.config(use_hfsc=True)
     finally:
         impair.undo(net.network, "h1-h6")
@@ -147,7 +160,9 @@ class Parallel(Topo):
     def build(self):
         for number in (1, 2):
             self.addSwitch(f"s{number}")
-            self.addHost(f"h{number}", **({"privateDirs": ["/var/tmp/weft-own"]} if number == 1 else {}))
+            self.addHost(
+                f"h{number}", **({"privateDirs": ["/var/tmp/weft-own"]} if number == 1 else {})
+            )
             self.addLink(f"h{number}", f"s{number}")
         self.addLink("s1", "s2", bw=5, max_queue_size=40)
         self.addLink("s1", "s2", bw=10)
@@ -158,7 +173,10 @@ def test_a_topo_is_routed_with_its_names_parallel_links_and_rates():
         assert [node.name for node in net.values()] == ["h1", "h2", "s1", "s2"]
         assert net.pingAll() == 0
         first, second = net.linksBetween(net["s1"], net["s2"])
-        held = {name: impair.held(net.network, net.topology.link(name)) for name in ("s1-s2", "s1-s2:2", "h1-s1")}
+        held = {
+            name: impair.held(net.network, net.topology.link(name))
+            for name in ("s1-s2", "s1-s2:2", "h1-s1")
+        }
         assert held == {
             "s1-s2": LinkSpec(rate_bps=5 * Mbps, queue_packets=40),
             "s1-s2:2": LinkSpec(rate_bps=10 * Mbps, queue_packets=250),
@@ -167,7 +185,10 @@ def test_a_topo_is_routed_with_its_names_parallel_links_and_rates():
         net.delLink(second)
         assert net["h1"].cmd("touch /var/tmp/weft-own/mine; ls /var/tmp/weft-own").strip() == "mine"
         assert net["h2"].cmd("ls /var/tmp/weft-own").strip() == ""
-        wait_until("traffic on the link that is left", lambda: net.ping([net["h1"], net["h2"]], timeout="1") == 0)
+        wait_until(
+            "traffic on the link that is left",
+            lambda: net.ping([net["h1"], net["h2"]], timeout="1") == 0,
+        )
         assert net.links[-1] is first
         with pytest.raises(ValueError, match="a routed network is built as a whole"):
             net.addHost("h3")
@@ -181,6 +202,8 @@ def test_stop_leaves_nothing_not_even_shells(run_name):
         assert clean.processes(net.identity.id, names) == [shell]
         with pytest.raises(ValueError, match=f"a run called {run_name} is up"):
             Net("star:n=2", name=run_name).start()
-    assert not any((netns.NAMES / name).exists() or (hosts_file.LINKS / name).is_symlink() for name in names)
+    assert not any(
+        (netns.NAMES / name).exists() or (hosts_file.LINKS / name).is_symlink() for name in names
+    )
     assert shell not in clean.processes(run_name, [])
     assert run_name not in [one.id for one in run.runs()]

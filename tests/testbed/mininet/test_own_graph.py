@@ -24,7 +24,15 @@ def test_a_graph_comes_up_under_its_own_names(routing: str) -> None:
     with Net(graph, link=LinkSpec(rate_bps=50 * Mbps, queue_packets=100), routing=routing) as net:
         assert net.pingAll() == 0.0
         assert "2 received" in net.get("zur.0").cmd(f"ping -c2 -i0.2 -W1 {net.get('mil.0').IP()}")
-        weft = [sys.executable, "-m", "weft.experiments.cli.cli", "status", "--run", net.identity.id, "--json"]
+        weft = [
+            sys.executable,
+            "-m",
+            "weft.experiments.cli.cli",
+            "status",
+            "--run",
+            net.identity.id,
+            "--json",
+        ]
         told = subprocess.run(weft, capture_output=True, text=True, check=False)
         assert told.returncode == 0, told.stderr
         assert json.loads(told.stdout)
@@ -42,7 +50,8 @@ def test_a_graph_has_layers_and_the_rates_of_its_own_links() -> None:
         assert net.pingAll() == 0.0
         zur, address = net.get("zur"), net.get("mil.0").IP()
         ways = {
-            layer: zur.cmd(f"ip route get {64 + layer}.{address.partition('.')[2]}").split()[2] for layer in range(6)
+            layer: zur.cmd(f"ip route get {64 + layer}.{address.partition('.')[2]}").split()[2]
+            for layer in range(6)
         }
         assert ways[0] == net.get("mil").IP()
         assert len(set(ways.values())) > 1

@@ -15,14 +15,23 @@ from weft.testbed.network.altered_links import MARK, PAYLOAD, AlteredLinks, mark
 
 def frame(payload=b"hello", port=tc.CONTROL_PORT, ttl=255, flags=0x4000):
     udp = struct.pack(">4H", port, port, 8 + len(payload), 0x1234) + payload
-    ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 7, flags, ttl, 17, 0, b"\n\0\0\1", b"\xe0\0\0\xe9")
+    ip = struct.pack(
+        ">BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 7, flags, ttl, 17, 0, b"\n\0\0\1", b"\xe0\0\0\xe9"
+    )
     return b"\xff" * 12 + b"\x08\x00" + ip + udp
 
 
 def test_only_what_looks_like_a_daemons_packet_is_altered():
     assert tc.is_control(frame())
     assert tc.is_control(frame(flags=0))
-    others = [frame(port=5353), frame(ttl=254), frame(flags=0x2000), frame(flags=0x0001), frame()[:40], b""]
+    others = [
+        frame(port=5353),
+        frame(ttl=254),
+        frame(flags=0x2000),
+        frame(flags=0x0001),
+        frame()[:40],
+        b"",
+    ]
     assert not any(tc.is_control(each) for each in others)
 
 
@@ -86,7 +95,9 @@ def test_at_a_crossbar_packets_are_altered_once_and_reach_all_behind_it(net, alt
     before = net.network.rows()
     wait_until(
         "everybody hears everything",
-        lambda: all(net.network.rows()[node].received > before[node].received + 40 for node in range(3)),
+        lambda: all(
+            net.network.rows()[node].received > before[node].received + 40 for node in range(3)
+        ),
     )
     assert all(row.losses == 0 for row in net.network.rows().values())
 

@@ -1,4 +1,5 @@
-"""Whom a clean-up ends: whoever belongs to the run, by its mark or by where it lives, and nobody else."""
+"""Whom a clean-up ends: whoever belongs to the run, by its mark or by where it lives, and nobody
+else."""
 
 from __future__ import annotations
 

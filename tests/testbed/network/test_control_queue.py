@@ -1,4 +1,5 @@
-"""What tc.control_first() promises: packets of the routing daemons go ahead of a crossbar port's queue,
+"""What tc.control_first() promises: packets of the routing daemons go ahead of a crossbar port's
+queue,
 and nothing else does."""
 
 import json
@@ -25,7 +26,11 @@ def qdiscs(net, node: int, dev: str) -> list[dict]:
 
 def direct_packets(net, node: int, dev: str) -> int:
     """How many packets went past the class of a device."""
-    return next(row["options"]["direct_packets_stat"] for row in qdiscs(net, node, dev) if row["kind"] == "htb")
+    return next(
+        row["options"]["direct_packets_stat"]
+        for row in qdiscs(net, node, dev)
+        if row["kind"] == "htb"
+    )
 
 
 def sender(net, node: int, ttl: int = 255) -> socket.socket:
@@ -50,7 +55,8 @@ def backlog(net, node: int, dev: str) -> int:
 
 @pytest.mark.kernel
 def test_control_packets_and_nothing_else_overtake_the_queue_of_a_crossbar_port(network):
-    """h0 and h1 fill the crossbar's queue towards h2; then h0 sends as a daemon does, and as others do."""
+    """h0 and h1 fill the crossbar's queue towards h2; then h0 sends as a daemon does, and as others
+    do."""
     net = network("dcell:n=3,k=1", SLOW)
     crossbar = net.topology.servers
     dev = f"{net.topology.naming.name(crossbar)}-eth2"
@@ -62,7 +68,8 @@ def test_control_packets_and_nothing_else_overtake_the_queue_of_a_crossbar_port(
     wait_until("packets wait at the crossbar", lambda: backlog(net, crossbar, dev) > 2)
     with sender(net, 0) as daemon, sender(net, 0, ttl=64) as forger:
         for one in (daemon, forger):
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)  # past h0's own queue
+            # past h0's own queue
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)
         forger.sendto(b"forged", ("10.0.0.2", tc.CONTROL_PORT))
         daemon.sendto(b"another port", ("10.0.0.2", tc.CONTROL_PORT + 1))
         for _ in range(5):
@@ -77,7 +84,8 @@ def test_control_packets_and_nothing_else_overtake_the_queue_of_a_crossbar_port(
 
 @pytest.mark.kernel
 def test_only_who_may_set_its_priority_gets_past_the_rate(network):
-    """What else looks like a daemon's packet does not leave the server; what does not, waits for its turn."""
+    """What else looks like a daemon's packet does not leave the server; what does not, waits for
+    its turn."""
     net = network("dcell:n=3,k=1", LinkSpec(rate_bps=20 * Mbps, queue_packets=50))
     crossbar = net.topology.servers
     dev = f"{net.topology.naming.name(crossbar)}-eth2"
@@ -121,9 +129,13 @@ def test_the_monitor_of_gaps_knows_control_packets_by_the_same_marks(network, co
     with GapMonitor(net) as monitor, sender(net, 0) as daemon:
         sending = net.ifindex(0, 0)
         for port, busy in ((tc.CONTROL_PORT, False), (tc.CONTROL_PORT + 1, True)):
-            daemon.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 0 if busy else tc.CONTROL_PRIORITY)
+            daemon.setsockopt(
+                socket.SOL_SOCKET, socket.SO_PRIORITY, 0 if busy else tc.CONTROL_PRIORITY
+            )
             before = monitor.read()[sending].packets
             for _ in range(150):  # 36,300 bytes: a burst of 4,542 and then ten windows of 3,028
                 daemon.sendto(bytes(200), ("10.0.0.2", port))
-            wait_until("all left h0", lambda before=before: monitor.read()[sending].packets >= before + 130)
+            wait_until(
+                "all left h0", lambda before=before: monitor.read()[sending].packets >= before + 130
+            )
             assert (monitor.read()[sending].windows > 0) == busy

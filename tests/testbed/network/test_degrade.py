@@ -16,7 +16,9 @@ from weft.topologies.core.link import LinkSpec, Mbps
 
 
 @pytest.mark.kernel
-def test_a_link_carries_less_in_both_directions_and_others_do_not(network: Callable[..., RunningNetwork]) -> None:
+def test_a_link_carries_less_in_both_directions_and_others_do_not(
+    network: Callable[..., RunningNetwork],
+) -> None:
     net = network("clos:n=1,r=2,m=2", LinkSpec(rate_bps=20 * Mbps, queue_packets=100))
     set_rate(net, "e0-c1", 4 * Mbps)
     for node, port, expected in [(2, 2, 4), (5, 0, 4), (2, 1, 20), (5, 1, 20)]:
@@ -29,7 +31,9 @@ def test_a_link_carries_less_in_both_directions_and_others_do_not(network: Calla
 
 
 @pytest.mark.kernel
-def test_a_link_that_sends_one_at_a_time_makes_the_second_packet_wait(network: Callable[..., RunningNetwork]) -> None:
+def test_a_link_that_sends_one_at_a_time_makes_the_second_packet_wait(
+    network: Callable[..., RunningNetwork],
+) -> None:
     net = network("star:n=2", LinkSpec(rate_bps=8_000, queue_packets=100))
     one_at_a_time(net)
     with netns.inside(net.netns(2)):

@@ -24,10 +24,15 @@ def test_a_delay_is_what_was_asked_and_takes_no_place_in_the_queue(network):
     one.check()
     rtt_us = {}
     for dst, links in ((3, 1), (1, 2)):
-        found = [us for probe in ping(one, [(0, dst)], count=5, timeout_s=2.0).pings for us in probe.rtts_us]
+        found = [
+            us
+            for probe in ping(one, [(0, dst)], count=5, timeout_s=2.0).pings
+            for us in probe.rtts_us
+        ]
         rtt_us[dst] = statistics.median(found)
         assert rtt_us[dst] >= 2 * links * 5_000
-    # What a hop costs beside the delay is the same twice over, so the delays are in the right ratio.
+    # What a hop costs beside the delay is the same twice over, so the delays are in the right
+    # ratio.
     assert rtt_us[1] - rtt_us[3] == pytest.approx(10_000, rel=0.2)
 
 
@@ -47,17 +52,26 @@ def test_what_a_program_rewrites_is_held_back_all_the_same(network):
 
 @pytest.mark.kernel
 def test_a_delay_that_the_kernel_cannot_give_is_refused_with_that_reason(monkeypatch):
-    missing = [doctor.Feature("netem", False, "Specified qdisc kind is unknown", "delays", "modprobe sch_netem")]
+    missing = [
+        doctor.Feature(
+            "netem", False, "Specified qdisc kind is unknown", "delays", "modprobe sch_netem"
+        )
+    ]
     monkeypatch.setattr(doctor, "_remembered", list)
     monkeypatch.setattr(doctor, "examine", lambda tries: missing)
     with pytest.raises(ValueError, match="netem") as caught:
-        RunningNetwork.create(build(SPEC), LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=1_000))
+        RunningNetwork.create(
+            build(SPEC), LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=1_000)
+        )
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.kernel
 def test_a_delay_and_the_data_plane_exclude_each_other_in_real_time():
-    topology, link = build("clos:n=1,r=2,m=2"), LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=700)
+    topology, link = (
+        build("clos:n=1,r=2,m=2"),
+        LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=700),
+    )
     if not clock.is_virtual():
         with pytest.raises(ValueError, match="ttc and a delay exclude each other"):
             RunningNetwork.create(topology, link, scheme="ttc")

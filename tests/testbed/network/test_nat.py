@@ -1,4 +1,5 @@
-"""The way out of a network of routers, with namespaces of the test's as the machine and as what is beyond it."""
+"""The way out of a network of routers, with namespaces of the test's as the machine and as what is
+beyond it."""
 
 from __future__ import annotations
 
@@ -51,7 +52,12 @@ def state(machine: str) -> list[str]:
     """Whatever a way out might change on the machine."""
     inside = ("netns", "exec", machine)
     links = [link["ifname"] for link in json.loads(ip("-n", machine, "-j", "link"))]
-    return [str(links), ip("-n", machine, "rule"), ip("-n", machine, "route"), ip(*inside, "nft", "list", "ruleset")]
+    return [
+        str(links),
+        ip("-n", machine, "rule"),
+        ip("-n", machine, "route"),
+        ip(*inside, "nft", "list", "ruleset"),
+    ]
 
 
 def way(node: str, address: str) -> str:
@@ -72,13 +78,20 @@ REMOVE = f"from weft.testbed.network import clean; clean.clean('{NAME}')"
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize(("spec", "routing"), [("dcell:n=3,k=1", "dr"), ("clos:m=2,n=2,r=2", "ttc")])
+@pytest.mark.parametrize(
+    ("spec", "routing"), [("dcell:n=3,k=1", "dr"), ("clos:m=2,n=2,r=2", "ttc")]
+)
 def test_hosts_reach_what_is_beyond_the_machine_and_sigkill_leaves_nothing(
     machine: str, spec: str, routing: str
 ) -> None:
-    before, inside = state(machine), ["nsenter", f"--net={netns.NAMES / machine}", sys.executable, "-c"]
+    before, inside = (
+        state(machine),
+        ["nsenter", f"--net={netns.NAMES / machine}", sys.executable, "-c"],
+    )
     command = [*inside, SCRIPT, spec, routing]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout
             assert process.stdout.readline() == "up\n"
@@ -91,7 +104,9 @@ def test_hosts_reach_what_is_beyond_the_machine_and_sigkill_leaves_nothing(
             assert way("h1", h2).startswith("h1-eth")
             assert way("h1", "65.1.2.3") == way("h1", BEYOND) == nat.DEVICE
             if spec.startswith("dcell"):  # elsewhere a host hands whatever it is to its switch
-                assert way("h1", "10.255.9.9") == "", "what is for the network stays in it, be there nobody"
+                assert way("h1", "10.255.9.9") == "", (
+                    "what is for the network stays in it, be there nobody"
+                )
             ip("-n", found.namespace("h1"), "route", "add", "65.0.0.0/8", "dev", "h1-eth0")
             assert way("h1", "65.1.2.3") == "h1-eth0", "a scheme's own octets stay in it"
         finally:

@@ -25,7 +25,9 @@ ROOT = Path(__file__).parents[3]
 
 
 def in_netns(name: str, *argv: str) -> str:
-    return subprocess.run(["ip", "netns", "exec", name, *argv], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["ip", "netns", "exec", name, *argv], capture_output=True, text=True, check=True
+    ).stdout
 
 
 def state(name: str) -> dict[str, object]:
@@ -44,13 +46,17 @@ def state(name: str) -> dict[str, object]:
         for key in ("link_netnsid", "link_netns", "operstate", "bridge_id"):
             link.pop(key, None)
         link.pop("linkinfo", None)
-    return {what: sorted(json.dumps(row, sort_keys=True) for row in rows) for what, rows in shown.items()}
+    return {
+        what: sorted(json.dumps(row, sort_keys=True) for row in rows)
+        for what, rows in shown.items()
+    }
 
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("spec", ["dcell:n=3,k=1", "fattree:k=4"])
 def test_the_dry_run_makes_the_same_network_as_netlink(network, spec):
-    """Two ways to one state: our packed messages, and the commands that a dry run prints, run by iproute2."""
+    """Two ways to one state: our packed messages, and the commands that a dry run prints, run by
+    iproute2."""
     ours = network(spec)
     kept = run.reserve(None)
     own = run.RunRecord(kept.run.id, ours.run.slot, kept.run.directory)
@@ -64,7 +70,12 @@ def test_the_dry_run_makes_the_same_network_as_netlink(network, spec):
             assert state(names[node]) == state(ours.plan.namespace(node))
             for name in (names[node], ours.plan.namespace(node)):
                 wanted = ours.plan.sysctls(node)
-                found = in_netns(name, "sysctl", "--values", *(f"net.{path.replace('/', '.')}" for path in wanted))
+                found = in_netns(
+                    name,
+                    "sysctl",
+                    "--values",
+                    *(f"net.{path.replace('/', '.')}" for path in wanted),
+                )
                 assert found.split() == list(wanted.values())
     finally:
         clean.remove(kept.run)
@@ -75,10 +86,14 @@ def test_the_dry_run_makes_the_same_network_as_netlink(network, spec):
 def test_nothing_is_left_after_down_and_the_names_are_those_that_the_plan_told(network):
     one = network("dcell:n=3,k=1")
     names = set(one.run.journal["namespaces"])
-    assert names == {name for name in os.listdir(netns.NAMES) if name.startswith(f"weft.{one.run.id}.")}
+    assert names == {
+        name for name in os.listdir(netns.NAMES) if name.startswith(f"weft.{one.run.id}.")
+    }
     child = subprocess.Popen(["ip", "netns", "exec", one.plan.namespace(0), "sleep", "600"])
     marked = subprocess.Popen(["sleep", "600"], env={**os.environ, run.ENVIRONMENT: one.run.id})
-    wait_until("both found", lambda: {child.pid, marked.pid} == set(clean.processes(one.run.id, names)))
+    wait_until(
+        "both found", lambda: {child.pid, marked.pid} == set(clean.processes(one.run.id, names))
+    )
     one.down()
     assert not names & set(os.listdir(netns.NAMES))
     assert not one.run.directory.exists()
@@ -105,7 +120,9 @@ def test_pyroute2_sees_what_was_planned(network):
         links = {link["index"]: link for link in reader.get_links()}
         for port, end in one.plan.ends[4].items():
             assert links[end.ifindex].get("ifname") == end.dev
-            assert links[end.ifindex].get("address") == ":".join(f"{byte:02x}" for byte in mac(4, port))
+            assert links[end.ifindex].get("address") == ":".join(
+                f"{byte:02x}" for byte in mac(4, port)
+            )
             assert links[end.ifindex].get("gso_max_segs") == 1
         fifos = [q.get("options") for q in reader.get_qdiscs() if q.get("kind") == "pfifo"]
         assert len(fifos) == len(one.plan.ends[4])
@@ -119,7 +136,9 @@ def test_what_the_kernel_holds_must_be_what_was_planned(network):
     one.check()
     change = f"qdisc change dev {end.dev} parent 1:10 handle 10: pfifo limit 249"
     subprocess.run(["tc", "-n", one.plan.namespace(0), *change.split()], check=True)
-    with pytest.raises(Mismatch, match=f"{end.dev}: planned .*queue_packets=250.* queue 249 packets"):
+    with pytest.raises(
+        Mismatch, match=f"{end.dev}: planned .*queue_packets=250.* queue 249 packets"
+    ):
         one.check()
 
 
@@ -130,7 +149,9 @@ def test_a_failed_network_leaves_nothing(monkeypatch):
     reserve = run.reserve
     monkeypatch.setattr(run, "reserve", lambda name: kept.append(reserve(name)) or kept[-1])
     monkeypatch.setattr(
-        NetworkPlan, "addresses", lambda plan, node: [*plan.neighbours(node, 0), BAD] if node == 3 else []
+        NetworkPlan,
+        "addresses",
+        lambda plan, node: [*plan.neighbours(node, 0), BAD] if node == 3 else [],
     )
     with pytest.raises(netlink.NetlinkError, match="ip nonsense"):
         RunningNetwork.create(build("dcell:n=3,k=1"), LINK)
@@ -170,13 +191,18 @@ def test_fail_and_restore(network):
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_node_fails_with_all_its_links_and_comes_back(network, silent):
     one = network("dcell:n=3,k=1", scheme="dr")
-    others = [one.topology.naming.node(name) for name in ("h1", "h2", "h3")]  # behind the switch, and at its own link
+    # behind the switch, and at its own link
+    others = [one.topology.naming.node(name) for name in ("h1", "h2", "h3")]
     carriers = ["w0-eth0", "h3-eth1"]  # of the far ends of its links
 
     def up() -> list[bool]:
-        names = [one.plan.namespace(one.topology.naming.node(dev.partition("-")[0])) for dev in carriers]
+        names = [
+            one.plan.namespace(one.topology.naming.node(dev.partition("-")[0])) for dev in carriers
+        ]
         files = [f"/sys/class/net/{dev}/carrier" for dev in carriers]
-        return [in_netns(name, "cat", file) == "1\n" for name, file in zip(names, files, strict=True)]
+        return [
+            in_netns(name, "cat", file) == "1\n" for name, file in zip(names, files, strict=True)
+        ]
 
     def lacking() -> list[int]:
         rows = one.rows()
@@ -199,7 +225,10 @@ def test_a_node_fails_with_all_its_links_and_comes_back(network, silent):
     [
         (lambda one: one.fail("h0-h1"), "no link joins h0 and h1"),
         (lambda one: one.fail("h0"), "'h0' is not a link; write its two ends as in h0-w0"),
-        (lambda one: one.fail("h0-w0", only_to="h0"), "h0: one way only goes with a silent failure"),
+        (
+            lambda one: one.fail("h0-w0", only_to="h0"),
+            "h0: one way only goes with a silent failure",
+        ),
         (lambda one: one.fail_node("h99"), "h99"),
         (lambda one: run.reserve(one.run.id), "is up"),
         (lambda one: run.reserve("No/way"), "run name 'No/way'"),
@@ -215,7 +244,8 @@ def test_wrong_input_is_one_clear_line(network, call, words):
 
 @pytest.mark.kernel
 def test_the_queue_holds_its_limit_to_the_packet(network):
-    """At 8 kbit/s a packet takes 1.4 s, so that all but the first burst of a flood has to wait, or be dropped."""
+    """At 8 kbit/s a packet takes 1.4 s, so that all but the first burst of a flood has to wait, or
+    be dropped."""
     one = network("star:n=2", LinkSpec(rate_bps=8_000, queue_packets=17))
     flood = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
     flood += "for _ in range(200): s.sendto(bytes(1400), ('10.0.0.1', 9))"
@@ -235,24 +265,32 @@ from weft.topologies.core.link import LinkSpec
 network = RunningNetwork.create(build("dcell:n=3,k=1"), LinkSpec(rate_bps=20_000_000, queue_packets=250), scheme="static")
 print("up", flush=True)
 network.down()
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.kernel
 def test_clean_removes_what_a_killed_process_left_whenever_it_died(network):
-    """SIGKILL at random moments of coming up and going down, then clean(): nothing is left, others are untouched."""
+    """SIGKILL at random moments of coming up and going down, then clean(): nothing is left, others
+    are untouched."""
     stays = network("star:n=2")
     mine = state(stays.plan.namespace(0))
     rng = random.Random(1)
     for _ in range(8):
-        child = subprocess.Popen([sys.executable, "-c", SCENARIO], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        child = subprocess.Popen(
+            [sys.executable, "-c", SCENARIO], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
         try:
-            # From the start of the interpreter to well into going down, as this machine is fast or slow.
+            # From the start of the interpreter to well into going down, as this machine is fast or
+            # slow.
             child.wait(timeout=rng.uniform(0.15, 0.7))
         except subprocess.TimeoutExpired:
             child.kill()
         child.communicate()
-        dead = [one for one in run.runs() if not one.alive() and one.journal_or_empty().get("pid") in (child.pid, None)]
+        dead = [
+            one
+            for one in run.runs()
+            if not one.alive() and one.journal_or_empty().get("pid") in (child.pid, None)
+        ]
         names = [name for one in dead for name in one.journal_or_empty().get("namespaces", [])]
         for one in dead:
             clean.remove(one)
@@ -270,7 +308,9 @@ def test_host_links_have_a_rate_of_their_own_in_the_kernel_and_in_what_is_told(n
             held = tc.shapes(socket)
         for port, _, _, link in one.topology.ports(node):
             wanted = LINK if one.topology.level[link] else host_link
-            assert held[one.ifindex(node, port)] == tc.DeviceDisciplines(wanted.rate_bps, wanted.queue_packets, None)
+            assert held[one.ifindex(node, port)] == tc.DeviceDisciplines(
+                wanted.rate_bps, wanted.queue_packets, None
+            )
     status = one.status()
     assert status["link"] == asdict(LINK)
     assert status["host_link"] == asdict(host_link)
@@ -279,7 +319,10 @@ def test_host_links_have_a_rate_of_their_own_in_the_kernel_and_in_what_is_told(n
     found.check()
     assert found.plan.host_link == host_link
     degrade.set_rate(found, "h0-e0.0", Mbps)
-    with pytest.raises(Mismatch, match=r"planned .*rate_bps=5000000, queue_packets=50.* rate 1000000 bit/s, queue 50"):
+    with pytest.raises(
+        Mismatch,
+        match=r"planned .*rate_bps=5000000, queue_packets=50.* rate 1000000 bit/s, queue 50",
+    ):
         found.check()
     found.close()
 

@@ -15,7 +15,8 @@ from weft.topologies.core.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
 PACKETS = 20
-MOST_HOPS = 10  # of each, where the longest way through these networks has 6; round and round it is 64
+# of each, where the longest way through these networks has 6; round and round it is 64
+MOST_HOPS = 10
 HELLO_MS = 1000  # seldom: each counts as a hop
 ADDRESSES = ("10.0.0.7", "10.0.9.1", "10.0.1.99", "10.9.0.0", "10.200.0.1", "10.255.255.255")
 
@@ -23,12 +24,20 @@ ADDRESSES = ("10.0.0.7", "10.0.9.1", "10.0.1.99", "10.9.0.0", "10.200.0.1", "10.
 @pytest.mark.parametrize(
     ("topology", "scheme"),
     [
-        ("fattree:k=4", "static"), ("fattree:k=4", "ecmp"), ("fattree:k=4", "rr"), ("fattree:k=4", "lbsp"),
-        ("clos:n=2,r=2,m=2", "static"), ("dcell:n=3,k=1", "dr"), ("dcell:n=3,k=1", "dfr"), ("dcell:n=3,k=1", "pr-gpi"),
+        ("fattree:k=4", "static"),
+        ("fattree:k=4", "ecmp"),
+        ("fattree:k=4", "rr"),
+        ("fattree:k=4", "lbsp"),
+        ("clos:n=2,r=2,m=2", "static"),
+        ("dcell:n=3,k=1", "dr"),
+        ("dcell:n=3,k=1", "dfr"),
+        ("dcell:n=3,k=1", "pr-gpi"),
         ("ficonn:n=4,k=1", "tar"),
     ],
-)  # fmt: skip
-def test_packets_for_nobody_do_not_go_round(network: Callable[..., RunningNetwork], topology: str, scheme: str) -> None:
+)
+def test_packets_for_nobody_do_not_go_round(
+    network: Callable[..., RunningNetwork], topology: str, scheme: str
+) -> None:
     spec = scheme if scheme == "static" else f"{scheme}:hello_ms={HELLO_MS}"
     net = network(topology, LinkSpec(rate_bps=100 * Mbps, queue_packets=1000), spec)
     with PortCounterReader(net) as counters:

@@ -6,7 +6,13 @@ import multiprocessing
 
 import pytest
 
-from weft.testbed.node_daemon.counters import COLUMNS, LATENESS_US, WORDS, CounterRow, DaemonCounters
+from weft.testbed.node_daemon.counters import (
+    COLUMNS,
+    LATENESS_US,
+    WORDS,
+    CounterRow,
+    DaemonCounters,
+)
 
 
 def write(file, node):
@@ -20,12 +26,16 @@ def write(file, node):
 def test_a_row_is_what_another_process_wrote_and_its_neighbours_are_untouched(tmp_path):
     counters = DaemonCounters(tmp_path / "counters", create_nodes=3)
     assert len(counters) == 3
-    process = multiprocessing.get_context("spawn").Process(target=write, args=(tmp_path / "counters", 1))
+    process = multiprocessing.get_context("spawn").Process(
+        target=write, args=(tmp_path / "counters", 1)
+    )
     process.start()
     process.join()
     assert process.exitcode == 0
     row = counters.row(1)
-    assert [getattr(row, name) for name in COLUMNS if name != "lateness"] == [100 + i for i in range(WORDS - 8)]
+    assert [getattr(row, name) for name in COLUMNS if name != "lateness"] == [
+        100 + i for i in range(WORDS - 8)
+    ]
     assert row.lateness == tuple(100 + i for i in range(WORDS - 8, WORDS))
     assert len(row.lateness) == len(LATENESS_US) + 1
     nothing = CounterRow(*[0] * (len(COLUMNS) - 1), lateness=(0,) * 8)

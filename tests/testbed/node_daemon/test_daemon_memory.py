@@ -8,14 +8,26 @@ import sys
 from weft.testbed.runs import isolated_python
 
 # threading has every process that is forked with it write to 0.4 MB at once; the others are large.
-HEAVY = {"threading", "logging", "random", "hashlib", "ssl", "subprocess", "importlib.metadata", "numpy", "networkx"}
+HEAVY = {
+    "threading",
+    "logging",
+    "random",
+    "hashlib",
+    "ssl",
+    "subprocess",
+    "importlib.metadata",
+    "numpy",
+    "networkx",
+}
 
 
 def heavy(*imports: str) -> set[str]:
     """Those of HEAVY that a daemon's process has once it has imported these."""
     program = f"import sys, {', '.join(imports)}; print(*sys.modules)"
     command = [sys.executable, "-S", "-c", program]
-    done = subprocess.run(command, cwd=isolated_python.ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, cwd=isolated_python.ROOT, capture_output=True, text=True, check=True
+    )
     return HEAVY & set(done.stdout.split())
 
 

@@ -45,10 +45,16 @@ def test_the_kernels_routes_are_those_of_the_arithmetic(packed):
         for node, row in rows.items():
             wanted = {}
             for prefix, hop in dr.prefix_routes(ccrdn, node):
-                wanted[prefix] = ((network.ifindex(node, hop.port), network.plan.address(hop.node)),)
+                wanted[prefix] = (
+                    (network.ifindex(node, hop.port), network.plan.address(hop.node)),
+                )
             with network.at(node) as there:
                 assert fib.routes(there) == wanted
-            assert (row.converged, row.routes, row.neighbours_up) == (1, len(wanted), row.neighbours_expected)
+            assert (row.converged, row.routes, row.neighbours_up) == (
+                1,
+                len(wanted),
+                row.neighbours_expected,
+            )
     finally:
         network.down()
 
@@ -56,20 +62,28 @@ def test_the_kernels_routes_are_those_of_the_arithmetic(packed):
 def test_a_dead_link_is_withdrawn_and_comes_back(routed):
     for silent in (False, True):
         routed.fail("h0-h3", silent=silent)
-        wait_until("both ends noticed", lambda: [routed.rows()[node].neighbours_up for node in (0, 3)] == [2, 2])
+        wait_until(
+            "both ends noticed",
+            lambda: [routed.rows()[node].neighbours_up for node in (0, 3)] == [2, 2],
+        )
         with routed.at(0) as there:
-            wait_until("h0 refuses", lambda: fib.routes(there)[Prefix(routed.plan.address(3), 24)] == ())
+            wait_until(
+                "h0 refuses", lambda: fib.routes(there)[Prefix(routed.plan.address(3), 24)] == ()
+            )
         routed.restore("h0-h3")
         routed.wait_until_converged()
 
 
 def test_routes_that_went_with_a_device_are_back_with_it(network):
-    """The daemons decide nothing for a while, and by then the neighbour is back, so that nothing has changed for them:
-    but the kernel has removed the routes."""
+    """The daemons decide nothing for a while, and by then the neighbour is back, so that nothing
+    has changed for them: but the kernel has removed the routes."""
     net = network("complete:n=4,p=1", None, "bfs:hold_ms=500")
 
     def held():
-        with net.at(net.topology.naming.node("r1")) as r1, net.at(net.topology.naming.node("r2")) as r2:
+        with (
+            net.at(net.topology.naming.node("r1")) as r1,
+            net.at(net.topology.naming.node("r2")) as r2,
+        ):
             return fib.routes(r1), fib.routes(r2)
 
     before = held()
@@ -82,8 +96,12 @@ def test_routes_that_went_with_a_device_are_back_with_it(network):
 def test_one_neighbour_behind_a_shared_crossbar_dies_and_the_others_stay(routed):
     control.kill(routed.run.directory, "h1")
     around = {node: row.neighbours_expected for node, row in routed.rows().items() if node != 1}
-    lost = [0, 2, routed.topology.naming.network.peer(1, 1)]  # both behind the crossbar, and the one over the link
-    wait_until("they noticed", lambda: all(routed.rows()[node].neighbours_up == around[node] - 1 for node in lost))
+    # both behind the crossbar, and the one over the link
+    lost = [0, 2, routed.topology.naming.network.peer(1, 1)]
+    wait_until(
+        "they noticed",
+        lambda: all(routed.rows()[node].neighbours_up == around[node] - 1 for node in lost),
+    )
     assert {node for node, row in routed.rows().items() if row.losses} == set(lost)
 
 
@@ -95,8 +113,12 @@ def test_the_routes_of_a_dead_daemon_stay_until_it_is_back_and_sweeps(routed):
         assert fib.routes(there) == before
         stale = Prefix(11 << 24, 8)
         end = routed.plan.ends[0][1]
-        there.request([fib.route_message(stale, [(end.ifindex, end.dev, routed.plan.address(3))], 10 << 24)])
-        wait_until("neighbours noticed", lambda: sum(row.losses for row in routed.rows().values()) == 3)
+        there.request(
+            [fib.route_message(stale, [(end.ifindex, end.dev, routed.plan.address(3))], 10 << 24)]
+        )
+        wait_until(
+            "neighbours noticed", lambda: sum(row.losses for row in routed.rows().values()) == 3
+        )
         control.start(routed.run.directory, "h0")
         routed.wait_until_converged()
         wait_until("what nobody wants is gone", lambda: stale not in fib.routes(there))
@@ -134,7 +156,8 @@ def test_a_node_has_one_daemon_at_most(routed):
 
 
 def test_only_who_is_one_hop_away_is_heard(network):
-    """A packet that a router might have passed on, whose TTL is not 255, never reaches the daemon."""
+    """A packet that a router might have passed on, whose TTL is not 255, never reaches the
+    daemon."""
     routed = network(SPEC, LINK, "dr", authenticated=False)
 
     def garbage() -> int:
@@ -153,7 +176,8 @@ def test_only_who_is_one_hop_away_is_heard(network):
 
 
 def test_a_full_queue_is_no_reason_to_think_a_neighbour_dead(network):
-    # 600 ms of queue, and a neighbour is dead after 310 ms: enough for a daemon that has to wait for its processor.
+    # 600 ms of queue, and a neighbour is dead after 310 ms: enough for a daemon that has to wait
+    # for its processor.
     one = network(SPEC, LinkSpec(rate_bps=5 * Mbps, queue_packets=250), "dr:hello_ms=100,dead=3")
     iperf(one, 0, 3, IperfSpec(seconds=3, streams=2))
     assert sum(row.losses for row in one.rows().values()) == 0

@@ -1,4 +1,5 @@
-"""What a process at the end of a link may try against daemons on the real kernel, and what becomes of it."""
+"""What a process at the end of a link may try against daemons on the real kernel, and what becomes
+of it."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ def at(
 ) -> Iterator[socket.socket]:
     """A socket of no daemon that sends by a node's port, as a neighbour does."""
     with netns.inside(network.netns(node)), socket.socket(socket.AF_INET, kind, protocol) as sender:
-        sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, network.plan.ends[node][port].dev.encode())
+        sender.setsockopt(
+            socket.SOL_SOCKET, socket.SO_BINDTODEVICE, network.plan.ends[node][port].dev.encode()
+        )
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 255)
         yield sender
 
@@ -75,14 +78,19 @@ def pace(seconds: float, per_s: int) -> Iterator[None]:
 
 
 def wait_for_hellos(network: RunningNetwork, count: int = 10) -> None:
-    """Return when every daemon has ticked that often: what is dead after three hellos has been noticed."""
+    """Return when every daemon has ticked that often: what is dead after three hellos has been
+    noticed."""
     before = {node: row.ticks for node, row in network.rows().items()}
     wait_until(
-        "hellos", lambda: all(row.ticks >= before[node] + count for node, row in network.rows().items()), every_s=0.01
+        "hellos",
+        lambda: all(row.ticks >= before[node] + count for node, row in network.rows().items()),
+        every_s=0.01,
     )
 
 
-def test_forged_and_repeated_messages_change_nothing_and_floods_pass(routed: RunningNetwork) -> None:
+def test_forged_and_repeated_messages_change_nothing_and_floods_pass(
+    routed: RunningNetwork,
+) -> None:
     incarnation = 2**62
     hello = wire.hello_body(0, incarnation, 30, 0, ((3, 1),)) + wire.SEQUENCE.pack(2**32 - 1)
     heard = int(str(told(routed, "h3")["received"]))
@@ -92,7 +100,8 @@ def test_forged_and_repeated_messages_change_nothing_and_floods_pass(routed: Run
             sender.sendto(b"\x77\x01\x01\x00", ROUTINE)
     wait_for_hellos(routed)
     assert losses(routed) == 0
-    assert int(str(told(routed, "h3")["received"])) < heard + 1000  # its filter lets none of them to the daemon
+    # its filter lets none of them to the daemon
+    assert int(str(told(routed, "h3")["received"])) < heard + 1000
 
 
 def test_what_a_neighbour_said_is_believed_once(routed: RunningNetwork) -> None:
@@ -108,17 +117,23 @@ def test_what_a_neighbour_said_is_believed_once(routed: RunningNetwork) -> None:
 
 
 def forged(network: RunningNetwork, node: int, port: int, number: int) -> bytes:
-    """Return a message in the name of `node` that carries `number`, of a process that has the run's key."""
+    """Return a message in the name of `node` that carries `number`, of a process that has the run's
+    key."""
     interface = daemon_set.read(network.run.directory).interfaces[node].ports[port]
     own = SequenceRow(memoryview(bytearray(8 * words([1]))).cast("Q"), {port: [node]})
     memory, sent, _ = own.at(port)
     memory[sent] = number - 1
     with clock.using(replace(clock.current(), monotonic_ns=lambda: 0)):
-        return Sealed(node, port, interface.link, keys.read(network.run.directory), own).seal(bytes(4))
+        return Sealed(node, port, interface.link, keys.read(network.run.directory), own).seal(
+            bytes(4)
+        )
 
 
-def test_one_message_of_a_process_that_has_the_key_ends_no_adjacency(routed: RunningNetwork) -> None:
-    """Neither at once, nor after a new key, nor after both daemons were started again; and replays are refused."""
+def test_one_message_of_a_process_that_has_the_key_ends_no_adjacency(
+    routed: RunningNetwork,
+) -> None:
+    """Neither at once, nor after a new key, nor after both daemons were started again; and replays
+    are refused."""
     recorded = overheard(routed, 3, 1)
     with at(routed, 0, 1) as sender:
         for _ in range(3):
@@ -142,14 +157,20 @@ def test_one_message_of_a_process_that_has_the_key_ends_no_adjacency(routed: Run
         wait_for_hellos(routed)
         routed.wait_until_converged()
         assert losses(routed) == before
-        assert FORGED not in told(routed, "h3")["refused"], "the filter drops what the old key sealed"  # type: ignore[operator]
+        assert FORGED not in told(routed, "h3")["refused"], (
+            "the filter drops what the old key sealed"
+        )  # type: ignore[operator]
 
 
-def test_errors_that_anybody_may_send_about_its_hellos_cost_a_daemon_none(routed: RunningNetwork) -> None:
+def test_errors_that_anybody_may_send_about_its_hellos_cost_a_daemon_none(
+    routed: RunningNetwork,
+) -> None:
     source, dev = routed.plan.address(3).to_bytes(4, "big"), routed.plan.ends[3][1].dev
     with netns.inside(routed.netns(3)), open("/proc/thread-self/net/udp") as file:
         ends = [line.split()[1:3] for line in file.readlines()[1:]]
-    groups = [(socket.inet_aton(group)[::-1].hex().upper(), group) for group, _ in (ROUTINE, URGENT)]
+    groups = [
+        (socket.inet_aton(group)[::-1].hex().upper(), group) for group, _ in (ROUTINE, URGENT)
+    ]
     connected = [
         (int(local.split(":")[1], 16), group)
         for local, far in ends
@@ -160,19 +181,27 @@ def test_errors_that_anybody_may_send_about_its_hellos_cost_a_daemon_none(routed
     with at(routed, 0, 1, socket.SOCK_RAW, socket.IPPROTO_ICMP) as sender:
         for _ in pace(0.5, 1000):
             for port, group in connected:
-                inner = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 36, 0, 0, 255, 17, 0, source, socket.inet_aton(group))
+                inner = struct.pack(
+                    ">BBHHHBBH4s4s", 0x45, 0, 36, 0, 0, 255, 17, 0, source, socket.inet_aton(group)
+                )
                 body = inner + struct.pack(">HHHH", port, tc.CONTROL_PORT, 16, 0) + bytes(8)
                 message = struct.pack(">BBHI", *PORT_UNREACHABLE, 0, 0) + body
                 total = sum(struct.unpack(f">{len(message) // 2}H", message))
                 total = (total & 0xFFFF) + (total >> 16)
-                message = message[:2] + struct.pack(">H", ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF) + message[4:]
+                message = (
+                    message[:2]
+                    + struct.pack(">H", ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF)
+                    + message[4:]
+                )
                 sender.sendto(message, (socket.inet_ntoa(source), 0))
     wait_for_hellos(routed)
     assert told(routed, "h3")["dropped"] == {}
     assert losses(routed) == 0
 
 
-def test_a_key_is_replaced_under_way_and_a_daemon_that_starts_has_the_new_one(routed: RunningNetwork) -> None:
+def test_a_key_is_replaced_under_way_and_a_daemon_that_starts_has_the_new_one(
+    routed: RunningNetwork,
+) -> None:
     before = (routed.run.directory / "key").read_text()
     for _ in range(2):
         routed.rekey()
@@ -187,7 +216,9 @@ def test_a_key_is_replaced_under_way_and_a_daemon_that_starts_has_the_new_one(ro
 
 
 def test_an_experiment_may_do_without() -> None:
-    with closing(RunningNetwork.create(build(SPEC), LINK, scheme="dr", authenticated=False)) as network:
+    with closing(
+        RunningNetwork.create(build(SPEC), LINK, scheme="dr", authenticated=False)
+    ) as network:
         try:
             with pytest.raises(ValueError, match="no key to replace"):
                 network.rekey()

@@ -1,4 +1,5 @@
-"""What users of the machine do to a run: what lies where it is brought up, and what they say at its sockets."""
+"""What users of the machine do to a run: what lies where it is brought up, and what they say at its
+sockets."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ NONSENSE = [
 def routed(network: Callable[..., RunningNetwork], tmp_path, monkeypatch) -> RunningNetwork:
     """A network brought up with nothing masked, in a folder with modules of somebody else's."""
     for module in ("pickle", "struct", "testbed", "weft"):
-        (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'taken')!r}, 'w').close(); raise SystemExit")
+        (tmp_path / f"{module}.py").write_text(
+            f"open({str(tmp_path / 'taken')!r}, 'w').close(); raise SystemExit"
+        )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     before = os.umask(0)
@@ -67,17 +70,23 @@ def test_whoever_is_no_friend_gets_nowhere(routed, tmp_path):
     folders = [routed.run.directory.parent, routed.run.directory, routed.run.directory / "log"]
     files = [file for folder in folders[1:] for file in folder.iterdir() if not file.is_dir()]
     assert len(files) > 2 * len(pids)
-    assert {(file.name, stat.S_IMODE(file.stat().st_mode)) for file in files} == {(file.name, 0o600) for file in files}
+    assert {(file.name, stat.S_IMODE(file.stat().st_mode)) for file in files} == {
+        (file.name, 0o600) for file in files
+    }
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
 
     # Nonsense is answered with what would be right.
     for line in NONSENSE:
-        assert 'is no request; write ["start", NODE], or stop, kill, restart or list' in ask(routed, line)["error"]
+        assert (
+            'is no request; write ["start", NODE], or stop, kill, restart or list'
+            in ask(routed, line)["error"]
+        )
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(str(routed.run.directory / SOCKET))
         assert control.processes(routed.run.directory)["h0"]["pid"] == pids[0]
 
-    # So is who has no name, or asks for what there is not: not at all, or not with the daemon's death.
+    # So is who has no name, or asks for what there is not: not at all, or not with the daemon's
+    # death.
     where = str(routed.run.directory / "h0.sock")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as unnamed:
         for words in (
@@ -99,13 +108,21 @@ def test_whoever_is_no_friend_gets_nowhere(routed, tmp_path):
     with pytest.raises(ValueError, match="h0 has a daemon already"):
         foreground.serve(routed, 0, None)
     after = routed.rows()[0]
-    assert (after.began_ns, after.neighbours_up, after.routes) == (before.began_ns, before.neighbours_up, before.routes)
+    assert (after.began_ns, after.neighbours_up, after.routes) == (
+        before.began_ns,
+        before.neighbours_up,
+        before.routes,
+    )
     assert after.ticks >= before.ticks > 0
 
     # Of root's rights a daemon has kept what routes take, and gets no others by starting anything.
     for pid in pids.values():
-        told = dict(line.split(":\t") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-        assert {told[field] for field in ("CapPrm", "CapEff", "CapBnd")} == {f"{1 << CAP_NET_ADMIN:016x}"}
+        told = dict(
+            line.split(":\t") for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        )
+        assert {told[field] for field in ("CapPrm", "CapEff", "CapBnd")} == {
+            f"{1 << CAP_NET_ADMIN:016x}"
+        }
         assert (told["CapInh"], told["CapAmb"], told["NoNewPrivs"]) == ("0" * 16, "0" * 16, "1")
 
     assert {node: row.pid for node, row in routed.rows().items()} == pids
@@ -129,7 +146,7 @@ else:
     network.wait_until_converged()
     print(pid == network.rows()[0].pid)
     network.down()
-"""
+"""  # noqa: E501
 CAP_SYS_RESOURCE = 1 << 24
 
 
@@ -137,7 +154,13 @@ def test_root_whose_limit_of_open_files_is_low_and_hard_gets_its_network_or_is_t
     """Root may raise the limit, unless it lacks a capability, as in containers."""
     name, status = f"u{os.getpid() % 10**6}", Path("/proc/self/status").read_text()
     may = int(status.partition("CapEff:")[2].split()[0], 16) & CAP_SYS_RESOURCE
-    done = subprocess.run([sys.executable, "-c", LOW, name], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", LOW, name], capture_output=True, text=True, check=False
+    )
     refused = "this network needs 248 open files and the limit is 64; raise it with ulimit -n"
-    assert (done.stdout.strip(), done.stderr, done.returncode) == ("True" if may else refused, "", 0)
+    assert (done.stdout.strip(), done.stderr, done.returncode) == (
+        "True" if may else refused,
+        "",
+        0,
+    )
     assert name not in {one.id for one in runs()}

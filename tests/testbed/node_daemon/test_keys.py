@@ -78,7 +78,9 @@ def test_numbers_are_each_nodes_own_and_outlive_who_writes_them(tmp_path: Path) 
     assert (held[sent], held[heard[9]]) == (3000 + 20 + sent, 3000 + 20 + heard[9])
 
 
-def test_an_incarnation_rises_though_the_clock_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incarnation_rises_though_the_clock_goes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sequence_file.create(tmp_path, 1, 1)
     monkeypatch.setattr(clock, "wall_ns", lambda: 10**18)
     assert SequenceFile(tmp_path).row(0, {}).next_incarnation() == 10**18

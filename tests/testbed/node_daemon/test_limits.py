@@ -33,7 +33,8 @@ def test_lines_that_cannot_be_written_are_counted_in_the_next_one(tmp_path, monk
 
 @pytest.mark.kernel
 def test_daemons_whose_disk_is_full_go_on():
-    """They may write no byte to a file, as where /run is full, while a link fails and comes back."""
+    """They may write no byte to a file, as where /run is full, while a link fails and comes
+    back."""
     network = RunningNetwork.create(build("dcell:n=3,k=1"), None, scheme="dr")
     try:
         before = {node: row.pid for node, row in network.rows().items()}

@@ -103,7 +103,9 @@ def test_what_a_daemon_heard_that_has_gone_in_the_same_turn_is_nobodys(
     assert daemon.received == 0
 
 
-def test_packets_cannot_fill_the_log(carried: tuple[Loop, Daemon, socket.socket, list[str]]) -> None:
+def test_packets_cannot_fill_the_log(
+    carried: tuple[Loop, Daemon, socket.socket, list[str]],
+) -> None:
     loop, daemon, far, log = carried
     for number in range(5 * MOST_TRACEBACKS):
         far.send(b"%d" % number)
@@ -190,7 +192,9 @@ class Dying:
 
 
 @pytest.mark.parametrize("turn", ["start", "turn"])
-def test_a_daemon_whose_own_decision_raises_ends_counted_for_its_supervisor_to_start_another(turn: str) -> None:
+def test_a_daemon_whose_own_decision_raises_ends_counted_for_its_supervisor_to_start_another(
+    turn: str,
+) -> None:
     loop, daemon = Loop([]), Dying()
     loop._daemons = [daemon]  # type: ignore[list-item]
     getattr(loop, turn)()
@@ -219,7 +223,8 @@ class Busy:
 
 
 def test_many_that_have_much_to_do_are_served_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits until all work is done, and sockets are read after every few milliseconds of it."""
+    """Nobody waits until all work is done, and sockets are read after every few milliseconds of
+    it."""
     now = [0.0]
     monkeypatch.setattr(clock, "monotonic", lambda: now[0])
     loop, many = Loop([]), [Busy(now, 20) for _ in range(10)]

@@ -4,7 +4,15 @@ from math import inf
 
 import pytest
 
-from weft.daemons.core.actions import Action, FiveTuple, Hop, Send, SetFlowRewrite, SetQueueState, SetRoute
+from weft.daemons.core.actions import (
+    Action,
+    FiveTuple,
+    Hop,
+    Send,
+    SetFlowRewrite,
+    SetQueueState,
+    SetRoute,
+)
 from weft.testbed.node_daemon.daemon import Daemon
 from weft.testbed.node_daemon.sliced_changes import SLICE, Slices
 from weft.topologies.core.address import Prefix
@@ -41,7 +49,10 @@ def daemon() -> tuple[Daemon, list[object]]:
 
 def test_nothing_is_sent_before_the_changes_that_precede_it_are_made() -> None:
     one, done = daemon()
-    route, flow = SetRoute(Prefix(10 << 24, 8), (Hop(0, 1),)), SetFlowRewrite(FiveTuple(1, 2, 6, 0), 65)
+    route, flow = (
+        SetRoute(Prefix(10 << 24, 8), (Hop(0, 1),)),
+        SetFlowRewrite(FiveTuple(1, 2, 6, 0), 65),
+    )
     one.perform([flow, Send(0, b"answer"), route, flow])
     assert done == [flow, (b"answer", URGENT)]
     one.perform([Send(0, b"hello", routine=True)])
@@ -54,7 +65,11 @@ def routes(count: int) -> list[SetRoute]:
 
 def test_many_changes_are_made_in_slices_and_in_order() -> None:
     one, done = daemon()
-    many, told, flow = routes(2 * SLICE + 5), Send(0, b"news"), SetFlowRewrite(FiveTuple(1, 2, 6, 0), 65)
+    many, told, flow = (
+        routes(2 * SLICE + 5),
+        Send(0, b"news"),
+        SetFlowRewrite(FiveTuple(1, 2, 6, 0), 65),
+    )
     one.perform([*many, told, flow, told])
     assert done == many[:SLICE]
     one.perform([Send(0, b"hello", routine=True)])

@@ -1,4 +1,5 @@
-"""PR on Linux: each kind of failure on the path of a pair is left for another path, and what heals is used."""
+"""PR on Linux: each kind of failure on the path of a pair is left for another path, and what heals
+is used."""
 
 from itertools import pairwise
 
@@ -31,7 +32,9 @@ def fail(net, kind, near, far):
         return lambda: control.start(net.identity.directory, name(far))
     if kind in ("node", "rack"):
         hit = [far] if kind == "node" else range(far - far % 4, far - far % 4 + 4)
-        links = sorted({net.topology.link_name(link) for node in hit for *_, link in net.topology.ports(node)})
+        links = sorted(
+            {net.topology.link_name(link) for node in hit for *_, link in net.topology.ports(node)}
+        )
     for link in links:
         net.fail(link, silent=kind != "link", only_to=name(far) if kind == "one way" else None)
     return lambda: [net.restore(link) for link in links]

@@ -37,7 +37,12 @@ def row(near: tuple[int, ...]) -> SequenceRow:
 
 
 def end(
-    node: int, near: tuple[int, ...], *, link: int = 7, keys: tuple[bytes, ...] = (KEY,), at: SequenceRow | None = None
+    node: int,
+    near: tuple[int, ...],
+    *,
+    link: int = 7,
+    keys: tuple[bytes, ...] = (KEY,),
+    at: SequenceRow | None = None,
 ) -> Sealed:
     return Sealed(node, 0, link, keys, at or row(near))
 
@@ -85,7 +90,8 @@ def numbered(node: int, number: int, *, key: bytes = KEY) -> bytes:
 
 
 class SlowWindow:
-    """Accept a number once if at most WINDOW - 1 larger ones were accepted, and it is not beyond the clock."""
+    """Accept a number once if at most WINDOW - 1 larger ones were accepted, and it is not beyond
+    the clock."""
 
     def __init__(self, largest: int) -> None:
         self.start, self.accepted = largest, [largest]
@@ -131,17 +137,28 @@ def test_the_window_accepts_what_a_slow_one_accepts(steps: list[tuple[str, int]]
             elif step == "deliver" and not frames:
                 continue
             else:
-                base = {"forge": max(oracle.accepted), "forge at limit": now_ns + AHEAD_NS, "forge anywhere": 0}
-                frame = frames[value % len(frames)] if step == "deliver" else numbered(1, max(1, base[step] + value))
+                base = {
+                    "forge": max(oracle.accepted),
+                    "forge at limit": now_ns + AHEAD_NS,
+                    "forge anywhere": 0,
+                }
+                frame = (
+                    frames[value % len(frames)]
+                    if step == "deliver"
+                    else numbered(1, max(1, base[step] + value))
+                )
                 number = END.unpack_from(frame, len(frame) - OVERHEAD_BYTES)[0]
                 assert (far.open(frame, 0.0) is not None) == oracle.accept(number, now_ns, 4)
         now_ns += 2 * AHEAD_NS
-        assert far.open(near.seal(b""), 1e9) is not None, "whatever was forged, the neighbour is heard"
+        assert far.open(near.seal(b""), 1e9) is not None, (
+            "whatever was forged, the neighbour is heard"
+        )
 
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_one_forged_number_ends_nothing(restarts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that has the key sends the largest number that is believed, and the largest of all."""
+    """A process that has the key sends the largest number that is believed, and the largest of
+    all."""
     now_ns = 10**15
     monkeypatch.setattr(clock, "monotonic_ns", lambda: now_ns)
     near, far_row = end(1, (2,)), row((1,))
@@ -162,8 +179,16 @@ def test_who_starts_again_believes_nothing_that_was_said_before_and_is_believed(
     for frame in (frames[0], frames[2]):
         assert far.open(frame, 0.0) is not None
     again = end(2, (1,), at=far_row)
-    assert [again.open(frame, 0.0) is not None for frame in frames] == [False, False, False, True, True]
-    assert again.open(end(1, (2,), at=near_row).seal(b"said by the next"), 0.0) == b"said by the next"
+    assert [again.open(frame, 0.0) is not None for frame in frames] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert (
+        again.open(end(1, (2,), at=near_row).seal(b"said by the next"), 0.0) == b"said by the next"
+    )
 
 
 def test_a_key_is_replaced_in_three_steps_and_nothing_is_lost_on_the_way() -> None:
@@ -206,7 +231,9 @@ def test_a_neighbour_that_has_gone_mad_is_heard_now_and_then(bare: bool) -> None
         assert far.open(end(3, (2, 1)).seal(b"of another neighbour"), 100.0)
 
 
-def test_without_seals_a_message_is_in_the_name_of_a_neighbour_at_its_port_or_of_another_format() -> None:
+def test_without_seals_a_message_is_in_the_name_of_a_neighbour_at_its_port_or_of_another_format() -> (  # noqa: E501
+    None
+):
     far = Bare([1, 3])
     messages = [wire.encode(wire.Hello(sender, 7, 1, 30, 0, ())) for sender in (1, 2, 3, 2**32 - 1)]
     assert [far.open(message, 0.0) == message for message in messages] == [True, False, True, False]

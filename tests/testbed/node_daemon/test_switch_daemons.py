@@ -41,7 +41,8 @@ def tables(net: RunningNetwork) -> dict[int, dict[Prefix, tuple[int, ...]]]:
 
 
 def ways(net: RunningNetwork, node: int, prefix: Prefix) -> list[int]:
-    """The ports through which the maps lead from a switch to `prefix`; none if there is no route."""
+    """The ports through which the maps lead from a switch to `prefix`; none if there is no
+    route."""
     of = {net.ifindex(node, port): port for port, *_ in net.topology.ports(node)}
     return [of[index] for index in tables(net)[node].get(prefix, ())]
 
@@ -69,8 +70,11 @@ def test_maps_and_kernels_hold_what_the_daemons_set(fabric: RunningNetwork) -> N
 
 
 @pytest.mark.parametrize("silent", [False, True])
-def test_a_dead_link_is_left_by_all_whom_it_concerns_and_taken_again(fabric: RunningNetwork, silent: bool) -> None:
-    """c0 loses e1: e1 leaves the port, and e0, whose links all live, sends nothing for e1 to c0 any more."""
+def test_a_dead_link_is_left_by_all_whom_it_concerns_and_taken_again(
+    fabric: RunningNetwork, silent: bool
+) -> None:
+    """c0 loses e1: e1 leaves the port, and e0, whose links all live, sends nothing for e1 to c0 any
+    more."""
     fabric.change_scheme("rr")
     fabric.fail("e1-c0", silent=silent)
     wait_until("e0 leaves c0", lambda: ways(fabric, E0, BEYOND_E0) == [3])
@@ -101,8 +105,11 @@ def test_a_host_that_is_cut_off_is_refused_and_the_others_are_not(fabric: Runnin
 
 @pytest.mark.parametrize("silent", [False, True])
 @pytest.mark.parametrize("spec", ["ttc", "drill", "ecmp"])
-def test_tcp_survives_a_dead_link(network: Callable[..., RunningNetwork], spec: str, silent: bool) -> None:
-    """Every flow of a permutation ends although one of the two spines loses a leaf in its middle."""
+def test_tcp_survives_a_dead_link(
+    network: Callable[..., RunningNetwork], spec: str, silent: bool
+) -> None:
+    """Every flow of a permutation ends although one of the two spines loses a leaf in its
+    middle."""
     net = network(CLOS, LINK, spec)
     wanted = [Flow(0.0, src, (src + 2) % 4, 1_500_000) for src in range(4)]
     table = flows.run(
@@ -119,7 +126,8 @@ def test_tcp_survives_a_dead_link(network: Callable[..., RunningNetwork], spec: 
 
 
 def test_a_daemon_that_starts_again_takes_over_what_it_finds(fabric: RunningNetwork) -> None:
-    """While e0's daemon is dead its routes stay; the next one finds them and follows what happened meanwhile."""
+    """While e0's daemon is dead its routes stay; the next one finds them and follows what happened
+    meanwhile."""
     directory = fabric.run.directory
     control.kill(directory, "e0")
     wait_until("e1 notices", lambda: ways(fabric, E1, Prefix(10 << 24, 24)) == [])
@@ -133,7 +141,8 @@ def test_a_daemon_that_starts_again_takes_over_what_it_finds(fabric: RunningNetw
 
 
 def test_a_daemon_takes_away_what_only_the_maps_hold(fabric: RunningNetwork) -> None:
-    """The kernel has lost the routes of the daemon before it, as it does with a device that goes; the maps have not.
+    """The kernel has lost the routes of the daemon before it, as it does with a device that goes;
+    the maps have not.
 
     The route that nobody wants is longer than those that the daemon sets, and would go before them.
     """
@@ -181,7 +190,9 @@ def test_ecmp_fails_over_by_the_kernel_alone(without_daemons: RunningNetwork) ->
     assert (hops(), lost()) == (2, 0)
 
 
-def test_parameters_of_the_daemons_are_taken_with_those_of_the_scheme(network: Callable[..., RunningNetwork]) -> None:
+def test_parameters_of_the_daemons_are_taken_with_those_of_the_scheme(
+    network: Callable[..., RunningNetwork],
+) -> None:
     net = network(CLOS, FAST, "ttc:delta=4,hello_ms=50,dead=2")
     told = control.status(net.identity.directory, "e0")
     assert told["protocol"]["neighbours"][0]["state"] == "up"

@@ -1,4 +1,5 @@
-"""What dies is started again, ever later; what hangs is found: decided in simulated time, done on a real network."""
+"""What dies is started again, ever later; what hangs is found: decided in simulated time, done on a
+real network."""
 
 from __future__ import annotations
 
@@ -21,7 +22,14 @@ from weft.testbed.node_daemon import control, control_socket
 from weft.testbed.node_daemon.successor import HANGS_AFTER as SUPERVISOR_HANGS_AFTER
 from weft.testbed.node_daemon.successor import Successor, watch
 from weft.testbed.node_daemon.usable_time import ProcessorUse, Silences, read, usable_s
-from weft.testbed.node_daemon.watchdog import FIRST_S, FORGIVEN_S, HANGS_AFTER, LONGEST_S, Hangs, Restarts
+from weft.testbed.node_daemon.watchdog import (
+    FIRST_S,
+    FORGIVEN_S,
+    HANGS_AFTER,
+    LONGEST_S,
+    Hangs,
+    Restarts,
+)
 from weft.topologies import build
 
 
@@ -63,7 +71,9 @@ def test_a_process_that_does_not_tick_hangs():
     assert looks_until_hanging(hangs(), lambda look: 7) == HANGS_AFTER + 1
     assert looks_until_hanging(hangs(), lambda look: 7 + (look >= 3)) == HANGS_AFTER + 4
     assert looks_until_hanging(hangs(), lambda look: look) is None
-    assert looks_until_hanging(hangs(), lambda look: look // HANGS_AFTER) is None, "silences do not add up"
+    assert looks_until_hanging(hangs(), lambda look: look // HANGS_AFTER) is None, (
+        "silences do not add up"
+    )
     assert looks_until_hanging(hangs(), lambda look: 0) is None, "it has no timer"
     other = hangs()
     for _ in range(3):
@@ -76,10 +86,13 @@ def test_a_process_that_does_not_tick_hangs():
     [
         (lambda look: ProcessorUse("R", 0, 0), None),  # waits for its turn all the time
         (lambda look: ProcessorUse("D", 0, 0), None),
-        (lambda look: ProcessorUse("S", 0, look * 10**9), None),  # has just slept, and waited before
+        # has just slept, and waited before
+        (lambda look: ProcessorUse("S", 0, look * 10**9), None),
         (lambda look: ProcessorUse("R", look * 10**9, 0), HANGS_AFTER + 1),  # turns round and round
-        (lambda look: ProcessorUse("R", look * 10**9 // 8, 0), 8 * HANGS_AFTER + 1),  # as one of eight that do
-        (lambda look: ProcessorUse("T", 0, look * 5 * 10**8), 2 * HANGS_AFTER + 1),  # stopped half of the time
+        # as one of eight that do
+        (lambda look: ProcessorUse("R", look * 10**9 // 8, 0), 8 * HANGS_AFTER + 1),
+        # stopped half of the time
+        (lambda look: ProcessorUse("T", 0, look * 5 * 10**8), 2 * HANGS_AFTER + 1),
     ],
 )
 def test_a_process_that_waits_for_a_processor_is_late_and_does_not_hang(use, hangs_at):
@@ -112,7 +125,8 @@ def ended(fd: int) -> bool:
 
 
 def test_a_supervisor_that_beats_is_left_alone_and_one_that_does_not_is_ended(sleeper):
-    """However long its silences are together: what counts is how many looks in a row find nothing."""
+    """However long its silences are together: what counts is how many looks in a row find
+    nothing."""
     heard, beats = os.pipe2(os.O_NONBLOCK)
     one = Successor(sleeper, beats)
     watching = threading.Thread(target=watch, args=(sleeper, heard, 0.02))
@@ -136,7 +150,8 @@ BUSY = "while True: pass"
 
 @pytest.fixture
 def starved() -> Iterator[int]:
-    """The descriptor of a process that is ready to run and hardly does, beside one that is preferred."""
+    """The descriptor of a process that is ready to run and hardly does, beside one that is
+    preferred."""
     processor = {min(os.sched_getaffinity(0))}
     processes = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(2)]
     for process in processes:
@@ -150,8 +165,11 @@ def starved() -> Iterator[int]:
     os.close(fd)
 
 
-def test_a_supervisor_that_waits_for_a_processor_is_left_alone_and_ended_if_it_is_stopped(starved, monkeypatch):
-    """It has not beaten for four times as many looks as a hanging one would have been ended after."""
+def test_a_supervisor_that_waits_for_a_processor_is_left_alone_and_ended_if_it_is_stopped(
+    starved, monkeypatch
+):
+    """It has not beaten for four times as many looks as a hanging one would have been ended
+    after."""
     heard, beats = os.pipe2(os.O_NONBLOCK)
     looks, enough = 0, threading.Event()
 
@@ -208,8 +226,12 @@ def test_what_dies_hangs_or_loses_its_supervisor_is_back_and_counted(routed):
     first = {node: row.pid for node, row in routed.rows().items()}
     others = [node for node, pid in first.items() if pid == first[0]]  # of the same process
     with Fidelity(routed) as fidelity:
-        os.kill(first[0], signal.SIGTERM)  # by which a daemon ends as it should, but nobody asked the supervisor
-        wait_until("h0 is counted and back", lambda: routed.rows()[0].restarts == 1 and routed.rows()[0].pid)
+        # by which a daemon ends as it should, but nobody asked the supervisor
+        os.kill(first[0], signal.SIGTERM)
+        wait_until(
+            "h0 is counted and back",
+            lambda: routed.rows()[0].restarts == 1 and routed.rows()[0].pid,
+        )
         routed.wait_until_converged()
     died = {one.name: one for one in fidelity.report.components}
     assert fidelity.verdict == FAIL
@@ -222,7 +244,9 @@ def test_what_dies_hangs_or_loses_its_supervisor_is_back_and_counted(routed):
 
     # One that hangs.
     os.kill(rows[0].pid, signal.SIGSTOP)
-    wait_until("h0 is back once more", lambda: routed.rows()[0].restarts == 2 and routed.rows()[0].pid)
+    wait_until(
+        "h0 is back once more", lambda: routed.rows()[0].restarts == 2 and routed.rows()[0].pid
+    )
     routed.wait_until_converged()
     assert f"process {rows[0].pid} of h0" in (directory / "log" / "supervisor.log").read_text()
 
@@ -237,17 +261,28 @@ def test_what_dies_hangs_or_loses_its_supervisor_is_back_and_counted(routed):
     supervisor = control_socket.holder(directory, "supervisor")
     with Fidelity(routed) as fidelity:
         os.kill(supervisor, signal.SIGKILL)
-        wait_until("there is another", lambda: control_socket.holder(directory, "supervisor") not in (None, supervisor))
-        wait_until("all are back", lambda: all(row.pid and row.restarts for row in routed.rows().values()))
+        wait_until(
+            "there is another",
+            lambda: control_socket.holder(directory, "supervisor") not in (None, supervisor),
+        )
+        wait_until(
+            "all are back", lambda: all(row.pid and row.restarts for row in routed.rows().values())
+        )
         routed.wait_until_converged()
     assert {one.name for one in fidelity.report.components if one.verdict == FAIL} >= {
         "daemons died", "daemons restarted", "supervisors lost",
     }  # fmt: skip
     second = control_socket.holder(directory, "supervisor")
-    watchers = set(clean.processes(routed.run.id, [])) - {row.pid for row in routed.rows().values()} - {second}
+    watchers = (
+        set(clean.processes(routed.run.id, []))
+        - {row.pid for row in routed.rows().values()}
+        - {second}
+    )
     for one in watchers:
         os.kill(one, signal.SIGKILL)
-    wait_until("it has another successor", lambda: not watchers & set(clean.processes(routed.run.id, [])))
+    wait_until(
+        "it has another successor", lambda: not watchers & set(clean.processes(routed.run.id, []))
+    )
     assert control.restart(directory, "h2") == routed.rows()[2].pid
     routed.wait_until_converged()
     assert routes(routed) == before
@@ -257,15 +292,24 @@ def test_what_dies_hangs_or_loses_its_supervisor_is_back_and_counted(routed):
 def test_a_supervisor_that_hangs_is_ended_and_succeeded():
     network = RunningNetwork.create(build("dcell:n=3,k=1"), None, scheme="dr", packed=1)
     try:
-        supervisor, before = control_socket.holder(network.run.directory, "supervisor"), routes(network)
+        supervisor, before = (
+            control_socket.holder(network.run.directory, "supervisor"),
+            routes(network),
+        )
         with Fidelity(network) as fidelity:
             os.kill(supervisor, signal.SIGSTOP)
             wait_until(
                 "there is another",
-                lambda: control_socket.holder(network.run.directory, "supervisor") not in (None, supervisor),
+                lambda: (
+                    control_socket.holder(network.run.directory, "supervisor")
+                    not in (None, supervisor)
+                ),
                 timeout_s=90,
             )
-            wait_until("all are back", lambda: all(row.pid and row.restarts for row in network.rows().values()))
+            wait_until(
+                "all are back",
+                lambda: all(row.pid and row.restarts for row in network.rows().values()),
+            )
             network.wait_until_converged()
         values = {one.name: one.value for one in fidelity.report.components}
         assert (fidelity.verdict, values["supervisors lost"]) == (FAIL, 1)
@@ -276,7 +320,9 @@ def test_a_supervisor_that_hangs_is_ended_and_succeeded():
 
 @pytest.mark.kernel
 def test_where_nobody_is_to_be_replaced_the_dead_stay_dead_and_are_told():
-    network = RunningNetwork.create(build("dcell:n=3,k=1"), None, scheme="dr", packed=0, restart=False)
+    network = RunningNetwork.create(
+        build("dcell:n=3,k=1"), None, scheme="dr", packed=0, restart=False
+    )
     try:
         theirs = {row.pid for row in network.rows().values()}
         with Fidelity(network) as fidelity:
@@ -285,7 +331,9 @@ def test_where_nobody_is_to_be_replaced_the_dead_stay_dead_and_are_told():
         assert (fidelity.verdict, fidelity.report.worst.name) == (FAIL, "daemons died")
         with Fidelity(network) as fidelity:
             os.kill(control_socket.holder(network.run.directory, "supervisor"), signal.SIGKILL)
-            wait_until("no daemon is left", lambda: not theirs & set(clean.processes(network.run.id, [])))
+            wait_until(
+                "no daemon is left", lambda: not theirs & set(clean.processes(network.run.id, []))
+            )
         values = {one.name: one.value for one in fidelity.report.components}
         assert (values["daemons died"], values["supervisors lost"]) == (len(theirs), 1)
         assert clean.processes(network.run.id, []) == []

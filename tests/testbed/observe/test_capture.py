@@ -34,19 +34,27 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     files.flush()
     assert len(list(read(tmp_path / "h0.pcapng"))) == 3, "while it goes on"
     files.close(at + 3)
-    assert [tuple(one) for one in read(tmp_path / "h0.pcapng")] == [(f"h0-eth{i}", t, d) for i, t, d, _ in sent]
+    assert [tuple(one) for one in read(tmp_path / "h0.pcapng")] == [
+        (f"h0-eth{i}", t, d) for i, t, d, _ in sent
+    ]
     whole = (tmp_path / "h0.pcapng").read_bytes()
     (tmp_path / "cut.pcapng").write_bytes(whole[:-90])
     assert len(list(read(tmp_path / "cut.pcapng"))) < 4
 
 
-def test_names_in_a_capture_cannot_move_the_cursor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_in_a_capture_cannot_move_the_cursor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     payload = wire.encode(wire.Hello(3, 7, 1, 30, 0, ()))
     udp = struct.pack(">HHHH", CONTROL_PORT, CONTROL_PORT, 8 + len(payload), 0) + payload
     ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 0, 0, 255, 17, 0, bytes(4), bytes(4))
-    files = Files(tmp_path, "x", ["h0\x1b[2J\n1.0 h1", "h0-eth0"], 65536, most_bytes=0, most_files=0)
+    files = Files(
+        tmp_path, "x", ["h0\x1b[2J\n1.0 h1", "h0-eth0"], 65536, most_bytes=0, most_files=0
+    )
     for interface in (0, 1):
-        files.write(interface, 10**9, bytes(12) + b"\x08\x00" + ip + udp, 14 + len(ip + udp), OUTBOUND)
+        files.write(
+            interface, 10**9, bytes(12) + b"\x08\x00" + ip + udp, 14 + len(ip + udp), OUTBOUND
+        )
     files.close(10**9)
     assert main(["decode", str(tmp_path / "x.pcapng")]) == 0
     first, second = capsys.readouterr().out.splitlines()
@@ -98,10 +106,22 @@ def _short(block: bytearray) -> None:
 @pytest.mark.parametrize(
     ("kind", "change", "words"),
     [
-        (SECTION, lambda block: block.__setitem__(slice(4, 12), block[4:12][::-1]), "another kind of machine"),
-        (PACKET, lambda block: block.__setitem__(8, 1), "a packet of interface 1, which is not declared"),
+        (
+            SECTION,
+            lambda block: block.__setitem__(slice(4, 12), block[4:12][::-1]),
+            "another kind of machine",
+        ),
+        (
+            PACKET,
+            lambda block: block.__setitem__(8, 1),
+            "a packet of interface 1, which is not declared",
+        ),
         (PACKET, _short, "the block of a packet is too short"),
-        (INTERFACE, lambda block: block.__setitem__(slice(16, 36), bytes(20)), "times are not in ns"),
+        (
+            INTERFACE,
+            lambda block: block.__setitem__(slice(16, 36), bytes(20)),
+            "times are not in ns",
+        ),
     ],
 )
 def test_a_capture_that_is_wrong_is_refused(
@@ -145,9 +165,13 @@ def test_links_and_nodes_are_captured_together_and_control_messages_decoded(
     assert {one["message"] for one in told} == {"hello"}, "DR says nothing else"
     assert {one["from"] for one in told} == {"10.0.0.0", "10.0.1.0"}
     assert {one["seal"]["sealer"] for one in told} == {0, 3}
-    shown = subprocess.run([*WEFT, "decode", str(paths[0]), "--json"], cwd=ROOT, capture_output=True, check=True)
+    shown = subprocess.run(
+        [*WEFT, "decode", str(paths[0]), "--json"], cwd=ROOT, capture_output=True, check=True
+    )
     assert [json.loads(line) for line in shown.stdout.splitlines()] == json.loads(json.dumps(told))
-    dumped = subprocess.run(["tcpdump", "-nr", str(paths[0])], capture_output=True, text=True, check=True)
+    dumped = subprocess.run(
+        ["tcpdump", "-nr", str(paths[0])], capture_output=True, text=True, check=True
+    )
     assert len(dumped.stdout.splitlines()) == len(list(read(paths[0])))
 
 
@@ -157,9 +181,17 @@ def test_a_capture_ends_with_its_run_and_wrong_words_are_refused(
 ) -> None:
     net = network("star:n=2", scheme="ecmp")
     of_run = ["-w", str(tmp_path), "--run", net.run.id]
-    for words, said in ((["h0-h9"], "h9"), (["h0", "--snap", "3"], "--snap"), (["h0", "--files", "2"], "--file-kb")):
+    for words, said in (
+        (["h0-h9"], "h9"),
+        (["h0", "--snap", "3"], "--snap"),
+        (["h0", "--files", "2"], "--file-kb"),
+    ):
         done = subprocess.run(
-            [*WEFT, "capture", *words, *of_run], cwd=ROOT, capture_output=True, text=True, check=False
+            [*WEFT, "capture", *words, *of_run],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 2
         assert said in done.stderr

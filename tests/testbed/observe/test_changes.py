@@ -12,16 +12,25 @@ from weft.testbed.observe.daemon_changes import LogLines, neighbour
 from weft.testbed.observe.live_outages import LOST, LiveOutages, PingedPair, spread
 
 
-def test_lines_are_told_whole_once_and_in_order_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_told_whole_once_and_in_order_of_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(daemon_changes, "LOOK_S", 0.0)
     first, second = (tmp_path / f"{name}.log" for name in ("h0", "h1"))
     first.write_text("2024-05-17T09:30:00.000250 1.0 old\n")
     logs = LogLines(tmp_path)
     assert logs.events() == []
     with first.open("a") as file:
-        file.write("2024-05-17T09:30:00.000250 3.5 routes: a b\nTraceback:\n2024-05-17T09:30:00.000250 4.5 hal")
-    second.write_text("2024-05-17T09:30:00.000250 2.5 port 1: neighbour h4 down: silent for 93 ms\n")
-    found = [(event["event"], event["at_s"], event["node"], event.get("text")) for event in logs.events()]
+        file.write(
+            "2024-05-17T09:30:00.000250 3.5 routes: a "
+            "b\nTraceback:\n2024-05-17T09:30:00.000250 4.5 hal"
+        )
+    second.write_text(
+        "2024-05-17T09:30:00.000250 2.5 port 1: neighbour h4 down: silent for 93 ms\n"
+    )
+    found = [
+        (event["event"], event["at_s"], event["node"], event.get("text")) for event in logs.events()
+    ]
     assert found == [
         ("neighbour", 2.5, "h1", None),
         ("log", 2.5, "h1", "port 1: neighbour h4 down: silent for 93 ms"),
@@ -56,7 +65,12 @@ def test_what_a_daemon_writes_is_what_is_understood(tmp_path: Path) -> None:
     (told,) = daemon_changes._lines("h0", line, 0.0)
     event = neighbour(told)
     assert event
-    assert (event["port"], event["neighbour"], event["state"], event["why"]) == (12, "e0.1", "down", "carrier is down")
+    assert (event["port"], event["neighbour"], event["state"], event["why"]) == (
+        12,
+        "e0.1",
+        "down",
+        "carrier is down",
+    )
     assert event["at_s"] == pytest.approx(float(line.split()[1]))
 
 
@@ -83,10 +97,20 @@ def test_an_outage_is_told_when_pings_in_a_row_are_lost_and_a_shorter_one_when_i
     pair.sent = 3  # the second is lost
     assert pings._begun() == []
     (short,) = pings._answered(pair, 3, 1.11)
-    assert (short["state"], short["lost"], short["lasted_s"], short["at_s"]) == ("over", 1, 0.1, 1.11)
+    assert (short["state"], short["lost"], short["lasted_s"], short["at_s"]) == (
+        "over",
+        1,
+        0.1,
+        1.11,
+    )
     pair.sent = 3 + LOST
     (begun,) = pings._begun()
-    assert (begun["state"], begun["at_s"], begun["from"], begun["to"]) == ("begun", 1.11, "h0", "h9")
+    assert (begun["state"], begun["at_s"], begun["from"], begun["to"]) == (
+        "begun",
+        1.11,
+        "h0",
+        "h9",
+    )
     assert pings._begun() == [], "told once"
     pair.sent += 10
     (over,) = pings._answered(pair, pair.sent, 2.11)

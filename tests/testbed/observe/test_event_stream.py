@@ -34,7 +34,9 @@ class Heard:
     def of(self, kind: str, **wanted: Any) -> list[Event]:
         """The events of this kind that have these values."""
         self.events += self.stream.look()
-        return [one for one in self.events if one["event"] == kind and wanted.items() <= one.items()]
+        return [
+            one for one in self.events if one["event"] == kind and wanted.items() <= one.items()
+        ]
 
     def await_(self, kind: str, **wanted: Any) -> Event:
         """The last such event, once there is one."""
@@ -59,7 +61,12 @@ def test_a_silent_failure_is_followed_by_its_detection_and_the_loss_of_routes(he
     assert lost["why"].startswith("silent for ")
     routes = wait_until("the loss", lambda: changes(heard, []))[0]
     assert routes["at_s"] > began_s
-    wait_until("h0's row", lambda: [e for e in heard.of("daemons") if e["daemons"].get("h0", {}).get("losses", 0) >= 1])
+    wait_until(
+        "h0's row",
+        lambda: [
+            e for e in heard.of("daemons") if e["daemons"].get("h0", {}).get("losses", 0) >= 1
+        ],
+    )
     heard.await_("log", node="h0", text="not converged any more")
     net.restore("h0-h3")
     heard.await_("link", link="h0-h3", state="up")
@@ -69,7 +76,9 @@ def test_a_silent_failure_is_followed_by_its_detection_and_the_loss_of_routes(he
 
 def changes(heard: Heard, devices: list[str]) -> list[Event]:
     """The events that say that h0's route to the DCell of h3 leads by these devices now."""
-    return [one for one in heard.of("routes", node="h0") if one["changed"].get("10.0.1.0/24") == devices]
+    return [
+        one for one in heard.of("routes", node="h0") if one["changed"].get("10.0.1.0/24") == devices
+    ]
 
 
 @pytest.mark.kernel
@@ -103,7 +112,12 @@ def test_pairs_that_are_cut_off_are_told_and_so_is_the_death_of_a_daemon(heard: 
     net = heard.stream.network
     heard.stream.look()
     control.kill(net.run.directory, "h11")
-    wait_until("h11", lambda: [e for e in heard.of("daemons") if e["daemons"].get("h11", {"pid": 1})["pid"] is None])
+    wait_until(
+        "h11",
+        lambda: [
+            e for e in heard.of("daemons") if e["daemons"].get("h11", {"pid": 1})["pid"] is None
+        ],
+    )
     net.fail("h0-w0", silent=True)
     net.fail("h0-h3", silent=True)
     begun = heard.await_("outage", state="begun", **{"from": "h0"})
@@ -117,16 +131,26 @@ def test_pairs_that_are_cut_off_are_told_and_so_is_the_death_of_a_daemon(heard: 
 
 
 @pytest.mark.kernel
-def test_the_program_prints_json_and_ends_with_the_run(network: Callable[..., RunningNetwork]) -> None:
+def test_the_program_prints_json_and_ends_with_the_run(
+    network: Callable[..., RunningNetwork],
+) -> None:
     net = network("star:n=2", scheme="ecmp")
     weft = [sys.executable, "-m", "weft.experiments.cli.cli"]
-    process = subprocess.Popen([*weft, "events", "--run", net.run.id, "--pairs", "1"], cwd=ROOT, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [*weft, "events", "--run", net.run.id, "--pairs", "1"], cwd=ROOT, stdout=subprocess.PIPE
+    )
     assert process.stdout
     first = json.loads(process.stdout.readline())
     assert (first["event"], first["run"], first["version"]) == ("network", net.run.id, 1)
     assert [node["node"] for node in first["nodes"]] == ["h0", "h1", "r0"]
     assert first["links"][1] == {
-        **{"link": "h1-r0", "ends": ["h1", "r0"], "level": 0, "rate_bps": 20 * Mbps, "queue_packets": 250}
+        **{
+            "link": "h1-r0",
+            "ends": ["h1", "r0"],
+            "level": 0,
+            "rate_bps": 20 * Mbps,
+            "queue_packets": 250,
+        }
     }
     for line in process.stdout:
         if json.loads(line)["event"] == "load":
@@ -137,10 +161,15 @@ def test_the_program_prints_json_and_ends_with_the_run(network: Callable[..., Ru
 
 
 @pytest.mark.kernel
-def test_ctrl_c_and_a_reader_that_goes_away_end_it_in_silence(network: Callable[..., RunningNetwork]) -> None:
+def test_ctrl_c_and_a_reader_that_goes_away_end_it_in_silence(
+    network: Callable[..., RunningNetwork],
+) -> None:
     net = network("star:n=2", scheme="ecmp")
     weft = [sys.executable, "-m", "weft.experiments.cli.cli", "events", "--run", net.run.id]
-    for status, end in ((130, lambda p: p.send_signal(signal.SIGINT)), (141, lambda p: p.stdout.close())):
+    for status, end in (
+        (130, lambda p: p.send_signal(signal.SIGINT)),
+        (141, lambda p: p.stdout.close()),
+    ):
         process = subprocess.Popen(weft, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert process.stdout
         assert process.stderr
@@ -153,6 +182,11 @@ def test_ctrl_c_and_a_reader_that_goes_away_end_it_in_silence(network: Callable[
 
 
 def test_numbers_out_of_range_are_refused() -> None:
-    for updates, pairs, word in ((0, 1, "updates"), (101, 1, "updates"), (10, -1, "pairs"), (10, 257, "pairs")):
+    for updates, pairs, word in (
+        (0, 1, "updates"),
+        (101, 1, "updates"),
+        (10, -1, "pairs"),
+        (10, 257, "pairs"),
+    ):
         with pytest.raises(ValueError, match=word):
             require(updates, pairs)

@@ -22,7 +22,10 @@ from weft.topologies.core.link import LinkSpec
 
 
 def same(
-    net: RunningNetwork, reader: PortReader, counters: PortCounterReader, fields: tuple[str, str, str]
+    net: RunningNetwork,
+    reader: PortReader,
+    counters: PortCounterReader,
+    fields: tuple[str, str, str],
 ) -> PortReading | None:
     """A reading, if nothing was counted meanwhile and the other way of reading tells the same."""
     before = reader.read(everything=True)
@@ -31,7 +34,9 @@ def same(
         return None
     for row, port in enumerate(reader.ports):
         told: PortCounters = snapshot[net.ifindex(*port)]
-        assert [int(column[row]) for column in after[:3]] == [getattr(told, field) for field in fields], port
+        assert [int(column[row]) for column in after[:3]] == [
+            getattr(told, field) for field in fields
+        ], port
     return after
 
 
@@ -47,7 +52,9 @@ def fill(net: RunningNetwork) -> None:
 
 
 @pytest.mark.kernel
-def test_queues_drops_and_bytes_are_those_that_parsing_finds(network: Callable[..., RunningNetwork]) -> None:
+def test_queues_drops_and_bytes_are_those_that_parsing_finds(
+    network: Callable[..., RunningNetwork],
+) -> None:
     net = network("dcell:n=3,k=1", LinkSpec(rate_bps=8_000, queue_packets=20))
     reader, fields = PortReader(net, shaped=True), ("sent_bytes", "queue_drops", "waiting_packets")
     ping(net, [(0, 1), (3, 4)], count=1)
@@ -57,7 +64,8 @@ def test_queues_drops_and_bytes_are_those_that_parsing_finds(network: Callable[.
         row = reader.ports.index((0, 1))
         assert found.waiting[row] > 10
         assert found.drops[row] + found.waiting[row] + found.sent_bytes[row] // 1414 == 30
-        net.fail("h0-h3", silent=True)  # a filter more; a device that is set down has no queue any more
+        # a filter more; a device that is set down has no queue any more
+        net.fail("h0-h3", silent=True)
         net.fail("h1-h6")
         found = wait_until("a quiet moment", lambda: same(net, reader, counters, fields))
         assert found.sent_bytes[reader.ports.index((4, 0))] > 0
@@ -65,14 +73,17 @@ def test_queues_drops_and_bytes_are_those_that_parsing_finds(network: Callable[.
 
 
 @pytest.mark.kernel
-def test_links_without_a_rate_tell_what_their_devices_have_sent(network: Callable[..., RunningNetwork]) -> None:
+def test_links_without_a_rate_tell_what_their_devices_have_sent(
+    network: Callable[..., RunningNetwork],
+) -> None:
     net = network("dcell:n=3,k=1", None)
     reader = PortReader(net, shaped=False)
     before = reader.read()
     ping(net, all_pairs(net), count=2, interval_ms=1)
     with PortCounterReader(net) as counters:
         after = wait_until(
-            "a quiet moment", lambda: same(net, reader, counters, ("sent_bytes", "link_drops", "waiting_bytes"))
+            "a quiet moment",
+            lambda: same(net, reader, counters, ("sent_bytes", "link_drops", "waiting_bytes")),
         )
     assert (after.sent_bytes > before.sent_bytes).all()
     assert not np.any(after.waiting)
@@ -80,7 +91,9 @@ def test_links_without_a_rate_tell_what_their_devices_have_sent(network: Callabl
 
 
 @pytest.mark.kernel
-def test_quiet_nodes_are_asked_less_often_and_busy_ones_each_time(network: Callable[..., RunningNetwork]) -> None:
+def test_quiet_nodes_are_asked_less_often_and_busy_ones_each_time(
+    network: Callable[..., RunningNetwork],
+) -> None:
     net = network("dcell:n=3,k=1", LinkSpec(rate_bps=8_000, queue_packets=20))
     reader = PortReader(net, shaped=True)
     fill(net)
@@ -102,7 +115,9 @@ def test_where_all_would_take_too_long_those_that_were_asked_longest_ago_are_ask
     net = network("dcell:n=3,k=1", LinkSpec(rate_bps=8_000, queue_packets=20))
     reader = PortReader(net, shaped=True, most_cpu_s=1e-9)
     times = [reader.read(everything=True).at_s, reader.read().at_s, reader.read().at_s]
-    first, second = ({reader.ports[row][0] for row in np.flatnonzero(b > a)} for a, b in pairwise(times))
+    first, second = (
+        {reader.ports[row][0] for row in np.flatnonzero(b > a)} for a, b in pairwise(times)
+    )
     assert (len(first), len(second)) == (LEAST, LEAST)
     assert first | second == set(range(2 * LEAST)) == set(range(net.topology.nodes))
     reader.close()

@@ -25,17 +25,25 @@ def told(packet: Any) -> dict[str, Any]:
     message = packet.payload
     found = {"message": message.name, **values(message)}
     if Seal in packet:
-        found["seal"] = {name: value for name, value in values(packet[Seal]).items() if not name.startswith("tag")}
+        found["seal"] = {
+            name: value
+            for name, value in values(packet[Seal]).items()
+            if not name.startswith("tag")
+        }
     return found
 
 
 def values(packet: Any) -> dict[str, Any]:
     found = {field.name: packet.getfieldval(field.name) for field in packet.fields_desc}
-    return {key: list(map(values, value)) if isinstance(value, list) else value for key, value in found.items()}
+    return {
+        key: list(map(values, value)) if isinstance(value, list) else value
+        for key, value in found.items()
+    }
 
 
 def made_anew(packet: Any) -> Any:
-    """The packet out of its values alone, counts left out: nothing of the bytes that it was read from."""
+    """The packet out of its values alone, counts left out: nothing of the bytes that it was read
+    from."""
     left_out = {f"{field.name}_count" for field in packet.fields_desc}
     kept = {}
     for field in packet.fields_desc:

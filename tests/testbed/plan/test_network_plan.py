@@ -50,9 +50,16 @@ def test_a_port_is_shaped_before_it_is_set_up(spec, link):
 @pytest.mark.parametrize("bridge_filter", [True, False])
 def test_what_passes_a_crossbar_passes_no_packet_filter(bridge_filter):
     plan = NetworkPlan(
-        RunRecord("demo", 1, Path("/run/weft/demo")), build("dcell:n=3,k=1"), None, bridge_filter=bridge_filter
+        RunRecord("demo", 1, Path("/run/weft/demo")),
+        build("dcell:n=3,k=1"),
+        None,
+        bridge_filter=bridge_filter,
     )
     lines = [line for line in plan.text() if "bridge-nf" in line]
-    named = [plan.namespace(node) for node in range(plan.topology.nodes) if plan.topology.is_crossbar(node)]
+    named = [
+        plan.namespace(node)
+        for node in range(plan.topology.nodes)
+        if plan.topology.is_crossbar(node)
+    ]
     setting = "sysctl -w net.bridge.bridge-nf-call-iptables=0"
     assert lines == ([f"ip netns exec {name} {setting}" for name in named] if bridge_filter else [])

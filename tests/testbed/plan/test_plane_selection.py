@@ -20,13 +20,19 @@ def config(topology, spec, link=None):
 def test_a_scheme_of_daemons_hands_on_what_is_the_data_planes():
     assert planes(TREE, "lbsp:hello_ms=10", None).balancing == "lbsp"
     assert config(TREE, "lbsp:hello_ms=10").interval_ms == 10
-    assert planes(TREE, "lbsp:groups=4,hash=1,lifetime_ms=900", None).balancing == "lbsp:groups=4,hash=1"
+    assert (
+        planes(TREE, "lbsp:groups=4,hash=1,lifetime_ms=900", None).balancing
+        == "lbsp:groups=4,hash=1"
+    )
     assert planes(DCELL, "dr", None).balancing == ""
 
 
 def test_a_scheme_of_the_data_plane_has_daemons_that_tell_it_what_lives():
     assert planes(TREE, "spray:hello_ms=10", None).balancing == "spray"
-    assert (config(TREE, "spray:hello_ms=10").scheme, config(TREE, "spray:hello_ms=10").interval_ms) == ("bfs", 10)
+    assert (
+        config(TREE, "spray:hello_ms=10").scheme,
+        config(TREE, "spray:hello_ms=10").interval_ms,
+    ) == ("bfs", 10)
 
 
 def test_hosts_choose_layers_with_and_without_the_data_plane():
@@ -45,10 +51,18 @@ def test_hosts_choose_layers_with_and_without_the_data_plane():
 
 
 def test_fixed_routes_and_none_have_no_daemons():
-    assert (planes(DCELL, "static", None).static, planes(DCELL, "none", None).static) == (True, False)
+    assert (planes(DCELL, "static", None).static, planes(DCELL, "none", None).static) == (
+        True,
+        False,
+    )
     assert not planes(DCELL, "static", None).configs
     assert [is_static(spec) for spec in ("static", "none", "dr")] == [True, False, False]
-    assert [has_daemons(spec) for spec in ("static", "none", "dr", "ttc:hello_ms=3")] == [False, False, True, True]
+    assert [has_daemons(spec) for spec in ("static", "none", "dr", "ttc:hello_ms=3")] == [
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_what_is_behind_a_delay_misses_the_data_plane():
@@ -60,7 +74,9 @@ def test_what_is_behind_a_delay_misses_the_data_plane():
 
 @pytest.mark.parametrize("spec", ["ttc", "drill", "micro", "jsq", "rr:ecn=20", "lbsp:states=1"])
 def test_what_compares_queues_is_refused_where_links_have_none(spec):
-    with pytest.raises(ValueError, match=f"^{spec}: it chooses by what waits in queues, and links without a rate"):
+    with pytest.raises(
+        ValueError, match=f"^{spec}: it chooses by what waits in queues, and links without a rate"
+    ):
         planes(TREE, spec, None)
     assert planes(TREE, spec, LinkSpec(rate_bps=10 * Mbps, queue_packets=100)).balancing == spec
 
@@ -94,6 +110,10 @@ def test_what_does_not_go_together_is_refused(spec, message):
 
 
 def test_a_network_larger_than_a_run_is_refused_before_daemons_are_configured(monkeypatch):
-    monkeypatch.setattr(registry, "configure", lambda *_, **__: pytest.fail("a configuration for each node"))
-    with pytest.raises(ValueError, match=r"has 22,650 servers, 151 switches and 33,975 links: .* 14,328 links"):
+    monkeypatch.setattr(
+        registry, "configure", lambda *_, **__: pytest.fail("a configuration for each node")
+    )
+    with pytest.raises(
+        ValueError, match=r"has 22,650 servers, 151 switches and 33,975 links: .* 14,328 links"
+    ):
         planes(build("dcell:n=150,k=1"), "dr", None)

@@ -37,7 +37,9 @@ def test_it_is_readable_by_all_and_writable_by_its_owner_whatever_the_umask(link
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "etc" / "hosts").stat().st_mode) == 0o644
-    assert {stat.S_IMODE(place.stat().st_mode) & 0o022 for place in (tmp_path / "etc", links)} == {0}
+    assert {stat.S_IMODE(place.stat().st_mode) & 0o022 for place in (tmp_path / "etc", links)} == {
+        0
+    }
 
 
 def test_where_a_link_has_no_second_name_every_namespace_has_its_own(links, tmp_path, monkeypatch):

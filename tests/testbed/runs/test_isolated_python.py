@@ -13,7 +13,9 @@ from weft.testbed.runs import isolated_python
 
 PICKLE = 'raise SystemExit("somebody else\'s pickle was imported")'
 NAME, OWN, RUN = "pickle", "own_scheme", "timeit"
-PRINTS = "import pickle, os, sys; print(pickle.__file__, sys.argv[1:], os.getcwd(), sorted(os.environ))"
+PRINTS = (
+    "import pickle, os, sys; print(pickle.__file__, sys.argv[1:], os.getcwd(), sorted(os.environ))"
+)
 
 
 @pytest.fixture
@@ -29,10 +31,14 @@ def hostile(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_python_dash_m_runs_what_lies_in_the_current_folder(hostile):
     """So it matters how it is started."""
-    done = subprocess.run([sys.executable, "-m", RUN], capture_output=True, text=True, check=False, env={})
+    done = subprocess.run(
+        [sys.executable, "-m", RUN], capture_output=True, text=True, check=False, env={}
+    )
     assert done.returncode == 0
     (hostile / f"{RUN}.py").write_text(PICKLE)
-    done = subprocess.run([sys.executable, "-m", RUN], capture_output=True, text=True, check=False, env={})
+    done = subprocess.run(
+        [sys.executable, "-m", RUN], capture_output=True, text=True, check=False, env={}
+    )
     assert "somebody else's" in done.stderr
 
 
@@ -42,7 +48,12 @@ def test_no_module_comes_from_where_it_is_started(hostile, packages):
     argv = isolated_python.command(OWN, ["a", "b"], packages=packages, search=[Path()])
     environment = isolated_python.environment({"WEFT_RUN": "x"})
     done = subprocess.run(
-        argv, cwd=isolated_python.FOLDER, env=environment, capture_output=True, text=True, check=True
+        argv,
+        cwd=isolated_python.FOLDER,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     assert f"{Path(os.__file__).with_stem(NAME)} ['a', 'b'] / " in done
     assert "WEFT_RUN" in done
@@ -52,11 +63,14 @@ def test_no_module_comes_from_where_it_is_started(hostile, packages):
 
 @pytest.mark.parametrize("packages", [False, True])
 def test_no_module_comes_from_the_current_folder_whatever_that_is(hostile, packages):
-    """The folder in which a process starts is one safeguard; that Python does not look there is another."""
+    """The folder in which a process starts is one safeguard; that Python does not look there is
+    another."""
     (hostile / f"{OWN}.py").write_text(PRINTS)
     argv = isolated_python.command(OWN, packages=packages, search=[hostile])
     environment = isolated_python.environment()
-    done = subprocess.run(argv, cwd=hostile, env=environment, capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(
+        argv, cwd=hostile, env=environment, capture_output=True, text=True, check=True
+    ).stdout
     assert done.startswith(f"{Path(os.__file__).with_stem(NAME)} [] {hostile} ")
 
 
@@ -64,14 +78,23 @@ def test_weft_is_this_one(hostile):
     """Also where another is installed."""
     (hostile / f"{OWN}.py").write_text("import weft.testbed; print(weft.testbed.__file__)")
     argv = isolated_python.command(OWN, search=[hostile])
-    done = subprocess.run(argv, cwd="/", env=isolated_python.environment(), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        argv, cwd="/", env=isolated_python.environment(), capture_output=True, text=True, check=True
+    )
     assert Path(done.stdout.strip()).parents[2] == isolated_python.ROOT
 
 
 def test_all_python_is_started_so():
-    """No other file says which interpreter to start; `weft daemon` becomes itself once more, as it was started."""
+    """No other file says which interpreter to start; `weft daemon` becomes itself once more, as it
+    was started."""
     root = isolated_python.ROOT
-    files = [file for folder in ("daemons", "testbed", "experiments") for file in (root / folder).rglob("*.py")]
-    found = [line for file in files for line in file.read_text().splitlines() if "sys.executable" in line]
+    files = [
+        file
+        for folder in ("daemons", "testbed", "experiments")
+        for file in (root / folder).rglob("*.py")
+    ]
+    found = [
+        line for file in files for line in file.read_text().splitlines() if "sys.executable" in line
+    ]
     own = [line for line in found if "os.execve(sys.executable, sys.orig_argv" in line]
     assert (len(own), len(found)) == (1, 2)

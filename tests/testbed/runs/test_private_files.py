@@ -42,7 +42,9 @@ def test_a_link_is_not_followed(tmp_path):
     (tmp_path / "link").symlink_to(victim)
     (tmp_path / "folder").symlink_to(tmp_path)
     for flags in (READ, MAKE):
-        with pytest.raises(OSError, match=r"link is a link, and what it leads to is not ours to use; remove it"):
+        with pytest.raises(
+            OSError, match=r"link is a link, and what it leads to is not ours to use; remove it"
+        ):
             private_files.open_file(tmp_path / "link", flags)
     with pytest.raises(OSError, match="folder is a link"):
         private_files.make_folder(tmp_path / "folder")
@@ -63,7 +65,9 @@ def test_another_users_are_refused_and_told_of(tmp_path):
     (tmp_path / "folder").mkdir()
     for name in ("theirs", "folder"):
         os.chown(tmp_path / name, 12345, 12345)
-    with pytest.raises(OSError, match=r"theirs belongs to user 12345, not to 0 as it must; remove it"):
+    with pytest.raises(
+        OSError, match=r"theirs belongs to user 12345, not to 0 as it must; remove it"
+    ):
         private_files.open_file(tmp_path / "theirs", READ)
     with pytest.raises(OSError, match="folder belongs to user 12345"):
         private_files.make_folder(tmp_path / "folder")
@@ -102,13 +106,19 @@ def test_a_file_that_is_ours_all_the_way_is_trusted_and_links_to_it_are_followed
     assert private_files.trusted_file(file) == file
 
 
-@pytest.mark.parametrize(("number", "open_mode"), [(0, 0o664), (0, 0o646), (1, 0o775), (1, 0o1777), (2, 0o757)])
-def test_a_file_that_others_may_change_or_replace_is_not_trusted(places, tmp_path, number, open_mode):
+@pytest.mark.parametrize(
+    ("number", "open_mode"), [(0, 0o664), (0, 0o646), (1, 0o775), (1, 0o1777), (2, 0o757)]
+)
+def test_a_file_that_others_may_change_or_replace_is_not_trusted(
+    places, tmp_path, number, open_mode
+):
     place = places[number]
     place.chmod(open_mode)
     (tmp_path / "link").symlink_to(places[0])
     for path in (places[0], tmp_path / "link"):
-        with pytest.raises(OSError, match=f"is not used: other users may write to {place}; chmod go-w {place}$"):
+        with pytest.raises(
+            OSError, match=f"is not used: other users may write to {place}; chmod go-w {place}$"
+        ):
             private_files.trusted_file(path)
 
 

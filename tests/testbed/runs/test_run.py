@@ -81,7 +81,9 @@ def test_a_name_is_taken_by_the_living_and_by_the_dead():
     with pytest.raises(ValueError, match="a run called demo is up"):
         run.reserve("demo")
     kept.release()
-    with pytest.raises(ValueError, match="a run called demo has died; `weft clean` removes what it left"):
+    with pytest.raises(
+        ValueError, match="a run called demo has died; `weft clean` removes what it left"
+    ):
         run.reserve("demo")
     with pytest.raises(ValueError, match=r"no run demo is up \(up: none\)"):
         run.find("demo")

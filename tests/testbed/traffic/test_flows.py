@@ -37,10 +37,16 @@ def test_every_flow_of_many_arrives_whole(
     network: Callable[..., RunningNetwork], read_by: None, open_before: bool
 ) -> None:
     net = network("star:n=4", LINK)
-    wanted = [Flow(i / 1000, i % 4, (i + 1 + i // 4 % 3) % 4, 1 + 977 * (i % 20)) for i in range(400)]
-    table = flows.run(net, wanted, deadline_s=60, congestion_control="reno", open_before=open_before)
+    wanted = [
+        Flow(i / 1000, i % 4, (i + 1 + i // 4 % 3) % 4, 1 + 977 * (i % 20)) for i in range(400)
+    ]
+    table = flows.run(
+        net, wanted, deadline_s=60, congestion_control="reno", open_before=open_before
+    )
     assert [one.flow for one in table.results] == sorted(wanted)
-    assert [one.received_bytes for one in table.results] == [one.flow.size_bytes for one in table.results]
+    assert [one.received_bytes for one in table.results] == [
+        one.flow.size_bytes for one in table.results
+    ]
     assert table.unfinished == 0
     assert all(one.error is None and one.tcp and one.tcp.segments for one in table.results)
     assert all(one.began_s >= one.flow.at_s for one in table.results)
@@ -48,9 +54,13 @@ def test_every_flow_of_many_arrives_whole(
     assert table.sysctls["tcp_sack"] == "1"
 
 
-def test_a_flow_takes_as_long_as_its_bytes_do(network: Callable[..., RunningNetwork], read_by: None) -> None:
+def test_a_flow_takes_as_long_as_its_bytes_do(
+    network: Callable[..., RunningNetwork], read_by: None
+) -> None:
     net = network("star:n=2", LINK)
-    (one,) = flows.run(net, [Flow(0.0, 0, 1, 500_000)], deadline_s=30, congestion_control="reno").results
+    (one,) = flows.run(
+        net, [Flow(0.0, 0, 1, 500_000)], deadline_s=30, congestion_control="reno"
+    ).results
     least_s = 8 * 500_000 / LINK.rate_bps  # headers pay for the burst that may go ahead of the rate
     assert one.seconds is not None
     assert one.seconds >= least_s
@@ -62,7 +72,12 @@ def test_endless_flows_end_and_are_counted_from_the_warm_up(
     net, called = network("star:n=3", LINK), []
     wanted = [Flow(0.0, 0, 1, None), Flow(0.0, 1, 2, None)]
     table = flows.run(
-        net, wanted, deadline_s=1.0, warm_up_s=0.5, congestion_control="reno", at_warm_up=lambda: called.append(1)
+        net,
+        wanted,
+        deadline_s=1.0,
+        warm_up_s=0.5,
+        congestion_control="reno",
+        at_warm_up=lambda: called.append(1),
     )
     assert called == [1]
     assert table.measured_s == pytest.approx(0.5, abs=0.01)
@@ -75,15 +90,20 @@ def test_endless_flows_end_and_are_counted_from_the_warm_up(
 def test_it_is_the_same_to_the_byte_and_nearly_to_the_nanosecond_who_reads(
     network: Callable[..., RunningNetwork], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two flows share a link, beside one with an end; whoever reads the clock takes a nanosecond."""
+    """Two flows share a link, beside one with an end; whoever reads the clock takes a
+    nanosecond."""
     told = []
     for threads in (False, True):
         monkeypatch.setattr(clock, "calls_cost_nothing", lambda threads=threads: threads)
         net = network("star:n=4", LinkSpec(rate_bps=1000 * Mbps, queue_packets=100, delay_us=5))
         wanted = [Flow(0.0, 0, 2, None), Flow(0.0, 1, 2, None), Flow(0.001, 3, 0, 300_000)]
-        told.append(flows.run(net, wanted, deadline_s=0.02, warm_up_s=0.004, congestion_control="cubic"))
+        told.append(
+            flows.run(net, wanted, deadline_s=0.02, warm_up_s=0.004, congestion_control="cubic")
+        )
     loop, waiting = told
-    assert [one.received_bytes for one in loop.results] == [one.received_bytes for one in waiting.results]
+    assert [one.received_bytes for one in loop.results] == [
+        one.received_bytes for one in waiting.results
+    ]
     assert [one.tcp and one.tcp.segments for one in loop.results] == [
         one.tcp and one.tcp.segments for one in waiting.results
     ]
@@ -91,13 +111,16 @@ def test_it_is_the_same_to_the_byte_and_nearly_to_the_nanosecond_who_reads(
 
 
 @pytest.mark.virtual_clock
-def test_flows_that_begin_at_one_instant_do_and_are_read_from_then_on(network: Callable[..., RunningNetwork]) -> None:
+def test_flows_that_begin_at_one_instant_do_and_are_read_from_then_on(
+    network: Callable[..., RunningNetwork],
+) -> None:
     """Whoever asks often what time it is has to wait, and so has whoever starts many threads."""
     net = network("star:n=4", LinkSpec(rate_bps=1000 * Mbps, queue_packets=1000, delay_us=5))
     wanted = [Flow(0.0, i % 4, (i + 1 + i // 4 % 3) % 4, 100) for i in range(120)]
     table = flows.run(net, wanted, deadline_s=1, congestion_control="reno")
     assert table.late_s < 3e-5
-    # A host's 30 flows, each with a handshake, a packet and its end, and as many of others: some 8 packets of 166 bytes
+    # A host's 30 flows, each with a handshake, a packet and its end, and as many of others: some 8
+    # packets of 166 bytes
     assert max(one.seconds for one in table.results if one.seconds) < 30 * 8 * 166 * 8 / 1e9
 
 
@@ -120,16 +143,23 @@ def test_a_flow_may_follow_another(network: Callable[..., RunningNetwork], read_
         own = [one for one in table.results if one.flow.src == src]
         assert [one.received_bytes for one in own] == [20_000 + number for number in range(1, 6)]
         assert [one.flow.dst for one in own] == [(src + 1 + at % 2) % 3 for at in range(5)]
-        assert all(before.ended_s is not None and before.ended_s <= after.began_s for before, after in pairwise(own))
+        assert all(
+            before.ended_s is not None and before.ended_s <= after.began_s
+            for before, after in pairwise(own)
+        )
 
 
-def test_connections_are_open_before_if_asked(network: Callable[..., RunningNetwork], read_by: None) -> None:
+def test_connections_are_open_before_if_asked(
+    network: Callable[..., RunningNetwork], read_by: None
+) -> None:
     """Also that of a flow which would begin after the deadline, and is not counted."""
     net = network("star:n=2", LINK)
     wanted = [Flow(0.0, 0, 1, 1000), Flow(9.0, 0, 1, 1)]
     for before, more in ((False, 1), (True, 2)):
         opened = active_opens(net)
-        table = flows.run(net, wanted, deadline_s=0.3, congestion_control="reno", open_before=before)
+        table = flows.run(
+            net, wanted, deadline_s=0.3, congestion_control="reno", open_before=before
+        )
         assert len(table.results) == 1
         assert active_opens(net) - opened == more
 
@@ -142,7 +172,9 @@ def active_opens(net: RunningNetwork) -> int:
     return int(values[names.index("ActiveOpens")])
 
 
-def test_a_deadline_ends_what_does_not_end(network: Callable[..., RunningNetwork], read_by: None) -> None:
+def test_a_deadline_ends_what_does_not_end(
+    network: Callable[..., RunningNetwork], read_by: None
+) -> None:
     net = network("star:n=2", LinkSpec(rate_bps=100_000, queue_packets=100))
     table = flows.run(net, [Flow(0.0, 0, 1, 10_000_000)], deadline_s=0.5, congestion_control="reno")
     assert table.unfinished == 1
@@ -150,18 +182,26 @@ def test_a_deadline_ends_what_does_not_end(network: Callable[..., RunningNetwork
 
 
 @pytest.mark.skipif(kernel_release() < (6, 7), reason="TCP tells of its timeouts from Linux 6.7 on")
-def test_timeouts_of_a_sender_that_hears_nothing_are_told(network: Callable[..., RunningNetwork]) -> None:
+def test_timeouts_of_a_sender_that_hears_nothing_are_told(
+    network: Callable[..., RunningNetwork],
+) -> None:
     net = network("star:n=2", LINK)
     cut = net.topology.link_name(net.topology.link_between(0, 2))
     table = flows.run(
-        net, [Flow(0.0, 0, 1, None)], deadline_s=2.0, warm_up_s=0.3, congestion_control="reno", open_before=True,
+        net,
+        [Flow(0.0, 0, 1, None)],
+        deadline_s=2.0,
+        warm_up_s=0.3,
+        congestion_control="reno",
+        open_before=True,
         at_warm_up=lambda: net.fail(cut, silent=True),
-    )  # fmt: skip
+    )
     assert 1 <= table.total("timeouts") < 20
 
 
 def test_marks_of_the_data_plane_keep_queues_short(network: Callable[..., RunningNetwork]) -> None:
-    """Two senders to one receiver, whose link is marked from 20 packets on: nothing need be lost."""
+    """Two senders to one receiver, whose link is marked from 20 packets on: nothing need be
+    lost."""
     longest = {}
     for spec in ("dmodk", "dmodk:ecn=20"):
         net = network("star:n=3", LinkSpec(rate_bps=20 * Mbps, queue_packets=100))
@@ -177,18 +217,23 @@ def test_marks_of_the_data_plane_keep_queues_short(network: Callable[..., Runnin
     assert longest["dmodk:ecn=20"] < longest["dmodk"]
 
 
-def test_multipath_tcp_has_its_subflows_and_arrives_whole(network: Callable[..., RunningNetwork]) -> None:
+def test_multipath_tcp_has_its_subflows_and_arrives_whole(
+    network: Callable[..., RunningNetwork],
+) -> None:
     try:
         mptcp.check()
     except ValueError as why:
         pytest.skip(str(why))
     net = network("clos:n=2,r=2,m=4", LINK)
     wanted = [Flow(0.0, 0, 2, 1_000_000), Flow(0.0, 1, 2, 1_000_000), Flow(0.0, 3, 0, 500_000)]
-    # A host that receives elsewhere announces its ports here, too: both ends join, and the limit turns some away.  Nor
-    # does the kernel promise that all join: an announcement that is lost is repeated after two minutes.
+    # A host that receives elsewhere announces its ports here, too: both ends join, and the limit
+    # turns some away.  Nor does the kernel promise that all join: an announcement that is lost is
+    # repeated after two minutes.
     most = 0
     for _ in range(5):
-        table = flows.run(net, wanted, deadline_s=60, congestion_control="reno", transport="mptcp:subflows=4")
+        table = flows.run(
+            net, wanted, deadline_s=60, congestion_control="reno", transport="mptcp:subflows=4"
+        )
         assert [one.received_bytes for one in table.results] == [1_000_000, 1_000_000, 500_000]
         counts = [one.tcp.subflows for one in table.results if one.tcp]
         assert len(counts) == 3
@@ -203,7 +248,9 @@ def test_multipath_tcp_has_its_subflows_and_arrives_whole(network: Callable[...,
     assert [one.tcp and one.tcp.subflows for one in plain.results] == [1, 1, 1]
 
 
-@pytest.mark.parametrize("transport", ["sctp", "tcp:subflows=2", "mptcp", "mptcp:subflows=9", "mptcp:n=2"])
+@pytest.mark.parametrize(
+    "transport", ["sctp", "tcp:subflows=2", "mptcp", "mptcp:subflows=9", "mptcp:n=2"]
+)
 def test_transports_that_there_are_not_are_refused_in_one_line(transport: str) -> None:
     with pytest.raises(ValueError, match=r"^[^\n]+$"):
         mptcp.subflows(transport)
@@ -233,10 +280,23 @@ def test_what_cannot_be_is_refused(
     network: Callable[..., RunningNetwork], flow: Flow, control: str, warm_up_s: float, said: str
 ) -> None:
     with pytest.raises(ValueError, match=said):
-        flows.run(network("star:n=2", None), [flow], deadline_s=1.0, congestion_control=control, warm_up_s=warm_up_s)
+        flows.run(
+            network("star:n=2", None),
+            [flow],
+            deadline_s=1.0,
+            congestion_control=control,
+            warm_up_s=warm_up_s,
+        )
 
 
 @pytest.mark.virtual_clock
 def test_what_nothing_would_hold_back_is_refused(network):
-    with pytest.raises(ValueError, match="a flow without an end needs links with a rate under the virtual clock"):
-        flows.run(network("star:n=2", None), [Flow(0.0, 0, 1, None)], deadline_s=1.0, congestion_control="reno")
+    with pytest.raises(
+        ValueError, match="a flow without an end needs links with a rate under the virtual clock"
+    ):
+        flows.run(
+            network("star:n=2", None),
+            [Flow(0.0, 0, 1, None)],
+            deadline_s=1.0,
+            congestion_control="reno",
+        )

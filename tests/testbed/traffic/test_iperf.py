@@ -12,7 +12,10 @@ from weft.topologies.core.link import LinkSpec, Mbps
 
 def children() -> set[int]:
     """Processes of ours."""
-    return {int(pid) for pid in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()}
+    return {
+        int(pid)
+        for pid in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    }
 
 
 def test_what_iperf3_cannot_do_is_refused():
@@ -29,7 +32,9 @@ def test_what_iperf3_cannot_do_is_refused():
 
 def test_a_report_of_failure_is_an_error_with_its_words():
     with pytest.raises(IperfError, match="a -> b: unable to connect"):
-        module._read(0, 1, IperfSpec(), json.dumps({"end": {}, "error": "unable to connect"}), "a -> b")
+        module._read(
+            0, 1, IperfSpec(), json.dumps({"end": {}, "error": "unable to connect"}), "a -> b"
+        )
     with pytest.raises(IperfError, match="a -> b: not json"):
         module._read(0, 1, IperfSpec(), "not json", "a -> b")
     with pytest.raises(IperfError, match="nothing said"):
@@ -44,7 +49,9 @@ def test_goodput_is_what_the_link_allows_either_way_and_nobody_stays(network):
     for one in (
         there,
         back,
-        iperf(net, 0, 7, IperfSpec(seconds=1, omit_s=1, congestion="reno", reverse=True, streams=2)),
+        iperf(
+            net, 0, 7, IperfSpec(seconds=1, omit_s=1, congestion="reno", reverse=True, streams=2)
+        ),
     ):
         assert 0.5 * 10 * Mbps < one.goodput_bps < 1.05 * 10 * Mbps * 1448 / 1514
         assert one.retransmits is not None

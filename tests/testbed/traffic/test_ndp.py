@@ -58,7 +58,9 @@ def test_links_without_a_rate_cannot_pace(network: Callable[..., RunningNetwork]
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize(("mtu_bytes", "size_bytes", "frames"), [(1500, 40_000, 28), (8986, 120_000, 14)])
+@pytest.mark.parametrize(
+    ("mtu_bytes", "size_bytes", "frames"), [(1500, 40_000, 28), (8986, 120_000, 14)]
+)
 def test_incast_fills_the_link_and_loses_nothing(
     network: Callable[..., RunningNetwork], mtu_bytes: int, size_bytes: int, frames: int
 ) -> None:
@@ -67,40 +69,67 @@ def test_incast_fills_the_link_and_loses_nothing(
     assert (parameters.rate_bps, parameters.frame_bytes) == (50 * Mbps, mtu_bytes + 14)
     with PortCounterReader(one) as counters, DataPlane.open(one) as plane:
         before = counters.snapshot()
-        found = ndp.run(one, [NdpMessage(0.0, src, 0, size_bytes) for src in range(1, 13)], parameters, deadline_s=10)
+        found = ndp.run(
+            one,
+            [NdpMessage(0.0, src, 0, size_bytes) for src in range(1, 13)],
+            parameters,
+            deadline_s=10,
+        )
         ports = counters.snapshot().since(before).ports.values()
         trimmed = sum(port.trimmed for port in plane.counters().values())
     assert found.undelivered == []
     assert {one.failed for one in found.results} == {None}
-    assert (found.garbage, found.unknown, found.corrupt, found.unsent, found.unread) == (0, 0, 0, 0, 0)
+    assert (found.garbage, found.unknown, found.corrupt, found.unsent, found.unread) == (
+        0,
+        0,
+        0,
+        0,
+        0,
+    )
     assert (found.counters.duplicates, found.counters.strange, found.counters.refused) == (0, 0, 0)
     assert sum(port.queue_drops + port.header_drops + port.unexplained_drops for port in ports) == 0
     assert found.counters.headers >= trimmed > 12
     assert found.counters.data == 12 * frames
-    if not found.counters.timeouts:  # on a machine that stood still for a timeout, the rest holds nevertheless
+    # on a machine that stood still for a timeout, the rest holds nevertheless
+    if not found.counters.timeouts:
         assert found.counters.retransmissions == found.counters.headers == trimmed
 
 
 @pytest.mark.kernel
 def test_lost_headers_are_asked_after(network: Callable[..., RunningNetwork]) -> None:
-    one = network("star:n=13", LinkSpec(rate_bps=50 * Mbps, queue_packets=250, trim_packets=8, header_packets=4), "rps")
+    one = network(
+        "star:n=13",
+        LinkSpec(rate_bps=50 * Mbps, queue_packets=250, trim_packets=8, header_packets=4),
+        "rps",
+    )
     with PortCounterReader(one) as counters:
         found = ndp.run(
-            one, [NdpMessage(0.0, src, 0, 20_000) for src in range(1, 13)], ndp.parameters_of(one), deadline_s=10
+            one,
+            [NdpMessage(0.0, src, 0, 20_000) for src in range(1, 13)],
+            ndp.parameters_of(one),
+            deadline_s=10,
         )
         lost = sum(port.header_drops for port in counters.snapshot().ports.values())
     assert found.undelivered == []
     assert lost > 10
-    assert found.counters.timeouts > 10  # one question may find that several headers of its message were lost
+    # one question may find that several headers of its message were lost
+    assert found.counters.timeouts > 10
     assert found.counters.data == 12 * 14
 
 
 @pytest.mark.kernel
-def test_a_host_that_cannot_be_reached_is_given_up_with_the_reason(network: Callable[..., RunningNetwork]) -> None:
+def test_a_host_that_cannot_be_reached_is_given_up_with_the_reason(
+    network: Callable[..., RunningNetwork],
+) -> None:
     one = network("star:n=3", LINK, "rps")
     one.fail("h0-r0", silent=True)
     parameters = Parameters(rate_bps=50 * Mbps, timeout_ns=10_000_000, attempts=3)
-    found = ndp.run(one, [NdpMessage(0.0, 1, 0, 50_000), NdpMessage(0.0, 1, 2, 50_000)], parameters, deadline_s=10)
+    found = ndp.run(
+        one,
+        [NdpMessage(0.0, 1, 0, 50_000), NdpMessage(0.0, 1, 2, 50_000)],
+        parameters,
+        deadline_s=10,
+    )
     lost, arrived = found.results
     assert arrived.delivered_s is not None
     assert arrived.failed is None
@@ -120,7 +149,8 @@ def test_garbage_and_messages_that_the_run_does_not_have_are_counted_and_left(
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     stop = threading.Event()
     garbage = (b"", b"n", bytes(22), b"\x6e\x01" + bytes(60), encode(Ack(0, 0, 200, 0)))
-    unknown = [encode(Data(flow, 0, 0, 8, 1450 << 24, 1450)) for flow in (0, 1, 1 << 31)]  # flow 0 is another host's
+    # flow 0 is another host's
+    unknown = [encode(Data(flow, 0, 0, 8, 1450 << 24, 1450)) for flow in (0, 1, 1 << 31)]
 
     def send() -> None:
         while not stop.wait(0.001):
@@ -130,7 +160,9 @@ def test_garbage_and_messages_that_the_run_does_not_have_are_counted_and_left(
     thread = threading.Thread(target=send)
     thread.start()
     try:
-        found = ndp.run(one, [NdpMessage(0.0, 1, 0, 100_000)], ndp.parameters_of(one), deadline_s=10)
+        found = ndp.run(
+            one, [NdpMessage(0.0, 1, 0, 100_000)], ndp.parameters_of(one), deadline_s=10
+        )
     finally:
         stop.set()
         thread.join()
@@ -142,8 +174,8 @@ def test_garbage_and_messages_that_the_run_does_not_have_are_counted_and_left(
 
 @pytest.mark.kernel
 def test_messages_move_between_fatpaths_layers(network: Callable[..., RunningNetwork]) -> None:
-    """Four hosts of one router send to four of another, which one link joins; other layers have other paths.  Of 416
-    packets seven layers leave some 60 to that link, and retransmissions."""
+    """Four hosts of one router send to four of another, which one link joins; other layers have
+    other paths.  Of 416 packets seven layers leave some 60 to that link, and retransmissions."""
     one = network("complete:n=6,p=4", LINK, "fatpaths:layers=7,rho=0.4,trigger=none")
     messages = [NdpMessage(0.0, host, 4 + host, 150_000) for host in range(4)]
     direct = one.ifindex(24, next(port for port, peer, *_ in one.topology.ports(24) if peer == 25))
@@ -164,7 +196,10 @@ def test_messages_move_between_fatpaths_layers(network: Callable[..., RunningNet
 def test_the_loop_ends_at_its_deadline(network: Callable[..., RunningNetwork]) -> None:
     one = network("star:n=2", LINK, "rps")
     found = ndp.run(
-        one, [NdpMessage(0.0, 1, 0, 50_000_000), NdpMessage(9.0, 0, 1, 1)], ndp.parameters_of(one), deadline_s=0.2
+        one,
+        [NdpMessage(0.0, 1, 0, 50_000_000), NdpMessage(9.0, 0, 1, 1)],
+        ndp.parameters_of(one),
+        deadline_s=0.2,
     )
     assert found.undelivered == ["the time was up", "the time was up"]
     assert found.results[0].began_s is not None

@@ -1,4 +1,5 @@
-"""The purified transport in C beside that in Python: the same packets, at the same times, whatever comes."""
+"""The purified transport in C beside that in Python: the same packets, at the same times, whatever
+comes."""
 
 from __future__ import annotations
 
@@ -16,7 +17,16 @@ from hypothesis import strategies as st
 from weft.daemons.simulator.transport_network import TransportNetwork, Trouble, sprayed
 from weft.daemons.simulator.trimming_queue import LinkModel
 from weft.daemons.transport.endpoint import Endpoint
-from weft.daemons.transport.packets import HEADER, Ack, Data, MalformedPacket, Nack, Pull, decode, encode
+from weft.daemons.transport.packets import (
+    HEADER,
+    Ack,
+    Data,
+    MalformedPacket,
+    Nack,
+    Pull,
+    decode,
+    encode,
+)
 from weft.daemons.transport.parameters import MOST_INCOMING_OF_PEER, Parameters, timeout_ns
 from weft.testbed.traffic import ndp_library
 from weft.testbed.traffic.ndp_library import (
@@ -42,8 +52,19 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library, with every complaint of the compiler an error and memory watched."""
     made = tmp_path_factory.mktemp("ndp") / "ndp.so"
     sources = [ndp_library.PATH.with_name(name) for name in ("ndp_machine.c", "ndp_loop.c")]
-    flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", "-fno-sanitize-recover"]
-    subprocess.run(["gcc", *flags, "-shared", "-fPIC", "-o", str(made), *map(str, sources)], check=True)
+    flags = [
+        "-std=gnu11",
+        "-O1",
+        "-g",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-fsanitize=undefined",
+        "-fno-sanitize-recover",
+    ]
+    subprocess.run(
+        ["gcc", *flags, "-shared", "-fPIC", "-o", str(made), *map(str, sources)], check=True
+    )
     return made
 
 
@@ -92,13 +113,25 @@ class Both:
 
 
 def both_on(
-    spec: str, path: Path, *, seed: int, header_bytes: int, trim_packets: int = 8, trouble: Trouble | None = None
+    spec: str,
+    path: Path,
+    *,
+    seed: int,
+    header_bytes: int,
+    trim_packets: int = 8,
+    trouble: Trouble | None = None,
 ) -> TransportNetwork:
     topology = build(spec)
     link = LinkModel(rate_bps=RATE, header_bytes=header_bytes, trim_bytes=trim_packets * 1514)
     make = lambda parameters: Both(parameters, path)  # noqa: E731
     return TransportNetwork(
-        topology, link, PARAMETERS, sprayed(topology), random.Random(seed), trouble=trouble, make=make
+        topology,
+        link,
+        PARAMETERS,
+        sprayed(topology),
+        random.Random(seed),
+        trouble=trouble,
+        make=make,
     )
 
 
@@ -109,11 +142,17 @@ def test_structures_are_laid_out_alike_in_both_languages(tmp_path: Path) -> None
     lines = ['#include "ndp_loop.h"']
     for structure in STRUCTURES:
         name = f"struct ndp_{structure.__name__[1:].lower()}"
-        lines.append(f"_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, {name!r});".replace("'", '"'))
+        lines.append(
+            f"_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, {name!r});".replace(
+                "'", '"'
+            )
+        )
         for field, _ in structure._fields_:
             offset, size = getattr(structure, field).offset, getattr(structure, field).size
             member = f"(({name} *)0)->{field}"
-            lines.append(f'_Static_assert(offsetof({name}, {field}) == {offset}, "{name} {field}: offset");')
+            lines.append(
+                f'_Static_assert(offsetof({name}, {field}) == {offset}, "{name} {field}: offset");'
+            )
             lines.append(f'_Static_assert(sizeof({member}) == {size}, "{name} {field}: size");')
     source = tmp_path / "layout.c"
     source.write_text("\n".join(lines) + "\n")
@@ -122,7 +161,9 @@ def test_structures_are_laid_out_alike_in_both_languages(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("senders", "header_bytes"), [(3, 72_000), (32, 72_000), (40, 3_000)])
-def test_incast_is_the_same_in_both_languages(senders: int, header_bytes: int, compiled: Path) -> None:
+def test_incast_is_the_same_in_both_languages(
+    senders: int, header_bytes: int, compiled: Path
+) -> None:
     net = both_on(f"star:n={senders + 1}", compiled, seed=1, header_bytes=header_bytes)
     for src in range(1, senders + 1):
         net.send(0, src, 0, src, 20_000)
@@ -133,7 +174,14 @@ def test_incast_is_the_same_in_both_languages(senders: int, header_bytes: int, c
 
 def test_a_message_whose_packets_are_refused_again_and_again_is_the_same(compiled: Path) -> None:
     """More refusals than the window, in an order that is not that of packets."""
-    net = both_on("star:n=4", compiled, seed=3, header_bytes=72_000, trim_packets=1, trouble=Trouble(jitter_ns=20_000))
+    net = both_on(
+        "star:n=4",
+        compiled,
+        seed=3,
+        header_bytes=72_000,
+        trim_packets=1,
+        trouble=Trouble(jitter_ns=20_000),
+    )
     for src in (1, 2, 3):
         net.send(0, src, 0, src, 60_000)
     net.run_until(10**9)
@@ -150,12 +198,16 @@ def test_a_message_whose_packets_are_refused_again_and_again_is_the_same(compile
     st.integers(0, 3_000_000),
     st.integers(1, 40),
     st.lists(
-        st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 60_000), st.integers(0, 10**6)),
+        st.tuples(
+            st.integers(0, 4), st.integers(0, 4), st.integers(0, 60_000), st.integers(0, 10**6)
+        ),
         min_size=1,
         max_size=20,
     ),
 )
-def test_whatever_wires_do_both_languages_do_the_same(compiled, seed, loss, twice, jitter, headers, messages):
+def test_whatever_wires_do_both_languages_do_the_same(
+    compiled, seed, loss, twice, jitter, headers, messages
+):
     trouble = Trouble(loss_fraction=loss, duplicate_fraction=twice, jitter_ns=jitter)
     net = both_on("star:n=5", compiled, seed=seed, header_bytes=64 * headers, trouble=trouble)
     for flow, (src, dst, size, at) in enumerate(messages):
@@ -180,7 +232,10 @@ PACKETS = st.one_of(
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 2), PACKETS, st.booleans(), st.booleans()), max_size=60)
+    st.lists(
+        st.tuples(st.integers(0, 10**6), st.integers(0, 2), PACKETS, st.booleans(), st.booleans()),
+        max_size=60,
+    )
 )
 def test_whoever_sends_nonsense_gets_the_same_from_both(compiled, arrivals):
     both, now = Both(PARAMETERS, compiled), 0
@@ -207,7 +262,9 @@ def test_bounds_and_what_is_forgotten_are_the_same(compiled: Path) -> None:
     now = PARAMETERS.lifetime_ns + 10_000
     for step in range(3_000):  # of those forgotten, of those that are known, and new ones
         flow = draw.randrange(1 << 15)
-        both.receive(now + step, 5, Data(flow, 0, 0, 8, 1450 << (flow % 25), 1450), draw.random() < 0.5)
+        both.receive(
+            now + step, 5, Data(flow, 0, 0, 8, 1450 << (flow % 25), 1450), draw.random() < 0.5
+        )
     assert both.counters.refused == 100
     both.poll(now + 3_000)
 
@@ -229,22 +286,32 @@ forge(range(1000, 1010))
 before = kib()
 forge(range(200))
 print(endpoint.counters.headers, kib() - before)
-"""
+"""  # noqa: E501
 
 
 def test_headers_that_claim_large_messages_cost_hardly_any_memory() -> None:
     command = [sys.executable, "-c", MEMORY]
-    headers, grown_kib = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    headers, grown_kib = map(
+        int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    )
     assert headers == 210
     assert grown_kib < 1000
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.one_of(st.binary(max_size=60), PACKETS.map(encode), PACKETS.map(lambda packet: encode(packet) + bytes(10))))
+@given(
+    st.one_of(
+        st.binary(max_size=60),
+        PACKETS.map(encode),
+        PACKETS.map(lambda packet: encode(packet) + bytes(10)),
+    )
+)
 def test_bytes_are_read_and_written_alike(compiled, payload):
     packet, whole = CPacket(), c_int()
     lib = library(compiled)
-    refused = lib.ndp_decode(payload, len(payload), PARAMETERS.layers, byref(packet), byref(whole)) != 0
+    refused = (
+        lib.ndp_decode(payload, len(payload), PARAMETERS.layers, byref(packet), byref(whole)) != 0
+    )
     try:
         wanted, is_whole = decode(payload, PARAMETERS.layers)
     except MalformedPacket:

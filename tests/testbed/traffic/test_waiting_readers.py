@@ -58,11 +58,18 @@ def until(events: EventLoop, answer: Callable[[], object]) -> None:
         assert not events.turn(), "nothing came within 20 s"
 
 
-def test_a_flow_has_arrived_with_its_last_byte_and_ends_when_it_is_closed(events, readers, connected):
+def test_a_flow_has_arrived_with_its_last_byte_and_ends_when_it_is_closed(
+    events, readers, connected
+):
     sender, receiver = connected()
     told: list[tuple[str, object]] = []
     begin_s = clock.monotonic()
-    readers.read(receiver, 500_000, lambda at: told.append(("arrived", at)), lambda error: told.append(("end", error)))
+    readers.read(
+        receiver,
+        500_000,
+        lambda at: told.append(("arrived", at)),
+        lambda error: told.append(("end", error)),
+    )
     sender.sendall(bytes(499_999))
     clock.wait_until("bytes", lambda: received_bytes(receiver) == 499_999)
     assert told == []
@@ -130,7 +137,9 @@ def test_there_are_as_many_threads_as_are_needed(events, connected):
     readers, arrived = WaitingReaders(events, 1), []
     pairs = [connected() for _ in range(3)]
     for number, (_, receiver) in enumerate(pairs):
-        readers.read(receiver, 1, partial(lambda n, at: arrived.append(n), number), lambda error: None)
+        readers.read(
+            receiver, 1, partial(lambda n, at: arrived.append(n), number), lambda error: None
+        )
     for number in (2, 1, 0):
         pairs[number][0].send(b"\0")
         until(events, lambda number=number: number in arrived)

@@ -2,7 +2,8 @@
 
     cable.py RATE_BPS QDISC...
 
-QDISC is what `tc qdisc add dev end root` is given.  Prints the gaps between arrivals, in ns, as a JSON list.
+QDISC is what `tc qdisc add dev end root` is given.  Prints the gaps between arrivals, in ns, as a
+JSON list.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Started under a virtual clock: links of a DCell die silently, silent_failures.py COUNT.
 
-Prints as JSON when each daemon began, and of each failure the link, when it died, when it was mended, and when each
-node around it had lost its last neighbour, all in s of the monotonic clock.
+Prints as JSON when each daemon began, and of each failure the link, when it died, when it was
+mended, and when each node around it had lost its last neighbour, all in s of the monotonic clock.
 """
 
 import json
@@ -17,7 +17,9 @@ from weft.topologies.core.link import LinkSpec, Mbps
 HELLO_S = 0.03
 rng = np.random.default_rng(0)
 found = []
-with Net("dcell:n=4,k=1", link=LinkSpec(rate_bps=100 * Mbps, queue_packets=250, delay_us=5), routing="dr") as net:
+with Net(
+    "dcell:n=4,k=1", link=LinkSpec(rate_bps=100 * Mbps, queue_packets=250, delay_us=5), routing="dr"
+) as net:
     began = {node: row.began_ns / 1e9 for node, row in net.network.rows().items()}
     for _ in range(int(sys.argv[1])):
         clock.sleep(HELLO_S * (1 + float(rng.random())))
@@ -29,6 +31,8 @@ with Net("dcell:n=4,k=1", link=LinkSpec(rate_bps=100 * Mbps, queue_packets=250, 
         rows = net.network.rows()
         net.restore(name)
         noticed = {node: rows[node].lost_ns / 1e9 for node in around(net.topology, link)}
-        found.append({"link": link, "died": died_ns / 1e9, "mended": clock.monotonic(), "noticed": noticed})
+        found.append(
+            {"link": link, "died": died_ns / 1e9, "mended": clock.monotonic(), "noticed": noticed}
+        )
         net.wait_until_converged()
 print(json.dumps({"began": began, "failures": found}))

@@ -1,4 +1,5 @@
-"""Daemons under a virtual clock notice silent failures when the same daemons in the simulator do."""
+"""Daemons under a virtual clock notice silent failures when the same daemons in the simulator
+do."""
 
 import io
 import json
@@ -24,7 +25,9 @@ def simulated(told) -> list[dict[int, float]]:
     starts_s = {int(node): at - began_s for node, at in told["began"].items()}
     simulator = Simulator(build("dcell:n=4,k=1"), "dr", wire=WIRE, starts_s=starts_s)
     noticed: dict[int, float] = {}
-    simulator.on_note = lambda now, node, text: noticed.update({node: now}) if " down: " in text else None
+    simulator.on_note = lambda now, node, text: (
+        noticed.update({node: now}) if " down: " in text else None
+    )
     found = []
     for failure in told["failures"]:
         simulator.run_until(failure["died"] - began_s)
@@ -45,4 +48,6 @@ def test_silent_failures_are_noticed_when_the_simulator_notices_them():
     told = json.loads(out.getvalue())
     for failure, at in zip(told["failures"], simulated(told), strict=True):
         noticed = {int(node): when for node, when in failure["noticed"].items()}
-        assert noticed == pytest.approx({node: at[node] for node in noticed}, rel=0, abs=APART_S), failure
+        assert noticed == pytest.approx({node: at[node] for node in noticed}, rel=0, abs=APART_S), (
+            failure
+        )

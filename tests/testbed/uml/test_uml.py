@@ -1,4 +1,5 @@
-"""Commands under User-Mode Linux.  The last tests run inside it, unless this kernel can do what they need."""
+"""Commands under User-Mode Linux.  The last tests run inside it, unless this kernel can do what
+they need."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from weft.testbed.uml import uml
 from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec, Mbps
 
-boots = pytest.mark.skipif(not uml.installed(), reason=f"needs {uml.KERNEL}, of Debian's package user-mode-linux")
+boots = pytest.mark.skipif(
+    not uml.installed(), reason=f"needs {uml.KERNEL}, of Debian's package user-mode-linux"
+)
 
 # A kernel that dies as often as `deaths` says, then does as uml-init.sh would.
 FAKE = """#!/bin/sh
@@ -33,7 +36,8 @@ for word; do case $word in weft_uml=*) common=${{word#weft_uml=}} ;; esac; done
 """
 
 
-# ptrace of a kernel whose extended state has 4096 bytes, all 7, and which takes the whole or nothing.
+# ptrace of a kernel whose extended state has 4096 bytes, all 7, and which takes the whole or
+# nothing.
 KERNEL_CALLS = """
 #include <errno.h>
 #include <stdarg.h>
@@ -62,7 +66,8 @@ long ptrace(enum __ptrace_request request, ...)
 }
 """
 
-# Read 832 bytes of a process's extended state, change the first, write them back; print the state's first and last.
+# Read 832 bytes of a process's extended state, change the first, write them back; print the state's
+# first and last.
 RESTORE = """
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
@@ -88,7 +93,9 @@ def test_a_partial_state_that_the_kernel_refuses_is_completed(tmp_path, preloade
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", kernel, tmp_path / "kernel.c"], check=True)
     libraries = [str(uml.PRELOADED), str(kernel)] if preloaded else [str(kernel)]
     environment = {**os.environ, "LD_PRELOAD": " ".join(libraries)}
-    done = subprocess.run([sys.executable, "-c", RESTORE], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", RESTORE], env=environment, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == printed
 
 
@@ -144,11 +151,14 @@ def test_a_machine_without_it_hears_where_it_is(monkeypatch):
 
 
 def left_behind(folder: Path) -> list[str]:
-    """What a kernel whose temporary folders are made in `folder` has left: folders and processes."""
+    """What a kernel whose temporary folders are made in `folder` has left: folders and
+    processes."""
     left = [path.name for path in folder.glob("weft-uml-*")]
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if str(folder).encode() in (process / "cmdline").read_bytes() and process.name != str(os.getpid()):
+            if str(folder).encode() in (process / "cmdline").read_bytes() and process.name != str(
+                os.getpid()
+            ):
                 left.append(process.name)
     return left
 
@@ -175,7 +185,9 @@ def test_a_command_has_its_folder_its_status_and_its_two_outputs(tmp_path, monke
     assert (status, err.getvalue()) == (7, b"to stderr\n")
     numbers = "".join(f"{i}\n" for i in range(1, 100001))
     greeting = environment["GREETING"]
-    assert out.getvalue().decode() == f"0\n{folder}\n{greeting}\numl\n{numbers}forgotten\na folder\n"
+    assert (
+        out.getvalue().decode() == f"0\n{folder}\n{greeting}\numl\n{numbers}forgotten\na folder\n"
+    )
     assert (folder / "file").read_text() == "kept\n"
     assert not Path("/etc/weft-uml-test").exists()
     assert not left_behind(tmp_path)
@@ -188,9 +200,20 @@ def test_root_is_not_needed(public_copy):
     nobody = 65534
     os.chown(public_copy, nobody, nobody)
     script = "id -u; ip netns add a && ip netns && touch mine"
-    program = f"import sys; from weft.testbed.machine import uml; sys.exit(uml.run(['sh', '-c', '{script}']))"
+    program = (
+        f"import sys; from weft.testbed.machine import uml; sys.exit(uml.run(['sh', "
+        f"'-c', '{script}']))"
+    )
     done = subprocess.run(
-        ["setpriv", f"--reuid={nobody}", f"--regid={nobody}", "--clear-groups", "/usr/bin/python3", "-c", program],
+        [
+            "setpriv",
+            f"--reuid={nobody}",
+            f"--regid={nobody}",
+            "--clear-groups",
+            "/usr/bin/python3",
+            "-c",
+            program,
+        ],
         cwd=public_copy,
         env={"PATH": "/usr/bin:/bin"},
         capture_output=True,
@@ -215,7 +238,10 @@ def test_a_command_that_takes_too_long_is_ended(tmp_path, monkeypatch):
 @pytest.mark.kernel
 @pytest.mark.real_clock("boots User-Mode Linux, which does not run inside itself")
 def test_nothing_outlives_us(tmp_path):
-    program = "from weft.testbed.machine import uml; uml.run(['sh', '-c', 'sleep 100 & echo up; sleep 100'])"
+    program = (
+        "from weft.testbed.machine import uml; uml.run(['sh', '-c', 'sleep 100 & echo "
+        "up; sleep 100'])"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", program],
         cwd=tmp_path,
@@ -279,14 +305,16 @@ def test_red_marks_dctcp_and_drops_reno(cable):
     after_dctcp = red_counts(one)
     send(cable, "reno")
     after_reno = red_counts(one)
-    assert after_dctcp.marked > 10 * after_dctcp.dropped  # not every packet of a DCTCP flow may be marked
+    # not every packet of a DCTCP flow may be marked
+    assert after_dctcp.marked > 10 * after_dctcp.dropped
     assert after_reno.dropped > after_dctcp.dropped
     assert after_reno.marked == after_dctcp.marked
 
 
 def send(cable: tuple[str, str], congestion_control: str) -> None:
     """Send with TCP for a second from one end of the cable to the other."""
-    # By route: DCTCP is agreed on in the first packet, by both ends, and iperf3 asks for it after that.
+    # By route: DCTCP is agreed on in the first packet, by both ends, and iperf3 asks for it after
+    # that.
     for name in cable:
         run(f"ip -n {name} route replace 10.0.0.0/24 dev end congctl {congestion_control}")
     one, other = cable

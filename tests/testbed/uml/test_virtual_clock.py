@@ -1,4 +1,5 @@
-"""Commands under a virtual clock: computing takes no time, rates and delays are exact, and runs repeat."""
+"""Commands under a virtual clock: computing takes no time, rates and delays are exact, and runs
+repeat."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def inside(*argv: str, seed: int = 1, syscall_ns: int = 0, status: int = 0) -> s
 @virtual
 def test_an_hour_passes_at_once_and_no_longer_than_an_hour():
     begin, end = inside("sh", "-c", "cat /proc/uptime; sleep 3600; cat /proc/uptime").splitlines()
-    assert float(end.split()[0]) - float(begin.split()[0]) == pytest.approx(3600, abs=0.011)  # printed in 10 ms
+    # printed in 10 ms
+    assert float(end.split()[0]) - float(begin.split()[0]) == pytest.approx(3600, abs=0.011)
 
 
 @virtual
@@ -44,7 +46,11 @@ def test_a_command_that_fails_is_told():
 
 @virtual
 def test_what_is_random_repeats_with_the_seed_and_differs_without():
-    draw = ("sh", "-c", "head -c 16 /dev/urandom | sha256sum; date +%s.%N; mktemp --dry-run; echo $$")
+    draw = (
+        "sh",
+        "-c",
+        "head -c 16 /dev/urandom | sha256sum; date +%s.%N; mktemp --dry-run; echo $$",
+    )
     assert inside(*draw, seed=3) == inside(*draw, seed=3) != inside(*draw, seed=4)
 
 
@@ -52,7 +58,12 @@ def test_what_is_random_repeats_with_the_seed_and_differs_without():
 def test_files_that_are_looked_for_in_vain_cost_no_time():
     """Else what the host has in its caches would change what happens."""
     few, many = (
-        inside(sys.executable, "-S", "-c", f"import os, time\n[os.path.exists('/no') for _ in range({n})]\n{CLOCK}")
+        inside(
+            sys.executable,
+            "-S",
+            "-c",
+            f"import os, time\n[os.path.exists('/no') for _ in range({n})]\n{CLOCK}",
+        )
         for n in (10, 1000)
     )
     assert few == many
@@ -61,7 +72,8 @@ def test_files_that_are_looked_for_in_vain_cost_no_time():
 @virtual
 def test_a_sleep_ends_when_it_should_and_not_when_other_timers_do():
     program = (
-        "import time\ntime.sleep(0.01)  # starting takes the kernel some us\nfor ns in (1000, 12_112, 10**6, 10**9):\n"
+        "import time\ntime.sleep(0.01)  # starting takes the kernel some us\nfor ns in (1000, "
+        "12_112, 10**6, 10**9):\n"
         " end = time.monotonic_ns() + ns; time.sleep(ns / 1e9); print(time.monotonic_ns() - end)"
     )
     assert max(int(late) for late in inside("python3", "-c", program).split()) < 50
@@ -69,7 +81,10 @@ def test_a_sleep_ends_when_it_should_and_not_when_other_timers_do():
 
 @virtual
 def test_whoever_polls_does_not_stop_the_clock():
-    program = "import time\nend = time.monotonic() + 0.01\nwhile time.monotonic() < end: pass\nprint('done')"
+    program = (
+        "import time\nend = time.monotonic() + 0.01\nwhile time.monotonic() < end: "
+        "pass\nprint('done')"
+    )
     assert inside(sys.executable, "-S", "-c", program) == "done\n"
 
 
@@ -80,7 +95,8 @@ def test_what_a_system_call_costs_is_said_to_the_kernel_unless_it_is_nothing():
 
 @virtual
 def test_floating_point_registers_survive_page_faults_and_other_processes():
-    """Values lie in them while pages are filled for the first time, in two processes that take turns."""
+    """Values lie in them while pages are filled for the first time, in two processes that take
+    turns."""
     program = (
         "import os, numpy\n"
         "child = os.fork()\n"
@@ -90,7 +106,10 @@ def test_floating_point_registers_survive_page_faults_and_other_processes():
         "os._exit(0)"
     )
     expected = sum(1.5 * each for each in range(100_000))
-    assert [float(each) for each in inside(sys.executable, "-c", program).split()] == [expected, expected]
+    assert [float(each) for each in inside(sys.executable, "-c", program).split()] == [
+        expected,
+        expected,
+    ]
 
 
 @virtual
@@ -105,7 +124,9 @@ def test_a_system_call_costs_whoever_makes_it_and_nobody_else():
         "os.waitpid(child, 0)\n"
         "print(time.monotonic_ns() - begin)"
     )
-    free, costly = (int(inside(sys.executable, "-S", "-c", program, syscall_ns=cost)) for cost in (0, 2000))
+    free, costly = (
+        int(inside(sys.executable, "-S", "-c", program, syscall_ns=cost)) for cost in (0, 2000)
+    )
     assert free < 10_000
     assert 2_000_000 < costly < 2_100_000
 
@@ -114,7 +135,10 @@ def test_a_system_call_costs_whoever_makes_it_and_nobody_else():
 @pytest.mark.parametrize("rate_bps", [10**7, 10**8, 10**9, 10**10])
 def test_gaps_between_packets_are_exact_to_a_nanosecond(rate_bps):
     ideal_ns = FRAME_BITS * 10**9 / rate_bps
-    for qdisc in (f"tbf rate {rate_bps}bit burst 1600 limit 10mb", f"netem rate {rate_bps}bit limit 1000"):
+    for qdisc in (
+        f"tbf rate {rate_bps}bit burst 1600 limit 10mb",
+        f"netem rate {rate_bps}bit limit 1000",
+    ):
         gaps = json.loads(inside(sys.executable, str(CABLE), str(rate_bps), *qdisc.split()))
         settled = gaps[len(gaps) // 3 :]
         assert max(abs(gap - ideal_ns) for gap in settled) <= 1, (qdisc, settled)
@@ -124,7 +148,9 @@ def test_gaps_between_packets_are_exact_to_a_nanosecond(rate_bps):
 @pytest.mark.parametrize(("rate_bps", "seconds"), [(10**7, 2), (10**8, 2), (10**9, 0.5)])
 def test_tcp_gets_the_rate_of_its_links_and_their_delay(rate_bps, seconds):
     """There and back is over four links of 5 us."""
-    got = json.loads(inside(sys.executable, str(CABLE.with_name("star.py")), str(rate_bps), "5", str(seconds)))
+    got = json.loads(
+        inside(sys.executable, str(CABLE.with_name("star.py")), str(rate_bps), "5", str(seconds))
+    )
     assert got["share"] == pytest.approx(1, abs=2e-4)
     assert got["min_rtt_us"] == 20
 
@@ -163,7 +189,9 @@ def test_a_kernel_that_another_user_can_change_is_not_run(cache, suffix):
     kernel.write_bytes(b"built")
     kernel.with_suffix(".sha256").write_text(hashlib.sha256(b"built").hexdigest() + "\n")
     kernel.with_suffix(suffix).chmod(0o666)
-    with pytest.raises(OSError, match=f"is not used: other users may write to .*{kernel.name}{suffix}; chmod go-w"):
+    with pytest.raises(
+        OSError, match=f"is not used: other users may write to .*{kernel.name}{suffix}; chmod go-w"
+    ):
         virtual_kernel.require()
 
 
@@ -182,16 +210,23 @@ def test_folders_that_are_made_for_it_are_0755_whatever_the_umask(cache, monkeyp
             folder = virtual_kernel._writable()
         finally:
             os.umask(before)
-        assert [stat.S_IMODE(place.stat().st_mode) for place in (folder, folder.parent)] == [0o755, 0o755]
+        assert [stat.S_IMODE(place.stat().st_mode) for place in (folder, folder.parent)] == [
+            0o755,
+            0o755,
+        ]
         shutil.rmtree(cache / "one")
 
 
 def test_what_is_missing_to_build_it_is_named(cache, monkeypatch):
     monkeypatch.setattr(virtual_kernel, "SOURCE", cache / "linux-source-6.12.tar.xz")
     monkeypatch.setattr(shutil, "which", lambda tool: f"/usr/bin/{tool}")
-    with pytest.raises(FileNotFoundError, match=r"\(linux-source-6\.12\.tar\.xz\): make uml-kernel"):
+    with pytest.raises(
+        FileNotFoundError, match=r"\(linux-source-6\.12\.tar\.xz\): make uml-kernel"
+    ):
         virtual_kernel.require()
-    monkeypatch.setattr(shutil, "which", lambda tool: None if tool == "flex" else f"/usr/bin/{tool}")
+    monkeypatch.setattr(
+        shutil, "which", lambda tool: None if tool == "flex" else f"/usr/bin/{tool}"
+    )
     with pytest.raises(FileNotFoundError, match=r"\(flex, linux-source"):
         virtual_kernel.require()
 
@@ -206,7 +241,12 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere():
     show = virtual_kernel.shown(written.write, terminal=False)
     for fraction in (0.0, 0.05, 0.1, 0.999, 1.0):
         show(fraction)
-    assert [line.split()[-3] for line in written.getvalue().splitlines()] == ["0", "10", "90", "100"]
+    assert [line.split()[-3] for line in written.getvalue().splitlines()] == [
+        "0",
+        "10",
+        "90",
+        "100",
+    ]
     bar = io.StringIO()
     virtual_kernel.shown(bar.write, terminal=True)(1.0)
     assert bar.getvalue() == f"\rkernel for virtual time [{'#' * 40}] 100%\n"

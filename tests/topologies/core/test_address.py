@@ -10,18 +10,34 @@ from weft.topologies.core.address import AddressLayout, FabricNaming, Prefix, do
 from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn, CcrdnNaming
 
 NETWORKS = [
-    *("dcell:n=4,k=1", "dcell:n=3,k=2", "beta-dcell:n=3,k=2", "ficonn:n=4,k=3", "dcell:n=300,k=0", "dcell:n=3,k=0"),
+    *(
+        "dcell:n=4,k=1",
+        "dcell:n=3,k=2",
+        "beta-dcell:n=3,k=2",
+        "ficonn:n=4,k=3",
+        "dcell:n=300,k=0",
+        "dcell:n=3,k=0",
+    ),
     *("fattree:k=4", "fattree:k=2", "fattree:n=2,d=4", "fattree:n=4,d=3", "fattree:n=6,d=2"),
     *("fattree:k=4,oversubscription=200", "clos:n=3,r=300,m=2", "star:n=300", "complete:n=7,p=2"),
-    *("slimfly:q=3,p=2", "dragonfly:p=2", "hyperx:l=3,s=3", "jellyfish:n=300,r=3,p=2,seed=1", "xpander:r=3,l=2,seed=5"),
+    *(
+        "slimfly:q=3,p=2",
+        "dragonfly:p=2",
+        "hyperx:l=3,s=3",
+        "jellyfish:n=300,r=3,p=2,seed=1",
+        "xpander:r=3,l=2,seed=5",
+    ),
 ]
-LARGE = [(FICONN, 16, 3), (FICONN, 48, 2), (DCELL, 43, 2), (DCELL, 6, 3), (BETA_DCELL, 18, 2)]  # digits over 255
+# digits over 255
+LARGE = [(FICONN, 16, 3), (FICONN, 48, 2), (DCELL, 43, 2), (DCELL, 6, 3), (BETA_DCELL, 18, 2)]
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=6), st.data())
 def test_labels_numbers_and_addresses_say_the_same(radices, data):
     layout = AddressLayout(tuple(radices))
-    if (len(radices) > 3 or max(radices) > 256) and sum(max(1, (radix - 1).bit_length()) for radix in radices) > 24:
+    if (len(radices) > 3 or max(radices) > 256) and sum(
+        max(1, (radix - 1).bit_length()) for radix in radices
+    ) > 24:
         with pytest.raises(ValueError, match=r"bits of address; 10\.0\.0\.0/8 has 24$"):
             layout.address([0] * len(radices))
         return
@@ -43,7 +59,9 @@ def test_a_large_network_has_an_address_for_each_server(rule, n, k):
         assert naming.node(naming.label(server)) == naming.node(naming.name(server)) == server
         assert naming.label(server) == "s" + ".".join(map(str, digits))
         # CCRDN 3.1: uid_k(x) = x_k t_{k-1} + ... + x_1 t_0 + x_0
-        assert server == sum(x * t for x, t in zip(digits, [*reversed(naming.network.t[:-1]), 1], strict=True))
+        assert server == sum(
+            x * t for x, t in zip(digits, [*reversed(naming.network.t[:-1]), 1], strict=True)
+        )
 
 
 @pytest.mark.parametrize("spec", NETWORKS)
@@ -60,7 +78,9 @@ def test_names_labels_and_addresses_of_all_nodes_are_distinct_and_lead_back(spec
     assert len(addresses) == len(routing)
     blocks = [ipaddress.IPv4Network("10.0.0.0/8"), ipaddress.IPv4Network("172.16.0.0/12")]
     assert all(any(address in block for block in blocks) for address in addresses)
-    longest = max(len(f"{names[node]}-eth{port}") for node in nodes for port, *_ in topology.ports(node))
+    longest = max(
+        len(f"{names[node]}-eth{port}") for node in nodes for port, *_ in topology.ports(node)
+    )
     assert longest <= 15  # what the kernel allows an interface
 
 
@@ -95,8 +115,16 @@ def test_an_address_can_be_worked_out_in_the_head(spec, name, label, address):
         ("dcell:n=4,k=1", "w5", "no node 'w5': servers are h0 .. h19, switches w0 .. w4"),
         ("dcell:n=4,k=1", "s1.4", "label 1.4: 4 is not below 4"),
         ("dcell:n=4,k=1", "s1", "label 1 has 1 digits, expected 2"),
-        ("fattree:k=4", "e4.0", "no node 'e4.0': servers are h0 .. h15, switches e0.0 .. e3.1, a0.0 .. a3.1, c0 .. c3"),
-        ("fattree:k=4", "c0.1", "no node 'c0.1': servers are h0 .. h15, switches e0.0 .. e3.1, a0.0 .. a3.1, c0 .. c3"),
+        (
+            "fattree:k=4",
+            "e4.0",
+            "no node 'e4.0': servers are h0 .. h15, switches e0.0 .. e3.1, a0.0 .. a3.1, c0 .. c3",
+        ),
+        (
+            "fattree:k=4",
+            "c0.1",
+            "no node 'c0.1': servers are h0 .. h15, switches e0.0 .. e3.1, a0.0 .. a3.1, c0 .. c3",
+        ),
         ("star:n=8", "r1", "no node 'r1': servers are h0 .. h7, switches r0"),
         ("star:n=8", "", "no node '': servers are h0 .. h7, switches r0"),
         ("star:n=8", "h٣", "no node 'h٣': servers are h0 .. h7, switches r0"),

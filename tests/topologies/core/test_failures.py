@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 
 from weft.topologies import build
-from weft.topologies.core.failures import draw, fail_links, fail_nodes, fail_racks, racks, random_links
+from weft.topologies.core.failures import (
+    draw,
+    fail_links,
+    fail_nodes,
+    fail_racks,
+    racks,
+    random_links,
+)
 
 
 @pytest.fixture
@@ -25,12 +32,26 @@ def test_failed_links_stay_where_they_are(dcell):
 
 def test_a_failed_node_has_no_live_link(dcell):
     assert failed(fail_nodes(dcell, [0])) == {"h0-h4", "h0-w0"}
-    assert failed(fail_nodes(dcell, dcell.naming.node("w1"))) == {"h4-w1", "h5-w1", "h6-w1", "h7-w1"}
+    assert failed(fail_nodes(dcell, dcell.naming.node("w1"))) == {
+        "h4-w1",
+        "h5-w1",
+        "h6-w1",
+        "h7-w1",
+    }
 
 
 def test_a_rack_is_a_crossbar_and_its_servers(dcell):
     broken = fail_racks(dcell, [dcell.naming.node("w0")])
-    assert failed(broken) == {"h0-w0", "h1-w0", "h2-w0", "h3-w0", "h0-h4", "h1-h8", "h2-h12", "h3-h16"}
+    assert failed(broken) == {
+        "h0-w0",
+        "h1-w0",
+        "h2-w0",
+        "h3-w0",
+        "h0-h4",
+        "h1-h8",
+        "h2-h12",
+        "h3-h16",
+    }
     assert racks(dcell).tolist() == list(range(20, 25))
 
 
@@ -38,7 +59,9 @@ def test_a_rack_is_an_edge_switch_and_its_hosts():
     tree = build("fattree:k=4")
     broken = fail_racks(tree, [tree.naming.node("e1.0")])
     assert failed(broken) == {"h4-e1.0", "h5-e1.0", "e1.0-a1.0", "e1.0-a1.1"}
-    with pytest.raises(ValueError, match=r"^c0 is no switch with servers, so there is no such rack$"):
+    with pytest.raises(
+        ValueError, match=r"^c0 is no switch with servers, so there is no such rack$"
+    ):
         fail_racks(tree, [tree.naming.node("c0")])
     with pytest.raises(ValueError, match=r"^h3 is no switch with servers"):
         fail_racks(tree, [3])
@@ -53,7 +76,9 @@ def test_what_does_not_exist_cannot_fail(dcell):
 
 
 def test_the_same_generator_draws_the_same_links(dcell):
-    first, second = (random_links(dcell, count=7, generator=np.random.default_rng(5)) for _ in range(2))
+    first, second = (
+        random_links(dcell, count=7, generator=np.random.default_rng(5)) for _ in range(2)
+    )
     assert first.tolist() == second.tolist() == sorted(set(first.tolist()))
 
 

@@ -9,7 +9,9 @@ from weft.topologies.core.grammar import decimal, integer, parse, unparse
 KEY = st.from_regex(r"[a-z][a-z0-9_]{0,5}", fullmatch=True).filter(lambda key: key != "of")
 VALUE = st.text(st.characters(exclude_characters=",", exclude_categories=["Cs"]), min_size=1)
 # few values, so that what is built stays small or is refused as far too large
-NUMBERS = st.sampled_from([-1, 0, 1, 2, 3, 4, 5, 6, 8, 23, 100, 5_000_000, 2**24, 10**17, 10**18, "9" * 5000])
+NUMBERS = st.sampled_from(
+    [-1, 0, 1, 2, 3, 4, 5, 6, 8, 23, 100, 5_000_000, 2**24, 10**17, 10**18, "9" * 5000]
+)
 
 
 def refusal(act):
@@ -22,14 +24,16 @@ def refusal(act):
 
 
 @given(
-    st.from_regex(r"[a-z][a-z0-9_-]{0,8}", fullmatch=True), st.dictionaries(KEY, VALUE.filter(lambda v: v == v.strip()))
+    st.from_regex(r"[a-z][a-z0-9_-]{0,8}", fullmatch=True),
+    st.dictionaries(KEY, VALUE.filter(lambda v: v == v.strip())),
 )
 def test_parse_reads_what_unparse_writes(name, values):
     assert parse(unparse(name, values)) == (name, values)
 
 
 @given(
-    st.dictionaries(KEY, VALUE.filter(lambda v: v == v.strip())), st.text(min_size=1).map(lambda v: v.strip() or "x")
+    st.dictionaries(KEY, VALUE.filter(lambda v: v == v.strip())),
+    st.text(min_size=1).map(lambda v: v.strip() or "x"),
 )
 def test_what_follows_of_is_one_value(values, inner):
     spec = unparse("name", {**values, "of": inner})
@@ -66,9 +70,13 @@ def test_any_numbers_make_a_network_or_are_refused_in_one_line(name, data):
         ("dcell:n=x,k=1", "dcell: n must be an integer, got 'x'"),
         ("dcell:n=4,k=1,q=2", "dcell: no parameter 'q' (there are: k, n)"),
         ("dcell:n=99999999,k=0", "dcell: n must be at most 16777216, got 99999999"),
-        ("dcel:n=4,k=1", "no family 'dcel', did you mean dcell? (there are: "
-         "beta-dcell, clos, complete, dcell, delta-dcell, dragonfly, fattree, ficonn, gamma-dcell, hyperx, jellyfish, "
-         "slimfly, star, xpander)"),
+        (
+            "dcel:n=4,k=1",
+            "no family 'dcel', did you mean dcell? (there are: "
+            "beta-dcell, clos, complete, dcell, delta-dcell, dragonfly, fattree, ficonn, "
+            "gamma-dcell, hyperx, jellyfish, "
+            "slimfly, star, xpander)",
+        ),
         ("dcell:n=4,n=4", "'dcell:n=4,n=4': n is given twice"),
         ("dcell:n", "'dcell:n': 'n' is not key=value"),
         ("dcell:", "'dcell:': nothing after the colon; expected dcell:key=value,..."),
@@ -78,15 +86,25 @@ def test_any_numbers_make_a_network_or_are_refused_in_one_line(name, data):
         ("fattree:n=2", "fattree: d is missing, for example fattree:k=4 or fattree:n=2,d=4"),
         ("fattree:d=2", "fattree: n is missing, for example fattree:k=4 or fattree:n=2,d=4"),
         ("fattree:k=5", "fattree: k must be even, got 5"),
-        ("fattree:k=4,n=3,d=2",
-         "fattree: give k, or n and d, but not both; fattree:k=4 is the same as fattree:n=3,d=2"),
-        ("fattree:k=4,d=2",
-         "fattree: give k, or n and d, but not both; fattree:k=4 is the same as fattree:n=3,d=2"),
-        ("dcell:n=7,k=3", "dcell: 1.16e+07 nodes and 2.55e+07 links are too many, the most is 16777216 each"),
+        (
+            "fattree:k=4,n=3,d=2",
+            "fattree: give k, or n and d, but not both; fattree:k=4 is the same as fattree:n=3,d=2",
+        ),
+        (
+            "fattree:k=4,d=2",
+            "fattree: give k, or n and d, but not both; fattree:k=4 is the same as fattree:n=3,d=2",
+        ),
+        (
+            "dcell:n=7,k=3",
+            "dcell: 1.16e+07 nodes and 2.55e+07 links are too many, the most is 16777216 each",
+        ),
         ("dcell:n=3,k=60", "dcell: n=3, k=60 has too many servers for 63 bits"),
-        ("fattree:k=270", "fattree: labels of 270x135x135 need 25 bits of address; 10.0.0.0/8 has 24"),
+        (
+            "fattree:k=270",
+            "fattree: labels of 270x135x135 need 25 bits of address; 10.0.0.0/8 has 24",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_and_what_would_be_right(spec, line):
     assert refusal(lambda: build(spec)) == line
 
@@ -97,7 +115,9 @@ def test_only_plain_digits_are_an_integer(text):
         integer("x", "n", text, least=0)
 
 
-@pytest.mark.parametrize(("text", "value"), [("0.6", 600), ("0.65", 650), ("0.065", 65), ("1", 1000), ("1.000", 1000)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("0.6", 600), ("0.65", 650), ("0.065", 65), ("1", 1000), ("1.000", 1000)]
+)
 def test_a_parameter_with_decimals_is_an_integer_of_its_last_digit(text, value):
     rho = IntegerParameter(meaning="", least=65, most=1000, decimals=3)
     assert rho.value("x", "rho", text) == value

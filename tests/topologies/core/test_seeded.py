@@ -8,7 +8,11 @@ from weft.topologies.core.seeded import SplitMix64
 def test_the_published_numbers():
     """The first outputs of the reference implementation for the seed 1234567."""
     random = SplitMix64(1234567)
-    assert [random.bits() for _ in range(3)] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert [random.bits() for _ in range(3)] == [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+    ]
 
 
 def test_all_orders_are_about_as_likely():

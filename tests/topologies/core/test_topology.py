@@ -69,7 +69,9 @@ def test_check_finds_a_link_that_cannot_be(dcell, row, line):
 def test_check_finds_a_server_without_a_link(dcell):
     kept = (dcell.links != 7).all(axis=1) | (dcell.links[:, 0] < 7)
     kept[np.flatnonzero((dcell.links[:, [0, 2]] == 7).any(axis=1))] = False
-    cut = replace(dcell, links=dcell.links[kept], level=dcell.level[kept], failed=dcell.failed[kept])
+    cut = replace(
+        dcell, links=dcell.links[kept], level=dcell.level[kept], failed=dcell.failed[kept]
+    )
     with pytest.raises(ValueError, match="a server has no link"):
         cut.check()
     with pytest.raises(ValueError, match="differ in length"):

@@ -48,14 +48,21 @@ def test_names_links_rates_and_roles_are_the_graphs():
         "zur-gen": 10**10,
         "gen-mil": 10**6,
     }
-    assert [topology.roles[level] for level in topology.level] == ["host"] * 3 + ["local"] + ["global"] * 2
+    assert [topology.roles[level] for level in topology.level] == ["host"] * 3 + ["local"] + [
+        "global"
+    ] * 2
     assert [port for port, *_ in topology.ports(5)] == [0, 1, 2, 3]
 
 
 def test_addresses_are_those_of_switch_and_host():
     topology = topology_of(triangle())
     found = [topology.naming.address(node) for node in range(topology.nodes)]
-    assert found == [10 << 24 | 1 << 8, 10 << 24 | 2 << 8, 10 << 24 | 2 << 8 | 1, *(0xAC110000 + i for i in range(3))]
+    assert found == [
+        10 << 24 | 1 << 8,
+        10 << 24 | 2 << 8,
+        10 << 24 | 2 << 8 | 1,
+        *(0xAC110000 + i for i in range(3)),
+    ]
     assert len({topology.naming.layout.prefix((switch,)) for switch in range(3)}) == 3
 
 
@@ -90,7 +97,11 @@ def test_what_our_nodes_are_called_goes_before_labels_that_look_alike():
 
 def test_parallel_links_are_kept_each_with_what_it_carries():
     graph = nx.MultiGraph(
-        [("s1", "s2", {"rate": "10mbit", "queue": 7, "delay": "2ms", "loss": 0.5}), ("s1", "s2"), ("s2", "s3")]
+        [
+            ("s1", "s2", {"rate": "10mbit", "queue": 7, "delay": "2ms", "loss": 0.5}),
+            ("s1", "s2"),
+            ("s2", "s3"),
+        ]
     )
     topology = topology_of(graph)
     topology.check()
@@ -111,13 +122,24 @@ def test_a_directed_graphs_two_edges_are_one_link():
     assert len(topology_of(graph).links) == 3 + 3
 
 
-@pytest.mark.parametrize(("suffix", "write"), [
-    (".graphml", lambda graph: "\n".join(nx.generate_graphml(graph))),
-    (".json", lambda graph: json.dumps(nx.node_link_data(graph, edges="links"))),
-    (".json", lambda graph: json.dumps(nx.node_link_data(graph, edges="edges"))),
-    (".edges", lambda graph: "# a comment\n" + "\n".join(
-        " ".join([a, b, *(f"{key}={value}" for key, value in data.items())]) for a, b, data in graph.edges(data=True))),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("suffix", "write"),
+    [
+        (".graphml", lambda graph: "\n".join(nx.generate_graphml(graph))),
+        (".json", lambda graph: json.dumps(nx.node_link_data(graph, edges="links"))),
+        (".json", lambda graph: json.dumps(nx.node_link_data(graph, edges="edges"))),
+        (
+            ".edges",
+            lambda graph: (
+                "# a comment\n"
+                + "\n".join(
+                    " ".join([a, b, *(f"{key}={value}" for key, value in data.items())])
+                    for a, b, data in graph.edges(data=True)
+                )
+            ),
+        ),
+    ],
+)
 def test_every_format_says_the_same(suffix, write):
     graph = nx.relabel_nodes(nx.petersen_graph(), str)
     nx.set_edge_attributes(graph, "2gbit", "rate")
@@ -125,7 +147,8 @@ def test_every_format_says_the_same(suffix, write):
     found = parse(write(graph), suffix=suffix, spec="it", p=2)
     own = [expected.naming.label(node) for node in range(expected.nodes)]
     ends = lambda topology: {  # noqa: E731
-        frozenset((topology.naming.label(a), topology.naming.label(b))) for a, _, b, _ in topology.links.tolist()
+        frozenset((topology.naming.label(a), topology.naming.label(b)))
+        for a, _, b, _ in topology.links.tolist()
     }
     assert ends(found) == ends(expected)
     assert sorted(own) == sorted(found.naming.label(node) for node in range(found.nodes))
@@ -146,7 +169,9 @@ def test_a_document_gives_the_same_network_again(size, seed, data):
     for extra in range(2):
         graph.add_node(f"x{extra}", kind="host")
         graph.add_edge(
-            f"x{extra}", data.draw(st.integers(0, size)), rate=data.draw(st.just(0) | st.integers(8000, 10**10))
+            f"x{extra}",
+            data.draw(st.integers(0, size)),
+            rate=data.draw(st.just(0) | st.integers(8000, 10**10)),
         )
     first = topology_of(graph)
     again = parse(document(first), suffix=".json", spec=first.spec)
@@ -179,19 +204,37 @@ def graph_with(**data):
     return graph
 
 
-@pytest.mark.parametrize(("graph", "line"), [
-    (nx.Graph([(0, 1), (1, 1)]), "it: 1 is joined to itself"),
-    (nx.Graph([("a", "b", {"queue": 3})]), "it: a-b: queue needs a rate: without one a link is as fast as the machine"),
-    (nx.Graph([("a", "b", {"rate": 5})]), "it: a-b: link: rate_bps must be at least 8000, got 5"),
-    (nx.Graph([(0, 1), (2, 3)]), "it: no path leads from 0 to 2"),
-    (nx.Graph(), "it: there must be 1 .. 65536 switches, got 0"),
-    (graph_with(kind="router"), "node 0: kind must be host or switch, got 'router'"),
-    (graph_with(hosts="many"), "node 0: hosts must be an integer, 0 .. 65536, got 'many'"),
-    (graph_with(hosts=1), "it: a network has at least 2 hosts, got 1"),
-    (nx.Graph([("a", "b", {"rate": "fast"})]), "it: a-b: rate: 'fast' is not a rate; write it as in 20mbit"),
-    (nx.Graph([("a", "b", {"role": "far"})]), "it: the role of a-b must be local or global, got 'far'"),
-    (nx.Graph([("a", "b"), ("b", "a.0")]), "it: an attached host would have the name of a node"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("graph", "line"),
+    [
+        (nx.Graph([(0, 1), (1, 1)]), "it: 1 is joined to itself"),
+        (
+            nx.Graph([("a", "b", {"queue": 3})]),
+            "it: a-b: queue needs a rate: without one a link is as fast as the machine",
+        ),
+        (
+            nx.Graph([("a", "b", {"rate": 5})]),
+            "it: a-b: link: rate_bps must be at least 8000, got 5",
+        ),
+        (nx.Graph([(0, 1), (2, 3)]), "it: no path leads from 0 to 2"),
+        (nx.Graph(), "it: there must be 1 .. 65536 switches, got 0"),
+        (graph_with(kind="router"), "node 0: kind must be host or switch, got 'router'"),
+        (graph_with(hosts="many"), "node 0: hosts must be an integer, 0 .. 65536, got 'many'"),
+        (graph_with(hosts=1), "it: a network has at least 2 hosts, got 1"),
+        (
+            nx.Graph([("a", "b", {"rate": "fast"})]),
+            "it: a-b: rate: 'fast' is not a rate; write it as in 20mbit",
+        ),
+        (
+            nx.Graph([("a", "b", {"role": "far"})]),
+            "it: the role of a-b must be local or global, got 'far'",
+        ),
+        (
+            nx.Graph([("a", "b"), ("b", "a.0")]),
+            "it: an attached host would have the name of a node",
+        ),
+    ],
+)
 def test_what_is_no_network_is_refused_in_one_line(graph, line):
     with pytest.raises(ValueError) as raised:  # noqa: PT011, the line is compared whole
         topology_of(graph, spec="it")
@@ -208,15 +251,22 @@ def test_a_host_has_one_link_to_a_switch():
             topology_of(graph, spec="it")
 
 
-@pytest.mark.parametrize(("text", "suffix", "says"), [
-    ("a b c", ".txt", "it: line 1: expected two names and perhaps key=value, got 'a b c'"),
-    ("\n\nlonely", "", "it: line 3: expected two names and perhaps key=value, got 'lonely'"),
-    ("{", ".json", "it: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
-    ("[1, 2]", ".json", "it is no json file of a graph: "),
-    ('{"nodes": [1]}', ".json", "it is no json file of a graph: "),
-    ("<graphml", ".graphml", "it is no graphml file of a graph: "),
-    ("", ".graphml", "it is no graphml file of a graph: "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "suffix", "says"),
+    [
+        ("a b c", ".txt", "it: line 1: expected two names and perhaps key=value, got 'a b c'"),
+        ("\n\nlonely", "", "it: line 3: expected two names and perhaps key=value, got 'lonely'"),
+        (
+            "{",
+            ".json",
+            "it: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+        ),
+        ("[1, 2]", ".json", "it is no json file of a graph: "),
+        ('{"nodes": [1]}', ".json", "it is no json file of a graph: "),
+        ("<graphml", ".graphml", "it is no graphml file of a graph: "),
+        ("", ".graphml", "it is no graphml file of a graph: "),
+    ],
+)
 def test_what_cannot_be_read_is_refused_in_one_line(text, suffix, says):
     with pytest.raises(ValueError) as raised:  # noqa: PT011, the line is compared
         parse(text, suffix=suffix, spec="it")
@@ -233,6 +283,11 @@ def test_hosts_are_summed_before_any_is_made(monkeypatch):
     """400 switches of 65,536 hosts each, from 26 kB, filled the memory."""
     graph = nx.path_graph(400)
     nx.set_node_attributes(graph, MOST_SWITCHES, "hosts")
-    monkeypatch.setattr("weft.topologies.core.user_graph._built", lambda *_: pytest.fail("hosts were made"))
-    with pytest.raises(ValueError, match=r"^it: a network has at most 1048576 hosts attached by number, got 26214400$"):
+    monkeypatch.setattr(
+        "weft.topologies.core.user_graph._built", lambda *_: pytest.fail("hosts were made")
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"^it: a network has at most 1048576 hosts attached by number, got 26214400$",
+    ):
         topology_of(graph, spec="it")

@@ -21,7 +21,8 @@ POWERS = {
 
 @pytest.mark.parametrize("q", [*POWERS, 49, 64, 81])
 def test_it_is_a_field(q):
-    """Every axiom, on all elements; associativity and distributivity on all triples for small fields."""
+    """Every axiom, on all elements; associativity and distributivity on all triples for small
+    fields."""
     plus, times = field(q).plus(), field(q).times()
     every = np.arange(q)
     for table, unit, group in ((plus, 0, every), (times, 1, every[1:])):
@@ -57,5 +58,7 @@ def test_prime_powers(q):
 
 @pytest.mark.parametrize("q", [0, 1, 6, 12, 100])
 def test_other_sizes_are_refused(q):
-    with pytest.raises(ValueError, match=rf"^there is no field of {q} elements: {q} is not a power of a prime$"):
+    with pytest.raises(
+        ValueError, match=rf"^there is no field of {q} elements: {q} is not a power of a prime$"
+    ):
         field(q)

@@ -39,7 +39,8 @@ def test_sizes_of_table_iv(spec, degree, count, hosts, diameter):
     graph = routers(topology)
     assert {number for _, number in graph.degree} == {degree}
     assert (topology.switches, topology.servers) == (count, hosts)
-    assert max(nx.single_source_shortest_path_length(graph, 0).values()) == diameter  # all five look alike from 0, or
+    # all five look alike from 0, or
+    assert max(nx.single_source_shortest_path_length(graph, 0).values()) == diameter
     if count < 800:  # nearly so
         assert nx.diameter(graph) == diameter
 
@@ -52,7 +53,8 @@ def test_the_fat_tree_of_table_iv():
 
 @pytest.mark.parametrize("q", [3, 4, 5, 7, 8, 9, 11, 13, 16, 17])
 def test_a_slim_fly_has_diameter_2_for_every_prime_power(q):
-    """MMS graphs: 2 q^2 vertices, (3q - delta) / 2-regular, diameter 2 (McKay, Miller and Siran)."""
+    """MMS graphs: 2 q^2 vertices, (3q - delta) / 2-regular, diameter 2 (McKay, Miller and
+    Siran)."""
     topology = build(f"slimfly:q={q}")
     graph = routers(topology)
     delta = {1: 1, 3: -1, 0: 0}[q % 4]
@@ -67,19 +69,23 @@ def test_the_smallest_slim_fly_is_the_hoffman_singleton_graph():
 
 @pytest.mark.parametrize("q", [4, 5, 7])
 def test_levels_of_a_slim_fly(q):
-    """Level 1 within columns; level 2 between the two columns of a group; level 3 between all other columns of
-    different halves, as many between any two groups."""
+    """Level 1 within columns; level 2 between the two columns of a group; level 3 between all other
+    columns of different halves, as many between any two groups."""
     topology = build(f"slimfly:q={q}")
     column = {router: router // q for router in range(2 * q * q)}
     assert all(column[a] == column[b] for a, b in routers(topology, [1]).edges)
     assert all(column[b] - column[a] == q for a, b in routers(topology, [2]).edges)
-    between = Counter(frozenset((column[a] % q, column[b] % q)) for a, b in routers(topology, [3]).edges)
+    between = Counter(
+        frozenset((column[a] % q, column[b] % q)) for a, b in routers(topology, [3]).edges
+    )
     assert set(map(len, between)) == {2}
     assert set(between.values()) == {2 * q}
     assert topology.roles == ("host", "local", "local", "global")
 
 
-@pytest.mark.parametrize("spec", ["dragonfly:p=1", "dragonfly:p=2", "dragonfly:p=3", "dragonfly:p=3,palm=1"])
+@pytest.mark.parametrize(
+    "spec", ["dragonfly:p=1", "dragonfly:p=2", "dragonfly:p=3", "dragonfly:p=3,palm=1"]
+)
 def test_a_dragonfly_joins_any_two_groups_once(spec):
     topology = build(spec)
     p = topology.parameters["p"]
@@ -96,8 +102,8 @@ def test_a_dragonfly_joins_any_two_groups_once(spec):
 
 
 def test_global_arrangements_of_a_dragonfly():
-    """p = 1: three groups of two routers, one global link each.  The link of router 0 leads to the first other group if
-    consecutive, to the group before if palm-tree."""
+    """p = 1: three groups of two routers, one global link each.  The link of router 0 leads to the
+    first other group if consecutive, to the group before if palm-tree."""
 
     def joined(spec):
         graph = routers(build(spec), [2])
@@ -126,7 +132,9 @@ def test_a_hyperx_is_a_hamming_graph(dimensions, s):
         assert [len(row) for row in rows] == [s] * s ** (dimensions - 1)
 
 
-@pytest.mark.parametrize(("n", "r"), [(2, 1), (3, 2), (10, 3), (20, 4), (12, 11), (9, 8), (50, 7), (30, 27)])
+@pytest.mark.parametrize(
+    ("n", "r"), [(2, 1), (3, 2), (10, 3), (20, 4), (12, 11), (9, 8), (50, 7), (30, 27)]
+)
 @pytest.mark.parametrize("seed", [0, 1, 99])
 def test_a_jellyfish_is_regular_connected_and_named_by_its_seed(n, r, seed):
     spec = f"jellyfish:n={n},r={r},p=2,seed={seed}"
@@ -137,7 +145,9 @@ def test_a_jellyfish_is_regular_connected_and_named_by_its_seed(n, r, seed):
 
 
 def test_seeds_give_different_networks():
-    found = {frozenset(routers(build(f"jellyfish:n=20,r=4,p=1,seed={seed}")).edges) for seed in range(20)}
+    found = {
+        frozenset(routers(build(f"jellyfish:n=20,r=4,p=1,seed={seed}")).edges) for seed in range(20)
+    }
     assert len(found) == 20
     found = {frozenset(routers(build(f"xpander:r=4,l=4,seed={seed}")).edges) for seed in range(20)}
     assert len(found) == 20
@@ -157,13 +167,21 @@ def test_an_xpander_is_a_lift_of_the_complete_graph(r, lift):
     assert len(graph) == lift * (r + 1)
     assert nx.is_connected(graph)
     for router in graph:
-        assert sorted(other // lift for other in graph[router]) == [v for v in range(r + 1) if v != router // lift]
+        assert sorted(other // lift for other in graph[router]) == [
+            v for v in range(r + 1) if v != router // lift
+        ]
 
 
-@pytest.mark.parametrize("spec", ["slimfly:q=5,p=3", "dragonfly:p=2", "hyperx:l=2,s=4", "xpander:r=4,seed=0"])
+@pytest.mark.parametrize(
+    "spec", ["slimfly:q=5,p=3", "dragonfly:p=2", "hyperx:l=2,s=4", "xpander:r=4,seed=0"]
+)
 def test_the_equivalent_jellyfish_has_the_same_routers(spec):
     topology, random = build(spec), build(f"equivalent-jellyfish:seed=7,of={spec}")
-    assert (random.family, random.switches, random.servers) == ("jellyfish", topology.switches, topology.servers)
+    assert (random.family, random.switches, random.servers) == (
+        "jellyfish",
+        topology.switches,
+        topology.servers,
+    )
     assert dict(routers(random).degree) == dict(routers(topology).degree)
     assert random.spec == canonical(f"equivalent-jellyfish:seed=7,of={spec}")
     assert (build(random.spec).links == random.links).all()
@@ -171,7 +189,10 @@ def test_the_equivalent_jellyfish_has_the_same_routers(spec):
 
 def test_the_equivalent_jellyfish_of_a_fat_tree_has_four_links_for_each_host():
     """FatPaths, appendix A-F: k = p + k' and k' / p about 4."""
-    assert canonical("equivalent-jellyfish:seed=1,of=fattree:k=36") == "jellyfish:n=1620,r=29,p=7,seed=1"
+    assert (
+        canonical("equivalent-jellyfish:seed=1,of=fattree:k=36")
+        == "jellyfish:n=1620,r=29,p=7,seed=1"
+    )
 
 
 @pytest.mark.parametrize(("spec", "name"), [
@@ -197,25 +218,64 @@ def test_ports_are_hosts_then_routers_in_order():
     assert name(topology.nodes - 1) == "r17"
 
 
-@pytest.mark.parametrize(("spec", "line"), [
-    ("slimfly:q=6", "slimfly: q must be a prime power other than 2, such as 5, 7, 8 or 9, got 6"),
-    ("slimfly:q=15", "slimfly: q must be a prime power other than 2, such as 5, 7, 8 or 9, got 15"),
-    ("jellyfish:n=5,r=3,p=1,seed=0",
-     "jellyfish: 5 routers cannot each be joined to 3 others: n r must be even and 1 < r < n"),
-    ("jellyfish:n=4,r=1,p=1,seed=0",
-     "jellyfish: 4 routers cannot each be joined to 1 others: n r must be even and 1 < r < n"),
-    ("jellyfish:n=4,r=3,p=1", "jellyfish: seed is missing, for example jellyfish:n=20,r=4,p=2,seed=1"),
-    ("xpander:r=1,l=9,seed=0", "xpander: no connected network in 20 attempts; r = 1 is too small for l = 9"),
-    ("hyperx:l=9,s=9", "hyperx: 387420489 routers are too many, there are addresses for 65536"),
-    ("equivalent-jellyfish:seed=1",
-     "equivalent-jellyfish: of is missing, for example equivalent-jellyfish:seed=1,of=slimfly:q=5"),
-    ("equivalent-jellyfish:of=slimfly:q=5",
-     "equivalent-jellyfish: seed is missing, for example equivalent-jellyfish:seed=1,of=slimfly:q=5"),
-    ("equivalent-jellyfish:seed=1,of=dcell:n=4,k=1",
-     "equivalent-jellyfish: dcell:n=4,k=1 has no routers, its servers forward"),
-    ("equivalent-jellyfish:seeds=1,of=slimfly:q=5",
-     "equivalent-jellyfish: no parameter 'seeds', did you mean seed? (there are: of, seed)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spec", "line"),
+    [
+        (
+            "slimfly:q=6",
+            "slimfly: q must be a prime power other than 2, such as 5, 7, 8 or 9, got 6",
+        ),
+        (
+            "slimfly:q=15",
+            "slimfly: q must be a prime power other than 2, such as 5, 7, 8 or 9, got 15",
+        ),
+        (
+            "jellyfish:n=5,r=3,p=1,seed=0",
+            (
+                "jellyfish: 5 routers cannot each be joined to 3 others: n r must be even and 1 "
+                "< r < n"
+            ),
+        ),
+        (
+            "jellyfish:n=4,r=1,p=1,seed=0",
+            (
+                "jellyfish: 4 routers cannot each be joined to 1 others: n r must be even and 1 "
+                "< r < n"
+            ),
+        ),
+        (
+            "jellyfish:n=4,r=3,p=1",
+            "jellyfish: seed is missing, for example jellyfish:n=20,r=4,p=2,seed=1",
+        ),
+        (
+            "xpander:r=1,l=9,seed=0",
+            "xpander: no connected network in 20 attempts; r = 1 is too small for l = 9",
+        ),
+        ("hyperx:l=9,s=9", "hyperx: 387420489 routers are too many, there are addresses for 65536"),
+        (
+            "equivalent-jellyfish:seed=1",
+            (
+                "equivalent-jellyfish: of is missing, for example "
+                "equivalent-jellyfish:seed=1,of=slimfly:q=5"
+            ),
+        ),
+        (
+            "equivalent-jellyfish:of=slimfly:q=5",
+            (
+                "equivalent-jellyfish: seed is missing, for example "
+                "equivalent-jellyfish:seed=1,of=slimfly:q=5"
+            ),
+        ),
+        (
+            "equivalent-jellyfish:seed=1,of=dcell:n=4,k=1",
+            "equivalent-jellyfish: dcell:n=4,k=1 has no routers, its servers forward",
+        ),
+        (
+            "equivalent-jellyfish:seeds=1,of=slimfly:q=5",
+            "equivalent-jellyfish: no parameter 'seeds', did you mean seed? (there are: of, seed)",
+        ),
+    ],
+)
 def test_what_cannot_be_is_refused_in_one_line(spec, line):
     with pytest.raises(ValueError) as raised:  # noqa: PT011, the line is compared whole
         build(spec)

@@ -20,10 +20,20 @@ from weft.topologies.recursive.ccrdn import (
     gateway,
 )
 
-GAMMA_DCELL, DELTA_DCELL = ({name: rule for rule, name in FAMILY.items()}[f"{x}-dcell"] for x in ("gamma", "delta"))
+GAMMA_DCELL, DELTA_DCELL = (
+    {name: rule for rule, name in FAMILY.items()}[f"{x}-dcell"] for x in ("gamma", "delta")
+)
 SMALL = [
-    *[(rule, n, k) for rule in (GAMMA_DCELL, DELTA_DCELL) for n, k in ((4, 0), (4, 1), (6, 1), (4, 2))],
-    *[(rule, n, k) for rule in (DCELL, BETA_DCELL) for n, k in ((3, 0), (3, 1), (4, 1), (7, 1), (3, 2), (4, 2))],
+    *[
+        (rule, n, k)
+        for rule in (GAMMA_DCELL, DELTA_DCELL)
+        for n, k in ((4, 0), (4, 1), (6, 1), (4, 2))
+    ],
+    *[
+        (rule, n, k)
+        for rule in (DCELL, BETA_DCELL)
+        for n, k in ((3, 0), (3, 1), (4, 1), (7, 1), (3, 2), (4, 2))
+    ],
     *[(FICONN, n, k) for n, k in ((4, 0), (4, 1), (8, 1), (4, 2), (6, 2), (4, 3), (8, 2))],
 ]
 
@@ -34,21 +44,29 @@ def spec(rule, n, k):
 
 @cache
 def gamma(t):
-    """(copy, server, far copy, far server) of every server, as the rule is written in generalized.py."""
+    """(copy, server, far copy, far server) of every server, as the rule is written in
+    generalized.py."""
     odd = [(a, b, (a + b) % (t + 1), b - 1) for a in range(t + 1) for b in range(1, t, 2)]
-    return odd + [(a, b, (a - (b + 1)) % (t + 1), b + 1) for a in range(t + 1) for b in range(0, t, 2)]
+    return odd + [
+        (a, b, (a - (b + 1)) % (t + 1), b + 1) for a in range(t + 1) for b in range(0, t, 2)
+    ]
 
 
 @cache
 def delta(t):
     low = [(a, b, (a + b + 1) % (t + 1), b + t // 2) for a in range(t + 1) for b in range(t // 2)]
-    high = [(a, b, (a - (b - t // 2) - 1) % (t + 1), b - t // 2) for a in range(t + 1) for b in range(t // 2, t)]
+    high = [
+        (a, b, (a - (b - t // 2) - 1) % (t + 1), b - t // 2)
+        for a in range(t + 1)
+        for b in range(t // 2, t)
+    ]
     return low + high
 
 
 @cache
 def as_written(rule, n, k):
-    """Servers and links (level, uid, uid) of the network, by following the paper's sentences one by one."""
+    """Servers and links (level, uid, uid) of the network, by following the paper's sentences one by
+    one."""
     if k == 0:
         return n, []
     size, below = as_written(rule, n, k - 1)
@@ -83,24 +101,34 @@ def test_the_graph_is_the_one_that_the_paper_writes_down(rule, n, k):
     assert (topology.servers, topology.switches) == (servers, servers // n)
     rows = list(zip(topology.level.tolist(), topology.links[:, [0, 2]].tolist(), strict=True))
     assert sorted((level, a, b) for level, (a, b) in rows if level) == sorted(links)
-    assert sorted(pair for level, pair in rows if not level) == [[u, servers + u // n] for u in range(servers)]
+    assert sorted(pair for level, pair in rows if not level) == [
+        [u, servers + u // n] for u in range(servers)
+    ]
 
 
 @pytest.mark.parametrize(("rule", "n", "k"), SMALL)
 def test_the_arithmetic_is_the_graph(rule, n, k):
     network, topology = Ccrdn(rule, n, k), build(spec(rule, n, k))
     at_level = {
-        (int(a), level): int(b) for (a, _, b, _), level in zip(topology.links, topology.level, strict=True) if level
+        (int(a), level): int(b)
+        for (a, _, b, _), level in zip(topology.links, topology.level, strict=True)
+        if level
     }
     at_level |= {(b, level): a for (a, level), b in at_level.items()}
     for server in range(topology.servers):
         levels = [level for level in range(1, k + 1) if network.peer(server, level) >= 0]
         assert network.levels(server) == levels
-        assert {network.peer(server, level) for level in levels} == {at_level.get((server, level)) for level in levels}
-        assert [network.port(level) for level in levels] == [port for port, *_ in topology.ports(server)][1:]
+        assert {network.peer(server, level) for level in levels} == {
+            at_level.get((server, level)) for level in levels
+        }
+        assert [network.port(level) for level in levels] == [
+            port for port, *_ in topology.ports(server)
+        ][1:]
 
 
-@pytest.mark.parametrize(("rule", "n", "k"), [*SMALL, (DCELL, 3, 3), (BETA_DCELL, 3, 3), (FICONN, 8, 3)])
+@pytest.mark.parametrize(
+    ("rule", "n", "k"), [*SMALL, (DCELL, 3, 3), (BETA_DCELL, 3, 3), (FICONN, 8, 3)]
+)
 def test_the_other_end_of_the_other_end_is_this_end(rule, n, k):
     network = Ccrdn(rule, n, k)
     for server in range(network.t[-1]):
@@ -144,7 +172,9 @@ def test_degrees(rule, n, k):
     if rule == FICONN:
         # 3.2: dual-port, and one in 2^k servers is left with a free port
         assert Counter(degree[: topology.servers])[1] == topology.servers // 2**k
-        assert {port for server in range(topology.servers) for port, *_ in topology.ports(server)} <= {0, 1}
+        assert {
+            port for server in range(topology.servers) for port, *_ in topology.ports(server)
+        } <= {0, 1}
     else:
         assert set(degree[: topology.servers]) == {k + 1}
 
@@ -171,13 +201,21 @@ def test_table_1(rule, n, k, servers, switches, links, copies):
     assert (topology.servers, topology.switches, len(topology.links)) == (servers, switches, links)
 
 
-@pytest.mark.parametrize(("rule", "n", "k", "servers", "switches", "links", "copies"), [*TABLE_1, *TABLE_1_LARGE])
+@pytest.mark.parametrize(
+    ("rule", "n", "k", "servers", "switches", "links", "copies"), [*TABLE_1, *TABLE_1_LARGE]
+)
 def test_the_sizes_of_table_1(rule, n, k, servers, switches, links, copies):
     network = Ccrdn(rule, n, k)
-    assert (network.t[-1], network.t[-1] // n, list(network.copies[1:])) == (servers, switches, copies)
+    assert (network.t[-1], network.t[-1] // n, list(network.copies[1:])) == (
+        servers,
+        switches,
+        copies,
+    )
     assert [t * g for t, g in zip(network.t, copies, strict=False)] == list(network.t[1:])
     # a level-h link has two ends: half the servers of DCell, one in 2^(h+1) of FiConn
-    bridges = sum(servers // 2 ** (h + 1) if rule == FICONN else servers // 2 for h in range(1, k + 1))
+    bridges = sum(
+        servers // 2 ** (h + 1) if rule == FICONN else servers // 2 for h in range(1, k + 1)
+    )
     assert servers + bridges == links
 
 
@@ -188,6 +226,10 @@ def test_copies_of_a_network_are_that_network():
 
 
 def test_beta_dcell_is_another_network_with_shorter_paths():
-    """7.1: "the mean distance in beta-DCell_{3,3} is far shorter than in DCell_{3,3}"; on a smaller pair here."""
-    dcell, beta = (nx.Graph(build(f"{family}:n=3,k=2").links[:, [0, 2]].tolist()) for family in ("dcell", "beta-dcell"))
+    """7.1: "the mean distance in beta-DCell_{3,3} is far shorter than in DCell_{3,3}"; on a smaller
+    pair here."""
+    dcell, beta = (
+        nx.Graph(build(f"{family}:n=3,k=2").links[:, [0, 2]].tolist())
+        for family in ("dcell", "beta-dcell")
+    )
     assert nx.average_shortest_path_length(beta) < nx.average_shortest_path_length(dcell)

@@ -7,7 +7,11 @@ import pytest
 from weft.topologies import build, family
 from weft.topologies.recursive import connection_rule, generalized
 from weft.topologies.recursive.ccrdn import FAMILY, Ccrdn
-from weft.topologies.recursive.connection_rule import ConnectionRule, by_permutation, require_matching
+from weft.topologies.recursive.connection_rule import (
+    ConnectionRule,
+    by_permutation,
+    require_matching,
+)
 
 
 @pytest.fixture
@@ -73,10 +77,22 @@ def test_any_permutation_is_a_perfect_matching(seed, added):
 @pytest.mark.parametrize(
     ("rule", "what"),
     [
-        (ConnectionRule(backwards, lambda size, i, p: (i + p + 1) % (size + 1)), "must be the inverse of gateway"),
-        (ConnectionRule(lambda size, i, j: j, lambda size, i, p: p), "gives copy 0 server 3 of 3 for copy 3"),
-        (ConnectionRule(lambda size, i, j: 0, lambda size, i, p: (i + 1) % (size + 1)), "gives copy 0 server 0 of 3"),
-        (by_permutation({4: range(4)}), "mine: n=3, k=1: its connection rule needs 4 servers in a copy, not 3"),
+        (
+            ConnectionRule(backwards, lambda size, i, p: (i + p + 1) % (size + 1)),
+            "must be the inverse of gateway",
+        ),
+        (
+            ConnectionRule(lambda size, i, j: j, lambda size, i, p: p),
+            "gives copy 0 server 3 of 3 for copy 3",
+        ),
+        (
+            ConnectionRule(lambda size, i, j: 0, lambda size, i, p: (i + 1) % (size + 1)),
+            "gives copy 0 server 0 of 3",
+        ),
+        (
+            by_permutation({4: range(4)}),
+            "mine: n=3, k=1: its connection rule needs 4 servers in a copy, not 3",
+        ),
     ],
 )
 def test_what_is_no_matching_is_refused(rule, what, added):
@@ -86,12 +102,17 @@ def test_what_is_no_matching_is_refused(rule, what, added):
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match=r"gamma-dcell: n=3, k=1: its connection rule needs an even number of servers"):
+    with pytest.raises(
+        ValueError,
+        match=r"gamma-dcell: n=3, k=1: its connection rule needs an even number of servers",
+    ):
         build("gamma-dcell:n=3,k=1")
     with pytest.raises(ValueError, match=r"no permutation of 0 \.\. 2"):
         by_permutation({3: [0, 1, 1]})
     with pytest.raises(ValueError, match="dcell: there is such a family"):
-        generalized.family("dcell", ConnectionRule(backwards, backwards_far_copy), summary="", source="")
+        generalized.family(
+            "dcell", ConnectionRule(backwards, backwards_far_copy), summary="", source=""
+        )
 
 
 def test_the_families_can_be_listed_and_are_checked_at_any_size():

@@ -13,7 +13,8 @@ def graph(topology):
 
 
 def codes(n, d, tier):
-    """Codes of the switches of a tier, digit 1 first; digit n-1 is the one that goes to 2d below the top tier."""
+    """Codes of the switches of a tier, digit 1 first; digit n-1 is the one that goes to 2d below
+    the top tier."""
     digits = [range(d)] * (n - 2) + [range(d if tier == n else 2 * d)]
     return [tuple(reversed(code)) for code in product(*reversed(digits))]
 
@@ -23,7 +24,8 @@ def without(code, component):
 
 
 def as_written(n, d):
-    """Links (tier, switch, up-port, upper switch, down-port) of FT(n,d): TTC's eq. (1) tried on every two switches."""
+    """Links (tier, switch, up-port, upper switch, down-port) of FT(n,d): TTC's eq. (1) tried on
+    every two switches."""
     links = []
     for tier in range(1, n):
         for s, lower in enumerate(codes(n, d, tier)):
@@ -39,7 +41,9 @@ def test_links_are_those_of_equation_1(n, d):
     topology.check()
     lower, hosts = 2 * d ** (n - 1), 2 * d**n
     found = []
-    for (a, port_a, b, port_b), tier in zip(topology.links.tolist(), topology.level.tolist(), strict=True):
+    for (a, port_a, b, port_b), tier in zip(
+        topology.links.tolist(), topology.level.tolist(), strict=True
+    ):
         if tier == 0:
             assert (b, port_b) == (hosts + a // d, a % d)
         else:
@@ -53,14 +57,17 @@ def test_sizes(n, d):
     topology = build(f"fattree:n={n},d={d}")
     assert topology.servers == 2 * d**n
     assert topology.switches == d ** (n - 1) + (n - 1) * 2 * d ** (n - 1)
-    assert {len(topology.ports(node)) for node in range(topology.servers, topology.nodes)} == {2 * d}
+    assert {len(topology.ports(node)) for node in range(topology.servers, topology.nodes)} == {
+        2 * d
+    }
     assert len(topology.links) == n * 2 * d**n
     if d > 1:
         assert nx.diameter(graph(topology)) == 2 * n
 
 
 def test_the_k_ary_fat_tree_is_that_of_al_fares():
-    """k pods of k/2 edge and k/2 aggregation switches, aggregation switch i of each joined to core group i."""
+    """k pods of k/2 edge and k/2 aggregation switches, aggregation switch i of each joined to core
+    group i."""
     for k in (4, 6):
         half, textbook = k // 2, nx.Graph()
         for pod, i, j in product(range(k), range(half), range(half)):
@@ -77,11 +84,21 @@ def test_k_is_short_for_three_tiers():
 
 
 def test_core_switches_have_strides_as_in_lbsp():
-    """LBSP 2.1: consecutive ports of an aggregation switch lead to cores k/2 apart, port i of a core to pod i."""
+    """LBSP 2.1: consecutive ports of an aggregation switch lead to cores k/2 apart, port i of a
+    core to pod i."""
     topology = build("fattree:k=8")
     name = topology.naming.name
     ports = topology.ports(topology.naming.node("a5.2"))
-    assert [name(peer) for _, peer, *_ in ports] == ["e5.0", "e5.1", "e5.2", "e5.3", "c2", "c6", "c10", "c14"]
+    assert [name(peer) for _, peer, *_ in ports] == [
+        "e5.0",
+        "e5.1",
+        "e5.2",
+        "e5.3",
+        "c2",
+        "c6",
+        "c10",
+        "c14",
+    ]
     core = topology.ports(topology.naming.node("c6"))
     assert [name(peer) for _, peer, *_ in core] == [f"a{pod}.2" for pod in range(8)]
 
@@ -97,9 +114,12 @@ def test_oversubscription_multiplies_the_hosts_of_an_edge_switch():
     assert nx.is_isomorphic(core, graph(plain).subgraph(range(plain.servers, plain.nodes)))
 
 
-@pytest.mark.parametrize(("whole", "pods"), [("n=3,d=4", 3), ("n=2,d=3", 2), ("n=4,d=2", 3), ("n=3,d=2", 4)])
+@pytest.mark.parametrize(
+    ("whole", "pods"), [("n=3,d=4", 3), ("n=2,d=3", 2), ("n=4,d=2", 3), ("n=3,d=2", 4)]
+)
 def test_fewer_pods_are_the_first_of_the_whole(whole, pods):
-    """Every link of the whole that is not one of a pod left out, at the same ports of the same names."""
+    """Every link of the whole that is not one of a pod left out, at the same ports of the same
+    names."""
 
     def named(topology):
         name = topology.naming.label
