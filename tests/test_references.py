@@ -28,7 +28,9 @@ def missing(text: str, files: tuple[str, ...]) -> list[str]:
     return [
         name
         for name in NAMED.findall(text)
-        if name.lstrip("./") not in made and name.lstrip("./") not in ends_of(files)
+        if not name.startswith("/")  # a file of another package
+        and name.lstrip("./") not in made
+        and name.lstrip("./") not in ends_of(files)
     ]
 
 

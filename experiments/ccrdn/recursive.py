@@ -64,8 +64,11 @@ def dfr_of(routing: str) -> Dfr:
     for key in given:
         if key not in DFR_PARAMETERS:
             raise ValueError(f"{name}: " + unknown("parameter", key, DFR_PARAMETERS))
-    values = {key: DFR_PARAMETERS[key].value(name, key, text) for key, text in given.items()}
-    return Dfr(**{**values, "nearest": bool(values.get("nearest", 1))})
+    values: dict[str, Any] = {
+        key: DFR_PARAMETERS[key].value(name, key, text) for key, text in given.items()
+    }
+    values["nearest"] = bool(values.get("nearest", 1))
+    return Dfr(**values)
 
 
 def placement_of(routing: str) -> Placement:
