@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from weft.testbed.linux import libbpf, netns
+from weft.testbed.linux import cgroup, libbpf, netns
 from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -79,3 +80,22 @@ def network() -> Iterator[Callable[..., RunningNetwork]]:
     for one in made:
         if one.run.directory.exists():
             one.down()
+
+
+@pytest.fixture
+def slow_python():
+    """Run a Python script with a part of the machine, and return what it prints."""
+    try:
+        group = cgroup.ControlGroup(f"weft-slow-{os.getpid()}")
+    except (ValueError, OSError) as error:
+        pytest.skip(str(error))
+
+    def run(fraction: float, script: str, *argv: str) -> str:
+        group.limit(fraction * len(os.sched_getaffinity(0)))
+        command = [*group.entering(), sys.executable, "-c", script, *argv]
+        ended = subprocess.run(command, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    yield run
+    cgroup.remove([group.name])

@@ -1,12 +1,9 @@
 """How many processes serve a network's daemons, and networks that come up on a slow machine."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
-from weft.testbed.linux import cgroup
 from weft.testbed.network import bring_up
 
 SPEC, SCHEME = "slimfly:q=5,p=1", "fatpaths:layers=3"
@@ -43,17 +40,6 @@ def test_daemons_share_processes_where_they_are_many_for_the_processors(
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("packed", [None, 0])
-def test_a_network_comes_up_with_a_tenth_of_the_machine(packed):
-    try:
-        group = cgroup.ControlGroup(f"weft-slow-{os.getpid()}")
-    except (ValueError, OSError) as error:
-        pytest.skip(str(error))
-    try:
-        group.limit(0.1 * len(os.sched_getaffinity(0)))
-        command = [*group.entering(), sys.executable, "-c", SCRIPT, str(packed)]
-        run = subprocess.run(command, capture_output=True, text=True)
-    finally:
-        cgroup.remove([group.name])
-    assert run.returncode == 0, run.stderr
-    daemons, processes, chosen = map(int, run.stdout.split())
+def test_a_network_comes_up_with_a_tenth_of_the_machine(packed, slow_python):
+    daemons, processes, chosen = map(int, slow_python(0.1, SCRIPT, str(packed)).split())
     assert processes == chosen == bring_up.daemon_processes(packed, daemons)
