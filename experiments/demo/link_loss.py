@@ -136,8 +136,8 @@ def lost_on_kernel(
         Net(whole(topology.spec), link=link, routing=routing, packed=0) as net,
         Fidelity(net) as fidelity,
     ):
-        for link in np.flatnonzero(topology.failed).tolist():
-            net.fail(topology.link_name(link))
+        for failed_link in np.flatnonzero(topology.failed).tolist():
+            net.fail(topology.link_name(failed_link))
         reachability.wait_for_routes(net, expected)
         lost = reachability.lost(reachability.pinged(net))
     return lost, fidelity.report
