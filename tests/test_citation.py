@@ -18,6 +18,12 @@ def test_version_and_licence_are_those_of_the_project():
     assert " AND ".join(CITATION["license"]) == ABOUT["license"]
 
 
+def test_the_authors_of_the_package_are_those_of_the_licence_and_the_citation():
+    (author,) = ABOUT["authors"]
+    assert author["name"] == CITATION["authors"][0]["name"]
+    assert f"Copyright (c) 2026 {author['name']}" in (ROOT / "LICENSE").read_text()
+
+
 def test_the_five_papers_are_cited():
     names = {one["authors"][0]["family-names"] for one in CITATION["references"]}
     assert names == {"Erickson", "Wang", "Lim", "Zahavi", "Besta"}

@@ -64,9 +64,9 @@ class EventStream:
         self.changes = KernelChanges(network)
         self._rows = DaemonRows(network)
         self._logs = LogLines(network.run.directory / "log")
-        self._pings = LiveOutages(
-            network, spread(network.topology.servers, pairs), interval_s=PING_S
-        )
+        sampled = spread(network.topology.servers, pairs)
+        self._sampled_pairs = len(sampled)
+        self._pings = LiveOutages(network, sampled, interval_s=PING_S)
         shaped, most_cpu_s = bool(network.plan.link_specs), READ_SHARE * self._period_s
         self._ports = PortReader(network, shaped=shaped, most_cpu_s=most_cpu_s)
         row_of = {port: row for row, port in enumerate(self._ports.ports)}
@@ -137,6 +137,7 @@ class EventStream:
         } | {
             **about,
             "period_s": self._period_s,
+            "sampled_pairs": self._sampled_pairs,
             "nodes": nodes,
             "links": links,
         }

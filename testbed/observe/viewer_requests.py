@@ -15,6 +15,7 @@ from typing import Any
 from weft.daemons.core.node_config import routers
 from weft.testbed.linux import fib
 from weft.testbed.measure.traceroute import trace
+from weft.testbed.network import impair
 from weft.testbed.network.degrade import planned, set_rate
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
@@ -36,6 +37,8 @@ class Actions:
             "fail": self._fail,
             "restore": self._restore,
             "degrade": self._degrade,
+            "impair": self._impair,
+            "link": self._link,
             "scheme": self._scheme,
             "restart": self._restart,
             "path": self._path,
@@ -69,9 +72,7 @@ class Actions:
     def _restore(self, what: str) -> ViewerReply:
         if "-" in what:
             self._network.restore(what)
-            spec = self._network.plan.link_spec(self._network.topology.link(what))
-            if spec:
-                set_rate(self._network, what, spec.rate_bps)
+            impair.undo(self._network, what)
         else:
             self._network.restore_node(what)
         return {}
@@ -80,6 +81,15 @@ class Actions:
         planned(self._network, self._network.topology.link(link))
         set_rate(self._network, link, rate_bps(rate))
         return {}
+
+    def _impair(self, link: str, loss: str | None = None, delay: str | None = None) -> ViewerReply:
+        impair.impair(self._network, link, impair.asked(loss=loss, delay=delay))
+        return {}
+
+    def _link(self, link: str) -> ViewerReply:
+        """Return `loss_percent` and `delay_us` of the link towards its second end."""
+        spec = impair.held(self._network, self._network.topology.link(link))
+        return {"loss_percent": spec.loss_ppb / 1e7, "delay_us": spec.delay_us} if spec else {}
 
     def _scheme(self, scheme: str) -> ViewerReply:
         self._network.change_scheme(scheme)

@@ -84,9 +84,15 @@ export class Drawing {
     const stage = this.svg.node().getBoundingClientRect();
     this.tip.textContent = words();
     this.tip.hidden = false;
-    const x = Math.min(event.clientX - stage.left + 14, stage.width - this.tip.offsetWidth - 6);
-    const y = Math.min(event.clientY - stage.top + 14, stage.height - this.tip.offsetHeight - 6);
-    Object.assign(this.tip.style, {left: `${Math.max(4, x)}px`, top: `${Math.max(4, y)}px`});
+    const {offsetWidth: width, offsetHeight: height} = this.tip, x = event.clientX - stage.left, y = event.clientY - stage.top;
+    const right = stage.width - width - 6, low = stage.height - height - 6, across = [x + 14, x - width - 14], along = [y + 14, y - height - 14];
+    const places = [...d3.cross(across, along), ...d3.cross([right, 4], [4, low])].map(([left, top]) =>
+      [Math.max(4, Math.min(left, right)), Math.max(4, Math.min(top, low))]);
+    const nodes = [...this.marks.values()].map(mark => mark.node().getBoundingClientRect());
+    const hidden = ([left, top]) => d3.sum(nodes, node => node.right > left + stage.left && node.left < left + stage.left + width
+      && node.bottom > top + stage.top && node.top < top + stage.top + height);
+    const [left, top] = d3.least(places, hidden);  // beside the pointer or in a corner, where fewest nodes are covered
+    Object.assign(this.tip.style, {left: `${left}px`, top: `${top}px`});
   }
 
   linkWords(link) {

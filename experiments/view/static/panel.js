@@ -67,20 +67,26 @@ export class Panel {
     for (const [text, action, kind] of list) {
       const button = element("button", text, kind);
       button.type = "button";
-      button.addEventListener("click", async () => { button.disabled = true; await post(action); button.disabled = false; });
+      button.addEventListener("click", async () => { button.disabled = true; await post(action); button.disabled = false; this.refresh(this.chosen); });
       box.append(button);
     }
     return box;
   }
 
-  link(link) {
+  async link(link) {
+    const held = await post({do: "link", link: link.link}, {quiet: true});
+    if (this.chosen !== link.link) return;
     const how = {up: "up", silent: link.deaf ? `silent: ${link.deaf} hears nothing` : "silent: packets vanish", down: "no carrier"}[link.state];
     const what = link.link, parts = [element("h2", `link ${what}`), element("p", how, link.state === "up" ? "ok" : "wrong")];
     if (link.rate && link.rate !== link.rate_bps) parts.push(element("p", `degraded to ${bits(link.rate)}`, "meanwhile"));
+    const altered = [held.loss_percent && `loses ${held.loss_percent} %`, held.delay_us && `delays ${held.delay_us / 1000} ms`].filter(Boolean);
+    if (altered.length) parts.push(element("p", altered.join(", "), "meanwhile"));
     parts.push(this.liveBox = element("div"));
     parts.push(this.buttons([["fail", {do: "fail", what}, "danger"], ["fail silently", {do: "fail", what, silent: true}, "danger"], ["restore", {do: "restore", what}]]));
     if (link.rate_bps) parts.push(element("h3", "degrade to"), this.buttons([50, 25, 10].map(percent =>
       [`${percent} %`, {do: "degrade", link: what, rate: `${Math.max(1, Math.round(link.rate_bps * percent / 1e5))}kbit`}])));
+    parts.push(element("h3", "lose"), this.buttons([.1, 1, 10].map(percent => [`${percent} %`, {do: "impair", link: what, loss: `${percent}`}])),
+      element("h3", "delay, one way"), this.buttons([1, 5, 20].map(delay => [`${delay} ms`, {do: "impair", link: what, delay: `${delay}ms`}])));
     parts.push(element("p", `level ${link.level}`, "faint"), element("h3", "ends"), this.links(link.ends));
     this.box.replaceChildren(...parts);
     this.live();

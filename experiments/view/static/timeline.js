@@ -87,6 +87,9 @@ export class Timeline {
     }).attr("transform", (_, i) => `translate(0,${y(i) + LANE / 2})`).select("line").attr("x1", LEFT).attr("x2", width - RIGHT);
     const seen = this.marks.filter(one => (one.until ?? (one.from ? now : one.at)) > now - WINDOW_S);
     const left = one => x(Math.max(one.from ?? one.at, now - WINDOW_S));
+    const pairs = this.state.network?.sampled_pairs, empty = pairs && !seen.some(one => one.lane === 3) ? [`none of ${pairs} sampled pairs`] : [];
+    this.lanes.selectAll("text.empty").data(empty).join("text").attr("class", "empty").attr("x", LEFT + 4).attr("y", y(3) + LANE / 2)
+      .attr("dy", ".35em").text(d => d);
     this.things.selectAll("rect").data(seen).join(enter => enter.append("rect").call(rect => rect.append("title")))
       .attr("class", d => d.kind).attr("rx", 1.5)
       .attr("x", d => d.from ? left(d) : left(d) - 1.5).attr("width", d => d.from ? Math.max(3, x(d.until ?? now) - left(d)) : 3)

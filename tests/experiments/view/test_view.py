@@ -221,6 +221,13 @@ def test_links_and_nodes_break_and_mend_and_a_path_is_what_packets_take(view: Vi
     assert view.network.failed_links() == []
     assert view.do(do="degrade", link="h0-h3", rate="2mbit") == {}
     assert view.do(do="restore", what="h0-h3") == {}
+    assert view.do(do="impair", link="h0-h3", loss="1") == {}
+    assert view.do(do="link", link="h0-h3") == {
+        "loss_percent": pytest.approx(1, abs=1e-4),
+        "delay_us": 0,
+    }
+    assert view.do(do="restore", what="h0-h3") == {}
+    assert view.do(do="link", link="h0-h3")["loss_percent"] == 0
     assert "pid" not in view.do(do="restart", node="h1")
     for request, words in (
         ({"do": "fail", "what": "h0-h9"}, "no link joins"),
@@ -366,6 +373,19 @@ def told_at_first(view: View) -> list[dict[str, Any]]:
     return found
 
 
+# How many nodes the hint of each server covers, with the pointer on that server.
+NODES_BEHIND_TIP = """
+[...document.querySelectorAll('.node.server')].map(node => {
+  const at = node.getBoundingClientRect();
+  const [x, y] = [(at.left + at.right) / 2, (at.top + at.bottom) / 2];
+  node.dispatchEvent(new PointerEvent('pointermove', {clientX: x, clientY: y, bubbles: true}));
+  const tip = document.querySelector('#tip').getBoundingClientRect();
+  return [...document.querySelectorAll('.node')].map(n => n.getBoundingClientRect()).filter(n =>
+    n.right > tip.left && n.left < tip.right && n.bottom > tip.top && n.top < tip.bottom).length;
+})
+"""
+
+
 def find(name: str) -> str:
     """What a person does who types a name into the field."""
     field = "document.querySelector('#find')"
@@ -389,12 +409,26 @@ def test_a_browser_shows_the_network_breaks_a_link_and_shows_what_comes_of_it(
         assert page.evaluate("location.hash + document.cookie") == "", (
             "the token stays in the tab alone"
         )
+        page.wait(
+            "document.querySelector('#timeline .empty')?.textContent == 'none of 12 sampled pairs'"
+        )
+        assert page.evaluate(NODES_BEHIND_TIP) == [0] * 12, "a hint covers no node"
         page.evaluate(find("h0"))
         page.wait("document.querySelector('#panel h2')?.textContent == 'server h0'")
         page.evaluate(find("h4"))
         page.wait("document.querySelector('#panel').textContent.includes('h0 → h3 → h4')")
         assert page.evaluate("document.querySelectorAll('.route').length") == 3
         page.evaluate(find("h0-h3"))
+        for text, lossy in (("10 %", "true"), ("restore", "false")):
+            page.wait("document.querySelector('#panel h2')?.textContent == 'link h0-h3'")
+            page.evaluate(
+                "[...document.querySelectorAll('#panel button')]"
+                f".findLast(b => b.textContent == '{text}').click()"
+            )
+            page.wait(
+                f"document.querySelector('#panel').textContent.includes('loses 10 %') == {lossy}"
+            )
+            page.screenshot(tmp_path / f"impaired-{text.partition(' ')[0]}.png")
         page.wait("document.querySelector('#panel h2')?.textContent == 'link h0-h3'")
         page.evaluate(
             "[...document.querySelectorAll('#panel button')].find(b => b.textContent == "
