@@ -131,7 +131,7 @@ def test_without_root_make_runs_on_the_machine_as_it_is(tmp_path):
 
 
 def test_modules_are_named_once_each():
-    lines = (ROOT / "testbed/machine/modules.txt").read_text().splitlines()
+    lines = (ROOT / "testbed/uml/modules.txt").read_text().splitlines()
     names = [line.split()[0] for line in lines if line and not line.startswith("#")]
     assert all(re.fullmatch("[a-z0-9_]+", name) for name in names), names
     assert len(names) == len(set(names))
