@@ -159,11 +159,11 @@ def of_nodes(topology: Topology, members: Sequence[int], after: Topology) -> Ele
 
     def happen(net: Net) -> None:
         for name in names:
-            net.fail_node(name)
+            net.fail(name)
 
     def mend(net: Net) -> None:
         for name in names:
-            net.restore_node(name)
+            net.restore(name)
 
     return ElementFailure(
         names[0], gone, lambda path: not gone.isdisjoint(path), after, happen, mend

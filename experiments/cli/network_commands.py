@@ -334,21 +334,13 @@ def _name(network: RunningNetwork, node: str) -> str:
 
 def fail(given: argparse.Namespace) -> int:
     """`weft fail`: fail a link or a node of a network that is up."""
-    network = _open(given.run)
-    if "-" in given.what or given.only_to:
-        network.fail(given.what, silent=given.silent, only_to=given.only_to)
-    else:
-        network.fail_node(given.what, silent=given.silent)
+    _open(given.run).fail(given.what, silent=given.silent, only_to=given.only_to)
     return 0
 
 
 def restore(given: argparse.Namespace) -> int:
     """`weft restore`: undo `weft fail`."""
-    network = _open(given.run)
-    if "-" in given.what:
-        network.restore(given.what)
-    else:
-        network.restore_node(given.what)
+    _open(given.run).restore(given.what)
     return 0
 
 

@@ -138,7 +138,7 @@ def act(on: FabricRun, failure: str) -> tuple[set[LinkEnds], Callable[[], None]]
     if failure == "spine":
         leaves = range(topology.servers, topology.servers + r)
         dead = {link for each in leaves for link in ((each, spine), (spine, each))}
-        return dead, partial(on.network.fail_node, topology.naming.name(spine))
+        return dead, partial(on.network.fail, topology.naming.name(spine))
     name = topology.link_name(topology.link_between(leaf, spine))
     return {(leaf, spine), (spine, leaf)}, partial(
         on.network.fail, name, silent=failure == "silent-link"

@@ -241,7 +241,7 @@ def acts(network: RunningNetwork, failure: str) -> tuple[Callable[[], None], Cal
     name = lbsp_tcp.damaged(network.topology)
     if failure == "node":
         switch = name.partition("-")[2]
-        return partial(network.fail_node, switch), partial(network.restore_node, switch)
+        return partial(network.fail, switch), partial(network.restore, switch)
     return partial(network.fail, name, silent=failure == "silent-link"), partial(
         network.restore, name
     )

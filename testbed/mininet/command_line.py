@@ -86,19 +86,13 @@ class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
         what, *silent = self._words(line, "fail LINK|NODE [silent]", 1, 2)
         if silent not in ([], ["silent"]):
             raise ValueError("usage: fail LINK|NODE [silent]")
-        if "-" in what:
-            self.mn.fail(what, silent=bool(silent))
-        else:
-            self.mn.fail_node(what, silent=bool(silent))
+        self.mn.fail(what, silent=bool(silent))
 
     def do_restore(self, line: str) -> None:
         """Undo fail.
         Usage: restore LINK|NODE"""
         (what,) = self._words(line, "restore LINK|NODE", 1, 1)
-        if "-" in what:
-            self.mn.restore(what)
-        else:
-            self.mn.restore_node(what)
+        self.mn.restore(what)
 
     def do_degrade(self, line: str) -> None:
         """Let a link carry less, or as much as before again.

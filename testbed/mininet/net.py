@@ -208,19 +208,22 @@ class Net(BridgedNet):
         have not."""
         self.up.wait_until_converged(timeout_s)
 
-    def fail(self, link: str, *, silent: bool = False, only_to: str | None = None) -> None:
-        """Fail `link`, h0-w0; see faults.fail."""
-        if self.bridged:
-            self.fail_bridged(link, silent=silent, only_to=only_to)
-        else:
-            self.up.fail(link, silent=silent, only_to=only_to)
+    def fail(self, name: str, *, silent: bool = False, only_to: str | None = None) -> None:
+        """Fail the link or node called `name`, h0-w0 or h0; see faults.fail.
 
-    def restore(self, link: str) -> None:
-        """Undo fail() on `link`."""
+        Where switches are bridges, only links fail.
+        """
         if self.bridged:
-            self.restore_bridged(link)
+            self.fail_bridged(name, silent=silent, only_to=only_to)
         else:
-            self.up.restore(link)
+            self.up.fail(name, silent=silent, only_to=only_to)
+
+    def restore(self, name: str) -> None:
+        """Undo fail()."""
+        if self.bridged:
+            self.restore_bridged(name)
+        else:
+            self.up.restore(name)
 
     def degrade(self, link: str, rate_bps: int) -> None:
         """Let `link` carry `rate_bps` in both directions; its queues stay."""
@@ -247,11 +250,3 @@ class Net(BridgedNet):
                 "impair, as in loss 0 delay 0ms"
             )
         impair.undo(self.up, link)
-
-    def fail_node(self, node: str, *, silent: bool = False) -> None:
-        """Fail `node`, h0; see faults.fail_node."""
-        self.up.fail_node(node, silent=silent)
-
-    def restore_node(self, node: str) -> None:
-        """Undo fail_node() on `node`."""
-        self.up.restore_node(node)

@@ -11,71 +11,81 @@ from dataclasses import dataclass
 from weft.testbed.linux import clock, netlink, tc
 from weft.testbed.network.handle import Handle
 from weft.testbed.network.read_back import KernelInterface, interfaces
-from weft.testbed.plan.network_plan import set_up
+from weft.testbed.plan.element import Element, LinkElement, NodeElement, parse_element
+from weft.testbed.plan.network_plan import End, set_up
 
 
 def fail(network: Handle, name: str, *, silent: bool = False, only_to: str | None = None) -> None:
-    """Fail the link called `name`, h0-w0: both ends lose their carrier, or, `silent`, packets are
-    dropped on arrival.
+    """Fail the link or node called `name`, h0-w0 or h3.
 
-    only_to: in a silent failure, the one node at which they are dropped; the other direction works.
-    Raises ValueError if there is no such link or node.
+    Both ends of a failed link lose their carrier.  All ports of a failed node go down, so that
+    the far ends of its links lose their carrier; nodes behind a common crossbar do not.
+
+    Args:
+        network: the network.
+        name: of a link or a node.
+        silent: carriers stay, and packets are dropped on arrival, at both ends of each link.
+        only_to: in a silent failure of a link, the one end that drops packets.
+
+    Raises:
+        ValueError: no such link or node, or `only_to` does not go with them.
     """
-    topology = network.topology
-    ends = network.both_ends(topology.link(name))
+    element = parse_element(network.topology, name)
     if only_to is not None:
-        node = topology.naming.node(only_to)
-        if not silent or node not in [at for at, _, _ in ends]:
+        receiver = network.topology.naming.node(only_to)
+        ends = network.both_ends(element.link) if isinstance(element, LinkElement) else []
+        receiving_ends = [end for node, _, end in ends if node == receiver]
+        if not silent or not receiving_ends:
             raise ValueError(
                 f"{only_to}: one way only goes with a silent failure, and must be an end of {name}"
             )
-        ends = [end for end in ends if end[0] == node]
-    for node, _, end in ends:
-        with network.at(node) as socket:
-            socket.request([tc.blackhole(end.ifindex, end.dev) if silent else set_up(end, False)])
+        _fail_ends(network, receiver, receiving_ends, silent=True)
+    elif isinstance(element, NodeElement) and not silent:
+        ports = network.plan.ends[element.node]
+        _fail_ends(network, element.node, list(ports.values()), silent=False)
+    else:
+        for link in _links(network, element):
+            for node, _, end in network.both_ends(link):
+                _fail_ends(network, node, [end], silent=silent)
+
+
+def _fail_ends(network: Handle, node: int, ends: list[End], *, silent: bool) -> None:
+    """Set these ports of `node` down; if `silent`, drop what arrives there instead."""
+    with network.at(node) as socket:
+        socket.request(
+            [tc.blackhole(end.ifindex, end.dev) if silent else set_up(end, False) for end in ends]
+        )
+
+
+def _links(network: Handle, element: Element) -> list[int]:
+    """Return the link, or all links of the node."""
+    if isinstance(element, LinkElement):
+        return [element.link]
+    return [link for *_, link in network.topology.ports(element.node)]
 
 
 def restore(network: Handle, name: str) -> None:
-    """Undo fail() on the link called `name`, however it failed; ValueError if there is no such
-    link."""
-    for node, port, end in network.both_ends(network.topology.link(name)):
-        with network.at(node) as socket:
-            tc.unblackhole(socket, end.ifindex, end.dev)
-            if not is_up(network, node, port, socket):
-                bring_up(network, node, port, socket)
-    clock.let_kernel_work()
+    """Undo fail() on the link called `name`, or on a node and all its links.
 
-
-def fail_node(network: Handle, name: str, *, silent: bool = False) -> None:
-    """Fail the node called `name`: its ports go down, by which the far ends of its links lose their
-    carrier; nodes behind a common switch notice nothing at their own ports.
-
-    silent: it hangs: nothing that it sends or that is for it arrives, and carriers stay.
-    ValueError if there is no such node.
+    Raises:
+        ValueError: no such link or node.
     """
-    node = network.topology.naming.node(name)
-    if silent:
-        for *_, link in network.topology.ports(node):
-            fail(network, network.topology.link_name(link), silent=True)
-        return
-    with network.at(node) as socket:
-        socket.request([set_up(end, False) for end in network.plan.ends[node].values()])
-
-
-def restore_node(network: Handle, name: str) -> None:
-    """Undo fail_node(), and fail() on every link of the node called `name`; ValueError if there is
-    none."""
-    for *_, link in network.topology.ports(network.topology.naming.node(name)):
-        restore(network, network.topology.link_name(link))
+    for link in _links(network, parse_element(network.topology, name)):
+        for node, port, end in network.both_ends(link):
+            with network.at(node) as socket:
+                tc.unblackhole(socket, end.ifindex, end.dev)
+                if not is_up(network, node, port, socket):
+                    bring_up(network, node, port, socket)
+        clock.let_kernel_work()
 
 
 @dataclass(frozen=True)
 class LinkFaults:
-    """What the kernel has of the links of a network.
+    """The links of a network that the kernel does not have as planned.
 
-    failed: those that do not carry packets both ways: an end is down, or drops what arrives.
-    mtu_bytes: the MTU of both ends of those whose ends differ, which somebody has set by hand: the
-        end with the smaller one drops larger packets on arrival, and tells nobody.
+    failed: links that do not carry packets both ways: an end is down, or drops what arrives.
+    mtu_bytes: the MTU of both ends, by link, where the two differ because one was changed by hand.
+        The end with the smaller MTU drops larger packets on arrival, without an error.
     """
 
     failed: list[int]
@@ -83,25 +93,26 @@ class LinkFaults:
 
 
 def inspect(network: Handle) -> LinkFaults:
-    """Read the state of both ends of every link."""
-    held: dict[int, KernelInterface] = {}
+    """Return the state of every link, read at both ends."""
+    state: dict[int, KernelInterface] = {}
     dropping: set[int] = set()
     for node in range(network.topology.nodes):
         with network.at(node) as socket:
-            held |= interfaces(socket)
+            state |= interfaces(socket)
             dropping |= tc.blackholes(socket)
-    failed, mtu_bytes = [], {}
+    failed = []
+    mtu_bytes = {}
     for link in range(len(network.topology.links)):
         near, far = (end.ifindex for _, _, end in network.both_ends(link))
-        if not (held[near].up and held[far].up) or {near, far} & dropping:
+        if not (state[near].up and state[far].up) or {near, far} & dropping:
             failed.append(link)
-        if held[near].mtu != held[far].mtu:
-            mtu_bytes[link] = held[near].mtu, held[far].mtu
+        if state[near].mtu != state[far].mtu:
+            mtu_bytes[link] = state[near].mtu, state[far].mtu
     return LinkFaults(failed, mtu_bytes)
 
 
 def is_up(network: Handle, node: int, port: int, socket: netlink.Socket) -> bool:
-    """Whether `port` of `node` is set up; `socket` is one in its namespace."""
+    """Return True if `port` of `node` is set up; `socket` is in the node's namespace."""
     return interfaces(socket)[network.ifindex(node, port)].up
 
 
@@ -111,13 +122,12 @@ def take_down(network: Handle, node: int, port: int, socket: netlink.Socket) -> 
 
 
 def bring_up(network: Handle, node: int, port: int, socket: netlink.Socket) -> None:
-    """Set an interface up again, with what the kernel forgot when it went down: neighbours, and
-    static routes."""
+    """Set an interface up again, with the neighbours and static routes that the kernel removed."""
     plan = network.plan
     socket.request([set_up(plan.ends[node][port], True)])
     if network.topology.is_crossbar(node):
         return
     socket.request(plan.neighbours(node, port))
-    held = interfaces(socket)
-    down = [other for other, end in plan.ends[node].items() if not held[end.ifindex].up]
+    state = interfaces(socket)
+    down = [other for other, end in plan.ends[node].items() if not state[end.ifindex].up]
     socket.request(plan.routes(node, down=down))

@@ -175,22 +175,12 @@ class RunningNetwork(Handle):
         return faults.inspect(self).failed
 
     def fail(self, name: str, *, silent: bool = False, only_to: str | None = None) -> None:
-        """Fail the link called `name`; see faults.fail."""
+        """Fail the link or node called `name`; see faults.fail."""
         faults.fail(self, name, silent=silent, only_to=only_to)
 
     def restore(self, name: str) -> None:
-        """Undo fail() on the link called `name`, however it failed; ValueError if there is no such
-        link."""
+        """Undo fail() on the link called `name`, or on a node and all its links."""
         faults.restore(self, name)
-
-    def fail_node(self, name: str, *, silent: bool = False) -> None:
-        """Fail the node called `name`; see faults.fail_node."""
-        faults.fail_node(self, name, silent=silent)
-
-    def restore_node(self, name: str) -> None:
-        """Undo fail_node(), and fail() on every link of the node called `name`; ValueError if there
-        is none."""
-        faults.restore_node(self, name)
 
     def is_up(self, node: int, port: int, socket: netlink.Socket) -> bool:
         """Whether `port` of `node` is set up; `socket` is one in its namespace."""

@@ -21,6 +21,7 @@ from weft.testbed.linux import clock, netns, tc
 from weft.testbed.linux.icmp import SO_TIMESTAMPNS, TIMESPEC
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.observe.pcapng import INBOUND, OUTBOUND, Files
+from weft.testbed.plan.element import LinkElement, parse_element
 from weft.testbed.runs import run_process
 
 ALL = 3  # ETH_P_ALL
@@ -44,14 +45,17 @@ class Wish:
 
 
 def ports(network: RunningNetwork, what: str) -> list[tuple[int, int]]:
-    """(node, port) of each port at which `what`, a link or a node, is listened to; ValueError if
-    there is no such."""
+    """Return the (node, port) pairs at which the packets of `what`, a link or a node, are captured.
+
+    Raises:
+        ValueError: no such link or node.
+    """
     topology = network.topology
-    if "-" in what:
-        a, port, _, _ = topology.links[topology.link(what)].tolist()
+    element = parse_element(topology, what)
+    if isinstance(element, LinkElement):
+        a, port, _, _ = topology.links[element.link].tolist()
         return [(a, port)]
-    node = topology.naming.node(what)
-    return [(node, port) for port, *_ in topology.ports(node)]
+    return [(element.node, port) for port, *_ in topology.ports(element.node)]
 
 
 class Recorder:

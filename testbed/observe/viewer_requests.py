@@ -19,6 +19,7 @@ from weft.testbed.network import impair
 from weft.testbed.network.degrade import planned, set_rate
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
+from weft.testbed.plan.element import LinkElement, parse_element
 from weft.topologies.core.address import dotted
 from weft.topologies.core.link import rate_bps
 
@@ -63,18 +64,13 @@ class Actions:
             return {"error": " ".join(str(error).split())}
 
     def _fail(self, what: str, silent: bool = False, only_to: str | None = None) -> ViewerReply:
-        if "-" in what or only_to:
-            self._network.fail(what, silent=silent, only_to=only_to)
-        else:
-            self._network.fail_node(what, silent=silent)
+        self._network.fail(what, silent=silent, only_to=only_to)
         return {}
 
     def _restore(self, what: str) -> ViewerReply:
-        if "-" in what:
-            self._network.restore(what)
+        self._network.restore(what)
+        if isinstance(parse_element(self._network.topology, what), LinkElement):
             impair.undo(self._network, what)
-        else:
-            self._network.restore_node(what)
         return {}
 
     def _degrade(self, link: str, rate: str) -> ViewerReply:

@@ -72,8 +72,8 @@ def test_a_rack_is_a_switch_and_its_servers():
         ("link", [("fail", ("only_to", None), ("silent", False))], ["restore"]),
         ("silent-link", [("fail", ("only_to", None), ("silent", True))], ["restore"]),
         ("one-way", [("fail", ("only_to", "?"), ("silent", True))], ["restore"]),
-        ("node", [("fail_node",)], ["restore_node"]),
-        ("rack", [("fail_node",)] * 4, ["restore_node"] * 4),
+        ("node", [("fail",)], ["restore"]),
+        ("rack", [("fail",)] * 4, ["restore"] * 4),
         ("daemon", [("kill_daemon",)], ["start_daemon"]),
     ],
 )

@@ -428,7 +428,7 @@ def test_tcp_flows_at_048_of_the_rate_settle_and_leave_a_spine_that_dies(
             "moves", lambda: any(row["moves"] + row["replaced"] for row in net.status()["flows"])
         )
         if spec == "dar":  # queues tell nothing of counts
-            net.fail_node("c1")
+            net.fail("c1")
             wait_until("the same, without c1", lambda: settled("c1"))
     finally:
         thread.join()

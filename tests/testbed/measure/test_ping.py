@@ -149,7 +149,7 @@ def test_a_wrong_pair_or_number_is_refused(network):
 @pytest.mark.kernel
 def test_a_server_pings_itself_and_no_link_has_to_carry_that(network):
     net = network("dcell:n=3,k=1")
-    net.fail_node("h0")
+    net.fail("h0")
     (one,) = ping_itself(net, 0, count=5).pings
     assert one.sent == one.received == len(one.rtts_us) == 5
     assert all(rtt > LEAST_US for rtt in one.rtts_us)

@@ -208,12 +208,12 @@ def test_a_node_fails_with_all_its_links_and_comes_back(network, silent):
         rows = one.rows()
         return [rows[node].neighbours_expected - rows[node].neighbours_up for node in others]
 
-    one.fail_node("h0", silent=silent)
+    one.fail("h0", silent=silent)
     assert up() == [silent, silent]
     wait_until("everybody around it notices", lambda: lacking() == [1, 1, 1])
     wait_until("it notices itself", lambda: one.rows()[0].neighbours_up == 0)
     assert set(one.failed_links()) == {link for *_, link in one.topology.ports(0)}
-    one.restore_node("h0")
+    one.restore("h0")
     assert up() == [True, True]
     assert not one.failed_links()
     one.wait_until_converged()
@@ -224,12 +224,15 @@ def test_a_node_fails_with_all_its_links_and_comes_back(network, silent):
     ("call", "words"),
     [
         (lambda one: one.fail("h0-h1"), "no link joins h0 and h1"),
-        (lambda one: one.fail("h0"), "'h0' is not a link; write its two ends as in h0-w0"),
+        (
+            lambda one: one.fail("h0", silent=True, only_to="h0"),
+            "h0: one way only goes with a silent failure, and must be an end of h0",
+        ),
         (
             lambda one: one.fail("h0-w0", only_to="h0"),
             "h0: one way only goes with a silent failure",
         ),
-        (lambda one: one.fail_node("h99"), "h99"),
+        (lambda one: one.fail("h99"), "h99"),
         (lambda one: run.reserve(one.run.id), "is up"),
         (lambda one: run.reserve("No/way"), "run name 'No/way'"),
         (lambda one: run.find("nobody"), "no run nobody is up"),

@@ -88,10 +88,10 @@ def test_links_tell_how_they_failed_and_at_which_rate_they_run(heard: Heard) -> 
     assert heard.await_("link", link="h0-w0", state="silent")["deaf"] == "h0"
     net.restore("h0-w0")
     assert "deaf" not in heard.await_("link", link="h0-w0", state="up")
-    net.fail_node("h5")
+    net.fail("h5")
     heard.await_("link", link="h5-w1", state="down")
     heard.await_("routes", node="h5", count=0)  # which went with its devices, and nobody told
-    net.restore_node("h5")
+    net.restore("h5")
     heard.await_("link", link="h5-w1", state="up")
     set_rate(net, "h0-h3", 5 * Mbps)
     assert heard.await_("link", link="h0-h3", rate_bps=5 * Mbps)["state"] == "up"
