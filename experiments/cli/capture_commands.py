@@ -60,7 +60,7 @@ def capture(given: argparse.Namespace) -> int:
     """Capture until Ctrl-C, or until the run ends."""
     from dataclasses import asdict
 
-    from weft.experiments.runner.ownership import given_back
+    from weft.experiments.runner.ownership import owned_by_caller
     from weft.testbed.linux.process import need_root
     from weft.testbed.network.network import RunningNetwork
     from weft.testbed.observe import recorder
@@ -81,7 +81,7 @@ def capture(given: argparse.Namespace) -> int:
     for what in given.what:
         recorder.ports(network, what)  # or who asked is told what is wrong
     folder = Path(given.write)
-    with given_back(folder):
+    with owned_by_caller(folder):
         folder.mkdir(parents=True, exist_ok=True)
     limits = {
         "snap": given.snap,

@@ -40,7 +40,7 @@ def compare(given: argparse.Namespace) -> int:
     from weft.experiments.report import comparison, figures
     from weft.experiments.runner import definition
     from weft.experiments.runner.console import say, show
-    from weft.experiments.runner.ownership import given_back
+    from weft.experiments.runner.ownership import owned_by_caller
 
     experiment = definition.find(given.experiment)
     (a, fixed_a), (b, fixed_b) = (side(experiment, text, given) for text in (given.a, given.b))
@@ -60,7 +60,7 @@ def compare(given: argparse.Namespace) -> int:
         show(rows, list(rows[0]))
     say(f"{experiment.name}: {len(paired)} pairs of runs; A is {given.a}, B is {given.b}")
     if given.output and found:
-        with given_back(Path(given.output)), figures.new() as figure:
+        with owned_by_caller(Path(given.output)), figures.new() as figure:
             comparison.draw(found, (given.a, given.b), figure)
             figures.save(figure, given.output)
         print(given.output)

@@ -180,11 +180,11 @@ def draw(name: str, entries: Entries, output: Path) -> None:
     of each, in files that carry the clock's name unless it is the first, the real one."""
     from weft.experiments.report import figures
     from weft.experiments.runner import definition
-    from weft.experiments.runner.ownership import given_back
+    from weft.experiments.runner.ownership import owned_by_caller
 
     for number, (clock, of_clock) in enumerate(figures.by_clock(entries).items()):
         path = output.with_name(f"{output.stem}.{clock}{output.suffix}") if number else output
-        with given_back(path):
+        with owned_by_caller(path):
             figures.plot(definition.find(name), of_clock, path)
         print(path)
 
@@ -194,7 +194,7 @@ def export(given: argparse.Namespace) -> int:
     from pathlib import Path
 
     from weft.experiments.runner.export import written
-    from weft.experiments.runner.ownership import given_back
+    from weft.experiments.runner.ownership import owned_by_caller
 
     if given.provenance and given.format != "json":
         raise ValueError(f"--provenance goes with --format json, not {given.format}")
@@ -206,7 +206,7 @@ def export(given: argparse.Namespace) -> int:
     if not given.output:
         sys.stdout.write(content.decode())
         return 0
-    with given_back(Path(given.output)):
+    with owned_by_caller(Path(given.output)):
         Path(given.output).write_bytes(content)
     return 0
 
@@ -218,7 +218,7 @@ def report(given: argparse.Namespace) -> int:
     from weft.experiments.report.report import machines, page
     from weft.experiments.runner import definition
     from weft.experiments.runner.console import say
-    from weft.experiments.runner.ownership import given_back
+    from weft.experiments.runner.ownership import owned_by_caller
     from weft.experiments.runner.results import Store
 
     store = Store(Path(given.results))
@@ -233,7 +233,7 @@ def report(given: argparse.Namespace) -> int:
     if not found:
         raise ValueError(f"nothing is stored in {given.results}; weft run measures")
     output = Path(given.output or f"{given.results}/report.html")
-    with given_back(output):
+    with owned_by_caller(output):
         output.write_text(page(found, machines(found), store.path.stat().st_size), encoding="utf-8")
     print(output)
     return 0

@@ -1,4 +1,4 @@
-"""Files made under sudo belong to the user who called it."""
+"""Files created under sudo belong to the user who called sudo."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def caller() -> tuple[int, int] | None:
-    """User and group of whoever called sudo; None if nobody did."""
+    """Return user id and group id of the caller of sudo; None without sudo."""
     user = os.environ.get("SUDO_UID")
     if os.geteuid() or not user:
         return None
@@ -17,22 +17,22 @@ def caller() -> tuple[int, int] | None:
 
 
 @contextmanager
-def given_back(*paths: Path) -> Iterator[None]:
-    """What the block makes at `paths` and of the directories above them belongs to whoever called
-    sudo.
+def owned_by_caller(*paths: Path) -> Iterator[None]:
+    """Give `paths` and their parent folders to the caller of sudo, if the block creates them.
 
-    What was there before keeps its owner.
+    Existing files keep their owner.
     """
     owner = caller()
     missing = [
-        one
+        ancestor
         for path in paths
-        for one in (path, *path.absolute().parents)
-        if not os.path.lexists(one)
+        for ancestor in (path, *path.absolute().parents)
+        if not os.path.lexists(ancestor)
     ]
     try:
         yield
     finally:
-        for path in missing if owner else ():
-            with suppress(FileNotFoundError):
-                os.chown(path, *owner, follow_symlinks=False)  # type: ignore[misc]  # there is an owner
+        if owner:
+            for path in missing:
+                with suppress(FileNotFoundError):
+                    os.chown(path, *owner, follow_symlinks=False)

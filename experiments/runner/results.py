@@ -1,12 +1,10 @@
 """Results on disk: one SQLite file for a folder of results, results/results.sqlite.
 
-It holds what became of each run: its row, its provenance, and if it could not be measured, why.  A
-run is entered in one transaction, so that it is stored whole or not at all at whatever moment the
-sweep was killed.  Several processes may work on one file: a process claims a run before it measures
-it, and a claim ends with the process.
+The file holds each run's row and provenance, or the reason why the run failed.  One transaction
+stores a run, so a killed sweep leaves no half of a run.  Several processes may work on one file: a
+process claims a run before it measures it, and a claim ends with the process.
 
-The file is made under another name, together with the results of the old form that lie there, and
-then put in place.
+A new file is built under another name and then put in place.
 """
 
 from __future__ import annotations
@@ -20,10 +18,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from weft.experiments.runner import old_results
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.failures import RunFailure
-from weft.experiments.runner.ownership import given_back
+from weft.experiments.runner.ownership import owned_by_caller
 from weft.experiments.runner.processes import lives, myself
 from weft.experiments.runner.rows import checksum, order, provenance_of, row_of, text_of
 
@@ -51,14 +48,15 @@ CREATE INDEX runs_of_experiment ON runs (experiment, state);
 CREATE TABLE claims (id TEXT PRIMARY KEY, process TEXT NOT NULL);
 """
 ENTER = """
-INSERT OR REPLACE INTO runs (id, experiment, state, content, row, provenance, reason, traceback, wall_s, checksum)
+INSERT OR REPLACE INTO runs
+    (id, experiment, state, content, row, provenance, reason, traceback, wall_s, checksum)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""  # noqa: E501
+"""
 
 
 class RunClaim(Enum):
-    """OURS: this process is to measure the run.  TAKEN: another one is measuring it.  STORED: it
-    has its row."""
+    """The outcome of a claim: this process measures the run, another process does, or the run has
+    its row."""
 
     OURS = "ours"
     TAKEN = "taken"
@@ -66,58 +64,57 @@ class RunClaim(Enum):
 
 
 class Store:
-    """The results under the directory `root`, which is made when the first comes.
+    """The results in the directory `root`; the first result creates it.
 
-    OSError, in a line that names the file, if it is damaged, cannot be written, is full or of a
-    later weft.
+    Raises:
+        OSError: the file is damaged, not writable, full, or of another version; the message is one
+            line that names the file.
     """
 
     def __init__(self, root: Path) -> None:
-        self.root, self.path = root, root / NAME
+        self.root = root
+        self.path = root / NAME
 
     def put(self, run: Run, result: Result, about: Mapping[str, Any], wall_s: float) -> None:
-        """Store what `run` gave, `about` the code and the machine; ValueError or TypeError for what
-        no row can hold."""
-        row, provenance = (
-            text_of(row_of(run, result)),
-            text_of(provenance_of(run, result, about, wall_s)),
-        )
+        """Store `result` as the row of `run`, and its provenance.
+
+        Args:
+            about: commit, machine and versions of the measurement.
+
+        Raises:
+            ValueError, TypeError: a row cannot hold the result.
+        """
+        row = text_of(row_of(run, result))
+        provenance = text_of(provenance_of(run, result, about, wall_s))
         with self._writing() as db:
             enter(db, run, row, provenance, wall_s)
             db.execute("DELETE FROM claims WHERE id = ?", (run.id,))
 
     def fail(self, run: Run, failure: RunFailure, wall_s: float) -> None:
-        """`run` could not be measured; a row that it has from before stays."""
-        content = text_of(run.content)
-        values = (
-            run.id,
-            run.experiment,
-            "failed",
-            content,
-            "",
-            "",
-            *failure,
-            wall_s,
-            checksum(content, "", ""),
-        )
+        """Store that `run` failed, unless an earlier measurement has stored its row."""
+        texts = (text_of(run.content), "", "")
+        values = (run.id, run.experiment, "failed", *texts, *failure, wall_s, checksum(*texts))
         with self._writing() as db:
             if not done(db, run):
                 db.execute(ENTER, values)
             db.execute("DELETE FROM claims WHERE id = ?", (run.id,))
 
     def claim(self, run: Run, *, again: bool = False) -> RunClaim:
-        """Reserve `run` for this process until it is stored or given up; `again`: though it has a
-        row."""
+        """Reserve `run` for this process until it is stored or released.
+
+        Args:
+            again: measure the run even if it has a row.
+        """
         with self._writing() as db:
             if not again and done(db, run):
                 return RunClaim.STORED
-            taken = db.execute("SELECT process FROM claims WHERE id = ?", (run.id,)).fetchone()
-            if taken and taken[0] != myself() and lives(taken[0]):
+            owner = db.execute("SELECT process FROM claims WHERE id = ?", (run.id,)).fetchone()
+            if owner and owner[0] != myself() and lives(owner[0]):
                 return RunClaim.TAKEN
             db.execute("INSERT OR REPLACE INTO claims VALUES (?, ?)", (run.id, myself()))
             return RunClaim.OURS
 
-    def give_up(self) -> None:
+    def release_claims(self) -> None:
         """End every claim of this process."""
         if self.path.exists():
             with self._writing() as db:
@@ -127,79 +124,74 @@ class Store:
         return self.states(run.experiment).get(run.id) == "done"
 
     def states(self, experiment: str) -> dict[str, str]:
-        """done or failed, for every run of `experiment` that ended, by its id."""
+        """Return "done" or "failed" by run id, for every stored run of `experiment`."""
         return dict(self._select("SELECT id, state FROM runs WHERE experiment = ?", experiment))
 
     def failures(self, experiment: str) -> dict[str, RunFailure]:
-        """The failed runs of `experiment` by their ids."""
+        """Return the failures of `experiment` by run id."""
         query = "SELECT id, reason, traceback FROM runs WHERE experiment = ? AND state = 'failed'"
-        return {run: RunFailure(why, where) for run, why, where in self._select(query, experiment)}
+        return {run: RunFailure(*failure) for run, *failure in self._select(query, experiment)}
 
     def experiments(self) -> list[str]:
-        """The experiments that have rows."""
+        """Return the names of the experiments that have rows."""
         query = "SELECT DISTINCT experiment FROM runs WHERE state = 'done' ORDER BY experiment"
         return [name for (name,) in self._select(query)]
 
     def entries(self, runs: Iterable[Run]) -> list[tuple[Row, dict[str, Any]]]:
-        """Row and provenance of each of `runs` that has one, in their order."""
-        wanted = list(runs)
-        names = {run.experiment for run in wanted}
-        found = {
-            about["run"]["id"]: (row, about) for name in names for row, about in self._of(name)
-        }
-        return [found[run.id] for run in wanted if run.id in found]
+        """Return (row, provenance) of every stored run in `runs`, in the order of `runs`."""
+        runs = list(runs)
+        entries: dict[str, tuple[Row, dict[str, Any]]] = {}
+        for experiment in {run.experiment for run in runs}:
+            for row, provenance in self._entries_of(experiment):
+                entries[provenance["run"]["id"]] = row, provenance
+        return [entries[run.id] for run in runs if run.id in entries]
 
     def rows(self, runs: Iterable[Run]) -> list[Row]:
-        """The rows of those of `runs` that have one."""
+        """Return the rows of the stored runs in `runs`, in the order of `runs`."""
         return [row for row, _ in self.entries(runs)]
 
     def provenance(self, run: Run) -> dict[str, Any]:
-        """What is stored of how `run` was measured; KeyError if it has no row."""
-        for _, about in self.entries([run]):
-            return about
+        """Return the provenance of `run`; KeyError if it has no row."""
+        for _, provenance in self.entries([run]):
+            return provenance
         raise KeyError(run.id)
 
     def table(self, experiment: Experiment) -> list[tuple[Row, dict[str, Any]]]:
-        """Every row of `experiment` in its present version, with its provenance, in order of
-        parameters and seed."""
-        found = [
-            (row, about)
-            for row, about in self._of(experiment.name)
-            if about["run"]["version"] == experiment.version
-            and about["run"]["parameters"].keys() == experiment.sweep.keys()
-        ]
-        return sorted(found, key=lambda entry: order(experiment, entry[0]))
+        """Return (row, provenance) of every run of the current version of `experiment`, sorted by
+        engine, parameters and seed."""
+        entries = []
+        for row, provenance in self._entries_of(experiment.name):
+            run = provenance["run"]
+            same_parameters = run["parameters"].keys() == experiment.sweep.keys()
+            if run["version"] == experiment.version and same_parameters:
+                entries.append((row, provenance))
+        return sorted(entries, key=lambda entry: order(experiment, entry[0]))
 
-    def _of(self, experiment: str) -> Iterator[tuple[Row, dict[str, Any]]]:
-        """Row and provenance of every run of `experiment`."""
-        query = (
-            "SELECT id, content, row, provenance, checksum FROM runs WHERE experiment = "
-            "? AND state = 'done'"
-        )
+    def _entries_of(self, experiment: str) -> Iterator[tuple[Row, dict[str, Any]]]:
+        query = """
+            SELECT id, content, row, provenance, checksum FROM runs
+            WHERE experiment = ? AND state = 'done'
+        """
         for run, *texts, stored in self._select(query, experiment):
             if checksum(*texts) != stored:
-                raise OSError(
-                    f"{self.path}: run {run} is damaged; weft run {experiment} --fresh "
-                    f"measures it again"
-                )
+                advice = f"weft run {experiment} --fresh measures it again"
+                raise OSError(f"{self.path}: run {run} is damaged; {advice}")
             yield json.loads(texts[1]), json.loads(texts[2])
 
     def _select(self, query: str, *values: str) -> list[tuple[Any, ...]]:
-        """What `query` gives; nothing if there are no results."""
+        """Return the rows of `query`; none if there is no file."""
         if not self.path.exists():
-            if not old_results.there_are(self.root):
-                return []
-            self._make()
+            return []
         with self._connected() as db:
             return db.execute(query, values).fetchall()
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction, which is kept unless the block raises."""
+        """Open a transaction: commit it, or roll it back if the block raises."""
         if not self.path.exists():
             self._make()
         if not writable(self.path):
-            raise OSError(f"{self.path}: may not be written")
+            raise OSError(f"{self.path}: not writable")
         with self._connected(write=True) as db:
             db.execute("BEGIN IMMEDIATE")
             try:
@@ -212,32 +204,25 @@ class Store:
 
     @contextmanager
     def _connected(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-        """A connection for a moment, so that no process that this one forks has it."""
+        """Open a connection for the block only: a forked process must not inherit it."""
         with explained(self.path), closing(connect(self.path, write=write)) as db:
-            ((application,), (version,)) = (
-                db.execute(f"PRAGMA {what}").fetchone()
-                for what in ("application_id", "user_version")
-            )
+            (application,) = db.execute("PRAGMA application_id").fetchone()
+            (version,) = db.execute("PRAGMA user_version").fetchone()
             if application != APPLICATION:
-                raise OSError(f"{self.path}: is no file of weft's results")
+                raise OSError(f"{self.path}: not a file of weft's results")
             if version != VERSION:
-                raise OSError(
-                    f"{self.path}: is of version {version}; this weft reads version {VERSION}"
-                )
+                expected = f"this weft reads version {VERSION}"
+                raise OSError(f"{self.path}: the file has version {version}; {expected}")
             yield db
 
     def _make(self) -> None:
-        """Put the file in place, with the results of the old form, unless another process has just
-        done so."""
+        """Put an empty file in place, unless another process is faster."""
         unfinished = self.root / f".{NAME}.{myself().replace(':', '-')}.tmp"
-        with given_back(self.path, unfinished), explained(self.path):
+        with owned_by_caller(self.path, unfinished), explained(self.path):
             self.root.mkdir(parents=True, exist_ok=True)
             remove_unfinished(self.root)
             try:
-                fill(
-                    unfinished,
-                    old_results.read(self.root) if old_results.there_are(self.root) else (),
-                )
+                create(unfinished)
                 put_in_place(unfinished, self.path)
             finally:
                 for end in ("", "-wal", "-shm"):
@@ -245,18 +230,18 @@ class Store:
 
 
 def put_in_place(unfinished: Path, path: Path) -> None:
-    """Let `path` be `unfinished`, unless another process was first."""
+    """Link `unfinished` to `path`, unless `path` exists."""
     try:
         os.link(unfinished, path)
     except FileExistsError:
         return
-    except OSError:  # no links in this file system
+    except OSError:  # a file system without hard links
         if not path.exists():
             unfinished.rename(path)
 
 
 def connect(path: Path, *, write: bool) -> sqlite3.Connection:
-    """A connection to the file that is there; one that cannot be written may be read."""
+    """Connect to an existing file, which may be read-only."""
     mode = "mode=rw"
     if not write and not writable(path):
         mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "immutable=1"
@@ -265,60 +250,53 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
     )
 
 
-def fill(path: Path, old: Iterable[old_results.Old]) -> None:
-    """Make a file of results that holds those of `old`; sqlite3.Error unless all of it is in the
-    file itself."""
+def create(path: Path) -> None:
+    """Create an empty file of results; sqlite3.Error unless all of it reaches the file itself."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode = WAL")
-        db.executescript(f"BEGIN; {SCHEMA}")
-        for run, row, provenance in old:
-            enter(db, run, text_of(row), text_of(provenance), provenance["wall_s"])
-        db.execute("COMMIT")
-        # raises where closing says nothing
+        db.executescript(f"BEGIN; {SCHEMA}; COMMIT")
+        # close() hides a failed checkpoint
         busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as db:
         if busy or db.execute("PRAGMA quick_check").fetchone() != ("ok",):
-            raise sqlite3.OperationalError("it could not be written whole")
+            raise sqlite3.OperationalError("the file could not be written completely")
 
 
 def enter(
     db: sqlite3.Connection, run: Run, row: str, provenance: str, wall_s: float | None
 ) -> None:
-    """Enter what `run` gave."""
+    """Insert the row of `run`, in place of an earlier entry."""
     content = text_of(run.content)
     texts = (content, row, provenance)
     db.execute(ENTER, (run.id, run.experiment, "done", *texts, "", "", wall_s, checksum(*texts)))
 
 
 def done(db: sqlite3.Connection, run: Run) -> bool:
-    """Whether `run` has a row."""
-    return (
-        db.execute("SELECT 1 FROM runs WHERE id = ? AND state = 'done'", (run.id,)).fetchone()
-        is not None
-    )
+    """Return True if `run` has a row."""
+    query = "SELECT 1 FROM runs WHERE id = ? AND state = 'done'"
+    return db.execute(query, (run.id,)).fetchone() is not None
 
 
 def writable(path: Path) -> bool:
-    """Whether this process may write to the file and make others beside it."""
+    """Return True if this process may write to the file and create files beside it."""
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """What SQLite refuses is an OSError that names the file."""
+    """Turn an error of SQLite into an OSError that names the file."""
     try:
         yield
     except sqlite3.DatabaseError as error:
         damaged = not isinstance(error, sqlite3.OperationalError)
-        advice = "; move it away, and runs are measured anew" if damaged else ""
-        no_index = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE
-        raise OSError(
-            f"{path}: {'database or disk is full' if no_index else error}{advice}"
-        ) from error
+        advice = "; move the file away to measure its runs again" if damaged else ""
+        disk_full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE
+        cause = "database or disk is full" if disk_full else error
+        raise OSError(f"{path}: {cause}{advice}") from error
 
 
 def remove_unfinished(root: Path) -> None:
-    """Remove what processes left that died while they made the file."""
+    """Remove unfinished files of dead processes."""
     for path in root.glob(f".{NAME}.*.tmp*"):
         process = path.name.removeprefix(f".{NAME}.").partition(".tmp")[0].replace("-", ":", 2)
         if not lives(process):

@@ -93,7 +93,7 @@ def sweep(
                 swept.measured.append(ended.run)
             watcher.ended(ended.run, failure)
     finally:
-        store.give_up()
+        store.release_claims()
     return swept
 
 

@@ -1,4 +1,3 @@
-import json
 import os
 import shutil
 import sqlite3
@@ -91,13 +90,13 @@ def test_numbers_of_numpy_are_numbers(store):
     assert store.provenance(run)["seen"] == 3
 
 
-def test_what_there_is_not_is_not_made_by_asking(store):
+def test_a_query_creates_no_file(store):
     run = EXPERIMENT.runs()[0]
     assert run not in store
     assert (store.rows([run]), store.table(EXPERIMENT), store.experiments()) == ([], [], [])
     with pytest.raises(KeyError):
         store.provenance(run)
-    store.give_up()
+    store.release_claims()
     assert not store.root.exists()
 
 
@@ -187,7 +186,7 @@ def test_a_run_that_another_process_measures_is_taken_until_that_is_stored_given
     process.communicate()
     assert store.claim(run) is RunClaim.OURS
     assert elsewhere(store, run).communicate()[0] == "taken\n"
-    store.give_up()
+    store.release_claims()
     assert elsewhere(store, run).communicate()[0] == "ours\n"
     put(store, run)
     assert store.claim(run) is RunClaim.STORED
@@ -233,12 +232,13 @@ def test_a_file_that_is_something_else_is_named(store):
     store.path.write_bytes(b"no database" * 1000)
     for way in all_ways(store):
         assert (
-            says(store, way) == "file is not a database; move it away, and runs are measured anew"
+            says(store, way)
+            == "file is not a database; move the file away to measure its runs again"
         )
     store.path.unlink()
     sqlite3.connect(store.path).executescript("CREATE TABLE other (x)").connection.close()
     for way in all_ways(store):
-        assert says(store, way) == "is no file of weft's results"
+        assert says(store, way) == "not a file of weft's results"
 
 
 def test_a_file_of_a_later_weft_is_named_and_not_touched(store):
@@ -247,7 +247,7 @@ def test_a_file_of_a_later_weft_is_named_and_not_touched(store):
         db.execute("PRAGMA user_version = 2")
     db.close()
     for way in all_ways(store):
-        assert says(store, way) == "is of version 2; this weft reads version 1"
+        assert says(store, way) == "the file has version 2; this weft reads version 1"
 
 
 def test_damage_is_told_and_not_taken_for_a_result(store):
@@ -259,7 +259,7 @@ def test_damage_is_told_and_not_taken_for_a_result(store):
     for way in all_ways(store):
         assert (
             says(store, way)
-            == "database disk image is malformed; move it away, and runs are measured anew"
+            == "database disk image is malformed; move the file away to measure its runs again"
         )
     store.path.write_bytes(content.replace(b'"area_bytes": 4', b'"area_bytes": 5'))
     assert says(store, lambda: store.rows(runs)).endswith(
@@ -352,56 +352,10 @@ def test_what_may_not_be_written_is_read_and_named(store, own_mounts):
     )
     script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -c "$3"'
     done = own_mounts("sh", "-c", script, "sh", str(store.root), sys.executable, code)
-    assert done.stdout == f"1\n{store.path}: may not be written\n", done.stderr
+    assert done.stdout == f"1\n{store.path}: not writable\n", done.stderr
 
 
-# -- results of the old form
-
-
-def old_form(root, run, area_bytes):
-    """What `run` gave, as it was kept once."""
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    row = row_of(run, Result(figures={"area_bytes": area_bytes, "delays_us": [1.5, 0.0]}))
-    about = {"run": {**run.content, "id": run.id}, **ABOUT, "fidelity": None, "wall_s": 0.25}
-    path = root / run.experiment / f"{run.id}.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_suffix(".json").write_text(json.dumps(about))
-    parquet.write_table(pyarrow.Table.from_pylist([row]), path)
-    return row, about
-
-
-def test_results_of_the_old_form_are_read_in_once_and_left_where_they_are(store, capsys):
-    first, second, third, broken = EXPERIMENT.runs()[:4]
-    entries = [old_form(store.root, first, 7), old_form(store.root, second, 8)]
-    old_form(store.root, broken, 9)
-    damaged = store.root / "quick" / f"{broken.id}.json"
-    damaged.write_text("{")
-    before = sorted(store.root.rglob("*"))
-    assert store.table(EXPERIMENT) == entries
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(
-        f"weft: {damaged.with_suffix('.parquet')} cannot be read and is left out: "
-    )
-    assert sorted(store.root.rglob("*")) == sorted([*before, store.path])
-    put(store, first)
-    old_form(store.root, third, 10)
-    assert [row["area_bytes"] for row in store.rows([first, second, third])] == [1, 8]
-
-
-def test_they_are_there_for_a_sweep_as_well(store):
-    run = EXPERIMENT.runs()[0]
-    old_form(store.root, run, 7)
-    assert store.claim(run) is RunClaim.STORED
-
-
-def test_without_pyarrow_they_are_told_of_and_nothing_is_made(store, monkeypatch):
-    old_form(store.root, EXPERIMENT.runs()[0], 7)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(
-        ValueError, match=r"Parquet files need pyarrow: pip install 'weft-testbed\[parquet\]'"
-    ):
-        store.table(EXPERIMENT)
-    assert not store.path.exists()
+# -- the first result creates the file
 
 
 def test_what_a_process_left_that_died_while_it_made_the_file_is_removed(store):
