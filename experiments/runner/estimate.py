@@ -6,15 +6,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean
 
+from weft.daemons.core import registry
+from weft.daemons.core.node_config import routers
 from weft.experiments.runner.definition import Experiment, Run
 from weft.experiments.runner.results import Store
 from weft.experiments.runner.sweep import timed
+from weft.testbed.plan.plane_selection import has_daemons
 from weft.topologies import build
 
 DECLARED_CORES = 2  # on which takes_s was measured
 # Under the virtual clock, on a quiet machine: boot of the kernel and Python, and each node's share
 # of the bring-up.
 BOOT_S, NODE_S = 3.0, 0.03
+TICK_S = 0.0005  # of a daemon under the virtual clock: a round of hellos, said and heard
 
 
 def estimates(experiment: Experiment, runs: Sequence[Run], store: Store) -> dict[Run, float | None]:
@@ -39,10 +43,13 @@ def estimates(experiment: Experiment, runs: Sequence[Run], store: Store) -> dict
         like = taken.get(
             (*engine, *(run.parameters[key] for key in experiment.sweep))
         ) or taken.get(engine)
-        found[run] = (
-            mean(like) if like else None if declared_s is None else declared_s + setup_s(run)
-        )
+        found[run] = mean(like) if like else with_setup_s(run, declared_s)
     return found
+
+
+def with_setup_s(run: Run, declared_s: float | None) -> float | None:
+    """Return the declared time of `run` and what a virtual clock adds to it, in s."""
+    return None if declared_s is None else declared_s + setup_s(run) + daemons_s(run, declared_s)
 
 
 def setup_s(run: Run) -> float:
@@ -52,6 +59,19 @@ def setup_s(run: Run) -> float:
         return 0.0
     topology = run.parameters.get("topology")
     return BOOT_S + NODE_S * (build(str(topology)).nodes if topology else 0)
+
+
+def daemons_s(run: Run, virtual_s: float) -> float:
+    """Return what daemons add to `run` in s: nothing in real time, where they run meanwhile.
+
+    Args:
+        virtual_s: how long the network is up.
+    """
+    routing, topology = (run.parameters.get(key) for key in ("routing", "topology"))
+    if run.clock == "real" or not routing or not topology or not has_daemons(str(routing)):
+        return 0.0
+    hello_s = registry.scheme(str(routing))[1]["hello_ms"] / 1000
+    return len(routers(build(str(topology)))) * virtual_s / hello_s * TICK_S
 
 
 def is_least(runs: Iterable[Run], experiment: Experiment, store: Store) -> bool:
