@@ -340,7 +340,7 @@ def test_lines_are_told_apart_by_what_differs():
 
 @pytest.mark.slow
 def test_the_choice_rules_make_a_difference_where_they_can():
-    given = {"topology": "dcell:n=3,k=2", "traffic": "uniform:flows=5000"}
+    given = {"topology": "dcell:n=3,k=2", "traffic": "uniform:flows=20000"}
     rows = {}
     for routing in ("pr-gpe", "pr-gpe:choice=1", "pr-gpe:choice=2"):
         (row,) = rows_of("throughput", **given, routing=routing)
