@@ -1,6 +1,6 @@
 #!/bin/sh
 # Make this machine ready for weft: packages, then the Python environment .venv.  With --modules also the kernel modules
-# of testbed/machine/modules.txt, for a virtual machine of its own; with --uml-kernel also what the kernel for virtual time
+# of testbed/uml/modules.txt, for a virtual machine of its own; with --uml-kernel also what the kernel for virtual time
 # is built from.  Debian 12 or Ubuntu 24.04; as root, or through sudo.
 # It does what is missing and no more, so it may be run at any time.
 set -eu
@@ -103,7 +103,7 @@ load_modules() {
 		as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet "$extra"
 	fi
 	missing=""
-	for module in $(grep --only-matching '^[a-z0-9_]*' testbed/machine/modules.txt); do
+	for module in $(grep --only-matching '^[a-z0-9_]*' testbed/uml/modules.txt); do
 		as_root modprobe "$module" || missing="$missing $module"
 	done
 	[ -z "$missing" ] || fail "the kernel $(uname -r) has no module:$missing"

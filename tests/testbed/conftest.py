@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 
 from weft.testbed.linux import cgroup, libbpf, netns
 from weft.testbed.network.network import RunningNetwork
+from weft.testbed.uml import uml
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 
@@ -99,3 +102,17 @@ def slow_python():
 
     yield run
     cgroup.remove([group.name])
+
+
+@pytest.fixture
+def public_copy() -> Iterator[Path]:
+    """Yield a copy of what `testbed/machine` imports, which every user may read, unlike a checkout
+    below root's home."""
+    left_out = shutil.ignore_patterns("__pycache__", "bpf")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for part in ("testbed", "daemons", "topologies"):
+            shutil.copytree(uml.PROJECT / part, folder / part, ignore=left_out)
+        shutil.copytree(uml.PROJECT / "weft", folder / "weft", symlinks=True)
+        yield folder
