@@ -35,7 +35,6 @@ from weft.experiments.ccrdn.recursive import (
     least_level,
     legend_above,
     mark_paper,
-    mean_and_error,
     routed,
     series,
     shortest,
@@ -46,6 +45,7 @@ from weft.experiments.engines.graph import graph
 from weft.experiments.engines.pairs import ONE_TO_ALL, Pairs
 from weft.experiments.engines.tally import Tally
 from weft.experiments.engines.wiring import Faults
+from weft.experiments.report.statistics import mean_and_error
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Spec
 from weft.topologies.core.grammar import parse

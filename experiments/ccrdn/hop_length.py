@@ -35,7 +35,6 @@ from weft.experiments.ccrdn.recursive import (
     least_level,
     legend_above,
     mark_paper,
-    mean_and_error,
     routed,
     series,
     shortest,
@@ -45,6 +44,7 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.graph import METHODS, graph, policy
 from weft.experiments.engines.pairs import Pairs
 from weft.experiments.engines.tally import Tally
+from weft.experiments.report.statistics import mean_and_error
 from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table, Value
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.topologies.core.grammar import parse

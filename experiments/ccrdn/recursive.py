@@ -28,6 +28,7 @@ from weft.experiments.engines.pairs import Pairs, pairs
 from weft.experiments.engines.tally import Tally
 from weft.experiments.engines.wiring import NO_FAULTS, Faults
 from weft.experiments.report import style
+from weft.experiments.report.statistics import mean_and_error
 from weft.experiments.runner.definition import Row, Run, Table, canonical
 from weft.experiments.runner.parameters import Spec
 from weft.topologies.core.grammar import integer, parse, unknown
@@ -244,13 +245,6 @@ def shortest(
     )
     sources = np.random.default_rng([run.seed, 2]).choice(alive, count, replace=False)
     return net.shortest(sources.tolist(), dead)
-
-
-def mean_and_error(values: Sequence[float], population: int | None = None) -> tuple[float, float]:
-    """Mean of a sample and its standard error; 0 where the sample is the whole population."""
-    if population == len(values) or len(values) < 2:
-        return float(np.mean(values)), 0.0
-    return float(np.mean(values)), float(np.std(values, ddof=1) / math.sqrt(len(values)))
 
 
 def title(topology: str) -> str:

@@ -22,7 +22,6 @@ from weft.experiments.ccrdn.recursive import (
     kind,
     least_level,
     legend_above,
-    mean_and_error,
     routed,
     series,
     title,
@@ -31,6 +30,7 @@ from weft.experiments.ccrdn.recursive import (
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.graph import graph
 from weft.experiments.report import style
+from weft.experiments.report.statistics import mean_and_error
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Statement, Table
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import Gbps

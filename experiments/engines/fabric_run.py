@@ -166,14 +166,3 @@ def circumstances(on: FabricRun, seen: FabricObservation) -> dict[str, Any]:
         "switch_seeds": {name(node): seed for node, seed in on.seeds.items()},
         "generator_late_s": seen.flows.late_s,
     }
-
-
-def interval(values: Sequence[float], *, resamples: int = 2000) -> tuple[float, float]:
-    """A 95 % confidence interval of the mean, by the bootstrap; a single value is its own."""
-    drawn = (
-        np.random.default_rng(0)
-        .choice(np.asarray(values), size=(resamples, len(values)))
-        .mean(axis=1)
-    )
-    low, high = np.percentile(drawn, [2.5, 97.5])
-    return float(low), float(high)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.fatpaths.router_graph import RouterGraph
+from weft.experiments.report.statistics import normal_half_width
 
 NONE = -1  # where a set has one router only
 THREADS = 2
@@ -47,8 +47,7 @@ class Sample(NamedTuple):
     @property
     def mean_error_fraction(self) -> float:
         """Half the 95 % confidence interval of mean_fraction, normal approximation."""
-        spread = float(self.values.std(ddof=1)) if len(self.values) > 1 else 0.0
-        return 1.96 * spread / self.radix / sqrt(len(self.values))
+        return normal_half_width(self.values, self.radix)
 
 
 def random_pairs(graph: RouterGraph, count: int, rng: Generator) -> Ints:

@@ -32,6 +32,7 @@ from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.lbsp_tables import lbsp_link, set_tables, shape_of
 from weft.experiments.report import figures, style
+from weft.experiments.report.statistics import bootstrap_interval
 from weft.experiments.runner.definition import Result, Run, Table, Value
 from weft.experiments.runner.parameters import Axis, Integer, Word
 from weft.topologies import build
@@ -272,13 +273,11 @@ def bars(
 ) -> None:
     """A bar at each `x` for the runs that did not fail fidelity, with its 95 % interval, and a mark
     for each run."""
-    from weft.experiments.engines.fabric_run import interval
-
     sound = [
         [float(str(row[key])) for row in one if not figures.failed_fidelity(row)] for one in chosen
     ]
     heights = np.array([np.mean(one) if one else 0.0 for one in sound])
-    ends = np.array([interval(one) if one else (0.0, 0.0) for one in sound]).T
+    ends = np.array([bootstrap_interval(one) if one else (0.0, 0.0) for one in sound]).T
     hatch = HATCHES[look.variant % len(HATCHES)]
     axes.bar(
         x,

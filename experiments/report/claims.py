@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from weft.experiments.report import figures
 from weft.experiments.report.comparison import is_number
+from weft.experiments.report.statistics import mean_and_half_width
 from weft.experiments.runner import columns
 from weft.experiments.runner.definition import COSTS, Experiment, Row, Statement
 
@@ -111,7 +111,7 @@ def _claim(
 ) -> PaperClaim:
     """Of `values`, which `rows` gave; `of`: the column whose meaning it has, if that is not
     `column`."""
-    mean, half_width = figures.mean_and_half_width(values)
+    mean, half_width = mean_and_half_width(values)
     verdicts = Counter(str(row.get("fidelity")) for row in rows)
     return PaperClaim(
         cell="",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from weft.experiments.report.figures import mean_and_half_width
+from weft.experiments.report.statistics import mean_and_half_width
 from weft.experiments.runner.columns import CIRCUMSTANCES
 from weft.experiments.runner.definition import Experiment, Row, Table
 

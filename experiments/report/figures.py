@@ -3,11 +3,9 @@ come from."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from weft.experiments.report import style
@@ -159,33 +157,3 @@ def plain_numbers(axis: Axis, fontsize: float = 7.5) -> None:
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(between)
     axis.set_tick_params(which="both", labelsize=fontsize)
-
-
-# Student's t: 97.5 % of the distribution lie below, for 1, 2, ... degrees of freedom
-T_975 = (
-    12.706,
-    4.303,
-    3.182,
-    2.776,
-    2.571,
-    2.447,
-    2.365,
-    2.306,
-    2.262,
-    2.228,
-    2.201,
-    2.179,
-    2.160,
-    2.145,
-    2.131,
-)
-
-
-def mean_and_half_width(values: Sequence[float]) -> tuple[float, float]:
-    """The mean of `values`, one of each seed, and half the width of its 95 % confidence interval
-    (Student's t, which for more than 16 values is taken as that of 16); 0 for a single one."""
-    if len(values) < 2:
-        return float(values[0]), 0.0
-    return mean(values), T_975[min(len(values) - 1, len(T_975)) - 1] * stdev(values) / math.sqrt(
-        len(values)
-    )

@@ -17,6 +17,7 @@ from typing import Any
 from weft.experiments.report import figures
 from weft.experiments.report.claims import claims
 from weft.experiments.report.comparison import figures_of
+from weft.experiments.report.statistics import mean_and_half_width
 from weft.experiments.runner import columns
 from weft.experiments.runner.console import cell, duration
 from weft.experiments.runner.definition import COSTS, Experiment, Row
@@ -225,7 +226,7 @@ def middle(rows: Sequence[Row], name: str) -> str:
     values = [float(value) for row in rows if isinstance(value := row.get(name), int | float)]
     if not values:
         return ""
-    mean, half = figures.mean_and_half_width(values)
+    mean, half = mean_and_half_width(values)
     return f"{mean:.4g}" if half == 0 or math.isnan(half) else f"{mean:.4g} ± {half:.2g}"
 
 

@@ -18,6 +18,7 @@ from weft.daemons.routing.shortest import distances
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.report import figures, style
+from weft.experiments.report.statistics import Statistic, nested_bootstrap_interval
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Word
 from weft.experiments.ttc import columns
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from weft.testbed.traffic.flows import Flow, FlowResults
     from weft.topologies.core.topology import Topology
 
-Statistic = Callable[[Floats], float]
 Looks = Mapping[str, tuple[style.SeriesStyle, str]]
 
 SHORT_BYTES, LONG_BYTES = 100_000, 1_000_000  # below, from on: as in the papers on load balancing
@@ -264,7 +264,10 @@ def mark(
     each = [np.array(row["times_ms"])[chosen(np.array(row["sizes_bytes"]))] for row in kept or rows]
     each = [ms for ms in each if len(ms)]
     if each:
-        centre, (low, high) = statistic(np.concatenate(each)), interval(each, statistic)
+        centre, (low, high) = (
+            statistic(np.concatenate(each)),
+            nested_bootstrap_interval(each, statistic),
+        )
         axes.errorbar(
             [centre],
             [y],
@@ -276,27 +279,6 @@ def mark(
             markersize=4.5,
             elinewidth=1.2,
         )
-
-
-def interval(
-    runs: Sequence[Floats], statistic: Statistic, *, resamples: int = 400
-) -> tuple[float, float]:
-    """A 95 % confidence interval of the `statistic` of all flows' times, by the bootstrap in two
-    steps: runs are drawn, and flows within each, since flows of one run meet the same queues."""
-    rng = np.random.default_rng(0)
-    drawn = [
-        statistic(
-            np.concatenate(
-                [
-                    rng.choice(runs[at], len(runs[at]))
-                    for at in rng.integers(len(runs), size=len(runs))
-                ]
-            )
-        )
-        for _ in range(resamples)
-    ]
-    low, high = np.percentile(drawn, [2.5, 97.5])
-    return float(low), float(high)
 
 
 EXPERIMENT = Experiment(

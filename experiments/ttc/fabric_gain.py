@@ -30,6 +30,7 @@ import numpy as np
 
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.report import figures, style
+from weft.experiments.report.statistics import bootstrap_interval
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Spec
 from weft.experiments.ttc import columns
@@ -193,9 +194,7 @@ def schemes_of(rows: Table) -> int:
 
 def bar(axes: Axes, y: int, values: Sequence[float], face: str, look: style.SeriesStyle) -> None:
     """The mean of `values` with its interval."""
-    from weft.experiments.engines.fabric_run import interval
-
-    centre, (low, high) = mean(values), interval(values)
+    centre, (low, high) = mean(values), bootstrap_interval(values)
     error = [[max(0.0, centre - low)], [max(0.0, high - centre)]]
     ink = style.INK if face != style.PAPER else look.colour
     axes.barh(y, centre, 0.7, xerr=error, facecolor=face, edgecolor=look.colour, ecolor=ink)

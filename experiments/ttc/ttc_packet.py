@@ -19,6 +19,7 @@ import numpy as np
 
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.report import figures, style
+from weft.experiments.report.statistics import mean_and_half_width
 from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.experiments.ttc import columns
@@ -165,9 +166,7 @@ def over_load(
             if row["scheme"] == spec and row[key] is not None:
                 values.setdefault(float(str(row["load_fraction"])), []).append(float(str(row[key])))
         loads = sorted(values)
-        each: Sequence[tuple[float, float]] = [
-            figures.mean_and_half_width(values[load]) for load in loads
-        ]
+        each: Sequence[tuple[float, float]] = [mean_and_half_width(values[load]) for load in loads]
         form: dict[str, Any] = style.line(look._replace(size=4.5))
         axes.errorbar(
             loads,

@@ -26,15 +26,6 @@ def runs(experiment: Experiment, seeds: int = 1, **given: str) -> list[Run]:
     return experiment.runs(given, seeds=seeds)
 
 
-def test_an_interval_holds_the_mean_and_narrows() -> None:
-    drawn = np.random.default_rng(1).normal(5, 1, 200)
-    for count in (10, 200):
-        low, high = fabric_run.interval(drawn[:count].tolist())
-        assert low < drawn[:count].mean() < high
-        assert high - low == pytest.approx(2 * 1.96 / count**0.5, rel=0.5)
-    assert fabric_run.interval([3.0]) == (3.0, 3.0)
-
-
 def test_the_damaged_link_is_one_between_switches() -> None:
     for spec, name in (("fattree:k=4", "e0.0-a0.0"), ("clos:n=2,r=2,m=2", "e0-c0")):
         topology = build(spec)
@@ -77,16 +68,6 @@ def test_a_flow_that_has_not_ended_counts_with_the_time_that_it_has_had() -> Non
     assert found["times_ms"][2] == pytest.approx(6000)
     assert found["short_mean_ms"] == pytest.approx((48.448 + 6000) / 2)
     assert found["long_mean_slowdown"] == pytest.approx(2.0)
-
-
-def test_the_interval_of_pooled_flows_knows_that_runs_differ() -> None:
-    rng = np.random.default_rng(1)
-    alike = [rng.normal(5, 1, 200) for _ in range(4)]
-    low, high = fabric_fct.interval(alike, np.mean)
-    assert low < 5 < high
-    assert high - low < 0.5
-    low, high = fabric_fct.interval([one + at for at, one in enumerate(alike)], np.mean)
-    assert high - low > 1
 
 
 def test_times_of_runs_that_failed_fidelity_count_only_where_there_are_no_others() -> None:

@@ -68,17 +68,6 @@ def test_rows_of_one_setting_are_together_and_what_differs_is_named() -> None:
     }
 
 
-def test_the_interval_of_seeds_is_student_s() -> None:
-    assert figures.mean_and_half_width([3.0]) == (3.0, 0.0)
-    mean, half = figures.mean_and_half_width([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert (mean, half) == (3.0, pytest.approx(2.776 * (2.5**0.5) / 5**0.5))
-    drawn = np.random.default_rng(2).normal(size=(4000, 5))
-    covered = [
-        abs(centre) < width for centre, width in map(figures.mean_and_half_width, drawn.tolist())
-    ]
-    assert 0.93 < np.mean(covered) < 0.97
-
-
 def test_of_two_lines_in_the_same_place_both_are_seen() -> None:
     looks = style.lines(["micro", "ttc:delta=0"])
     with figures.new() as figure:

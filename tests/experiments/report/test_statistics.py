@@ -1,0 +1,52 @@
+"""Confidence intervals cover the mean as often as they say, and narrow with the sample."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from weft.experiments.report import statistics
+
+
+def test_student_s_interval_covers_the_mean_in_95_of_100_samples() -> None:
+    assert statistics.mean_and_half_width([3.0]) == (3.0, 0.0)
+    mean, half = statistics.mean_and_half_width([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert (mean, half) == (3.0, pytest.approx(2.776 * (2.5**0.5) / 5**0.5))
+    samples = np.random.default_rng(2).normal(size=(4000, 5)).tolist()
+    intervals = [statistics.mean_and_half_width(sample) for sample in samples]
+    covered = [abs(centre) < width for centre, width in intervals]
+    assert 0.93 < np.mean(covered) < 0.97
+
+
+def test_the_standard_error_of_a_whole_population_is_zero() -> None:
+    assert statistics.mean_and_error([1.0, 3.0]) == (2.0, pytest.approx(1.0))
+    assert statistics.mean_and_error([1.0, 3.0], population=2) == (2.0, 0.0)
+    assert statistics.mean_and_error([3.0]) == (3.0, 0.0)
+
+
+def test_the_normal_interval_is_in_the_unit() -> None:
+    values = np.array([1, 2, 3, 4, 5])
+    expected = 1.96 * (2.5**0.5) / 5**0.5
+    assert statistics.normal_half_width(values, 1) == pytest.approx(expected)
+    assert statistics.normal_half_width(values, 4) == pytest.approx(expected / 4)
+    assert statistics.normal_half_width(values[:1], 4) == 0
+
+
+def test_the_bootstrap_interval_contains_the_mean_and_narrows() -> None:
+    sample = np.random.default_rng(1).normal(5, 1, 200)
+    for count in (10, 200):
+        low, high = statistics.bootstrap_interval(sample[:count].tolist())
+        assert low < sample[:count].mean() < high
+        assert high - low == pytest.approx(2 * 1.96 / count**0.5, rel=0.5)
+    assert statistics.bootstrap_interval([3.0]) == (3.0, 3.0)
+
+
+def test_the_nested_bootstrap_interval_widens_when_runs_differ() -> None:
+    generator = np.random.default_rng(1)
+    equal_runs = [generator.normal(5, 1, 200) for _ in range(4)]
+    low, high = statistics.nested_bootstrap_interval(equal_runs, np.mean)
+    assert low < 5 < high
+    assert high - low < 0.5
+    shifted_runs = [flows + shift for shift, flows in enumerate(equal_runs)]
+    low, high = statistics.nested_bootstrap_interval(shifted_runs, np.mean)
+    assert high - low > 1
