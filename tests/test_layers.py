@@ -357,7 +357,6 @@ LONG_FUNCTIONS: set[str] = {
     "testbed/network/foreground.py:serve",
     "testbed/network/impair.py:_change_way",
     "testbed/network/nat.py:_gateway",
-    "testbed/network/network.py:RunningNetwork.create",
     "testbed/network/read_back.py:check",
     "testbed/network/status.py:status",
     "testbed/node_daemon/control.py:launch",

@@ -195,7 +195,7 @@ def up(given: argparse.Namespace) -> int:
     from weft.experiments.cli.network_status import print_plan
     from weft.testbed.linux.process import need_root
     from weft.testbed.network import bring_up
-    from weft.testbed.plan.plane_selection import planes, told_of_links
+    from weft.testbed.plan.plane_selection import check_scheme, has_daemons, is_static
     from weft.testbed.runs.run import require_name
 
     virtual_up.check(given)
@@ -204,9 +204,8 @@ def up(given: argparse.Namespace) -> int:
     bring_up.require_processes(lab.packed)
     if given.detach is not None:
         require_name(given.detach)
-    told = told_of_links(lab.topology, lab.link, lab.own_links)
-    how = planes(lab.topology, routing, told, host_link=lab.host_link)
-    if lab.packed and not how.configs:
+    check_scheme(lab.topology, routing, lab.link, host_link=lab.host_link, own_links=lab.own_links)
+    if lab.packed and not has_daemons(routing):
         raise ValueError(f"--packed shares out daemons, and scheme {routing} has none")
     wanted = {
         "link": lab.link,
@@ -221,7 +220,7 @@ def up(given: argparse.Namespace) -> int:
             "--dry-run prints what the network is made of, and --nat lies beside it: leave one out"
         )
     if given.dry_run:
-        return print_plan(lab, static=how.static, name=given.detach)
+        return print_plan(lab, static=is_static(routing), name=given.detach)
     if given.clock == "virtual":
         virtual_up.check_lab(lab, given)
         return virtual_up.up(given)

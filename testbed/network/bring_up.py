@@ -30,82 +30,73 @@ from weft.testbed.plan.network_plan import (
     NetworkPlan,
     node_interfaces,
 )
-from weft.testbed.plan.plane_selection import Planes, planes, told_of_links
+from weft.testbed.plan.plane_selection import Planes, planes
 from weft.testbed.runs import hosts_file, run
 from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
 
-# with a process of their own; switching between more takes longer than their work
+# up to so many have a process each; switching between more takes longer than their work
 DAEMONS_PER_PROCESSOR = 16
-# in the environment: what the processor takes for each packet that arrives, in ns
+# environment variable: processor time for each packet that arrives, in ns
 HOP_NS = "WEFT_HOP_NS"
-Stage = tuple[str, Callable[[], None]]
+Stage = tuple[str, Callable[[], object]]
 
 
 def kernel_properties() -> dict[str, bool]:
-    """What a plan must know of this kernel: `seeded`, `bridge_filter` and `virtual`, as Plan has
-    them."""
-    found = {"seeded": SEED_SYSCTL, "bridge_filter": BRIDGE_FILTER_SYSCTL}
+    """Return the arguments of NetworkPlan that describe this kernel, by name."""
+    sysctls = {"seeded": SEED_SYSCTL, "bridge_filter": BRIDGE_FILTER_SYSCTL}
     return {
-        **{what: Path("/proc/sys/net", path).exists() for what, path in found.items()},
+        **{name: Path("/proc/sys/net", path).exists() for name, path in sysctls.items()},
         "virtual": clock.is_virtual(),
     }
 
 
 def with_hop_cost(link: LinkSpec | None) -> LinkSpec | None:
-    """`link` with the processor time that a hop is to take in this environment; ValueError if that
-    is no time."""
+    """Return `link` with the processor time of a hop that the environment sets.
+
+    Raises:
+        ValueError: the variable HOP_NS is no number.
+    """
     text = os.environ.get(HOP_NS) or "0"
     if not text.isdecimal():
         raise ValueError(f"${HOP_NS}: {text!r} is no number of nanoseconds")
     return replace(link, hop_ns=int(text)) if link and int(text) else link
 
 
-def own_links(topology: Topology, given: Mapping[int, LinkSpec] | None) -> dict[int, LinkSpec]:
-    """What links that differ from the others are like, with the cost of a hop: what is `given`, or
-    the graph's."""
-    made = {
-        at: with_hop_cost(link)
-        for at, link in (topology.own_links if given is None else given).items()
-    }
-    return {at: link for at, link in made.items() if link}
-
-
-def draft(
-    topology: Topology,
-    link: LinkSpec | None,
-    host_link: LinkSpec | None,
-    own: Mapping[int, LinkSpec],
-    how: Planes,
-) -> NetworkPlan:
-    """The plan of a run that has no name yet."""
-    held = kernel_properties()
-    return NetworkPlan(
-        run.UNNAMED, topology, link, static=how.static, host_link=host_link, own_links=own, **held
-    )
-
-
 def prepared(
     topology: Topology,
     link: LinkSpec | None,
     host_link: LinkSpec | None,
-    own: Mapping[int, LinkSpec] | None,
+    own_links: Mapping[int, LinkSpec] | None,
     scheme: str,
     *,
     outwards: bool,
 ) -> tuple[NetworkPlan, Planes]:
-    """The plan of such a network (see Network.create), without a name yet, and what carries
-    `scheme` out.
+    """Return the plan of a network whose run has no name yet, and how `scheme` routes it.
 
-    ValueError if there can be none, or if this kernel cannot do what it needs.
+    Args: see RunningNetwork.create().
+
+    Raises:
+        ValueError: no such network can be built, or this kernel lacks a feature for it.
     """
-    link, host_link = (with_hop_cost(each) for each in (link, host_link))
-    own = own_links(topology, own)
-    how = planes(topology, scheme, told_of_links(topology, link, own), host_link=host_link)
-    made = draft(topology, link, host_link, own, how)
-    require_features(made, scheme, how, outwards=outwards)
-    return made, how
+    link = with_hop_cost(link)
+    host_link = with_hop_cost(host_link)
+    specs = topology.own_links if own_links is None else own_links
+    with_costs = {number: with_hop_cost(spec) for number, spec in specs.items()}
+    own_links = {number: spec for number, spec in with_costs.items() if spec}
+    how = planes(topology, scheme, link, host_link=host_link, own_links=own_links)
+    plan = NetworkPlan(
+        run.UNNAMED,
+        topology,
+        link,
+        static=how.static,
+        host_link=host_link,
+        own_links=own_links,
+        **kernel_properties(),
+    )
+    require_features(plan, scheme, how, outwards=outwards)
+    return plan, how
 
 
 def require_processes(packed: int | None) -> None:
@@ -120,9 +111,10 @@ def daemon_processes(packed: int | None, daemons: int) -> int:
     """Return how many processes serve `daemons` daemons.
 
     Args:
-        packed: the number of processes that was asked for, 0 for one for each daemon.  None: as
-            many as there are processors, where more than DAEMONS_PER_PROCESSOR daemons share each;
+        packed: the number of processes to share the daemons; 0: one for each daemon.  None: one
+            for each processor where that is more than DAEMONS_PER_PROCESSOR daemons per processor,
             else one for each daemon.
+        daemons: the number of daemons.
     """
     if packed is None:
         processors = len(os.sched_getaffinity(0))
@@ -146,8 +138,10 @@ def processes_with_room(topology: Topology, how: Planes, packed: int | None) -> 
 def require_features(
     plan: NetworkPlan, scheme: str, how: Planes, *, outwards: bool = False
 ) -> None:
-    """ValueError unless this kernel can do what `scheme`, carried out like `how`, and the links of
-    `plan` need, and hosts can be given a way out if they are to have one (`outwards`)."""
+    """Raise ValueError if this kernel lacks a feature that `scheme` or the links of `plan` need.
+
+    With `outwards`, also if hosts cannot get a way out.
+    """
     if outwards:
         nat.require(plan.names, plan.topology.servers)
     needed = ["rewriting"] if how.needs & REWRITES else []
@@ -161,36 +155,37 @@ def require_features(
 
 
 def perform(stages: list[Stage], progress: Callable[[str], None]) -> dict[str, float]:
-    """Do the work of each stage after telling `progress` its name; how many seconds each took."""
-    took = {}
+    """Run each stage after a call of `progress` with its name; return seconds by stage."""
+    durations_s = {}
     for stage, work in stages:
         progress(stage)
         began_s = clock.monotonic()
         work()
-        took[stage] = clock.monotonic() - began_s
-    return took
+        durations_s[stage] = clock.monotonic() - began_s
+    return durations_s
 
 
 def all_stages(
     network: Handle,
     how: Planes,
     processes: int,
-    keep: int | None,
+    lock: int | None,
     *,
     restart: bool,
     outwards: bool = False,
 ) -> list[Stage]:
-    """Everything from the namespaces to the daemons; see daemon_stages() for the arguments.
+    """Return all stages, from the namespaces to the daemons; see daemon_stages().
 
-    outwards: whether servers reach the machine's network.
+    With `outwards`, servers reach the machine's network.
     """
-    made = kernel_stages(network) + program_stages(network, how)
-    made += [("way out", partial(nat.make, network))] if outwards else []
-    return made + daemon_stages(network, how.configs, processes, keep, restart=restart)
+    stages = kernel_stages(network) + program_stages(network, how)
+    if outwards:
+        stages.append(("way out", partial(nat.make, network)))
+    return stages + daemon_stages(network, how.configs, processes, lock, restart=restart)
 
 
 def kernel_stages(network: Handle) -> list[Stage]:
-    """Everything that the plan says, and its read-back."""
+    """Return the stages that make what the plan says, and read it back."""
     plan = network.plan
     return [
         ("namespaces", partial(_make_namespaces, network)),
@@ -204,21 +199,21 @@ def kernel_stages(network: Handle) -> list[Stage]:
 
 
 def program_stages(network: Handle, how: Planes) -> list[Stage]:
-    """Attach the eBPF programs that `how` needs."""
+    """Return the stages that attach the eBPF programs of `how`."""
     stages: list[Stage] = []
     if how.balancing:
         stages.append(("data plane", partial(_attach_data_plane, network, how.balancing)))
     if how.needs & IN_TRANSIT:
-        stages.append(("transit", partial(_attach_transit, network)))
+        stages.append(("transit", partial(transit_program.attach, network)))
     if how.hosts:
         stages.append(("hosts", partial(layer_program.attach, network, how.hosts)))
     return stages
 
 
 def make_credentials(network: Handle, *, authenticated: bool) -> None:
-    """What the network's daemons need to believe each other, also those that are started by hand
-    later."""
-    plan, nodes = network.plan, network.topology.nodes
+    """Write the keys and sequence numbers by which daemons authenticate each other's messages."""
+    plan = network.plan
+    nodes = network.topology.nodes
     counts = ([len(plan.one_hop(node, port)) for port in plan.ends[node]] for node in range(nodes))
     keys.create(network.run.directory, authenticated=authenticated)
     sequence_file.create(network.run.directory, nodes, max(map(sequence_file.words, counts)))
@@ -228,16 +223,24 @@ def daemon_stages(
     network: Handle,
     configs: Mapping[int, NodeConfig],
     processes: int,
-    keep: int | None,
+    lock: int | None,
     *,
     restart: bool,
 ) -> list[Stage]:
-    """Start the daemons and wait for them; a detached run without daemons has a supervisor that
-    only keeps it."""
-    if not configs and keep is None:
+    """Return the stages that start the daemons and wait for them.
+
+    Args:
+        network: the network.
+        configs: the configuration of each daemon, by node.
+        processes: the number of processes that share the daemons.
+        lock: descriptor of the run's lock if the run is to outlive this process; its supervisor
+            holds it, also where there are no daemons.
+        restart: start daemons again that die.
+    """
+    if not configs and lock is None:
         return []
     stages: list[Stage] = [
-        ("daemons", partial(_launch, network, configs, processes, keep, restart))
+        ("daemons", partial(_launch, network, configs, processes, lock, restart))
     ]
     if configs:
         stages.append(("neighbours", partial(status.wait_for_neighbours, network)))
@@ -249,48 +252,43 @@ def _launch(
     network: Handle,
     configs: Mapping[int, NodeConfig],
     processes: int,
-    keep: int | None,
+    lock: int | None,
     restart: bool,
 ) -> None:
     programs = program_of(network), network.topology.servers, transit_program.program_of(network)
     daemons = Daemons(node_interfaces(network.plan, configs), configs, *programs)
     nodes = network.topology.nodes
     control.launch(
-        network.run, daemons, nodes=nodes, processes=processes, keep=keep, restart=restart
+        network.run, daemons, nodes=nodes, processes=processes, keep=lock, restart=restart
     )
 
 
 def _attach_data_plane(network: Handle, scheme: str) -> None:
-    """Let the eBPF program choose ports; the filters hold it after its descriptors are closed."""
+    """Attach the data plane's program; the filters keep it when its descriptors are closed."""
     link = network.plan.link
     trim_bytes = link.trim_packets * link.frame_bytes if link else 0
     with DataPlane.load(network, scheme, routes=False, trim_bytes=trim_bytes) as plane:
         plane.attach()
 
 
-def _attach_transit(network: Handle) -> None:
-    """Let the eBPF program rewrite the destinations of transit packets, as the servers' daemons
-    will say."""
-    transit_program.attach(network)
-
-
 def _make_namespaces(network: Handle) -> None:
-    plan, nodes = network.plan, network.topology.nodes
+    plan = network.plan
+    nodes = network.topology.nodes
     allow_descriptors(3 * nodes + 200)
     netns.create([plan.namespace(node) for node in range(nodes)], plan.sysctls, network.spaces)
-    _name_nodes(network)
+    _write_hosts_file(network)
 
 
-def _name_nodes(network: Handle) -> None:
-    """Let every node find the others by their names and labels."""
-    plan, naming = network.plan, network.topology.naming
-    known = []
+def _write_hosts_file(network: Handle) -> None:
+    """Write the file by which every node resolves the names and labels of all others."""
+    plan = network.plan
+    naming = network.topology.naming
+    entries = []
     for node, name in enumerate(plan.names):
         if not network.topology.is_crossbar(node):
-            known.append(
-                (dotted(plan.address(node)), list(dict.fromkeys([name, naming.label(node)])))
-            )
-    hosts_file.write(network.run.directory, known)
+            names = list(dict.fromkeys([name, naming.label(node)]))
+            entries.append((dotted(plan.address(node)), names))
+    hosts_file.write(network.run.directory, entries)
     hosts_file.link(network.run.directory, map(plan.namespace, range(network.topology.nodes)))
 
 
@@ -304,7 +302,7 @@ def _make_links(network: Handle) -> None:
 
 
 def _request_each(network: Handle, messages: Callable[[int], list[netlink.NetlinkMessage]]) -> None:
-    """Make the changes that `messages` gives for each node."""
+    """Send the requests `messages(node)` in the namespace of each node."""
     for node, space in enumerate(network.spaces):
         space.netlink.request(messages(node))
         clock.let_kernel_work()

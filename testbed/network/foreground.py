@@ -18,7 +18,7 @@ from weft.testbed.node_daemon.credentials import RunCredentials
 from weft.testbed.node_daemon.loop import Loop
 from weft.testbed.node_daemon.make_daemon import Programs
 from weft.testbed.plan.network_plan import node_interfaces
-from weft.testbed.plan.plane_selection import planes, told_of_links
+from weft.testbed.plan.plane_selection import planes
 
 
 def serve(network: RunningNetwork, node: int, scheme: str | None) -> int:
@@ -33,8 +33,9 @@ def serve(network: RunningNetwork, node: int, scheme: str | None) -> int:
     """
     chosen = scheme or routing(network.run.journal)
     plan = network.plan
-    link = told_of_links(network.topology, plan.link, plan.own_links)
-    how = planes(network.topology, chosen, link, host_link=plan.host_link)
+    how = planes(
+        network.topology, chosen, plan.link, host_link=plan.host_link, own_links=plan.own_links
+    )
     if not how.configs:
         raise ValueError(
             f"{chosen} needs no daemons; say which scheme, for example weft daemon dr --node h3"

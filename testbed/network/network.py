@@ -1,8 +1,8 @@
 """A network in the kernel, from its plan until it is taken down.
 
-`RunningNetwork.create` makes one, `RunningNetwork.open` finds one that another process made;
-testbed/mininet/net.py shows it as Mininet's.  How it comes up is in bring_up.py, what can fail in
-faults.py, what its daemons report in status.py.
+`RunningNetwork.create` brings one up, `RunningNetwork.open` opens one of another process;
+testbed/mininet/net.py gives it Mininet's interface.  The stages of bring-up are in bring_up.py,
+faults in faults.py, what daemons report in status.py.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import clock, netlink
 from weft.testbed.linux.process import need_root
 from weft.testbed.network import bring_up, clean, faults, nat, read_back, scheme_change, status
+from weft.testbed.network.bring_up import Stage
 from weft.testbed.network.handle import Handle
 from weft.testbed.node_daemon import keys
 from weft.testbed.node_daemon.counters import CounterRow
@@ -33,21 +34,20 @@ from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
 from weft.topologies.core.user_graph import document
 
-BRIDGES = "bridge"  # the scheme of a run whose switches are bridges: testbed/mininet, not a Network
+BRIDGES = "bridge"  # scheme of a run of testbed/mininet, whose switches are bridges
 
 
 class RunningNetwork(Handle):
     """The namespaces, links, queues and routes of one run.
 
-    kept: the lock that keeps the run alive, in the process that made it and until its supervisor
-        has taken it over.
-    stages: how many seconds each part of making it took, in order.
-    processes: how many serve the daemons, in the process that made it.
+    run_lock: the lock that keeps the run alive, in the process that created it.
+    stages: seconds that each stage of bring-up took, by name, in order.
+    processes: the number of processes that serve daemons, in the process that created it.
     """
 
-    def __init__(self, plan: NetworkPlan, kept: RunLock | None, processes: int = 0) -> None:
+    def __init__(self, plan: NetworkPlan, run_lock: RunLock | None, processes: int = 0) -> None:
         super().__init__(plan)
-        self.kept = kept
+        self.run_lock = run_lock
         self.processes = processes
         self.stages: dict[str, float] = {}
 
@@ -68,86 +68,102 @@ class RunningNetwork(Handle):
         outwards: bool = False,
         progress: Callable[[str], None] = lambda stage: None,
     ) -> RunningNetwork:
-        """Make `topology` in the kernel, each link like `link` in both directions (None: as fast as
-        it goes), start the daemons, and return when they have converged.
+        """Bring up `topology` in the kernel, and return when its daemons have converged.
 
-        host_link: what the links between hosts and switches of a fabric are like; None: like all
-            others.
-        own_links: by link, what those are like that differ; None: what a user's graph says of its
-            own.
-        scheme: `static` installs the routes that the topology alone gives, `none` none, others are
-            the registry's.
-        packed: how many processes share the daemons; 0: each has its own; None:
-            bring_up.daemon_processes() chooses.
-        detached: leave the run to its supervisor, which keeps it alive when this process has ended.
-        authenticated: whether daemons believe only what this run's daemons say; see SECURITY.md.
-        restart: whether daemons that die though nobody asked them to are started again.
-        outwards: whether servers reach the machine's network, beside this one; see nat.py.
-        progress: called with the name of each stage as it begins.
-        Raises ValueError for what cannot be made and OSError for what the kernel refuses; nothing
-        is left behind then.
+        Args:
+            topology: the network as it is wired.
+            link: of every link, in both directions; None: as fast as the machine.
+            host_link: of the links between hosts and switches of a fabric; None: like all others.
+            own_links: of links that differ, by link; None: those of a user's graph.
+            scheme: `static` (routes that the topology alone gives), `none`, or a registered scheme.
+            name: of the run; None: four hexadecimal digits.
+            packed: the number of processes that share the daemons; 0: one for each daemon; None:
+                see bring_up.daemon_processes().
+            detached: the run outlives this process; its supervisor keeps it.
+            authenticated: daemons accept messages from daemons of this run only; see SECURITY.md.
+            restart: start daemons again that die.
+            outwards: servers reach the machine's network; see nat.py.
+            progress: called with the name of each stage as it begins.
+
+        Raises:
+            ValueError: no such network can be built.
+            OSError: the kernel refused a change.  Nothing remains of the run in either case.
         """
         need_root()
-        draft, how = bring_up.prepared(
+        unnamed_plan, how = bring_up.prepared(
             topology, link, host_link, own_links, scheme, outwards=outwards
         )
         processes = bring_up.processes_with_room(topology, how, packed)
-        kept = run.reserve(name)
-        network = None
-        try:
-            network = cls(replace(draft, run=kept.run), kept, processes)
-            about = {"authenticated": authenticated, "packed": packed, "outwards": outwards}
-            run.write_journal(kept.run, journal(network.plan, scheme, **about))
-            bring_up.make_credentials(network, authenticated=authenticated)
-            keep = kept.lock if detached else None
-            stages = bring_up.all_stages(
-                network, how, processes, keep, restart=restart, outwards=outwards
-            )
-            network.stages = bring_up.perform(stages, progress)
-        except BaseException:
-            if network:
-                network.close()
-            clean.remove(kept.run)
-            kept.release()
-            raise
+        run_lock = run.reserve(name)
+        plan = replace(unnamed_plan, run=run_lock.run)
+        network = cls(plan, run_lock, processes)
+        about = {"authenticated": authenticated, "packed": packed, "outwards": outwards}
+        lock = run_lock.lock if detached else None
+        stages = bring_up.all_stages(
+            network, how, processes, lock, restart=restart, outwards=outwards
+        )
+        network._perform(stages, progress, scheme, about)
         return network
+
+    def _perform(
+        self,
+        stages: list[Stage],
+        progress: Callable[[str], None],
+        scheme: str,
+        about: dict[str, Any],
+    ) -> None:
+        """Write the journal and the credentials, and run the stages; on failure, undo them."""
+        try:
+            run.write_journal(self.run, journal(self.plan, scheme, **about))
+            bring_up.make_credentials(self, authenticated=about["authenticated"])
+            self.stages = bring_up.perform(stages, progress)
+        except BaseException:
+            self.down()
+            raise
 
     @classmethod
     def open(cls, name: str | None = None) -> RunningNetwork:
-        """The live run called `name`, or the only one; ValueError if there is none."""
+        """Return the live run called `name`, or the only one.
+
+        Raises:
+            ValueError: there is no such run, or it is still coming up, or a Mininet script's.
+        """
         need_root()
-        found = run.find(name)
-        told = found.journal
-        if "topology" not in told:
-            raise ValueError(f"run {found.id} is still coming up")
-        if told["scheme"] == BRIDGES:
-            way = f"ip netns exec {found.namespace('NODE')} COMMAND"
+        record = run.find(name)
+        entries = record.journal
+        if "topology" not in entries:
+            raise ValueError(f"run {record.id} is still coming up")
+        if entries["scheme"] == BRIDGES:
+            command = f"ip netns exec {record.namespace('NODE')} COMMAND"
             raise ValueError(
-                f"run {found.id} is a Mininet script's, and ends with it; {way} runs a "
+                f"run {record.id} is a Mininet script's, and ends with it; {command} runs a "
                 f"command in it"
             )
-        link, host_link = (
-            LinkSpec(**told[key]) if told.get(key) else None for key in ("link", "host_link")
+        plan = NetworkPlan(
+            record,
+            build(entries.get("topology_file") or entries["topology"]),
+            _link_spec(entries.get("link")),
+            static=is_static(entries["scheme"]),
+            host_link=_link_spec(entries.get("host_link")),
+            own_links={
+                int(link): LinkSpec(**fields)
+                for link, fields in entries.get("own_links", {}).items()
+            },
         )
-        topology = build(told.get("topology_file") or told["topology"])
-        static = is_static(told["scheme"])
-        own = {int(at): LinkSpec(**each) for at, each in told.get("own_links", {}).items()}
-        return cls(
-            NetworkPlan(found, topology, link, static=static, host_link=host_link, own_links=own),
-            None,
-        )
+        return cls(plan, None)
 
     def check(self) -> None:
-        """Read back every interface and its queue; read_back.Mismatch says where the kernel holds
-        something else."""
+        """Raise read_back.Mismatch if the kernel does not hold what was planned."""
         read_back.check(self)
 
     def change_scheme(self, scheme: str) -> None:
-        """Let the data plane of a running fabric choose ports by `scheme`, and its hosts layers,
-        without losing a packet; its daemons go on.
+        """Change the scheme by which switches choose ports, and hosts layers; packets keep flowing.
 
-        ValueError if there is no such scheme, if it needs other routes than its daemons', or if the
-        run has no data plane.
+        The daemons go on with the routes of the scheme that the run came up with.
+
+        Raises:
+            ValueError: no such scheme, it needs routes of other daemons, or the run has no data
+                plane.
         """
         scheme_change.check(scheme_change.routing(self.run.journal), scheme)
         with DataPlane.open(self) as plane:
@@ -158,20 +174,19 @@ class RunningNetwork(Handle):
         run.write_journal(self.run, scheme_change.changed(self.run.journal, scheme))
 
     def wait_until_converged(self, timeout_s: float = status.CONVERGENCE_S) -> None:
-        """Return when every daemon has all its neighbours and routes; TimeoutError names those that
-        have not."""
+        """Return when every daemon has all its neighbours and routes; see status.py."""
         status.wait_until_converged(self, timeout_s)
 
     def rows(self) -> dict[int, CounterRow]:
-        """The counters of every daemon, by node; empty if the run has no daemons."""
+        """Return the counters of every daemon, by node; empty if the run has no daemons."""
         return status.rows(self)
 
     def status(self) -> dict[str, Any]:
-        """The run, its failed links, and a row for each daemon; JSON-able."""
+        """Return the run, its failed links, and a row for each daemon; see status.py."""
         return status.status(self)
 
     def failed_links(self) -> list[int]:
-        """The links that do not carry packets both ways: an end is down, or drops what arrives."""
+        """Return the links that do not carry packets both ways."""
         return faults.inspect(self).failed
 
     def fail(self, name: str, *, silent: bool = False, only_to: str | None = None) -> None:
@@ -183,7 +198,7 @@ class RunningNetwork(Handle):
         faults.restore(self, name)
 
     def is_up(self, node: int, port: int, socket: netlink.Socket) -> bool:
-        """Whether `port` of `node` is set up; `socket` is one in its namespace."""
+        """Return True if `port` of `node` is set up; `socket` is in the node's namespace."""
         return faults.is_up(self, node, port, socket)
 
     def take_down(self, node: int, port: int, socket: netlink.Socket) -> None:
@@ -191,38 +206,54 @@ class RunningNetwork(Handle):
         faults.take_down(self, node, port, socket)
 
     def bring_up(self, node: int, port: int, socket: netlink.Socket) -> None:
-        """Set an interface up again, with the neighbours and static routes that the kernel forgot
-        meanwhile."""
+        """Set an interface up again, with its neighbours and static routes."""
         faults.bring_up(self, node, port, socket)
 
     def rekey(self) -> None:
-        """Replace the key by which daemons seal what they say; ValueError if there is none, or a
-        daemon cannot."""
+        """Replace the key by which daemons seal messages.
+
+        Raises:
+            ValueError: the run has no key, or a daemon cannot read the new one.
+        """
         keys.rotate(self.run.directory, partial(status.read_keys, self))
 
     def down(self) -> None:
-        """Take the network out of the kernel, and return when it is gone."""
+        """Remove the network from the kernel, and return when it is gone."""
         self.close()
         clean.remove(self.run)
-        if self.kept:
-            self.kept.release()
-            self.kept = None
+        if self.run_lock:
+            self.run_lock.release()
+            self.run_lock = None
+
+
+def _link_spec(fields: dict[str, int] | None) -> LinkSpec | None:
+    return LinkSpec(**fields) if fields else None
 
 
 def own_graph(plan: NetworkPlan) -> dict[str, object]:
-    """The file in the run's directory that keeps a user's graph, for its own file may change, or
-    there may be none."""
+    """Write a user's graph to the run's directory, because its own file may change.
+
+    Returns:
+        The journal's entry for the copy; empty for a topology of a known family.
+    """
     if plan.topology.family != "file":
         return {}
-    kept = plan.run.directory / "topology.json"
-    private_files.write(kept, document(plan.topology).encode())
-    return {"topology_file": f"file:{kept}"}
+    copy = plan.run.directory / "topology.json"
+    private_files.write(copy, document(plan.topology).encode())
+    return {"topology_file": f"file:{copy}"}
 
 
 def journal(plan: NetworkPlan, scheme: str, **about: object) -> dict[str, object]:
-    """What a run says that it will create; about: `authenticated`, `packed` and `outwards`, as they
-    were asked for."""
+    """Return the journal of a run, which is written before anything is created.
+
+    Args:
+        plan: of the network.
+        scheme: the scheme of the run.
+        about: `authenticated`, `packed` and `outwards` of RunningNetwork.create().
+    """
     namespaces = [plan.namespace(node) for node in range(plan.topology.nodes)]
+    if about.get("outwards"):
+        namespaces.append(nat.namespace(plan.run))
     return {
         "id": plan.run.id,
         "slot": plan.run.slot,
@@ -232,9 +263,9 @@ def journal(plan: NetworkPlan, scheme: str, **about: object) -> dict[str, object
         "topology": plan.topology.spec,
         "link": asdict(plan.link) if plan.link else None,
         "host_link": asdict(plan.host_link) if plan.host_link else None,
-        "own_links": {at: asdict(each) for at, each in plan.own_links.items()},
+        "own_links": {link: asdict(spec) for link, spec in plan.own_links.items()},
         "scheme": scheme,
         **about,
         **own_graph(plan),
-        "namespaces": namespaces + ([nat.namespace(plan.run)] if about.get("outwards") else []),
+        "namespaces": namespaces,
     }

@@ -1,5 +1,4 @@
-"""What carries a scheme out on the kernel: fixed routes, daemons, the data plane of a switch
-fabric, or the last two together."""
+"""Select how a scheme routes on the kernel: fixed routes, daemons, or a data plane."""
 
 from __future__ import annotations
 
@@ -22,11 +21,14 @@ NONE = "none"  # no routes at all
 
 
 class Planes(NamedTuple):
-    """static: whether routes are fixed.  configs: what each daemon starts from, by node; empty:
-    there are none.
-    balancing: the spec of the data plane, "" for none.  needs: the capabilities that the daemons
-        need.
-    hosts: what hosts do to choose among layers, see SelectionRule; empty: nothing."""
+    """How a scheme routes on the kernel.
+
+    static: True if routes are fixed.
+    configs: the configuration of each daemon, by node; empty without daemons.
+    balancing: the spec of the data plane, "" for none.
+    needs: capabilities of the daemons.
+    hosts: how hosts choose among layers, see SelectionRule; empty if they do not.
+    """
 
     static: bool = False
     configs: Mapping[int, NodeConfig] = {}
@@ -35,16 +37,51 @@ class Planes(NamedTuple):
     hosts: Mapping[str, int] = {}
 
 
-def planes(
-    topology: Topology, spec: str, link: LinkSpec | None, *, host_link: LinkSpec | None = None
-) -> Planes:
-    """What carries out the scheme `spec` (none: nothing does) on `topology` with links like `link`,
-    those of hosts like `host_link`.
+def check_scheme(
+    topology: Topology,
+    spec: str,
+    link: LinkSpec | None,
+    *,
+    host_link: LinkSpec | None = None,
+    own_links: Mapping[int, LinkSpec] | None = None,
+) -> None:
+    """Raise what planes() raises, without configuring every daemon, which takes much longer."""
+    _unconfigured(topology, spec, scheme_link(topology, link, own_links or {}), host_link)
 
-    ValueError says in one line what is wrong with the scheme or its parameters, or why it does not
-    go with such a network.
+
+def planes(
+    topology: Topology,
+    spec: str,
+    link: LinkSpec | None,
+    *,
+    host_link: LinkSpec | None = None,
+    own_links: Mapping[int, LinkSpec] | None = None,
+) -> Planes:
+    """Return how the scheme `spec` routes `topology`.
+
+    Args:
+        topology: the network as it is wired.
+        spec: the scheme and its options, or NONE.
+        link: of every link; None: as fast as the machine.
+        host_link: of links between hosts and switches; None: like all others.
+        own_links: of links that differ, by link.
+
+    Raises:
+        ValueError: no such scheme or option, or it cannot route this network; one line says why.
     """
-    require_indexes(topology)  # before a configuration of each of its nodes is made
+    link = scheme_link(topology, link, own_links or {})
+    selected = _unconfigured(topology, spec, link, host_link)
+    if spec == NONE:
+        return selected
+    link_kbps = link.rate_bps // 1000 if link else UNSHAPED_KBPS
+    return selected._replace(configs=registry.configure(topology, spec, link_kbps=link_kbps))
+
+
+def _unconfigured(
+    topology: Topology, spec: str, link: LinkSpec | None, host_link: LinkSpec | None
+) -> Planes:
+    """Return planes() without `configs`."""
+    require_indexes(topology)
     if spec == NONE:
         return Planes()
     if parse(spec)[0] not in registry.schemes():
@@ -54,49 +91,47 @@ def planes(
         check_without_rate(scheme, spec, options)
     elif link.trim_packets:
         check_trims(scheme, spec)
-    link_kbps = link.rate_bps // 1000 if link else UNSHAPED_KBPS
-    delayed = any(each and each.delay_us for each in (link, host_link)) and not clock.is_virtual()
-    configs = registry.configure(topology, spec, link_kbps=link_kbps)
+    delays_us = [each_link.delay_us for each_link in (link, host_link) if each_link]
     rule = scheme.rule(options)
     return Planes(
-        not scheme.machine,
-        configs,
-        balancing(scheme, spec, delayed),
-        scheme.needs,
-        rule.hosts if rule else {},
+        static=not scheme.machine,
+        balancing=balancing(scheme, spec, any(delays_us) and not clock.is_virtual()),
+        needs=scheme.needs,
+        hosts=rule.hosts if rule else {},
     )
 
 
-def told_of_links(
-    topology: Topology, link: LinkSpec | None, own: Mapping[int, LinkSpec]
+def scheme_link(
+    topology: Topology, link: LinkSpec | None, own_links: Mapping[int, LinkSpec]
 ) -> LinkSpec | None:
-    """What a scheme is told that links are like, where some have `own` specs: `link`, or the
-    slowest if every one has its own; with the longest delay of all, for schemes that cannot do with
-    any."""
-    found = link
-    if own and len(own) == len(topology.links):
-        found = min(own.values(), key=lambda each: each.rate_bps)
-    longest = max((each.delay_us for each in own.values()), default=0)
-    return replace(found, delay_us=max(found.delay_us, longest)) if found else None
+    """Return the one link specification by which a scheme is configured.
+
+    It is `link`, or the slowest of `own_links` if every link has its own, with the longest delay of
+    all, because some schemes work with no delay only.
+    """
+    slowest = link
+    if own_links and len(own_links) == len(topology.links):
+        slowest = min(own_links.values(), key=lambda spec: spec.rate_bps)
+    longest_us = max((spec.delay_us for spec in own_links.values()), default=0)
+    return replace(slowest, delay_us=max(slowest.delay_us, longest_us)) if slowest else None
 
 
 def check_without_rate(scheme: Scheme, spec: str, options: Options) -> None:
-    """ValueError if `spec` asks for what only links with a rate have: queues, or a rate to be
-    compared with."""
-    chosen = balancing(scheme, spec, delayed=False)
-    if chosen and registry.rule(chosen).asks_queues:
+    """Raise ValueError if `spec` needs a rate of links: for queues, or to compare with."""
+    data_plane = balancing(scheme, spec, delayed=False)
+    if data_plane and registry.rule(data_plane).asks_queues:
         raise ValueError(f"{spec}: {NO_QUEUES}")
     if options.get("rate_kbps"):
         raise ValueError(
-            f"{spec}: links have no rate of which rate_kbps could find them short; give them one"
+            f"{spec}: rate_kbps is compared with the rate of links, and these links have none; "
+            f"give them one"
         )
 
 
 def check_trims(scheme: Scheme, spec: str) -> None:
-    """ValueError unless switches that carry out `spec` can trim packets: those that choose ports
-    themselves."""
-    chosen = balancing(scheme, spec, delayed=False)
-    if not chosen or registry.rule(chosen).rule == KERNEL:
+    """Raise ValueError unless switches choose ports themselves under `spec`, and so can trim."""
+    data_plane = balancing(scheme, spec, delayed=False)
+    if not data_plane or registry.rule(data_plane).rule == KERNEL:
         raise ValueError(
             f"{spec} leaves packets to the kernel, which trims none; take a scheme such as "
             f"vlb or rps"
@@ -104,32 +139,38 @@ def check_trims(scheme: Scheme, spec: str) -> None:
 
 
 def balancing(scheme: Scheme, spec: str, delayed: bool) -> str:
-    """What of `spec` is for the data plane; "" if the scheme has none, or if the kernel's own
-    routes do.
+    """Return the part of `spec` that configures the data plane.
 
-    delayed: whether links hold packets back, which the data plane's program would miss; ValueError
-        unless routes do.
+    Args:
+        scheme: the scheme in `spec`.
+        spec: the scheme and its options.
+        delayed: links delay packets; the data plane's program does not see delayed packets.
+
+    Returns:
+        "" if the scheme has no data plane, or if the kernel's own routes do its work.
+
+    Raises:
+        ValueError: links delay packets, and the kernel's routes cannot do its work.
     """
     if not scheme.selection:
         return ""
-    name, given = parse(spec)
-    own = {key: value for key, value in given.items() if key in scheme.selection.parameters}
-    chosen = unparse(name, own)
-    if delayed:
-        if registry.rule(chosen).rule == KERNEL:
-            return ""
-        raise ValueError(
-            f"scheme {spec} and a delay exclude each other: what a delay holds back misses "
-            f"the program"
-        )
-    return chosen
+    name, texts = parse(spec)
+    own_texts = {key: text for key, text in texts.items() if key in scheme.selection.parameters}
+    data_plane = unparse(name, own_texts)
+    if not delayed:
+        return data_plane
+    if registry.rule(data_plane).rule == KERNEL:
+        return ""
+    raise ValueError(
+        f"scheme {spec} and a delay exclude each other: its program does not see delayed packets"
+    )
 
 
 def is_static(spec: str) -> bool:
-    """Whether the routes of `spec` are fixed."""
+    """Return True if the routes of `spec` are fixed."""
     return spec != NONE and registry.scheme(spec)[0].machine is None
 
 
 def has_daemons(spec: str) -> bool:
-    """Whether daemons route by `spec`."""
-    return spec != NONE and registry.scheme(spec)[0].machine is not None
+    """Return True if daemons route by `spec`."""
+    return spec != NONE and not is_static(spec)

@@ -5,7 +5,7 @@ import pytest
 from weft.daemons.core import registry
 from weft.daemons.core.capabilities import FlowRewrite
 from weft.daemons.fatpaths.layer_choice import Trigger
-from weft.testbed.plan.plane_selection import has_daemons, is_static, planes
+from weft.testbed.plan.plane_selection import check_scheme, has_daemons, is_static, planes
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 
@@ -82,7 +82,7 @@ def test_what_compares_queues_is_refused_where_links_have_none(spec):
 
 
 def test_a_rate_to_compare_with_is_refused_where_links_have_none():
-    with pytest.raises(ValueError, match="rate_kbps could find them short; give them one"):
+    with pytest.raises(ValueError, match="rate_kbps is compared with the rate of links"):
         planes(TREE, "lbsp:rate_kbps=20000", None)
 
 
@@ -107,6 +107,15 @@ def test_links_and_needs_are_told():
 def test_what_does_not_go_together_is_refused(spec, message):
     with pytest.raises(ValueError, match=message):
         planes(TREE, spec, None)
+
+
+def test_a_scheme_is_checked_without_configuring_its_daemons(monkeypatch):
+    monkeypatch.setattr(
+        registry, "configure", lambda *_, **__: pytest.fail("a configuration for each node")
+    )
+    check_scheme(DCELL, "dr", None)
+    with pytest.raises(ValueError, match="ttc and a delay exclude each other"):
+        check_scheme(TREE, "ttc", DELAYED)
 
 
 def test_a_network_larger_than_a_run_is_refused_before_daemons_are_configured(monkeypatch):
