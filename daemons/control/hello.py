@@ -59,7 +59,7 @@ from typing import Any
 
 from weft.daemons.control.neighbour import MODULUS, SEQUENCE_BYTES, Neighbour
 from weft.daemons.core import wire
-from weft.daemons.core.actions import Hop, Note, Send
+from weft.daemons.core.actions import Hop, NeighbourNote, Note, Send
 from weft.daemons.core.contract import Adjacencies
 
 MOST_GRACE_S = 0.002  # on its way, and until a timer of a machine that is not overloaded fires
@@ -329,11 +329,10 @@ class Neighbourhood:
             )
             neighbour.damped_s = now + neighbour.rests_s
         self._counters["downs"] += not up
-        state = "up" if up else "down"
-        text = (
-            f"port {neighbour.hop.port}: neighbour {self.name(neighbour.hop.node)} {state}: {why}"
-        )
-        return [NeighbourChanged(neighbour.hop, up), Note(text)]
+        port, node = neighbour.hop
+        name = self.name(node)
+        text = f"port {port}: neighbour {name} {'up' if up else 'down'}: {why}"
+        return [NeighbourChanged(neighbour.hop, up), NeighbourNote(text, port, name, up, why)]
 
     def _silence(self, neighbour: Neighbour, why: str, now: float) -> list[HelloOutcome]:
         """It is not heard any more."""

@@ -135,6 +135,21 @@ class Note(Action):
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class NeighbourNote(Note):
+    """Write a line to the node's log about a neighbour that came up or went down.
+
+    The Linux runtime reports the fields to viewers as well.
+
+    neighbour: name of the neighbour.
+    """
+
+    port: int
+    neighbour: str
+    up: bool
+    reason: str
+
+
 NOTHING: Sequence[Action] = ()
 
 

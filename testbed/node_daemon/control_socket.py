@@ -2,7 +2,7 @@
 asked.
 
 <node>.lock is held as long as the daemon runs, so that a node has one at most; <node>.sock takes
-the datagrams `status` and `stop`; log/<node>.log is for people.
+the datagrams `status` and `stop`; log/<node>.log is for people, log/neighbours.jsonl for viewers.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from weft.daemons.core.actions import NeighbourNote
 from weft.testbed.linux import clock
 from weft.testbed.runs import private_files
 
+NEIGHBOUR_FILE = "neighbours.jsonl"
 REPLY_BYTES = 1 << 20
 SO_SNDBUFFORCE = 32
 PID_BYTES = 16
@@ -67,6 +69,31 @@ class Log(Descriptor):
             self._missing += 1
         else:
             self._missing = 0
+
+
+class NeighbourFile(Descriptor):
+    """File of a run to which every daemon appends its changes of neighbours, as JSON for viewers.
+
+    A write that fails loses that line: the log reports a full disk.
+    """
+
+    def __init__(self, directory: Path, node: str) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        super().__init__(private_files.open_file(directory / "log" / NEIGHBOUR_FILE, flags))
+        self._node = node
+
+    def write(self, note: NeighbourNote) -> None:
+        """Append `note` as one line with the keys of a `neighbour` event (docs/watching.md)."""
+        change = {
+            "at_s": round(clock.monotonic(), 6),
+            "node": self._node,
+            "port": note.port,
+            "neighbour": note.neighbour,
+            "state": "up" if note.up else "down",
+            "why": note.reason,
+        }
+        with suppress(OSError):
+            os.write(self._fd, (json.dumps(change) + "\n").encode())
 
 
 class Lock(Descriptor):

@@ -32,7 +32,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from weft.daemons.core.actions import Action, Note, Send, SetRoute
+from weft.daemons.core.actions import Action, NeighbourNote, Note, Send, SetRoute
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.events import DaemonEvent, LinkDegraded
 from weft.daemons.core.node_config import NodeConfig
@@ -45,7 +45,7 @@ from weft.testbed.linux import clock, fib, netlink, netns
 from weft.testbed.linux.libbpf import BpfError
 from weft.testbed.linux.node_interfaces import NodeInterfaces
 from weft.testbed.node_daemon import linux_capabilities
-from weft.testbed.node_daemon.control_socket import Lock, Log, Requests
+from weft.testbed.node_daemon.control_socket import Descriptor, Lock, Log, NeighbourFile, Requests
 from weft.testbed.node_daemon.credentials import Credentials
 from weft.testbed.node_daemon.link_news import LinkChanged, LinkNews
 from weft.testbed.node_daemon.lost_packets import LostPackets
@@ -103,6 +103,8 @@ class Daemon:
         with ExitStack() as opened:
             self._lock = opened.enter_context(closing(Lock(directory, interfaces.name)))
             self._log = opened.enter_context(closing(Log(directory, interfaces.name)))
+            neighbour_file = NeighbourFile(directory, interfaces.name)
+            self._neighbour_file = opened.enter_context(closing(neighbour_file))
             # not before the row is this daemon's
             self._counters = NodeCounters(cells, config.interval_ms / 1000)
             with _inside(interfaces):
@@ -165,11 +167,11 @@ class Daemon:
             os.close(handle.detach())
         self._opened.pop_all()
 
-    def _handles(self) -> list[Lock | Log | socket.socket]:
+    def _handles(self) -> list[Descriptor | socket.socket]:
         heard = [each for link in self.links.values() for each in link.sockets()]
         theirs = [each for capability in self.capabilities for each in capability.sockets()]
         own = [self._link_news.socket, self._netlink.socket, self.requests.socket]
-        return [self._lock, self._log, *heard, *own, *theirs]
+        return [self._lock, self._log, self._neighbour_file, *heard, *own, *theirs]
 
     def close(self, why: str) -> None:
         """Let go of everything; the routes stay."""
@@ -214,6 +216,8 @@ class Daemon:
                 self._say(action)
             elif isinstance(action, Note):
                 self._log.write(action.text)
+                if isinstance(action, NeighbourNote):
+                    self._neighbour_file.write(action)
                 self._news = True
             else:
                 self._slices.add(action)

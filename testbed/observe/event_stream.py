@@ -17,7 +17,7 @@ import numpy as np
 from weft.testbed.linux import clock
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.scheme_change import routing
-from weft.testbed.observe.daemon_changes import DaemonRows, LogLines
+from weft.testbed.observe.daemon_changes import DaemonLogs, DaemonRows
 from weft.testbed.observe.kernel_changes import KernelChanges
 from weft.testbed.observe.live_outages import LiveOutages, spread
 from weft.testbed.observe.port_reader import PortReader, PortReading
@@ -63,7 +63,7 @@ class EventStream:
         self._scheme = network.run.journal["scheme"]
         self.changes = KernelChanges(network)
         self._rows = DaemonRows(network)
-        self._logs = LogLines(network.run.directory / "log")
+        self._logs = DaemonLogs(network.run.directory / "log")
         sampled = spread(network.topology.servers, pairs)
         self._sampled_pairs = len(sampled)
         self._pings = LiveOutages(network, sampled, interval_s=PING_S)

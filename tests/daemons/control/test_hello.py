@@ -6,7 +6,7 @@ import pytest
 
 from weft.daemons.control.hello import MOST_OWN_LATENESS, NeighbourChanged, Neighbourhood
 from weft.daemons.core import wire
-from weft.daemons.core.actions import Hop, Note, Send
+from weft.daemons.core.actions import Hop, NeighbourNote, Note, Send
 
 INTERVAL_S, GAP_S, DEAD_S = 0.030, 0.003, 0.092
 
@@ -204,6 +204,14 @@ def test_one_of_many_behind_a_crossbar_dies_and_the_others_stay():
         (node, 3, False) for node in (0, 1, 2, 4, 5)
     ]
     assert max(at for at, *_ in bus.changes) <= 0.2 + bus.delay_s + DEAD_S
+
+
+def test_a_change_of_a_neighbour_is_logged_with_its_fields():
+    machine = node_0(names={1: "e0.1"})
+    say(machine, hello(1, [US]), 0.001)
+    notes = [event for event in machine.link_changed(0, False, 0.002) if isinstance(event, Note)]
+    text = "port 0: neighbour e0.1 down: no carrier"
+    assert notes == [NeighbourNote(text, 0, "e0.1", False, "no carrier")]
 
 
 def test_carrier():

@@ -6,36 +6,41 @@ from pathlib import Path
 
 import pytest
 
-from weft.testbed.node_daemon.control_socket import Log
+from weft.daemons.core.actions import NeighbourNote
+from weft.testbed.node_daemon.control_socket import NEIGHBOUR_FILE, NeighbourFile
 from weft.testbed.observe import daemon_changes
-from weft.testbed.observe.daemon_changes import LogLines, neighbour
+from weft.testbed.observe.daemon_changes import DaemonLogs
 from weft.testbed.observe.live_outages import LOST, LiveOutages, PingedPair, spread
 
 
-def test_lines_are_told_whole_once_and_in_order_of_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(daemon_changes, "LOOK_S", 0.0)
+@pytest.fixture
+def always_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon_changes, "SCAN_INTERVAL_S", 0.0)
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    (tmp_path / "log").mkdir()
+    return tmp_path
+
+
+STAMP = "2024-05-17T09:30:00.000250"
+
+
+@pytest.mark.usefixtures("always_scan")
+def test_complete_lines_are_reported_once_in_order_of_time(tmp_path: Path) -> None:
     first, second = (tmp_path / f"{name}.log" for name in ("h0", "h1"))
-    first.write_text("2024-05-17T09:30:00.000250 1.0 old\n")
-    logs = LogLines(tmp_path)
+    first.write_text(f"{STAMP} 1.0 old\n")
+    logs = DaemonLogs(tmp_path)
     assert logs.events() == []
     with first.open("a") as file:
-        file.write(
-            "2024-05-17T09:30:00.000250 3.5 routes: a "
-            "b\nTraceback:\n2024-05-17T09:30:00.000250 4.5 hal"
-        )
-    second.write_text(
-        "2024-05-17T09:30:00.000250 2.5 port 1: neighbour h4 down: silent for 93 ms\n"
-    )
-    found = [
-        (event["event"], event["at_s"], event["node"], event.get("text")) for event in logs.events()
-    ]
-    assert found == [
-        ("neighbour", 2.5, "h1", None),
-        ("log", 2.5, "h1", "port 1: neighbour h4 down: silent for 93 ms"),
-        ("log", 3.5, "h0", "routes: a b"),
-        ("log", 3.5, "h0", "Traceback:"),
+        file.write(f"{STAMP} 3.5 routes: a b\nTraceback:\n{STAMP} 4.5 hal")
+    second.write_text(f"{STAMP} 2.5 converged\n")
+    lines = [(event["at_s"], event["node"], event["text"]) for event in logs.events()]
+    assert lines == [
+        (2.5, "h1", "converged"),
+        (3.5, "h0", "routes: a b"),
+        (3.5, "h0", "Traceback:"),
     ]
     with first.open("a") as file:
         file.write("f a line\n")
@@ -43,35 +48,66 @@ def test_lines_are_told_whole_once_and_in_order_of_time(
     assert logs.events() == []
 
 
-def test_a_flood_of_lines_is_cut_and_says_so_but_no_neighbour_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(daemon_changes, "LOOK_S", 0.0)
-    logs = LogLines(tmp_path)
-    lines = ["port 0: neighbour h2 up: hears us", *["x"] * daemon_changes.MOST_LINES, "last"]
-    (tmp_path / "h0.log").write_text("".join(f"now {i}.0 {text}\n" for i, text in enumerate(lines)))
-    found = logs.events()
-    assert (found[0]["event"], found[0]["neighbour"], found[0]["port"]) == ("neighbour", "h2", 0)
-    assert found[1]["text"] == "2 lines left out"
-    assert len(found) == 2 + daemon_changes.MOST_LINES
-    assert found[-1]["text"] == "last"
+DOWN = NeighbourNote("any words", 12, "e0.1", False, "carrier is down")
 
 
-def test_what_a_daemon_writes_is_what_is_understood(tmp_path: Path) -> None:
-    log = Log(tmp_path, "h0")
-    log.write("port 12: neighbour e0.1 down: carrier is down")
-    log.close()
-    line = (tmp_path / "log" / "h0.log").read_text()
-    (told,) = daemon_changes._lines("h0", line, 0.0)
-    event = neighbour(told)
-    assert event
-    assert (event["port"], event["neighbour"], event["state"], event["why"]) == (
-        12,
-        "e0.1",
-        "down",
-        "carrier is down",
-    )
-    assert event["at_s"] == pytest.approx(float(line.split()[1]))
+@pytest.mark.usefixtures("always_scan")
+def test_a_change_of_a_neighbour_is_reported_from_data_not_from_words(run_folder: Path) -> None:
+    daemon = NeighbourFile(run_folder, "h0")
+    daemon.write(DOWN)
+    logs = DaemonLogs(run_folder / "log")
+    daemon.write(DOWN)
+    other = NeighbourFile(run_folder, "h1")
+    other.write(NeighbourNote("any words", 3, "h4", True, "hears us"))
+    daemon.close()
+    other.close()
+    (run_folder / "log" / "h2.log").write_text(f"{STAMP} 2.5 port 1: neighbour h4 down: silent\n")
+    *changes, line = logs.events()
+    assert line["event"] == "log"
+    times = [change.pop("at_s") for change in changes]
+    assert times == sorted(times)
+    assert changes == [
+        {
+            "event": "neighbour",
+            "node": "h0",
+            "port": 12,
+            "neighbour": "e0.1",
+            "state": "down",
+            "why": "carrier is down",
+        },
+        {
+            "event": "neighbour",
+            "node": "h1",
+            "port": 3,
+            "neighbour": "h4",
+            "state": "up",
+            "why": "hears us",
+        },
+    ]
+    assert logs.events() == []
+
+
+@pytest.mark.usefixtures("always_scan")
+def test_a_damaged_line_of_the_file_of_neighbours_is_skipped(run_folder: Path) -> None:
+    logs = DaemonLogs(run_folder / "log")
+    (run_folder / "log" / NEIGHBOUR_FILE).write_text('{"node": "h0", "po\n{"node": "h1"}\n')
+    assert logs.events() == [{"event": "neighbour", "node": "h1"}]
+
+
+@pytest.mark.usefixtures("always_scan")
+def test_a_flood_of_lines_is_cut_and_no_neighbour_is_left_out(run_folder: Path) -> None:
+    logs = DaemonLogs(run_folder / "log")
+    daemon = NeighbourFile(run_folder, "h0")
+    daemon.write(DOWN)
+    daemon.close()
+    lines = [*["x"] * (daemon_changes.MOST_LINES + 1), "last"]
+    text = "".join(f"now {i}.0 {line}\n" for i, line in enumerate(lines))
+    (run_folder / "log" / "h0.log").write_text(text)
+    change, summary, *reported = logs.events()
+    assert change["neighbour"] == "e0.1"
+    assert summary["text"] == "2 lines left out"
+    assert len(reported) == daemon_changes.MOST_LINES
+    assert reported[-1]["text"] == "last"
 
 
 @pytest.mark.parametrize(("servers", "count"), [(1, 4), (2, 4), (3, 3), (20, 16), (272, 16)])
