@@ -1,27 +1,25 @@
 """DFR, fault-tolerant routing (daemons/dfr/routing.py), as a daemon.
 
-DCellBroadcast: every server floods the state of its links within its X(b) (link_state.py), those
-that lead out of it among them, and knows of no others.
+Every server floods the state of its links within its X(b), the links that leave it among them
+(DCellBroadcast).  It knows of no others.
 
-Forwarding is by installed state, and is what deciding for each packet would be: the next hop
-depends on nothing but the packet's destination, what it carries (daemons/dfr/dfr_addresses.py) and
-the link state of the X(b), and the last changes seldom.  So for every state that a packet may be
-in, and every prefix of destinations for which the decision is one and the same, the daemon asks
-onward(), the very function that decides per packet elsewhere, and sets
+Forwarding follows installed state, with the outcome of a decision per packet.  The next hop depends
+on the packet's destination, its state (dfr_addresses.py) and the link state of the X(b), which
+seldom changes.  For every state, and every prefix of destinations with a common decision, the
+daemon calls onward() and sets
 
-    a route               where the packet goes on as it is
-    a rewrite             where it is rerouted, or has reached its proxy: it goes on with another
-    state's address
-    an unreachable route  where it is dropped
+    a route               if the packet goes on in its state
+    a rewrite as well     if it is rerouted, or has reached its proxy: the address of its new state
+    an unreachable route  if it is dropped
 
-Ours: where any proxy link may be taken, not only the nearest, one is drawn for each server and not
-for each packet.  A packet that goes no further because its server is not told yet, or a flood is
-under way, lives as long as its TTL.
+Where any proxy link may be taken, our server draws one for all packets, not one for each.  While
+servers have different link state, the TTL bounds a packet's life.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
 
 from weft.daemons.control.hello import Neighbourhood
 from weft.daemons.control.link_state import Database
@@ -35,13 +33,21 @@ from weft.daemons.routing.scope import distances
 from weft.topologies.core.address import SERVER_BLOCK, Prefix
 from weft.topologies.recursive.ccrdn import Ccrdn
 
-# packets of our own, before their state's octet is in their address
+# our own packets, before their address carries their state
 OWN_PACKETS = Prefix(SERVER_BLOCK, 8)
 
 
+class _Search(NamedTuple):
+    """Dead channels of the X(b), and shortest paths from this server around them."""
+
+    down: bytearray
+    distance: list[int]
+    parent: list[int]
+
+
 class DfrRouting(Flooding):
-    """A state machine for the server of `neighbourhood` and `database`, whose scope is the server's
-    X(settings.b)."""
+    """State machine of DFR for the server of `neighbourhood` and `database`, whose scope is the
+    server's X(settings.b)."""
 
     def __init__(
         self,
@@ -60,8 +66,8 @@ class DfrRouting(Flooding):
         self._states = dfr_addresses.states(network, settings)
         self._numbers = dfr_addresses.numbers(network, settings)
         self._prefixes = prefixes(network, self._node, settings.b)
-        self._routes: dict[Prefix, tuple[Hop, ...]] = {}  # as set
-        self._octets: dict[Prefix, int] = {}  # as rewritten
+        self._routes: dict[Prefix, tuple[Hop, ...]] = {}  # routes set so far
+        self._octets: dict[Prefix, int] = {}  # rewrites set so far
 
     def converged(self) -> bool:
         return super().converged() and not self._rerouted() and not self._refused()
@@ -79,8 +85,7 @@ class DfrRouting(Flooding):
         return [prefix for prefix, hops in self._routes.items() if not hops]
 
     def _rerouted(self) -> list[Prefix]:
-        """Prefixes whose packets are rerouted here, by the state of those that leave their
-        source."""
+        """Return the prefixes whose packets are rerouted here on leaving their source."""
         direct = first_octets.first_octet(0)
         return [prefix for prefix in self._octets if prefix.network >> 24 == direct]
 
@@ -88,8 +93,7 @@ class DfrRouting(Flooding):
         routes, octets = self._decide()
         actions: list[Action] = []
         for prefix, hops in routes.items():
-            # What was never set stays as a daemon before this one left it, until something is
-            # known.
+            # a route of the previous daemon stays until this one knows a hop
             if self._routes.get(prefix, ()) != hops:
                 actions.append(SetRoute(prefix, hops))
         changed = [
@@ -102,103 +106,112 @@ class DfrRouting(Flooding):
         return actions
 
     def _decide(self) -> tuple[dict[Prefix, tuple[Hop, ...]], dict[Prefix, int]]:
-        """Hops of every prefix, and first octets of those that get others."""
-        network, settings, size = self._network, self._settings, self._size
+        """Return the hops of every prefix, and the new first octet of each rewritten prefix."""
         up = {neighbour.hop for neighbour in self._neighbourhood.neighbours() if neighbour.up}
-        down = self._down(up)
-        distance, parent, queue = [0] * size, [0] * size, [0] * size
-        distances(
-            network.rule,
-            network.t,
-            settings.b,
-            down,
-            self._node - self._first,
-            distance,
-            parent,
-            queue,
-        )
-        packet = [0] * dfr.FIELDS
+        search = self._search(self._down(up))
         routes: dict[Prefix, tuple[Hop, ...]] = {OWN_PACKETS: tuple(sorted(up))[:1]}
         octets: dict[Prefix, int] = {}
-
-        def decide(prefix: Prefix, state: HopState, dst: int) -> None:
-            dfr_addresses.write(network, state, self._node, packet)
-            to = dfr.onward(
-                network.rule,
-                network.t,
-                settings,
-                down,
-                self._node,
-                dst,
-                packet,
-                self._node,
-                distance,
-                parent,
-            )
-            hop = None if to == dfr.DROP else dr.hop_to(network, self._node, to)
-            routes[prefix] = (hop,) if hop and hop in up else ()
-            after = dfr_addresses.read(network, packet)
-            if hop and after != state:
-                octets[prefix] = first_octets.first_octet(self._numbers[after])
-
-        for number, state in enumerate(self._states):
-            octet = first_octets.first_octet(number)
-            if state.copy == NO_SUBNETWORK:
-                for own, dst in self._prefixes:
-                    decide(first_octets.prefix(own, octet), state, dst)
-            elif self._node % network.t[state.level] // network.t[state.level - 1] == state.copy:
-                arrived = HopState(state.level, NO_SUBNETWORK, state.retry)
-                octets[first_octets.everybody(octet)] = first_octets.first_octet(
-                    self._numbers[arrived]
-                )
-            else:
-                dfr_addresses.write(network, state, self._node, packet)
-                near = dfr.exit_link(
-                    network.rule, network.t, settings.b, self._node, packet[dfr.PROXY]
-                )[1]
-                if near == state.level:  # else no packet in this state comes here
-                    decide(first_octets.everybody(octet), state, packet[dfr.PROXY])
+        for prefix, state, dst in self._classes():
+            if dst is None:
+                octets[prefix] = self._octet(state._replace(subnetwork=NO_SUBNETWORK))
+                continue
+            hop, next_state = self._decision(search, state, dst)
+            routes[prefix] = (hop,) if hop in up else ()
+            if hop and next_state != state:
+                octets[prefix] = self._octet(next_state)
         return routes, octets
 
+    def _search(self, down: bytearray) -> _Search:
+        """Return the shortest paths from this server around the dead channels `down`."""
+        rule, t, b = self._network.rule, self._network.t, self._settings.b
+        distance, parent, queue = [0] * self._size, [0] * self._size, [0] * self._size
+        distances(rule, t, b, down, self._node - self._first, distance, parent, queue)
+        return _Search(down, distance, parent)
+
+    def _decision(self, search: _Search, state: HopState, dst: int) -> tuple[Hop | None, HopState]:
+        """Return the next hop of a packet in `state`, None to drop it, and its next state."""
+        network, cur = self._network, self._node
+        packet = dfr_addresses.packet_in(network, state, cur)
+        down, distance, parent = search
+        rule, t = network.rule, network.t
+        server = dfr.onward(rule, t, self._settings, down, cur, dst, packet, cur, distance, parent)
+        hop = None if server == dfr.DROP else dr.hop_to(network, cur, server)
+        return hop, dfr_addresses.state_of(network, packet)
+
+    def _octet(self, state: HopState) -> int:
+        return first_octets.first_octet(self._numbers[state])
+
+    def _classes(self) -> Iterator[tuple[Prefix, HopState, int | None]]:
+        """Yield each class of packets with a common decision: prefix, state, and a destination of
+        the class; None if the packets have reached their proxy's sub-network."""
+        network = self._network
+        for state in self._states:
+            octet = self._octet(state)
+            if state.subnetwork == NO_SUBNETWORK:
+                for own, dst in self._prefixes:
+                    yield first_octets.prefix(own, octet), state, dst
+                continue
+            t, level = network.t, state.level
+            proxy = dfr_addresses.packet_in(network, state, self._node)[dfr.PROXY]
+            b = self._settings.b
+            if self._node % t[level] // t[level - 1] == state.subnetwork:
+                yield first_octets.everybody(octet), state, None
+            elif dfr.exit_link(network.rule, t, b, self._node, proxy)[1] == level:
+                yield first_octets.everybody(octet), state, proxy
+            # no other packet in this state comes here
+
     def _down(self, up: set[Hop]) -> bytearray:
-        """The dead channels of the X(b), as daemons/routing/scope.py numbers them: of those who are
-        reached as they say, of our own and to our neighbours as we see it.  All of those who are
-        not reached: what they said last may have ceased to be true."""
-        network, ports = self._network, self._network.k + 2
-        graph = self._database.graph()
+        """Return the dead channels of the X(b), numbered as in daemons/routing/scope.py.
+
+        The state of a reached server's links is what it announced; ours, and the links to our
+        neighbours, are as we see them.  All channels of a server that is not reached are dead: its
+        last announcement may be out of date.
+        """
+        network = self._network
+        ports = network.k + 2
         near = {hop.node for hop in up}
+        graph = self._database.graph()
         graph[self._node] = tuple(near & graph.keys())
         reached = shortest.distances(graph, self._node)
-        mates = {self._node, *near}
         down = bytearray([1]) * (self._size * ports)
         for server in reached:
             v = server - self._first
-            links = near if server == self._node else self._database.entries[server].neighbours()
-            cell = range(server - server % network.n, server - server % network.n + network.n)
+            first = server - server % network.n
+            cell = range(first, first + network.n)
             if any(mate in reached for mate in graph[server] if mate in cell):
                 down[v * ports] = 0
-                down[(v + 1) * ports - 1] = (
-                    self._node in cell and not near.isdisjoint(cell) and server not in mates
-                )
+                down[(v + 1) * ports - 1] = self._silent(server, cell, near)
+            links = self._links_of(server, near)
             for level in network.levels(server):
                 far = network.peer(server, level)
-                outside = not self._first <= far < self._first + self._size
+                outside = far // self._size != server // self._size
                 down[v * ports + level] = not (far in links and (outside or far in graph[server]))
         return down
 
+    def _links_of(self, server: int, near: set[int]) -> Collection[int]:
+        return near if server == self._node else self._database.entries[server].neighbours()
+
+    def _silent(self, server: int, cell: range, near: set[int]) -> bool:
+        """Return True if we share a working switch with `server`, and do not hear it."""
+        if self._node not in cell or near.isdisjoint(cell):
+            return False
+        return server != self._node and server not in near
+
 
 def prefixes(network: Ccrdn, server: int, b: int) -> list[tuple[Prefix, int]]:
-    """The prefixes of destinations for which DFR decides one and the same at `server`, and a
-    destination of each: the copies that the server sees at every level above b, and every other
+    """Return the prefixes of destinations for which `server` has one decision, each with a
+    destination in it: the sub-networks beside its own at every level above b, and every other
     server of its X(b)."""
     t, layout = network.t, network.layout
     label = layout.label_of(server)
-    found = []
+    pairs = []
     for level in range(network.k, b, -1):
         above, own = label[: network.k - level], label[network.k - level]
         first = server - server % t[level]
-        copies = [copy for copy in range(network.copies[level]) if copy != own]
-        found += [(layout.prefix((*above, copy)), first + copy * t[level - 1]) for copy in copies]
+        for subnetwork in range(network.copies[level]):
+            if subnetwork != own:
+                dst = first + subnetwork * t[level - 1]
+                pairs.append((layout.prefix((*above, subnetwork)), dst))
     first = server - server % t[b]
     others = [other for other in range(first, first + t[b]) if other != server]
-    return found + [(Prefix(layout.address(layout.label_of(other)), 32), other) for other in others]
+    return pairs + [(Prefix(layout.address(layout.label_of(other)), 32), other) for other in others]

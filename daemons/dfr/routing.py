@@ -1,14 +1,14 @@
 """DFR, fault-tolerant routing on DCell (Guo et al., SIGCOMM 2008, section 4.3), here on any X(k)
-with one link per pair.
+with one link per pair of sub-networks.
 
-Every server knows the state of the links within its own X(b).  A packet goes to the first link of
-its DR route that leads out of that X(b), by a shortest path within it; where that link is dead the
-server makes the far end of another link, its proxy, the packet's next aim (local reroute).
+Every server knows the state of the links within its own X(b).  A packet takes a shortest path
+within that X(b) to the first link of its DR route that leads out.  If that link is dead, the server
+makes the far end of another link the packet's next target, its proxy (local reroute).
 
-Ours: as remembered from the paper, which is at hand only in CCRDN 4.2.1; every constant is a
+Our reading follows CCRDN 4.2.1, because the paper itself was not at hand; every constant is a
 parameter.
 
-Written so that the same source runs as it stands, on lists and bytes, and compiled, on arrays.
+The same source runs interpreted, on lists and bytes, and compiled, on arrays.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from typing import NamedTuple
 from weft.daemons.routing.scope import UNREACHED, distances, first_hop
 from weft.topologies.recursive.ccrdn import common_level, gateway, peer
 
-# What a packet carries: the server it must visit first, or NOWHERE; reroutes and hops that it may
-# still make;
-# the level at which it was rerouted last, or 0.
+# Fields of a packet: the server that it must visit first, or NOWHERE; reroutes left; hops left;
+# level of its last reroute, or 0.
 PROXY, RETRY, TTL, LEVEL = 0, 1, 2, 3
 FIELDS = 4
 
@@ -30,10 +29,12 @@ DROP = -1
 
 
 class Dfr(NamedTuple):
-    """b: scope of link state.  retry: reroutes that a packet may make.  ttl: hops that it may make.
+    """Parameters of DFR.
 
-    nearest: take the proxy link that is nearest to the server; otherwise any, by a number drawn for
-        it.
+    b: level of the sub-network whose link state a server knows.
+    retry: reroutes that a packet may make.
+    ttl: hops that a packet may make.
+    nearest: reroute over the proxy link nearest to the server; otherwise over any, by a draw.
     """
 
     b: int = 1
@@ -51,17 +52,20 @@ def start(dfr: Dfr, packet: MutableSequence[int]) -> None:
 
 
 def exit_link(rule: int, t: Sequence[int], b: int, cur: int, dst: int) -> tuple[int, int]:
-    """The last server of DR's route from `cur` to `dst` that lies in the X(b) of `cur`, and the
-    level of the link by which the route leaves it; `dst` and 0 if it does not."""
-    target, link = dst, 0
+    """Return the last server of DR's route from `cur` to `dst` within the X(b) of `cur`, and the
+    level of the link that leaves there; `dst` and 0 if the route stays within."""
+    target = dst
+    link = 0
     while True:
         level = common_level(t, cur, target)
         if level <= b:
             return target, link
         sub = t[level - 1]
         base = cur - cur % t[level]
-        i, j = (cur - base) // sub, (target - base) // sub
-        target, link = base + i * sub + gateway(rule, t, level, i, j), level
+        i = (cur - base) // sub
+        j = (target - base) // sub
+        target = base + i * sub + gateway(rule, t, level, i, j)
+        link = level
 
 
 def proxy_link(
@@ -74,38 +78,38 @@ def proxy_link(
     distance: Sequence[int],
     draw: int,
 ) -> int:
-    """The server whose level-`level` link a packet is rerouted over, numbered within the X(b) that
-    begins at `first`.
+    """Return the server over whose level-`level` link a packet is rerouted; -1 if there is none.
 
-    It is reached and its link is alive; of several, the nearest or the `draw`-th.  -1 if there is
-    none.
+    It is reachable and its link is alive; among several, the nearest or the `draw`-th.  Servers are
+    numbered within the X(b) that begins at `first`.
     """
-    ports, size = len(t) + 1, t[dfr.b]
-    chosen, found = -1, 0
-    for v in range(size):
-        if (
-            distance[v] == UNREACHED
-            or (len(down) and down[v * ports + level])
-            or peer(rule, t, first + v, level) < 0
-        ):
-            continue
-        if chosen < 0 or (dfr.nearest and distance[v] < distance[chosen]):
-            chosen = v
-        found += 1
-    if dfr.nearest or found == 0:
-        return chosen
-    draw %= found
-    for v in range(size):
-        if (
-            distance[v] == UNREACHED
-            or (len(down) and down[v * ports + level])
-            or peer(rule, t, first + v, level) < 0
-        ):
-            continue
-        if draw == 0:
-            chosen = v
-        draw -= 1
-    return chosen
+    ports = len(t) + 1
+    nearest, count = -1, 0
+    for turn in range(2):  # count the candidates; then, unless the nearest is taken, draw one
+        index = draw % count if turn else -1
+        count = 0
+        for v in range(t[dfr.b]):
+            dead = distance[v] == UNREACHED or (len(down) and down[v * ports + level])
+            if dead or peer(rule, t, first + v, level) < 0:
+                continue
+            if count == index:
+                return v
+            if nearest < 0 or distance[v] < distance[nearest]:
+                nearest = v
+            count += 1
+        if dfr.nearest or count == 0:
+            break
+    return nearest
+
+
+def next_level(t: Sequence[int], packet: MutableSequence[int], level: int) -> int:
+    """Return the level of a reroute around a dead level-`level` link; count it in the packet."""
+    packet[RETRY] -= 1
+    # jump-up: the last reroute at this level led to another dead end
+    if packet[LEVEL] == level and level < len(t) - 1:
+        level += 1
+    packet[LEVEL] = level
+    return level
 
 
 def next_hop(
@@ -121,13 +125,21 @@ def next_hop(
     parent: MutableSequence[int],
     queue: MutableSequence[int],
 ) -> int:
-    """The neighbour to which server `cur` hands `packet` for `dst`, whose fields it changes; DROP
-    if it gives up.
+    """Return the neighbour to which server `cur` hands `packet`, or DROP; update the packet.
 
-    down: 1 for each dead channel of the X(b) of `cur`, as in daemons/routing/scope.py; empty if
-        there is none.
-    draw: any number; used where dfr.nearest is not set.
-    distance, parent, queue: room for t[dfr.b] numbers each.
+    Args:
+        rule: connection rule of the network.
+        t: servers of a sub-network of each level.
+        dfr: parameters.
+        down: 1 for each dead channel of the X(b) of `cur` (daemons/routing/scope.py); empty if
+            none is dead.
+        cur: the server.
+        dst: the packet's destination.
+        packet: its fields.
+        draw: any number; chooses the proxy link unless the nearest is taken.
+        distance: room for t[dfr.b] numbers.
+        parent: as `distance`.
+        queue: as `distance`.
     """
     if packet[TTL] == 0:
         return DROP
@@ -151,27 +163,21 @@ def onward(
     distance: Sequence[int],
     parent: Sequence[int],
 ) -> int:
-    """next_hop() for a packet that may go on, where the `distance` and `parent` of a search from
-    `cur` are known: it is the same search for every packet that `cur` ever sees."""
-    ports = len(t) + 1
+    """Return next_hop() of a packet with hops left, from `distance` and `parent` of a search from
+    `cur`, which is the same for all packets."""
     first = cur - cur % t[dfr.b]
     while True:
         target = dst if packet[PROXY] == NOWHERE else packet[PROXY]
         leave, link = exit_link(rule, t, dfr.b, cur, target)
-        alive = link == 0 or len(down) == 0 or not down[(leave - first) * ports + link]
-        if alive and distance[leave - first] != UNREACHED:
-            return (
-                peer(rule, t, cur, link)
-                if leave == cur
-                else first + first_hop(parent, cur - first, leave - first)
-            )
+        v = leave - first
+        dead = link > 0 and len(down) and down[v * (len(t) + 1) + link]
+        if not dead and distance[v] != UNREACHED:
+            if leave == cur:
+                return peer(rule, t, cur, link)
+            return first + first_hop(parent, cur - first, v)
         if link == 0 or packet[RETRY] == 0:
             return DROP
-        packet[RETRY] -= 1
-        # jump-up: a reroute at this level has led to where the way is barred as well
-        if packet[LEVEL] == link and link < len(t) - 1:
-            link += 1
-        packet[LEVEL] = link
+        link = next_level(t, packet, link)
         near = proxy_link(rule, t, dfr, down, first, link, distance, draw)
         if near < 0:
             return DROP
@@ -181,10 +187,17 @@ def onward(
 def route(
     rule: int, t: Sequence[int], dfr: Dfr, down: Sequence[int], src: int, dst: int
 ) -> tuple[list[int], bool]:
-    """The servers that a packet visits, `src` first, and whether it arrives.
+    """Return the servers that a packet visits, `src` first, and whether it arrives.
 
-    down: 1 for each dead channel of the whole network; each server is told those of its own X(b).
-    Where any proxy link may be taken, the one drawn at a server is always the same.
+    Each server knows the dead channels of its own X(b), and always draws the same proxy link.
+
+    Args:
+        rule: connection rule of the network.
+        t: servers of a sub-network of each level.
+        dfr: parameters.
+        down: 1 for each dead channel of the whole network.
+        src: source.
+        dst: destination.
     """
     size, ports = t[dfr.b], len(t) + 1
     packet = [0] * FIELDS
@@ -195,8 +208,8 @@ def route(
         cur = path[-1]
         first = cur - cur % size
         known = down[first * ports : (first + size) * ports]
-        to = next_hop(rule, t, dfr, known, cur, dst, packet, cur, distance, parent, queue)
-        if to == DROP:
+        server = next_hop(rule, t, dfr, known, cur, dst, packet, cur, distance, parent, queue)
+        if server == DROP:
             return path, False
-        path.append(to)
+        path.append(server)
     return path, True

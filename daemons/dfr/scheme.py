@@ -30,11 +30,9 @@ OWN = {
         default=1,
     ),
     "retry": IntegerParameter(
-        meaning="how often a packet may be rerouted", least=0, most=100, default=3
+        meaning="reroutes that a packet may make", least=0, most=100, default=3
     ),
-    "ttl": IntegerParameter(
-        meaning="how many hops a packet may make", least=1, most=255, default=64
-    ),
+    "ttl": IntegerParameter(meaning="hops that a packet may make", least=1, most=255, default=64),
     "nearest": IntegerParameter.flag(
         "1: reroute over the nearest proxy link; 0: over any", default=True
     ),
@@ -42,7 +40,7 @@ OWN = {
 
 
 def settings(network: Ccrdn, options: Options) -> Dfr:
-    """What the parameters say; ValueError for a scope that the network does not have."""
+    """Return the parameters of DFR; ValueError if the network has no sub-network of level b."""
     if options["b"] > network.k:
         raise ValueError(
             f"scheme dfr: b must be at most {network.k}, the levels of the network, got "
@@ -52,19 +50,19 @@ def settings(network: Ccrdn, options: Options) -> Dfr:
 
 
 def octets_in_use(network: Ccrdn, options: Options) -> tuple[int, ...]:
-    """What the addresses of packets may begin with, first those of packets that leave their source;
-    ValueError if there are more than there is room for."""
+    """Return the first octets of packets' addresses, that of a packet at its source first;
+    ValueError if there are too few."""
     states = dfr_addresses.states(network, settings(network, options))
     return tuple(first_octet(number) for number, _ in enumerate(states))
 
 
 def check(topology: Topology, options: Options) -> None:
-    """ValueError unless DFR can route `topology` by these options."""
+    """Raise ValueError unless DFR can route `topology` with these options."""
     octets_in_use(for_servers("dfr", topology), options)
 
 
 def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
-    """Every server finds its routes itself."""
+    """Return configurations without routes: every server computes its own."""
     octets = octets_in_use(for_servers("dfr", topology), options)
     return node_configs(
         topology, "dfr", __name__, options, needs=(PrefixRewrite(octets, options["ttl"]),)
@@ -72,26 +70,26 @@ def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int,
 
 
 def machine(config: NodeConfig, incarnation: int) -> StateMachine:
-    """DFR, with link state of the server's own X(b)."""
+    """Return the state machine of DFR, with link state of the server's own X(b)."""
     assert config.network
-    network, chosen = config.network, settings(config.network, config.options)
-    size = network.t[chosen.b]
+    network, own_settings = config.network, settings(config.network, config.options)
+    size = network.t[own_settings.b]
     first = config.node - config.node % size
     return DfrRouting(
         parameters.neighbourhood(config, incarnation),
         parameters.database(config, incarnation, scope=range(first, first + size)),
         network,
-        settings=chosen,
+        settings=own_settings,
         hold_s=config.options["hold_ms"] / 1000,
     )
 
 
 def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
-    """The path of a packet, every server on it knowing of the dead links within its own scope."""
+    """Return a packet's path if every server knows the dead links of its scope; none if dropped."""
     network = for_servers("dfr", topology)
     down = dead_channels(topology, network)
-    found, arrives = dfr.route(network.rule, network.t, settings(network, options), down, src, dst)
-    return [RoutedPath(tuple(found))] if arrives else []
+    nodes, arrives = dfr.route(network.rule, network.t, settings(network, options), down, src, dst)
+    return [RoutedPath(tuple(nodes))] if arrives else []
 
 
 SCHEMES = (

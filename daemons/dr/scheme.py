@@ -1,5 +1,5 @@
-"""DR, dimensional routing over the links that live; and static routes: DR's, or a fabric's shortest
-ones, whatever lives."""
+"""DR, dimensional routing over live links; and static routes that ignore failures: DR's on
+server-centric networks, shortest paths on fabrics."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
 
 def check(topology: Topology, options: Options) -> None:
-    """ValueError unless DR is for `topology`."""
+    """Raise ValueError unless DR can route `topology`."""
     for_servers("dr", topology)
 
 
 def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
-    """Every server knows DR's next hop for each prefix."""
+    """Return configurations with DR's next hop for each prefix."""
     return node_configs(topology, "dr", __name__, options, candidates=candidates)
 
 
 def machine(config: NodeConfig, incarnation: int) -> StateMachine:
-    """DR's routes, kept to the hops that live."""
+    """Return the state machine that sets DR's routes over live hops."""
     return LiveRoutes(parameters.neighbourhood(config, incarnation), config.candidates)
 
 
 def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
-    """DR's one path; DR knows no other if a link of it is dead."""
+    """Return DR's path; none if a link of it is dead, because DR knows no other."""
     network = for_servers("dr", topology)
     return if_alive(topology, dr.route(network.rule, network.t, src, dst))
 
 
 def if_alive(topology: Topology, path: list[int]) -> list[RoutedPath]:
-    """`path`, unless a link of it is dead."""
+    """Return `path` if all its links are live; otherwise none."""
     live = topology.adjacency
     return [RoutedPath(tuple(path))] if all(b in live[a] for a, b in pairwise(path)) else []
 
@@ -50,13 +50,15 @@ def if_alive(topology: Topology, path: list[int]) -> list[RoutedPath]:
 def without_daemons(
     topology: Topology, options: Options, link_kbps: int
 ) -> Mapping[int, NodeConfig]:
-    """No daemon runs."""
+    """Return no configurations: no daemon runs."""
     return {}
 
 
 def static_path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
-    """DR's path; or a fabric's shortest ones, of which a switch leaves out those that begin with a
-    dead link of its own and no others."""
+    """Return DR's path on a server-centric network, or the shortest paths of an intact fabric.
+
+    A switch of a fabric avoids its own dead links, and knows of no others.
+    """
     if topology.server_centric:
         return path(topology, options, src, dst)
     from weft.daemons.routing import path_shares, updown
@@ -75,7 +77,7 @@ def static_path(topology: Topology, options: Options, src: int, dst: int) -> lis
 SCHEMES = (
     Scheme(
         name="dr",
-        summary="dimensional routing (DCellRouting, TOR) over the links that live",
+        summary="dimensional routing (DCellRouting, TOR) over live links",
         source="CCRDN, definition 4.1",
         parameters=parameters.HELLO,
         check=check,
@@ -85,8 +87,7 @@ SCHEMES = (
     ),
     Scheme(
         name="static",
-        summary="the routes that the topology alone gives, without daemons: nobody notices "
-        "a failure",
+        summary="routes from the topology alone, without daemons: failures go unnoticed",
         source="CCRDN, definition 4.1; RFC 2992",
         parameters={},
         configure=without_daemons,

@@ -23,7 +23,7 @@ from weft.daemons.core.actions import Action, Hop, SetRoute
 from weft.daemons.fatpaths.forwarding import tagged
 from weft.daemons.fatpaths.live_layers import LayerTables, Live
 from weft.daemons.routing import shortest
-from weft.daemons.shortest_paths.daemon import Bfs, Towards
+from weft.daemons.shortest_paths.daemon import Bfs, NextNodes
 from weft.topologies.core.address import Prefix
 
 PATIENCE = 8
@@ -127,10 +127,10 @@ class Layered(Bfs):
             actions.append(SetRoute(prefix, self._routes[prefix]))
         return actions
 
-    def _wanted(
-        self, graph: shortest.Adjacency, towards: Towards
+    def _live_routes(
+        self, graph: shortest.Adjacency, next_nodes: NextNodes
     ) -> Iterator[tuple[Prefix, tuple[Hop, ...]]]:
-        yield from super()._wanted(graph, towards)
+        yield from super()._live_routes(graph, next_nodes)
         up = self._up()
         live = self._live(graph, up)
         dead = {(a, b) for a, b in self._uses if b not in live[a]}
@@ -140,7 +140,7 @@ class Layered(Bfs):
             self._complete, self._complete_s = True, inf
         nearer = {
             node - self._first: [near - self._first for near in nears if near in up]
-            for node, nears in towards.items()
+            for node, nears in next_nodes.items()
         }
         broken = set().union(*(self._uses[link] for link in dead))
         for prefix in self._affected(dead, up):

@@ -1,1 +1,1 @@
-"""Schemes of a switch fabric's data plane, which choose a port for each packet or flow."""
+"""Schemes of a fabric's data plane, which choose a port for each packet, flowlet or flow."""

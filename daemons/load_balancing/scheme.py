@@ -1,13 +1,12 @@
 """Load-balancing schemes of a switch fabric: drill:d=2,m=1, ttc:delta=2,tie=stay,load=packets, ...
 
-The data plane carries them out (daemons/routing/selection.py, testbed/data_plane/select.bpf.c);
-which ports lead to a destination, the daemons of ecmp tell it.  Any of them takes ecn=K as well:
-packets that find K or more waiting are marked (0: none).
+The data plane chooses a port for each packet (daemons/routing/selection.py,
+testbed/data_plane/select.bpf.c).  The daemons of ecmp tell it which ports lead to a destination.
+Every scheme also takes ecn=K: a packet that meets K or more in the queue is marked (0: never).
 
-A new selection rule of the data plane takes this file, for its number, its name and its parameters,
-and testbed/data_plane/select.bpf.c, for the choice.  Parameters reach the program by their names:
-`gap_us` of a scheme here is the field `gap_us` of struct switch_ there, a word being its place
-among the words.
+A new selection rule needs two files: this one for its number, name and parameters, and
+testbed/data_plane/select.bpf.c for the choice.  Parameters reach the program by name: `gap_us` of a
+scheme is the field `gap_us` of struct switch_.  A word becomes its position among the words.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ if TYPE_CHECKING:
 
 MOST_SAMPLES = 8
 MOST = 1 << 24
-# of hops, and the destination's number at this tier
+# (hops, the destination's number at this tier) -> hops with their shares of packets
 Choose = Callable[[Sequence[Hop], int], path_shares.Chosen]
 
-D = IntegerParameter(meaning="candidates that are compared", least=1, most=MOST_SAMPLES, default=2)
-LOAD = IntegerParameter.word("what a load counts", ("packets", "bytes"))
+D = IntegerParameter(meaning="compared candidates", least=1, most=MOST_SAMPLES, default=2)
+LOAD = IntegerParameter.word("unit of a load", ("packets", "bytes"))
 
 
 class ChoiceRule(IntEnum):
-    """How a packet's port is chosen; the numbers are those of select.h."""
+    """Rules by which a switch chooses a packet's port, with the numbers of select.h."""
 
     KERNEL = KERNEL
     D_MOD_K = 1
@@ -71,38 +70,40 @@ def _vlb(options: Options) -> SelectionRule:
 
 
 def to_any(hops: Sequence[Hop], number: int) -> path_shares.Chosen:
-    """Where no queue is longer than another, every port gets its share."""
+    """Return equal shares: with queues of equal length, no port is preferred."""
     return path_shares.evenly(hops)
 
 
 def to_digit(hops: Sequence[Hop], number: int) -> path_shares.Chosen:
-    """The destination's digit names the port."""
+    """Return the port that the destination's digit names."""
     return [(hops[selection.d_mod_k(number, len(hops))], 1.0)]
 
 
 def to_digit_first(hops: Sequence[Hop], number: int) -> path_shares.Chosen:
-    """The destination's digit names the port, and packets leave it for any other only where its
-    queue is longer."""
+    """Return the port that the destination's digit names, and the others with share 0.
+
+    Packets take another port only if the first one's queue is longer.
+    """
     default = selection.d_mod_k(number, len(hops))
-    return [(hop, float(at == default)) for at, hop in enumerate(hops)]
+    return [(hop, float(index == default)) for index, hop in enumerate(hops)]
 
 
 def _paths(name: str, choose: Choose) -> Callable[[Topology, Options, int, int], list[RoutedPath]]:
     def paths(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
-        """Those of switches that choose among the hops on shortest paths."""
+        """Return the paths of packets whose switches choose among hops on shortest paths."""
         for_switches(name, topology)
         naming = topology.naming
         assert isinstance(naming, FabricNaming)
         address = naming.address(dst)
 
-        def chosen(switch: int) -> path_shares.Chosen:
+        def shares(switch: int) -> path_shares.Chosen:
             hops = updown.next_hops(topology, switch)[dst]
             number = selection.host_number(
                 address, selection.digits(naming.layout, naming.tier(switch))
             )
             return choose(hops, number) if hops else ()
 
-        return path_shares.paths(topology, src, dst, chosen)
+        return path_shares.paths(topology, src, dst, shares)
 
     return paths
 
@@ -117,11 +118,16 @@ def balancing(
     choose: Choose = to_any,
     rule: Callable[[Options], SelectionRule] | None = None,
 ) -> Scheme:
-    """A scheme of the data plane, whose daemons are those of ecmp.
+    """Return a scheme that differs from ecmp in its data plane only.
 
-    base: its rule, and parameters that a spec does not set.  own: parameters beside `ecn`.
-    choose: which of the hops a packet takes where no queue is longer than another.
-    rule: (options) -> the rule, where that is not `base` with them.
+    Args:
+        name: name of the scheme.
+        summary: one line for people.
+        source: paper and section.
+        base: its selection rule, with parameters that a spec cannot set.
+        own: parameters beside `ecn`.
+        choose: shares of the hops when all queues are equally long.
+        rule: (options) -> selection rule; by default `base` with these options.
     """
     own = own or {}
 
@@ -151,10 +157,10 @@ SCHEMES = (
     ),
     balancing(
         "vlb",
-        "Valiant: a random way up for each flow, or for each packet",
+        "Valiant: a random path up for each flow, or for each packet",
         "TTC, section 4",
         SelectionRule(ChoiceRule.FLOW_HASH),
-        {"per": IntegerParameter.word("what keeps its way", ("flow", "packet"))},
+        {"per": IntegerParameter.word("unit that keeps its path", ("flow", "packet"))},
         rule=_vlb,
     ),
     balancing(
@@ -171,7 +177,7 @@ SCHEMES = (
     ),
     balancing(
         "spray",
-        "the ports in turn, packet by packet: what LBSP is compared with",
+        "the ports in turn, packet by packet: the baseline of LBSP",
         "LBSP, section 4",
         SelectionRule(ChoiceRule.ROUND_ROBIN),
     ),
@@ -189,15 +195,13 @@ SCHEMES = (
         SelectionRule(ChoiceRule.DRILL),
         {
             "d": D,
-            "m": IntegerParameter(
-                meaning="winners that are remembered", least=0, most=1, default=1
-            ),
+            "m": IntegerParameter(meaning="remembered winners", least=0, most=1, default=1),
             "load": LOAD,
         },
     ),
     balancing(
         "ttc",
-        "D-mod-k's port, unless its queue exceeds a random other's by over delta",
+        "D-mod-k's port, unless its queue is over delta longer than that of a random other port",
         "TTC, section 3",
         SelectionRule(ChoiceRule.TTC),
         {
@@ -205,7 +209,7 @@ SCHEMES = (
                 meaning="threshold, in packets or bytes", least=0, most=MOST, default=2
             ),
             "tie": IntegerParameter.word(
-                "what becomes of a packet at exactly delta", ("stay", "redirect")
+                "choice at a difference of exactly delta", ("stay", "redirect")
             ),
             "load": LOAD,
         },
@@ -214,7 +218,7 @@ SCHEMES = (
     balancing(
         "jsq",
         "the shortest of all queues",
-        "a yard-stick",
+        "a baseline",
         SelectionRule(ChoiceRule.SHORTEST),
         {"load": LOAD},
     ),

@@ -1,1 +1,1 @@
-"""Shortest paths over the links that live, known by link state."""
+"""Shortest paths over live links, known by link state."""

@@ -1,9 +1,8 @@
-"""Shortest paths over the links that live, known to all by link state: the adaptive yard-stick of
-the other schemes.
+"""Shortest paths over live links, by link state: the adaptive baseline of the other schemes.
 
-Only routes that change are set.  Where several neighbours are on shortest paths, a route has them
-all.  When one of them is lost, those that are left are used at once: they are as near as before, so
-that this cannot make a loop, whoever knows of the loss.
+A route holds all neighbours on shortest paths.  Only routes that change are set.  When a neighbour
+is lost, routes go on with their other neighbours at once.  Their distance is as before, so this
+cannot make a loop, even if other routers do not know of the loss yet.
 """
 
 from __future__ import annotations
@@ -18,15 +17,16 @@ from weft.daemons.core.actions import Action, Hop, SetRoute
 from weft.daemons.routing import shortest
 from weft.topologies.core.address import Prefix
 
-Towards = Mapping[int, Sequence[int]]
+# by destination, the neighbours on shortest paths to it
+NextNodes = Mapping[int, Sequence[int]]
 
 
 class Bfs(Flooding):
-    """A state machine for the node of `neighbourhood` and `database`.
+    """State machine of shortest paths for the node of `neighbourhood` and `database`.
 
     destinations: prefixes, each with the node that it leads to.
-    local: prefixes of this node's own hosts, each with its hop, which lives while its port has a
-        carrier.
+    local: prefixes of this node's own hosts, each with its hop; the hop is alive while its port has
+        a carrier.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Bfs(Flooding):
         super().__init__(neighbourhood, database, hold_s=hold_s)
         self._destinations = [(prefix, node) for prefix, node in destinations if node != self._node]
         self._local = dict(local)
-        self._routes: dict[Prefix, tuple[Hop, ...]] = {}  # as set, none for those that were never
+        self._routes: dict[Prefix, tuple[Hop, ...]] = {}  # routes set so far
 
     def start(self, now: float) -> Sequence[Action]:
         actions: list[Action] = [SetRoute(prefix, hops) for prefix, hops in self._local.items()]
@@ -75,29 +75,29 @@ class Bfs(Flooding):
     def _routes_now(self) -> list[Action]:
         actions: list[Action] = []
         graph = self._database.graph()
-        for prefix, wanted in self._wanted(graph, shortest.next_hops(graph, self._node)):
-            if self._routes.get(prefix, ()) != wanted:
-                self._routes[prefix] = wanted
-                actions.append(SetRoute(prefix, wanted))
+        next_nodes = shortest.next_hops(graph, self._node)
+        for prefix, hops in self._live_routes(graph, next_nodes):
+            if self._routes.get(prefix, ()) != hops:
+                self._routes[prefix] = hops
+                actions.append(SetRoute(prefix, hops))
         return actions
 
-    def _wanted(
-        self, graph: shortest.Adjacency, towards: Towards
+    def _live_routes(
+        self, graph: shortest.Adjacency, next_nodes: NextNodes
     ) -> Iterator[tuple[Prefix, tuple[Hop, ...]]]:
-        """The hops for each destination over the links of `graph`, by which `towards` are the
-        neighbours on shortest paths to each node."""
+        """Yield each destination's prefix and its hops over live links."""
         up = self._up()
         hops = {
-            node: tuple(hop for near in nears for hop in up.get(near, ()))
-            for node, nears in towards.items()
+            node: tuple(hop for neighbour in neighbours for hop in up.get(neighbour, ()))
+            for node, neighbours in next_nodes.items()
         }
         for prefix, node in self._destinations:
             yield prefix, hops.get(node, ())
 
     def _up(self) -> dict[int, list[Hop]]:
-        """The hops to each neighbour that is up."""
-        found: dict[int, list[Hop]] = {}
+        """Return the hops to each neighbour that is up."""
+        hops: dict[int, list[Hop]] = {}
         for neighbour in self._neighbourhood.neighbours():
             if neighbour.up:
-                found.setdefault(neighbour.hop.node, []).append(neighbour.hop)
-        return found
+                hops.setdefault(neighbour.hop.node, []).append(neighbour.hop)
+        return hops

@@ -1,5 +1,5 @@
-"""Shortest paths over the links that live: on every network, and on switch fabrics with Linux
-multipath routes."""
+"""Shortest paths over live links: on every network, and on switch fabrics with Linux multipath
+routes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PARAMETERS = parameters.HELLO | parameters.LINK_STATE
 
 
 def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
-    """Every router knows which prefix leads to which router; a switch, its hosts."""
+    """Return configurations with the prefix of every router and, for a switch, its hosts."""
     return node_configs(
         topology, "bfs", __name__, options, candidates=own_hosts, all_destinations=True
     )
 
 
 def machine(config: NodeConfig, incarnation: int) -> StateMachine:
-    """Shortest paths by link state."""
+    """Return the state machine of shortest paths."""
     return Bfs(
         parameters.neighbourhood(config, incarnation),
         parameters.database(config, incarnation),
@@ -38,18 +38,18 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
 
 
 def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
-    """One shortest path."""
-    found = shortest.route(topology.adjacency, src, dst)
-    return [RoutedPath(tuple(found))] if found else []
+    """Return one shortest path; none if `dst` is unreachable."""
+    nodes = shortest.route(topology.adjacency, src, dst)
+    return [RoutedPath(tuple(nodes))] if nodes else []
 
 
 def check_fabric(topology: Topology, options: Options) -> None:
-    """ValueError unless `topology` is a switch fabric."""
+    """Raise ValueError unless `topology` is a switch fabric."""
     for_switches("ecmp", topology)
 
 
 def equal_paths(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
-    """All shortest paths of a switch fabric, each with the share of flows that hashes give it."""
+    """Return all shortest paths of a switch fabric, each with its share of flows by hash."""
     from weft.daemons.routing import path_shares
 
     for_switches("ecmp", topology)
@@ -57,20 +57,20 @@ def equal_paths(topology: Topology, options: Options, src: int, dst: int) -> lis
 
 
 def rule(options: Options) -> SelectionRule:
-    """Linux multipath routes; or, where packets are to be marked, the data plane's choice by a
-    flow's hash."""
-    return (
-        SelectionRule(FLOW_HASH, {"ecn": options["ecn"]})
-        if options["ecn"]
-        else SelectionRule(KERNEL)
-    )
+    """Return the rule of Linux multipath routes; with ECN, the data plane's choice by flow hash.
+
+    The kernel's multipath routes cannot mark packets.
+    """
+    if not options["ecn"]:
+        return SelectionRule(KERNEL)
+    return SelectionRule(FLOW_HASH, {"ecn": options["ecn"]})
 
 
 SCHEMES = (
     Scheme(
         name="bfs",
-        summary="shortest paths over the links that live, all of them known to all by link state",
-        source="breadth-first search, the yard-stick of the others",
+        summary="shortest paths over live links, known by link state",
+        source="breadth-first search, the baseline of the other schemes",
         parameters=PARAMETERS,
         configure=configure,
         machine=machine,
@@ -78,8 +78,8 @@ SCHEMES = (
     ),
     Scheme(
         name="ecmp",
-        summary="all equal-cost shortest paths of a switch fabric over the links that live, "
-        "a flow's by its hash",
+        summary="all equal-cost shortest paths of a switch fabric over live links; a hash chooses "
+        "each flow's path",
         source="RFC 2992",
         parameters={"ecn": ECN, **PARAMETERS},
         check=check_fabric,

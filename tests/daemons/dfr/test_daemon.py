@@ -1,4 +1,4 @@
-"""DFR's daemons: packets go where the pure function, asked at every server, would send them."""
+"""DFR's daemons: installed state sends packets where the pure function sends them."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ CASES = [
 
 
 def differences(simulator, settings, links, servers):
-    """What does not go as computed with `links` dead."""
+    """Return walks that differ from route() with `links` dead, each with the expected path."""
     topology = simulator.topology
     network = topology.naming.network
     down = dead_channels(fail_links(topology, list(links)), network)
-    found = []
+    wrong = []
     for src in servers:
         for dst in servers:
             if src != dst:
                 walk = simulator.walk(src, dst)
                 path, arrives = dfr.route(network.rule, network.t, settings, down, src, dst)
                 if walk.path != tuple(path) or bool(walk.lost) == arrives:
-                    found.append((walk, path))
-    return found
+                    wrong.append((walk, path))
+    return wrong
 
 
 @pytest.mark.parametrize(("spec", "b"), CASES)
@@ -153,6 +153,6 @@ def test_a_daemon_that_starts_leaves_routes_alone_until_it_knows_better(scheme):
         ("fattree:k=4", "dfr", "scheme dfr runs on server-centric networks"),
     ],
 )
-def test_what_cannot_be_is_said(spec, scheme, message):
+def test_an_impossible_configuration_is_refused(spec, scheme, message):
     with pytest.raises(ValueError, match=message):
         configure(build(spec), scheme)

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from weft.daemons.dfr import dfr_addresses
-from weft.daemons.dfr import routing as dfr
 from weft.daemons.dfr.dfr_addresses import NO_SUBNETWORK, HopState
-from weft.daemons.dfr.routing import Dfr
+from weft.daemons.dfr.routing import NOWHERE, PROXY, Dfr
 from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn
 
 CASES = [
@@ -26,48 +25,38 @@ CASES = [
         (Ccrdn(DCELL, 4, 1), Dfr(b=0, retry=0), 1),
     ],
 )
-def test_there_are_as_many_states_as_was_worked_out(
+def test_the_number_of_states_follows_the_formula(
     network: Ccrdn, settings: Dfr, count: int
 ) -> None:
-    assert (
-        len(set(dfr_addresses.states(network, settings)))
-        == len(dfr_addresses.states(network, settings))
-        == count
-    )
+    states = dfr_addresses.states(network, settings)
+    assert len(set(states)) == len(states) == count
 
 
 def test_too_many_states_are_refused() -> None:
     with pytest.raises(
-        ValueError, match=r"takes 223 addresses of each server, and there are 127; .* than 3, or"
+        ValueError, match=r"need 223 addresses of each server, and there are 127; .* than 3, or"
     ):
         dfr_addresses.states(Ccrdn(DCELL, 8, 2), Dfr())
 
 
 @pytest.mark.parametrize(("network", "b"), CASES)
-def test_what_a_rerouted_packet_carries_is_read_and_written_alike_wherever_it_goes(
-    network: Ccrdn, b: int
-) -> None:
-    """Every server of the X(b) in which it was rerouted knows the proxy by level and copy."""
+def test_every_server_of_the_scope_decodes_the_same_proxy(network: Ccrdn, b: int) -> None:
     t = network.t
     for cur in range(t[-1]):
         for level in range(b + 1, network.k + 1):
             proxy = network.peer(cur, level)
             if proxy < 0:
                 continue
-            packet = [0] * dfr.FIELDS
-            packet[dfr.PROXY], packet[dfr.RETRY], packet[dfr.LEVEL] = proxy, 1, level
-            state = dfr_addresses.read(network, packet)
+            packet = [proxy, 1, 1, level]
+            state = dfr_addresses.state_of(network, packet)
             first = cur - cur % t[b]
             for other in range(first, first + t[b]):
-                again = [0] * dfr.FIELDS
-                dfr_addresses.write(network, state, other, again)
-                assert (again[dfr.PROXY], again[dfr.RETRY], again[dfr.LEVEL]) == (proxy, 1, level)
-            dfr_addresses.write(network, state, proxy, packet)
-            assert packet[dfr.PROXY] == proxy
+                assert dfr_addresses.packet_in(network, state, other) == packet
+            assert dfr_addresses.packet_in(network, state, proxy)[PROXY] == proxy
 
 
 def test_a_packet_without_a_proxy_has_none() -> None:
-    network, packet = Ccrdn(DCELL, 3, 2), [0] * dfr.FIELDS
-    dfr_addresses.write(network, HopState(2, NO_SUBNETWORK, 1), 5, packet)
-    assert packet[dfr.PROXY] == dfr.NOWHERE
-    assert dfr_addresses.read(network, packet) == HopState(2, NO_SUBNETWORK, 1)
+    network = Ccrdn(DCELL, 3, 2)
+    packet = dfr_addresses.packet_in(network, HopState(2, NO_SUBNETWORK, 1), 5)
+    assert packet[PROXY] == NOWHERE
+    assert dfr_addresses.state_of(network, packet) == HopState(2, NO_SUBNETWORK, 1)

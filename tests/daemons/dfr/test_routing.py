@@ -17,7 +17,7 @@ NETWORKS = TWO_LEVELS + THREE_LEVELS
 def walk(
     network: Ccrdn, settings: Dfr, down: Sequence[int], src: int, dst: int, draw: int = 0
 ) -> list[int]:
-    """The servers that a packet visits until it arrives or is dropped."""
+    """Return the servers that a packet visits until it arrives or is dropped."""
     packet, size = [0] * dfr.FIELDS, network.t[settings.b]
     room = [0] * size, [0] * size, [0] * size
     dfr.start(settings, packet)
@@ -25,12 +25,13 @@ def walk(
     while path[-1] != dst:
         cur = path[-1]
         first = (cur - cur % size) * (network.k + 2)
-        # all that a server knows of dead links
         known = down[first : first + size * (network.k + 2)]
-        to = dfr.next_hop(network.rule, network.t, settings, known, cur, dst, packet, draw, *room)
-        if to == DROP:
+        server = dfr.next_hop(
+            network.rule, network.t, settings, known, cur, dst, packet, draw, *room
+        )
+        if server == DROP:
             break
-        path.append(to)
+        path.append(server)
     return path
 
 
