@@ -62,7 +62,11 @@ class Block(NamedTuple):
 
 def pages() -> dict[str, str]:
     """Every page of the documentation, by its path."""
-    paths = [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/tutorials/*.md"), ROOT / "README.md"]
+    paths = [
+        path
+        for pattern in ("README.md", "docs/*.md", "docs/notes/*.md", "docs/tutorials/*.md")
+        for path in ROOT.glob(pattern)
+    ]
     return {
         path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
         for path in sorted(paths)
