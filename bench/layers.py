@@ -74,7 +74,7 @@ def host_costs() -> dict[str, float]:
         libbpf.DIRECTORY / layer_program.PROGRAM, entries={"flows": 1 << 16}
     ) as loaded:
         nothing = libbpf.trivial_program(CLASSIFIER)
-        chosen = loaded.map("chosen", "=I", f"={layout.size}s")
+        chosen = loaded.map("all_settings", "=I", f"={layout.size}s")
         for name in ("none", "gap", "cut", "gap-cut-ecn"):
             chosen[0,] = (layout.pack(registry.rule(f"fatpaths:trigger={name}").hosts),)
             taken = {

@@ -70,7 +70,7 @@ class DataPlane:
     """The program of the network `net`; made by load() or open().
 
     switches: the nodes that it serves.
-    queue_reader: how it reads queue lengths: kfunc (Linux 6.2 and later, 20 ns a queue), probe (180
+    queue_reader: how it reads queue lengths: kfunc (Linux 6.2 and later, 20 ns a queue), probe (240
         ns) or none.
     """
 
@@ -165,7 +165,7 @@ class DataPlane:
             for port, peer, far, _ in topology.ports(node):
                 addresses = mac(peer, far) + mac(node, port)
                 code_point = TRIMMED_AT_HOST if peer < topology.servers else TRIMMED
-                entry = (self._number(node) + 1, addresses, 0, port, 0, 0, trim_bytes, code_point)
+                entry = (self._number(node) + 1, addresses, port, 0, trim_bytes, code_point)
                 self._ports[self.net.ifindex(node, port) & 0xFFFF,] = entry
 
     def _begin_generations(self) -> None:
@@ -245,12 +245,12 @@ class DataPlane:
         seeds = {node: selection.mix(selection.mix(seed, 1), node) or 1 for node in self.switches}
         if chosen.rule == ChoiceRule.KERNEL and not self._seed_kernels(seeds):
             chosen = SelectionRule(ChoiceRule.FLOW_HASH)
-        wants = self._source.map("wants", "=I", "=I")
+        pending = self._source.map("pending_states", "=I", "=I")
         for node in self.switches:
             number = self._number(node)
             self._switches[number,] = (self._layout.pack(self._fields(node, chosen, seeds[node])),)
             if not chosen["states"]:
-                wants[number,] = (0,)  # what the queues called for is not looked at any more
+                pending[number,] = (0,)  # what the queues called for is not looked at any more
         return seeds
 
     @property

@@ -1,5 +1,7 @@
-/* The kernel's structures as far as our programs look into them.  libbpf finds each field's place in the running kernel
- * when it loads a program (CO-RE), so neither kernel headers nor a generated vmlinux.h are needed. */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* The kernel's structures as far as our programs look into them.  libbpf finds each field's place
+ * in the running kernel when it loads a program (CO-RE), so neither kernel headers nor a generated
+ * vmlinux.h are needed. */
 #pragma once
 #include <linux/bpf.h>
 #include <linux/types.h>
@@ -51,8 +53,7 @@ struct qdisc_skb_head {
 };
 
 /* Begins with bytes and packets sent, eight bytes each; their types differ between kernels. */
-struct gnet_stats_basic_sync {
-};
+struct gnet_stats_basic_sync {};
 
 struct gnet_stats_queue {
 	__u32 backlog;

@@ -1,7 +1,9 @@
-/* When a flow of a host takes another layer, and which: daemons/fatpaths/layer_choice.py in C; the reasons are there.
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* When a flow of a host takes another layer, and which: daemons/fatpaths/layer_choice.py in C.
  *
- * Plain C, for a test holds the two equal.  Whoever includes this defines draw(), 32 random bits, and marks_of(), where
- * what is known of a layer is kept; `of` is handed through to them.
+ * The reasons are in the Python file.  This is plain C, so that a test can compare the two.  The
+ * including file defines draw(), 32 random bits, and marks_of(), the congestion marks of a layer;
+ * both receive `context` unchanged.
  */
 #pragma once
 #include <linux/types.h>
@@ -10,26 +12,26 @@
 #define __always_inline inline __attribute__((always_inline))
 #endif
 
-#define LAYERS 64 /* below this many, a power of two */
+#define LAYERS 64 /* at most, a power of two */
 #define MARKS_SHIFT 4
 #define FADE_SHIFT 3
 #define ALL_MARKED (1 << 16)
 
-static __always_inline __u32 draw(void *of);
-static __always_inline __u32 *marks_of(void *of, __u32 layer);
+static __always_inline __u32 draw(void *context);
+static __always_inline __u32 *marks_of(void *context, __u32 layer);
 
 /* The same numbers as in daemons/fatpaths/layer_choice.py. */
 enum { ON_GAP = 1, ON_CUT = 2, ON_ECN = 4 };
 enum { START_FIRST, START_RANDOM, START_IN_TURN };
 enum { TAKE_RANDOM, TAKE_LEAST_MARKED };
 
-/* What hosts do; layer_program.py finds each field by its name, which is that of the scheme's parameter. */
+/* The settings of all hosts, with the names of the scheme's parameters. */
 struct settings {
-	__u32 layers;  /* 0: packets leave as they are */
+	__u32 layers;  /* 0: packets leave unchanged */
 	__u32 trigger; /* ON_... */
 	__u32 gap_us;
-	__u32 start;
-	__u32 choice;
+	__u32 start;  /* START_... */
+	__u32 choice; /* TAKE_... */
 	__u32 ecn_percent;
 	__u32 ecn_rounds;
 };
@@ -37,13 +39,14 @@ struct settings {
 struct flow {
 	__u64 last_ns;
 	__u32 layer;
-	__u32 known;	 /* whether there are sequence numbers below */
-	__u32 next_seq;	 /* behind the highest that was sent */
-	__u32 recover;	 /* what is sent again before this belongs to a cut that is over or has been answered */
-	__u32 again_seq; /* where that cut began */
+	__u32 known;	 /* 1: the sequence numbers below are set */
+	__u32 next_seq;	 /* after the highest that was sent */
+	__u32 recover;	 /* a retransmission before this belongs to a cut that was answered */
+	__u32 again_seq; /* first retransmission of that cut */
 	__u32 round_end;
-	__u32 acks, echoes; /* in this round */
-	__u32 rounds;	    /* congested ones, in a row */
+	__u32 acks;   /* in this round */
+	__u32 echoes; /* in this round */
+	__u32 rounds; /* congested ones, in a row */
 	__u32 unused;
 };
 
@@ -52,7 +55,8 @@ static __always_inline int comes_before(__u32 a, __u32 b)
 	return (__s32)(a - b) < 0;
 }
 
-/* Whether a packet with the sequence numbers from `seq` up to, not including, `end` shows that its window was cut. */
+/* Return 1 if a packet with sequence numbers `seq` up to, but not including, `end` shows that the
+ * flow's window was cut. */
 static __always_inline int shows_cut(struct flow *flow, __u32 seq, __u32 end, int reduced)
 {
 	int cut = reduced;
@@ -64,7 +68,8 @@ static __always_inline int shows_cut(struct flow *flow, __u32 seq, __u32 end, in
 		flow->again_seq = seq - 1;
 		return 0;
 	}
-	if (comes_before(seq, flow->next_seq) && (!comes_before(seq, flow->recover) || seq == flow->again_seq)) {
+	if (comes_before(seq, flow->next_seq) &&
+	    (!comes_before(seq, flow->recover) || seq == flow->again_seq)) {
 		cut = 1;
 		flow->recover = flow->next_seq;
 		flow->again_seq = seq;
@@ -76,25 +81,29 @@ static __always_inline int shows_cut(struct flow *flow, __u32 seq, __u32 end, in
 	return cut;
 }
 
-/* Whether an acknowledgement ends the last of enough rounds that were congested. */
-static __always_inline int ends_congested_rounds(struct flow *flow, const struct settings *set, __u32 ack, int echo)
+/* Return 1 if an acknowledgement ends the last of enough congested rounds. */
+static __always_inline int ends_congested_rounds(struct flow *flow, const struct settings *settings,
+						 __u32 ack, int echo)
 {
+	int is_congested;
+
 	flow->acks++;
 	flow->echoes += echo;
 	if (!flow->known || comes_before(ack, flow->round_end))
 		return 0;
-	flow->rounds = flow->echoes * 100 >= set->ecn_percent * flow->acks ? flow->rounds + 1 : 0;
+	is_congested = flow->echoes * 100 >= settings->ecn_percent * flow->acks;
+	flow->rounds = is_congested ? flow->rounds + 1 : 0;
 	flow->acks = flow->echoes = 0;
 	flow->round_end = flow->next_seq;
-	if (flow->rounds < set->ecn_rounds)
+	if (flow->rounds < settings->ecn_rounds)
 		return 0;
 	flow->rounds = 0;
 	return 1;
 }
 
-static __always_inline void note_echo(void *of, __u32 layer, int echo)
+static __always_inline void note_echo(void *context, __u32 layer, int echo)
 {
-	__u32 *marks = marks_of(of, layer);
+	__u32 *marks = marks_of(context, layer);
 
 	if (marks)
 		*marks = *marks - (*marks >> MARKS_SHIFT) + (echo ? ALL_MARKED >> MARKS_SHIFT : 0);
@@ -105,12 +114,15 @@ static __always_inline __u32 scaled(__u32 random, __u32 n)
 	return (__u64)random * n >> 32;
 }
 
-static __always_inline __u32 least_marked(void *of, __u32 n)
+static __always_inline __u32 least_marked(void *context, __u32 n)
 {
-	__u32 start = scaled(draw(of), n), best = start, least = ~0U;
+	__u32 start = scaled(draw(context), n);
+	__u32 best = start;
+	__u32 least = ~0U;
 
 	for (__u32 i = 0; i < n && i < LAYERS; i++) {
-		__u32 layer = start + i < n ? start + i : start + i - n, *marks = marks_of(of, layer);
+		__u32 layer = start + i < n ? start + i : start + i - n;
+		__u32 *marks = marks_of(context, layer);
 
 		if (!marks)
 			continue;
@@ -123,7 +135,9 @@ static __always_inline __u32 least_marked(void *of, __u32 n)
 	return best;
 }
 
-static __always_inline __u32 next_layer(void *of, const struct settings *set)
+static __always_inline __u32 next_layer(void *context, const struct settings *settings)
 {
-	return set->choice == TAKE_LEAST_MARKED ? least_marked(of, set->layers) : scaled(draw(of), set->layers);
+	if (settings->choice == TAKE_LEAST_MARKED)
+		return least_marked(context, settings->layers);
+	return scaled(draw(context), settings->layers);
 }

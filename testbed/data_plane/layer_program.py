@@ -56,7 +56,7 @@ def attach(net: NetworkHandle, settings: Mapping[str, int]) -> None:
     hosts = net.topology.servers
     entries = {"flows": max(LEAST_FLOWS, min(hosts * FLOWS_PER_HOST, MOST_FLOWS))}
     with libbpf.Object(libbpf.DIRECTORY / PROGRAM, entries=entries) as program:
-        _set(program.map("chosen", "=I", f"={_layout().size}s"), settings)
+        _set(program.map("all_settings", "=I", f"={_layout().size}s"), settings)
         for node in range(hosts):
             messages: list[NetlinkMessage] = []
             for port, *_ in net.topology.ports(node):
@@ -113,7 +113,7 @@ class LayerProgram:
         """Raises BpfError if there is no program of this id."""
         self._maps = libbpf.Attached(program)
         self._layout = _layout()
-        self._chosen = self._maps.map("chosen", "=I", f"={self._layout.size}s")
+        self._chosen = self._maps.map("all_settings", "=I", f"={self._layout.size}s")
         counted = self._maps.map("counted", "=I", f"={COUNTERS}")
         every = struct.Struct(f"={COUNTERS * libbpf.possible_cpus()}")
         self._counted = libbpf.Map(counted.fd, struct.Struct("=I"), every)

@@ -1,118 +1,110 @@
-/* Layers at hosts: which layer a packet takes, the first octet of its destination, and the server's address again.
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Layers at hosts: the first octet of a destination, outside the host only.
  *
- * At the egress hook of each host's port, what is for 10.x.y.z leaves for (64 + layer).x.y.z; at the ingress hook it
- * becomes 10.x.y.z again, before anything else of the host sees it, also where an ICMP error quotes it.  Applications,
- * ping, traceroute and the host's own routes know plain addresses alone.  What an application sends to an address with a
- * layer takes that one.
+ * At the egress hook of each host's port, destination 10.x.y.z becomes (64 + layer).x.y.z.  At the
+ * ingress hook it becomes 10.x.y.z again before anything else of the host sees it, also where an
+ * ICMP error quotes it.  Applications, ping, traceroute and the host's own routes use plain
+ * addresses.  A packet that an application sends to an address with a layer keeps that layer.
  *
- * When a flow takes another layer is layer_choice.h's to say.  A flow is addresses, protocol and, of TCP and UDP, ports;
- * fragments of a pair of hosts are one flow, with whatever else has no ports.  layer_program.py writes the settings.
+ * layer_choice.h chooses the layer of a flow.  A flow is addresses, protocol and, for TCP and UDP,
+ * ports; all fragments between two hosts, and their packets without ports, are one flow.
+ * layer_program.py writes the settings.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
-#include <linux/if_ether.h>
-#include <linux/in.h>
-#include <linux/ip.h>
-#include <linux/pkt_cls.h>
-#include <linux/tcp.h>
-#include <linux/udp.h>
 
 #include "layer_choice.h"
+#include "map.h"
+#include "packet.h"
 
-#define SERVERS 10	      /* the first octet of a server's address */
-#define FIRST_LAYER 64	      /* and that in layer 0 */
-#define IS_FRAGMENT 0x3fff    /* offset, and whether there are more */
-#define LATER_FRAGMENT 0x1fff /* which has no ports */
-#define UNREACHABLE 3	      /* types of ICMP messages */
-#define TIME_EXCEEDED 11
-#define PAIR_BITS 12	      /* of pairs of hosts that are told apart, by hash */
+#define SERVERS 10     /* first octet of a server's address */
+#define FIRST_LAYER 64 /* first octet in layer 0 */
+#define PAIR_BITS 12   /* of the hash of a pair of hosts */
+
+enum { UNREACHABLE = 3, TIME_EXCEEDED = 11 };			       /* types of ICMP messages */
+enum { PROTOCOL_UNREACHABLE = 2, PORT_UNREACHABLE = 3, TOO_LONG = 4 }; /* codes of UNREACHABLE */
 
 struct key {
-	__be32 source, destination; /* the servers' own addresses */
+	__be32 source;
+	__be32 destination; /* both servers' own addresses */
 	__be32 ports;
 	__u32 protocol;
 };
 
 struct icmp {
-	__u8 type, code;
+	__u8 type;
+	__u8 code;
 	__be16 check;
 	__be32 rest;
 };
 
-enum { PROTOCOL_UNREACHABLE = 2, PORT_UNREACHABLE = 3, TOO_LONG = 4 }; /* codes of UNREACHABLE */
-
 struct counters {
 	__u64 packets[LAYERS]; /* that left, by layer */
 	__u64 flows;
-	__u64 gaps, cuts, echoes, errors; /* flows that drew another layer, by reason */
+	__u64 gaps; /* flows that drew another layer, by reason */
+	__u64 cuts;
+	__u64 echoes;
+	__u64 errors;
 };
 
-#define MAP(name, kind, entries, key_type, value_type) \
-	struct {                                       \
-		__uint(type, BPF_MAP_TYPE_##kind);     \
-		__uint(max_entries, entries);          \
-		__type(key, key_type);                 \
-		__type(value, value_type);             \
-	} name SEC(".maps")
+_Static_assert(sizeof(struct key) == 16, "layer_program.KEY");
+_Static_assert(sizeof(struct counters) == 8 * (LAYERS + 5), "layer_program.COUNTERS");
 
-MAP(chosen, ARRAY, 1, __u32, struct settings);
-MAP(flows, LRU_HASH, 1, struct key, struct flow); /* layer_program.py sets the number of entries */
-MAP(turns, ARRAY, 1 << PAIR_BITS, __u32, __u32);
-MAP(marked, ARRAY, LAYERS << PAIR_BITS, __u32, __u32);
-MAP(counted, PERCPU_ARRAY, 1, __u32, struct counters);
+MAP(all_settings, ARRAY, 1, 0, __u32, struct settings);
+MAP(flows, LRU_HASH, 1, 0, struct key, struct flow); /* layer_program.py sets the size */
+MAP(turns, ARRAY, 1 << PAIR_BITS, 0, __u32, __u32);
+MAP(layer_marks, ARRAY, LAYERS << PAIR_BITS, 0, __u32, __u32);
+MAP(counted, PERCPU_ARRAY, 1, 0, __u32, struct counters);
 
-static __always_inline __u32 draw(void *of)
+/* A packet, and what is known of its host. */
+struct packet {
+	struct __sk_buff *ctx;
+	struct iphdr *ip;
+	const void *end;
+	const struct settings *settings;
+	struct counters *counters;
+};
+
+static __always_inline __u32 draw(void *context)
 {
 	return bpf_get_prandom_u32();
 }
 
 static __always_inline __u32 pair_of(const struct key *key)
 {
-	return ((__u32)key->source ^ (__u32)key->destination * 0x85ebca6bu) * 0x9e3779b1u >> (32 - PAIR_BITS);
+	__u32 both = (__u32)key->source ^ (__u32)key->destination * 0x85ebca6bu;
+
+	return both * 0x9e3779b1u >> (32 - PAIR_BITS);
 }
 
-static __always_inline __u32 *marks_of(void *of, __u32 layer)
+static __always_inline __u32 *marks_of(void *context, __u32 layer)
 {
-	__u32 slot = pair_of(of) * LAYERS | (layer & (LAYERS - 1));
+	__u32 slot = pair_of(context) * LAYERS | (layer & (LAYERS - 1));
 
-	return bpf_map_lookup_elem(&marked, &slot);
+	return bpf_map_lookup_elem(&layer_marks, &slot);
 }
 
-/* The layer of a flowlet.  Not static, so that the verifier checks the loop in it once and not at every call. */
+/* Return the layer of a flowlet.  Not static: the verifier checks its loop once, not at every
+ * call. */
 __attribute__((noinline)) __u32 draw_layer(struct key *key)
 {
 	__u32 zero = 0;
-	struct settings *set = bpf_map_lookup_elem(&chosen, &zero);
+	struct settings *settings = bpf_map_lookup_elem(&all_settings, &zero);
 
-	return key && set ? next_layer(key, set) : 0;
+	return key && settings ? next_layer(key, settings) : 0;
 }
 
-/* A checksum, when 16 bits of what it covers have changed (RFC 1624). */
-static __always_inline __u16 changed(__u16 check, __u16 before, __u16 after)
-{
-	__u32 sum = (__u16)~check + (__u16)~before + after;
-
-	sum = (sum & 0xffff) + (sum >> 16);
-	return ~((sum & 0xffff) + (sum >> 16));
-}
-
-/* Let a packet's destination begin with `octet`; the packet moves in memory, and its checksums follow. */
+/* Replace the first octet of the packet's destination and update checksums.  Pointers into the
+ * packet are invalid afterwards. */
 static __always_inline void rewrite(struct __sk_buff *ctx, struct iphdr *ip, __u8 octet)
 {
-	__u16 *half = (__u16 *)&ip->daddr, before = *half, after;
-	__u32 at = sizeof(struct ethhdr) + sizeof(*ip), protocol = ip->protocol;
+	__u16 *half = (__u16 *)&ip->daddr;
+	__u16 before = *half;
 
 	*(__u8 *)half = octet;
-	after = *half;
-	ip->check = changed(ip->check, before, after);
-	if (ip->frag_off & bpf_htons(LATER_FRAGMENT))
-		return;
-	if (protocol == IPPROTO_TCP)
-		bpf_l4_csum_replace(ctx, at + offsetof(struct tcphdr, check), before, after, BPF_F_PSEUDO_HDR | 2);
-	else if (protocol == IPPROTO_UDP)
-		bpf_l4_csum_replace(ctx, at + offsetof(struct udphdr, check), before, after,
-				    BPF_F_PSEUDO_HDR | BPF_F_MARK_MANGLED_0 | 2);
+	ip->check = updated_checksum(ip->check, before, *half);
+	update_transport_checksum(ctx, ip, before, *half);
 }
 
 static __always_inline __u8 octet_of(__be32 address)
@@ -120,26 +112,26 @@ static __always_inline __u8 octet_of(__be32 address)
 	return *(__u8 *)&address;
 }
 
-static __always_inline int in_layer(__be32 address)
+static __always_inline int is_in_layer(__be32 address)
 {
 	return (octet_of(address) & 0xc0) == FIRST_LAYER;
 }
 
-static __always_inline __be32 own(__be32 address)
+static __always_inline __be32 own_address(__be32 address)
 {
 	*(__u8 *)&address = SERVERS;
 	return address;
 }
 
-/* The flow that a packet from `source` belongs to; 0 if it ends too early. */
-static __always_inline int key_of(struct key *key, const struct iphdr *ip, const void *end)
+/* Fill in the flow of a packet from `source`; 0 if the packet ends too early. */
+static __always_inline int fill_key(struct key *key, const struct iphdr *ip, const void *end)
 {
 	const __be32 *ports = (const void *)(ip + 1);
 
 	key->source = ip->saddr;
-	key->destination = own(ip->daddr);
+	key->destination = own_address(ip->daddr);
 	key->protocol = ip->protocol;
-	if (ip->frag_off & bpf_htons(IS_FRAGMENT) || (ip->protocol != IPPROTO_TCP && ip->protocol != IPPROTO_UDP))
+	if (ip->frag_off & bpf_htons(FRAGMENT) || !has_ports(ip))
 		return 1;
 	if ((const void *)(ports + 1) > end)
 		return 0;
@@ -147,33 +139,35 @@ static __always_inline int key_of(struct key *key, const struct iphdr *ip, const
 	return 1;
 }
 
-/* The time in ns.  TCP has noted it with its packets, which saves 40 ns. */
-static __always_inline __u64 now_at(struct __sk_buff *ctx)
+/* Return the time in ns.  TCP has noted it with its packets, which saves 40 ns. */
+static __always_inline __u64 now_ns(struct __sk_buff *ctx)
 {
 	return ctx->tstamp ?: bpf_ktime_get_ns();
 }
 
-/* A flow of which nothing is known yet, in its first layer; 0 if there is no room. */
-static __always_inline struct flow *begin(struct key *key, const struct settings *set, __u64 now,
-					  struct counters *counters)
+/* Insert a new flow in its first layer; 0 if the map is full. */
+static __always_inline struct flow *new_flow(struct key *key, const struct packet *packet)
 {
-	__u32 pair = pair_of(key), *turn = bpf_map_lookup_elem(&turns, &pair);
-	struct flow flow = { .last_ns = now };
+	const struct settings *settings = packet->settings;
+	__u32 pair = pair_of(key);
+	__u32 *turn = bpf_map_lookup_elem(&turns, &pair);
+	struct flow flow = { .last_ns = now_ns(packet->ctx) };
 
-	if (set->start == START_RANDOM)
+	if (settings->start == START_RANDOM)
 		flow.layer = draw_layer(key);
-	else if (set->start == START_IN_TURN && turn)
-		flow.layer = __sync_fetch_and_add(turn, 1) % set->layers;
-	counters->flows++;
+	else if (settings->start == START_IN_TURN && turn)
+		flow.layer = __sync_fetch_and_add(turn, 1) % settings->layers;
+	packet->counters->flows++;
 	bpf_map_update_elem(&flows, key, &flow, BPF_ANY);
 	return bpf_map_lookup_elem(&flows, key);
 }
 
-/* Whether a TCP packet shows that its flow's window was cut.  Pure acknowledgements show nothing. */
+/* Return 1 if a TCP packet shows that its flow's window was cut.  Pure acknowledgements do not. */
 static __always_inline int was_cut(struct flow *flow, const struct iphdr *ip, const void *end)
 {
 	const struct tcphdr *tcp = (const void *)(ip + 1);
-	__u32 seq, bytes;
+	__u32 bytes;
+	__u32 seq;
 
 	if ((const void *)(tcp + 1) > end)
 		return 0;
@@ -182,147 +176,156 @@ static __always_inline int was_cut(struct flow *flow, const struct iphdr *ip, co
 	return bytes && shows_cut(flow, seq, seq + bytes, tcp->cwr && !tcp->syn);
 }
 
-/* The layer for a packet. */
-static __always_inline __u32 layer_for(struct __sk_buff *ctx, struct key *key, const struct settings *set,
-				       const struct iphdr *ip, const void *end, struct counters *counters)
+/* Return 1 if the packet follows a gap in its flow. */
+static __always_inline int ends_gap(struct flow *flow, const struct packet *packet)
 {
+	__u64 now = now_ns(packet->ctx);
+	int is_gap = now - flow->last_ns > packet->settings->gap_us * 1000ULL;
+
+	flow->last_ns = now;
+	return is_gap;
+}
+
+/* Return the layer of a packet that leaves. */
+static __always_inline __u32 layer_of(const struct packet *packet, struct key *key)
+{
+	const struct settings *settings = packet->settings;
 	struct flow *flow = bpf_map_lookup_elem(&flows, key);
-	int again;
+	int is_drawn_again;
 
 	if (!flow)
-		flow = begin(key, set, now_at(ctx), counters);
+		flow = new_flow(key, packet);
 	if (!flow)
 		return 0;
-	again = flow->layer >= set->layers; /* there were more of them */
-	if (set->trigger & ON_GAP) {
-		__u64 now = now_at(ctx);
-
-		if (now - flow->last_ns > set->gap_us * 1000ULL) {
-			counters->gaps++;
-			again = 1;
-		}
-		flow->last_ns = now;
+	is_drawn_again = flow->layer >= settings->layers; /* the number of layers has fallen */
+	if (settings->trigger & ON_GAP && ends_gap(flow, packet)) {
+		packet->counters->gaps++;
+		is_drawn_again = 1;
 	}
-	if (set->trigger & (ON_CUT | ON_ECN) && ip->protocol == IPPROTO_TCP && key->ports) {
-		if (was_cut(flow, ip, end) && set->trigger & ON_CUT) {
-			counters->cuts++;
-			again = 1;
-		}
+	/* ON_ECN needs the sequence numbers that was_cut() notes */
+	if (settings->trigger & (ON_CUT | ON_ECN) && key->protocol == IPPROTO_TCP && key->ports &&
+	    was_cut(flow, packet->ip, packet->end) && settings->trigger & ON_CUT) {
+		packet->counters->cuts++;
+		is_drawn_again = 1;
 	}
-	if (again)
+	if (is_drawn_again)
 		flow->layer = draw_layer(key);
 	return flow->layer;
+}
+
+/* Fill in an IPv4 packet without options; 0 for any other packet. */
+static __always_inline int read_packet(struct packet *packet, struct __sk_buff *ctx)
+{
+	__u32 zero = 0;
+
+	packet->ctx = ctx;
+	packet->ip = (void *)(long)ctx->data + sizeof(struct ethhdr);
+	packet->end = (void *)(long)ctx->data_end;
+	if (ctx->protocol != bpf_htons(ETH_P_IP) || (const void *)(packet->ip + 1) > packet->end ||
+	    packet->ip->ihl != 5)
+		return 0;
+	packet->settings = bpf_map_lookup_elem(&all_settings, &zero);
+	packet->counters = bpf_map_lookup_elem(&counted, &zero);
+	return packet->settings && packet->counters;
 }
 
 SEC("tc")
 int leave(struct __sk_buff *ctx)
 {
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct iphdr *ip = data + sizeof(struct ethhdr);
-	__u32 zero = 0, layer;
-	struct settings *set;
-	struct counters *counters;
+	struct packet packet;
 	struct key key = {};
+	__u32 layer;
 
-	if (ctx->protocol != bpf_htons(ETH_P_IP) || (void *)(ip + 1) > end || ip->ihl != 5 ||
-	    octet_of(ip->daddr) != SERVERS)
+	if (!read_packet(&packet, ctx) || octet_of(packet.ip->daddr) != SERVERS)
 		return TC_ACT_UNSPEC;
-	set = bpf_map_lookup_elem(&chosen, &zero);
-	counters = bpf_map_lookup_elem(&counted, &zero);
-	if (!set || !set->layers || !counters || !key_of(&key, ip, end))
+	if (!packet.settings->layers || !fill_key(&key, packet.ip, packet.end))
 		return TC_ACT_UNSPEC;
-	layer = layer_for(ctx, &key, set, ip, end, counters) & (LAYERS - 1);
-	counters->packets[layer]++;
-	rewrite(ctx, ip, FIRST_LAYER + layer);
+	layer = layer_of(&packet, &key) & (LAYERS - 1);
+	packet.counters->packets[layer]++;
+	rewrite(ctx, packet.ip, FIRST_LAYER + layer);
 	return TC_ACT_UNSPEC;
 }
 
-/* An acknowledgement of a flow of this host's own. */
-static __always_inline void acknowledge(const struct settings *set, const struct iphdr *ip, const void *end,
-					struct counters *counters)
+/* Handle an acknowledgement for a flow of this host. */
+static __always_inline void acknowledge(const struct packet *packet)
 {
+	const struct settings *settings = packet->settings;
+	const struct iphdr *ip = packet->ip;
 	const struct tcphdr *tcp = (const void *)(ip + 1);
 	struct key key = {};
 	struct flow *flow;
 
-	if ((const void *)(tcp + 1) > end || !tcp->ack || tcp->syn)
+	if ((const void *)(tcp + 1) > packet->end || !tcp->ack || tcp->syn)
 		return;
-	key.source = own(ip->daddr);
+	key.source = own_address(ip->daddr);
 	key.destination = ip->saddr;
 	key.ports = (__u32)tcp->source << 16 | tcp->dest; /* of the other direction */
 	key.protocol = IPPROTO_TCP;
 	flow = bpf_map_lookup_elem(&flows, &key);
 	if (!flow)
 		return;
-	if (set->choice == TAKE_LEAST_MARKED)
+	if (settings->choice == TAKE_LEAST_MARKED)
 		note_echo(&key, flow->layer, tcp->ece);
-	if (set->trigger & ON_ECN && ends_congested_rounds(flow, set, bpf_ntohl(tcp->ack_seq), tcp->ece)) {
+	if (settings->trigger & ON_ECN &&
+	    ends_congested_rounds(flow, settings, bpf_ntohl(tcp->ack_seq), tcp->ece)) {
 		flow->layer = draw_layer(&key);
-		counters->echoes++;
+		packet->counters->echoes++;
 	}
 }
 
-/* Whether this ICMP error says that the packet's path is broken, which another port or a longer packet would not. */
-static __always_inline int tells_of_path(const struct icmp *icmp)
+/* Return 1 for an ICMP error that reports a broken path: another port or length would not help. */
+static __always_inline int is_path_error(const struct icmp *icmp)
 {
-	return icmp->type == UNREACHABLE && icmp->code != PROTOCOL_UNREACHABLE && icmp->code != PORT_UNREACHABLE &&
-	       icmp->code != TOO_LONG;
+	return icmp->type == UNREACHABLE && icmp->code != PROTOCOL_UNREACHABLE &&
+	       icmp->code != PORT_UNREACHABLE && icmp->code != TOO_LONG;
 }
 
-/* An ICMP error about a packet that this host sent in a layer: it quotes the server's own address from here on.  The
- * sum over a quoted header is what it was, and so is that over the whole error. */
-static __always_inline void quote(struct __sk_buff *ctx, const struct settings *set, struct counters *counters)
+/* Restore the server's own address in an ICMP error about a packet that this host sent in a layer.
+ * The checksums over the quoted header and over the whole error stay as they were. */
+static __always_inline void restore_quoted(const struct packet *packet)
 {
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct iphdr *ip = data + sizeof(struct ethhdr), *quoted;
-	struct icmp *icmp = (void *)(ip + 1);
+	struct icmp *icmp = (void *)(packet->ip + 1);
+	struct iphdr *quoted = (void *)(icmp + 1);
 	struct key key = {};
 	struct flow *flow;
+	__u16 *half;
 	__u16 before;
 
-	quoted = (void *)(icmp + 1);
-	if ((void *)(quoted + 1) > end || quoted->ihl != 5 || !in_layer(quoted->daddr) ||
+	if ((const void *)(quoted + 1) > packet->end || quoted->ihl != 5 ||
+	    !is_in_layer(quoted->daddr) ||
 	    (icmp->type != UNREACHABLE && icmp->type != TIME_EXCEEDED))
 		return;
-	before = *(__u16 *)&quoted->daddr;
-	*(__u8 *)&quoted->daddr = SERVERS;
-	quoted->check = changed(quoted->check, before, *(__u16 *)&quoted->daddr);
-	if (!set->layers || !tells_of_path(icmp) || !key_of(&key, quoted, end))
+	half = (__u16 *)&quoted->daddr;
+	before = *half;
+	*(__u8 *)half = SERVERS;
+	quoted->check = updated_checksum(quoted->check, before, *half);
+	if (!packet->settings->layers || !is_path_error(icmp) ||
+	    !fill_key(&key, quoted, packet->end))
 		return;
 	flow = bpf_map_lookup_elem(&flows, &key);
 	if (flow) {
 		flow->layer = draw_layer(&key);
-		counters->errors++;
+		packet->counters->errors++;
 	}
 }
 
 SEC("tc")
 int arrive(struct __sk_buff *ctx)
 {
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct iphdr *ip = data + sizeof(struct ethhdr);
-	struct counters *counters;
-	struct settings *set;
-	__u32 zero = 0;
-	int layered;
+	struct packet packet;
+	int uses_echoes;
 
-	if (ctx->protocol != bpf_htons(ETH_P_IP) || (void *)(ip + 1) > end || ip->ihl != 5)
+	if (!read_packet(&packet, ctx))
 		return TC_ACT_UNSPEC;
-	set = bpf_map_lookup_elem(&chosen, &zero);
-	counters = bpf_map_lookup_elem(&counted, &zero);
-	if (!set || !counters)
-		return TC_ACT_UNSPEC;
-	layered = in_layer(ip->daddr);
-	if (ip->protocol == IPPROTO_TCP && (set->trigger & ON_ECN || set->choice == TAKE_LEAST_MARKED))
-		acknowledge(set, ip, end, counters);
-	if (ip->protocol == IPPROTO_ICMP)
-		quote(ctx, set, counters);
-	data = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
-	ip = data + sizeof(struct ethhdr);
-	if (layered && (void *)(ip + 1) <= end)
-		rewrite(ctx, ip, SERVERS);
+	uses_echoes =
+		packet.settings->trigger & ON_ECN || packet.settings->choice == TAKE_LEAST_MARKED;
+	if (packet.ip->protocol == IPPROTO_TCP && uses_echoes)
+		acknowledge(&packet);
+	if (packet.ip->protocol == IPPROTO_ICMP)
+		restore_quoted(&packet);
+	if (is_in_layer(packet.ip->daddr))
+		rewrite(ctx, packet.ip, SERVERS);
 	return TC_ACT_UNSPEC;
 }
 
-char _license[] SEC("license") = "GPL";
+char _license[] SEC("license") = "Dual MIT/GPL";

@@ -31,10 +31,10 @@ def entries(topology: Topology, ports: int) -> dict[str, int]:
         "switches": switches,
         "groups": room(topology),
         "memories": room(topology),
-        **dict.fromkeys(("generations", "wants", "states"), switches),
+        **dict.fromkeys(("generations", "pending_states", "states"), switches),
         "routes": MOST_ROUTES,
         "cache": switches * CACHE_SLOTS,
-        **dict.fromkeys(("flowlets", "young"), switches << flowlet_bits(switches)),
+        **dict.fromkeys(("flowlets", "recent_flows"), switches << flowlet_bits(switches)),
         "flows": min(MOST_FLOWS, max(LEAST_FLOWS, FLOWS_PER_HOST * topology.servers)),
     }
 

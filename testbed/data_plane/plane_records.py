@@ -43,10 +43,8 @@ PORT = Record(
     (
         ("switch_number", "I"),
         ("addresses", "12s"),
-        ("device", "Q"),
         ("number", "I"),
         ("turn", "I"),
-        ("data_queue", "Q"),
         ("trim_bytes", "I"),
         ("trimmed_as", "I"),
     ),
@@ -75,7 +73,7 @@ FLOW = Record(
         ("sequence", "I"),
     ),
 )
-YOUNG = Record("young_flow", (("hash", "I"), ("bytes", "I")))
+RECENT_FLOW = Record("recent_flow", (("hash", "I"), ("bytes", "I")))
 COUNTERS = Record(
     "counters",
     (
@@ -87,4 +85,4 @@ COUNTERS = Record(
         ("trimmed", "Q"),
     ),
 )
-RECORDS = (PORT, PREFIX, GROUP, FLOWLET, FLOW_KEY, FLOW, YOUNG, COUNTERS)
+RECORDS = (PORT, PREFIX, GROUP, FLOWLET, FLOW_KEY, FLOW, RECENT_FLOW, COUNTERS)

@@ -77,12 +77,12 @@ class SwitchQueueState:
     """What LBSP's section 5 needs of one switch: the state that its queues call for, and the one
     that it is in."""
 
-    def __init__(self, wants: libbpf.Map, states: libbpf.Map, switch: int) -> None:
-        self._wants, self._states, self._switch = wants, states, switch
+    def __init__(self, pending: libbpf.Map, states: libbpf.Map, switch: int) -> None:
+        self._pending, self._states, self._switch = pending, states, switch
 
     def wanted(self) -> int:
         """As the program found when it looked last: at the last packet that went up."""
-        (state,) = self._wants[self._switch,]
+        (state,) = self._pending[self._switch,]
         return int(state)
 
     def enter(self, state: int) -> None:
@@ -137,7 +137,8 @@ class PlaneTables:
             maps.map("generations", "=I", "=I"),
             maps.map("cache", "=I", "=Q"),
         )
-        self._wants, self._states = maps.map("wants", "=I", "=I"), maps.map("states", "=I", "=I")
+        self._pending = maps.map("pending_states", "=I", "=I")
+        self._states = maps.map("states", "=I", "=I")
         self._flows = maps.map("flows", FLOW_KEY.format.replace("=", ">"), FLOW.format)
         self._switches = maps.entries("generations")
         self._room = maps.entries("groups") // self._switches
@@ -171,7 +172,7 @@ class PlaneTables:
             self._groups,
             self._generations,
             self._cache,
-            self._wants,
+            self._pending,
             self._states,
             self._flows,
         )
@@ -179,7 +180,7 @@ class PlaneTables:
 
     def queue_state(self, switch: int) -> SwitchQueueState:
         """What tells how crowded one switch is.  Its daemon is the only one to enter states."""
-        return SwitchQueueState(self._wants, self._states, switch)
+        return SwitchQueueState(self._pending, self._states, switch)
 
     def flows(self, switch: int) -> SwitchFlows:
         """The flows in the table of one switch.  Its daemon is the only one, beside the program, to

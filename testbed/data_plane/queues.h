@@ -1,16 +1,21 @@
-/* What waits in the queue of a device of this packet's namespace, read in place: exact, as the choice needs it.
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Lengths of the queues of devices in this packet's namespace, read in place.
  *
- * A length that is a little old will not do: if user space polls it every millisecond, all switches run to the same port
- * meanwhile, and DRILL carries 54 % of what links could; with every 100 ms, 25 %.
+ * An exact length is necessary.  If user space polls lengths every millisecond, all switches choose
+ * the same port meanwhile, and DRILL carries 54 % of the links' capacity; every 100 ms, 25 %.
+ *
+ * No address is remembered from one packet to the next.  tc runs a program in a read-side critical
+ * section of RCU, so what the walk from the packet reaches is not freed before the program ends.
  */
 #pragma once
 #include "kernel.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 
-#define DEVICE_BUCKETS 256 /* of the namespace's table of devices */
+#define DEVICE_BUCKETS 256 /* of a namespace's table of devices */
 #define DEVICES_IN_BUCKET 64
 #define QDISCS_IN_BUCKET 8
+#define GOLDEN_RATIO 0x61c88647u /* of the kernel's hash_32() */
 
 #ifdef PROBE_READ /* kernels before 6.2 */
 #define READ(from, field) BPF_CORE_READ(from, field)
@@ -20,80 +25,69 @@
 extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
 extern void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym;
 #define READ(from, field) ((from)->field)
-#define VIEW(pointer, type) ((type *)bpf_rdonly_cast((const void *)(pointer), bpf_core_type_id_kernel(type)))
+#define VIEW(pointer, type)                                                                        \
+	((type *)bpf_rdonly_cast((const void *)(pointer), bpf_core_type_id_kernel(type)))
 #define CONTEXT(ctx) ((struct sk_buff *)bpf_cast_to_kern_ctx(ctx))
 #endif
 
-/* The address of device `ifindex`; 0 if there is none. */
-static __always_inline __u64 find_device(struct __sk_buff *ctx, __u32 ifindex)
+#define CONTAINER(node, type, member)                                                              \
+	VIEW((void *)(node) - bpf_core_field_offset(type, member), type)
+
+/* Return the device `ifindex`, 0 if there is none. */
+static __always_inline struct net_device *find_device(struct __sk_buff *ctx, __u32 ifindex)
 {
-	struct sk_buff *skb = CONTEXT(ctx);
-	struct net_device *in = READ(skb, dev);
-	struct net *net = READ(in, nd_net.net);
+	struct net_device *input = READ(CONTEXT(ctx), dev);
+	struct net *net = READ(input, nd_net.net);
 	struct hlist_head *bucket = READ(net, dev_index_head) + (ifindex & (DEVICE_BUCKETS - 1));
 	struct hlist_node *node = READ(VIEW(bucket, struct hlist_head), first);
 
 	for (int i = 0; i < DEVICES_IN_BUCKET && node; i++) {
-		struct net_device *device =
-			VIEW((void *)node - bpf_core_field_offset(struct net_device, index_hlist), struct net_device);
+		struct net_device *device = CONTAINER(node, struct net_device, index_hlist);
 
 		if ((__u32)READ(device, ifindex) == ifindex)
-			return (__u64)device;
+			return device;
 		node = READ(node, next);
 	}
 	return 0;
 }
 
-/* Packets, or bytes, in the root queue of the device that was found at an address, if it is still there. */
-static __always_inline __u32 queue_of(__u64 address, __u32 ifindex, __u32 in_bytes, int *found)
+/* Return the packets, or the bytes, in the root queue of device `ifindex`; 0 without a device. */
+static __always_inline __u32 root_queue_length(struct __sk_buff *ctx, __u32 ifindex, __u32 in_bytes)
 {
-	struct net_device *device = VIEW(address, struct net_device);
+	struct net_device *device = find_device(ctx, ifindex);
 	struct netdev_queue *queue;
 	struct Qdisc *qdisc;
 
-	*found = address && (__u32)READ(device, ifindex) == ifindex;
-	if (!*found)
+	if (!device)
 		return 0;
 	queue = VIEW(READ(device, _tx), struct netdev_queue);
 	qdisc = READ(queue, qdisc);
 	return in_bytes ? READ(qdisc, qstats.backlog) : READ(qdisc, q.qlen);
 }
 
-/* The address of the queueing discipline `handle` below the root of the device at an address; 0 if there is none. */
-static __always_inline __u64 find_queue(__u64 address, __u32 handle)
+/* Return the bytes in queueing discipline `handle`, below the root of device `ifindex`; 0 if the
+ * device has none. */
+static __always_inline __u32 child_queue_bytes(struct __sk_buff *ctx, __u32 ifindex, __u32 handle)
 {
-	const void *buckets = (const void *)address + bpf_core_field_offset(struct net_device, qdisc_hash);
+	const struct net_device *device = find_device(ctx, ifindex);
+	const void *buckets;
 
-	if (!address || !bpf_core_field_exists(struct net_device, qdisc_hash))
+	if (!device || !bpf_core_field_exists(struct net_device, qdisc_hash))
 		return 0;
-	for (int bucket = 0; bucket < QDISC_BUCKETS; bucket++) {
+	buckets = (const void *)device + bpf_core_field_offset(struct net_device, qdisc_hash);
+	/* the handle's own bucket comes first; the others, should a kernel hash otherwise */
+	for (__u32 i = 0; i < QDISC_BUCKETS; i++) {
+		__u32 bucket = ((handle * GOLDEN_RATIO >> 28) + i) & (QDISC_BUCKETS - 1);
 		const struct hlist_head *head = buckets + bucket * sizeof(struct hlist_head);
 		struct hlist_node *node = READ(VIEW(head, struct hlist_head), first);
 
-		for (int i = 0; i < QDISCS_IN_BUCKET && node; i++) {
-			struct Qdisc *qdisc =
-				VIEW((void *)node - bpf_core_field_offset(struct Qdisc, hash), struct Qdisc);
+		for (int j = 0; j < QDISCS_IN_BUCKET && node; j++) {
+			struct Qdisc *qdisc = CONTAINER(node, struct Qdisc, hash);
 
 			if (READ(qdisc, handle) == handle)
-				return (__u64)qdisc;
+				return READ(qdisc, qstats.backlog);
 			node = READ(node, next);
 		}
 	}
 	return 0;
-}
-
-/* Bytes that wait in the queueing discipline that was found at an address, if it is still device `ifindex`'s. */
-static __always_inline __u32 bytes_in(__u64 address, __u32 handle, __u32 ifindex, int *found)
-{
-	struct Qdisc *qdisc = VIEW(address, struct Qdisc);
-	struct netdev_queue *queue;
-	struct net_device *device;
-
-	*found = 0;
-	if (!address || READ(qdisc, handle) != handle)
-		return 0;
-	queue = VIEW(READ(qdisc, dev_queue), struct netdev_queue);
-	device = VIEW(READ(queue, dev), struct net_device);
-	*found = (__u32)READ(device, ifindex) == ifindex;
-	return READ(qdisc, qstats.backlog);
 }

@@ -1,7 +1,9 @@
-/* Which of a switch's candidate ports takes a packet: daemons/routing/selection.py in C; the reasons are there.
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Which candidate port of a switch takes a packet: daemons/routing/selection.py in C.
  *
- * Plain C, for a test holds the two equal.  Whoever includes this defines load_of(), what waits at a candidate, and
- * draw(), 32 random bits; `of` is handed through to them.
+ * The reasons are in the Python file.  This is plain C, so that a test can compare the two.  The
+ * including file defines load_of(), the backlog of a candidate, and draw(), 32 random bits; both
+ * receive `context` unchanged.
  */
 #pragma once
 #include <linux/types.h>
@@ -10,16 +12,32 @@
 #define __always_inline inline __attribute__((always_inline))
 #endif
 
-#define DIGITS 4 /* of a destination's address, that a switch reads */
+#define DIGITS 4       /* of a destination's address that a switch reads */
+#define MOST_SAMPLES 8 /* of DRILL */
+#define MOST_CANDIDATES 64
 
-static __always_inline __u32 load_of(void *of, __u32 candidate);
-static __always_inline __u32 draw(void *of);
+static __always_inline __u32 load_of(void *context, __u32 candidate);
+static __always_inline __u32 draw(void *context);
 
 /* The same numbers as in daemons/load_balancing/scheme.py. */
-enum rule { KERNEL, D_MOD_K, FLOW_HASH, RANDOM, ROUND_ROBIN, DRILL, TTC, SHORTEST, FLOWLET, LBSP, DAR };
+enum rule {
+	KERNEL,
+	D_MOD_K,
+	FLOW_HASH,
+	RANDOM,
+	ROUND_ROBIN,
+	DRILL,
+	TTC,
+	SHORTEST,
+	FLOWLET,
+	LBSP,
+	DAR
+};
 
 struct digit {
-	__u32 shift, mask, weight;
+	__u32 shift;
+	__u32 mask;
+	__u32 weight;
 };
 
 static __always_inline __u32 below(__u32 random, __u32 n)
@@ -27,7 +45,7 @@ static __always_inline __u32 below(__u32 random, __u32 n)
 	return (__u64)random * n >> 32;
 }
 
-/* v modulo n, where v < 2n */
+/* Return v modulo n, for v < 2n. */
 static __always_inline __u32 wrap(__u32 v, __u32 n)
 {
 	return v < n ? v : v - n;
@@ -46,24 +64,25 @@ static __always_inline __u32 mix(__u32 a, __u32 b)
 	return a ^ a >> 16;
 }
 
-static __always_inline __u32 flow_hash(__u32 seed, __u32 source, __u32 destination, __u32 ports, __u32 protocol)
+static __always_inline __u32 flow_hash(__u32 seed, __u32 source, __u32 destination, __u32 ports,
+				       __u32 protocol)
 {
 	return mix(mix(mix(mix(seed, source), destination), ports), protocol);
 }
 
-static __always_inline __u32 host_number(__u32 address, const struct digit *read)
+static __always_inline __u32 host_number(__u32 address, const struct digit *digits)
 {
 	__u32 number = 0;
 
 	for (int i = 0; i < DIGITS; i++)
-		number += (address >> (read[i].shift & 31) & read[i].mask) * read[i].weight;
+		number += (address >> (digits[i].shift & 31) & digits[i].mask) * digits[i].weight;
 	return number;
 }
 
-/* The last digit of a host's label: which of its switch's hosts it is. */
-static __always_inline __u32 host_digit(__u32 address, const struct digit *read)
+/* Return the last digit of a host's label: its number among its switch's hosts. */
+static __always_inline __u32 host_digit(__u32 address, const struct digit *digits)
 {
-	return address >> (read[0].shift & 31) & read[0].mask;
+	return address >> (digits[0].shift & 31) & digits[0].mask;
 }
 
 static __always_inline __u32 d_mod_k(__u32 host, __u32 n)
@@ -71,21 +90,24 @@ static __always_inline __u32 d_mod_k(__u32 host, __u32 n)
 	return host % n;
 }
 
-static __always_inline __u32 ttc(void *of, __u32 n, __u32 preferred, __u32 delta, __u32 ties_redirect)
+static __always_inline __u32 ttc(void *context, __u32 n, __u32 preferred, __u32 delta,
+				 __u32 ties_redirect)
 {
-	__u32 other = another(preferred, draw(of), n);
-	__s64 excess = (__s64)load_of(of, preferred) - load_of(of, other);
+	__u32 other = another(preferred, draw(context), n);
+	__s64 excess = (__s64)load_of(context, preferred) - load_of(context, other);
 
 	return excess + ties_redirect > (__s64)delta ? other : preferred;
 }
 
-static __always_inline __u32 drill(void *of, __u32 n, __u32 remembered, __u32 d)
+static __always_inline __u32 drill(void *context, __u32 n, __u32 remembered, __u32 d)
 {
-	__u32 best = below(draw(of), n), first = best, best_load = load_of(of, first);
-	__u64 chosen = 0;
+	__u32 first = below(draw(context), n);
+	__u32 best = first;
+	__u32 best_load = load_of(context, first);
+	__u64 sampled = 0; /* bit i: the candidate i + 1 behind the first */
 
 	if (remembered < n && remembered != first) {
-		__u32 load = load_of(of, remembered);
+		__u32 load = load_of(context, remembered);
 
 		if (load <= best_load) {
 			best = remembered;
@@ -94,14 +116,17 @@ static __always_inline __u32 drill(void *of, __u32 n, __u32 remembered, __u32 d)
 	}
 	if (d > n)
 		d = n;
-	for (__u32 i = 1; i < d && i < 8; i++) {
-		__u32 bound = n - d + i, behind = below(draw(of), bound), candidate, load;
+	for (__u32 i = 1; i < d && i < MOST_SAMPLES; i++) {
+		__u32 bound = n - d + i;
+		__u32 behind = below(draw(context), bound);
+		__u32 candidate;
+		__u32 load;
 
-		if (chosen >> (behind & 63) & 1)
+		if (sampled >> (behind & 63) & 1)
 			behind = bound - 1;
-		chosen |= 1ULL << (behind & 63);
+		sampled |= 1ULL << (behind & 63);
 		candidate = wrap(first + 1 + behind, n);
-		load = load_of(of, candidate);
+		load = load_of(context, candidate);
 		if (load < best_load) {
 			best = candidate;
 			best_load = load;
@@ -110,12 +135,15 @@ static __always_inline __u32 drill(void *of, __u32 n, __u32 remembered, __u32 d)
 	return best;
 }
 
-static __always_inline __u32 shortest(void *of, __u32 n)
+static __always_inline __u32 shortest(void *context, __u32 n)
 {
-	__u32 start = below(draw(of), n), best = start, best_load = load_of(of, start);
+	__u32 start = below(draw(context), n);
+	__u32 best = start;
+	__u32 best_load = load_of(context, start);
 
-	for (__u32 i = 1; i < n && i < 64; i++) {
-		__u32 candidate = wrap(start + i, n), load = load_of(of, candidate);
+	for (__u32 i = 1; i < n && i < MOST_CANDIDATES; i++) {
+		__u32 candidate = wrap(start + i, n);
+		__u32 load = load_of(context, candidate);
 
 		if (load < best_load) {
 			best = candidate;
@@ -132,8 +160,9 @@ static __always_inline __u32 in_turn(__u32 own, __u32 turn, __u32 n, __u32 group
 	return rows ? turn % rows * groups + own : own % n;
 }
 
-/* These two: daemons/lbsp/routing.py. */
-static __always_inline __u32 next_state(__u32 state, __u32 zero, __u32 one, __u32 threshold, __u32 percent)
+/* next_state() and group_in_state(): daemons/lbsp/routing.py. */
+static __always_inline __u32 next_state(__u32 state, __u32 zero, __u32 one, __u32 threshold,
+					__u32 percent)
 {
 	if (state == 1 && zero > one + 1)
 		return 1;
@@ -153,7 +182,8 @@ static __always_inline __u32 group_in_state(__u32 state, __u32 own, __u32 input_
 	return by_input_port ? input_port & 1 : own;
 }
 
-static __always_inline __u32 flowlet(void *of, __u32 n, __u32 last, __u64 idle_ns, __u64 gap_ns)
+static __always_inline __u32 flowlet(void *context, __u32 n, __u32 last, __u64 idle_ns,
+				     __u64 gap_ns)
 {
-	return idle_ns <= gap_ns && last < n ? last : below(draw(of), n);
+	return idle_ns <= gap_ns && last < n ? last : below(draw(context), n);
 }

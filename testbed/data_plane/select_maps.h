@@ -1,36 +1,36 @@
-/* What the data plane's program and user space share: select.bpf.c reads it, testbed/data_plane/ writes it.
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Structures and maps that select.bpf.c shares with user space, which is testbed/data_plane/.
  *
- * Python's side of each struct is in testbed/data_plane/plane_records.py; a test compares the two field by field.
+ * plane_records.py has each structure in Python; a test compares the two field by field.
  */
 #pragma once
+#include "map.h"
 
 #define CANDIDATES 64 /* in a group, a power of two */
-#define CACHE_BITS 10 /* of a destination, for each switch */
+#define CACHE_BITS 10 /* of the slot of a destination, for each switch */
 #define GROUP_BITS 20
 #define GENERATION_BITS 12
 
 struct port {
-	__u32 switch_number; /* of the switch it belongs to, + 1; 0: of none */
-	__u16 addresses[6];  /* the first 12 bytes of a frame sent here: the peer's address, our own */
-	__u64 device;	     /* where its device was found; the program remembers it here */
+	__u32 switch_number; /* of its switch, + 1; 0: no port of a switch */
+	__u16 addresses[6];  /* first 12 bytes of a frame sent here: the peer's address, our own */
 	__u32 number;	     /* within its switch */
 	__u32 turn;	     /* of the link group whose first port this is (LBSP) */
-	__u64 data_queue;    /* where its queue of data was found; the program remembers it here, too */
-	__u32 trim_bytes;    /* that this queue may hold, beyond which packets are trimmed; 0: never */
-	__u32 trimmed_as;    /* the code point of packets that are trimmed here */
+	__u32 trim_bytes;    /* of waiting data, above which packets are trimmed; 0: never */
+	__u32 trimmed_as;    /* code point of packets trimmed here */
 };
 
 struct prefix {
-	__u32 length; /* 32 for the switch, and that of the address */
+	__u32 length; /* of the address, + 32 for the switch */
 	__u32 switch_number;
 	__be32 address;
 };
 
-/* All CANDIDATES places are filled, the n first ones again and again, so that a packet that meets a group while it is
- * being written finds a port of the old or of the new one. */
+/* All CANDIDATES slots are filled: the first n repeat.  A packet that meets a group while it is
+ * written finds a port of the old or of the new group. */
 struct group {
 	__u32 n;
-	__u32 ports[CANDIDATES]; /* interface indexes; a port that is named twice gets twice as much */
+	__u32 ports[CANDIDATES]; /* interface indexes; a port listed twice gets twice the share */
 };
 
 struct memory {
@@ -44,31 +44,33 @@ struct flowlet_entry {
 	__u32 unused;
 };
 
-#define ANY_PROTOCOL 256 /* no packet's */
+#define ANY_PROTOCOL 256 /* of no packet */
 
-/* DAR: a flow at one switch, all in network order; or, from source 0 by ANY_PROTOCOL, where those that hosts of this
- * switch send to one destination go together. */
+/* DAR: a flow at one switch, all fields in network order.  With source 0 and ANY_PROTOCOL: all
+ * flows from hosts of this switch to one destination, which go together. */
 struct flow_key {
 	__be32 switch_number;
-	__be32 source, destination;
+	__be32 source;
+	__be32 destination;
 	__be32 protocol;
-	__be32 ports; /* source and destination port, 0 where the protocol has none */
+	__be32 ports; /* source and destination port; 0 for a protocol without ports */
 };
 
-/* port: an interface index.  Of a flow that a host of this switch sends, the port that it leaves by, which user space
- * may change; of any other, the port by which it came last, which the program writes.  The entry of a destination has
- * only a port, when it was made in last_ns, and when user space changed it in moved_ns. */
+/* port: an interface index.  For a flow from a host of this switch: the output port, which user
+ * space may change.  For any other flow: the last input port, which the program writes.  The entry
+ * of a destination has only a port, its creation in last_ns and user space's change in moved_ns. */
 struct flow_entry {
-	__u64 last_ns;	 /* when data came last */
-	__u64 moved_ns;	 /* when `port` changed; 0: never */
-	__u64 queued_ns; /* when a packet found as much waiting as calls for another way; 0: never */
-	__u64 bytes;	 /* of data since it is here */
+	__u64 last_ns;	 /* last packet with data */
+	__u64 moved_ns;	 /* last change of `port`; 0: never */
+	__u64 queued_ns; /* last packet behind a queue long enough for a detour; 0: never */
+	__u64 bytes;	 /* of data since the entry exists */
 	__u32 port;
-	__u32 sequence; /* of TCP that comes in: the furthest number that was seen, which is not told */
+	__u32 sequence; /* highest TCP sequence number of an incoming flow; private to the program
+			 */
 };
 
-/* A flow that is not in the table yet, the one of its slot that sends most. */
-struct young_flow {
+/* A flow that is not in the table yet: of the flows that share a slot, the one with most data. */
+struct recent_flow {
 	__u32 hash;
 	__u32 bytes;
 };
@@ -82,32 +84,23 @@ struct counters {
 	__u64 trimmed;
 };
 
-#define MAP(name, kind, entries, key_type, value_type)      \
-	struct {                                            \
-		__uint(type, BPF_MAP_TYPE_##kind);          \
-		__uint(max_entries, entries);               \
-		__type(key, key_type);                      \
-		__type(value, value_type);                  \
-	} name SEC(".maps")
-
-/* data_plane.py sets the number of entries.  It writes ports and switches; routes, groups and generations are written by
- * whoever routes, mostly a daemon for each switch (plane_tables.py). */
-MAP(ports, ARRAY, 1, __u32, struct port);
-MAP(switches, ARRAY, 1, __u32, struct switch_);
-MAP(generations, ARRAY, 1, __u32, __u32); /* of a switch's routes, below 4096: what the cache holds of another is void */
-MAP(wants, ARRAY, 1, __u32, __u32);  /* LBSP: the state that a switch's queues call for; the program writes it */
-MAP(states, ARRAY, 1, __u32, __u32); /* and the one that it is in; its daemon does */
-MAP(groups, ARRAY, 1, __u32, struct group);
-MAP(memories, ARRAY, 1, __u32, struct memory);
-MAP(cache, ARRAY, 1, __u32, __u64);
-MAP(counted, PERCPU_ARRAY, 1, __u32, struct counters);
-MAP(flowlets, ARRAY, 1, __u32, struct flowlet_entry); /* as many for each switch, a power of two */
-MAP(young, ARRAY, 1, __u32, struct young_flow);	      /* the same */
-MAP(flows, HASH, 1, struct flow_key, struct flow_entry);
-struct {
-	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
-	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct prefix);
-	__type(value, __u32);
-} routes SEC(".maps");
+/* data_plane.py sets the number of entries and writes ports and switches.  Routes, groups and
+ * generations are written by the routing process, mostly one daemon per switch (plane_tables.py).
+ */
+MAP(ports, ARRAY, 1, 0, __u32, struct port);
+MAP(switches, ARRAY, 1, 0, __u32, struct switch_);
+/* of a switch's routes, below 4096; entries of `cache` with another generation are invalid */
+MAP(generations, ARRAY, 1, 0, __u32, __u32);
+MAP(routes, LPM_TRIE, 1, BPF_F_NO_PREALLOC, struct prefix, __u32);
+MAP(groups, ARRAY, 1, 0, __u32, struct group);
+MAP(memories, ARRAY, 1, 0, __u32, struct memory);
+MAP(cache, ARRAY, 1, 0, __u32, __u64);
+MAP(counted, PERCPU_ARRAY, 1, 0, __u32, struct counters);
+/* LBSP: the state that a switch's queues call for, written here, and the state it is in, written by
+ * its daemon */
+MAP(pending_states, ARRAY, 1, 0, __u32, __u32);
+MAP(states, ARRAY, 1, 0, __u32, __u32);
+/* equally many for each switch, a power of two */
+MAP(flowlets, ARRAY, 1, 0, __u32, struct flowlet_entry);
+MAP(recent_flows, ARRAY, 1, 0, __u32, struct recent_flow);
+MAP(flows, HASH, 1, 0, struct flow_key, struct flow_entry);

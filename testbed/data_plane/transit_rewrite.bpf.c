@@ -1,26 +1,29 @@
-/* What a packet carries when it goes on from a server (DFR, TAR), the first octet of its destination, and where to.
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* The first octet of the destination of packets in transit through a server (DFR, TAR), and their
+ * next hop.
  *
- * At the ingress hook of each server's ports.  A server knows octets for flows, and what carries an octet without being of
- * such a flow carries 64 from there on; or for prefixes of destinations, and other packets go on as they are.  Then the
- * packet takes the kernel's own route for it, if that leads to a neighbour whom the kernel knows; whatever is not as
- * simple as that is left to the kernel, which has got the packet's new destination then: packets for the server itself,
- * refusals, the last hop that a packet may make, packets with options or too long.  transit_rewrite.py writes the maps.
+ * At the ingress hook of each port of a server.  A server has octets for flows; a packet with an
+ * octet whose flow is unknown gets 64.  Or it has octets for prefixes of destinations, and other
+ * packets stay unchanged.  Then the packet takes the kernel's route, if that leads to a neighbour
+ * whose MAC address the kernel knows.
+ *
+ * The kernel gets every other packet, with its new destination: packets to the server itself,
+ * refusals, the last hop that a TTL allows, packets with options or too long.  transit_rewrite.py
+ * writes the maps.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
-#include <linux/if_ether.h>
 #include <linux/if_packet.h>
-#include <linux/in.h>
-#include <linux/ip.h>
-#include <linux/pkt_cls.h>
-#include <linux/tcp.h>
-#include <linux/udp.h>
 
-#define DIRECT 64	    /* the first octet of what nothing is known of */
-#define FRAGMENT 0x1fff	    /* the offset of one */
-#define SLOTS_BITS 8	    /* of the cache, for each server */
-#define GENERATION_BITS 24  /* in there */
+#include "map.h"
+#include "packet.h"
+
+#define DIRECT 64	   /* first octet of a packet of an unknown flow */
+#define SLOTS_BITS 8	   /* of the cache, for each server */
+#define GENERATION_BITS 24 /* in the cache */
+#define OCTET_BITS 8
+#define OCTET_MASK ((1 << OCTET_BITS) - 1)
 #define NO_OCTET 0
 
 #define AF_INET 2
@@ -29,7 +32,7 @@ enum { NOTHING, BY_FLOW, BY_PREFIX };
 
 struct port {
 	__u32 server; /* + 1 */
-	__u32 delays; /* what arrives is to be held back first, which takes the kernel's way */
+	__u32 delays; /* 1: another filter delays packets here, so the kernel must forward them */
 };
 
 struct server {
@@ -40,97 +43,87 @@ struct server {
 struct flow {
 	__u32 server;
 	__be32 source;
-	__be32 label; /* of the destination: its address without the first octet */
+	__be32 label; /* destination without the first octet */
 	__be32 ports;
 	__u32 protocol;
 };
 
 struct prefix {
-	__u32 length; /* 64 for server and generation, and that of the address */
+	__u32 length; /* of the address, + 64 for server and generation */
 	__u32 server;
 	__u32 generation;
 	__be32 address;
 };
 
-#define MAP(name, kind, entries, flags, key_type, value_type) \
-	struct {                                              \
-		__uint(type, BPF_MAP_TYPE_##kind);            \
-		__uint(max_entries, entries);                 \
-		__uint(map_flags, flags);                     \
-		__type(key, key_type);                        \
-		__type(value, value_type);                    \
-	} name SEC(".maps")
+_Static_assert(sizeof(struct port) == 8, "transit_program.py");
+_Static_assert(sizeof(struct server) == 8, "transit_rewrite.SERVER");
+_Static_assert(sizeof(struct flow) == 20, "transit_rewrite.FLOW");
+_Static_assert(sizeof(struct prefix) == 16, "transit_rewrite.PREFIX");
 
-/* transit_rewrite.py sets the number of entries. */
+/* transit_program.py sets the number of entries. */
 MAP(ports, ARRAY, 1, 0, __u32, struct port); /* by the lower half of an interface's index */
 MAP(servers, ARRAY, 1, 0, __u32, struct server);
 MAP(flows, HASH, 1, BPF_F_NO_PREALLOC, struct flow, __u32);
 MAP(prefixes, LPM_TRIE, 1, BPF_F_NO_PREALLOC, struct prefix, __u32);
 MAP(cache, ARRAY, 1, 0, __u32, __u64);
 
-/* A fragment without ports has what lies in their place: a flow between the same servers, if any, and as good a path. */
-static __always_inline __u32 of_flow(__u32 server, const struct iphdr *ip, const void *end)
+/* Return the octet of a packet's flow.
+ *
+ * A later fragment has payload in place of ports.  Its flow is then unknown, or another between the
+ * same servers, whose path is as good. */
+static __always_inline __u32 octet_by_flow(__u32 server, const struct iphdr *ip, const void *end)
 {
-	struct flow flow = { server, ip->saddr, ip->daddr & bpf_htonl(0xffffff), 0, ip->protocol };
+	struct flow flow = {
+		.server = server,
+		.source = ip->saddr,
+		.label = ip->daddr & bpf_htonl(0xffffff),
+		.protocol = ip->protocol,
+	};
 	const __be32 *ports = (const void *)ip + ip->ihl * 4;
-	int has_ports = ip->protocol == IPPROTO_TCP || ip->protocol == IPPROTO_UDP;
-	__u32 *found;
+	__u32 *octet;
 
-	if (has_ports && (const void *)(ports + 1) <= end)
+	if (has_ports(ip) && (const void *)(ports + 1) <= end)
 		flow.ports = *ports;
-	found = bpf_map_lookup_elem(&flows, &flow);
-	if (found)
-		return *found;
+	octet = bpf_map_lookup_elem(&flows, &flow);
+	if (octet)
+		return READ_ONCE(*octet);
 	return (ip->daddr & bpf_htonl(0xc0000000)) == bpf_htonl(DIRECT << 24) ? DIRECT : NO_OCTET;
 }
 
-/* The trie takes 110 ns, so its answers are kept: one word with destination, generation and octet, written at once. */
-static __always_inline __u32 of_prefix(__u32 server, __u32 generation, __be32 destination)
+/* Return the octet of the longest prefix of a destination.
+ *
+ * A lookup in the trie takes 110 ns, so results are cached: one word with destination, generation
+ * and octet, written at once. */
+static __always_inline __u32 octet_by_prefix(__u32 server, __u32 generation, __be32 destination)
 {
-	__u32 slot = server << SLOTS_BITS | destination * 0x9e3779b1u >> (32 - SLOTS_BITS), octet;
-	__u64 wanted = (__u64)destination << GENERATION_BITS | (generation & ((1 << GENERATION_BITS) - 1));
-	__u64 *kept = bpf_map_lookup_elem(&cache, &slot), word;
+	__u32 slot = server << SLOTS_BITS | destination * 0x9e3779b1u >> (32 - SLOTS_BITS);
+	__u32 version = generation & ((1 << GENERATION_BITS) - 1);
+	__u64 tag = (__u64)destination << GENERATION_BITS | version;
+	__u64 *cached = bpf_map_lookup_elem(&cache, &slot);
+	__u32 octet = NO_OCTET;
+	__u64 word;
 
-	if (!kept)
+	if (!cached)
 		return NO_OCTET;
-	word = *(volatile __u64 *)kept;
-	octet = word & 0xff;
-	if (word >> 8 != wanted) {
-		struct prefix prefix = { 96, server, generation, destination };
-		__u32 *found = bpf_map_lookup_elem(&prefixes, &prefix);
+	word = READ_ONCE(*cached);
+	if (word >> OCTET_BITS == tag)
+		return word & OCTET_MASK;
+	struct prefix prefix = {
+		.length = 96, .server = server, .generation = generation, .address = destination
+	};
+	__u32 *entry = bpf_map_lookup_elem(&prefixes, &prefix);
 
-		octet = found ? *found : NO_OCTET;
-		*(volatile __u64 *)kept = wanted << 8 | octet;
-	}
+	if (entry)
+		octet = READ_ONCE(*entry);
+	WRITE_ONCE(*cached, tag << OCTET_BITS | octet);
 	return octet;
 }
 
-/* A checksum, when 16 bits of what it covers have changed (RFC 1624). */
-static __always_inline __u16 changed(__u16 check, __u16 before, __u16 after)
+/* Rewrite MAC addresses and TTL for the kernel's route; return its interface, or 0 if the packet is
+ * left to the kernel. */
+static __always_inline __u32 follow_route(struct __sk_buff *ctx, struct iphdr *ip)
 {
-	__u32 sum = (__u16)~check + (__u16)~before + after;
-
-	sum = (sum & 0xffff) + (sum >> 16);
-	return ~((sum & 0xffff) + (sum >> 16));
-}
-
-/* Let the packet's transport follow when the first half of its destination has changed; it moves in memory. */
-static __always_inline void follow(struct __sk_buff *ctx, struct iphdr *ip, __u16 before, __u16 after)
-{
-	__u32 at = sizeof(struct ethhdr) + ip->ihl * 4;
-
-	if (before == after || ip->frag_off & bpf_htons(FRAGMENT))
-		return;
-	if (ip->protocol == IPPROTO_TCP)
-		bpf_l4_csum_replace(ctx, at + offsetof(struct tcphdr, check), before, after, BPF_F_PSEUDO_HDR | 2);
-	else if (ip->protocol == IPPROTO_UDP)
-		bpf_l4_csum_replace(ctx, at + offsetof(struct udphdr, check), before, after,
-				    BPF_F_PSEUDO_HDR | BPF_F_MARK_MANGLED_0 | 2);
-}
-
-/* Rewrite Ethernet addresses and TTL for the kernel's route; the interface that it leads to, 0 if it is the kernel's. */
-static __always_inline __u32 routed(struct __sk_buff *ctx, struct ethhdr *ethernet, struct iphdr *ip)
-{
+	struct ethhdr *ethernet = (void *)ip - sizeof(*ethernet);
 	struct bpf_fib_lookup route = {
 		.family = AF_INET,
 		.l4_protocol = ip->protocol,
@@ -139,12 +132,14 @@ static __always_inline __u32 routed(struct __sk_buff *ctx, struct ethhdr *ethern
 		.ipv4_src = ip->saddr,
 		.ipv4_dst = ip->daddr,
 	};
-	__be16 *lives = (__be16 *)&ip->ttl, before = *lives;
+	__be16 *half = (__be16 *)&ip->ttl;
+	__be16 before = *half;
 
-	if (ip->ihl != 5 || ip->ttl <= 1 || bpf_fib_lookup(ctx, &route, sizeof(route), 0) != BPF_FIB_LKUP_RET_SUCCESS)
+	if (ip->ihl != 5 || ip->ttl <= 1 ||
+	    bpf_fib_lookup(ctx, &route, sizeof(route), 0) != BPF_FIB_LKUP_RET_SUCCESS)
 		return 0;
 	ip->ttl--;
-	ip->check = changed(ip->check, before, *lives);
+	ip->check = updated_checksum(ip->check, before, *half);
 	__builtin_memcpy(ethernet->h_dest, route.dmac, ETH_ALEN);
 	__builtin_memcpy(ethernet->h_source, route.smac, ETH_ALEN);
 	return route.ifindex;
@@ -153,14 +148,20 @@ static __always_inline __u32 routed(struct __sk_buff *ctx, struct ethhdr *ethern
 SEC("tc")
 int transit_rewrite(struct __sk_buff *ctx)
 {
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct iphdr *ip = data + sizeof(struct ethhdr);
-	__u32 index = ctx->ifindex & 0xffff, number, octet = NO_OCTET, out = 0;
+	void *end = (void *)(long)ctx->data_end;
+	struct iphdr *ip = (void *)(long)ctx->data + sizeof(struct ethhdr);
+	__be16 *half = (__be16 *)&ip->daddr;
+	__u32 index = ctx->ifindex & 0xffff;
 	struct server *server;
 	struct port *port;
-	__be16 *half, before, after;
+	__be16 before;
+	__be16 after;
+	__u32 octet;
+	__u32 number;
+	__u32 out = 0;
 
-	if (ctx->protocol != bpf_htons(ETH_P_IP) || ctx->pkt_type != PACKET_HOST || (void *)(ip + 1) > end)
+	if (ctx->protocol != bpf_htons(ETH_P_IP) || ctx->pkt_type != PACKET_HOST ||
+	    (void *)(ip + 1) > end)
 		return TC_ACT_UNSPEC;
 	port = bpf_map_lookup_elem(&ports, &index);
 	if (!port || !port->server)
@@ -169,28 +170,22 @@ int transit_rewrite(struct __sk_buff *ctx)
 	server = bpf_map_lookup_elem(&servers, &number);
 	if (!server || server->rule == NOTHING)
 		return TC_ACT_UNSPEC;
-	if (server->rule == BY_FLOW)
-		octet = of_flow(number, ip, end);
-	else
-		octet = of_prefix(number, server->generation, ip->daddr);
-	half = (__be16 *)&ip->daddr;
-	after = before = *half;
+	octet = server->rule == BY_FLOW
+			? octet_by_flow(number, ip, end)
+			: octet_by_prefix(number, READ_ONCE(server->generation), ip->daddr);
+	before = *half;
 	if (octet != NO_OCTET) {
 		*(__u8 *)half = octet;
-		after = *half;
-		ip->check = changed(ip->check, before, after);
+		ip->check = updated_checksum(ip->check, before, *half);
 	}
+	after = *half;
 	if (!port->delays)
-		out = routed(ctx, data, ip);
-	follow(ctx, ip, before, after);
+		out = follow_route(ctx, ip);
+	if (before != after)
+		update_transport_checksum(ctx, ip, before, after);
 	if (!out)
 		return TC_ACT_UNSPEC; /* to other filters, and then to the kernel */
-	if (!ctx->sk)
-		return bpf_redirect(out, 0);
-	/* A packet keeps its sender's socket across namespaces, and the sender's TCP would hold back for what waits in our
-	 * queue as if it were its own.  Routing by the kernel lets go of the socket; so does a clone. */
-	bpf_clone_redirect(ctx, out, 0);
-	return TC_ACT_STOLEN;
+	return transmit(ctx, out);
 }
 
-char _license[] SEC("license") = "GPL";
+char _license[] SEC("license") = "Dual MIT/GPL";

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* Does a busy link send each packet when it should?  And is each packet one?
  *
  * A link that always has something to send takes bytes / rate for it.  HTB may run ahead of that by its burst, and catches
@@ -146,4 +147,4 @@ int BPF_PROG(dequeue, struct Qdisc *qdisc, struct netdev_queue *txq, int packets
 	return 0;
 }
 
-char _license[] SEC("license") = "GPL";
+char _license[] SEC("license") = "Dual MIT/GPL";

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* How long flows are silent between two packets with payload, where hosts send them: at the egress hook of each host.
  *
  * A histogram of these times, four classes for each doubling,
@@ -99,4 +100,4 @@ int gaps(struct __sk_buff *ctx)
 	return TC_ACT_UNSPEC;
 }
 
-char _license[] SEC("license") = "GPL";
+char _license[] SEC("license") = "Dual MIT/GPL";

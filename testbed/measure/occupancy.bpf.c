@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* How many packets wait in each queue, all the time: at every enqueue and dequeue, the length that ends is charged with
  * the time that it lasted.  Runs under the lock of the queue, so nobody else changes what is kept for its device.
  */
@@ -59,4 +60,4 @@ int BPF_PROG(dequeue, struct Qdisc *qdisc, struct netdev_queue *txq, int packets
 	return 0;
 }
 
-char _license[] SEC("license") = "GPL";
+char _license[] SEC("license") = "Dual MIT/GPL";

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* Do packets of a flow overtake each other, and how long are they on their way?
  *
  * Where a host's packets enter their first switch, each packet with payload gets its number within its flow, in the IPv4
@@ -236,4 +237,4 @@ int check(struct __sk_buff *ctx)
 	return TC_ACT_UNSPEC;
 }
 
-char _license[] SEC("license") = "GPL";
+char _license[] SEC("license") = "Dual MIT/GPL";

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The purified transport of many hosts in one loop: sockets and a clock around ndp_machine.h. */
 #pragma once
 #include "ndp_machine.h"

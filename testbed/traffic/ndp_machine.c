@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 #include "ndp_machine.h"
 
 #include <endian.h>

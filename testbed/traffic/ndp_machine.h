@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The purified transport of one host: daemons/transport in C, packet by packet the same (a test holds the two equal).
  *
  * No socket, no clock: whoever owns an endpoint hands it what arrives and calls ndp_poll() at its deadline.  The reasons are

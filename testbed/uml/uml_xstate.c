@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Carries the extended state (floating-point and vector registers) of processes under User-Mode Linux.
  *
  * User-Mode Linux reads it from a process after each system call and writes it back before the next.  Preloaded, this

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Hostile datagrams for the transport in C: its loop's take() and put(), and its machine alone, under the sanitizers.
  *
  *     hostile_datagrams COUNT SEED

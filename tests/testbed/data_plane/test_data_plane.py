@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import re
 import shutil
 import socket
 import struct
@@ -584,14 +583,8 @@ def test_a_link_whose_mtu_was_reduced_by_hand_loses_nothing_silently(
         wait_until("the sender knows the MTU", refused)
 
 
-NEW_RULE = """	case 99: /* the candidate with this number */
-		return s->number % n;
-	default:
-		return below(draw(choice), n);
-	}
-}
-
-/* Whether the packet is for others"""
+DEFAULT_RULE = "\tdefault:\n\t\treturn below(draw(choice), choice->n);\n"
+NEW_RULE = "\tcase 99:\n\t\treturn settings->number % choice->n;\n"
 
 
 def test_a_new_rule_is_a_case_with_its_parameters_and_a_kind(
@@ -605,12 +598,9 @@ def test_a_new_rule_is_a_case_with_its_parameters_and_a_kind(
     for source in [*libbpf.DIRECTORY.glob("select*.[ch]"), *libbpf.DIRECTORY.glob("*.h")]:
         shutil.copy(source, tmp_path)
     program = tmp_path / "select.bpf.c"
-    text, count = re.subn(
-        r"\tdefault:\n\t\treturn below\(draw\(choice\), n\);\n\t}\n}\n\n/\* Whether the packet is for others",  # noqa: E501
-        NEW_RULE,
-        program.read_text(),
-    )
-    assert count == 1
+    text = program.read_text()
+    assert text.count(DEFAULT_RULE) == 1
+    text = text.replace(DEFAULT_RULE, NEW_RULE + DEFAULT_RULE)
     program.write_text(text.replace("\t__u32 gap_us;", "\t__u32 number;\n\t__u32 gap_us;"))
     for name in ("select.bpf.c", "select_blind.bpf.c"):
         compiled(tmp_path / name)

@@ -182,7 +182,9 @@ def test_states_that_are_turned_on_later_reach_every_switch(
     net = network(SMALL, LINK, "lbsp:hello_ms=10")
     net.change_scheme("lbsp:states=1")
     with DataPlane.open(net) as plane:
-        wants, states = (plane._source.map(name, "=I", "=I") for name in ("wants", "states"))
+        wants, states = (
+            plane._source.map(name, "=I", "=I") for name in ("pending_states", "states")
+        )
 
         def all_are_in(state: int) -> bool:
             aggregation = [

@@ -4,6 +4,7 @@ field."""
 from __future__ import annotations
 
 import re
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -84,6 +85,7 @@ def test_what_c_lays_out_otherwise_is_noticed(
     text = (BPF / "select_maps.h").read_text()
     assert was in text
     (tmp_path / "select_maps.h").write_text(text.replace(was, becomes))
+    shutil.copy(BPF / "map.h", tmp_path)
     program = tmp_path / "alone.bpf.c"
     program.write_text(ALONE)
     found = btf.layouts(compiled(program))
