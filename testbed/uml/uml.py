@@ -233,7 +233,7 @@ def _common_folder(files: Mapping[str, str]) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="weft-uml-") as name:
         common = Path(name)
         shutil.copy(HERE / "uml-init.sh", common / "init")
-        shutil.copy(HERE.parent / "machine/modules.txt", common / "modules")
+        shutil.copy(HERE / "modules.txt", common / "modules")
         shutil.copy(PRELOADED, common)
         for file, text in files.items():
             (common / file).write_text(text)
