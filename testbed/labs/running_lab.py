@@ -24,7 +24,7 @@ def lab_of(network: RunningNetwork) -> Lab:
     own: dict[int, LinkSpec] = {}
     for link in range(len(topology.links)):
         now, usual = (
-            impair.held(network, link),
+            impair.kernel_link(network, link),
             plan.host_link if topology.level[link] == 0 else None,
         )
         if now and _known(now) != _known(usual or plan.link):

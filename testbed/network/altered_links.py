@@ -1,12 +1,11 @@
-"""Links of an open network that alter what daemons say to each other: they lose it, or let it
-arrive late, twice, with a bit changed, or once more after others.
+"""Links that lose, delay, duplicate, corrupt or reorder the messages of daemons.
 
-At both ends of such a link a filter drops the daemons' packets when they arrive, and this process,
-which sees them before the filter, sends from the far end what is to arrive in their place.  That
-carries another type of service, by which the filter knows it.  All other packets pass.  What is
-sent has no UDP checksum, so that the kernel does not notice a changed bit before the daemon does.
+At both ends of such a link a filter drops the daemons' packets on arrival.  This process sees them
+before the filter, and sends their replacements from the far end with another type of service,
+which the filter passes, and without a UDP checksum, so that a changed bit reaches the daemon.
+All other packets pass.
 
-At a crossbar, where a packet crosses two links, the first that alters it is the only one.
+Where a packet crosses two links, at a crossbar, only the first link alters it.
 """
 
 from __future__ import annotations
@@ -26,14 +25,17 @@ from weft.testbed.network.handle import Handle
 from weft.testbed.plan.network_plan import End
 
 ETH_P_ALL = 3
-PAYLOAD = 14 + 20 + 8  # where it begins in a frame, behind an IP header without options
+PAYLOAD = 14 + 20 + 8  # its offset in a frame, behind an IP header without options
 TYPE_OF_SERVICE, IP_CHECKSUM, UDP_CHECKSUM = 15, slice(24, 26), slice(40, 42)
-MARK = 0x04  # type of service of what this process has sent
+MARK = 0x04  # type of service of the packets that this process sends
 FRAME_BYTES = 2048
 
 
 class AlteredLinks:
-    """Those of `network`, none at first; `random` decides what becomes of each packet."""
+    """The altered links of `network`, none at first.
+
+    random: decides the fate of each packet.
+    """
 
     def __init__(self, network: Handle, random: Randomness) -> None:
         self._network, self._random = network, random
@@ -49,14 +51,15 @@ class AlteredLinks:
         self._failed: BaseException | None = None
 
     def alter(self, link: int, wire: Wire | None) -> None:
-        """Let `link` do to the daemons' packets as `wire` says from now on; None: as it is made.
+        """Alter the daemons' packets on `link` as `wire` says; None: let them pass.
 
-        Raises what has gone wrong since the last call."""
+        Raises the first exception of the thread that forwards packets.
+        """
         if self._failed:
             raise self._failed
         with self._lock:
             for tap in self._taps.pop(link, []):
-                self._poll.unregister(tap.heard)
+                self._poll.unregister(tap.receiver)
                 tap.close()
             if wire is not None:
                 self._taps[link] = [self._tap(link, near, wire) for near in (0, 1)]
@@ -66,15 +69,12 @@ class AlteredLinks:
 
     def _tap(self, link: int, near: int, wire: Wire) -> _Tap:
         ends = self._network.both_ends(link)
-        tap = _Tap(
-            self._network, ends[near][0], ends[near][2], ends[1 - near][0], ends[1 - near][2]
-        )
-        tap.passage = Passage([wire], self._random)
-        self._poll.register(tap.heard, select.EPOLLIN)
+        tap = _Tap(self._network, ends[near], ends[1 - near], Passage([wire], self._random))
+        self._poll.register(tap.receiver, select.EPOLLIN)
         return tap
 
     def close(self) -> None:
-        """Let all links be as they are made."""
+        """Let the packets of all links pass again, and end the thread."""
         for link in list(self._taps):
             self.alter(link, None)
         self._over = True
@@ -96,17 +96,17 @@ class AlteredLinks:
             self._failed = error
 
     def _turn(self, ready: set[int]) -> None:
-        """Read what has been heard, and send what is due."""
+        """Read the packets that have arrived, and send those that are due."""
         now = clock.monotonic()
         for taps in self._taps.values():
             for tap in taps:
-                if tap.heard.fileno() in ready:
-                    self._plan(tap, now)
+                if tap.receiver.fileno() in ready:
+                    self._schedule(tap, now)
         while self._late and self._late[0][0] <= now:
             _, _, tap, frame = heappop(self._late)
             tap.send(frame)
 
-    def _plan(self, tap: _Tap, now: float) -> None:
+    def _schedule(self, tap: _Tap, now: float) -> None:
         for frame in tap.frames():
             for late_s, payload in tap.passage.arrivals(frame[PAYLOAD:]):
                 self._count += 1
@@ -114,29 +114,40 @@ class AlteredLinks:
 
 
 class _Tap:
-    """The near end of a link, where packets are heard and dropped, and the far one, from which they
-    are sent again."""
+    """One direction of a link: packets are received and dropped at the near end, and their
+    replacements sent from the far end.
 
-    passage: Passage
+    near, far: node, port and interface.
+    passage: the fate of each packet.
+    """
 
-    def __init__(self, network: Handle, near: int, here: End, far: int, there: End) -> None:
-        self._network, self._near, self._here = network, near, here
+    def __init__(
+        self,
+        network: Handle,
+        near: tuple[int, int, End],
+        far: tuple[int, int, End],
+        passage: Passage,
+    ) -> None:
+        self._network = network
+        self._node, _, self._end = near
+        self.passage = passage
+        far_node, _, far_end = far
         kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK
-        with netns.inside(network.netns(near)):
-            self.heard = socket.socket(socket.AF_PACKET, kind, socket.htons(ETH_P_ALL))
-            self.heard.bind((here.dev, ETH_P_ALL))
-        with netns.inside(network.netns(far)):
+        with netns.inside(network.netns(self._node)):
+            self.receiver = socket.socket(socket.AF_PACKET, kind, socket.htons(ETH_P_ALL))
+            self.receiver.bind((self._end.dev, ETH_P_ALL))
+        with netns.inside(network.netns(far_node)):
             self._sender = socket.socket(socket.AF_PACKET, kind)
             self._sender.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)
-            self._sender.bind((there.dev, 0))
-        with network.at(near) as routes:
-            routes.request([tc.drop_control(here.ifindex, here.dev, MARK)])
+            self._sender.bind((far_end.dev, 0))
+        with network.at(self._node) as routes:
+            routes.request([tc.drop_control(self._end.ifindex, self._end.dev, MARK)])
 
     def frames(self) -> Iterator[bytes]:
-        """The daemons' packets that have arrived, marked."""
+        """Yield the daemons' packets that have arrived, marked."""
         while True:
             try:
-                frame, (_, _, kind, *_) = self.heard.recvfrom(FRAME_BYTES)
+                frame, (_, _, kind, *_) = self.receiver.recvfrom(FRAME_BYTES)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:  # the device is down
@@ -149,25 +160,25 @@ class _Tap:
                 yield marked(frame)
 
     def send(self, frame: bytes) -> None:
-        """Let `frame` arrive, if the link carries anything."""
+        """Send `frame`; it is lost if the link is down."""
         with suppress(OSError):
             self._sender.send(frame)
 
     def close(self) -> None:
-        """Let packets pass."""
-        with self._network.at(self._near) as routes:
-            tc.pass_control(routes, self._here.ifindex, self._here.dev)
-        self.heard.close()
+        """Remove the filter, and close the sockets."""
+        with self._network.at(self._node) as routes:
+            tc.pass_control(routes, self._end.ifindex, self._end.dev)
+        self.receiver.close()
         self._sender.close()
 
 
 def marked(frame: bytes) -> bytes:
-    """`frame`, of UDP, with MARK, a right IP checksum, and no UDP checksum."""
-    made = bytearray(frame)
-    made[TYPE_OF_SERVICE] = MARK
-    made[IP_CHECKSUM] = made[UDP_CHECKSUM] = b"\0\0"
-    total = sum(struct.unpack(">10H", made[14:34]))
+    """Return the UDP `frame` with MARK, a correct IP checksum, and no UDP checksum."""
+    copy = bytearray(frame)
+    copy[TYPE_OF_SERVICE] = MARK
+    copy[IP_CHECKSUM] = copy[UDP_CHECKSUM] = b"\0\0"
+    total = sum(struct.unpack(">10H", copy[14:34]))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
-    made[IP_CHECKSUM] = struct.pack(">H", ~total & 0xFFFF)
-    return bytes(made)
+    copy[IP_CHECKSUM] = struct.pack(">H", ~total & 0xFFFF)
+    return bytes(copy)

@@ -1,8 +1,7 @@
-"""Take a run out of the kernel, whatever state it died in.
+"""Remove a run from the kernel, in whatever state it died.
 
-Nothing is found by pattern: processes are those that carry the run's id in their environment or
-live in its namespaces, namespaces are those in its journal, everything else of a run lives inside
-them.
+Nothing is removed by pattern.  Processes carry the run's id in their environment or live in its
+namespaces; namespaces are in its journal; everything else of a run lives inside them.
 """
 
 from __future__ import annotations
@@ -21,9 +20,10 @@ from weft.testbed.runs.run import ENVIRONMENT, RunRecord, dead_runs, runs
 
 
 def clean(name: str | None = None) -> list[str]:
-    """Remove every dead run, or only the one called `name`; the ids of those removed.
+    """Remove every dead run, or only the one called `name`; return the removed ids.
 
-    ValueError if no run of that name is dead.
+    Raises:
+        ValueError: no run of that name, or it is alive.
     """
     dead = [run for run in dead_runs() if name in (None, run.id)]
     if name is not None and not dead:
@@ -41,8 +41,10 @@ def clean(name: str | None = None) -> list[str]:
 def remove(run: RunRecord) -> None:
     """Remove everything of `run`: its processes but this one, its namespaces, its directory.
 
-    TimeoutError if the kernel takes too long.  It may be called again after it was interrupted at
-    any point.
+    A call that was interrupted at any point may be repeated.
+
+    Raises:
+        TimeoutError: a process or namespace does not end in time.
     """
     journal = run.journal_or_empty()
     names = journal.get("namespaces", [])
@@ -53,18 +55,21 @@ def remove(run: RunRecord) -> None:
     outside.disconnect(journal)
     if names:
         netns.wait_until_gone()
-    with suppress(FileNotFoundError):  # somebody else cleaned at the same time
+    with suppress(FileNotFoundError):  # another process cleaned at the same time
         run.forget()
 
 
 def processes(run: str, namespaces: Collection[str]) -> list[int]:
-    """Processes, this one excepted, that carry the run's id or live in one of its namespaces."""
+    """Return the processes of a run: they carry its id or live in one of its namespaces.
+
+    This process is not among them.
+    """
     inodes = set()
     for name in namespaces:
         with suppress(FileNotFoundError):
             inodes.add(os.stat(netns.NAMES / name).st_ino)
     mark = f"{ENVIRONMENT}={run}".encode()
-    found = []
+    pids = []
     for directory in Path("/proc").glob("[0-9]*"):
         pid = int(directory.name)
         if pid == os.getpid():
@@ -75,12 +80,16 @@ def processes(run: str, namespaces: Collection[str]) -> list[int]:
                 mark in (directory / "environ").read_bytes().split(b"\0")
                 or os.stat(directory / "ns/net").st_ino in inodes
             ):
-                found.append(pid)
-    return found
+                pids.append(pid)
+    return pids
 
 
 def kill(pids: Collection[int], timeout_s: float = 10.0) -> None:
-    """End these processes, and return when they have ended; TimeoutError names one that has not."""
+    """Kill these processes and wait for their end.
+
+    Raises:
+        TimeoutError: a process has not ended in time.
+    """
     waiting = {}
     for pid in pids:
         with suppress(ProcessLookupError):

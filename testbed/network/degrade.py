@@ -1,5 +1,7 @@
-"""Links that differ from the others of their network: with a lower rate, as after the failure of
-some of their lanes, or without bursts."""
+"""Change the rate or the burst of links of an open network.
+
+A lower rate models a link that has lost some of its lanes.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from dataclasses import replace
 
 from weft.testbed.linux import clock, netlink, tc
 from weft.testbed.network.network import RunningNetwork
+from weft.testbed.network.read_back import RATE_TOLERANCE_BPS
 from weft.testbed.network.scheme_change import routing
 from weft.testbed.node_daemon import control_socket
 from weft.testbed.node_daemon.daemon import DEGRADED
@@ -18,37 +21,37 @@ KNOW_DEGRADED = ("lbsp",)  # schemes whose daemons treat degraded links differen
 
 
 def set_rate(network: RunningNetwork, name: str, rate_bps: int) -> None:
-    """Let the link called `name`, h0-w0, carry `rate_bps` in both directions from now on; its
-    queues stay.
+    """Set the rate of the link called `name`, h0-w0, in both directions; its queues stay.
 
     Under the virtual clock it returns when the link may send a burst of the new rate.
-    Raises ValueError if there is no such link, the rate is none, or links have no rate in this
-    network.
+
+    Raises:
+        ValueError: no such link or rate, or links have no rate in this network.
+        OSError: the kernel holds another rate after the change.
     """
     link = network.topology.link(name)
-    wanted = replace(planned(network, link), rate_bps=rate_bps)
+    spec = replace(planned(network, link), rate_bps=rate_bps)
     for node, _, end in network.both_ends(link):
         with network.at(node) as socket:
-            socket.request(_changes(end, wanted, tc.burst_bytes(rate_bps, wanted.frame_bytes)))
-            held = tc.shapes(socket)[end.ifindex]
-        if abs((held.rate_bps or 0) - rate_bps) >= 8:
-            raise OSError(f"{end.dev}: asked for {rate_bps} bit/s, the kernel has {held}")
-    # where no time has passed: the buckets hold what was a burst at the old rate
+            socket.request(_changes(end, spec, tc.burst_bytes(rate_bps, spec.frame_bytes)))
+            shape = tc.shapes(socket)[end.ifindex]
+        if abs((shape.rate_bps or 0) - rate_bps) >= RATE_TOLERANCE_BPS:
+            raise OSError(f"{end.dev}: asked for {rate_bps} bit/s, the kernel has {shape}")
+    # no virtual time has passed: the buckets still hold a burst of the old rate
     if clock.is_virtual():
-        clock.sleep(held.burst_ns / 1e9)
+        clock.sleep(shape.burst_ns / 1e9)
 
 
 def report(network: RunningNetwork, name: str, *, degraded: bool = True) -> None:
-    """Report the link called `name` as degraded, or as sound again, to the daemons at both its
-    ends, as an operator would.
+    """Report the link called `name` to the daemons at its ends as degraded, or as healthy again.
 
-    Raises ValueError if there is no such link, or its ends have no daemons of a scheme that cares
-    (lbsp).
+    Raises:
+        ValueError: no such link, or the scheme of the daemons ignores degraded links.
     """
-    wanted, _ = parse(routing(network.run.journal))
-    if wanted not in KNOW_DEGRADED:
+    scheme, _ = parse(routing(network.run.journal))
+    if scheme not in KNOW_DEGRADED:
         raise ValueError(
-            f"scheme {wanted} treats degraded links as any other; "
+            f"scheme {scheme} treats degraded links as any other; "
             f"{' and '.join(KNOW_DEGRADED)} does not"
         )
     link = network.topology.link(name)
@@ -63,11 +66,10 @@ def report(network: RunningNetwork, name: str, *, degraded: bool = True) -> None
 
 
 def one_at_a_time(network: RunningNetwork) -> None:
-    """Let every link start a packet only after the transmission time of the one before, as a wire
-    does.
+    """Set the burst of every link to one packet, so that packets are serialized as on a wire.
 
-    Otherwise a link sends a burst after idle time, and at low loads hardly any queue forms.  It
-    costs rate, a few per cent on slow links, because time lost to a late timer is not made up for.
+    With larger bursts, hardly any queue forms at low loads.  Links lose a few per cent of their
+    rate if they are slow, because a bucket this small does not make up for a late timer.
     """
     for node in range(network.topology.nodes):
         with network.at(node) as socket:
@@ -76,8 +78,11 @@ def one_at_a_time(network: RunningNetwork) -> None:
 
 
 def planned(network: RunningNetwork, link: int) -> LinkSpec:
-    """What link number `link` carried when the network came up; ValueError if links have no rate in
-    this network."""
+    """Return the specification of `link` when the network came up.
+
+    Raises:
+        ValueError: links have no rate in this network.
+    """
     spec = network.plan.link_spec(link)
     if spec is None:
         raise ValueError("the links of this network have no rate")
@@ -85,12 +90,11 @@ def planned(network: RunningNetwork, link: int) -> LinkSpec:
 
 
 def _changes(end: End, link: LinkSpec, burst_bytes: int) -> list[netlink.NetlinkMessage]:
-    """The changes that give the classes of an existing link their rate and burst.
+    """Return the requests that change rate and burst of the HTB classes of an existing link.
 
-    HTB sends as long as the bucket is not overdrawn, so a burst of 1 byte lets a single packet go.
+    HTB sends while the bucket is not overdrawn: a burst of 1 byte passes a single packet.
     """
-    made = tc.classes(end.ifindex, end.dev, link, burst=burst_bytes)
     return [
-        each._replace(flags=0, command=each.command.replace("class add", "class change"))
-        for each in made
+        message._replace(flags=0, command=message.command.replace("class add", "class change"))
+        for message in tc.classes(end.ifindex, end.dev, link, burst=burst_bytes)
     ]

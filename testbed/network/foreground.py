@@ -1,4 +1,4 @@
-"""A node's routing daemon, run by hand in the foreground to watch it or to try another scheme."""
+"""Run a node's routing daemon in the foreground, to watch it or to try another scheme."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from weft.testbed.network.scheme_change import routing
 from weft.testbed.node_daemon.child_process import REAL_TIME_PRIORITY
 from weft.testbed.node_daemon.counters import FILE, DaemonCounters
 from weft.testbed.node_daemon.credentials import RunCredentials
+from weft.testbed.node_daemon.daemon import Daemon
 from weft.testbed.node_daemon.loop import Loop
 from weft.testbed.node_daemon.make_daemon import Programs
 from weft.testbed.plan.network_plan import node_interfaces
@@ -22,48 +23,56 @@ from weft.testbed.plan.plane_selection import planes
 
 
 def serve(network: RunningNetwork, node: int, scheme: str | None) -> int:
-    """Run the daemon of `node` in this process until it is ended; the exit status, 1 if its state
-    machine failed.
+    """Run the daemon of `node` in this process, configured like the supervisor's daemons.
 
-    It starts from what the supervisor's daemons start from: the same links, programs and
-    capabilities.
+    Args:
+        network: the network.
+        node: of the daemon.
+        scheme: None: the scheme of the run.
 
-    scheme: None for that of the run.  ValueError if the node has a daemon already, cannot have one,
-    or if the run has no scheme of daemons.
+    Returns:
+        The exit status: 1 if the state machine failed.
+
+    Raises:
+        ValueError: the node has a daemon already or cannot have one, or the scheme has no daemons.
     """
-    chosen = scheme or routing(network.run.journal)
-    plan = network.plan
-    how = planes(
-        network.topology, chosen, plan.link, host_link=plan.host_link, own_links=plan.own_links
-    )
-    if not how.configs:
-        raise ValueError(
-            f"{chosen} needs no daemons; say which scheme, for example weft daemon dr --node h3"
-        )
+    scheme = scheme or routing(network.run.journal)
     name = network.plan.names[node]
-    if node not in how.configs:
-        raise ValueError(f"{name} runs no daemon: it does not forward")
-    file = network.run.directory / FILE
-    counters = DaemonCounters(file, create_nodes=None if file.exists() else network.topology.nodes)
-    transit = transit_program.ensure(network) if how.needs & IN_TRANSIT else None
-    programs = Programs(program_of(network), network.topology.servers, transit)
-    interfaces, cells = node_interfaces(network.plan, [node])[node], counters.cells(node)
-    daemon = programs.make_daemon(
-        network.run.directory,
-        interfaces,
-        how.configs[node],
-        cells,
-        RunCredentials(network.run.directory).of(interfaces),
-        programs.groups([node]).get(node),
-    )
-    with suppress(PermissionError):  # the counters tell whether there is real-time priority
+    loop = Loop([_make_daemon(network, node, scheme)])
+    with suppress(PermissionError):  # the counters show if there is real-time priority
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REAL_TIME_PRIORITY))
     print(
-        f"{name} routes by {chosen}, log in {network.run.directory / 'log' / name}.log; "
+        f"{name} routes by {scheme}, log in {network.run.directory / 'log' / name}.log; "
         f"Ctrl-C ends it",
         file=sys.stderr,
     )
-    loop = Loop([daemon])
     privileges.keep_only(*loop.rights())
     loop.run()
     return 1 if loop.failed else 0
+
+
+def _make_daemon(network: RunningNetwork, node: int, scheme: str) -> Daemon:
+    plan = network.plan
+    directory = network.run.directory
+    how = planes(
+        network.topology, scheme, plan.link, host_link=plan.host_link, own_links=plan.own_links
+    )
+    if not how.configs:
+        raise ValueError(
+            f"{scheme} needs no daemons; say which scheme, for example weft daemon dr --node h3"
+        )
+    if node not in how.configs:
+        raise ValueError(f"{plan.names[node]} runs no daemon: it does not forward")
+    create_nodes = None if (directory / FILE).exists() else network.topology.nodes
+    counters = DaemonCounters(directory / FILE, create_nodes=create_nodes)
+    transit = transit_program.ensure(network) if how.needs & IN_TRANSIT else None
+    programs = Programs(program_of(network), network.topology.servers, transit)
+    interfaces = node_interfaces(plan, [node])[node]
+    return programs.make_daemon(
+        directory,
+        interfaces,
+        how.configs[node],
+        counters.cells(node),
+        RunCredentials(directory).of(interfaces),
+        programs.groups([node]).get(node),
+    )

@@ -1,4 +1,4 @@
-"""An open network: its plan, and a way into each of its namespaces."""
+"""An open network: its plan, and access to each of its namespaces."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from weft.topologies.core.topology import Topology
 
 
 class Handle:
-    """A network that is up, made by this process or another.
+    """A network that is up, created by this process or another.
 
-    spaces: the namespaces in order of node, in the process that made them; elsewhere none, and they
-        are opened by name when they are needed.
+    spaces: the namespaces in order of node, in the process that created them.  Other processes
+        open them by name when they are needed.
     """
 
     def __init__(self, plan: NetworkPlan) -> None:
@@ -30,7 +30,7 @@ class Handle:
 
     @property
     def identity(self) -> RunRecord:
-        """The run, by the name that instruments ask for: run() of a Net is Mininet's."""
+        """The run, for instruments, which also measure a Net, whose run() is Mininet's."""
         return self.plan.run
 
     @property
@@ -39,7 +39,7 @@ class Handle:
 
     @contextmanager
     def at(self, node: int) -> Iterator[netlink.Socket]:
-        """A netlink socket in the namespace of `node`."""
+        """Yield a netlink socket in the namespace of `node`."""
         if self.spaces:
             yield self.spaces[node].netlink
             return
@@ -51,7 +51,7 @@ class Handle:
             socket.close()
 
     def netns(self, node: int) -> int:
-        """A descriptor of the namespace of `node`, open as long as the network is."""
+        """Return a descriptor of the namespace of `node`, which close() closes."""
         if self.spaces:
             return self.spaces[node].fd
         if node not in self._opened:
@@ -61,16 +61,16 @@ class Handle:
         return self._opened[node]
 
     def ifindex(self, node: int, port: int) -> int:
-        """The index of the interface that is `port` of `node`, unique over all live runs."""
+        """Return the index of the interface at `port` of `node`, unique over all live runs."""
         return self.plan.ends[node][port].ifindex
 
     def both_ends(self, link: int) -> list[tuple[int, int, End]]:
-        """(node, port, end) of each end of `link`."""
+        """Return (node, port, end) of each end of `link`."""
         a, pa, b, pb = self.topology.links[link].tolist()
         return [(a, pa, self.plan.ends[a][pa]), (b, pb, self.plan.ends[b][pb])]
 
     def close(self) -> None:
-        """Close the descriptors; the network stays."""
+        """Close the descriptors; the network stays up."""
         for space in self.spaces:
             space.close()
         self.spaces = []

@@ -1,22 +1,25 @@
-"""What a link of an open network carries, loses and delays, changed while packets flow, and read
-back."""
+"""Change rate, queue, loss and delay of a link of an open network while packets flow."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from weft.testbed.data_plane import data_plane
-from weft.testbed.linux import clock, live_port, tc
+from weft.testbed.linux import clock, live_port, netlink, tc
 from weft.testbed.machine import doctor
 from weft.testbed.network.handle import Handle
+from weft.testbed.plan.network_plan import End
 from weft.topologies.core.link import LinkSpec, Mbps, delay_us, rate_bps
 
-QUEUE_PACKETS = 250  # of a link that had no rate, if nothing is said
+QUEUE_PACKETS = 250  # default of a link that had no rate
 
 
 @dataclass(frozen=True)
 class Impairment:
-    """What is to change; None: it stays.  loss_ppb: of a billion packets, either way."""
+    """Parameters of a link to change, each direction alike; None: unchanged.
+
+    loss_ppb: packets lost of a billion.
+    """
 
     rate_bps: int | None = None
     queue_packets: int | None = None
@@ -33,10 +36,17 @@ def asked(
     rate: str | None = None,
     queue: int | str | None = None,
 ) -> Impairment:
-    """What words ask for: loss in per cent, 0.5 or 0.5%; times such as 2ms, a rate such as 2mbit,
-    packets.
+    """Return the impairment that these texts describe.
 
-    ValueError, in one line, for words that mean none of it, or for none at all.
+    Args:
+        loss: per cent, 0.5 or 0.5%.
+        delay: such as 2ms.
+        jitter: such as 1ms.
+        rate: such as 2mbit.
+        queue: packets.
+
+    Raises:
+        ValueError: a text is malformed, or none was passed; one line says which.
     """
     if queue is not None and not f"{queue}".isdecimal():
         raise ValueError(f"queue: a number of packets, got {queue!r}")
@@ -53,7 +63,7 @@ def asked(
 
 
 def _loss_ppb(text: str) -> int:
-    """Of a billion packets."""
+    """Return a loss in per cent as packets of a billion."""
     try:
         percent = float(text.removesuffix("%"))
     except ValueError:
@@ -64,54 +74,57 @@ def _loss_ppb(text: str) -> int:
 
 
 def impair(network: Handle, name: str, change: Impairment) -> None:
-    """Change what the link called `name`, h0-w0, carries, in both directions.
+    """Change the link called `name`, h0-w0, in both directions.
 
-    Packets that wait stay where the link has a rate already.  Raises ValueError if there is no such
-    link, if this kernel has no netem for a delay, or for what no link can be like; OSError if the
-    kernel holds something else afterwards.
+    Packets in the queue stay there if the link has a rate already.
+
+    Raises:
+        ValueError: no such link, the kernel lacks netem for a delay, or the change is impossible.
+        OSError: the kernel holds other values after the change.
     """
-    link = network.topology.link(name)
-    if change.delay_us is not None or change.jitter_us is not None:
-        _require_delay(network, name)
-    if change.queue_packets is not None and change.rate_bps is None and held(network, link) is None:
-        raise ValueError(f"{name} has no rate, and so no queue: give it one with --rate")
-    for node, port, _ in network.both_ends(link):
-        _change_way(network, node, port, change)
+    for node, port, _ in network.both_ends(network.topology.link(name)):
+        impair_way(network, node, port, change)
 
 
 def impair_way(network: Handle, node: int, port: int, change: Impairment) -> None:
-    """Change what the link at `port` of `node` carries away from there; see impair()."""
-    link = network.plan.ends[node][port].link
-    name = network.topology.link_name(link)
-    if change.delay_us is not None or change.jitter_us is not None:
-        _require_delay(network, name)
-    if change.queue_packets is not None and change.rate_bps is None and held(network, link) is None:
-        raise ValueError(f"{name} has no rate, and so no queue: give it one")
-    _change_way(network, node, port, change)
+    """Change the link at `port` of `node` in the direction away from it; see impair().
 
-
-def _change_way(network: Handle, node: int, port: int, change: Impairment) -> None:
-    """Change one direction: rate and queue where packets leave, loss and delay where they
-    arrive."""
+    Rate and queue are changed where packets leave, loss and delay where they arrive.
+    """
     near = network.plan.ends[node][port]
-    far = network.plan.ends[near.peer][near.peer_port]
+    delayed = change.delay_us is not None or change.jitter_us is not None
+    if delayed:
+        _require_delay(network, network.topology.link_name(near.link))
     if change.rate_bps is not None or change.queue_packets is not None:
-        with network.at(node) as socket:
-            shape = tc.shapes(socket).get(near.ifindex)
-            wanted = _wanted(network, near.link, shape, change)
-            live_port.set_rate(socket, near.ifindex, near.dev, wanted, shape)
+        _set_rate(network, node, near, change)
+    far = network.plan.ends[near.peer][near.peer_port]
     with network.at(near.peer) as socket:
         if change.loss_ppb is not None:
-            live_port.set_loss(socket, far.ifindex, far.dev, change.loss_ppb)
-            if abs(live_port.losses(socket).get(far.ifindex, 0) - change.loss_ppb) > 1:
-                raise OSError(
-                    f"{far.dev}: asked to lose {change.loss_ppb} of a billion, the kernel "
-                    f"has another"
-                )
-        if change.delay_us is not None or change.jitter_us is not None:
-            times = change.delay_us or 0, change.jitter_us or 0
-            at, ifb = (far.ifindex, far.dev), network.plan.ifb(far)
-            live_port.set_delay(socket, at, ifb, *times, seen=clock.is_virtual())
+            _set_loss(socket, far, change.loss_ppb)
+        if delayed:
+            times_us = change.delay_us or 0, change.jitter_us or 0
+            device = far.ifindex, far.dev
+            ifb = network.plan.ifb(far)
+            live_port.set_delay(socket, device, ifb, *times_us, seen=clock.is_virtual())
+
+
+def _set_loss(socket: netlink.Socket, end: End, loss_ppb: int) -> None:
+    """Set the loss of arriving packets, and read it back."""
+    live_port.set_loss(socket, end.ifindex, end.dev, loss_ppb)
+    kernel_ppb = live_port.losses(socket).get(end.ifindex, 0)
+    if abs(kernel_ppb - loss_ppb) > 1:
+        raise OSError(f"{end.dev}: asked to lose {loss_ppb} of a billion, the kernel {kernel_ppb}")
+
+
+def _set_rate(network: Handle, node: int, end: End, change: Impairment) -> None:
+    """Set rate and queue of the port of `node` at `end`."""
+    if change.rate_bps is None and kernel_link(network, end.link) is None:
+        name = network.topology.link_name(end.link)
+        raise ValueError(f"{name} has no rate, and so no queue: give it a rate, too")
+    with network.at(node) as socket:
+        shape = tc.shapes(socket).get(end.ifindex)
+        link = _changed_link(network, end.link, shape, change)
+        live_port.set_rate(socket, end.ifindex, end.dev, link, shape)
 
 
 def from_mininet(
@@ -122,23 +135,25 @@ def from_mininet(
     loss: float | None,
     max_queue_size: int | None,
 ) -> Impairment:
-    """What Mininet's parameters of an interface ask for; a time without a unit is in microseconds,
-    as tc has it."""
-    times = [
-        None if each is None else delay_us(f"{each}" if f"{each}"[-1:].isalpha() else f"{each}us")
-        for each in (delay, jitter)
-    ]
+    """Return the impairment that Mininet's parameters of an interface describe."""
     return Impairment(
         rate_bps=None if bw is None else round(float(bw) * Mbps),
         queue_packets=None if max_queue_size is None else int(max_queue_size),
         loss_ppb=None if loss is None else round(float(loss) * live_port.BILLION / 100),
-        delay_us=times[0],
-        jitter_us=times[1],
+        delay_us=_mininet_delay_us(delay),
+        jitter_us=_mininet_delay_us(jitter),
     )
 
 
+def _mininet_delay_us(text: str | None) -> int | None:
+    """Return a time in microseconds; a number without a unit is one already, as for tc."""
+    if text is None:
+        return None
+    return delay_us(f"{text}" if f"{text}"[-1:].isalpha() else f"{text}us")
+
+
 def _require_delay(network: Handle, name: str) -> None:
-    """ValueError unless links of this network can be given a delay."""
+    """Raise ValueError if links of this network cannot have a delay."""
     for feature in ("netem", "ifb"):
         doctor.require(feature, f"a delay of {name}")
     if data_plane.program_of(network) is not None and not clock.is_virtual():
@@ -148,10 +163,10 @@ def _require_delay(network: Handle, name: str) -> None:
         )
 
 
-def _wanted(
+def _changed_link(
     network: Handle, link: int, shape: tc.DeviceDisciplines | None, change: Impairment
 ) -> LinkSpec:
-    """What a port is to carry, trimming as it does, if it does."""
+    """Return the link as it is to be; a switch that trims goes on trimming."""
     planned = network.plan.link_spec(link)
     rate = change.rate_bps or (shape.rate_bps if shape else None)
     queue = change.queue_packets or (shape.queue_packets if shape else None) or QUEUE_PACKETS
@@ -161,40 +176,38 @@ def _wanted(
 
 
 def undo(network: Handle, name: str) -> None:
-    """Let the link called `name` be again as it was when the network came up."""
+    """Set the link called `name` back to its state when the network came up."""
     link = network.topology.link(name)
     planned = network.plan.link_spec(link)
-    for node, port, end in network.both_ends(link):
-        at = (end.ifindex, end.dev)
+    for node, _, end in network.both_ends(link):
+        device = (end.ifindex, end.dev)
         with network.at(node) as socket:
             shapes = tc.shapes(socket)
             if planned:
-                live_port.set_rate(socket, *at, planned, shapes.get(end.ifindex))
+                live_port.set_rate(socket, *device, planned, shapes.get(end.ifindex))
             elif end.ifindex in shapes:
-                live_port.unlimit(socket, *at)
-            live_port.set_loss(socket, *at, planned.loss_ppb if planned else 0)
-            ifb = network.plan.ifb(network.plan.ends[node][port])
+                live_port.unlimit(socket, *device)
+            live_port.set_loss(socket, *device, planned.loss_ppb if planned else 0)
+            ifb = network.plan.ifb(end)
             if ifb[0] in shapes:
-                live_port.set_delay(
-                    socket, at, ifb, planned.delay_us if planned else 0, 0, seen=clock.is_virtual()
-                )
+                planned_us = planned.delay_us if planned else 0
+                live_port.set_delay(socket, device, ifb, planned_us, 0, seen=clock.is_virtual())
 
 
-def held(network: Handle, link: int) -> LinkSpec | None:
-    """What the kernel has link number `link` carry towards its second end, None if it is as fast as
-    the machine."""
-    (near, _, near_end), (far, far_port, far_end) = network.both_ends(link)
+def kernel_link(network: Handle, link: int) -> LinkSpec | None:
+    """Return a link as the kernel has it, towards its second end; None: as fast as the machine."""
+    (near, _, near_end), (far, _, far_end) = network.both_ends(link)
     with network.at(near) as socket:
         shape = tc.shapes(socket).get(near_end.ifindex)
     with network.at(far) as socket:
-        arrivals = tc.shapes(socket).get(network.plan.ifb(network.plan.ends[far][far_port])[0])
-        lost = live_port.losses(socket).get(far_end.ifindex, 0)
+        arrivals = tc.shapes(socket).get(network.plan.ifb(far_end)[0])
+        loss_ppb = live_port.losses(socket).get(far_end.ifindex, 0)
     if shape is None or not shape.rate_bps:
         return None
     return LinkSpec(
         rate_bps=shape.rate_bps,
         queue_packets=shape.queue_packets or QUEUE_PACKETS,
         delay_us=(arrivals.delay_us or 0) if arrivals else 0,
-        loss_ppb=lost,
+        loss_ppb=loss_ppb,
         mtu_bytes=network.plan.mtu_bytes,
     )

@@ -1,14 +1,12 @@
-"""A way out of a network of routers: every server has a link of its own to a node that translates
-addresses.
+"""Connect the servers of a network of routers to the machine's network, beside their own network.
 
-These links lie beside the network: none of its own carries what leaves by them, no daemon and no
-instrument looks at them, and they go on when everything else has failed.  Server n is 198.19.0.0 +
-2 + n there; the node is in a namespace of its own, joined to the machine as outside.py says.
+Every server has a link of its own to a node that translates addresses, in a namespace of its own,
+joined to the machine as in outside.py.  Server n has the address 198.19.0.2 + n on that link.  No
+daemon, instrument or fault of the network touches these links.
 
-What is for the network itself (10.0.0.0/8 and 172.16.0.0/12) never leaves this way, not even when
-its routes are withdrawn; nor does anything to which a daemon holds a route, as to the first octets
-that schemes use for layers and proxies.  Rules of routing see to it, and for packets of the
-server's own alone: those that it forwards are looked up as ever.
+Packets for the network itself (10.0.0.0/8 and 172.16.0.0/12) never leave by them, even after their
+routes are withdrawn, nor do packets to which a daemon has a route.  Policy routing rules ensure
+this, for packets of the server's own only; packets that it forwards are looked up as usual.
 """
 
 from __future__ import annotations
@@ -25,14 +23,14 @@ from weft.testbed.plan import network_plan as plan
 from weft.testbed.runs.run import RunRecord
 from weft.topologies.core.address import SERVER_BLOCK, SWITCH_BLOCK, Prefix, dotted
 
-GATEWAY = "nat"  # the node's name
+GATEWAY = "nat"  # name of the node
 DEVICE = "nat"  # a server's end of its link
-# the upper half of the block for networks that are tested (RFC 2544)
+# upper half of the block for network benchmarks (RFC 2544)
 BLOCK = Prefix(198 << 24 | 19 << 16, 16)
 HUB, FIRST_SERVER = BLOCK.network + 1, BLOCK.network + 2
 MOST_SERVERS = (1 << 32 - BLOCK.length) - 3
-TABLE = 6330  # of routes, in the servers' namespaces
-OWN = (Prefix(SERVER_BLOCK, 8), Prefix(SWITCH_BLOCK, 12))  # what the network is made of
+TABLE = 6330  # routing table, in the servers' namespaces
+OWN = (Prefix(SERVER_BLOCK, 8), Prefix(SWITCH_BLOCK, 12))  # the network's own addresses
 RTM_NEWRULE, FRA_DST, FRA_IIFNAME, FRA_PRIORITY, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE = (
     32,
     1,
@@ -48,13 +46,12 @@ RTA_TABLE, RT_TABLE_UNSPEC, RT_SCOPE_LINK, RTPROT_STATIC = 15, 0, 253, 4
 
 
 def namespace(run: RunRecord) -> str:
-    """The name of the node's namespace."""
+    """Return the name of the namespace of the node that translates."""
     return run.namespace(GATEWAY)
 
 
 def require(names: list[str], servers: int) -> None:
-    """ValueError, in one line, unless a network with so many servers, whose nodes have these names,
-    can have a way out."""
+    """Raise ValueError if a network of these node names and so many servers cannot be joined."""
     if not shutil.which("nft"):
         raise ValueError("a way out to the machine's network needs nft: apt-get install nftables")
     if GATEWAY in names:
@@ -66,19 +63,22 @@ def require(names: list[str], servers: int) -> None:
 
 
 def make(network: Handle) -> None:
-    """Make the node and the links; the run's journal names its namespace already.  OSError for what
-    is refused."""
-    made: list[netns.Netns] = []
+    """Create the node and the links; the run's journal names its namespace already.
+
+    Raises:
+        OSError: the kernel or nft refused a change.
+    """
+    spaces: list[netns.Netns] = []
     try:
-        netns.create([namespace(network.run)], lambda _: plan.NO_IPV6, made)
-        (gateway,) = made
+        netns.create([namespace(network.run)], lambda _: plan.NO_IPV6, spaces)
+        (gateway,) = spaces
         gateway.netlink.request(_gateway(network))
         for node in range(network.topology.servers):
             network.spaces[node].netlink.request(_server(network.run, node))
         outside.connect(network.run, gateway, [str(BLOCK)])
     finally:
-        for each in made:
-            each.close()
+        for space in spaces:
+            space.close()
 
 
 def _index(run: RunRecord, number: int) -> int:
@@ -104,74 +104,62 @@ def _address(index: int, device: str, address: int) -> NetlinkMessage:
 
 
 def _gateway(network: Handle) -> Iterator[NetlinkMessage]:
-    """The node's end of every link, and its routes to the servers."""
-    run = network.run
+    """Yield the requests in the node's namespace: its address, links and routes to the servers."""
     yield _up(plan.LOOPBACK, "lo")
     yield _address(plan.LOOPBACK, "lo", HUB)
     for node in range(network.topology.servers):
-        index, device, address = _index(run, node), f"to{node}", FIRST_SERVER + node
-        peer = plan.IFINFO.pack(0, 0, _index(run, 0), 0, 0) + netlink.text(plan.IFLA_IFNAME, DEVICE)
-        peer += netlink.u32(plan.IFLA_NET_NS_FD, network.netns(node))
-        data = netlink.nested(plan.IFLA_INFO_DATA, netlink.attribute(plan.VETH_INFO_PEER, peer))
-        body = plan.IFINFO.pack(0, 0, index, 1, 1) + netlink.text(plan.IFLA_IFNAME, device)
-        body += netlink.nested(plan.IFLA_LINKINFO, netlink.text(plan.IFLA_INFO_KIND, "veth"), data)
-        words = (
-            f"ip link add {device} up type veth peer {DEVICE} netns {network.plan.namespace(node)}"
-        )
-        yield NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, words)
-        head = (
-            fib.AF_INET,
-            32,
-            0,
-            0,
-            fib.RT_TABLE_MAIN,
-            RTPROT_STATIC,
-            RT_SCOPE_LINK,
-            fib.RTN_UNICAST,
-            0,
-        )
-        body = fib.RTMSG.pack(*head) + netlink.attribute(fib.RTA_DST, struct.pack(">I", address))
+        index = _index(network.run, node)
+        device = f"to{node}"
+        yield _link(network, node, index, device)
+        address = FIRST_SERVER + node
+        head = (fib.AF_INET, 32, 0, 0, fib.RT_TABLE_MAIN, RTPROT_STATIC, RT_SCOPE_LINK)
+        body = fib.RTMSG.pack(*head, fib.RTN_UNICAST, 0)
+        body += netlink.attribute(fib.RTA_DST, struct.pack(">I", address))
         body += netlink.u32(fib.RTA_OIF, index)
-        yield NetlinkMessage(
-            netlink.RTM_NEWROUTE,
-            netlink.CREATE,
-            body,
-            f"ip route add {dotted(address)} dev {device}",
-        )
+        command = f"ip route add {dotted(address)} dev {device}"
+        yield NetlinkMessage(netlink.RTM_NEWROUTE, netlink.CREATE, body, command)
+
+
+def _link(network: Handle, node: int, index: int, device: str) -> NetlinkMessage:
+    """Return the request that makes both ends of the link to server `node`."""
+    peer = plan.IFINFO.pack(0, 0, _index(network.run, 0), 0, 0)
+    peer += netlink.text(plan.IFLA_IFNAME, DEVICE)
+    peer += netlink.u32(plan.IFLA_NET_NS_FD, network.netns(node))
+    data = netlink.nested(plan.IFLA_INFO_DATA, netlink.attribute(plan.VETH_INFO_PEER, peer))
+    body = plan.IFINFO.pack(0, 0, index, 1, 1) + netlink.text(plan.IFLA_IFNAME, device)
+    body += netlink.nested(plan.IFLA_LINKINFO, netlink.text(plan.IFLA_INFO_KIND, "veth"), data)
+    command = (
+        f"ip link add {device} up type veth peer {DEVICE} netns {network.plan.namespace(node)}"
+    )
+    return NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command)
 
 
 def _server(run: RunRecord, node: int) -> Iterator[NetlinkMessage]:
-    """A server's end of its link, the way out in a table of its own, and the rules by which it is
-    looked up."""
-    index, address = _index(run, 0), FIRST_SERVER + node
+    """Yield the requests in a server's namespace: address, default route in TABLE, and rules."""
+    index = _index(run, 0)
+    address = FIRST_SERVER + node
     yield _address(index, DEVICE, address)
     yield _up(index, DEVICE)
-    head = (
-        fib.AF_INET,
-        0,
-        0,
-        0,
-        RT_TABLE_UNSPEC,
-        RTPROT_STATIC,
-        0,
-        fib.RTN_UNICAST,
-        fib.RTNH_F_ONLINK,
-    )
-    body = fib.RTMSG.pack(*head) + netlink.u32(RTA_TABLE, TABLE) + netlink.u32(fib.RTA_OIF, index)
+    head = (fib.AF_INET, 0, 0, 0, RT_TABLE_UNSPEC, RTPROT_STATIC, 0)
+    body = fib.RTMSG.pack(*head, fib.RTN_UNICAST, fib.RTNH_F_ONLINK)
+    body += netlink.u32(RTA_TABLE, TABLE) + netlink.u32(fib.RTA_OIF, index)
     body += netlink.attribute(fib.RTA_GATEWAY, struct.pack(">I", HUB))
     body += netlink.attribute(fib.RTA_PREFSRC, struct.pack(">I", address))
-    words = (
+    command = (
         f"ip route add default via {dotted(HUB)} dev {DEVICE} onlink src "
         f"{dotted(address)} table {TABLE}"
     )
-    yield NetlinkMessage(netlink.RTM_NEWROUTE, netlink.CREATE, body, words)
+    yield NetlinkMessage(netlink.RTM_NEWROUTE, netlink.CREATE, body, command)
     for number, (to, own_only, table, longer_than) in enumerate(_rules()):
         yield _rule(FIRST_PRIORITY + number, to, table, own_only=own_only, longer_than=longer_than)
 
 
 def _rules() -> Iterator[tuple[Prefix | None, bool, int | None, int | None]]:
-    """Of each rule in order: for which destinations, whether for own packets alone, in which table
-    to look (None: it is unreachable), and of which length a route there has to be longer."""
+    """Yield the routing rules in order of priority.
+
+    A rule is (destinations, own packets only, table or None for unreachable, prefix length that a
+    route in the table must exceed).
+    """
     for prefix in OWN:
         yield prefix, False, fib.RT_TABLE_MAIN, None
     for prefix in OWN:

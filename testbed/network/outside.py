@@ -1,11 +1,10 @@
-"""A way out of a run, to the network of the machine that it is on, by a node that translates
-addresses.
+"""Connect a run to the machine's network through a node that translates addresses.
 
-A link of a /30 of its own leads from the node to the machine, and whatever leaves by it carries the
-node's address there: the machine itself can be reached without any rule in it.  To networks beyond
-it leads a table of nftables called weft-RUN in the machine's namespace, which translates once more,
-where the machine forwards packets at all.  The link ends with the run's namespaces, the table with
-the run; `weft clean` removes it after a run that was killed.
+A link with a /30 of its own joins the node to the machine.  Packets on it carry the node's address,
+so that the machine needs no rule to answer them.  For networks beyond the machine, the nftables
+table weft-RUN in the machine's namespace translates once more, if the machine forwards packets.
+The link ends with the run's namespaces, the table with the run; `weft clean` removes it after a
+kill.
 """
 
 from __future__ import annotations
@@ -21,26 +20,31 @@ from weft.testbed.linux import netlink, netns
 from weft.testbed.plan import network_plan as plan
 from weft.testbed.runs.run import RunRecord, write_journal
 
-# 198.18.0.0/16, half of the block for testing networks (RFC 2544): nobody has it
+# 198.18.0.0/16, lower half of the block for network benchmarks (RFC 2544)
 BLOCK = 198 << 24 | 18 << 16
 DEVICE = "out"
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
-FIRST_OUTSIDE = 0xF000  # where the indexes of these links lie within a run's slot
+FIRST_OUTSIDE = 0xF000  # first interface index of these links within a run's slot
 TRANSLATE = (
     "table ip {table} {{\n chain out {{\n type nat hook postrouting priority 100;\n "
     "{match} masquerade\n }}\n}}\n"
 )
-KEY = "outside"  # in the journal: the tables that the run has in the machine's namespace
+KEY = "outside"  # journal entry: the run's tables in the machine's namespace
 
 
 def connect(run: RunRecord, gateway: netns.Netns, known: Sequence[str]) -> bool:
-    """Let the node in the namespace `gateway` of `run` reach the machine's network, and translate
-    addresses.
+    """Connect a node to the machine's network, and let it translate addresses.
 
-    known: networks of the run, which the node has routes to, and which it translates the addresses
-        of.
-    Returns whether the machine forwards, so that networks beyond it can be reached, too.  OSError
-    for what the kernel or nft refuses.
+    Args:
+        run: of the node.
+        gateway: namespace of the node.
+        known: networks of the run; the node has routes to them and translates their addresses.
+
+    Returns:
+        True if the machine forwards, so that networks beyond it can be reached.
+
+    Raises:
+        OSError: the kernel or nft refused a change.
     """
     inner, outer = (_dotted(BLOCK + 4 * run.slot + host) for host in (2, 1))
     device = f"weft{run.slot}"
@@ -68,13 +72,12 @@ def connect(run: RunRecord, gateway: netns.Netns, known: Sequence[str]) -> bool:
 
 
 def machine_forwards() -> bool:
-    """Whether this machine forwards packets at all, so that what is beyond it can be reached."""
+    """Return True if this machine forwards packets to networks beyond it."""
     return FORWARDING.read_text().strip() == "1"
 
 
 def disconnect(journal: dict[str, Any]) -> None:
-    """Remove the tables that the run of this journal has in the machine's namespace, those that are
-    there."""
+    """Remove the tables of the run with this journal from the machine's namespace."""
     for table in journal.get(KEY, []):
         command = ["nft", "delete", "table", "ip", table]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -83,7 +86,7 @@ def disconnect(journal: dict[str, Any]) -> None:
 
 
 def _join(run: RunRecord, gateway: netns.Netns, device: str) -> None:
-    """Make the link: one end here, the other in the namespace of the node."""
+    """Create the link: one end in the node's namespace, the other in the machine's."""
     home = os.open(netns.OWN, os.O_RDONLY | os.O_CLOEXEC)
     index = (run.slot << 16) + FIRST_OUTSIDE
     peer = plan.IFINFO.pack(0, 0, index + 1, 0, 0) + netlink.text(plan.IFLA_IFNAME, device)

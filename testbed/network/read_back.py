@@ -1,4 +1,4 @@
-"""What the kernel holds of a network, compared with what was planned."""
+"""Compare a network in the kernel with its plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Mismatch(RuntimeError):
 
 
 class KernelInterface(NamedTuple):
-    """An interface as the kernel has it."""
+    """The state of an interface in the kernel."""
 
     name: str
     up: bool
@@ -30,80 +30,71 @@ class KernelInterface(NamedTuple):
 
 
 def interfaces(socket: netlink.Socket) -> dict[int, KernelInterface]:
-    """Every interface in the socket's namespace, by index."""
-    found = {}
-    wanted = IFINFO.pack(0, 0, 0, 0, 0) + netlink.u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS)
-    for body in socket.dump(netlink.RTM_GETLINK, wanted):
+    """Return every interface in the socket's namespace, by index."""
+    by_index = {}
+    request = IFINFO.pack(0, 0, 0, 0, 0) + netlink.u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS)
+    for body in socket.dump(netlink.RTM_GETLINK, request):
         _, _, index, flags, _ = IFINFO.unpack_from(body)
-        has = netlink.attributes(body, IFINFO.size)
-        segments = has.get(IFLA_GSO_MAX_SEGS)
-        found[index] = KernelInterface(
-            name=has[IFLA_IFNAME].rstrip(b"\0").decode(),
+        attributes = netlink.attributes(body, IFINFO.size)
+        segments = attributes.get(IFLA_GSO_MAX_SEGS)
+        by_index[index] = KernelInterface(
+            name=attributes[IFLA_IFNAME].rstrip(b"\0").decode(),
             up=bool(flags & IFF_UP),
             gso_max_segs=U32.unpack(segments)[0] if segments else 0,
-            mtu=U32.unpack(has[live_port.IFLA_MTU])[0],
+            mtu=U32.unpack(attributes[live_port.IFLA_MTU])[0],
         )
-    return found
+    return by_index
 
 
 def check(network: Handle) -> None:
-    """Read back every interface and its queue; Mismatch says where the kernel holds something else
-    than planned."""
+    """Raise Mismatch if an interface or queue in the kernel differs from the plan."""
     plan = network.plan
+    lossy = any(link.loss_ppb for link in plan.link_specs)
     for node in range(network.topology.nodes):
         with network.at(node) as socket:
-            found = interfaces(socket)
+            by_index = interfaces(socket)
             shapes = tc.shapes(socket) if plan.link_specs else {}
-            losses = (
-                live_port.losses(socket) if any(each.loss_ppb for each in plan.link_specs) else {}
-            )
+            losses = live_port.losses(socket) if lossy else {}
         for end in plan.ends[node].values():
-            interface = found.get(end.ifindex)
-            if interface is None or interface.name != end.dev or not interface.up:
-                raise Mismatch(
-                    f"{end.dev}: planned up with index {end.ifindex}, the kernel has {found}"
-                )
-            if interface.mtu != plan.mtu_bytes:
-                raise Mismatch(
-                    f"{end.dev}: planned an MTU of {plan.mtu_bytes}, the kernel has {interface.mtu}"
-                )
+            _check_interface(end, by_index.get(end.ifindex), plan.mtu_bytes)
             link = plan.link_spec(end.link)
             if link is None:
                 continue
             if network.topology.is_crossbar(node):  # it has no processor
                 link = replace(link, hop_ns=0)
-            _check_shape(end, link, shapes.get(end.ifindex), shapes.get(plan.ifb(end)[0]))
-            if abs(losses.get(end.ifindex, 0) - link.loss_ppb) > 1:
-                raise Mismatch(
-                    f"{end.dev}: planned {link}, the kernel loses "
-                    f"{losses.get(end.ifindex, 0)} of a billion"
-                )
-            if node < network.topology.servers and interface.gso_max_segs != 1:
-                raise Mismatch(
-                    f"{end.dev}: planned gso_max_segs 1, the kernel has {interface.gso_max_segs}"
-                )
+            _check_queue(end, link, shapes.get(end.ifindex))
+            _check_arrivals(end, link, shapes.get(plan.ifb(end)[0]), losses.get(end.ifindex, 0))
+            segments = by_index[end.ifindex].gso_max_segs
+            if node < network.topology.servers and segments != 1:
+                raise Mismatch(f"{end.dev}: planned gso_max_segs 1, the kernel has {segments}")
 
 
-def _check_shape(
-    end: End,
-    link: LinkSpec,
-    held: tc.DeviceDisciplines | None,
-    arrivals: tc.DeviceDisciplines | None,
-) -> None:
-    """Mismatch unless `held` is what the kernel should hold for `link` at `end`, and `arrivals` at
-    its ifb."""
+def _check_interface(end: End, interface: KernelInterface | None, mtu_bytes: int) -> None:
+    if interface is None or interface.name != end.dev or not interface.up:
+        raise Mismatch(
+            f"{end.dev}: planned up with index {end.ifindex}, the kernel has {interface}"
+        )
+    if interface.mtu != mtu_bytes:
+        raise Mismatch(f"{end.dev}: planned an MTU of {mtu_bytes}, the kernel has {interface.mtu}")
+
+
+def _check_queue(end: End, link: LinkSpec, shape: tc.DeviceDisciplines | None) -> None:
     if (
-        held is None
-        or abs((held.rate_bps or 0) - link.rate_bps) >= RATE_TOLERANCE_BPS
-        or held.queue_packets != link.queue_packets
-        or held.header_packets != (link.header_packets if link.trim_packets else None)
+        shape is None
+        or abs((shape.rate_bps or 0) - link.rate_bps) >= RATE_TOLERANCE_BPS
+        or shape.queue_packets != link.queue_packets
+        or shape.header_packets != (link.header_packets if link.trim_packets else None)
     ):
-        raise Mismatch(f"{end.dev}: planned {link}, the kernel has {held}")
-    if link.delay_us and arrivals and arrivals.delay_us != link.delay_us:
-        raise Mismatch(
-            f"{end.dev}: planned {link}, the kernel delays packets by {arrivals.delay_us} us"
-        )
-    if link.hop_ns and arrivals and arrivals.hop_ns != link.hop_ns:
-        raise Mismatch(
-            f"{end.dev}: planned {link}, the kernel takes {arrivals.hop_ns} ns for a packet"
-        )
+        raise Mismatch(f"{end.dev}: planned {link}, the kernel has {shape}")
+
+
+def _check_arrivals(
+    end: End, link: LinkSpec, ifb: tc.DeviceDisciplines | None, loss_ppb: int
+) -> None:
+    """Check the loss and delay of packets that arrive at `end`; the delay is at its ifb."""
+    if link.delay_us and ifb and ifb.delay_us != link.delay_us:
+        raise Mismatch(f"{end.dev}: planned {link}, the kernel delays packets by {ifb.delay_us} us")
+    if link.hop_ns and ifb and ifb.hop_ns != link.hop_ns:
+        raise Mismatch(f"{end.dev}: planned {link}, the kernel takes {ifb.hop_ns} ns for a packet")
+    if abs(loss_ppb - link.loss_ppb) > 1:
+        raise Mismatch(f"{end.dev}: planned {link}, the kernel loses {loss_ppb} of a billion")

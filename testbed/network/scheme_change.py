@@ -1,5 +1,4 @@
-"""Another scheme of the data plane for a running fabric: what its daemons' routes can be used
-for."""
+"""Change the data plane's scheme of a running fabric, as far as its daemons' routes allow."""
 
 from __future__ import annotations
 
@@ -14,45 +13,42 @@ NEED_THEIR_DAEMONS = (ChoiceRule.LBSP, ChoiceRule.DAR)
 
 
 def routing(journal: Mapping[str, Any]) -> str:
-    """The scheme that the run of this journal came up with, which its daemons still route by."""
+    """Return the scheme that the run came up with, by which its daemons still route."""
     return str(journal.get("routing", journal["scheme"]))
 
 
 def changed(journal: Mapping[str, Any], spec: str) -> dict[str, Any]:
-    """The journal of a run whose data plane has been given `spec`."""
+    """Return the journal of the run after its data plane has changed to `spec`."""
     return {**journal, "scheme": spec, "routing": routing(journal)}
 
 
-def check(came_up_with: str, spec: str) -> None:
-    """ValueError unless the routes of daemons that route by `came_up_with` are such as `spec`
-    needs.
+def check(daemon_spec: str, spec: str) -> None:
+    """Raise ValueError if `spec` cannot use the routes of daemons that route by `daemon_spec`.
 
-    LBSP's rule takes the ports of a route for columns of link groups, which only its own daemons
-    keep when links fail. Flows that DAR's rule notes only its own daemons move.
-    FatPaths' hosts need routes in as many layers as they choose among.
+    LBSP's rule reads the ports of a route as columns of link groups; only its own daemons keep
+    these columns when links fail.  Only DAR's own daemons move the flows that its rule records.
+    Hosts of FatPaths need routes in as many layers as they choose among.
     """
-    chosen = registry.rule(spec)
-    if chosen.rule not in NEED_THEIR_DAEMONS and not chosen.hosts:
+    rule = registry.rule(spec)
+    if rule.rule not in NEED_THEIR_DAEMONS and not rule.hosts:
         return
-    name, given = parse(came_up_with)
+    name, texts = parse(daemon_spec)
     advice = f"take the run down and bring it up with --routing {spec}"
     if name != parse(spec)[0]:
         raise ValueError(
-            f"{spec} needs the routes of its own daemons, and those of {came_up_with} route "
+            f"{spec} needs the routes of its own daemons, and those of {daemon_spec} route "
             f"here; {advice}"
         )
-    if chosen.hosts:
-        layers = int(given.get("layers", registry.rule(name).hosts["layers"]))
-        if chosen.hosts["layers"] > layers:
+    if rule.hosts:
+        layers = int(texts.get("layers", registry.rule(name).hosts["layers"]))
+        if rule.hosts["layers"] > layers:
             raise ValueError(
                 f"{spec}: the daemons of this run have routes in {layers} layers; {advice}"
             )
-        return
-    if chosen.rule == ChoiceRule.DAR:
-        return
-    groups = int(given.get("groups", registry.rule("lbsp")["groups"]))
-    if groups != chosen["groups"]:
-        raise ValueError(
-            f"{spec}: the daemons of this run part a switch's uplinks into {groups} link "
-            f"groups; {advice}"
-        )
+    elif rule.rule == ChoiceRule.LBSP:
+        groups = int(texts.get("groups", registry.rule("lbsp")["groups"]))
+        if groups != rule["groups"]:
+            raise ValueError(
+                f"{spec}: the daemons of this run part a switch's uplinks into {groups} link "
+                f"groups; {advice}"
+            )

@@ -1,4 +1,4 @@
-"""What the daemons of an open network report, and waiting until they have converged."""
+"""Report the daemons of an open network, and wait until they have converged."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ MOST_HOPS_OF_A_LINK = 2  # through a crossbar
 
 
 def wait_for_neighbours(network: Handle) -> None:
-    """Return when every daemon hears from all its neighbours; TimeoutError names those that do
-    not."""
+    """Return when every daemon hears from all its neighbours.
+
+    Raises:
+        TimeoutError: no further daemon did in CONVERGENCE_S; the line names the first without.
+    """
     _wait(
         network,
         lambda row: row.neighbours_up == row.neighbours_expected,
@@ -37,10 +40,10 @@ def wait_for_neighbours(network: Handle) -> None:
 
 
 def wait_until_converged(network: Handle, timeout_s: float = CONVERGENCE_S) -> None:
-    """Return when every daemon has all the neighbours and all the routes that the topology
-    promises.
+    """Return when every daemon has all neighbours and routes that the topology promises.
 
-    TimeoutError names those that have not.
+    Raises:
+        TimeoutError: no further daemon had in `timeout_s`; the line names the first without.
     """
     _wait(network, lambda row: bool(row.converged), "routes", timeout_s)
 
@@ -48,17 +51,20 @@ def wait_until_converged(network: Handle, timeout_s: float = CONVERGENCE_S) -> N
 def _wait(
     network: Handle, ready: Callable[[CounterRow], bool], what: str, timeout_s: float
 ) -> None:
-    """Return when every daemon has been `ready`; TimeoutError after `timeout_s` in which no further
-    one has."""
+    """Return when every daemon has been `ready`.
+
+    Raises:
+        TimeoutError: no further daemon was in `timeout_s`.
+    """
     directory = network.run.directory
     counters = DaemonCounters(directory / COUNTERS)
     waiting = list(routers(network.topology))
     end_s = clock.monotonic() + timeout_s
     try:
-        while left := [node for node in waiting if not ready(counters.row(node))]:
-            if len(left) < len(waiting):
+        while unready := [node for node in waiting if not ready(counters.row(node))]:
+            if len(unready) < len(waiting):
                 end_s = clock.monotonic() + timeout_s
-            waiting = left
+            waiting = unready
             if clock.monotonic() > end_s:
                 row = counters.row(waiting[0])
                 raise TimeoutError(
@@ -74,42 +80,51 @@ def _wait(
 
 
 def rows(network: Handle) -> dict[int, CounterRow]:
-    """The counters of every daemon, by node; empty if the run has no daemons."""
+    """Return the counters of every daemon, by node; empty if the run has no daemons."""
     if not has_daemons(network.run.journal["scheme"]):
         return {}
     counters = DaemonCounters(network.run.directory / COUNTERS)
-    found = {node: counters.row(node) for node in routers(network.topology)}
+    by_node = {node: counters.row(node) for node in routers(network.topology)}
     counters.close()
-    return found
+    return by_node
 
 
 def flows(network: Handle) -> list[dict[str, Any]] | None:
-    """What each leaf's daemon says of the flows on its links, of a scheme that places flows; None
-    of any other.
+    """Return the flows on the links of each leaf, as its daemon reports them.
 
-    up, down: flows by the spine that they go to, or come from.  bad: the spines of links with more
-        than there may be, each with the way.  A leaf whose daemon does not answer is left out.
+    Returns:
+        None if the scheme does not place flows, else a row for each leaf whose daemon answers: up
+        and down are flows by the spine they go to, or come from; bad are the spines of links with
+        more flows than allowed, each with its direction.
     """
     routing = scheme_change.routing(network.run.journal)
     if routing == NONE or FlowPlacement not in registry.scheme(routing)[0].needs:
         return None
-    found = []
+    leaves = []
     for node in routers(network.topology):
-        name = network.plan.names[node]
         if network.topology.ports(node)[0][1] >= network.topology.servers:
-            continue  # no leaf
+            continue  # a spine
+        name = network.plan.names[node]
         with suppress(ValueError, TimeoutError):
-            told = control_socket.ask(network.run.directory, name, "status")["protocol"]
-            ears = {f"requests_{key}": told["ears"][key] for key in ("sent", "stale")}
-            moved = {key: told[key] for key in ("moves", "swaps", "replaced")}
-            bad = [f"{way} {spine}" for way, spines in told["bad"].items() for spine in spines]
-            found.append({"node": name, **told["flows"], "bad": bad, **moved, **ears})
-    return found
+            state = control_socket.ask(network.run.directory, name, "status")["protocol"]
+            leaves.append({"node": name, **_leaf_flows(state)})
+    return leaves
+
+
+def _leaf_flows(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of one leaf, from the status of its state machine."""
+    return {
+        **state["flows"],
+        "bad": [
+            f"{direction} {spine}" for direction, spines in state["bad"].items() for spine in spines
+        ],
+        **{key: state[key] for key in ("moves", "swaps", "replaced")},
+        **{f"requests_{key}": state["ears"][key] for key in ("sent", "stale")},
+    }
 
 
 def trimming(network: Handle) -> dict[str, int] | None:
-    """What switches have trimmed, and lost of it, since the network came up; None if they do not
-    trim."""
+    """Return packets trimmed, and headers lost, since bring-up; None if switches do not trim."""
     if (
         not network.plan.link
         or not network.plan.link.trim_packets
@@ -123,9 +138,15 @@ def trimming(network: Handle) -> dict[str, int] | None:
 
 
 def read_keys(network: Handle) -> None:
-    """Have every daemon read the run's keys, and return when each has heard what was sealed before:
-    what was under way, and what lay unread until its daemon's next tick.  ValueError or
-    TimeoutError if one does not obey."""
+    """Have every daemon read the run's keys again.
+
+    It returns when every message sealed before has been read: messages on their way, and unread
+    ones, which wait for their daemon's next tick.
+
+    Raises:
+        ValueError: a daemon cannot read the keys.
+        TimeoutError: a daemon does not answer.
+    """
     control.rekey(network.run.directory, network.plan.names)
     delay_us = max((link.delay_us for link in network.plan.link_specs), default=0)
     clock.sleep(MOST_HOPS_OF_A_LINK * delay_us / 1e6)
@@ -140,29 +161,21 @@ def read_keys(network: Handle) -> None:
 
 
 def status(network: Handle) -> dict[str, Any]:
-    """The run, its links, and a row for each daemon; JSON-able.
+    """Return the run, its links, and a row for each daemon; JSON-able.
 
-    link: what links carry, None if as much as the machine can.  host_link: what those of hosts
-        carry, None if the same.
-    authenticated: whether daemons believe only each other.
-    failed: the links that do not carry packets both ways.  mtu_bytes: the MTU of both ends of each
-        link whose ends
-    differ: the smaller one drops larger packets on arrival.
-    bypassed_packets: of a fabric with a data plane, those that the kernel has sent on in the
-        scheme's place, once for each switch: fragments, packets with IP options, or longer than the
-        MTU.
-    trimming: where switches trim, how many packets were trimmed, and how many headers found their
-        queue full; None elsewhere.
-    flows: of a scheme that places flows, those on the links of each leaf (flows()); None of any
-        other.
-    layers: where hosts choose layers, packets that left in each, flows that began, and how often
-        one drew again, by the reason; None elsewhere.
+    link, host_link: specification of links; None: as fast as the machine, or like all others.
+    authenticated: daemons accept messages of this run only.
+    failed: links that do not carry packets both ways.
+    mtu_bytes: the MTU of both ends, by link, where they differ.
+    bypassed_packets: packets that the kernel forwarded in place of the data plane, once for each
+        switch: fragments, packets with IP options, or longer than the MTU.
+    trimming: packets trimmed, and headers that found their queue full; None without trimming.
+    flows: flows on the links of each leaf, see flows(); None without flow placement.
+    layers: packets by layer, flows, and new draws by reason; None unless hosts choose layers.
     """
-    journal, links, link_name = (
-        network.run.journal,
-        faults.inspect(network),
-        network.topology.link_name,
-    )
+    journal = network.run.journal
+    links = faults.inspect(network)
+    link_name = network.topology.link_name
     return {
         "run": network.run.id,
         "topology": journal["topology"],
@@ -171,26 +184,29 @@ def status(network: Handle) -> dict[str, Any]:
         "scheme": journal["scheme"],
         "authenticated": journal["authenticated"],
         "failed": [link_name(link) for link in links.failed],
-        "mtu_bytes": {link_name(link): list(both) for link, both in links.mtu_bytes.items()},
+        "mtu_bytes": {link_name(link): list(mtus) for link, mtus in links.mtu_bytes.items()},
         "bypassed_packets": data_plane.bypassed(network),
         "trimming": trimming(network),
         "flows": flows(network),
         "layers": layer_program.counted(network),
         "nodes": [
-            {
-                "node": network.plan.names[node],
-                "pid": row.pid or None,
-                "neighbours": row.neighbours_up,
-                "of": row.neighbours_expected,
-                "routes": row.routes,
-                "losses": row.losses,
-                "late_ticks": row.late_ticks,
-                "deaths": row.deaths,
-                "restarts": row.restarts,
-                "refused": row.refused,
-                "packets_failed": row.packets_failed,
-                "converged": bool(row.converged),
-            }
-            for node, row in rows(network).items()
+            _daemon_row(network.plan.names[node], row) for node, row in rows(network).items()
         ],
+    }
+
+
+def _daemon_row(name: str, row: CounterRow) -> dict[str, Any]:
+    return {
+        "node": name,
+        "pid": row.pid or None,
+        "neighbours": row.neighbours_up,
+        "of": row.neighbours_expected,
+        "routes": row.routes,
+        "losses": row.losses,
+        "late_ticks": row.late_ticks,
+        "deaths": row.deaths,
+        "restarts": row.restarts,
+        "refused": row.refused,
+        "packets_failed": row.packets_failed,
+        "converged": bool(row.converged),
     }

@@ -84,7 +84,7 @@ class Actions:
 
     def _link(self, link: str) -> ViewerReply:
         """Return `loss_percent` and `delay_us` of the link towards its second end."""
-        spec = impair.held(self._network, self._network.topology.link(link))
+        spec = impair.kernel_link(self._network, self._network.topology.link(link))
         return {"loss_percent": spec.loss_ppb / 1e7, "delay_us": spec.delay_us} if spec else {}
 
     def _scheme(self, scheme: str) -> ViewerReply:

@@ -98,11 +98,11 @@ def test_a_link_loses_what_it_is_asked_to_lose():
         impair.impair(network, "zur-gen", Impairment(loss_ppb=1_000_000_000))
         assert " 100% packet loss" in pinged(network, "-c2", "-i0.002", "-W0.2")
         impair.impair(network, "zur-gen", Impairment(rate_bps=5 * Mbps))
-        assert impair.held(network, network.topology.link("zur-gen")) == LinkSpec(
+        assert impair.kernel_link(network, network.topology.link("zur-gen")) == LinkSpec(
             rate_bps=5 * Mbps, queue_packets=250, loss_ppb=1_000_000_000
         )
         impair.undo(network, "zur-gen")
-        assert impair.held(network, network.topology.link("zur-gen")) is None
+        assert impair.kernel_link(network, network.topology.link("zur-gen")) is None
         assert " 0% packet loss" in pinged(network, "-c2", "-i0.002", "-W1")
         with pytest.raises(ValueError, match="zur-gen has no rate, and so no queue"):
             impair.impair(network, "zur-gen", Impairment(queue_packets=3))
@@ -135,9 +135,9 @@ def test_a_delay_can_be_changed_while_packets_flow():
             said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             fastest = float(said.partition("mdev = ")[2].partition("/")[0])
             assert least_ms <= fastest < least_ms + 5
-            assert impair.held(network, 0).delay_us == delay_us
+            assert impair.kernel_link(network, 0).delay_us == delay_us
         impair.undo(network, name)
-        assert impair.held(network, 0).delay_us == 0
+        assert impair.kernel_link(network, 0).delay_us == 0
     finally:
         network.down()
 

@@ -136,7 +136,7 @@ def test_an_interface_carries_what_config_says_in_its_direction_only(net):
     link = net.topology.link_between(1, 6)
     port.config(bw=5, max_queue_size=30, loss=100)
     try:
-        assert impair.held(net.network, link) == LinkSpec(
+        assert impair.kernel_link(net.network, link) == LinkSpec(
             rate_bps=5 * Mbps, queue_packets=30, loss_ppb=10**9
         )
         assert ", 100% packet loss" in net.get("h1").cmd("ping -c1 -W0.2 h6")
@@ -174,7 +174,7 @@ def test_a_topo_is_routed_with_its_names_parallel_links_and_rates():
         assert net.pingAll() == 0
         first, second = net.linksBetween(net["s1"], net["s2"])
         held = {
-            name: impair.held(net.network, net.topology.link(name))
+            name: impair.kernel_link(net.network, net.topology.link(name))
             for name in ("s1-s2", "s1-s2:2", "h1-s1")
         }
         assert held == {
