@@ -115,7 +115,7 @@ class CEvent(Structure):
     """struct ndp_event."""
 
     _fields_ = (
-        ("at", c_uint64),
+        ("time_ns", c_uint64),
         ("size_bytes", c_uint64),
         ("silent_ns", c_uint64),
         ("peer", c_uint32),
@@ -129,13 +129,13 @@ class CEvent(Structure):
     def event(self) -> Delivered | Finished:
         """The event as daemons.transport has it."""
         if self.kind == DELIVERED:
-            return Delivered(self.peer, self.flow, self.size_bytes, self.at)
+            return Delivered(self.peer, self.flow, self.size_bytes, self.time_ns)
         failed = (
             reason(self.peer, self.silent_ns, self.left, self.packets)
             if self.kind == FAILED
             else None
         )
-        return Finished(self.peer, self.flow, self.at, failed)
+        return Finished(self.peer, self.flow, self.time_ns, failed)
 
 
 class CCounters(Structure):
@@ -160,7 +160,7 @@ class CMessage(Structure):
     """struct ndp_message."""
 
     _fields_ = (
-        ("at", c_uint64),
+        ("due_ns", c_uint64),
         ("size_bytes", c_uint64),
         ("src", c_uint32),
         ("dst", c_uint32),

@@ -18,9 +18,9 @@
 #define EVENTS 64
 #define TRIMMED_AT_HOST 5 /* code point, as in daemons/transport/packets.py */
 #define CONTROL_ROOM CMSG_SPACE(sizeof(int))
-#define NOBODY UINT32_MAX
+#define NO_HOST UINT32_MAX
 
-/* A batch of datagrams on their way out of one socket. */
+/* A batch of datagrams to send from one socket. */
 struct batch {
 	struct mmsghdr messages[BATCH];
 	struct iovec parts[BATCH][2];
@@ -34,11 +34,11 @@ struct loop {
 	struct ndp_endpoint **endpoints;
 	uint64_t *deadlines;
 	uint64_t begin;
-	uint64_t now; /* of this round: under a virtual clock, reading it again and again takes time */
-	uint32_t waiting;     /* the first message that has not begun */
-	uint32_t open;	      /* messages of which something is still to be heard */
-	uint8_t *patterns;    /* 256 payloads, each of one byte again and again */
-	uint32_t *hosts;      /* by address: open addressing */
+	uint64_t now;	   /* read once a round: under a virtual clock, a system call takes time */
+	uint32_t waiting;  /* first message that has not begun */
+	uint32_t open;	   /* ends of messages, of two each, that have not finished */
+	uint8_t *patterns; /* 256 payloads, each of one repeated byte */
+	uint32_t *hosts;   /* by address: open addressing */
 	uint32_t host_places; /* a power of two */
 	int epoll, timer;
 	size_t frame_room;
@@ -58,16 +58,17 @@ static uint64_t now_ns(void)
 	return now.tv_sec * 1000000000ull + now.tv_nsec;
 }
 
-static uint32_t *host_place(struct loop *l, uint32_t address)
+static uint32_t *host_slot(struct loop *l, uint32_t address)
 {
-	uint32_t at = (address * 0x9e3779b1u) & (l->host_places - 1);
+	uint32_t slot = (address * 0x9e3779b1u) & (l->host_places - 1);
 
-	while (l->hosts[at] != NOBODY && l->run->hosts[l->hosts[at]].address != address)
-		at = (at + 1) & (l->host_places - 1);
-	return &l->hosts[at];
+	while (l->hosts[slot] != NO_HOST && l->run->hosts[l->hosts[slot]].address != address)
+		slot = (slot + 1) & (l->host_places - 1);
+	return &l->hosts[slot];
 }
 
-/* What every byte of a packet's payload is: another packet's payload in its place would be noticed. */
+/* Return the payload of a packet: a byte that depends on the packet, repeated, so that the receiver
+ * notices another packet's payload. */
 static const uint8_t *pattern(const struct loop *l, const struct ndp_packet *packet)
 {
 	uint8_t value = packet->flow * 31 + packet->sequence;
@@ -80,11 +81,11 @@ static void flush(struct loop *l, struct batch *batch, int socket)
 	unsigned sent = 0;
 
 	while (sent < batch->count) {
-		int got = sendmmsg(socket, batch->messages + sent, batch->count - sent, 0);
+		int count = sendmmsg(socket, batch->messages + sent, batch->count - sent, 0);
 
-		if (got > 0) {
-			sent += got;
-		} else if (errno != EINTR) { /* as if it were lost on the way, but we know of it */
+		if (count > 0) {
+			sent += count;
+		} else if (errno != EINTR) { /* the packet is lost, and counted */
 			l->run->unsent++;
 			sent++;
 		}
@@ -92,53 +93,59 @@ static void flush(struct loop *l, struct batch *batch, int socket)
 	batch->count = 0;
 }
 
-static void put(struct loop *l, uint32_t host, const struct ndp_transmission *one)
+static void send_packet(struct loop *l, uint32_t host, const struct ndp_transmission *transmission)
 {
 	const struct ndp_run *run = l->run;
-	struct batch *batch = one->payload_bytes ? &l->data : &l->control;
+	struct batch *batch = transmission->payload_bytes ? &l->data : &l->control;
 	unsigned i = batch->count++;
-	uint32_t address = run->hosts[one->peer].address;
+	uint32_t address = run->hosts[transmission->peer].address;
 
 	if (run->parameters.layers > 1)
-		memcpy(&address, &run->octets[one->packet.layer], 1);
-	ndp_encode(&one->packet, batch->headers[i]);
+		memcpy(&address, &run->octets[transmission->packet.layer], 1);
+	ndp_encode(&transmission->packet, batch->headers[i]);
 	batch->to[i] = (struct sockaddr_in){ .sin_family = AF_INET,
 					     .sin_port = htons(run->port),
 					     .sin_addr.s_addr = address };
 	batch->parts[i][0] = (struct iovec){ batch->headers[i], NDP_HEADER };
-	batch->parts[i][1] = (struct iovec){ (void *)pattern(l, &one->packet), one->payload_bytes };
-	batch->messages[i].msg_hdr = (struct msghdr){ .msg_name = &batch->to[i],
-						      .msg_namelen = sizeof(batch->to[i]),
-						      .msg_iov = batch->parts[i],
-						      .msg_iovlen = one->payload_bytes ? 2 : 1 };
+	batch->parts[i][1] = (struct iovec){ (void *)pattern(l, &transmission->packet),
+					     transmission->payload_bytes };
+	batch->messages[i].msg_hdr =
+		(struct msghdr){ .msg_name = &batch->to[i],
+				 .msg_namelen = sizeof(batch->to[i]),
+				 .msg_iov = batch->parts[i],
+				 .msg_iovlen = transmission->payload_bytes ? 2 : 1 };
 	if (batch->count == BATCH)
-		flush(l, batch, one->payload_bytes ? run->hosts[host].data : run->hosts[host].control);
+		flush(l, batch,
+		      transmission->payload_bytes ? run->hosts[host].data
+						  : run->hosts[host].control);
 }
 
-/* Note an event of a message of the run: packets of others do not come to an endpoint. */
-static void note(struct loop *l, const struct ndp_event *event)
+/* Record an event.  Its message is of the run: endpoints receive no packets of other messages. */
+static void on_event(struct loop *l, const struct ndp_event *event)
 {
 	struct ndp_message *message = &l->run->messages[event->flow - l->run->first_flow];
 
 	if (event->kind == NDP_DELIVERED) {
-		if (message->delivered != NDP_NEVER) /* it was forgotten, and a copy of its only packet came late */
+		if (message->delivered != NDP_NEVER) /* a late duplicate of its only packet */
 			return;
-		message->delivered = event->at - l->begin;
-		l->open -= !message->packets; /* nobody waits for one that its sender has given up */
+		message->delivered = event->time_ns - l->begin;
+		l->open -= !message->packets; /* after a failure its receiver's end is closed
+						 already */
 		return;
 	}
 	l->open--;
-	message->finished = event->at - l->begin;
+	message->finished = event->time_ns - l->begin;
 	if (event->kind != NDP_FAILED)
 		return;
 	message->left = event->left;
 	message->packets = event->packets;
 	message->silent_ns = event->silent_ns;
 	if (message->delivered == NDP_NEVER)
-		l->open--; /* its receiver will not have it */
+		l->open--; /* the receiver's end closes, too */
 }
 
-/* Send the packets of a host, and set its next deadline; -ENOMEM if its endpoint has run out of memory. */
+/* Send the packets of a host, and set its next deadline; -ENOMEM if its endpoint has run out of
+ * memory. */
 static int serve(struct loop *l, uint32_t host)
 {
 	struct ndp_endpoint *endpoint = l->endpoints[host];
@@ -149,11 +156,11 @@ static int serve(struct loop *l, uint32_t host)
 	if (count < 0)
 		return count;
 	for (ptrdiff_t i = 0; i < count; i++)
-		put(l, host, &packets[i]);
+		send_packet(l, host, &packets[i]);
 	flush(l, &l->control, l->run->hosts[host].control);
 	flush(l, &l->data, l->run->hosts[host].data);
 	while (ndp_take_event(endpoint, &event))
-		note(l, &event);
+		on_event(l, &event);
 	l->deadlines[host] = ndp_deadline(endpoint);
 	return 0;
 }
@@ -166,8 +173,9 @@ static uint32_t code_point(struct msghdr *header)
 	return 0;
 }
 
-/* Whether `packet`, from `peer` to `host`, is of a message of the run that has begun. */
-static int known(const struct loop *l, uint32_t host, uint32_t peer, const struct ndp_packet *packet)
+/* Return 1 if `packet`, from `peer` to `host`, is of a message of the run that has begun. */
+static int is_expected(const struct loop *l, uint32_t host, uint32_t peer,
+		       const struct ndp_packet *packet)
 {
 	uint32_t number = packet->flow - l->run->first_flow;
 	const struct ndp_parameters *parameters = &l->run->parameters;
@@ -178,29 +186,31 @@ static int known(const struct loop *l, uint32_t host, uint32_t peer, const struc
 	message = &l->run->messages[number];
 	if (packet->kind != NDP_DATA)
 		return message->src == host && message->dst == peer;
-	return message->src == peer && message->dst == host && message->size_bytes == packet->number &&
+	return message->src == peer && message->dst == host &&
+	       message->size_bytes == packet->number &&
 	       packet->payload_bytes == parameters->frame_bytes - NDP_FRAME_HEADER &&
 	       parameters->window == packet->detail;
 }
 
-static void take(struct loop *l, uint32_t host, unsigned i)
+static void receive_datagram(struct loop *l, uint32_t host, unsigned i)
 {
 	const uint8_t *bytes = l->in_parts[i].iov_base;
 	size_t length = l->in[i].msg_len;
-	uint32_t peer = *host_place(l, l->from[i].sin_addr.s_addr);
+	uint32_t peer = *host_slot(l, l->from[i].sin_addr.s_addr);
 	struct ndp_packet packet;
 	int whole;
 
-	if (peer == NOBODY || l->in[i].msg_hdr.msg_flags & MSG_TRUNC ||
+	if (peer == NO_HOST || l->in[i].msg_hdr.msg_flags & MSG_TRUNC ||
 	    ndp_decode(bytes, length, l->run->parameters.layers, &packet, &whole)) {
 		l->run->garbage++;
 		return;
 	}
-	if (!known(l, host, peer, &packet)) {
+	if (!is_expected(l, host, peer, &packet)) {
 		l->run->unknown++;
 		return;
 	}
-	if (length > NDP_HEADER && memcmp(bytes + NDP_HEADER, pattern(l, &packet), length - NDP_HEADER)) {
+	if (length > NDP_HEADER &&
+	    memcmp(bytes + NDP_HEADER, pattern(l, &packet), length - NDP_HEADER)) {
 		l->run->corrupt++;
 		return;
 	}
@@ -208,19 +218,19 @@ static void take(struct loop *l, uint32_t host, unsigned i)
 		    code_point(&l->in[i].msg_hdr) == TRIMMED_AT_HOST);
 }
 
-/* Take in what has come to a host. */
-static void read_all(struct loop *l, uint32_t host)
+/* Receive the datagrams of a host. */
+static void read_socket(struct loop *l, uint32_t host)
 {
-	int got = BATCH;
+	int count = BATCH;
 
-	for (int round = 0; round < MOST_READ && got == BATCH; round++) {
+	for (int round = 0; round < MOST_READ && count == BATCH; round++) {
 		for (unsigned i = 0; i < BATCH; i++) {
 			l->in[i].msg_hdr.msg_namelen = sizeof(l->from[i]);
 			l->in[i].msg_hdr.msg_controllen = CONTROL_ROOM;
 		}
-		got = recvmmsg(l->run->hosts[host].data, l->in, BATCH, MSG_DONTWAIT, 0);
-		for (int i = 0; i < got; i++)
-			take(l, host, i);
+		count = recvmmsg(l->run->hosts[host].data, l->in, BATCH, MSG_DONTWAIT, 0);
+		for (int i = 0; i < count; i++)
+			receive_datagram(l, host, i);
 	}
 }
 
@@ -228,26 +238,29 @@ static int begin_due(struct loop *l)
 {
 	struct ndp_run *run = l->run;
 
-	while (l->waiting < run->n_messages && run->messages[l->waiting].at <= l->now - l->begin) {
+	while (l->waiting < run->n_messages &&
+	       run->messages[l->waiting].due_ns <= l->now - l->begin) {
 		struct ndp_message *message = &run->messages[l->waiting];
 
-		int error = ndp_send(l->endpoints[message->src], l->now, run->first_flow + l->waiting, message->dst,
-				     message->size_bytes);
+		int error =
+			ndp_send(l->endpoints[message->src], l->now, run->first_flow + l->waiting,
+				 message->dst, message->size_bytes);
 
 		if (error)
 			return error;
 		message->began = l->now - l->begin;
-		l->open += 2; /* the receiver has it, and the sender knows */
+		l->open += 2; /* the receiver's end and the sender's */
 		l->waiting++;
 		l->deadlines[message->src] = 0;
 	}
 	return 0;
 }
 
-/* Sleep until something comes or is due; how many hosts have something to read. */
-static int sleep_until(struct loop *l, uint64_t at, struct epoll_event *events)
+/* Sleep until a datagram arrives or the clock is `deadline_ns`; return the number of events. */
+static int sleep_until(struct loop *l, uint64_t deadline_ns, struct epoll_event *events)
 {
-	struct itimerspec when = { .it_value = { at / 1000000000, at % 1000000000 } };
+	struct itimerspec when = { .it_value = { deadline_ns / 1000000000,
+						 deadline_ns % 1000000000 } };
 	uint64_t expirations;
 	int count;
 
@@ -259,13 +272,14 @@ static int sleep_until(struct loop *l, uint64_t at, struct epoll_event *events)
 	l->run->wakes++;
 	l->now = now_ns();
 	for (int i = 0; i < count; i++)
-		if (events[i].data.u32 == NOBODY && read(l->timer, &expirations, sizeof(expirations)) > 0 &&
-		    l->now > at && l->now - at > l->run->late_ns)
-			l->run->late_ns = l->now - at;
+		if (events[i].data.u32 == NO_HOST &&
+		    read(l->timer, &expirations, sizeof(expirations)) > 0 && l->now > deadline_ns &&
+		    l->now - deadline_ns > l->run->late_ns)
+			l->run->late_ns = l->now - deadline_ns;
 	return count;
 }
 
-static int go_round(struct loop *l)
+static int loop(struct loop *l)
 {
 	struct ndp_run *run = l->run;
 	struct epoll_event events[EVENTS];
@@ -275,8 +289,8 @@ static int go_round(struct loop *l)
 		uint64_t next = l->begin + run->deadline;
 
 		for (int i = 0; i < count; i++)
-			if (events[i].data.u32 != NOBODY) {
-				read_all(l, events[i].data.u32);
+			if (events[i].data.u32 != NO_HOST) {
+				read_socket(l, events[i].data.u32);
 				l->deadlines[events[i].data.u32] = 0;
 			}
 		if (l->now - l->begin >= run->deadline)
@@ -291,17 +305,18 @@ static int go_round(struct loop *l)
 		}
 		if (l->waiting == run->n_messages && !l->open)
 			return 0;
-		if (l->waiting < run->n_messages && l->begin + run->messages[l->waiting].at < next)
-			next = l->begin + run->messages[l->waiting].at;
+		if (l->waiting < run->n_messages &&
+		    l->begin + run->messages[l->waiting].due_ns < next)
+			next = l->begin + run->messages[l->waiting].due_ns;
 		count = sleep_until(l, next ? next : 1, events);
 		if (count < 0)
 			return count;
 	}
 }
 
-static int watch(struct loop *l, int fd, uint32_t who)
+static int watch(struct loop *l, int fd, uint32_t host)
 {
-	struct epoll_event event = { .events = EPOLLIN, .data.u32 = who };
+	struct epoll_event event = { .events = EPOLLIN, .data.u32 = host };
 
 	return epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
@@ -335,10 +350,10 @@ static int prepare(struct loop *l)
 						    .msg_iovlen = 1,
 						    .msg_control = l->in_control[i] };
 	}
-	if ((error = watch(l, l->timer, NOBODY)))
+	if ((error = watch(l, l->timer, NO_HOST)))
 		return error;
 	for (uint32_t host = 0; host < run->n_hosts; host++) {
-		*host_place(l, run->hosts[host].address) = host;
+		*host_slot(l, run->hosts[host].address) = host;
 		l->deadlines[host] = NDP_NEVER;
 		l->endpoints[host] = ndp_new(&run->parameters);
 		if (!l->endpoints[host])
@@ -349,7 +364,7 @@ static int prepare(struct loop *l)
 	return 0;
 }
 
-static void add_up(struct loop *l)
+static void sum_counters(struct loop *l)
 {
 	uint64_t *sum = (uint64_t *)&l->run->counters;
 
@@ -361,7 +376,7 @@ static void add_up(struct loop *l)
 	}
 }
 
-static void put_away(struct loop *l)
+static void free_loop(struct loop *l)
 {
 	for (uint32_t host = 0; l->endpoints && host < l->run->n_hosts; host++)
 		ndp_free(l->endpoints[host]);
@@ -394,9 +409,9 @@ int ndp_run(struct ndp_run *run)
 	error = prepare(l);
 	if (!error) {
 		l->begin = l->now = now_ns();
-		error = go_round(l);
-		add_up(l);
+		error = loop(l);
+		sum_counters(l);
 	}
-	put_away(l);
+	free_loop(l);
 	return error;
 }

@@ -7,12 +7,12 @@
 #include <string.h>
 
 #define MAGIC 0x6e
-#define LONGEST_BACKOFF 4
-#define NOWHERE UINT32_MAX
+#define MOST_BACKOFF 4
+#define NONE UINT32_MAX
 
 enum { UNSENT, IN_FLIGHT, REFUSED, ACKNOWLEDGED };
 
-/* A packet of an outgoing message.  Those in flight are a list, the earliest sent first. */
+/* A packet of an outgoing message.  Packets in flight are a list in the order of sending. */
 struct slot {
 	uint64_t sent_at;
 	uint32_t before, after;
@@ -23,7 +23,7 @@ struct outgoing {
 	struct outgoing *next_sender, *next_active, *last_active;
 	uint64_t size_bytes, heard_at, credits;
 	struct slot *slots;
-	uint32_t *refused; /* a ring of as many places as there are packets: each is in it once */
+	uint32_t *refused; /* a ring with room for every packet: each is in it once */
 	uint32_t first_refused, listed_refused, refusals;
 	uint32_t first_in_flight, last_in_flight;
 	uint32_t flow, peer, packets, next, acknowledged, pulls, silences, draws, layer;
@@ -31,21 +31,21 @@ struct outgoing {
 };
 
 struct incoming {
-	struct incoming *next_wanted, *heard_before, *heard_after;
-	uint8_t *received; /* `places` bits, one for each packet, until all have come */
+	struct incoming *next_pending, *heard_before, *heard_after;
+	uint8_t *received; /* a bitmap of `places` bits until all packets have arrived */
 	uint64_t size_bytes, heard_at;
 	uint32_t flow, peer, packets, places, left, trimmed, pulls, queued;
 	uint16_t payload_bytes;
 	uint8_t window, layer, listed;
 };
 
-/* A peer: its messages from which something is to be pulled, and the number of all. */
-struct wanted {
+/* A peer: its messages with pulls to send, and the number of all its messages. */
+struct peer_queue {
 	struct incoming *first, *last;
 	uint32_t next_peer, messages;
 };
 
-/* Open addressing. */
+/* A hash table with open addressing. */
 struct table {
 	uint64_t *keys;
 	void **values;
@@ -62,22 +62,22 @@ struct pace {
 };
 
 struct ndp_endpoint {
-	struct ndp_parameters of;
+	struct ndp_parameters parameters;
 	struct ndp_counters counters;
 	struct table outgoing, incoming;
 	struct outgoing *first_sender, *last_sender, *first_active, *last_active;
 	struct incoming *first_heard, *last_heard;
-	struct wanted *wanted;
+	struct peer_queue *peer_queues;
 	uint32_t peers, first_peer, last_peer;
 	struct pace sending, pulling;
 	uint64_t gap_ns, timer;
-	struct list answers, found;
+	struct list answers, output;
 	struct ndp_event *events;
 	size_t first_event, n_events, most_events;
-	int no_memory; /* something could not be kept */
+	int no_memory; /* an allocation has failed: an answer or an event is missing */
 };
 
-static uint64_t mixed(uint64_t origin, uint64_t sequence)
+static uint64_t hash(uint64_t origin, uint64_t sequence)
 {
 	uint64_t x = origin * 0x9e3779b97f4a7c15 + sequence;
 
@@ -86,25 +86,26 @@ static uint64_t mixed(uint64_t origin, uint64_t sequence)
 	return x ^ x >> 31;
 }
 
-static void **place(struct table *table, uint64_t key)
+static void **slot_of(struct table *table, uint64_t key)
 {
-	size_t at = mixed(key, 0) & (table->places - 1);
+	size_t i = hash(key, 0) & (table->places - 1);
 
-	while (table->values[at] && table->keys[at] != key)
-		at = (at + 1) & (table->places - 1);
-	table->keys[at] = key;
-	return &table->values[at];
+	while (table->values[i] && table->keys[i] != key)
+		i = (i + 1) & (table->places - 1);
+	table->keys[i] = key;
+	return &table->values[i];
 }
 
 static void *find(struct table *table, uint64_t key)
 {
-	return table->places ? *place(table, key) : 0;
+	return table->places ? *slot_of(table, key) : 0;
 }
 
 static int insert(struct table *table, uint64_t key, void *value)
 {
 	if (2 * table->used >= table->places) {
-		struct table old = *table, new = { .places = old.places ? 2 * old.places : 64, .used = old.used };
+		struct table old = *table,
+			     new = { .places = old.places ? 2 * old.places : 64, .used = old.used };
 
 		new.keys = calloc(new.places, sizeof(*new.keys));
 		new.values = calloc(new.places, sizeof(*new.values));
@@ -115,23 +116,23 @@ static int insert(struct table *table, uint64_t key, void *value)
 		}
 		for (size_t i = 0; i < old.places; i++)
 			if (old.values[i])
-				*place(&new, old.keys[i]) = old.values[i];
+				*slot_of(&new, old.keys[i]) = old.values[i];
 		free(old.keys);
 		free(old.values);
 		*table = new;
 	}
-	*place(table, key) = value;
+	*slot_of(table, key) = value;
 	table->used++;
 	return 0;
 }
 
-/* Remove `key`, which is there, and move up those behind it that would not be found across the gap. */
+/* Remove `key`, which must be in the table, and close the gap for later keys of the same chain. */
 static void erase(struct table *table, uint64_t key)
 {
-	size_t last = table->places - 1, gap = place(table, key) - table->values;
+	size_t last = table->places - 1, gap = slot_of(table, key) - table->values;
 
 	for (size_t i = (gap + 1) & last; table->values[i]; i = (i + 1) & last) {
-		size_t first = mixed(table->keys[i], 0) & last;
+		size_t first = hash(table->keys[i], 0) & last;
 
 		if (((i - first) & last) >= ((i - gap) & last)) {
 			table->keys[gap] = table->keys[i];
@@ -143,7 +144,7 @@ static void erase(struct table *table, uint64_t key)
 	table->used--;
 }
 
-static void took(struct pace *pace, uint64_t now, uint64_t gap_ns)
+static void charge(struct pace *pace, uint64_t now, uint64_t gap_ns)
 {
 	uint64_t earliest = now > pace->burst_ns ? now - pace->burst_ns : 0;
 
@@ -152,29 +153,30 @@ static void took(struct pace *pace, uint64_t now, uint64_t gap_ns)
 
 static uint64_t gap_ns(const struct ndp_endpoint *e, uint32_t frame_bytes)
 {
-	return 8000000000ull * frame_bytes / e->of.rate_bps;
+	return 8000000000ull * frame_bytes / e->parameters.rate_bps;
 }
 
-/* Return `array` with room for one more than `count`; 0, and the array stays, if there is no memory. */
-static void *with_room(struct ndp_endpoint *e, void *array, size_t count, size_t *most, size_t size)
+/* Return `array` with room for one more than `count`; 0 without memory, and `array` stays valid. */
+static void *grow(struct ndp_endpoint *e, void *array, size_t count, size_t *most, size_t size)
 {
-	size_t wanted = *most ? 2 * *most : 64;
+	size_t room = *most ? 2 * *most : 64;
 	void *larger;
 
 	if (count < *most)
 		return array;
-	larger = realloc(array, wanted * size);
+	larger = realloc(array, room * size);
 	if (larger)
-		*most = wanted;
+		*most = room;
 	else
 		e->no_memory = 1;
 	return larger;
 }
 
-/* What cannot be kept is as if it were lost on the way. */
+/* Without memory the packet is lost, as on the wire. */
 static void append(struct ndp_endpoint *e, struct list *list, struct ndp_transmission transmission)
 {
-	struct ndp_transmission *items = with_room(e, list->items, list->count, &list->most, sizeof(*items));
+	struct ndp_transmission *items =
+		grow(e, list->items, list->count, &list->most, sizeof(*items));
 
 	if (!items)
 		return;
@@ -182,30 +184,30 @@ static void append(struct ndp_endpoint *e, struct list *list, struct ndp_transmi
 	items[list->count++] = transmission;
 }
 
-static void tell(struct ndp_endpoint *e, struct ndp_event event)
+static void add_event(struct ndp_endpoint *e, struct ndp_event event)
 {
 	struct ndp_event *events;
 
 	if (e->first_event == e->n_events)
 		e->first_event = e->n_events = 0;
-	events = with_room(e, e->events, e->n_events, &e->most_events, sizeof(*events));
+	events = grow(e, e->events, e->n_events, &e->most_events, sizeof(*events));
 	if (!events)
 		return;
 	e->events = events;
 	events[e->n_events++] = event;
 }
 
-static void wake(struct ndp_endpoint *e, uint64_t at)
+static void set_timer(struct ndp_endpoint *e, uint64_t deadline_ns)
 {
-	if (at < e->timer)
-		e->timer = at;
+	if (deadline_ns < e->timer)
+		e->timer = deadline_ns;
 }
 
 /* Outgoing messages (outgoing.py). */
 
 static uint32_t draw(struct outgoing *m, uint32_t n)
 {
-	return mixed((uint64_t)m->flow << 32 | m->peer, ++m->draws) % n;
+	return hash((uint64_t)m->flow << 32 | m->peer, ++m->draws) % n;
 }
 
 static int may_send(const struct outgoing *m)
@@ -215,37 +217,40 @@ static int may_send(const struct outgoing *m)
 
 static uint64_t timeout_ns(const struct ndp_endpoint *e, const struct outgoing *m)
 {
-	return e->of.timeout_ns << (m->silences < LONGEST_BACKOFF ? m->silences : LONGEST_BACKOFF);
+	return e->parameters.timeout_ns
+	       << (m->silences < MOST_BACKOFF ? m->silences : MOST_BACKOFF);
 }
 
 static uint64_t deadline(const struct ndp_endpoint *e, const struct outgoing *m)
 {
-	if (m->first_in_flight != NOWHERE)
+	if (m->first_in_flight != NONE)
 		return m->slots[m->first_in_flight].sent_at + timeout_ns(e, m);
 	return may_send(m) ? NDP_NEVER : m->heard_at + timeout_ns(e, m);
 }
 
-static void into_flight(struct outgoing *m, uint32_t sequence, uint64_t now)
+static void enter_flight(struct outgoing *m, uint32_t sequence, uint64_t now)
 {
 	struct slot *slot = &m->slots[sequence];
 
-	*slot = (struct slot){ .sent_at = now, .before = m->last_in_flight, .after = NOWHERE, .state = IN_FLIGHT };
-	if (m->last_in_flight == NOWHERE)
+	*slot = (struct slot){
+		.sent_at = now, .before = m->last_in_flight, .after = NONE, .state = IN_FLIGHT
+	};
+	if (m->last_in_flight == NONE)
 		m->first_in_flight = sequence;
 	else
 		m->slots[m->last_in_flight].after = sequence;
 	m->last_in_flight = sequence;
 }
 
-static void out_of_flight(struct outgoing *m, uint32_t sequence, uint8_t state)
+static void leave_flight(struct outgoing *m, uint32_t sequence, uint8_t state)
 {
 	struct slot *slot = &m->slots[sequence];
 
-	if (slot->before == NOWHERE)
+	if (slot->before == NONE)
 		m->first_in_flight = slot->after;
 	else
 		m->slots[slot->before].after = slot->after;
-	if (slot->after == NOWHERE)
+	if (slot->after == NONE)
 		m->last_in_flight = slot->before;
 	else
 		m->slots[slot->after].before = slot->before;
@@ -256,7 +261,7 @@ static uint32_t pop_refused(struct outgoing *m)
 {
 	uint32_t sequence;
 
-	do { /* those acknowledged meanwhile are still in line */
+	do { /* skip packets that were acknowledged meanwhile */
 		sequence = m->refused[m->first_refused];
 		m->first_refused = (m->first_refused + 1) % m->packets;
 		m->listed_refused--;
@@ -265,20 +270,21 @@ static uint32_t pop_refused(struct outgoing *m)
 	return sequence;
 }
 
-static struct ndp_packet data_of(const struct ndp_endpoint *e, const struct outgoing *m, uint32_t sequence)
+static struct ndp_packet data_of(const struct ndp_endpoint *e, const struct outgoing *m,
+				 uint32_t sequence)
 {
 	return (struct ndp_packet){
 		.number = m->size_bytes,
 		.flow = m->flow,
 		.sequence = sequence,
-		.payload_bytes = e->of.frame_bytes - NDP_FRAME_HEADER,
+		.payload_bytes = e->parameters.frame_bytes - NDP_FRAME_HEADER,
 		.kind = NDP_DATA,
 		.layer = m->layer,
-		.detail = e->of.window,
+		.detail = e->parameters.window,
 	};
 }
 
-static void list_sender(struct ndp_endpoint *e, struct outgoing *m)
+static void queue_sender(struct ndp_endpoint *e, struct outgoing *m)
 {
 	if (!may_send(m) || m->listed)
 		return;
@@ -291,7 +297,7 @@ static void list_sender(struct ndp_endpoint *e, struct outgoing *m)
 	e->last_sender = m;
 }
 
-static void retire(struct ndp_endpoint *e, struct outgoing *m)
+static void remove_outgoing(struct ndp_endpoint *e, struct outgoing *m)
 {
 	if (m->last_active)
 		m->last_active->next_active = m->next_active;
@@ -307,9 +313,10 @@ static void retire(struct ndp_endpoint *e, struct outgoing *m)
 	m->refused = 0;
 }
 
-int ndp_send(struct ndp_endpoint *e, uint64_t now, uint32_t flow, uint32_t peer, uint64_t size_bytes)
+int ndp_send(struct ndp_endpoint *e, uint64_t now, uint32_t flow, uint32_t peer,
+	     uint64_t size_bytes)
 {
-	uint32_t payload_bytes = e->of.frame_bytes - NDP_FRAME_HEADER;
+	uint32_t payload_bytes = e->parameters.frame_bytes - NDP_FRAME_HEADER;
 	uint64_t packets = size_bytes / payload_bytes + (size_bytes % payload_bytes != 0);
 	struct outgoing *m;
 
@@ -330,28 +337,28 @@ int ndp_send(struct ndp_endpoint *e, uint64_t now, uint32_t flow, uint32_t peer,
 	m->peer = peer;
 	m->size_bytes = size_bytes;
 	m->packets = packets;
-	m->credits = packets < e->of.window ? packets : e->of.window;
-	m->first_in_flight = m->last_in_flight = NOWHERE;
+	m->credits = packets < e->parameters.window ? packets : e->parameters.window;
+	m->first_in_flight = m->last_in_flight = NONE;
 	m->heard_at = now;
-	m->layer = draw(m, e->of.layers);
+	m->layer = draw(m, e->parameters.layers);
 	m->last_active = e->last_active;
 	if (e->last_active)
 		e->last_active->next_active = m;
 	else
 		e->first_active = m;
 	e->last_active = m;
-	list_sender(e, m);
+	queue_sender(e, m);
 	return 0;
 }
 
-static void acknowledged(struct outgoing *m, uint32_t sequence)
+static void on_ack(struct outgoing *m, uint32_t sequence)
 {
 	uint8_t state = sequence < m->packets ? m->slots[sequence].state : ACKNOWLEDGED;
 
 	if (state == UNSENT || state == ACKNOWLEDGED)
 		return;
 	if (state == IN_FLIGHT) {
-		out_of_flight(m, sequence, ACKNOWLEDGED);
+		leave_flight(m, sequence, ACKNOWLEDGED);
 	} else {
 		m->slots[sequence].state = ACKNOWLEDGED;
 		m->refusals--;
@@ -359,18 +366,20 @@ static void acknowledged(struct outgoing *m, uint32_t sequence)
 	m->acknowledged++;
 }
 
-static void refused(const struct ndp_endpoint *e, struct outgoing *m, const struct ndp_packet *nack)
+static void on_nack(const struct ndp_endpoint *e, struct outgoing *m, const struct ndp_packet *nack)
 {
 	if (nack->sequence < m->packets && m->slots[nack->sequence].state == IN_FLIGHT) {
-		out_of_flight(m, nack->sequence, REFUSED);
+		leave_flight(m, nack->sequence, REFUSED);
 		m->refused[(m->first_refused + m->listed_refused++) % m->packets] = nack->sequence;
 		m->refusals++;
 	}
-	if (nack->detail && e->of.layers > 1 && nack->layer == m->layer)
-		m->layer = (m->layer + 1 + draw(m, e->of.layers - 1)) % e->of.layers;
+	if (nack->detail && e->parameters.layers > 1 && nack->layer == m->layer)
+		m->layer =
+			(m->layer + 1 + draw(m, e->parameters.layers - 1)) % e->parameters.layers;
 }
 
-static void receive_answer(struct ndp_endpoint *e, uint64_t now, uint32_t peer, const struct ndp_packet *packet)
+static void receive_answer(struct ndp_endpoint *e, uint64_t now, uint32_t peer,
+			   const struct ndp_packet *packet)
 {
 	struct outgoing *m = find(&e->outgoing, packet->flow);
 
@@ -378,7 +387,7 @@ static void receive_answer(struct ndp_endpoint *e, uint64_t now, uint32_t peer, 
 		e->counters.strange++;
 		return;
 	}
-	if (!m->slots) /* it has come to its end */
+	if (!m->slots) /* the message has ended */
 		return;
 	m->heard_at = now;
 	m->silences = 0;
@@ -387,52 +396,57 @@ static void receive_answer(struct ndp_endpoint *e, uint64_t now, uint32_t peer, 
 		m->pulls = packet->number;
 	}
 	if (packet->kind == NDP_ACK)
-		acknowledged(m, packet->sequence);
+		on_ack(m, packet->sequence);
 	else if (packet->kind == NDP_NACK)
-		refused(e, m, packet);
+		on_nack(e, m, packet);
 	if (m->acknowledged == m->packets) {
-		tell(e, (struct ndp_event){ .at = now, .peer = peer, .flow = m->flow, .kind = NDP_FINISHED });
-		retire(e, m);
+		add_event(e, (struct ndp_event){ .time_ns = now,
+						 .peer = peer,
+						 .flow = m->flow,
+						 .kind = NDP_FINISHED });
+		remove_outgoing(e, m);
 	}
-	list_sender(e, m);
+	queue_sender(e, m);
 }
 
-static void ask(struct ndp_endpoint *e, struct outgoing *m, uint32_t sequence, uint64_t now)
+static void probe(struct ndp_endpoint *e, struct outgoing *m, uint32_t sequence, uint64_t now)
 {
-	into_flight(m, sequence, now);
-	append(e, &e->found, (struct ndp_transmission){ .packet = data_of(e, m, sequence), .peer = m->peer });
+	enter_flight(m, sequence, now);
+	append(e, &e->output,
+	       (struct ndp_transmission){ .packet = data_of(e, m, sequence), .peer = m->peer });
 	e->counters.timeouts++;
 }
 
-/* The deadline of a message has come; 1 if it is given up. */
+/* Handle the deadline of a message; 1 if the message is given up. */
 static int expire_message(struct ndp_endpoint *e, struct outgoing *m, uint64_t now)
 {
 	uint64_t after = timeout_ns(e, m);
 	uint32_t late = 0, last = m->last_in_flight;
 
-	if (m->silences == e->of.attempts) {
-		tell(e, (struct ndp_event){ .at = now,
-					    .silent_ns = now - m->heard_at,
-					    .peer = m->peer,
-					    .flow = m->flow,
-					    .left = m->packets - m->acknowledged,
-					    .packets = m->packets,
-					    .kind = NDP_FAILED });
+	if (m->silences == e->parameters.attempts) {
+		add_event(e, (struct ndp_event){ .time_ns = now,
+						 .silent_ns = now - m->heard_at,
+						 .peer = m->peer,
+						 .flow = m->flow,
+						 .left = m->packets - m->acknowledged,
+						 .packets = m->packets,
+						 .kind = NDP_FAILED });
 		m->failed = 1;
-		retire(e, m);
+		remove_outgoing(e, m);
 		return 1;
 	}
 	m->silences++;
-	/* those asked after now go to the end of the list: the first one that was there before is not met again */
-	for (uint32_t at = m->first_in_flight; at != NOWHERE && m->slots[at].sent_at + after <= now; late++) {
-		uint32_t next = at == last ? NOWHERE : m->slots[at].after;
+	/* probes go to the end of the list: stop at the packet that was last before */
+	for (uint32_t sequence = m->first_in_flight;
+	     sequence != NONE && m->slots[sequence].sent_at + after <= now; late++) {
+		uint32_t next = sequence == last ? NONE : m->slots[sequence].after;
 
-		out_of_flight(m, at, UNSENT);
-		ask(e, m, at, now);
-		at = next;
+		leave_flight(m, sequence, UNSENT);
+		probe(e, m, sequence, now);
+		sequence = next;
 	}
-	if (!late && m->first_in_flight == NOWHERE)
-		ask(e, m, m->refusals ? pop_refused(m) : m->next++, now);
+	if (!late && m->first_in_flight == NONE)
+		probe(e, m, m->refusals ? pop_refused(m) : m->next++, now);
 	return 0;
 }
 
@@ -445,7 +459,7 @@ static void expire(struct ndp_endpoint *e, uint64_t now)
 		next = m->next_active;
 		if (deadline(e, m) <= now && expire_message(e, m, now))
 			continue;
-		wake(e, deadline(e, m));
+		set_timer(e, deadline(e, m));
 	}
 }
 
@@ -466,19 +480,21 @@ static void send_one(struct ndp_endpoint *e, uint64_t now)
 	} else {
 		sequence = m->next++;
 	}
-	into_flight(m, sequence, now);
+	enter_flight(m, sequence, now);
 	packet = data_of(e, m, sequence);
 	bytes = ndp_own_bytes(&packet);
-	append(e, &e->found, (struct ndp_transmission){ .packet = packet, .peer = m->peer, .payload_bytes = bytes });
+	append(e, &e->output,
+	       (struct ndp_transmission){
+		       .packet = packet, .peer = m->peer, .payload_bytes = bytes });
 	e->counters.sent++;
-	took(&e->sending, now, gap_ns(e, NDP_FRAME_HEADER + bytes));
-	wake(e, now + timeout_ns(e, m));
-	list_sender(e, m);
+	charge(&e->sending, now, gap_ns(e, NDP_FRAME_HEADER + bytes));
+	set_timer(e, now + timeout_ns(e, m));
+	queue_sender(e, m);
 }
 
 /* Incoming messages (incoming.py). */
 
-static void enter_heard(struct ndp_endpoint *e, struct incoming *m, uint64_t now)
+static void add_heard(struct ndp_endpoint *e, struct incoming *m, uint64_t now)
 {
 	m->heard_at = now;
 	m->heard_before = e->last_heard;
@@ -490,7 +506,7 @@ static void enter_heard(struct ndp_endpoint *e, struct incoming *m, uint64_t now
 	e->last_heard = m;
 }
 
-static void leave_heard(struct ndp_endpoint *e, struct incoming *m)
+static void remove_heard(struct ndp_endpoint *e, struct incoming *m)
 {
 	if (m->heard_before)
 		m->heard_before->heard_after = m->heard_after;
@@ -502,52 +518,55 @@ static void leave_heard(struct ndp_endpoint *e, struct incoming *m)
 		e->last_heard = m->heard_before;
 }
 
-/* Forget the messages that have been silent for a lifetime (parameters.py). */
-static void forget(struct ndp_endpoint *e, uint64_t now)
+/* Remove the messages that have been silent for a lifetime (parameters.py). */
+static void remove_expired(struct ndp_endpoint *e, uint64_t now)
 {
-	uint64_t lifetime_ns = (e->of.attempts + 1ull) * (e->of.timeout_ns << LONGEST_BACKOFF);
+	uint64_t lifetime_ns =
+		(e->parameters.attempts + 1ull) * (e->parameters.timeout_ns << MOST_BACKOFF);
 	struct incoming *m;
 
 	while ((m = e->first_heard) && !m->listed && now - m->heard_at > lifetime_ns) {
-		leave_heard(e, m);
+		remove_heard(e, m);
 		erase(&e->incoming, (uint64_t)m->peer << 32 | m->flow);
-		e->wanted[m->peer].messages--;
+		e->peer_queues[m->peer].messages--;
 		free(m->received);
 		free(m);
 	}
 }
 
-/* Let there be a place for `peer`; -ENOMEM. */
-static int know_peer(struct ndp_endpoint *e, uint32_t peer)
+/* Make room for `peer`; 0, or -ENOMEM. */
+static int add_peer(struct ndp_endpoint *e, uint32_t peer)
 {
-	struct wanted *wanted;
+	struct peer_queue *queue;
 
 	if (peer < e->peers)
 		return 0;
-	wanted = realloc(e->wanted, (peer + (size_t)1) * sizeof(*wanted));
-	if (!wanted)
+	queue = realloc(e->peer_queues, (peer + (size_t)1) * sizeof(*queue));
+	if (!queue)
 		return -ENOMEM;
-	memset(wanted + e->peers, 0, (peer + (size_t)1 - e->peers) * sizeof(*wanted));
-	e->wanted = wanted;
+	memset(queue + e->peers, 0, (peer + (size_t)1 - e->peers) * sizeof(*queue));
+	e->peer_queues = queue;
 	e->peers = peer + 1;
 	return 0;
 }
 
-static struct incoming *refuse(struct ndp_endpoint *e)
+static struct incoming *count_refused(struct ndp_endpoint *e)
 {
 	e->counters.refused++;
 	return 0;
 }
 
-static struct incoming *new_incoming(struct ndp_endpoint *e, uint64_t now, uint32_t peer, const struct ndp_packet *data)
+static struct incoming *new_incoming(struct ndp_endpoint *e, uint64_t now, uint32_t peer,
+				     const struct ndp_packet *data)
 {
-	uint64_t packets = data->number / data->payload_bytes + (data->number % data->payload_bytes != 0);
+	uint64_t packets =
+		data->number / data->payload_bytes + (data->number % data->payload_bytes != 0);
 	struct incoming *m;
 
-	forget(e, now);
-	if (e->incoming.used >= NDP_MOST_INCOMING || know_peer(e, peer) ||
-	    e->wanted[peer].messages >= NDP_MOST_INCOMING_OF_PEER)
-		return refuse(e);
+	remove_expired(e, now);
+	if (e->incoming.used >= NDP_MOST_INCOMING || add_peer(e, peer) ||
+	    e->peer_queues[peer].messages >= NDP_MOST_INCOMING_OF_PEER)
+		return count_refused(e);
 	if (packets > NDP_MOST_PACKETS) {
 		e->counters.strange++;
 		return 0;
@@ -555,7 +574,7 @@ static struct incoming *new_incoming(struct ndp_endpoint *e, uint64_t now, uint3
 	m = malloc(sizeof(*m));
 	if (!m || insert(&e->incoming, (uint64_t)peer << 32 | data->flow, m)) {
 		free(m);
-		return refuse(e);
+		return count_refused(e);
 	}
 	*m = (struct incoming){ .size_bytes = data->number,
 				.flow = data->flow,
@@ -564,12 +583,12 @@ static struct incoming *new_incoming(struct ndp_endpoint *e, uint64_t now, uint3
 				.left = packets,
 				.payload_bytes = data->payload_bytes,
 				.window = data->detail };
-	e->wanted[peer].messages++;
-	enter_heard(e, m, now);
+	e->peer_queues[peer].messages++;
+	add_heard(e, m, now);
 	return m;
 }
 
-/* Whether the sender of `m` can have sent `data` (incoming.py, belongs). */
+/* Return 1 if the sender of `m` can have sent `data` (incoming.py, belongs). */
 static int belongs(const struct incoming *m, const struct ndp_packet *data, int whole)
 {
 	uint64_t sent = (uint64_t)m->window + m->pulls + m->trimmed + 1;
@@ -578,8 +597,8 @@ static int belongs(const struct incoming *m, const struct ndp_packet *data, int 
 	       m->window == data->detail && !(whole && data->sequence >= sent);
 }
 
-/* Let there be a bit for packet `sequence`; -ENOMEM. */
-static int make_place(struct incoming *m, uint32_t sequence)
+/* Make room for the bit of packet `sequence`; 0, or -ENOMEM. */
+static int make_room(struct incoming *m, uint32_t sequence)
 {
 	uint32_t places = 2 * m->places > sequence ? 2 * m->places : (sequence | 63) + 1;
 	uint8_t *received;
@@ -595,29 +614,30 @@ static int make_place(struct incoming *m, uint32_t sequence)
 	return 0;
 }
 
-static void list_wanted(struct ndp_endpoint *e, struct incoming *m)
+static void queue_pull(struct ndp_endpoint *e, struct incoming *m)
 {
-	struct wanted *wanted;
+	struct peer_queue *queue;
 
-	wanted = &e->wanted[m->peer];
+	queue = &e->peer_queues[m->peer];
 	m->listed = 1;
-	m->next_wanted = 0;
-	if (wanted->first) {
-		wanted->last->next_wanted = m;
-		wanted->last = m;
+	m->next_pending = 0;
+	if (queue->first) {
+		queue->last->next_pending = m;
+		queue->last = m;
 		return;
 	}
-	wanted->first = wanted->last = m;
-	wanted->next_peer = NOWHERE;
-	if (e->first_peer == NOWHERE)
+	queue->first = queue->last = m;
+	queue->next_peer = NONE;
+	if (e->first_peer == NONE)
 		e->first_peer = m->peer;
 	else
-		e->wanted[e->last_peer].next_peer = m->peer;
+		e->peer_queues[e->last_peer].next_peer = m->peer;
 	e->last_peer = m->peer;
 }
 
-/* The kind of answer to `data`. */
-static uint8_t arrive(struct ndp_endpoint *e, struct incoming *m, const struct ndp_packet *data, int whole)
+/* Register `data` and return the kind of its answer. */
+static uint8_t arrive(struct ndp_endpoint *e, struct incoming *m, const struct ndp_packet *data,
+		      int whole)
 {
 	uint8_t bit = 1 << (data->sequence & 7);
 	uint32_t window = m->window < m->packets ? m->window : m->packets;
@@ -643,8 +663,8 @@ static uint8_t arrive(struct ndp_endpoint *e, struct incoming *m, const struct n
 	return whole ? NDP_ACK : NDP_NACK;
 }
 
-static void receive_data(struct ndp_endpoint *e, uint64_t now, uint32_t peer, const struct ndp_packet *data, int whole,
-			 int at_host)
+static void receive_data(struct ndp_endpoint *e, uint64_t now, uint32_t peer,
+			 const struct ndp_packet *data, int whole, int at_host)
 {
 	struct incoming *m = find(&e->incoming, (uint64_t)peer << 32 | data->flow);
 	struct ndp_transmission answer = { .packet = *data, .peer = peer };
@@ -656,12 +676,12 @@ static void receive_data(struct ndp_endpoint *e, uint64_t now, uint32_t peer, co
 		e->counters.strange++;
 		return;
 	}
-	if (whole && make_place(m, data->sequence)) {
-		refuse(e);
+	if (whole && make_room(m, data->sequence)) {
+		count_refused(e);
 		return;
 	}
-	leave_heard(e, m);
-	enter_heard(e, m, now);
+	remove_heard(e, m);
+	add_heard(e, m, now);
 	e->counters.data += whole;
 	e->counters.headers += !whole;
 	was_left = m->left;
@@ -671,49 +691,53 @@ static void receive_data(struct ndp_endpoint *e, uint64_t now, uint32_t peer, co
 	answer.packet.detail = answer.packet.kind == NDP_NACK && !at_host;
 	append(e, &e->answers, answer);
 	if (was_left && !m->left)
-		tell(e, (struct ndp_event){ .at = now,
-					    .size_bytes = m->size_bytes,
-					    .peer = peer,
-					    .flow = m->flow,
-					    .kind = NDP_DELIVERED });
+		add_event(e, (struct ndp_event){ .time_ns = now,
+						 .size_bytes = m->size_bytes,
+						 .peer = peer,
+						 .flow = m->flow,
+						 .kind = NDP_DELIVERED });
 	if (m->queued && !m->listed)
-		list_wanted(e, m);
+		queue_pull(e, m);
 }
 
 static void pull_one(struct ndp_endpoint *e, uint64_t now)
 {
 	uint32_t peer = e->first_peer;
-	struct wanted *wanted = &e->wanted[peer];
-	struct incoming *m = wanted->first;
+	struct peer_queue *queue = &e->peer_queues[peer];
+	struct incoming *m = queue->first;
 
-	e->first_peer = wanted->next_peer;
-	wanted->next_peer = NOWHERE;
-	wanted->first = m->next_wanted;
+	e->first_peer = queue->next_peer;
+	queue->next_peer = NONE;
+	queue->first = m->next_pending;
 	if (m->queued) {
 		m->queued--;
 		m->pulls++;
-		append(e, &e->found, (struct ndp_transmission){
-			.packet = { .number = m->pulls, .flow = m->flow, .kind = NDP_PULL, .layer = m->layer },
-			.peer = peer,
-		});
+		append(e, &e->output,
+		       (struct ndp_transmission){
+			       .packet = { .number = m->pulls,
+					   .flow = m->flow,
+					   .kind = NDP_PULL,
+					   .layer = m->layer },
+			       .peer = peer,
+		       });
 		e->counters.pulls++;
-		took(&e->pulling, now, e->gap_ns);
+		charge(&e->pulling, now, e->gap_ns);
 	}
 	m->listed = m->queued > 0;
 	if (m->listed) {
-		m->next_wanted = 0;
-		if (wanted->first)
-			wanted->last->next_wanted = m;
+		m->next_pending = 0;
+		if (queue->first)
+			queue->last->next_pending = m;
 		else
-			wanted->first = m;
-		wanted->last = m;
+			queue->first = m;
+		queue->last = m;
 	}
-	if (!wanted->first)
+	if (!queue->first)
 		return;
-	if (e->first_peer == NOWHERE)
+	if (e->first_peer == NONE)
 		e->first_peer = peer;
 	else
-		e->wanted[e->last_peer].next_peer = peer;
+		e->peer_queues[e->last_peer].next_peer = peer;
 	e->last_peer = peer;
 }
 
@@ -725,10 +749,10 @@ struct ndp_endpoint *ndp_new(const struct ndp_parameters *parameters)
 
 	if (!e)
 		return 0;
-	e->of = *parameters;
-	e->gap_ns = gap_ns(e, e->of.frame_bytes);
-	e->sending.burst_ns = e->pulling.burst_ns = e->of.burst * e->gap_ns;
-	e->first_peer = NOWHERE;
+	e->parameters = *parameters;
+	e->gap_ns = gap_ns(e, e->parameters.frame_bytes);
+	e->sending.burst_ns = e->pulling.burst_ns = e->parameters.burst * e->gap_ns;
+	e->first_peer = NONE;
 	e->timer = NDP_NEVER;
 	return e;
 }
@@ -758,17 +782,17 @@ void ndp_free(struct ndp_endpoint *e)
 	free(e->outgoing.values);
 	free(e->incoming.keys);
 	free(e->incoming.values);
-	free(e->wanted);
+	free(e->peer_queues);
 	free(e->answers.items);
-	free(e->found.items);
+	free(e->output.items);
 	free(e->events);
 	free(e);
 }
 
-void ndp_receive(struct ndp_endpoint *e, uint64_t now, uint32_t peer, const struct ndp_packet *packet, int whole,
-		 int at_host)
+void ndp_receive(struct ndp_endpoint *e, uint64_t now, uint32_t peer,
+		 const struct ndp_packet *packet, int whole, int at_host)
 {
-	if (packet->layer >= e->of.layers)
+	if (packet->layer >= e->parameters.layers)
 		e->counters.strange++;
 	else if (packet->kind == NDP_DATA)
 		receive_data(e, now, peer, packet, whole, at_host);
@@ -776,33 +800,33 @@ void ndp_receive(struct ndp_endpoint *e, uint64_t now, uint32_t peer, const stru
 		receive_answer(e, now, peer, packet);
 }
 
-ptrdiff_t ndp_poll(struct ndp_endpoint *e, uint64_t now, const struct ndp_transmission **found)
+ptrdiff_t ndp_poll(struct ndp_endpoint *e, uint64_t now, const struct ndp_transmission **packets)
 {
-	e->found.count = 0;
+	e->output.count = 0;
 	if (e->timer <= now)
 		expire(e, now);
 	for (size_t i = 0; i < e->answers.count; i++)
-		append(e, &e->found, e->answers.items[i]);
+		append(e, &e->output, e->answers.items[i]);
 	e->answers.count = 0;
-	while (e->first_peer != NOWHERE && e->pulling.due <= now)
+	while (e->first_peer != NONE && e->pulling.due <= now)
 		pull_one(e, now);
 	while (e->first_sender && e->sending.due <= now)
 		send_one(e, now);
-	*found = e->found.items;
-	return e->no_memory ? -ENOMEM : (ptrdiff_t)e->found.count;
+	*packets = e->output.items;
+	return e->no_memory ? -ENOMEM : (ptrdiff_t)e->output.count;
 }
 
 uint64_t ndp_deadline(const struct ndp_endpoint *e)
 {
-	uint64_t at = e->timer;
+	uint64_t deadline_ns = e->timer;
 
 	if (e->answers.count)
 		return 0;
-	if (e->first_peer != NOWHERE && e->pulling.due < at)
-		at = e->pulling.due;
-	if (e->first_sender && e->sending.due < at)
-		at = e->sending.due;
-	return at;
+	if (e->first_peer != NONE && e->pulling.due < deadline_ns)
+		deadline_ns = e->pulling.due;
+	if (e->first_sender && e->sending.due < deadline_ns)
+		deadline_ns = e->sending.due;
+	return deadline_ns;
 }
 
 int ndp_take_event(struct ndp_endpoint *e, struct ndp_event *event)
@@ -843,11 +867,12 @@ void ndp_encode(const struct ndp_packet *packet, uint8_t *bytes)
 	memcpy(bytes + 20, &payload_bytes, 2);
 }
 
-int ndp_decode(const uint8_t *bytes, size_t length, uint32_t layers, struct ndp_packet *packet, int *whole)
+int ndp_decode(const uint8_t *bytes, size_t length, uint32_t layers, struct ndp_packet *packet,
+	       int *whole)
 {
 	uint32_t flow, sequence;
 	uint64_t number;
-	uint16_t each;
+	uint16_t payload_bytes;
 	size_t rest = length - NDP_HEADER;
 
 	if (length < NDP_HEADER || bytes[0] != MAGIC || bytes[2] >= layers)
@@ -855,11 +880,11 @@ int ndp_decode(const uint8_t *bytes, size_t length, uint32_t layers, struct ndp_
 	memcpy(&flow, bytes + 4, 4);
 	memcpy(&sequence, bytes + 8, 4);
 	memcpy(&number, bytes + 12, 8);
-	memcpy(&each, bytes + 20, 2);
+	memcpy(&payload_bytes, bytes + 20, 2);
 	*packet = (struct ndp_packet){ .number = be64toh(number),
 				       .flow = be32toh(flow),
 				       .sequence = be32toh(sequence),
-				       .payload_bytes = be16toh(each),
+				       .payload_bytes = be16toh(payload_bytes),
 				       .kind = bytes[1],
 				       .layer = bytes[2],
 				       .detail = bytes[3] };
@@ -871,9 +896,11 @@ int ndp_decode(const uint8_t *bytes, size_t length, uint32_t layers, struct ndp_
 		*whole = rest > 0;
 		return rest && rest != ndp_own_bytes(packet) ? -1 : 0;
 	}
-	if (packet->kind < NDP_ACK || packet->kind > NDP_PULL || rest || each || packet->number >> 32)
+	if (packet->kind < NDP_ACK || packet->kind > NDP_PULL || rest || payload_bytes ||
+	    packet->number >> 32)
 		return -1;
-	if (packet->detail > (packet->kind == NDP_NACK) || (packet->kind == NDP_PULL && packet->sequence))
+	if (packet->detail > (packet->kind == NDP_NACK) ||
+	    (packet->kind == NDP_PULL && packet->sequence))
 		return -1;
 	return 0;
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* The purified transport of one host: daemons/transport in C, packet by packet the same (a test holds the two equal).
+/* The purified transport of one host: daemons/transport in C, equal packet by packet (by a test).
  *
- * No socket, no clock: whoever owns an endpoint hands it what arrives and calls ndp_poll() at its deadline.  The reasons are
- * in the Python files; here are those of the C alone.  Times are nanoseconds.
+ * An endpoint has no socket and no clock: its owner passes it arriving packets and calls ndp_poll()
+ * at its deadline.  The reasons are in the Python files.  Times are nanoseconds.
  */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
 
 #define NDP_HEADER 22	    /* bytes that every packet begins with */
-#define NDP_FRAME_HEADER 64 /* of a frame, these among them */
+#define NDP_FRAME_HEADER 64 /* of a frame, with the packet's header */
 #define NDP_MOST_PACKETS (1u << 24)
-#define NDP_MOST_INCOMING (1u << 17) /* messages that a receiver remembers, of all peers and of one */
+#define NDP_MOST_INCOMING (1u << 17) /* messages that a receiver remembers, of all peers */
 #define NDP_MOST_INCOMING_OF_PEER (1u << 14)
 #define NDP_NEVER UINT64_MAX
 
@@ -29,8 +29,9 @@ struct ndp_parameters {
 	uint32_t unused;
 };
 
-/* detail: of data the window, of a refusal whether another layer may help.  number: of data the size of the message, else
- * what was pulled so far.  payload_bytes: of data, in each packet but the last. */
+/* detail: data: the window; refusal: 1 if another layer may help.
+ * number: data: bytes of the message; else packets pulled so far.
+ * payload_bytes: data: bytes in each packet but the last. */
 struct ndp_packet {
 	uint64_t number;
 	uint32_t flow;
@@ -42,17 +43,17 @@ struct ndp_packet {
 	uint8_t unused[3];
 };
 
-/* payload_bytes: that go along; none with data: a question. */
+/* payload_bytes: 0 with data: a probe. */
 struct ndp_transmission {
 	struct ndp_packet packet;
 	uint32_t peer;
 	uint32_t payload_bytes;
 };
 
-/* size_bytes: of what was delivered.  left, packets, silent_ns: of a message that was given up, how many packets of how many
- * were not acknowledged, and since when nothing was heard. */
+/* size_bytes: of a delivered message.  Of a message that was given up: left: packets without an
+ * acknowledgement, of `packets`; silent_ns: time since the last packet from the peer. */
 struct ndp_event {
-	uint64_t at;
+	uint64_t time_ns;
 	uint64_t size_bytes;
 	uint64_t silent_ns;
 	uint32_t peer;
@@ -64,38 +65,43 @@ struct ndp_event {
 };
 
 struct ndp_counters {
-	uint64_t data, headers, duplicates, strange, refused, sent, retransmissions, timeouts, pulls;
+	uint64_t data, headers, duplicates, strange, refused, sent, retransmissions, timeouts,
+		pulls;
 };
 
 struct ndp_endpoint;
 
-/* 0 if there is no memory; parameters are taken to be checked (daemons/transport/parameters.py). */
+/* Return a new endpoint, 0 without memory.  The caller has checked the parameters
+ * (daemons/transport/parameters.py). */
 struct ndp_endpoint *ndp_new(const struct ndp_parameters *parameters);
 void ndp_free(struct ndp_endpoint *endpoint);
 
-/* 0; -EINVAL if the flow has been used or no message has that size; -ENOMEM. */
-int ndp_send(struct ndp_endpoint *endpoint, uint64_t now, uint32_t flow, uint32_t peer, uint64_t size_bytes);
+/* Return 0; -EINVAL for a flow used before or a size that no message can have; -ENOMEM. */
+int ndp_send(struct ndp_endpoint *endpoint, uint64_t now, uint32_t flow, uint32_t peer,
+	     uint64_t size_bytes);
 
-void ndp_receive(struct ndp_endpoint *endpoint, uint64_t now, uint32_t peer, const struct ndp_packet *packet, int whole,
-		 int at_host);
+void ndp_receive(struct ndp_endpoint *endpoint, uint64_t now, uint32_t peer,
+		 const struct ndp_packet *packet, int whole, int at_host);
 
-/* Return the number of packets to send now, which are at *found until the next call; -ENOMEM if memory has run out in this
- * call or before it, so that an answer or an event may be missing. */
-ptrdiff_t ndp_poll(struct ndp_endpoint *endpoint, uint64_t now, const struct ndp_transmission **found);
+/* Return the number of packets to send now, which are valid in *packets until the next call.
+ * -ENOMEM if memory has run out by now, so that an answer or an event may be missing. */
+ptrdiff_t ndp_poll(struct ndp_endpoint *endpoint, uint64_t now,
+		   const struct ndp_transmission **packets);
 
-/* When to call ndp_poll() next; NDP_NEVER: not before something has come. */
+/* Return the time of the next ndp_poll(); NDP_NEVER: after the next packet. */
 uint64_t ndp_deadline(const struct ndp_endpoint *endpoint);
 
-/* Take the earliest event away; 0 if there is none. */
+/* Remove the earliest event and fill it in; 0 if there is none. */
 int ndp_take_event(struct ndp_endpoint *endpoint, struct ndp_event *event);
 
 const struct ndp_counters *ndp_counters(const struct ndp_endpoint *endpoint);
 
-/* Payload of a packet of data. */
+/* Return the payload bytes of a packet of data. */
 uint32_t ndp_own_bytes(const struct ndp_packet *packet);
 
 void ndp_encode(const struct ndp_packet *packet, uint8_t *bytes);
 
-/* 0, and in *whole whether data has come with its payload; -1 if the datagram is no packet of this transport, or its layer
- * is not below `layers`. */
-int ndp_decode(const uint8_t *bytes, size_t length, uint32_t layers, struct ndp_packet *packet, int *whole);
+/* Return 0, and in *whole 1 if data has its payload; -1 for a datagram that is no packet of this
+ * transport, or whose layer is not below `layers`. */
+int ndp_decode(const uint8_t *bytes, size_t length, uint32_t layers, struct ndp_packet *packet,
+	       int *whole);

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* Carries the extended state (floating-point and vector registers) of processes under User-Mode Linux.
+/* Carries the extended state (floating-point and vector registers) of processes under User-Mode
+ * Linux.
  *
- * User-Mode Linux reads it from a process after each system call and writes it back before the next.  Preloaded, this
- * mends two things.
+ * User-Mode Linux reads it from a process after each system call and writes it back before the
+ * next.  Preloaded, this mends two things.
  *
- * Writing costs the host more than all else in a system call, since it takes fresh pages of virtual memory for it each
- * time.  What a process has already, as what was read from it last if it has not run since, is not written again.
+ * Writing costs the host more than all else in a system call, since it takes fresh pages of virtual
+ * memory for it each time.  What a process has already, as what was read from it last if it has not
+ * run since, is not written again.
  *
- * Up to Linux 6.13 User-Mode Linux reads and writes 2696 bytes, which was all there was before AMX.  The host takes the
- * whole or nothing: on a processor with AMX, 11008 bytes, it refuses with EFAULT, and User-Mode Linux dies at its first
- * process ("ptrace set fp regs failed").  What is written is completed by what is there.
+ * Up to Linux 6.13 User-Mode Linux reads and writes 2696 bytes, which was all there was before AMX.
+ * The host takes the whole or nothing: on a processor with AMX, 11008 bytes, it refuses with
+ * EFAULT, and User-Mode Linux dies at its first process ("ptrace set fp regs failed").  What is
+ * written is completed by what is there.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -30,7 +33,8 @@ struct state {
 };
 
 static long (*real)(int request, ...); /* the C library's */
-static struct state states[PROCESSES]; /* by pid modulo their number; pages that are never touched take no memory */
+static struct state states[PROCESSES]; /* by pid modulo their number; pages that are never touched
+					  take no memory */
 
 static struct state *slot(long pid)
 {
@@ -63,7 +67,8 @@ static int has(long pid, const struct iovec *wanted)
 
 static long restore_whole(long pid, const struct iovec *known)
 {
-	static char state[ROOM_BYTES]; /* its stacks are too small for this, and it has one processor */
+	static char
+		state[ROOM_BYTES]; /* its stacks are too small for this, and it has one processor */
 	struct iovec whole = { state, sizeof state };
 
 	if (real(PTRACE_GETREGSET, pid, (void *)NT_X86_XSTATE, &whole) < 0)

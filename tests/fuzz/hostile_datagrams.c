@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Hostile datagrams for the transport in C: its loop's take() and put(), and its machine alone, under the sanitizers.
+/* Hostile datagrams for the transport in C: its loop's receive_datagram() and send_packet(), and its machine alone, under the sanitizers.
  *
  *     hostile_datagrams COUNT SEED
  *
@@ -142,7 +142,7 @@ static void check_bounds(const struct ndp_endpoint *e)
 
 	assert(e->incoming.used <= NDP_MOST_INCOMING);
 	for (uint32_t peer = 0; peer < e->peers; peer++)
-		assert(e->wanted[peer].messages <= NDP_MOST_INCOMING_OF_PEER);
+		assert(e->peer_queues[peer].messages <= NDP_MOST_INCOMING_OF_PEER);
 	for (const struct incoming *m = e->first_heard; m; m = m->heard_after)
 		bits += m->places;
 	assert(bits <= 2 * (512 * e->incoming.used + 2 * arrived)); /* it grows by what arrives */
@@ -223,7 +223,7 @@ static void receive(struct loop *l, const uint8_t *bytes, size_t length)
 	*control = (struct cmsghdr){ .cmsg_len = CMSG_LEN(1), .cmsg_level = IPPROTO_IP, .cmsg_type = IP_TOS };
 	*CMSG_DATA(control) = pick(256);
 	l->in[i].msg_hdr.msg_controllen = pick(2) ? CMSG_LEN(1) : 0;
-	take(l, host, i);
+	receive_datagram(l, host, i);
 	free(l->in_parts[i].iov_base);
 	l->in_parts[i].iov_base = frame;
 }
@@ -264,7 +264,7 @@ static void attack_loop(const struct ndp_parameters *of, uint64_t count, struct 
 		hosts[i] = (struct ndp_host){ .data = pair[0], .control = pair[1], .address = 0x0100000a + (i << 24) };
 	}
 	for (unsigned i = 0; i < MESSAGES; i++)
-		messages[i] = (struct ndp_message){ .at = i * 50000ull, .size_bytes = 1 + pick(2000), .src = i % HOSTS,
+		messages[i] = (struct ndp_message){ .due_ns = i * 50000ull, .size_bytes = 1 + pick(2000), .src = i % HOSTS,
 						    .dst = (i + 1 + pick(HOSTS - 1)) % HOSTS, .began = NDP_NEVER,
 						    .delivered = NDP_NEVER, .finished = NDP_NEVER };
 	l->run = &run;
@@ -272,7 +272,7 @@ static void attack_loop(const struct ndp_parameters *of, uint64_t count, struct 
 	if (!prepare(l)) {
 		l->begin = l->now = 1;
 		attack_run(l, count);
-		add_up(l);
+		sum_counters(l);
 		add_counters(&run.counters);
 		for (unsigned i = 0; i < HOSTS; i++)
 			check_bounds(l->endpoints[i]);
@@ -282,7 +282,7 @@ static void attack_loop(const struct ndp_parameters *of, uint64_t count, struct 
 	sum->corrupt += run.corrupt;
 	for (unsigned i = 0; i < MESSAGES; i++)
 		sum->n_messages += messages[i].delivered != NDP_NEVER;
-	put_away(l);
+	free_loop(l);
 	for (unsigned i = 0; i < HOSTS; i++) {
 		close(hosts[i].data);
 		close(hosts[i].control);

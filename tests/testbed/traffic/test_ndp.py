@@ -42,7 +42,7 @@ class Handle:
     ],
 )
 def test_messages_that_cannot_be_are_refused(message: NdpMessage) -> None:
-    with pytest.raises(ValueError, match="messages: Message"):
+    with pytest.raises(ValueError, match="messages: NdpMessage"):
         ndp.check(Handle(), [message], PARAMETERS)  # type: ignore[arg-type]
 
 
