@@ -1,7 +1,7 @@
 """How large are the networks of the evaluation?  CCRDN, table 1.
 
-Servers, switches, links, the bound on DR's hops, and the copies of X(l-1) that make an X(l);
-counted, not only worked out.
+Servers, switches, links, the bound on DR's hops, and the copies of X(l-1) in an X(l), all counted
+on the network.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.experiments.ccrdn import columns
-from weft.experiments.ccrdn.recursive import TOPOLOGY, in_order, title
+from weft.experiments.ccrdn.network_figures import network_label, networks_in_order
+from weft.experiments.ccrdn.recursive import TOPOLOGY
 from weft.experiments.engines.graph import graph, policy
 from weft.experiments.engines.pairs import pairs
 from weft.experiments.report import style
@@ -37,11 +38,10 @@ PAPER = {
 
 
 def measure(run: Run) -> Result:
-    """The columns of table 1, whether they are the paper's, and the longest DR route of a
-    sample."""
+    """Count the columns of table 1, and measure the longest DR route of a sample."""
     net = graph(run.text("topology"))
     copies = net.network.copies
-    chosen = pairs(f"uniform:flows={SAMPLE_PAIRS}", net.servers, np.random.default_rng(run.seed))
+    sample = pairs(f"uniform:flows={SAMPLE_PAIRS}", net.servers, np.random.default_rng(run.seed))
     counted: tuple[int | None, ...] = (
         net.servers,
         net.servers // net.network.n,
@@ -50,7 +50,7 @@ def measure(run: Run) -> Result:
         *(copies[level] if level <= net.k else None for level in (1, 2, 3)),
     )
     figures: dict[str, Value] = dict(zip(COLUMNS, counted, strict=True))
-    figures["longest_seen_hops"] = len(net.route(policy("dr"), chosen).hops) - 1
+    figures["longest_seen_hops"] = len(net.route(policy("dr"), sample).hops) - 1
     as_in_paper = PAPER.get(run.text("topology"))
     if as_in_paper:
         figures["as_in_paper"] = counted == as_in_paper
@@ -58,15 +58,15 @@ def measure(run: Run) -> Result:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Table 1, with a mark where the paper prints the same."""
-    networks = in_order(table)
+    """Draw table 1, and whether the paper prints the same."""
+    networks = networks_in_order(table)
     rows = [next(row for row in table if row["topology"] == network) for network in networks]
     figure.set_size_inches(9, 0.5 + 0.22 * len(rows))
     axes = figure.add_subplot()
     axes.axis("off")
     cells = [
         [
-            title(network),
+            network_label(network),
             *(str(row[column] or "") for column in COLUMNS),
             {True: "yes", False: "NO"}.get(bool(row.get("as_in_paper"))),
         ]

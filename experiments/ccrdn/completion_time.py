@@ -1,17 +1,17 @@
 """How long does a workload take under each scheme?  CCRDN, sections 6.7 and 7.5, figure 14.
 
-Messages of 1 GB over links of 1 Gbit/s as fluids (experiments/engines/fluid.py), each on the route
-that its scheme chooses when it begins; the answer is when the last one has arrived.
+Messages of 1 GB over links of 1 Gbit/s as fluids (experiments/engines/fluid.py).  Each takes the
+route that its scheme chooses when it begins; the result is the arrival of the last one.
 
 workload: uniform:messages=1, from each server to as many random ones; many-all-to-all:group=10,
-random groups of servers in which everybody sends to everybody; one-to-all.
-causality: rounds, a server sends on when its last message has arrived, and the last that it was to
-get before that; none, all at once.  In one-to-all the one sender sends all at once.
-sharing: max-min fair; or bottleneck, the authors' simulator's rule, where a flow gets its share of
-its fullest link and what others cannot use is left idle.
+random groups of servers, each server to all others of its group; one-to-all.
+causality: rounds, a server sends its next message after its previous one has arrived, and the last
+one that it receives before that; none, all at once.  In one-to-all the sender sends all at once.
+sharing: max-min fair; or bottleneck, the rule of the authors' simulator: a flow gets its share of
+its fullest link, and what other flows cannot use stays idle.
 
-The paper prints no numbers for figure 14, only that PR is up to 40 % faster on beta-DCell, up to 35
-% on DCell, and not on FiConn but for one-to-all; nor how many messages there are.
+The paper prints no numbers for figure 14 and no number of messages.  It says that PR is up to 40 %
+faster on beta-DCell, up to 35 % on DCell, and on FiConn only for one-to-all.
 """
 
 from __future__ import annotations
@@ -21,16 +21,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.experiments.ccrdn import columns
-from weft.experiments.ccrdn.recursive import (
-    ROUTES,
-    TOPOLOGY,
-    check,
-    in_order,
-    least_level,
+from weft.experiments.ccrdn.network_figures import (
+    bars_over_networks,
     legend_above,
-    series,
-    title,
+    networks_in_order,
+    scheme_lines,
 )
+from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, least_level
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.fluid import Messages, completion
@@ -59,7 +56,7 @@ PAPER = (
 
 
 def check_run(run: Run) -> None:
-    """ValueError unless the network has servers enough for the workload."""
+    """Raise ValueError unless the network has enough servers for the workload."""
     check(run, loads=True)
     name, number = workload_of(run.text("workload"))
     servers = graph(run.text("topology")).servers
@@ -71,55 +68,56 @@ def check_run(run: Run) -> None:
 
 
 def workload_of(text: str) -> tuple[str, int]:
-    """The name of the workload and its parameter; ValueError for another."""
-    name, given = parse(text)
+    """Return name and parameter of a workload; raise ValueError for an unknown one."""
+    name, parameters = parse(text)
     if name not in WORKLOADS:
         raise ValueError("completion_time: " + unknown("workload", name, WORKLOADS))
     parameter = WORKLOADS[name]
-    if set(given) != ({parameter} if parameter else set()):
-        raise ValueError(
-            f"completion_time: write {name}" + (f":{parameter}=10" if parameter else "")
-        )
+    if set(parameters) != ({parameter} if parameter else set()):
+        example = f":{parameter}=10" if parameter else ""
+        raise ValueError(f"completion_time: write {name}{example}")
     if parameter is None:
         return name, 0
     least, most = (2, MOST_GROUP) if parameter == "group" else (1, MOST_MESSAGES)
-    return name, integer(name, parameter, given[parameter], least=least, most=most)
+    return name, integer(name, parameter, parameters[parameter], least=least, most=most)
 
 
 def ends(run: Run) -> tuple[Ints, Ints]:
-    """Source and destination of every message, in such an order that all servers' first ones come
-    first, and so on."""
-    rng, servers = np.random.default_rng([run.seed, 0]), graph(run.text("topology")).servers
+    """Return sources and destinations of all messages: the first of every server, then the second
+    of every server, and so on."""
+    generator = np.random.default_rng([run.seed, 0])
+    servers = graph(run.text("topology")).servers
     name, number = workload_of(run.text("workload"))
-    everybody = np.arange(servers)
     if name == "one-to-all":
-        order = rng.permutation(servers)
+        order = generator.permutation(servers)
         return np.repeat(order[:1], servers - 1), order[1:]
     if name == "uniform":
-        src = np.tile(everybody, number)
-        return src, (src + 1 + rng.integers(servers - 1, size=len(src))) % servers
-    order = rng.permutation(servers)
-    first = everybody - everybody % number  # of a place's group, and how many that has
-    size = np.minimum(number, servers - first)
-    steps = [(everybody[size > step], step) for step in range(1, number)]
-    src = np.concatenate([place for place, _ in steps])
-    dst = np.concatenate([first[p] + (p - first[p] + step) % size[p] for p, step in steps])
+        src = np.tile(np.arange(servers), number)
+        return src, (src + 1 + generator.integers(servers - 1, size=len(src))) % servers
+    order = generator.permutation(servers)
+    src, dst = places_in_groups(servers, number)
     return order[src], order[dst]
 
 
+def places_in_groups(places: int, group: int) -> tuple[Ints, Ints]:
+    """Return sources and destinations of all-to-all messages within each `group` of `places`."""
+    every = np.arange(places)
+    first = every - every % group  # of a place's group
+    size = np.minimum(group, places - first)  # of a place's group; the last may be smaller
+    steps = [(every[size > step], step) for step in range(1, group)]
+    src = np.concatenate([place for place, _ in steps])
+    dst = np.concatenate([first[p] + (p - first[p] + step) % size[p] for p, step in steps])
+    return src, dst
+
+
 def messages(run: Run) -> Messages:
-    """The workload of `run`, with who waits for whom."""
+    """Return the workload of `run` with its dependencies between messages."""
     src, dst = ends(run)
     count = len(src)
     if run.text("causality") == "none" or workload_of(run.text("workload"))[0] == "one-to-all":
-        return Messages(
-            src,
-            dst,
-            np.zeros(count, np.int64),
-            np.zeros(0, np.int64),
-            np.zeros(count + 1, np.int64),
-        )
-    after, before = waiting(src, dst, graph(run.text("topology")).servers)
+        after, before = np.zeros((2, 0), np.int64)
+    else:
+        after, before = dependencies(src, dst, graph(run.text("topology")).servers)
     order = np.argsort(before, kind="stable")
     return Messages(
         src,
@@ -130,27 +128,30 @@ def messages(run: Run) -> Messages:
     )
 
 
-def waiting(src: Ints, dst: Ints, servers: int) -> tuple[Ints, Ints]:
-    """Pairs (after, before) of messages: each comes after its sender's last one, and the last that
-    its sender is sent before it."""
-    sent, received = np.full(servers, -1), np.full(servers, -1)
+def dependencies(src: Ints, dst: Ints, servers: int) -> tuple[Ints, Ints]:
+    """Return pairs (after, before) of messages.
+
+    Each message comes after its sender's previous one and the last one received before that.
+    """
+    sent = np.full(servers, -1)
+    received = np.full(servers, -1)
     after, before = [], []
-    for message, (one, other) in enumerate(zip(src.tolist(), dst.tolist(), strict=True)):
-        for last in {int(sent[one]), int(received[one])} - {-1}:
+    for message, (source, target) in enumerate(zip(src.tolist(), dst.tolist(), strict=True)):
+        for last in {int(sent[source]), int(received[source])} - {-1}:
             after.append(message)
             before.append(last)
-        sent[one] = message
-        received[other] = message
+        sent[source] = message
+        received[target] = message
     return np.array(after, np.int64), np.array(before, np.int64)
 
 
 def measure(run: Run) -> Result:
-    """When the last message has arrived, and on average each."""
-    net, work = graph(run.text("topology")), messages(run)
-    end_s, times = compiled_for(net.rule, completion)(
+    """Measure when the last message has arrived, and the mean arrival."""
+    net = graph(run.text("topology"))
+    end_s, updates = compiled_for(net.rule, completion)(
         net.tables,
         policy(run.text("routing"), least_level=least_level(run)),
-        work,
+        messages(run),
         net.channels,
         MESSAGE_BITS,
         float(Gbps),
@@ -162,41 +163,20 @@ def measure(run: Run) -> Result:
             "completion_s": float(end_s.max()),
             "mean_end_s": float(end_s.mean()),
             "sent_messages": len(end_s),
-            "rate_updates": times,
+            "rate_updates": updates,
         }
     )
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Figure 14: completion time of each scheme on each network, for each workload."""
+    """Draw figure 14: completion time of each scheme on each network, for each workload."""
     workloads = sorted({str(row["workload"]) for row in table})
     figure.set_size_inches(max(6.4, 4.8 * len(workloads)), 4.2)
-    for axes, workload in zip(
-        figure.subplots(1, len(workloads), squeeze=False)[0], workloads, strict=True
-    ):
+    panels = figure.subplots(1, len(workloads), squeeze=False)[0]
+    for axes, workload in zip(panels, workloads, strict=True):
         rows = [row for row in table if row["workload"] == workload]
-        networks, lines = (
-            in_order(rows),
-            series(rows, "causality", "sharing", "apply", "resolution"),
-        )
-        width = 0.8 / len(lines)
-        for place, line in enumerate(lines):
-            seen = [
-                (x, line.at("completion_s", topology=network)) for x, network in enumerate(networks)
-            ]
-            bars = [
-                (x + (place - (len(lines) - 1) / 2) * width, *value) for x, value in seen if value
-            ]
-            x, y, error = zip(*bars, strict=True)
-            axes.bar(
-                x,
-                y,
-                0.9 * width,
-                yerr=error if any(error) else None,
-                color=line.look.colour,
-                label=line.look.label,
-            )
-        axes.set_xticks(range(len(networks)), [title(network) for network in networks])
+        lines = scheme_lines(rows, "causality", "sharing", "apply", "resolution")
+        bars_over_networks(axes, lines, networks_in_order(rows), "completion_s")
         axes.set(title=workload, ylabel=style.axis("completion_s", "completion time"))
         axes.yaxis.set_major_formatter("{x:,.0f}")
     legend_above(figure, PAPER)

@@ -1,18 +1,18 @@
-"""When links die, which pairs stay connected, and how much longer are their routes?  CCRDN,
-sections 6.4 and 7.2.
+"""When links die, which pairs stay connected, and how much longer are their routes?
 
-Figures 5 and 6: 10 % of the links have failed, drawn uniformly.  A scheme connects a pair if one of
-the routes that it tries is alive; PR takes the shortest of these.  Shortest paths show what is
-physically there.  A fault set is one sample: the error of a figure is that over the seeds.
+CCRDN, sections 6.4 and 7.2, figures 5 and 6: 10 % of the links have failed, drawn uniformly.  A
+scheme connects a pair if one of the routes that it tries is alive; PR takes the shortest of these.
+Shortest paths show which pairs are physically connected.  A fault set is one sample: the error of a
+figure is that over the seeds.
 
-traffic: uniform, many-all-to-all:group=50 or one-to-all, of which `flows` pairs at most are routed.
-Shortest paths are those of random sources to all servers, or of the one source; what random groups
-have in common is the same.
+traffic: uniform, many-all-to-all:group=50 or one-to-all; at most `flows` of its pairs are routed.
+Shortest paths run from random sources, or the one source, to all servers; random groups have the
+same mean.
 
-What differs from the paper.  Its hop-lengths for DCell_{3,4} under faults, 10.7 for GP_I against
+Differences from the paper.  Its hop-lengths for DCell_{3,4} under faults, 10.7 for GP_I against
 10.2 for DR without, are those of DCell_{3,3}.  Its simulator draws faults by node and port, and
-stops at a link that is dead in one direction only. DFR's 95 % and 14 hops are interpolated from its
-own paper, as the authors say.
+stops at a link that is dead in one direction only.  DFR's 95 % and 14 hops are interpolated from
+DFR's own paper, as the authors say.
 """
 
 from __future__ import annotations
@@ -23,22 +23,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.experiments.ccrdn import columns
+from weft.experiments.ccrdn.network_figures import (
+    PaperValues,
+    draw_column,
+    legend_above,
+    mark_paper,
+    networks_in_order,
+    paper_columns,
+    scheme_lines,
+)
 from weft.experiments.ccrdn.recursive import (
     ROUTING,
     TOPOLOGY,
-    PaperValues,
-    beside,
     check,
-    draw_over_networks,
     faults,
-    in_order,
-    least_level,
-    legend_above,
-    mark_paper,
+    networks,
     routed,
-    series,
     shortest,
     traffic,
+    uniform,
 )
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.graph import graph
@@ -60,72 +63,84 @@ PAPER: PaperValues = {
     ("dcell:n=4,k=3", "dfr"): {"connected_fraction": 0.95, "mean_hops": 14.0},
     ("beta-dcell:n=4,k=3", "pr-gpi"): {"connected_fraction": 0.85},
 }
+DCELL_SIZES = ((11, 2), (18, 2), (43, 2), (3, 3), (4, 3), (6, 3))
+FICONN_SIZES = ((22, 2), (36, 2), (48, 2), (8, 3), (10, 3), (16, 3))
 
 
 def measure(run: Run) -> Result:
-    """The fraction of pairs whose ends are alive that are connected, and the mean hops of these."""
-    dead, name, chosen = faults(run), run.text("routing"), pairs_of(run)
-    # each pair is drawn alone, and tells its own error
-    alone = run.text("traffic") in ("uniform", "permutation")
+    """Measure the fraction of live pairs that are connected, and their mean hops."""
+    dead = faults(run)
+    name = run.text("routing")
+    pairs = pairs_of(run)
+    # pairs of these patterns are drawn independently, so their number gives the error
+    independent = run.text("traffic") in ("uniform", "permutation")
     if name != "bfs":
-        figures = of_pairs(routed(run, chosen, dead, least=least_level(run)), alone)
-    elif chosen.pattern == ONE_TO_ALL:
-        source = int(chosen.order[0])
-        figures = of_sources(
-            graph(run.text("topology")).shortest([source], dead) if alive(source, dead) else []
-        )
+        figures = figures_of_pairs(routed(run, pairs, dead), independent)
+    elif pairs.pattern == ONE_TO_ALL:
+        source = int(pairs.order[0])
+        sources = [source] if alive(source, dead) else []
+        net = graph(run.text("topology"))
+        figures = figures_of_sources(net.shortest(sources, dead) if sources else [])
     else:
-        figures = of_sources(shortest(run, chosen.total, dead))
-    usual = run.text("failed") == "links" and run.parameters["failed_fraction"] == 0.1
-    return Result(
-        figures={**figures, **(beside(PAPER, run.text("topology"), name) if usual else {})}
-    )
+        figures = figures_of_sources(shortest(run, pairs.total, dead))
+    if run.text("failed") == "links" and run.parameters["failed_fraction"] == 0.1:
+        figures |= paper_columns(PAPER, run.text("topology"), name)
+    return Result(figures=figures)
 
 
 def pairs_of(run: Run) -> Pairs:
-    """The first `flows` pairs of its traffic, whose servers and groups are in random order."""
-    flows, spec = run.integer("flows"), run.text("traffic")
-    chosen = traffic(run, f"uniform:flows={flows}" if spec == "uniform" else spec)
-    return chosen._replace(total=min(flows, chosen.total))
+    """Return the first `flows` pairs of the traffic, whose servers and groups are shuffled."""
+    flows = run.integer("flows")
+    spec = run.text("traffic")
+    pairs = uniform(run, flows) if spec == "uniform" else traffic(run, spec)
+    return pairs._replace(total=min(flows, pairs.total))
 
 
 def alive(server: int, dead: Faults) -> bool:
-    """Whether `server` itself is not among the dead."""
+    """Return whether `server` itself is alive."""
     return not len(dead.servers) or not dead.servers[server]
 
 
-def of_pairs(found: Tally, alone: bool = True) -> dict[str, Value]:
-    """Figures of random pairs, with the errors that come from their number if each is drawn
-    `alone`; None for what no pair tells."""
-    fraction, spread, total = found.connected_fraction, found.sd_hops, found.connected + found.lost
+def figures_of_pairs(tally: Tally, independent: bool = True) -> dict[str, Value]:
+    """Return the figures of random pairs; errors follow from their number.
+
+    Args:
+        independent: the pairs are drawn independently; without that the errors are None.
+    """
+    fraction = tally.connected_fraction
+    deviation = tally.sd_hops
+    total = tally.connected + tally.lost
+    fraction_error = None
+    if independent and fraction is not None:
+        fraction_error = math.sqrt(fraction * (1 - fraction) / total)
+    hops_error = None
+    if independent and deviation is not None:
+        hops_error = deviation / math.sqrt(tally.connected)
     return {
         "connected_fraction": fraction,
-        "se_connected_fraction": math.sqrt(fraction * (1 - fraction) / total)
-        if alone and fraction is not None
-        else None,
-        "mean_hops": found.mean_hops,
-        "se_hops": spread / math.sqrt(found.connected) if alone and spread is not None else None,
+        "se_connected_fraction": fraction_error,
+        "mean_hops": tally.mean_hops,
+        "se_hops": hops_error,
         "measured_pairs": total,
     }
 
 
-def of_sources(found: list[Tally]) -> dict[str, Value]:
-    """Figures of random sources, each with all its destinations, and the errors that come from
-    their number.
+def figures_of_sources(searches: list[Tally]) -> dict[str, Value]:
+    """Return the figures of random sources, each with all its destinations.
 
-    Where most servers lie in one component, its size gives nearly all of the connected pairs
-    exactly, and the sources outside tell the rest.  Where they do not, the mean over the sources
-    estimates the fraction.
+    If most servers lie in one component, its size gives nearly all connected pairs exactly, and
+    only the sources outside it are a sample.  Otherwise the mean over the sources estimates the
+    fraction.
     """
-    alive = found[0].connected + found[0].lost + 1 if found else 0
+    alive = searches[0].connected + searches[0].lost + 1 if searches else 0
     if alive < 2:
-        return of_pairs(Tally(np.zeros(0, np.int64), 0, 0))
-    reached = [one.connected for one in found]
+        return figures_of_pairs(Tally(np.zeros(0, np.int64), 0, 0))
+    reached = [search.connected for search in searches]
     largest = max(reached) + 1
-    few = [one for one in reached if one + 1 < largest]
+    outside = [count for count in reached if count + 1 < largest]
     if 2 * largest > alive:
         share, rest = largest / alive, (alive - largest) / alive
-        mean, error = mean_and_error(few, alive - largest) if few else (0.0, 0.0)
+        mean, error = mean_and_error(outside, alive - largest) if outside else (0.0, 0.0)
         fraction = (share * (largest - 1) + rest * mean) / (alive - 1)
         error *= rest
     else:
@@ -134,31 +149,33 @@ def of_sources(found: list[Tally]) -> dict[str, Value]:
     return {
         "connected_fraction": fraction,
         "se_connected_fraction": error / (alive - 1),
-        **hops_of(found, alive),
-        "measured_pairs": sum(one.connected + one.lost for one in found),
+        **hops_from_sources(searches, alive),
+        "measured_pairs": sum(search.connected + search.lost for search in searches),
     }
 
 
-def hops_of(found: list[Tally], alive: int) -> dict[str, Value]:
-    """Mean hops over the connected pairs of `found`, of `alive` sources that there are, and its
-    standard error as a ratio of two sums over the sources."""
-    connected = np.array([one.connected for one in found])
+def hops_from_sources(searches: list[Tally], alive: int) -> dict[str, Value]:
+    """Return mean hops over the connected pairs of `searches`, a sample of `alive` sources.
+
+    The standard error is that of a ratio of two sums over the sources.
+    """
+    connected = np.array([search.connected for search in searches])
     if not connected.sum():
         return {"mean_hops": None, "se_hops": None}
-    hops = np.array([one.connected * (one.mean_hops or 0.0) for one in found])
+    hops = np.array([search.connected * (search.mean_hops or 0.0) for search in searches])
     mean = hops.sum() / connected.sum()
     _, error = mean_and_error((hops - mean * connected).tolist(), alive)
     return {"mean_hops": float(mean), "se_hops": error / float(connected.mean())}
 
 
 def traffic_of(text: str) -> None:
-    """ValueError unless `text` is a traffic whose pairs come in random order."""
-    name, given = parse(text)
+    """Raise ValueError unless `text` is a traffic whose pairs are in random order."""
+    name, parameters = parse(text)
     if name == "all-to-all":
         raise ValueError("all-to-all: its pairs are those that uniform draws from")
     if name != "uniform":
         common.traffic(text)
-    elif given:
+    elif parameters:
         raise ValueError(f"uniform: its number of pairs is flows=..., got {text}")
 
 
@@ -170,25 +187,22 @@ TRAFFIC = Spec(
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Figures 5 and 6: connectivity over the networks, and the lengths of the routes that
-    connect."""
+    """Draw figures 5 and 6: connectivity over the networks, and the lengths of the routes."""
     figure.set_size_inches(9, 8.2)
-    networks, lines = (
-        in_order(table),
-        series(table, "failed", "failed_fraction", "traffic", "apply", "flows"),
-    )
+    specs = networks_in_order(table)
+    lines = scheme_lines(table, "failed", "failed_fraction", "traffic", "apply", "flows")
     above, below = figure.subplots(2, 1)
-    draw_over_networks(above, lines, networks, "connected_fraction")
-    mark_paper(above, table, networks, "connected_fraction")
+    draw_column(above, lines, specs, "connected_fraction")
+    mark_paper(above, table, specs, "connected_fraction")
     failed = {
         f"{100 * float(str(row['failed_fraction'])):g} % of {row['failed']} failed" for row in table
     }
-    about = failed.pop() if len(failed) == 1 else "several faults"
+    damage = failed.pop() if len(failed) == 1 else "several faults"
     above.set(
-        ylabel="connected pairs (fraction)", ylim=(-0.02, 1.03), title=f"Connectivity, {about}"
+        ylabel="connected pairs (fraction)", ylim=(-0.02, 1.03), title=f"Connectivity, {damage}"
     )
-    draw_over_networks(below, lines, networks, "mean_hops")
-    mark_paper(below, table, networks, "mean_hops")
+    draw_column(below, lines, specs, "mean_hops")
+    mark_paper(below, table, specs, "mean_hops")
     below.set(
         ylabel="mean hop-length of connected pairs (hops)",
         title="Lengths of the routes that connect them",
@@ -203,15 +217,9 @@ EXPERIMENT = Experiment(
     engines=("graph",),
     axes={
         "topology": TOPOLOGY.over(
-            *(f"dcell:n={n},k={k}" for n, k in ((11, 2), (18, 2), (43, 2), (3, 3), (4, 3), (6, 3))),
-            *(
-                f"beta-dcell:n={n},k={k}"
-                for n, k in ((11, 2), (18, 2), (43, 2), (3, 3), (4, 3), (6, 3))
-            ),
-            *(
-                f"ficonn:n={n},k={k}"
-                for n, k in ((22, 2), (36, 2), (48, 2), (8, 3), (10, 3), (16, 3))
-            ),
+            *networks("dcell", *DCELL_SIZES),
+            *networks("beta-dcell", *DCELL_SIZES),
+            *networks("ficonn", *FICONN_SIZES),
         ),
         "routing": ROUTING.over("dr", "pr-gp0", "pr-gpi", "pr-gpe", "dfr", "bfs"),
         "failed": common.FAILED.over("links"),

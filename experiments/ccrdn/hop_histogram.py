@@ -1,39 +1,34 @@
-"""How are hop-lengths distributed, with and without failed links?  CCRDN, section 7.2, figures 7 to
-9.
+"""How are hop-lengths distributed, with and without failed links?  CCRDN 7.2, figures 7 to 9.
 
 DR and PR with GP_I under uniform random traffic, on the whole network and with 10 % of its links
-failed.  On FiConn odd lengths are the more frequent ones, since its routes alternate between
-level-0 hops and others.
+failed.  On FiConn odd lengths are more frequent, because its routes alternate between level-0 hops
+and others.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft.experiments.ccrdn import columns
-from weft.experiments.ccrdn.recursive import (
-    ROUTING,
-    TOPOLOGY,
-    check,
-    faults,
-    in_order,
-    least_level,
+from weft.experiments.ccrdn.network_figures import (
+    SchemeLine,
+    axes_by_network,
     legend_above,
-    routed,
-    series,
-    title,
-    traffic,
+    networks_in_order,
+    scheme_lines,
 )
+from weft.experiments.ccrdn.recursive import ROUTING, TOPOLOGY, check, faults, routed, uniform
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.report import style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
 def check_run(run: Run) -> None:
-    """ValueError for what there is not."""
+    """Raise ValueError for runs that the graph engine cannot do."""
     check(run)
     if run.text("routing") == "bfs":
         raise ValueError(
@@ -42,48 +37,55 @@ def check_run(run: Run) -> None:
 
 
 def measure(run: Run) -> Result:
-    """Which fraction of all pairs has a route of 0, 1, 2, ... hops; what is missing from 1 is not
-    connected."""
-    chosen = traffic(run, f"uniform:flows={run.integer('flows')}")
-    found = routed(run, chosen, faults(run), least=least_level(run))
+    """Measure the fraction of all pairs with a route of 0, 1, 2, ... hops.
+
+    The fractions add up to that of the connected pairs.
+    """
+    flows = run.integer("flows")
+    tally = routed(run, uniform(run, flows), faults(run))
     return Result(
         figures={
-            "pairs_by_hops_fraction": (found.hops / chosen.total).tolist(),
-            "mean_hops": found.mean_hops,
-            "longest_hops": len(found.hops) - 1 if found.connected else None,
-            "connected_fraction": found.connected_fraction,
+            "pairs_by_hops_fraction": (tally.hops / flows).tolist(),
+            "mean_hops": tally.mean_hops,
+            "longest_hops": len(tally.hops) - 1 if tally.connected else None,
+            "connected_fraction": tally.connected_fraction,
         }
     )
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """A histogram for each network: the fraction of pairs over hops, for each scheme and fraction
-    of failed links."""
-    networks = in_order(table)
-    figure.set_size_inches(6.4, 2.9 * len(networks))
-    columns = figure.subplots(len(networks), 1, squeeze=False, sharex=True)[:, 0]
-    for axes, network in zip(columns, networks, strict=True):
+    """Draw a histogram for each network: pairs over hops, by scheme and failed fraction."""
+    networks = networks_in_order(table)
+    for network, axes in axes_by_network(figure, networks, sharex=True):
         rows = [row for row in table if row["topology"] == network]
-        several = [
+        varied = [
             key for key in ("failed", "apply", "flows") if len({str(row[key]) for row in rows}) > 1
         ]
-        for line in series(rows, "failed_fraction", *several):
-            by_hops: list[float] = line.rows[0]["pairs_by_hops_fraction"]  # type: ignore[assignment]
-            first = line.rows[0]
-            failed = f", {100 * float(str(first['failed_fraction'])):g} % failed"
-            failed += "".join(f", {style.words(key)} {first[key]}" for key in several)
-            edges = [hops - 0.5 for hops in range(len(by_hops) + 1)]
-            look, label = line.look, line.look.label.partition(",")[0] + failed
-            if not by_hops:
-                # nothing is connected: the legend still says so
-                edges, by_hops = [-0.5, 0.5], [0.0]
-            axes.stairs(
-                by_hops, edges, color=look.colour, linestyle=line.dash, linewidth=1.6, label=label
-            )
-        axes.set(title=title(network), ylabel="pairs (fraction)", xlim=(0, None), ylim=(0, None))
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        for line in scheme_lines(rows, "failed_fraction", *varied):
+            draw_histogram(axes, line, varied)
+        axes.set(ylabel="pairs (fraction)", xlim=(0, None), ylim=(0, None))
+        locator: Any = axes.xaxis.get_major_locator()
+        locator.set_params(integer=True)
     axes.set_xlabel(style.axis("longest_hops", "hop-length"))
     legend_above(figure)
+
+
+def draw_histogram(axes: Axes, line: SchemeLine, varied: list[str]) -> None:
+    """Draw the histogram of one line; varied: columns that its label gives."""
+    row: Any = line.rows[0]
+    # without connected pairs an empty bar keeps the line in the legend
+    by_hops = row["pairs_by_hops_fraction"] or [0.0]
+    scheme = line.look.label.partition(",")[0]
+    failed = f"{100 * float(row['failed_fraction']):g} % failed"
+    settings = [f"{style.words(key)} {row[key]}" for key in varied]
+    axes.stairs(
+        by_hops,
+        [hops - 0.5 for hops in range(len(by_hops) + 1)],
+        color=line.look.colour,
+        linestyle=line.dash,
+        linewidth=1.6,
+        label=", ".join([scheme, failed, *settings]),
+    )
 
 
 EXPERIMENT = Experiment(

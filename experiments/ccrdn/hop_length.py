@@ -1,18 +1,16 @@
-"""How much shorter than dimensional routes are proxy routes, and how far from shortest?  CCRDN,
-sections 6.3 and 7.1.
+"""How much shorter are proxy routes than dimensional routes, and how far from shortest?
 
-Figure 3 is the mean hop-length of each scheme, figure 4 what a search costs and finds: candidates
-per pair, and proxy routes per pair that are no longer than DR's.  Condition 1 is applied, as in the
-paper.
+CCRDN, sections 6.3 and 7.1.  Figure 3 is the mean hop-length of each scheme, figure 4 the cost and
+yield of a search: candidates per pair, and proxy routes per pair no longer than DR's.  Condition 1
+is applied, as in the paper.
 
-What differs from the paper.  "3.9 proxies for FiConn_{3,10}" is what GP_0 tries on FiConn_{3,16};
-on FiConn_{3,10} an X(0) has one or two servers with a level-3 link.  "Up to 6-7 % in FiConn" is
-more than shortest paths themselves gain, about 5.5 %.  GP_I and GP_0 do not "invariably consider
-more proxy candidates" on DCell: over all pairs of DCell_{3,3} GP_0 tries 0.001 % more than on
-beta-DCell_{3,3}.  The paper's 10,000 pairs are routed by breadth-first search one by one; ours
-start from fewer servers and end at every other, which gives a smaller error for less work.  DFR, on
-DCell, and TAR, on FiConn, are not in the paper's figure; TAR's routes depend on the flows that came
-before.
+Differences from the paper.  "3.9 proxies for FiConn_{3,10}" is what GP_0 tries on FiConn_{3,16}; on
+FiConn_{3,10} an X(0) has one or two servers with a level-3 link.  "Up to 6-7 % in FiConn" is more
+than shortest paths themselves gain, about 5.5 %.  GP_I and GP_0 do not "invariably consider more
+proxy candidates" on DCell: over all pairs of DCell_{3,3} GP_0 tries 0.001 % more than on
+beta-DCell_{3,3}.  The paper searches 10,000 pairs breadth-first one by one; ours starts from fewer
+servers and ends at every other, with a smaller error for less work.  DFR (DCell) and TAR (FiConn)
+are not in the paper's figure; TAR's routes depend on earlier flows.
 """
 
 from __future__ import annotations
@@ -23,22 +21,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.experiments.ccrdn import columns
+from weft.experiments.ccrdn.network_figures import (
+    PaperValues,
+    draw_column,
+    legend_above,
+    mark_paper,
+    networks_in_order,
+    paper_columns,
+    scheme_lines,
+)
 from weft.experiments.ccrdn.recursive import (
     ROUTING,
     TOPOLOGY,
-    PaperValues,
-    beside,
     check,
     check_work,
-    draw_over_networks,
-    in_order,
     least_level,
-    legend_above,
-    mark_paper,
+    networks,
     routed,
-    series,
     shortest,
     traffic,
+    uniform,
 )
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.graph import METHODS, graph, policy
@@ -53,7 +55,9 @@ from weft.topologies.recursive.ccrdn import DCELL, FAMILY, FICONN
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_PAIRS = 10**9  # that "all" may be
+MOST_PAIRS = 10**9  # of pairs=all
+DCELL_SIZES = ((11, 2), (18, 2), (43, 2), (3, 3), (4, 3), (5, 3), (6, 3))
+FICONN_SIZES = ((22, 2), (36, 2), (48, 2), (86, 2), (8, 3), (10, 3), (16, 3))
 
 # Figures of the paper's text, by network and scheme.
 PAPER: PaperValues = {
@@ -67,8 +71,7 @@ PAPER: PaperValues = {
 
 
 def check_run(run: Run) -> None:
-    """ValueError for a scheme that is not for the network, and for all pairs of a network that has
-    too many."""
+    """Raise ValueError unless the scheme suits the network, which has not too many pairs."""
     check(run)
     servers = graph(run.text("topology")).servers
     if run.text("pairs") == "all" and servers**2 > MOST_PAIRS:
@@ -79,93 +82,97 @@ def check_run(run: Run) -> None:
 
 
 def check_pairs(text: str) -> None:
-    """ValueError unless `text` is all, or a number of pairs."""
-    if text != "all" and not (
-        text.isascii() and text.isdecimal() and 1 <= int(text[:19]) <= common.MOST_PAIRS
-    ):
+    """Raise ValueError unless `text` is all, or a number of pairs."""
+    if text == "all":
+        return
+    decimal = text.isascii() and text.isdecimal()
+    if not decimal or not 1 <= int(text[:19]) <= common.MOST_PAIRS:
         raise ValueError(
             f"hop_length: pairs must be all or a number, 1 .. {common.MOST_PAIRS}, got {text}"
         )
 
 
 def goes_together(run: Run) -> bool:
-    """Whether the scheme was made for the network: DFR for DCell, TAR for FiConn."""
-    made_for = {"dfr": DCELL, "tar": FICONN}.get(parse(run.text("routing"))[0])
-    return made_for is None or FAMILY[made_for] == parse(run.text("topology"))[0]
+    """Return whether the scheme is designed for the network: DFR for DCell, TAR for FiConn."""
+    family = {"dfr": DCELL, "tar": FICONN}.get(parse(run.text("routing"))[0])
+    return family is None or FAMILY[family] == parse(run.text("topology"))[0]
+
+
+def all_pairs(run: Run) -> bool:
+    return run.text("pairs") == "all"
 
 
 def pairs_of(run: Run) -> Pairs:
-    """All pairs, or as many random ones as the run says."""
-    pairs = run.text("pairs")
-    return traffic(run, "all-to-all" if pairs == "all" else f"uniform:flows={pairs}")
+    """Return all pairs, or as many random ones as `run` says."""
+    return traffic(run, "all-to-all") if all_pairs(run) else uniform(run, run.text("pairs"))
 
 
 def measure(run: Run) -> Result:
-    """Mean hops with its standard error; for a proxy scheme, what its searches try and find."""
-    chosen, name = pairs_of(run), run.text("routing")
-    figures: dict[str, Value] = {"servers": chosen.servers, "measured_pairs": chosen.total}
+    """Measure mean hops with its standard error; for PR also the yield of its searches."""
+    pairs = pairs_of(run)
+    name = run.text("routing")
+    figures: dict[str, Value] = {"servers": pairs.servers, "measured_pairs": pairs.total}
     if name == "bfs":
-        figures |= of_sources(
-            shortest(run, chosen.total, everywhere=run.text("pairs") == "all"), chosen.servers
-        )
+        searches = shortest(run, pairs.total, everywhere=all_pairs(run))
+        figures |= hops_from_sources(searches, pairs.servers)
     else:
-        found = routed(
-            run, chosen, condition1=bool(run.integer("condition1")), least=least_level(run)
-        )
-        spread = 0.0 if run.text("pairs") == "all" else found.sd_hops
-        error = None if spread is None else spread / math.sqrt(found.connected)
-        figures |= {"mean_hops": found.mean_hops, "se_hops": error}
+        tally = routed(run, pairs, condition1=bool(run.integer("condition1")))
+        deviation = 0.0 if all_pairs(run) else tally.sd_hops
+        error = None if deviation is None else deviation / math.sqrt(tally.connected)
+        figures |= {"mean_hops": tally.mean_hops, "se_hops": error}
     if parse(name)[0] in METHODS:
-        figures |= search_of(run, chosen)
-    return Result(figures=figures | beside(PAPER, run.text("topology"), name))
+        figures |= search_yield(run, pairs)
+    return Result(figures=figures | paper_columns(PAPER, run.text("topology"), name))
 
 
-def of_sources(found: list[Tally], servers: int) -> dict[str, Value]:
-    """Mean hops over sources that each reach all other servers."""
-    mean, error = mean_and_error([one.mean_hops or 0.0 for one in found], servers)
+def hops_from_sources(searches: list[Tally], servers: int) -> dict[str, Value]:
+    """Return mean hops over sources that each reach all other servers."""
+    mean, error = mean_and_error([search.mean_hops or 0.0 for search in searches], servers)
     return {
         "mean_hops": mean,
         "se_hops": error,
-        "measured_pairs": sum(one.connected for one in found),
+        "measured_pairs": sum(search.connected for search in searches),
     }
 
 
-def search_of(run: Run, chosen: Pairs) -> dict[str, float]:
-    """Candidates and proxy routes no longer than DR's per pair, with their standard errors, and the
-    fraction of pairs that have a shorter one."""
-    net, name = graph(run.text("topology")), parse(run.text("routing"))[0]
+def search_yield(run: Run, pairs: Pairs) -> dict[str, float]:
+    """Return candidates and proxy routes no longer than DR's per pair, with standard errors.
+
+    Also the fraction of pairs that have a shorter proxy route.
+    """
+    net = graph(run.text("topology"))
+    name = parse(run.text("routing"))[0]
     tries = policy(name, least_level=least_level(run), condition1=bool(run.integer("condition1")))
-    sums = net.survey(tries, chosen) / chosen.total
-    spread = np.sqrt(np.maximum(0, sums[[1, 3]] - sums[[0, 2]] ** 2) / chosen.total) * (
-        run.text("pairs") != "all"
-    )
+    # candidates, their squares, routes no longer than DR's, their squares, pairs with a shorter one
+    means = net.survey(tries, pairs) / pairs.total
+    errors = np.sqrt(np.maximum(0, means[[1, 3]] - means[[0, 2]] ** 2) / pairs.total)
+    if all_pairs(run):
+        errors *= 0
     return {
-        "candidates_per_pair": float(sums[0]),
-        "se_candidates_per_pair": float(spread[0]),
-        "no_longer_routes_per_pair": float(sums[2]),
-        "se_no_longer_routes_per_pair": float(spread[1]),
-        "shorter_fraction": float(sums[4]),
+        "candidates_per_pair": float(means[0]),
+        "se_candidates_per_pair": float(errors[0]),
+        "no_longer_routes_per_pair": float(means[2]),
+        "se_no_longer_routes_per_pair": float(errors[1]),
+        "shorter_fraction": float(means[4]),
     }
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Figures 3 and 4: mean hops over the networks; candidates and what they are good for."""
+    """Draw figures 3 and 4: mean hops over the networks; candidates and their yield."""
     figure.set_size_inches(9, 9)
-    networks, lines = in_order(table), series(table, "apply", "condition1", "pairs")
+    specs = networks_in_order(table)
+    lines = scheme_lines(table, "apply", "condition1", "pairs")
     above, below = figure.subplots(2, 1)
-    draw_over_networks(above, lines, networks, "mean_hops")
-    mark_paper(above, table, networks, "mean_hops")
+    draw_column(above, lines, specs, "mean_hops")
+    mark_paper(above, table, specs, "mean_hops")
     above.set(ylabel="mean hop-length (hops)", title="Mean hop-length (CCRDN, figure 3)")
     searches = [line for line in lines if any("candidates_per_pair" in row for row in line.rows)]
-    draw_over_networks(below, searches, networks, "candidates_per_pair")
-    short = [
-        line._replace(
-            look=line.look._replace(label=line.look.label + ", no longer than DR"), dash=":"
-        )
-        for line in searches
-    ]
-    draw_over_networks(below, short, networks, "no_longer_routes_per_pair")
-    mark_paper(below, table, networks, "candidates_per_pair")
+    draw_column(below, searches, specs, "candidates_per_pair")
+    for number, line in enumerate(searches):
+        look = line.look._replace(label=line.look.label + ", no longer than DR")
+        searches[number] = line._replace(look=look, dash=":")
+    draw_column(below, searches, specs, "no_longer_routes_per_pair")
+    mark_paper(below, table, specs, "candidates_per_pair")
     below.set(
         ylabel="routes per pair",
         yscale="log",
@@ -182,18 +189,9 @@ EXPERIMENT = Experiment(
     engines=("graph",),
     axes={
         "topology": TOPOLOGY.over(
-            *(
-                f"dcell:n={n},k={k}"
-                for n, k in ((11, 2), (18, 2), (43, 2), (3, 3), (4, 3), (5, 3), (6, 3))
-            ),
-            *(
-                f"beta-dcell:n={n},k={k}"
-                for n, k in ((11, 2), (18, 2), (43, 2), (3, 3), (4, 3), (5, 3), (6, 3))
-            ),
-            *(
-                f"ficonn:n={n},k={k}"
-                for n, k in ((22, 2), (36, 2), (48, 2), (86, 2), (8, 3), (10, 3), (16, 3))
-            ),
+            *networks("dcell", *DCELL_SIZES),
+            *networks("beta-dcell", *DCELL_SIZES),
+            *networks("ficonn", *FICONN_SIZES),
         ),
         "routing": ROUTING.over("dr", "pr-gp0", "pr-gpi", "pr-gpe", "dfr", "tar", "bfs"),
         "pairs": Spec(

@@ -26,7 +26,8 @@ import numpy as np
 from weft.daemons.core import registry
 from weft.daemons.proxy.routing import SHORTEST, cost_of
 from weft.experiments.ccrdn import kernel_columns
-from weft.experiments.ccrdn.recursive import title, traffic
+from weft.experiments.ccrdn.network_figures import network_label
+from weft.experiments.ccrdn.recursive import traffic
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.flow_placement import Placement
 from weft.experiments.engines.fluid import fair_rates
@@ -231,7 +232,7 @@ def plot(table: Table, figure: Figure) -> None:
             axes.set_yticks(range(len(looks)), [look.label for look, _ in looks.values()])
             axes.invert_yaxis()
             axes.grid(axis="y", visible=False)
-            axes.set_title(f"{title(network)}, {parse(kind)[0]}")
+            axes.set_title(f"{network_label(network)}, {parse(kind)[0]}")
             axes.set_xlim(0, None)
     for axes in grid[-1]:
         axes.set_xlabel("goodput of all flows (Mbit/s)")

@@ -1,14 +1,16 @@
 """How long does a packet take through an idle network?  CCRDN, sections 6.6 and 7.4, table 2.
 
 Each hop costs the protocol stack, propagation, the transmission of a full frame, and its share of
-the search for the route; mean hops times that is the latency.  The last is measured here: CPU time
-of a core per flow, divided by its hops.  The others are `costs`: the paper's, measured by ping
-between two of its servers; kernel, the straight line through what a full frame takes between
-namespaces of one Linux, whose links have no rate (proxy_latency fits yours); or numbers,
-costs=us:once=0,hop=70, of which `once` is spent at the ends of the route.
+the search for the route; the latency is mean hops times that.  The search is measured here: CPU
+time of a core per flow, divided by its hops.  The rest is `costs`:
 
-code=compiled is the graph engine's machine code, which writes down every link of the route;
-code=python is what a daemon runs when it chooses, and forwarding by DR at each hop.
+    paper    the paper's, measured by ping between two of its servers
+    kernel   a straight line through the times of a full frame between namespaces of one Linux,
+             whose links have no rate (the experiment proxy_latency fits yours)
+    us:once=0,hop=70   numbers; `once` is spent at the ends of the route
+
+code=compiled times the graph engine's machine code, which records every link of the route;
+code=python what a daemon runs when it chooses, and forwarding by DR at each hop.
 """
 
 from __future__ import annotations
@@ -22,21 +24,17 @@ import numpy as np
 from weft.daemons.proxy.routing import parting, route, search, shortest_first
 from weft.daemons.routing.path_tables import tabulate
 from weft.experiments.ccrdn import columns
-from weft.experiments.ccrdn.recursive import (
-    ROUTES,
-    TOPOLOGY,
+from weft.experiments.ccrdn.network_figures import (
     PaperValues,
-    Series,
-    beside,
-    check,
-    in_order,
-    least_level,
+    SchemeLine,
+    bars_over_networks,
     legend_above,
-    routed,
-    series,
-    title,
-    traffic,
+    networks_in_order,
+    offsets,
+    paper_columns,
+    scheme_lines,
 )
+from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, least_level, routed, uniform
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.graph import Graph, graph, policy
 from weft.experiments.engines.pairs import Pairs, pair
@@ -50,10 +48,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CODES = {"compiled": 500_000, "python": 2_000}  # flows that are timed; the paper's half a million
+CODES = {"compiled": 500_000, "python": 2_000}  # timed flows; the paper times half a million
 EXAMPLE = "us:once=0,hop=70"
-HATCHES = ("", "///", "...", "xxx")
-ROUNDS = 3  # of which the fastest counts
+ROUNDS = 3  # the fastest one counts
 
 COSTS_US = {
     "paper": {"once": 0.0, "hop": 10.0 + 22.0 + 38.0},  # stack, propagation, transmission: 7.4
@@ -61,7 +58,7 @@ COSTS_US = {
     "kernel": {"once": 6.8, "hop": 1.2},
 }
 
-# Table 2, with the paper's processor.
+# table 2, measured on the paper's processor
 PAPER: PaperValues = {
     (network, routing): {"latency_ms": latency_ms}
     for network, row in {
@@ -74,138 +71,117 @@ PAPER: PaperValues = {
 
 
 def costs_of(costs: str) -> dict[str, float]:
-    """What a route costs but for the search, once and for each hop, in microseconds; ValueError if
-    `costs` does not say."""
+    """Return the costs of a route but for the search, in microseconds: `once` and for each `hop`.
+
+    Raises:
+        ValueError: `costs` has neither form.
+    """
     if costs in COSTS_US:
         return COSTS_US[costs]
-    name, given = parse(costs)
-    if name != "us" or given.keys() != {"once", "hop"}:
+    name, parts = parse(costs)
+    if name != "us" or parts.keys() != {"once", "hop"}:
         raise ValueError(
             f"zero_load_latency: costs must be paper, kernel or {EXAMPLE}, got {costs}"
         )
-    found = {}
-    for part, text in given.items():
-        try:
-            found[part] = float(text)
-        except ValueError:
-            found[part] = math.nan
-        if not 0 <= found[part] < math.inf:
-            raise ValueError(
-                f"zero_load_latency: {part} must be a number of microseconds, got {text}"
-            )
-    return found
+    return {part: cost_us(part, text) for part, text in parts.items()}
+
+
+def cost_us(part: str, text: str) -> float:
+    """Return the number of microseconds `text`; raise ValueError if it is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ValueError(f"zero_load_latency: {part} must be a number of microseconds, got {text}")
+    return value
 
 
 def measure(run: Run) -> Result:
-    """Latency of a hop and of a mean route, and the part of the search in it."""
+    """Measure the latency of a hop and of a mean route, and the share of the search."""
     flows = CODES[run.text("code")]
-    chosen = traffic(run, f"uniform:flows={flows}")
-    mean_hops = routed(run, traffic(run, "uniform:flows=500000"), least=least_level(run)).mean_hops
+    mean_hops = routed(run, uniform(run, 500_000)).mean_hops
     assert mean_hops is not None  # nothing is dead
-    timed = seconds_compiled if run.text("code") == "compiled" else seconds_python
-    routing_us = 1e6 * timed(run, chosen) / flows / mean_hops
+    search_s = seconds_compiled if run.text("code") == "compiled" else seconds_python
+    routing_us = 1e6 * search_s(run, uniform(run, flows)) / flows / mean_hops
     costs = costs_of(run.text("costs"))
     hop_us = routing_us + costs["hop"]
+    paper = PAPER if run.text("costs") == "paper" else {}
     return Result(
         figures={
             "mean_hops": mean_hops,
             "routing_us": routing_us,
             "hop_us": hop_us,
             "latency_ms": (costs["once"] + mean_hops * hop_us) / 1000,
-            **(
-                beside(PAPER, run.text("topology"), run.text("routing"))
-                if run.text("costs") == "paper"
-                else {}
-            ),
+            **paper_columns(paper, run.text("topology"), run.text("routing")),
         }
     )
 
 
-def seconds_compiled(run: Run, chosen: Pairs) -> float:
-    """CPU time of the graph engine for `chosen`."""
-    net, tries = (
-        Graph(graph(run.text("topology")).network, threads=1),
-        policy(run.text("routing"), least_level=least_level(run)),
-    )
-    net.route(tries, chosen._replace(total=100), loads=True)  # tables, and compilation if need be
+def seconds_compiled(run: Run, pairs: Pairs) -> float:
+    """Return the CPU time (s) that the graph engine takes for `pairs`."""
+    net = Graph(graph(run.text("topology")).network, threads=1)
+    tries = policy(run.text("routing"), least_level=least_level(run))
+    net.route(tries, pairs._replace(total=100), loads=True)  # fills tables and compiles
     rounds = []
     for _ in range(ROUNDS):
-        begin = clock.cpu_s()
-        net.route(tries, chosen, loads=True)
-        rounds.append(clock.cpu_s() - begin)
+        begin_s = clock.cpu_s()
+        net.route(tries, pairs, loads=True)
+        rounds.append(clock.cpu_s() - begin_s)
     return min(rounds)
 
 
-def seconds_python(run: Run, chosen: Pairs) -> float:
-    """CPU time of the plain functions for `chosen`."""
-    network, tries = (
-        graph(run.text("topology")).network,
-        policy(run.text("routing"), least_level=least_level(run)),
-    )
+def seconds_python(run: Run, pairs: Pairs) -> float:
+    """Return the CPU time (s) that the daemons' Python functions take for `pairs`."""
+    network = graph(run.text("topology")).network
+    tries = policy(run.text("routing"), least_level=least_level(run))
     table = tabulate(network.rule, network.t, 1)
     with np.errstate(over="ignore"):  # of unsigned words
-        ends = [
-            tuple(int(server) for server in pair(chosen, index)) for index in range(chosen.total)
-        ]
-    begin = clock.cpu_s()
+        ends = [tuple(map(int, pair(pairs, index))) for index in range(pairs.total)]
+    begin_s = clock.cpu_s()
     for src, dst in ends:
         proxy = -1
         if run.text("routing") != "dr":
             _, proxy = search(table, tries, shortest_first, parting(network.t, src, dst), (), 1, [])
         route(network.rule, network.t, src, dst, proxy)
-    return clock.cpu_s() - begin
+    return clock.cpu_s() - begin_s
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Table 2: latency of each scheme on each network, a cross where the paper gives one; each
-    `costs` on a scale of its own, since those of a kernel are a thirtieth of the paper's."""
-    networks, kinds = (
-        in_order(table),
-        sorted({str(row["costs"]) for row in table}, key=costs_in_order),
-    )
-    figure.set_size_inches(1 + 1.6 * len(networks) * len(kinds), 4.5)
-    for axes, costs in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
+    """Draw table 2: latency of each scheme on each network, with a cross for the paper's figure.
+
+    Each `costs` has its own scale: those of a kernel are a thirtieth of the paper's.
+    """
+    networks = networks_in_order(table)
+    every_costs = sorted({str(row["costs"]) for row in table}, key=order_of_costs)
+    figure.set_size_inches(1 + 1.6 * len(networks) * len(every_costs), 4.5)
+    panels = figure.subplots(1, len(every_costs), squeeze=False)[0]
+    for axes, costs in zip(panels, every_costs, strict=True):
         rows = [row for row in table if row["costs"] == costs]
-        bars(axes, series(rows, "code", "apply"), networks)
-        axes.set_xticks(range(len(networks)), [title(network) for network in networks])
+        lines = scheme_lines(rows, "code", "apply")
+        bars_over_networks(axes, lines, networks, "latency_ms", scale=1000)
+        draw_paper(axes, lines, networks)
         axes.set(title=f"costs: {costs}", xlim=(-0.6, len(networks) - 0.4))
-    figure.axes[0].set_ylabel("latency of a mean route through an idle network (µs)")
+    panels[0].set_ylabel("latency of a mean route through an idle network (µs)")
     legend_above(figure)
 
 
-def costs_in_order(costs: str) -> tuple[int, str]:
-    """The place of `costs` among those that have a name, or after them."""
+def order_of_costs(costs: str) -> tuple[int, str]:
+    """Return a sort key: named costs first."""
     return [*COSTS_US, costs].index(costs), costs
 
 
-def bars(axes: Axes, lines: Sequence[Series], networks: Sequence[str]) -> None:
-    """Latency of each line on each network, hatched where a scheme has several lines, and the
-    paper's."""
-    width, paper_label = 0.8 / len(lines), "the paper, table 2"
-    for place, line in enumerate(lines):
-        label = line.look.label
-        for x, network in enumerate(networks):
-            latency, paper = (
-                line.at(key, topology=network) for key in ("latency_ms", "paper_latency_ms")
-            )
-            at, look = x + (place - (len(lines) - 1) / 2) * width, line.look
-            if latency:
-                height, error = 1000 * latency[0], 1000 * latency[1] or None
-                hatch = HATCHES[look.variant % len(HATCHES)]
-                axes.bar(
-                    at,
-                    height,
-                    0.9 * width,
-                    yerr=error,
-                    color=look.colour,
-                    hatch=hatch,
-                    edgecolor=style.PAPER,
-                    label=label,
-                )
-                label = ""
-            if paper:
-                axes.plot(at, 1000 * paper[0], "x", color=style.INK, label=paper_label)
-                paper_label = ""
+def draw_paper(axes: Axes, lines: Sequence[SchemeLine], networks: Sequence[str]) -> None:
+    """Draw a cross on the bars for which the paper gives a figure."""
+    crosses = [
+        (x + shift, 1000 * paper[0])
+        for line, shift in zip(lines, offsets(len(lines), 0.8), strict=True)
+        for x, network in enumerate(networks)
+        if (paper := line.mean("paper_latency_ms", network))
+    ]
+    if crosses:
+        x, y = zip(*crosses, strict=True)
+        axes.plot(x, y, "x", color=style.INK, label="the paper, table 2")
 
 
 EXPERIMENT = Experiment(

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from weft.daemons.dfr.routing import Dfr
 from weft.daemons.routing import dr
-from weft.experiments.ccrdn import connectivity, recursive
+from weft.experiments.ccrdn import connectivity, network_figures, recursive
 from weft.experiments.engines.flow_placement import Placement
 from weft.experiments.engines.graph import graph
 from weft.experiments.engines.pairs import pair
@@ -306,17 +306,17 @@ def test_table_1_is_the_papers():
 
 def test_errors_are_over_the_seeds_or_else_the_rows_own():
     rows = rows_of("connectivity", seeds=3, routing="dr", topology="dcell:n=3,k=2")
-    (line,) = recursive.series(rows)
-    mean, error = line.at("mean_hops", topology="dcell:n=3,k=2")
+    (line,) = network_figures.scheme_lines(rows)
+    mean, error = line.mean("mean_hops", "dcell:n=3,k=2")
     values = [row["mean_hops"] for row in rows]
     assert mean == pytest.approx(np.mean(values))
     assert error == pytest.approx(np.std(values, ddof=1) / np.sqrt(3))
-    (line,) = recursive.series(rows[:1])
-    assert line.at("mean_hops", topology="dcell:n=3,k=2") == (
+    (line,) = network_figures.scheme_lines(rows[:1])
+    assert line.mean("mean_hops", "dcell:n=3,k=2") == (
         rows[0]["mean_hops"],
         rows[0]["se_hops"],
     )
-    assert line.at("mean_hops", topology="dcell:n=4,k=2") is None
+    assert line.mean("mean_hops", "dcell:n=4,k=2") is None
 
 
 def test_lines_are_told_apart_by_what_differs():
@@ -325,17 +325,17 @@ def test_lines_are_told_apart_by_what_differs():
         for routing in ("dr", "pr-gpi")
         for apply in ("top", "algorithm")
     ]
-    labels = [line.look.label for line in recursive.series(rows, "apply", "flows")]
+    labels = [line.look.label for line in network_figures.scheme_lines(rows, "apply", "flows")]
     assert labels == [
         "DR, apply top",
         "DR, apply algorithm",
         "GP_I, apply top",
         "GP_I, apply algorithm",
     ]
-    lines = recursive.series(rows, "apply", "flows")
+    lines = network_figures.scheme_lines(rows, "apply", "flows")
     assert lines[0].dash != lines[1].dash
     assert len({line.look.marker for line in lines}) == 4
-    assert [line.look.label for line in recursive.series(rows[:1], "apply")] == ["DR"]
+    assert [line.look.label for line in network_figures.scheme_lines(rows[:1], "apply")] == ["DR"]
 
 
 @pytest.mark.slow
