@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from weft.daemons.core import registry
 from weft.testbed.linux.clock import Clock
 
 ROOT = Path(__file__).parent.parent
@@ -314,7 +315,6 @@ LONG_FUNCTIONS: set[str] = {
     "daemons/fatpaths/trees.py:k_shortest_paths",
     "daemons/fatpaths/trees.py:spain_layers",
     "daemons/lbsp/daemon.py:Lbsp.__init__",
-    "daemons/lbsp/scheme.py:path",
     "daemons/proxy/daemon.py:Pr.__init__",
     "daemons/proxy/routing.py:search",
     "daemons/routing/path_shares.py:paths",
@@ -430,7 +430,6 @@ LONG_FUNCTIONS: set[str] = {
     "experiments/engines/fluid.py:completion",
     "experiments/engines/graph.py:Graph.route",
     "experiments/engines/loops.py:reroute",
-    "experiments/engines/predicted_paths.py:loop",
     "experiments/fatpaths/achievable_throughput.py:maximum",
     "experiments/fatpaths/baseline_paths.py:k_shortest_paths",
     "experiments/fatpaths/baseline_paths.py:k_shortest_paths.yen",
@@ -593,6 +592,85 @@ def test_functions_are_short():
     }
     assert long - LONG_FUNCTIONS == set(), f"split what has more than {MOST_TOKENS} tokens"
     assert LONG_FUNCTIONS - long == set(), "take out of LONG_FUNCTIONS what is short now"
+
+
+# Rooms whose decisions rest on fields of a scheme's registration, not on its name.
+NAMELESS = ("testbed/", "experiments/cli/", "experiments/engines/", "experiments/runner/")
+# The compiled functions of the graph engine, by the schemes that they implement.
+CATALOGUE = "experiments/engines/graph.py"
+
+
+def literals(node: ast.AST) -> set[str]:
+    """Return the strings in `node`: a literal, or a tuple, list, set or dictionary of them."""
+    constants = (inner for inner in ast.walk(node) if isinstance(inner, ast.Constant))
+    return {inner.value for inner in constants if isinstance(inner.value, str)}
+
+
+def compared_names(source: str, names: set[str]) -> set[str]:
+    """Return those of `names` by which `source` decides: it compares a value with them, or with a
+    constant of the module that lists them, or looks a value up in a dictionary that has them."""
+    tree = ast.parse(source)
+    constants = {
+        target.id: literals(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    decisions: list[ast.AST] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare():
+                decisions += [node.left, *node.comparators]
+            case ast.MatchValue():
+                decisions.append(node.value)
+            case ast.Subscript(value=ast.Dict() as table):
+                decisions.append(table)
+            case ast.Call(func=ast.Attribute(attr="get", value=ast.Dict() as table)):
+                decisions.append(table)
+            case ast.Call(func=ast.Attribute(attr="startswith"), args=[prefix]):
+                decisions.append(prefix)
+    words: set[str] = set()
+    for node in decisions:
+        words |= constants.get(node.id, set()) if isinstance(node, ast.Name) else literals(node)
+    return words & names
+
+
+@pytest.fixture(scope="module")
+def scheme_names() -> set[str]:
+    return set(registry.schemes())
+
+
+def test_no_engine_asks_for_a_scheme_by_its_name(scheme_names):
+    by_name = {
+        path: compared_names(text_of(path), scheme_names)
+        for path in FILES
+        if path.startswith(NAMELESS) and path != CATALOGUE
+    }
+    assert {path: names for path, names in by_name.items() if names} == {}, (
+        "declare it as a field of Scheme (daemons/core/scheme.py)"
+    )
+    rules = {
+        path for path in FILES if path.startswith("testbed/") and "ChoiceRule" in text_of(path)
+    }
+    assert rules == set(), "declare it as a field of SelectionRule or Selection"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'scheme.name == "dr"',
+        'name in ("dr", "other")',
+        'OWN = ("dr",)\ndef f(name): return name not in OWN',
+        'match name:\n case "dr": pass',
+        '{"dr": 1}.get(name)',
+        '{"dr": 1}[name]',
+        'name.startswith("dr")',
+    ],
+)
+def test_names_of_schemes_are_seen(source):
+    assert compared_names(source, {"dr"}) == {"dr"}
+    assert compared_names('axis.over("dr")\nSTYLES = {"dr": 1}', {"dr"}) == set()
 
 
 def public_types(source: str) -> list[str]:

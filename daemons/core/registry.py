@@ -132,11 +132,13 @@ def with_data_plane() -> list[str]:
     return [name for name, registered in schemes().items() if registered.selection]
 
 
-def selection(spec: str) -> tuple[Selection, str, dict[str, str]]:
-    """Return the data plane of the scheme in `spec`, the scheme's name, and the options as text.
+def data_plane(spec: str) -> tuple[Selection, dict[str, int]]:
+    """Return the data plane of the scheme in `spec`, and all its parameters, defaults filled in.
+
+    For networks without daemons, and for a change of the data plane under running daemons.
 
     Raises:
-        ValueError: no such scheme, or a scheme without a data plane.
+        ValueError: no such scheme, no data plane, or a parameter that is not of the data plane.
     """
     name, texts = parse(spec)
     selections = {
@@ -149,22 +151,11 @@ def selection(spec: str) -> tuple[Selection, str, dict[str, str]]:
             unknown("scheme", name, selections)
             + "; only these have a data plane" * (name in schemes())
         )
-    return selections[name], name, texts
+    selection = selections[name]
+    return selection, options_of(name, selection.parameters, texts)
 
 
 def rule(spec: str) -> SelectionRule:
-    """Return the selection rule of the scheme `spec`, which may set parameters of the data plane
-    only.
-
-    For networks without daemons, and for a change of the data plane under running daemons.
-
-    Raises:
-        ValueError: no such scheme or parameter; one line says why.
-    """
-    return selection(spec)[0].rule(rule_options(spec)[1])
-
-
-def rule_options(spec: str) -> tuple[str, dict[str, int]]:
-    """Return the name and all data-plane parameters of `spec`, defaults filled in."""
-    data_plane, name, texts = selection(spec)
-    return name, options_of(name, data_plane.parameters, texts)
+    """Return the selection rule of the scheme `spec`; ValueError as in data_plane()."""
+    selection, options = data_plane(spec)
+    return selection.rule(options)

@@ -7,9 +7,9 @@ finds them).  Every daemon of a scheme holds in memory what that module imports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft.daemons.core.capabilities import Capability
 from weft.daemons.core.contract import StateMachine
@@ -20,6 +20,7 @@ from weft.topologies.core.grammar import unknown
 from weft.topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
 
 if TYPE_CHECKING:
+    from weft.topologies.core.address import Prefix
     from weft.topologies.core.topology import Topology
 
 ECN = IntegerParameter(
@@ -45,6 +46,10 @@ class RoutedPath:
     layer: int | None = None
 
 
+def check_nothing(topology: Topology, options: Options) -> None:
+    """Accept every network."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Selection:
     """The data plane of a scheme: how its switches choose among the ports of a route.
@@ -52,14 +57,29 @@ class Selection:
     parameters: the scheme's parameters that concern the data plane.
     rule: (values of these parameters) -> selection rule; ValueError for values that do not go
         together.
+    check: (topology, values) -> None; raises ValueError, one line, if the rule cannot work there.
+    routes: (topology, values, switch, degraded links) -> ports of a switch by prefix, over healthy
+        links; the routes that its daemon would set.  None: the equal-cost next hops
+        (daemons/routing/candidates.py).
+    check_daemons: (options of running daemons, values) -> None; raises ValueError, one line, if the
+        routes of these daemons, which are of the same scheme, do not serve the rule.  None: the
+        routes of any scheme's daemons serve it.
     """
 
     parameters: Mapping[str, IntegerParameter]
     rule: Callable[[Options], SelectionRule]
+    check: Callable[[Topology, Options], None] = check_nothing
+    routes: (
+        Callable[[Topology, Options, int, Collection[int]], Mapping[Prefix, Sequence[int]]] | None
+    ) = None
+    check_daemons: Callable[[Options, Options], None] | None = None
 
 
-def check_nothing(topology: Topology, options: Options) -> None:
-    """Accept every network."""
+def arrives_by(
+    path: Callable[[Topology, Options, int, int], Sequence[RoutedPath]],
+) -> Callable[[Topology, Options, int, int], bool]:
+    """Return the `connects` of a scheme that connects the pairs for which `path` has a path."""
+    return lambda topology, options, src, dst: bool(path(topology, options, src, dst))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +98,13 @@ class Scheme:
     path: (topology, options, src, dst) -> paths of packets over healthy links, the likeliest first,
         with all links and queues equally loaded; empty if there is none.  Pure.
     needs: kinds of capabilities that a runtime must have.
+    connects: (topology, options, src, dst) -> True if packets arrive once daemons know which links
+        are dead; None: they arrive wherever healthy links lead.  Pure.
+    fixed_path: True if all packets of a pair take the first path of path(), whatever the load.
+    loop_free: True if packets never loop, not even while daemons disagree about links.
+    handles_degraded_links: True if daemons avoid links that are reported to be degraded.
+    flow_row: (topology, node, status of its daemon) -> the node's flows as a row of `weft status`;
+        None for a node without a row.
     """
 
     name: str
@@ -90,6 +117,11 @@ class Scheme:
     machine: Callable[[NodeConfig, int], StateMachine] | None = None
     selection: Selection | None = None
     needs: frozenset[type[Capability]] = frozenset()
+    connects: Callable[[Topology, Options, int, int], bool] | None = None
+    fixed_path: bool = False
+    loop_free: bool = False
+    handles_degraded_links: bool = False
+    flow_row: Callable[[Topology, int, Mapping[str, Any]], Mapping[str, Any] | None] | None = None
 
     def options(self, texts: Mapping[str, str]) -> dict[str, int]:
         """Return the options in `texts` as integers, defaults filled in.

@@ -3,8 +3,9 @@ ANCS 2012)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft.daemons.control import parameters
 from weft.daemons.core.capabilities import FlowPlacement
@@ -193,6 +194,20 @@ def path(topology: Topology, options: Options, src: int, dst: int) -> list[Route
     return path_shares.shortest(topology, src, dst)
 
 
+def any_daemons(daemons: Options, options: Options) -> None:
+    """Accept all daemons of DAR: they move the flows that the rule notes."""
+
+
+def flow_row(topology: Topology, node: int, status: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the flows on the links of a leaf, and the spines of links with more than p."""
+    if all(peer >= topology.servers for _, peer, *_ in topology.ports(node)):
+        return None
+    bad = [f"{way} {spine}" for way, spines in status["bad"].items() for spine in spines]
+    counters = {key: status[key] for key in ("moves", "swaps", "replaced")}
+    requests = {f"requests_{key}": status["ears"][key] for key in ("sent", "stale")}
+    return {**status["flows"], "bad": bad, **counters, **requests}
+
+
 SCHEMES = (
     Scheme(
         name="dar",
@@ -203,8 +218,9 @@ SCHEMES = (
         check=check,
         configure=configure,
         machine=machine,
-        selection=Selection(parameters=PLANE, rule=rule),
+        selection=Selection(parameters=PLANE, rule=rule, check_daemons=any_daemons),
         path=path,
         needs=frozenset({FlowPlacement}),
+        flow_row=flow_row,
     ),
 )

@@ -9,7 +9,7 @@ from weft.daemons.control import parameters
 from weft.daemons.core.capabilities import PrefixRewrite
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs
-from weft.daemons.core.scheme import RoutedPath, Scheme, for_servers
+from weft.daemons.core.scheme import RoutedPath, Scheme, arrives_by, for_servers
 from weft.daemons.dfr import dfr_addresses
 from weft.daemons.dfr import routing as dfr
 from weft.daemons.dfr.daemon import DfrRouting
@@ -103,5 +103,7 @@ SCHEMES = (
         machine=machine,
         path=path,
         needs=frozenset({PrefixRewrite}),
+        connects=arrives_by(path),
+        fixed_path=True,
     ),
 )

@@ -12,7 +12,7 @@ from weft.daemons.control import parameters
 from weft.daemons.control.candidate_routes import LiveRoutes
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs
-from weft.daemons.core.scheme import RoutedPath, Scheme, for_servers
+from weft.daemons.core.scheme import RoutedPath, Scheme, arrives_by, for_servers
 from weft.daemons.routing import dr
 from weft.daemons.routing.candidates import candidates
 
@@ -84,6 +84,9 @@ SCHEMES = (
         configure=configure,
         machine=machine,
         path=path,
+        connects=arrives_by(path),
+        fixed_path=True,
+        loop_free=True,
     ),
     Scheme(
         name="static",
@@ -92,5 +95,6 @@ SCHEMES = (
         parameters={},
         configure=without_daemons,
         path=static_path,
+        connects=arrives_by(static_path),
     ),
 )

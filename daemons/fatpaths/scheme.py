@@ -210,6 +210,12 @@ def path(topology: Topology, options: Options, src: int, dst: int) -> list[Route
     return [RoutedPath(nodes, 1 / len(ways), layer) for layer, nodes in ways]
 
 
+def check_layers(daemons: Options, options: Options) -> None:
+    """Raise ValueError unless daemons have routes in as many layers as hosts choose among."""
+    if options["layers"] > daemons["layers"]:
+        raise ValueError(f"the daemons of this run have routes in {daemons['layers']} layers")
+
+
 SCHEMES = (
     Scheme(
         name="fatpaths",
@@ -219,7 +225,7 @@ SCHEMES = (
         check=check,
         configure=configure,
         machine=machine,
-        selection=Selection(parameters=PLANE, rule=rule),
+        selection=Selection(parameters=PLANE, rule=rule, check_daemons=check_layers),
         path=path,
     ),
 )

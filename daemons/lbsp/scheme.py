@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from weft.daemons.control import parameters
@@ -9,7 +10,7 @@ from weft.daemons.core.actions import Hop
 from weft.daemons.core.capabilities import Capability, LinkRates, QueueState
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
-from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, for_switches
+from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, arrives_by, for_switches
 from weft.daemons.core.selection_rule import SelectionRule
 from weft.daemons.lbsp import routing as lbsp
 from weft.daemons.lbsp.daemon import Lbsp, covering
@@ -118,14 +119,42 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
     )
 
 
+def dead_uplinks(topology: Topology, fabric: LbspShape) -> list[Uplink]:
+    """Return the failed links between switches of `topology`."""
+    ends = topology.links[topology.failed & (topology.level > 0)][:, [0, 2]].tolist()
+    return [fabric.link(a, b) for a, b in ends]
+
+
+def routes(
+    topology: Topology, options: Options, switch: int, degraded: Collection[int]
+) -> dict[Prefix, list[int]]:
+    """Return the ports of `switch` by prefix, in columns of link groups, and those of its hosts."""
+    fabric = shape(topology, options)
+    slow = [fabric.link(a, b) for a, _, b, _ in topology.links[sorted(degraded)].tolist()]
+    table = lbsp.table(fabric, fabric.place(switch), dead_uplinks(topology, fabric), slow)
+    ports = {prefix: list(route.ports) for prefix, route in table.items()}
+    layout = topology.naming.layout
+    for port, peer, *_ in topology.ports(switch):
+        if peer < topology.servers:
+            ports[layout.prefix(layout.label_of(peer))] = [port]
+    return ports
+
+
+def check_groups(daemons: Options, options: Options) -> None:
+    """Raise ValueError unless daemons and rule part the uplinks of a switch alike."""
+    if options["groups"] != daemons["groups"]:
+        raise ValueError(
+            f"the daemons of this run part a switch's uplinks into {daemons['groups']} link groups"
+        )
+
+
 def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
     """The paths of the destination's link groups, or of all of them if hashes choose, every switch
     knowing of the links that are dead."""
     from weft.daemons.routing import path_shares
 
     fabric = shape(topology, options)
-    ends = topology.links[topology.failed & (topology.level > 0)][:, [0, 2]].tolist()
-    dead: list[Uplink] = [fabric.link(a, b) for a, b in ends]
+    dead = dead_uplinks(topology, fabric)
 
     def choose(switch: int) -> Chosen:
         place = fabric.place(switch)
@@ -153,8 +182,16 @@ SCHEMES = (
         check=check,
         configure=configure,
         machine=machine,
-        selection=Selection(parameters=PLANE, rule=rule),
+        selection=Selection(
+            parameters=PLANE,
+            rule=rule,
+            check=check,
+            routes=routes,
+            check_daemons=check_groups,
+        ),
         path=path,
         needs=frozenset({QueueState}),
+        connects=arrives_by(path),
+        handles_degraded_links=True,
     ),
 )

@@ -9,7 +9,7 @@ from weft.daemons.control import parameters
 from weft.daemons.core.capabilities import SourceRewrite
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs
-from weft.daemons.core.scheme import RoutedPath, Scheme, for_servers
+from weft.daemons.core.scheme import RoutedPath, Scheme, arrives_by, for_servers
 from weft.daemons.dr.scheme import if_alive
 from weft.daemons.proxy import routing as proxy
 from weft.daemons.proxy.daemon import Pr, tables
@@ -146,6 +146,7 @@ def _scheme(name: str, method: int, candidates_are: str, section: str) -> Scheme
         needs = (SourceRewrite(proxy_addresses.ways(for_servers(name, topology))),)
         return node_configs(topology, name, __name__, options, candidates=candidates, needs=needs)
 
+    path = _path(name, method)
     return Scheme(
         name=name,
         summary=f"proxy routing: the best of DR and of the paths by way of a third "
@@ -155,8 +156,11 @@ def _scheme(name: str, method: int, candidates_are: str, section: str) -> Scheme
         check=check,
         configure=configure,
         machine=_machine(method),
-        path=_path(name, method),
+        path=path,
         needs=frozenset({SourceRewrite}),
+        connects=arrives_by(path),
+        fixed_path=True,
+        loop_free=True,
     )
 
 

@@ -75,6 +75,7 @@ SCHEMES = (
         configure=configure,
         machine=machine,
         path=path,
+        fixed_path=True,
     ),
     Scheme(
         name="ecmp",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.daemons.control import parameters
+from weft.daemons.core.actions import FiveTuple
 from weft.daemons.core.capabilities import FlowRewrite
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs
@@ -20,6 +21,7 @@ from weft.topologies.core.family import IntegerParameter
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
+ICMP = 1  # IP protocol number
 OWN = {
     "capacity_kbps": IntegerParameter(
         meaning="what a link carries, in kbit/s, 0: what links are shaped to, 1 Gbit/s if "
@@ -127,6 +129,27 @@ def path(topology: Topology, options: Options, src: int, dst: int) -> list[Route
     return []
 
 
+def connects_pings(topology: Topology, options: Options, src: int, dst: int) -> bool:
+    """Return True if one of the probes for pings of `src` to `dst` arrives over idle links."""
+    network, address = for_servers("tar", topology), topology.naming.address
+    down = dead_channels(topology, network)
+    flow = tar.number(*FiveTuple(address(src), address(dst), ICMP, 0))
+    for attempt in range(ATTEMPTS):
+        _, arrives = tar.route(
+            network.rule,
+            network.t,
+            down,
+            src,
+            dst,
+            relay=options["relay"],
+            flow=flow,
+            attempt=attempt,
+        )
+        if arrives:
+            return True
+    return False
+
+
 SCHEMES = (
     Scheme(
         name="tar",
@@ -139,5 +162,6 @@ SCHEMES = (
         machine=machine,
         path=path,
         needs=frozenset({FlowRewrite}),
+        connects=connects_pings,
     ),
 )

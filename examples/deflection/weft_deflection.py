@@ -19,7 +19,7 @@ from weft.daemons.core.actions import NOTHING, Action, Hop, SetRoute
 from weft.daemons.core.contract import Adjacencies, StateMachine, useless
 from weft.daemons.core.events import DaemonEvent
 from weft.daemons.core.node_config import NodeConfig, Options, Routes, node_configs
-from weft.daemons.core.scheme import RoutedPath, Scheme, for_servers
+from weft.daemons.core.scheme import RoutedPath, Scheme, arrives_by, for_servers
 from weft.daemons.routing import dr
 from weft.topologies.core.address import Prefix
 
@@ -136,5 +136,7 @@ SCHEMES = (
         configure=configure,
         machine=machine,
         path=path,
+        connects=arrives_by(path),
+        fixed_path=True,
     ),
 )

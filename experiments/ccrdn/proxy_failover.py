@@ -25,11 +25,11 @@ from weft.experiments.ccrdn import kernel_columns
 from weft.experiments.ccrdn.failure import KINDS, ElementFailure
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.predicted_paths import (
+    EVERYWHERE,
     Pair,
     both_ways,
     connects,
     lengths,
-    routings,
     some_pairs,
 )
 from weft.experiments.report import figures, style
@@ -156,7 +156,7 @@ def predicted(hit: Hit, routing: str) -> set[Pair] | None:
         return None
     pairs = [*hit.pairs, *((dst, src) for src, dst in hit.pairs)]
     found = connects(hit.failure.after, routing, pairs)
-    return None if found is None else both_ways(found) & set(hit.pairs)
+    return both_ways(found) & set(hit.pairs)
 
 
 def pings(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[str, Value]:
@@ -392,7 +392,7 @@ EXPERIMENT = Experiment(
     engines=("kernel",),
     axes={
         "topology": common.TOPOLOGY.over("ficonn:n=4,k=2"),
-        "routing": common.ROUTING.over(*routings()),
+        "routing": common.ROUTING.over(*EVERYWHERE),
         "failure": Word(meaning="what fails", words=[*KINDS]).over(*list(KINDS)),
         "pairs": Integer(
             meaning="pairs of servers that are watched at most", unit="pairs", least=1, most=1000

@@ -32,7 +32,7 @@ from weft.daemons.routing.path_tables import tabulate
 from weft.experiments.ccrdn import kernel_columns
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.graph import METHODS, policy
-from weft.experiments.engines.predicted_paths import Pair, asking, lengths, routings, some_pairs
+from weft.experiments.engines.predicted_paths import EVERYWHERE, Pair, asking, lengths, some_pairs
 from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer
@@ -353,7 +353,7 @@ EXPERIMENT = Experiment(
     engines=("kernel",),
     axes={
         "topology": common.TOPOLOGY.over("dcell:n=4,k=1", "ficonn:n=4,k=2"),
-        "routing": common.ROUTING.over(*routings()),
+        "routing": common.ROUTING.over(*EVERYWHERE),
         "pairs": Integer(
             meaning="pairs of servers of each length of path", unit="pairs", least=1, most=10_000
         ).over(30),

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.daemons.core import registry
+from weft.daemons.dfr import scheme as dfr
 from weft.daemons.proxy.routing import SHORTEST, cost_of
 from weft.experiments.ccrdn import kernel_columns
 from weft.experiments.ccrdn.network_figures import network_label
@@ -33,7 +34,7 @@ from weft.experiments.engines.flow_placement import Placement
 from weft.experiments.engines.fluid import fair_rates
 from weft.experiments.engines.graph import METHODS, graph, policy
 from weft.experiments.engines.pairs import Pairs, pair
-from weft.experiments.engines.predicted_paths import Pair, asking, dfr_of, lengths, routings
+from weft.experiments.engines.predicted_paths import EVERYWHERE, Pair, asking, lengths
 from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.topologies import build
@@ -178,7 +179,7 @@ def on_graph(run: Run) -> dict[str, Value]:
             tries, chosen, loads=True, balanced=scheme.name != "dr", cost=cost_of(choice)
         )
     elif scheme.name == "dfr":
-        found = net.reroute(dfr_of(options), chosen, loads=True)
+        found = net.reroute(dfr.settings(net.network, options), chosen, loads=True)
     elif scheme.name == "tar":
         found = net.probe(chosen, placement=Placement(options["relay"]))
     else:
@@ -295,7 +296,7 @@ EXPERIMENT = Experiment(
     engines=("kernel",),
     axes={
         "topology": common.TOPOLOGY.over("dcell:n=4,k=1", "ficonn:n=4,k=2"),
-        "routing": common.ROUTING.over(*routings()),
+        "routing": common.ROUTING.over(*EVERYWHERE),
         "traffic": common.TRAFFIC.over("uniform:flows=60", "many-all-to-all:group=5", "one-to-all"),
         "rate_mbps": common.RATE_MBPS.over(5),
         "queue_packets": common.QUEUE_PACKETS.over(50),

@@ -1,22 +1,18 @@
-"""Who reaches whom when a campaign is over: by breadth-first search, or by the scheme's own paths
-where these are fewer."""
+"""Pairs that reach each other after a campaign."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from weft.daemons.core import registry
-from weft.daemons.routing import shortest
 from weft.experiments.chaos.campaign import Damage
+from weft.experiments.engines.predicted_paths import connects
 from weft.experiments.engines.routes import PairSet
 from weft.topologies.core.failures import fail_links, fail_nodes
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
-
-# whose paths are not all that there are
-LIMITED = ("dr", "pr-gp0", "pr-gpi", "pr-gpe", "dfr", "tar", "lbsp")
 
 
 def machines() -> list[str]:
@@ -67,24 +63,9 @@ def reachable(
     )
     broken = fail_links(topology, sorted(damage.links() - (lone - damage.down)))
     broken = fail_nodes(broken, sorted(damage.dead | damage.headless))
-    found = joined(broken, routing, sorted(among or everybody(topology))) - doubtful(
-        topology, damage
-    )
+    found = connects(broken, routing, among or everybody(topology)) - doubtful(topology, damage)
     ends = {(link, end) for link, end in damage.deaf if link in lone}
     hosts = {(int(topology.links[link, [0, 2]].min()), end) for link, end in ends}
     to_host = {host for host, end in hosts if end == host}
     from_host = {host for host, end in hosts if end != host}
     return {(src, dst) for src, dst in found if src not in from_host and dst not in to_host}
-
-
-def joined(broken: Topology, routing: str, pairs: Sequence[tuple[int, int]]) -> PairSet:
-    """Those of `pairs` that `routing` joins over the live links of `broken`."""
-    scheme, options = registry.scheme(routing)
-    if scheme.name == "tar":
-        from weft.experiments.engines.predicted_paths import connects
-
-        return connects(broken, routing, pairs) or set()
-    if scheme.name in LIMITED:
-        return {pair for pair in pairs if scheme.path(broken, options, *pair)}
-    near = {src: shortest.distances(broken.adjacency, src) for src in range(broken.servers)}
-    return {(src, dst) for src, dst in pairs if dst in near[src]}

@@ -50,8 +50,6 @@ MOST_LOOKS = 40  # during the events of a campaign
 # so often all may be as predicted, and then otherwise; more than that is routes that flap
 MOST_TIMES_RIGHT = 3
 WIRE = Wire(delay_s=50e-6, jitter_s=20e-6)
-# of others, routers that disagree may let packets go round
-NEVER_LOOP = ("dr", "pr-gp0", "pr-gpi", "pr-gpe")
 MOST_WAYS = 3  # by as many of a route's hops each pair is tried
 
 
@@ -224,10 +222,11 @@ class SimulatedCampaign:
     def ways(self) -> Iterator[Mapping[str, int]]:
         """What to tell walk() for each way in which packets of one pair may go."""
         yield {"choice": 0}
-        if self.scheme.name == "fatpaths":
+        rule = self.scheme.rule(self.options)
+        if rule and rule.hosts:
             yield from (
                 {"first_octet": first_octets.first_octet(layer)}
-                for layer in range(self.options["layers"])
+                for layer in range(rule.hosts["layers"])
             )
         elif not self.topology.server_centric:
             yield from ({"choice": choice} for choice in range(1, MOST_WAYS))
@@ -259,13 +258,7 @@ class SimulatedCampaign:
         """Packets of `pair` go round; that must be over soon after what happened last, unless
         messages are lost."""
         since_s = self.looping_since.setdefault(pair, self.simulator.now)
-        bound_s = (
-            0.0
-            if self.scheme.name in NEVER_LOOP
-            else inf
-            if self.wires
-            else 2 * self.notice_s + 1.0
-        )
+        bound_s = 0.0 if self.scheme.loop_free else inf if self.wires else 2 * self.notice_s + 1.0
         if any(self.simulator.node(node).inherited for node in self.routers()):
             # what a daemon before set, beside what others know by now
             bound_s += SWEEP_S if bound_s else 0.0

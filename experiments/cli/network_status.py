@@ -60,13 +60,17 @@ def lateness(nodes: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def written(flows: Mapping[str, Any]) -> dict[str, Any]:
-    """The flows of one leaf as a row of a table: c0:2 c1:1."""
-    by_spine = {
-        way: " ".join(f"{spine}:{count}" for spine, count in flows[way].items())
-        for way in ("up", "down")
-    }
-    return {**flows, **by_spine, "bad": ", ".join(flows["bad"]) or "none"}
+def written(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row about a node's flows with counts and lists as text: c0:2 c1:1."""
+    return {column: _text(value) for column, value in row.items()}
+
+
+def _text(value: object) -> object:
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}:{count}" for name, count in value.items())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(str, value)) or "none"
+    return value
 
 
 def print_plan(lab: Lab, *, static: bool, name: str | None) -> int:

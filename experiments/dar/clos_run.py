@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.daemons.core import registry
 from weft.daemons.core.actions import FiveTuple
+from weft.daemons.core.capabilities import FlowPlacement
 from weft.daemons.dar.scheme import sizes
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.fabric_run import FabricRun
@@ -42,25 +43,30 @@ LinkEnds = tuple[int, int]  # the node that sends, and the one that hears
 
 
 def scheme_of(spec: str, rate_bps: int) -> str:
-    """`spec`, where it is DAR's with periods as long as PERIOD_PACKETS take at this rate unless it
-    says how long."""
-    name, given = parse(spec)
-    if name != "dar":
+    """Return `spec`; with a period of PERIOD_PACKETS packet times, if it needs one and has none."""
+    name, texts = parse(spec)
+    if not has_own_daemons(spec):
         return spec
     period_us = max(1, round(1e6 * PERIOD_PACKETS * 8 * FRAME_BYTES / rate_bps))
-    period_us = int(given.get("period_us", period_us))
+    period_us = int(texts.get("period_us", period_us))
     return unparse(
         name,
-        {"period_us": period_us, "active_us": max(50_000, ACTIVE_PERIODS * period_us), **given},
+        {"period_us": period_us, "active_us": max(50_000, ACTIVE_PERIODS * period_us), **texts},
     )
 
 
+def has_own_daemons(spec: str) -> bool:
+    """Return True if daemons of the scheme `spec` place the flows."""
+    return spec != CENTRAL and FlowPlacement in registry.find(parse(spec)[0]).needs
+
+
 def check_scheme(text: str) -> None:
-    """Raise ValueError unless there is such a scheme of the data plane, or it is the central
-    controller."""
-    if parse(text)[0] == "dar":
+    """Raise ValueError unless `text` is a scheme of the data plane or the central controller."""
+    if text == CENTRAL:
+        return
+    if parse(text)[0] in registry.schemes() and has_own_daemons(text):
         registry.scheme(text)
-    elif text != CENTRAL:
+    else:
         common.data_plane_scheme(text)
 
 
@@ -132,7 +138,7 @@ def up(
     """`topology` under the scheme `spec`, with `links` between switches and to hosts, up for the
     length of a `with`."""
     link, host_link = links
-    by_daemons = parse(spec)[0] == "dar"
+    by_daemons = has_own_daemons(spec)
     rule = rule_of(spec)
     scheme = spec if by_daemons else "static"
     network = RunningNetwork.create(topology, link, host_link=host_link, scheme=scheme, packed=0)
@@ -152,18 +158,12 @@ def up(
 
 
 def rule_of(spec: str) -> str:
-    """What of `spec` the data plane carries out."""
+    """Return the part of `spec` that concerns the data plane."""
     if spec == CENTRAL:
         return "dar:elephant_kb=0"
-    name, given = parse(spec)
-    return unparse(
-        name,
-        {
-            key: value
-            for key, value in given.items()
-            if key in registry.selection(name)[0].parameters
-        },
-    )
+    name, texts = parse(spec)
+    selection, _ = registry.data_plane(name)
+    return unparse(name, {key: texts[key] for key in texts if key in selection.parameters})
 
 
 class Placed(NamedTuple):

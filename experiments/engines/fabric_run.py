@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 
 from weft.daemons.core import registry
-from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.experiments.engines.common_parameters import network
-from weft.experiments.engines.lbsp_tables import lbsp_link, set_tables, shape_of
 from weft.experiments.runner.definition import Run, Value
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.measure.fidelity import Fidelity, FidelityReport
@@ -62,14 +60,13 @@ def damaged_link(topology: Topology) -> int:
 def check_scheme(run: Run) -> None:
     """ValueError unless `run` names a load-balancing scheme and a fabric of switches in tiers that
     it suits."""
-    chosen = registry.rule(run.text("scheme"))
+    selection, options = registry.data_plane(run.text("scheme"))
     topology = network(run)
     if topology.server_centric or not (topology.level == 1).any():
         raise ValueError(
             f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}"
         )
-    if chosen.rule == ChoiceRule.LBSP:
-        shape_of(topology, run.text("scheme"))
+    selection.check(topology, options)
 
 
 @contextmanager
@@ -91,14 +88,6 @@ def fabric(run: Run, link: LinkSpec, *, damage: str = "none") -> Iterator[Fabric
                 plane.follow(topology)
             elif damage == "degraded":
                 set_rate(network, name, round(link.rate_bps * DEGRADED_FRACTION))
-            if registry.rule(run.text("scheme")).rule == ChoiceRule.LBSP:
-                set_tables(
-                    network,
-                    plane,
-                    run.text("scheme"),
-                    [lbsp_link(topology, at)] if damage == "failed" else [],
-                    [],
-                )
             seeds = plane.set_scheme(run.text("scheme"), seed=run.seed)
             yield FabricRun(network, plane, topology, seeds)
     finally:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from weft.experiments.engines.lbsp_tables import shape_of
+from weft.daemons.lbsp.routing import shape_of
 from weft.experiments.lbsp import columns, lbsp_tcp
 from weft.experiments.runner.definition import Experiment, Result, Run, Statement
 from weft.topologies import build

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.experiments.engines.lbsp_tables import shape_of
+from weft.daemons.lbsp.routing import shape_of
 from weft.experiments.lbsp import columns, lbsp_tcp
 from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table
 from weft.topologies import build

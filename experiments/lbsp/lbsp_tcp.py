@@ -28,9 +28,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.daemons.core import registry
-from weft.daemons.load_balancing.scheme import ChoiceRule
+from weft.daemons.lbsp.routing import shape_of
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines.lbsp_tables import lbsp_link, set_tables, shape_of
 from weft.experiments.report import figures, style
 from weft.experiments.report.statistics import bootstrap_interval
 from weft.experiments.runner.definition import Result, Run, Table, Value
@@ -98,7 +97,9 @@ def check(run: Run) -> None:
     """ValueError unless `run` names a fat-tree that has what is damaged, and whose paths its scheme
     can part, and its slowest links have a rate."""
     topology = common.network(run)
-    shape_of(topology, run.text("scheme"))
+    selection, options = registry.data_plane(run.text("scheme"))
+    shape_of(topology)  # the damage is where a fat-tree has it
+    selection.check(topology, options)
     topology.link(damaged(topology))
     slowest = run.integer("rate_mbps") * Mbps // run.integer("oversubscription")
     common.check_delay(run)
@@ -152,10 +153,8 @@ def damage(network: RunningNetwork, plane: DataPlane, run: Run, link: LinkSpec) 
     gone = np.flatnonzero(left.failed).tolist()
     for at in gone:
         network.fail(topology.link_name(at))
-    if registry.rule(run.text("scheme")).rule == ChoiceRule.LBSP:
-        slow = [topology.link(name)] if kind == "degraded" else []
-        dead, degraded = ([lbsp_link(topology, at) for at in links] for links in (gone, slow))
-        set_tables(network, plane, run.text("scheme"), dead, degraded)
+    if kind == "degraded":
+        plane.follow(left, degraded=[topology.link(name)])
     elif gone:
         plane.follow(left)
     return left

@@ -88,8 +88,9 @@ class SchemeRules(NamedTuple):
 def rules(spec: str) -> SchemeRules:
     """The scheme that `spec` names, for the models; ValueError for a scheme or a parameter that
     they lack."""
-    name, found = registry.rule_options(spec)
-    scheme = registry.rule(spec)
+    name, _ = parse(spec)
+    selection, found = registry.data_plane(spec)
+    scheme = selection.rule(found)
     if name not in MODELLED:
         raise ValueError(f"the models of TTC have {', '.join(MODELLED)}, and not {name}")
     for key, value in found.items():

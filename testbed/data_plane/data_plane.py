@@ -19,15 +19,14 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from weft.daemons.core import registry
-from weft.daemons.core.selection_rule import NO_QUEUES, SelectionRule
-from weft.daemons.lbsp.routing import shape_of
-from weft.daemons.load_balancing.scheme import ChoiceRule
+from weft.daemons.core.scheme import Selection
+from weft.daemons.core.selection_rule import FLOW_HASH, KERNEL, NO_QUEUES, SelectionRule
 from weft.daemons.routing import selection
 from weft.daemons.routing.candidates import candidates
 from weft.daemons.transport.packets import TRIMMED, TRIMMED_AT_HOST
@@ -87,6 +86,7 @@ class DataPlane:
         counted = maps.map("counted", "=I", COUNTERS.format)
         every = "=" + libbpf.possible_cpus() * COUNTERS.format[1:]
         self._counted = libbpf.Map(counted.fd, struct.Struct("=I"), struct.Struct(every))
+        self._scheme: tuple[Selection, Mapping[str, int]] | None = None  # as set by this process
 
     def _noted_reader(self) -> str:
         """The queue reader that whoever loaded the program has noted in its maps."""
@@ -225,12 +225,13 @@ class DataPlane:
         empty_queues: also where links have no rate, so that a scheme that compares queues finds all
             of them empty: for who asks what comparing costs.
         Raises ValueError for a scheme that compares queues, or marks by them, on a kernel that does
-        not show them or over links that have none, for LBSP in a network whose paths it cannot
-        part, and where ports trim packets for one that leaves them to the kernel.
+        not show them or over links that have none, for one that cannot work in this network, and
+        where ports trim packets for one that leaves them to the kernel.
         Where the kernel's multipath hash cannot be seeded (before Linux 6.11), the program hashes
         flows for ecmp too: else all switches would choose alike.
         """
-        chosen = registry.rule(spec)
+        data_plane, options = registry.data_plane(spec)
+        chosen = data_plane.rule(options)
         if self.queue_reader == "none" and chosen.asks_queues:
             raise ValueError(
                 f"{spec}: this kernel does not show its queues, since it has no BTF; take "
@@ -240,11 +241,11 @@ class DataPlane:
             raise ValueError(f"{spec}: {NO_QUEUES}")
         if self.trims:
             check_trims(spec, chosen, self.queue_reader)
-        if chosen.rule == ChoiceRule.LBSP:
-            shape_of(self.net.topology, chosen["groups"])
+        data_plane.check(self.net.topology, options)
+        self._scheme = data_plane, options
         seeds = {node: selection.mix(selection.mix(seed, 1), node) or 1 for node in self.switches}
-        if chosen.rule == ChoiceRule.KERNEL and not self._seed_kernels(seeds):
-            chosen = SelectionRule(ChoiceRule.FLOW_HASH)
+        if chosen.rule == KERNEL and not self._seed_kernels(seeds):
+            chosen = SelectionRule(FLOW_HASH)
         pending = self._source.map("pending_states", "=I", "=I")
         for node in self.switches:
             number = self._number(node)
@@ -307,20 +308,33 @@ class DataPlane:
         mostly one."""
         return self.groups[switch].drop_port(self.net.ifindex(switch, port))
 
-    def follow(self, topology: Topology, *, kernel: bool = True) -> None:
-        """Let every switch have the shortest routes over those links of `topology`, the same
-        network, that live.
+    def follow(
+        self, topology: Topology, *, degraded: Collection[int] = (), kernel: bool = True
+    ) -> None:
+        """Give every switch the scheme's routes over the healthy links of `topology`.
 
-        kernel: the kernels' routes too.
+        Args:
+            topology: this network, with its failed links.
+            degraded: links that work, but slower.
+            kernel: True also sets the shortest routes in the kernels' tables.
         """
         for node in self.switches:
-            table = {
-                prefix: self._indexes(node, [hop.port for hop in hops])
-                for prefix, hops in candidates(topology, node)
-            }
-            self.groups[node].replace(table)
+            ports = self._routes(topology, node, degraded)
+            self.groups[node].replace(
+                {prefix: self._indexes(node, each) for prefix, each in ports.items()}
+            )
             if kernel:
                 self._request(node, self._kernel_routes(node, topology))
+
+    def _routes(
+        self, topology: Topology, switch: int, degraded: Collection[int]
+    ) -> Mapping[Prefix, Sequence[int]]:
+        """Return the ports of `switch` by prefix."""
+        if self._scheme:
+            selection, options = self._scheme
+            if selection.routes:
+                return selection.routes(topology, options, switch, degraded)
+        return {prefix: [hop.port for hop in hops] for prefix, hops in candidates(topology, switch)}
 
     def _kernel_routes(self, node: int, topology: Topology) -> list[netlink.NetlinkMessage]:
         """The changes that make the kernel's routes at `node` those of `topology`."""
@@ -376,7 +390,7 @@ def check_trims(spec: str, chosen: SelectionRule, queue_reader: str) -> None:
         raise ValueError(
             "this kernel does not show its queues, since it has no BTF: nothing can be trimmed"
         )
-    if chosen.rule == ChoiceRule.KERNEL:
+    if chosen.rule == KERNEL:
         raise ValueError(
             f"{spec} leaves packets to the kernel, which trims none; vlb hashes flows as it does"
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from weft.daemons.core import registry
 from weft.testbed.linux import clock, netlink, tc
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.read_back import RATE_TOLERANCE_BPS
@@ -16,8 +17,6 @@ from weft.testbed.node_daemon.daemon import DEGRADED
 from weft.testbed.plan.network_plan import End
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import LinkSpec
-
-KNOW_DEGRADED = ("lbsp",)  # schemes whose daemons treat degraded links differently
 
 
 def set_rate(network: RunningNetwork, name: str, rate_bps: int) -> None:
@@ -43,16 +42,17 @@ def set_rate(network: RunningNetwork, name: str, rate_bps: int) -> None:
 
 
 def report(network: RunningNetwork, name: str, *, degraded: bool = True) -> None:
-    """Report the link called `name` to the daemons at its ends as degraded, or as healthy again.
+    """Report the link called `name` as degraded, or as healthy again, to the daemons at both ends.
 
     Raises:
-        ValueError: no such link, or the scheme of the daemons ignores degraded links.
+        ValueError: no such link, a link to a host, or a scheme that treats all links alike.
     """
     scheme, _ = parse(routing(network.run.journal))
-    if scheme not in KNOW_DEGRADED:
+    able = [name for name, each in registry.schemes().items() if each.handles_degraded_links]
+    if scheme not in able:
         raise ValueError(
-            f"scheme {scheme} treats degraded links as any other; "
-            f"{' and '.join(KNOW_DEGRADED)} does not"
+            f"scheme {scheme} treats degraded links as any other; bring the network up with "
+            f"{' or '.join(able)}"
         )
     link = network.topology.link(name)
     if network.topology.level[link] == 0:

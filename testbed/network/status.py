@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any
 
 from weft.daemons.core import registry
-from weft.daemons.core.capabilities import FlowPlacement
 from weft.daemons.core.node_config import routers
 from weft.testbed.data_plane import data_plane, layer_program
 from weft.testbed.linux import clock
@@ -90,37 +89,22 @@ def rows(network: Handle) -> dict[int, CounterRow]:
 
 
 def flows(network: Handle) -> list[dict[str, Any]] | None:
-    """Return the flows on the links of each leaf, as its daemon reports them.
+    """Return the scheme's rows about the flows of nodes; None for a scheme without such rows.
 
-    Returns:
-        None if the scheme does not place flows, else a row for each leaf whose daemon answers: up
-        and down are flows by the spine they go to, or come from; bad are the spines of links with
-        more flows than allowed, each with its direction.
+    A node whose daemon does not answer has no row.
     """
     routing = scheme_change.routing(network.run.journal)
-    if routing == NONE or FlowPlacement not in registry.scheme(routing)[0].needs:
+    flow_row = None if routing == NONE else registry.scheme(routing)[0].flow_row
+    if flow_row is None:
         return None
-    leaves = []
+    rows = []
     for node in routers(network.topology):
-        if network.topology.ports(node)[0][1] >= network.topology.servers:
-            continue  # a spine
         name = network.plan.names[node]
         with suppress(ValueError, TimeoutError):
-            state = control_socket.ask(network.run.directory, name, "status")["protocol"]
-            leaves.append({"node": name, **_leaf_flows(state)})
-    return leaves
-
-
-def _leaf_flows(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of one leaf, from the status of its state machine."""
-    return {
-        **state["flows"],
-        "bad": [
-            f"{direction} {spine}" for direction, spines in state["bad"].items() for spine in spines
-        ],
-        **{key: state[key] for key in ("moves", "swaps", "replaced")},
-        **{f"requests_{key}": state["ears"][key] for key in ("sent", "stale")},
-    }
+            answer = control_socket.ask(network.run.directory, name, "status")
+            if row := flow_row(network.topology, node, answer["protocol"]):
+                rows.append({"node": name, **row})
+    return rows
 
 
 def trimming(network: Handle) -> dict[str, int] | None:
@@ -170,7 +154,7 @@ def status(network: Handle) -> dict[str, Any]:
     bypassed_packets: packets that the kernel forwarded in place of the data plane, once for each
         switch: fragments, packets with IP options, or longer than the MTU.
     trimming: packets trimmed, and headers that found their queue full; None without trimming.
-    flows: flows on the links of each leaf, see flows(); None without flow placement.
+    flows: rows of the scheme about the flows of nodes, see flows(); None without such rows.
     layers: packets by layer, flows, and new draws by reason; None unless hosts choose layers.
     """
     journal = network.run.journal

@@ -11,7 +11,6 @@ from weft.daemons.proxy import routing as proxy
 from weft.daemons.routing.path_tables import tabulate
 from weft.daemons.routing.scope import dead_channels
 from weft.daemons.simulator.simulator import Simulator
-from weft.experiments.engines import predicted_paths
 from weft.experiments.engines.graph import graph
 from weft.experiments.engines.pairs import pairs
 from weft.experiments.engines.predicted_paths import asking, both_ways, connects, lengths
@@ -66,11 +65,8 @@ def test_proxies_connect_whom_any_live_route_connects_and_the_shortest_counts(
     )
 
 
-def test_dfr_connects_as_many_as_the_compiled_engine_says(monkeypatch):
+def test_dfr_connects_as_many_as_the_compiled_engine_says():
     topology = damaged("dcell:n=4,k=1", 3, fraction=0.4)
-    monkeypatch.setattr(
-        predicted_paths.registry, "scheme", lambda text: (Named("dfr"), {"b": 1, "retry": 2})
-    )
     found = lengths(topology, "dfr:b=1,retry=2", all_pairs(topology))
     net = graph(topology.spec)
     every = pairs("all-to-all", net.servers, np.random.default_rng(0))
@@ -95,13 +91,7 @@ print(*(len(lengths(broken, routing, [(11, 18)])) for routing in ("dr", "pr-gpi"
     assert told.split() == ["0", "1", "1", "False"]
 
 
-class Named:
-    def __init__(self, name):
-        self.name = name
-
-
-def test_what_looks_at_more_than_links_is_not_predicted(monkeypatch):
-    monkeypatch.setattr(predicted_paths.registry, "scheme", lambda text: (Named("tar"), {}))
+def test_paths_that_depend_on_load_have_no_predicted_length():
     assert lengths(build("ficonn:n=4,k=1"), "tar", [(0, 1)]) is None
 
 

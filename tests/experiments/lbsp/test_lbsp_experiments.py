@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 
 from weft.daemons.core import registry
 from weft.daemons.lbsp import routing as lbsp
-from weft.experiments.engines import lbsp_tables
-from weft.experiments.engines.lbsp_tables import lbsp_link, shape_of
+from weft.daemons.lbsp.routing import shape_of
 from weft.experiments.lbsp import (
     lbsp_long,
     lbsp_oversubscription,
@@ -33,6 +32,7 @@ from weft.testbed.network import clean
 from weft.testbed.plan.plane_selection import planes
 from weft.testbed.runs import run
 from weft.topologies import build
+from weft.topologies.core.failures import fail_links
 from weft.topologies.core.link import LinkSpec
 
 EIGHT = build("fattree:k=8")
@@ -76,25 +76,10 @@ def test_the_long_flows_are_those_of_figure_3():
     assert len({host // 16 for host in (s1, s3, d1)}) == 3
     edge = lbsp.SwitchPosition(lbsp.EDGE, 2, 3)
     assert uplinks(edge, d1, []) != uplinks(edge, d2, [])
-    dead = lbsp_link(EIGHT, EIGHT.link(lbsp_tcp.damaged(EIGHT)))
+    a, _, b, _ = EIGHT.links[EIGHT.link(lbsp_tcp.damaged(EIGHT))].tolist()
+    dead = shape_of(EIGHT).link(a, b)
     assert dead == lbsp.Uplink(edge, 3)
     assert uplinks(edge, d1, [dead]) == uplinks(edge, d2, [dead])
-
-
-class NoKernel:
-    """A network and its data plane that keep what is written: ports stand for interface indexes."""
-
-    def __init__(self, topology):
-        self.topology = topology
-        self.switches = range(topology.servers, topology.nodes)
-        self.groups = dict.fromkeys(self.switches, self)
-        self.tables = []
-
-    def ifindex(self, node, port):
-        return port
-
-    def replace(self, table):
-        self.tables.append(table)
 
 
 @pytest.mark.parametrize(
@@ -102,13 +87,13 @@ class NoKernel:
     [("lbsp", (4, 4, 6, 6)), ("lbsp:groups=4", (4, 5, 6, 4)), ("lbsp:hash=1", (4, 4, 6, 6))],
 )
 def test_tables_are_those_of_as_many_link_groups_as_the_scheme_has(scheme, ports):
-    """The edge switch that has lost its last uplink: group 3 of four takes the ports of the next
-    whole one, 0."""
-    fake = NoKernel(EIGHT)
-    dead = lbsp_link(EIGHT, EIGHT.link("e2.3-a2.3"))
-    lbsp_tables.set_tables(fake, fake, scheme, [dead], [])
-    edge = fake.tables[EIGHT.naming.node("e2.3") - EIGHT.servers]
+    """An edge switch whose last uplink is dead: group 3 of four takes the ports of the next whole
+    group, 0."""
+    selection, options = registry.data_plane(scheme)
+    broken = fail_links(EIGHT, [EIGHT.link("e2.3-a2.3")])
+    edge = selection.routes(broken, options, EIGHT.naming.node("e2.3"), ())
     assert tuple(edge[EIGHT.naming.layout.prefix(())]) == ports
+    assert edge[EIGHT.naming.layout.prefix((2, 3, 1))] == [1]
 
 
 def test_thresholds_and_patterns_reach_the_kernel():
