@@ -21,6 +21,9 @@ Python = Callable[..., subprocess.CompletedProcess[str]]
 IN_THE_SIMULATOR = """
 from weft.daemons.core import registry
 from weft.daemons.simulator.simulator import Simulator
+from weft.experiments.chaos.campaign import Campaign, parse
+from weft.experiments.chaos.simulated import simulate
+from weft.experiments.engines.predicted_paths import lengths
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
 
@@ -38,11 +41,17 @@ for link in (None, whole.link("h3-h16"), whole.link("h0-w0")):
         for dst in set(range(20)) - {src}:
             paths, walk = scheme.path(left, options, src, dst), one.walk(src, dst)
             assert walk.path == paths[0].nodes if paths else walk.lost, (link, src, dst, walk, paths)
+            assert scheme.connects(left, options, src, dst) == (not walk.lost)
+            assert lengths(left, "deflection", [(src, dst)]) == (
+                {} if walk.lost else {(src, dst): len(walk.path) - 1}
+            )
             detours += bool(paths) and len(paths[0].nodes) > 4
     if link is not None:
         one.restore(link)
         one.run_until_converged()
 assert detours
+events = parse("0:silent:h3-h16", whole)
+assert simulate(Campaign(whole.spec, "deflection", events)) == []
 """  # noqa: E501
 REFUSALS = """
 import json
