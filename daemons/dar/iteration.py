@@ -125,7 +125,8 @@ def check(n: int, r: int, m: int, rules: IterationRules) -> None:
     for_ever = n == m == 2 or (m == 2 and not rules.swap)  # found by exhaustive search
     if for_ever and m * rules.p == n and not rules.stay and not rules.informed:
         raise ValueError(
-            f"dar: with m=2 at p={rules.p}, flows that never stay may move for ever: take stay=1"
+            f"dar: with m=2 at p={rules.p}, flows that never stay may move for ever: "
+            "take new_spine=any"
         )
     if rules.rest < 0:
         raise ValueError(f"dar: flows rest for 0 iterations or more, got {rules.rest}")

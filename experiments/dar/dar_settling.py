@@ -60,10 +60,13 @@ RESOLVED = ("dar", "dar-count", "dar-informed")
 
 
 def goes_together(run: Run) -> bool:
-    """The paper's three cases: the strictly non-blocking network at full rate, the other one at
-    half rate."""
-    full = run.number("host_gbps") == run.number("link_gbps")
-    return full == (run.text("topology") == "clos:n=24,r=48,m=48")
+    """Return whether `run` is one of the paper's three cases, or of a network that it lacks.
+
+    The paper has CLOS(24,48,48) at full rate, CLOS(24,48,24) at half the rate.
+    """
+    at_full_rate = run.number("host_gbps") == run.number("link_gbps")
+    papers_full_rate = {"clos:n=24,r=48,m=48": True, "clos:n=24,r=48,m=24": False}
+    return papers_full_rate.get(run.text("topology"), at_full_rate) == at_full_rate
 
 
 def settling(
@@ -300,6 +303,7 @@ EXPERIMENT = Experiment(
     measure=measure,
     plot=plot,
     goes_together=goes_together,
+    compared=("topology", "host_gbps"),
     check=check,
     takes_s=60,
 )

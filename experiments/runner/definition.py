@@ -172,8 +172,8 @@ class Experiment:
         column's name.
     seeds: how many runs a cell has by default, seeded 0, 1, ...
     must_hold: figures that are true unless something is broken.
-    goes_together: whether the scheme of a run is for its network; the sweep has no other cells,
-        unless both are named.
+    goes_together: whether a run belongs to the sweep, by its values of the parameters `compared`.
+        A sweep whose user names all of `compared` has all of their cells.
     check: raises ValueError, in one line, for a run whose parameters, each of them right, do not go
         together.
     measure: carries one run out.  Equal parameters and seed draw equal failures and traffic on
@@ -199,6 +199,7 @@ class Experiment:
     measure: Callable[[Run], Result]
     plot: Callable[[Table, Figure], None]
     goes_together: Callable[[Run], bool] = every_cell
+    compared: tuple[str, ...] = ("topology", "routing")
     check: Callable[[Run], None] = nothing_to_check
     predict: Callable[[Run], Mapping[str, Value]] = nothing_predicted
     must_hold: tuple[str, ...] = ()
@@ -241,7 +242,7 @@ class Experiment:
         if seeds is not None and seeds < 1:
             raise ValueError(f"{self.name}: seeds must be at least 1, got {seeds}")
         values = {**self.sweep, **self.values(given or {})}
-        both_named = bool(given) and {"topology", "routing"} <= set(given or ())
+        all_named = set(self.compared) <= set(given or ())
         found, refused = [], {}
         for engine in engines:
             for cell in product(*values.values()):
@@ -255,7 +256,7 @@ class Experiment:
                     hop_ns=hop_ns,
                     syscall_ns=syscall_ns,
                 )
-                if not both_named and not self.goes_together(first):
+                if not all_named and not self.goes_together(first):
                     continue
                 try:
                     self.check(first)
@@ -263,8 +264,9 @@ class Experiment:
                     refused[in_brief(first, values, engines)] = str(error)
                 else:
                     found += [replace(first, seed=seed) for seed in range(seeds or self.seeds)]
-        if refused and not found:
-            raise ValueError(next(iter(refused.values())))
+        if not found:
+            no_cell = f"{self.name}: no cell is left: name {' and '.join(self.compared)}"
+            raise ValueError(next(iter(refused.values()), no_cell))
         return RunPlan(found, refused)
 
     def carry_out(self, run: Run) -> Result:

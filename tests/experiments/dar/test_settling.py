@@ -1,12 +1,14 @@
 """dar_settling and dar_table beyond the slotted model: what daemons are asked for, and what is made
 of their moves."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from tests.experiments.dar.test_on_kernel import one
-from weft.experiments.dar import clos_run, dar_settling, dar_table, settings
+from weft.experiments.dar import clos_run, dar_convergence, dar_settling, dar_table, settings
 from weft.testbed.traffic.flows import Flow
 
 SMALL = {
@@ -63,6 +65,35 @@ def test_what_the_kernel_cannot_do_is_refused(experiment, instead, says):
     with pytest.raises(ValueError, match=says):
         experiment.EXPERIMENT.check(one(experiment, **{**SMALL, **instead}))
     experiment.EXPERIMENT.check(one(experiment, **SMALL))
+
+
+@pytest.mark.parametrize(
+    ("named", "cells"),
+    [
+        ({}, [(48, 40.0), (24, 20.8), (24, 19.2)]),
+        ({"host_gbps": "40"}, [(48, 40.0)]),
+        ({"topology": "clos:n=24,r=48,m=24", "host_gbps": "40"}, [(24, 40.0)]),
+        ({"topology": "clos:n=4,r=4,m=4"}, [(4, 40.0), (4, 20.8), (4, 19.2)]),
+    ],
+)
+def test_networks_that_the_paper_lacks_are_measured_at_every_rate(named, cells):
+    runs = dar_settling.EXPERIMENT.runs({**named, "scheme": "dar"}, seeds=1)
+    sizes = [(settings.size(run.text("topology"))[2], run.number("host_gbps")) for run in runs]
+    assert sizes == cells
+
+
+def test_a_sweep_without_cells_is_an_error():
+    experiment = replace(dar_settling.EXPERIMENT, goes_together=lambda run: False)
+    with pytest.raises(
+        ValueError, match="dar_settling: no cell is left: name topology and host_gbps"
+    ):
+        experiment.plan({"host_gbps": "40"})
+
+
+def test_an_error_names_the_parameter_that_mends_it():
+    cell = {"topology": "clos:n=2,r=2,m=2", "new_spine": "other", "p": "1", "rule": "paper"}
+    with pytest.raises(ValueError, match="take new_spine=any"):
+        dar_convergence.EXPERIMENT.runs(cell)
 
 
 def test_a_table_of_both_engines_is_drawn():
