@@ -297,7 +297,6 @@ LONG_FUNCTIONS: set[str] = {
     "daemons/control/link_state.py:Database._turn",
     "daemons/control/scoped_flooding.py:Notices.hear",
     "daemons/core/node_config.py:node_configs",
-    "daemons/core/wire.py:encode",
     "daemons/dar/daemon.py:Dar._look",
     "daemons/dar/leaf.py:LeafFlows.adapt",
     "daemons/fatpaths/construction.py:in_tree_layers",

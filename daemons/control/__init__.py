@@ -1,2 +1,1 @@
-"""What routing protocols share: hellos, link state and its flooding, candidate routes, scoped
-flooding."""
+"""Parts that routing protocols share: hellos, link state, candidate routes, scoped flooding."""

@@ -1,2 +1,1 @@
-"""What every scheme builds on: the contract of a state machine, actions and events, the scheme
-registry, messages on the wire."""
+"""Contract of state machines, actions and events, the scheme registry, and wire formats."""

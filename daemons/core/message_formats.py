@@ -1,7 +1,7 @@
-"""What a message is made of, as data; and taking one apart by that.
+"""Formats of messages as data, and a parser that follows them.
 
-The codecs of the schemes (daemons/core/wire.py, and `messages` of a scheme's room) stay by hand,
-since they are hot; a test holds both equal.  Numbers are big-endian.
+The codecs of daemons (daemons/core/wire.py, and `messages` of a scheme's room) are written by hand
+for speed; a test compares both.  Numbers are big-endian.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ BYTES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i32": 4, "address": 4}
 
 
 class Malformed(ValueError):
-    """Bytes that are not as described."""
+    """Error: bytes that do not match a format."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageField:
-    """One number.  kind: u8, u16, u32, u64, i32, or address, an IPv4 address."""
+    """Number of a kind: u8, u16, u32, u64, i32, or address, an IPv4 address."""
 
     name: str
     kind: str
@@ -29,7 +29,7 @@ class MessageField:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Entries of these `fields`, as many as the field called `count` before it says."""
+    """Entries of `fields`; an earlier field, called `count`, has their number."""
 
     name: str
     count: str
@@ -38,7 +38,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """A number of as many bits as the field called `count` before it says, in whole bytes."""
+    """Bits in whole bytes; an earlier field, called `count`, has their number."""
 
     name: str
     count: str
@@ -49,7 +49,7 @@ Part = MessageField | Repeat | Bits
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A type of message: its number, its name, what follows magic, version and type."""
+    """Type of message: number, name, and the parts after magic, version and type."""
 
     kind: int
     name: str
@@ -57,45 +57,44 @@ class Format:
 
 
 def fields(text: str) -> tuple[MessageField, ...]:
-    """Fields as words: name:kind name:kind."""
+    """Return the fields in `text`: name:kind name:kind."""
     return tuple(MessageField(*word.split(":")) for word in text.split())
 
 
-def take_apart(parts: tuple[Part, ...], data: bytes, at: int) -> tuple[dict[str, Any], int]:
-    """The values of `parts` in `data` from `at` on, by name, and where they end; Malformed if it is
-    cut short."""
-    found: dict[str, Any] = {}
+def take_apart(parts: tuple[Part, ...], data: bytes, offset: int) -> tuple[dict[str, Any], int]:
+    """Return the values of `parts` in `data` from `offset` on, by name, and the end offset.
+
+    Raises:
+        Malformed: `data` is cut short.
+    """
+    values: dict[str, Any] = {}
     for part in parts:
         if isinstance(part, Repeat):
             entries = []
-            for _ in range(found[part.count]):
-                entry, at = take_apart(part.fields, data, at)
+            for _ in range(values[part.count]):
+                entry, offset = take_apart(part.fields, data, offset)
                 entries.append(entry)
-            found[part.name] = entries
+            values[part.name] = entries
             continue
-        size = -(-found[part.count] // 8) if isinstance(part, Bits) else BYTES[part.kind]
-        if at + size > len(data):
+        size = -(-values[part.count] // 8) if isinstance(part, Bits) else BYTES[part.kind]
+        if offset + size > len(data):
             raise Malformed(f"{part.name}: {len(data)} bytes are too few")
-        number = int.from_bytes(
-            data[at : at + size],
-            "big",
-            signed=isinstance(part, MessageField) and part.kind == "i32",
-        )
-        is_address = isinstance(part, MessageField) and part.kind == "address"
-        found[part.name] = dotted(number) if is_address else number
-        at += size
-    return found, at
+        kind = part.kind if isinstance(part, MessageField) else "bits"
+        number = int.from_bytes(data[offset : offset + size], "big", signed=kind == "i32")
+        values[part.name] = dotted(number) if kind == "address" else number
+        offset += size
+    return values, offset
 
 
 def flat(parts: tuple[Part, ...]) -> Mapping[str, str]:
-    """The kind of every field, by path: advertisements.links.port; entries and bits as such."""
-    found: dict[str, str] = {}
+    """Return the kind of every field by path, advertisements.links.port; also entries and bits."""
+    kinds: dict[str, str] = {}
     for part in parts:
         if isinstance(part, MessageField):
-            found[part.name] = part.kind
+            kinds[part.name] = part.kind
         elif isinstance(part, Bits):
-            found[part.name] = "bits"
+            kinds[part.name] = "bits"
         else:
-            found[part.name] = "entries"
-            found |= {f"{part.name}.{name}": kind for name, kind in flat(part.fields).items()}
-    return found
+            kinds[part.name] = "entries"
+            kinds |= {f"{part.name}.{name}": kind for name, kind in flat(part.fields).items()}
+    return kinds

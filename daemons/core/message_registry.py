@@ -1,4 +1,4 @@
-"""The one list of all messages of this project's schemes."""
+"""Formats of all messages of this project's schemes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ FLOW = "source:address destination:address protocol:u8 ports:u32"
 NOTICE = "sender:u32 target:u32 origin:u32 sequence:u64 lifetime_ms:u32 hops:u8"
 VISITED = Repeat("visited", "visited_count", fields("node:u32"))
 HEADER = "magic:u8 version:u8 type:u8"
-# what weft.testbed.node_daemon adds
+# appended by weft.testbed.node_daemon
 SEAL = "number:u64 sealer:u32 cookie:u32 tag_high:u64 tag_low:u32"
-SEAL_BYTES = sum(BYTES[each.kind] for each in fields(SEAL))
+SEAL_BYTES = sum(BYTES[field.kind] for field in fields(SEAL))
 
 FORMATS = (
     Format(
@@ -114,28 +114,31 @@ FORMATS = (
         ),
     ),
 )
-BY_KIND = {each.kind: each for each in FORMATS}
+BY_KIND = {message.kind: message for message in FORMATS}
 
 
 def dissect(payload: bytes) -> dict[str, Any]:
-    """The message that the UDP payload `payload` is: `message`, its name, and its fields; `seal`,
-    if it is sealed.
+    """Return the fields of a message, its name as `message`, and its `seal` if it has one.
 
-    Malformed if it is none, or of a type that is not listed.
+    Args:
+        payload: of a UDP packet.
+
+    Raises:
+        Malformed: no message, or a message of another package.
     """
-    header, at = take_apart(fields(HEADER), payload, 0)
+    header, offset = take_apart(fields(HEADER), payload, 0)
     if (header["magic"], header["version"]) != (wire.MAGIC, wire.VERSION):
         raise Malformed(
             f"begins with {payload[:2].hex()}, expected {wire.MAGIC:02x}{wire.VERSION:02x}"
         )
     if header["type"] not in BY_KIND:
         raise Malformed(f"of type {header['type']}, which is another package's")
-    found = BY_KIND[header["type"]]
-    values, end = take_apart(found.parts, payload, at)
-    told = {"message": found.name, **values}
+    message = BY_KIND[header["type"]]
+    values, end = take_apart(message.parts, payload, offset)
+    named_values = {"message": message.name, **values}
     if end == len(payload):
-        return told
+        return named_values
     if len(payload) - end != SEAL_BYTES:
-        raise Malformed(f"{len(payload) - end} bytes too many for a {found.name}")
+        raise Malformed(f"{len(payload) - end} bytes too many for a {message.name}")
     seal, _ = take_apart(fields(SEAL), payload, end)
-    return told | {"seal": {name: seal[name] for name in ("number", "sealer", "cookie")}}
+    return named_values | {"seal": {name: seal[name] for name in ("number", "sealer", "cookie")}}

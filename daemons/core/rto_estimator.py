@@ -6,23 +6,24 @@ GAIN, DEVIATION_GAIN, DEVIATIONS = 1 / 8, 1 / 4, 4  # RFC 6298
 
 
 class RtoEstimator:
-    """What answers took of late and four times their deviation (RFC 6298), in s, from `least_s` to
-    `most_s`; the most while none has come."""
+    """Timeout for an answer, from `least_s` to `most_s`; `most_s` before the first answer."""
 
     def __init__(self, least_s: float, most_s: float) -> None:
         self._least_s, self._most_s = least_s, most_s
         self._smoothed_s = self._deviation_s = most_s
 
-    def heard(self, took_s: float) -> None:
-        """An answer took so long."""
+    def heard(self, answer_s: float) -> None:
+        """Account for an answer that came after `answer_s`."""
         if self._smoothed_s == self._most_s:
-            self._smoothed_s, self._deviation_s = took_s, took_s / 2
+            self._smoothed_s = answer_s
+            self._deviation_s = answer_s / 2
             return
-        self._deviation_s += DEVIATION_GAIN * (abs(took_s - self._smoothed_s) - self._deviation_s)
-        self._smoothed_s += GAIN * (took_s - self._smoothed_s)
+        error_s = answer_s - self._smoothed_s
+        self._deviation_s += DEVIATION_GAIN * (abs(error_s) - self._deviation_s)
+        self._smoothed_s += GAIN * error_s
 
     @property
     def wait_s(self) -> float:
-        return min(
-            max(self._least_s, self._smoothed_s + DEVIATIONS * self._deviation_s), self._most_s
-        )
+        """Timeout of the next answer."""
+        timeout_s = self._smoothed_s + DEVIATIONS * self._deviation_s
+        return min(max(self._least_s, timeout_s), self._most_s)

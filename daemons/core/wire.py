@@ -1,10 +1,9 @@
-"""Messages <-> bytes, big-endian.
+"""Encoding and decoding of messages; numbers are big-endian.
 
-Every message begins with MAGIC, VERSION and its type; those of type 4 and above are for one
-neighbour alone, its target.  A message of a type that a scheme has no decoder for is another
-scheme's and decodes to None; anything else that is not exactly a message is a MalformedMessage.  So
-is one whose numbers no node can mean: a field has room for more than there is of what it counts,
-and what lies beyond must not reach those who look things up by it.
+Every message begins with MAGIC, VERSION and its type.  A message of type 4 or above has a target,
+the one neighbour that it is for.  A message of another scheme, whose type has no decoder, decodes
+to None.  Any other payload that is not exactly one message raises MalformedMessage, also if it
+names a node that does not exist: receivers use these numbers as indexes.
 """
 
 from __future__ import annotations
@@ -15,15 +14,14 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 MAGIC, VERSION = 0x77, 1
-# The type of every message of every scheme; from 128 on they are free for schemes of other
-# packages.
+# Types of all messages of all schemes; types from 128 on are for schemes of other packages.
 HELLO, LINK_STATES, SUMMARY, PROBE, HOP_DIED = 1, 2, 3, 4, 5
 LBSP_FAILURES, LBSP_CROWDING = 16, 17
 FLOW_PROBE, FLOW_BREAKS = 24, 25
 DAR_EAR = 32
 MOST_INTERVAL_MS = 10_000  # between two hellos
-MOST_VISITED = 64  # servers on a path: what has come further runs in circles
-# what is split is split into messages of this size: below Ethernet's 1500 less IP and UDP
+MOST_VISITED = 64  # servers on a path; a longer path loops
+# size limit of messages that can be split: below Ethernet's 1500 less IP and UDP
 PAYLOAD_BYTES = 1400
 
 START = bytes([MAGIC, VERSION])
@@ -42,7 +40,7 @@ PROBE_FIXED = struct.Struct(">BBBIIIIIHIBBB")
 HOP_DIED_FIXED = struct.Struct(">BBBIIIIB")  # header, sender, target, near, far, number visited
 FIRST_TARGETED = PROBE
 SENDER = slice(3, 7)
-TARGET = slice(7, 11)  # where the target lies, for those at a crossbar who need not read on
+TARGET = slice(7, 11)  # other servers at a crossbar read no further
 VISITED = struct.Struct(">I")
 
 
@@ -50,18 +48,18 @@ Decoded = TypeVar("Decoded")
 
 
 class MalformedMessage(ValueError):
-    """Bytes that are no message."""
+    """Error: a payload that is no message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """`sender` lives, and at this port has of late heard the nodes in `heard`, each with its
-    incarnation.
+    """Sign of life of `sender`, with the nodes that it heard recently at this port.
 
     incarnation: larger after each start of the sender's daemon.
     sequence: one more in each hello of one incarnation, modulo 2^32.
-    interval_ms: how often the sender says so; 1 to MOST_INTERVAL_MS.
-    digest: of the sender's link-state database, 0 if it has none.
+    interval_ms: time between hellos of the sender; 1 to MOST_INTERVAL_MS.
+    digest: of the sender's link-state database; 0 without one.
+    heard: nodes and their incarnations.
     """
 
     sender: int
@@ -74,11 +72,11 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Advertisement:
-    """The live links of `origin`, as it says: the one with the largest sequence is the newest.
+    """Live links of `origin`; of several advertisements the largest sequence is the newest.
 
-    lifetime_ms: how much longer it may be believed.
-    links: as pack_links() has them, since they are kept and passed on far more often than read: in
-        a fat-tree with k = 8, 80 nodes hold those of 80.
+    lifetime_ms: remaining validity.
+    links: as pack_links() returns them, because nodes store and forward links far more often than
+        they read them.
     """
 
     origin: int
@@ -89,7 +87,7 @@ class Advertisement:
 
 @dataclass(frozen=True, slots=True)
 class LinkStates:
-    """Advertisements that `sender` passes on."""
+    """Advertisements that `sender` forwards."""
 
     sender: int
     advertisements: tuple[Advertisement, ...]
@@ -97,10 +95,10 @@ class LinkStates:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What `sender` has of the origins `first` to `last`, both included, for `target` to send what
-    is missing or newer.
+    """Contents of the sender's database; `target` answers with missing and newer advertisements.
 
-    entries: (origin, sequence, check of the links).
+    first, last: range of origins, both included.
+    entries: (origin, sequence, check sum of the links).
     """
 
     sender: int
@@ -111,15 +109,15 @@ class Summary:
 
 
 class Probe(NamedTuple):
-    """How is the path from `source` to `destination` by way of `way`?  `sender` passes the
-    question, or the answer, on to `target`.
+    """Path probe from `source` to `destination`: is the path up, and what is its highest load?
 
-    token: the source's own, comes back with the answer.
-    way: which of the paths, as daemons/routing/proxy_addresses.py numbers them.
-    load: the greatest of the ports that the path leaves a server by, so far; in any one unit.
-    verdict: ASKING on the way there, CONNECTED or BROKEN on the way back.
-    urgent: 1 if question and answer are to wake the servers on their way, else 0.
-    visited: the servers so far, the source first; an answer goes back by them.
+    sender, target: neighbours that forward the probe or its answer.
+    token: number of the source's own, returned in the answer.
+    way: candidate path, as numbered in daemons/routing/proxy_addresses.py.
+    load: highest load of the ports by which the path leaves a server so far; in any one unit.
+    verdict: ASKING in a probe, CONNECTED or BROKEN in an answer.
+    urgent: 1 if probe and answer wake the servers on their way, else 0.
+    visited: servers so far, the source first; the answer takes them in reverse.
     """
 
     sender: int
@@ -138,10 +136,9 @@ ASKING, CONNECTED, BROKEN = 0, 1, 2
 
 
 class HopDied(NamedTuple):
-    """The hop from server `near` to its neighbour `far` is dead, which paths of the first of
-    `visited` led over.
+    """Report to the first of `visited` that its paths use a dead hop, from `near` to `far`.
 
-    `sender` passes that on to `target`, back along `visited`, which ends at `near`.
+    sender, target: neighbours that forward the report, back along `visited`, which ends at `near`.
     """
 
     sender: int
@@ -155,40 +152,29 @@ DaemonMessage = Hello | LinkStates | Summary | Probe | HopDied
 
 
 def is_ours(payload: bytes) -> bool:
-    """Whether `payload` begins as all messages do, and so has a sender."""
+    """Return True if `payload` begins with our magic and version, and has a sender."""
     return payload.startswith(START) and len(payload) >= SENDER.stop
 
 
 def hello_body(
     sender: int, incarnation: int, interval_ms: int, digest: int, heard: Iterable[tuple[int, int]]
 ) -> bytes:
-    """A hello without its sequence number, which comes last: what does not change from one hello to
-    the next."""
-    listed = [HEARD.pack(*entry) for entry in heard]
+    """Return a hello without its last field, the sequence number, which alone changes each time."""
+    entries = [HEARD.pack(*entry) for entry in heard]
     fixed = HELLO_FIXED.pack(
-        MAGIC, VERSION, HELLO, sender, incarnation, interval_ms, digest, len(listed)
+        MAGIC, VERSION, HELLO, sender, incarnation, interval_ms, digest, len(entries)
     )
-    return fixed + b"".join(listed)
+    return fixed + b"".join(entries)
 
 
 def encode(message: DaemonMessage) -> bytes:
-    """`message` as bytes; struct.error if a field has no room."""
+    """Return `message` as bytes; struct.error if a value does not fit its field."""
     match message:
         case Hello(sender, incarnation, sequence, interval_ms, digest, heard):
-            return hello_body(sender, incarnation, interval_ms, digest, heard) + SEQUENCE.pack(
-                sequence
-            )
-        case LinkStates(sender, advertisements):
-            parts = [
-                LINK_STATES_FIXED.pack(MAGIC, VERSION, LINK_STATES, sender, len(advertisements))
-            ]
-            for each in advertisements:
-                count = len(each.links) // LINK.size
-                parts += [
-                    ADVERTISEMENT.pack(each.origin, each.sequence, each.lifetime_ms, count),
-                    each.links,
-                ]
-            return b"".join(parts)
+            body = hello_body(sender, incarnation, interval_ms, digest, heard)
+            return body + SEQUENCE.pack(sequence)
+        case LinkStates():
+            return _encode_link_states(message)
         case Summary(sender, target, first, last, entries):
             fixed = SUMMARY_FIXED.pack(
                 MAGIC, VERSION, SUMMARY, sender, target, first, last, len(entries)
@@ -197,17 +183,45 @@ def encode(message: DaemonMessage) -> bytes:
         case Probe(sender, target, source, destination, token, way, load, verdict, urgent, visited):
             path = (source, destination, token, way, load, verdict, urgent, len(visited))
             fixed = PROBE_FIXED.pack(MAGIC, VERSION, PROBE, sender, target, *path)
-            return fixed + b"".join([VISITED.pack(node) for node in visited])
+            return fixed + _pack_visited(visited)
         case HopDied(sender, target, near, far, visited):
             fixed = HOP_DIED_FIXED.pack(
                 MAGIC, VERSION, HOP_DIED, sender, target, near, far, len(visited)
             )
-            return fixed + b"".join([VISITED.pack(node) for node in visited])
+            return fixed + _pack_visited(visited)
+
+
+def _pack_visited(nodes: Iterable[int]) -> bytes:
+    return b"".join([VISITED.pack(node) for node in nodes])
+
+
+def _encode_link_states(message: LinkStates) -> bytes:
+    advertisements = message.advertisements
+    fixed = LINK_STATES_FIXED.pack(MAGIC, VERSION, LINK_STATES, message.sender, len(advertisements))
+    parts = [fixed]
+    for advertisement in advertisements:
+        parts.append(
+            ADVERTISEMENT.pack(
+                advertisement.origin,
+                advertisement.sequence,
+                advertisement.lifetime_ms,
+                len(advertisement.links) // LINK.size,
+            )
+        )
+        parts.append(advertisement.links)
+    return b"".join(parts)
 
 
 def decode(payload: bytes, nodes: int = 1 << 32) -> DaemonMessage | None:
-    """The message of this file that `payload` is, None if its type is another; Garbage if it is
-    none, or a question or an answer that names a node which is none of the first `nodes`."""
+    """Return the message in `payload`; None for a type that is not of this module.
+
+    Args:
+        payload: of a UDP packet.
+        nodes: number of nodes of the network.
+
+    Raises:
+        MalformedMessage: no message, or a probe or report that names a node from `nodes` on.
+    """
     message = decoded(payload, _DECODERS)
     if isinstance(message, Probe):
         within((message.sender, message.source, message.destination, *message.visited), nodes)
@@ -217,15 +231,18 @@ def decode(payload: bytes, nodes: int = 1 << 32) -> DaemonMessage | None:
 
 
 def within(numbers: Iterable[int], nodes: int) -> None:
-    """Garbage unless all of `numbers` are numbers of the first `nodes` nodes."""
+    """Raise MalformedMessage unless all of `numbers` are below `nodes`."""
     for number in numbers:
         if not 0 <= number < nodes:
             raise MalformedMessage(f"there is no node {number}, only 0 to {nodes - 1}")
 
 
 def decoded(payload: bytes, decoders: Mapping[int, Callable[[bytes], Decoded]]) -> Decoded | None:
-    """The message that `payload` is by the decoder of its type, None if there is none; Garbage if
-    its header is none of ours, or the decoder finds it cut short."""
+    """Return the message in `payload`, by the decoder of its type; None without a decoder.
+
+    Raises:
+        MalformedMessage: another header, or a message that is cut short.
+    """
     try:
         magic, version, kind = HEADER.unpack_from(payload)
         if (magic, version) != (MAGIC, VERSION):
@@ -238,12 +255,12 @@ def decoded(payload: bytes, decoders: Mapping[int, Callable[[bytes], Decoded]]) 
 
 
 def pack_links(links: Iterable[tuple[int, int]]) -> bytes:
-    """(port, neighbour) of each link, as an Advertisement has them."""
+    """Return (port, neighbour) of each link as the `links` of an Advertisement."""
     return b"".join([LINK.pack(*link) for link in links])
 
 
 def unpack_links(links: bytes) -> Iterator[tuple[int, int]]:
-    """What pack_links() was given."""
+    """Yield (port, neighbour) of each link in the `links` of an Advertisement."""
     return LINK.iter_unpack(links)
 
 
@@ -263,16 +280,16 @@ def _hello(payload: bytes) -> Hello:
 
 def _link_states(payload: bytes) -> LinkStates:
     *_, sender, count = LINK_STATES_FIXED.unpack_from(payload)
-    at, found = LINK_STATES_FIXED.size, []
+    advertisements = []
+    end = LINK_STATES_FIXED.size
     for _ in range(count):
-        origin, sequence, lifetime_ms, links = ADVERTISEMENT.unpack_from(payload, at)
-        at += ADVERTISEMENT.size
-        end = at + links * LINK.size
+        origin, sequence, lifetime_ms, links = ADVERTISEMENT.unpack_from(payload, end)
+        begin = end + ADVERTISEMENT.size
+        end = begin + links * LINK.size
         _require(end <= len(payload))
-        found.append(Advertisement(origin, sequence, lifetime_ms, payload[at:end]))
-        at = end
-    _require(at == len(payload))
-    return LinkStates(sender, tuple(found))
+        advertisements.append(Advertisement(origin, sequence, lifetime_ms, payload[begin:end]))
+    _require(end == len(payload))
+    return LinkStates(sender, tuple(advertisements))
 
 
 def _summary(payload: bytes) -> Summary:
@@ -297,9 +314,9 @@ def _hop_died(payload: bytes) -> HopDied:
     return HopDied(sender, target, near, far, _visited(payload, HOP_DIED_FIXED.size, count))
 
 
-def _visited(payload: bytes, at: int, count: int) -> tuple[int, ...]:
-    _require(len(payload) == at + count * VISITED.size and 0 < count <= MOST_VISITED)
-    return tuple(node for (node,) in VISITED.iter_unpack(payload[at:]))
+def _visited(payload: bytes, offset: int, count: int) -> tuple[int, ...]:
+    _require(len(payload) == offset + count * VISITED.size and 0 < count <= MOST_VISITED)
+    return tuple(node for (node,) in VISITED.iter_unpack(payload[offset:]))
 
 
 def _require(well_formed: bool) -> None:
@@ -317,28 +334,33 @@ _DECODERS: dict[int, Callable[[bytes], DaemonMessage]] = {
 
 
 def packed(sender: int, advertisements: Iterable[Advertisement]) -> Iterator[bytes]:
-    """`advertisements` as LinkStates messages of at most PAYLOAD_BYTES, unless one alone is
-    longer."""
+    """Yield `advertisements` as LinkStates messages of at most PAYLOAD_BYTES.
+
+    An advertisement that alone is longer has a message of its own.
+    """
     batch: list[Advertisement] = []
-    size = LINK_STATES_FIXED.size
-    for each in advertisements:
-        more = ADVERTISEMENT.size + len(each.links)
-        if batch and size + more > PAYLOAD_BYTES:
+    batch_bytes = LINK_STATES_FIXED.size
+    for advertisement in advertisements:
+        more_bytes = ADVERTISEMENT.size + len(advertisement.links)
+        if batch and batch_bytes + more_bytes > PAYLOAD_BYTES:
             yield encode(LinkStates(sender, tuple(batch)))
-            batch, size = [], LINK_STATES_FIXED.size
-        batch.append(each)
-        size += more
+            batch = []
+            batch_bytes = LINK_STATES_FIXED.size
+        batch.append(advertisement)
+        batch_bytes += more_bytes
     if batch:
         yield encode(LinkStates(sender, tuple(batch)))
 
 
 def summaries(sender: int, target: int, entries: Sequence[tuple[int, int, int]]) -> Iterator[bytes]:
-    """`entries`, in order of origin, as Summary messages of at most PAYLOAD_BYTES that together
-    cover all origins."""
+    """Yield `entries`, sorted by origin, as Summary messages that together cover all origins.
+
+    Messages have at most PAYLOAD_BYTES.
+    """
     most = (PAYLOAD_BYTES - SUMMARY_FIXED.size) // ENTRY.size
     first = 0
-    for at in range(0, len(entries) or 1, most):
-        batch = tuple(entries[at : at + most])
-        last = batch[-1][0] if at + most < len(entries) else 0xFFFFFFFF
+    for begin in range(0, len(entries) or 1, most):
+        batch = tuple(entries[begin : begin + most])
+        last = batch[-1][0] if begin + most < len(entries) else 0xFFFFFFFF
         yield encode(Summary(sender, target, first, last, batch))
         first = last + 1

@@ -1,5 +1,4 @@
-"""A dissector for Wireshark, in Lua, out of the registry: tables of what messages are made of, and
-a loop over them."""
+"""Dissector for Wireshark in Lua: tables of the message formats, and a loop over them."""
 
 from __future__ import annotations
 
@@ -57,9 +56,12 @@ DissectorTable.get("udp.port"):add(@PORT@, weft)
 
 
 def dissector(port: int) -> str:
-    """The Lua program, for messages to UDP `port`."""
+    """Return the Lua program for messages to UDP `port`."""
     declared = dict(flat(fields(HEADER)))
-    for name, parts in (("seal", fields(SEAL)), *((each.name, each.parts) for each in FORMATS)):
+    for name, parts in (
+        ("seal", fields(SEAL)),
+        *((message.name, message.parts) for message in FORMATS),
+    ):
         declared |= {f"{name}.{path}": kind for path, kind in flat(parts).items()}
     lines = [
         "-- Made by `weft decode --wireshark` from the list of messages; do not edit.",
@@ -68,7 +70,7 @@ def dissector(port: int) -> str:
     ]
     lines += [
         "local declared = {",
-        *(_declaration(*one) for one in declared.items() if one[1] != "entries"),
+        *(_declaration(path, kind) for path, kind in declared.items() if kind != "entries"),
         "}",
     ]
     lines += [
@@ -90,14 +92,14 @@ def dissector(port: int) -> str:
 
 
 def _declaration(path: str, kind: str) -> str:
-    made = f'ProtoField.bytes("weft.{path}", "{path}")'
+    field = f'ProtoField.bytes("weft.{path}", "{path}")'
     if kind != "bits":
-        made = f'ProtoField.{FIELD_TYPES[kind]}("weft.{path}", "{path.rpartition(".")[2]}")'
-    return f'  ["{path}"] = {made},'
+        field = f'ProtoField.{FIELD_TYPES[kind]}("weft.{path}", "{path.rpartition(".")[2]}")'
+    return f'  ["{path}"] = {field},'
 
 
-def _format(each: Format) -> str:
-    return f'  [{each.kind}] = {{ name = "{each.name}", parts = {_parts(each.parts)} }},'
+def _format(message: Format) -> str:
+    return f'  [{message.kind}] = {{ name = "{message.name}", parts = {_parts(message.parts)} }},'
 
 
 def _parts(parts: tuple[Part, ...]) -> str:
