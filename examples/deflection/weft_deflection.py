@@ -1,10 +1,9 @@
-"""Hot-potato deflection on DCell: a packet whose next hop of DR is dead goes to another live
-neighbour at once.
+"""Hot-potato deflection on DCell: packets avoid a dead next hop at once.
 
-A server knows nothing but which of its neighbours live. For each prefix it has them in order: DR's
-hop, then those from which DR does without that one and needs the fewest hops; none from which DR
-comes back here. Two dead hops may thereby hand a packet back and forth until its TTL is over, and a
-dead link to a crossbar is two.
+A server knows only which of its neighbours are up.  For each prefix it prefers DR's next hop, then
+the neighbours whose DR route avoids that hop, those with short routes first; a neighbour whose
+route leads back is never used.  With two dead hops packets may loop until their TTL expires; a dead
+link to a crossbar counts as two.
 """
 
 from __future__ import annotations
@@ -28,28 +27,27 @@ if TYPE_CHECKING:
 
 
 def choices(topology: Topology, server: int) -> Routes:
-    """For each prefix of DR, all neighbours of `server` in the order in which they are taken."""
+    """Return the neighbours of `server` for each prefix of DR, in order of preference."""
     network = for_servers("deflection", topology)
-    near = [
-        Hop(port, node) for port, nodes in topology.neighbours(server).items() for node in nodes
-    ]
-    found = []
+    neighbours = topology.neighbours(server)
+    hops = [Hop(port, node) for port, nodes in neighbours.items() for node in nodes]
+    rows = []
     for prefix, first in dr.prefix_routes(network, server):
-        there = network.layout.number_of(network.layout.digits(prefix.network))
-        onward = {
-            hop: dr.route(network.rule, network.t, hop.node, there) for hop in near if hop != first
-        }
-        others = [hop for hop, route in onward.items() if server not in route]
-        cost = {hop: (first.node in onward[hop], len(onward[hop]), hop) for hop in others}
-        found.append((prefix, (first, *sorted(others, key=cost.__getitem__))))
-    return tuple(found)
+        target = network.layout.number_of(network.layout.digits(prefix.network))
+        ranks = []
+        for hop in hops:
+            route = dr.route(network.rule, network.t, hop.node, target)
+            if hop != first and server not in route:
+                ranks.append((first.node in route, len(route), hop))
+        rows.append((prefix, (first, *(hop for *_, hop in sorted(ranks)))))
+    return tuple(rows)
 
 
 class Deflection:
-    """The state machine of one server."""
+    """State machine of one server."""
 
     def __init__(self, neighbourhood: Neighbourhood, routes: Routes) -> None:
-        self._links = LiveRoutes(neighbourhood, ())  # knows who lives, and sets no routes
+        self._links = LiveRoutes(neighbourhood, ())  # tracks neighbours, sets no routes
         self._choices = dict(routes)
         self._set: dict[Prefix, tuple[Hop, ...]] = {}
 
@@ -61,8 +59,8 @@ class Deflection:
         return self._follow(self._links.start(now))
 
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
-        heard = self._links.receive(payload, port, now)
-        return self._follow(heard) if heard else NOTHING
+        actions = self._links.receive(payload, port, now)
+        return self._follow(actions) if actions else NOTHING
 
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
         return self._follow(self._links.link_changed(port, up, now))
@@ -86,43 +84,45 @@ class Deflection:
         return {**self._links.status(), "routes": len(self._set) - len(lost), "routes_lost": lost}
 
     def _follow(self, actions: Sequence[Action]) -> list[Action]:
-        """Set the routes that are others now, and do the rest."""
-        changed: list[Action] = []
+        """Return the changes of routes that follow from the links, and `actions`."""
+        changes: list[Action] = []
         for prefix, hops in self._choices.items():
-            wanted = tuple(hop for hop in hops if self._links.lives(hop))[:1]
-            if self._set.get(prefix) != wanted:
-                self._set[prefix] = wanted
-                changed.append(SetRoute(prefix, wanted))
-        return [*changed, *actions]
+            best = tuple(hop for hop in hops if self._links.lives(hop))[:1]
+            if self._set.get(prefix) != best:
+                self._set[prefix] = best
+                changes.append(SetRoute(prefix, best))
+        return [*changes, *actions]
 
 
 def check(topology: Topology, options: Options) -> None:
-    """ValueError unless `topology` is a DCell."""
+    """Raise ValueError unless `topology` is a DCell."""
     for_servers("deflection", topology)
     if topology.family != "dcell":
         raise ValueError(f"scheme deflection needs a dcell, not {topology.spec}")
 
 
 def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
-    """Every server knows its neighbours in order."""
+    """Return the configuration of each server: its neighbours in order of preference."""
     return node_configs(topology, "deflection", __name__, options, candidates=choices)
 
 
 def machine(config: NodeConfig, incarnation: int) -> StateMachine:
-    """Deflection at one server."""
+    """Return the state machine of one server."""
     return Deflection(parameters.neighbourhood(config, incarnation), config.candidates)
 
 
 def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
-    """The servers that a packet visits; none if it goes in circles or has no way on."""
-    address, live, visited = topology.naming.address(dst), topology.adjacency, [src]
+    """Return the path of a packet; none if it loops or meets a server without a live hop."""
+    address = topology.naming.address(dst)
+    visited = [src]
     while visited[-1] != dst:
-        table = choices(topology, visited[-1])
-        hops = next(hops for prefix, hops in table if prefix.holds(address))
-        onward = next((hop.node for hop in hops if hop.node in live[visited[-1]]), None)
-        if onward is None or onward in visited:
+        server = visited[-1]
+        hops = next(row for prefix, row in choices(topology, server) if prefix.holds(address))
+        live = (hop.node for hop in hops if hop.node in topology.adjacency[server])
+        neighbour = next(live, None)
+        if neighbour is None or neighbour in visited:
             return []
-        visited.append(onward)
+        visited.append(neighbour)
     return [RoutedPath(tuple(visited))]
 
 

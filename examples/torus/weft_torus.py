@@ -1,8 +1,7 @@
-"""A two-dimensional torus of routers with p hosts each: router r is joined to the next in its row
-and in its column.
+"""Two-dimensional torus of n x n routers with p hosts each.
 
-Router r is in row r // n, column r % n; links along rows have level 1, along columns level 2.  With
-n = 2 the next and the one before are the same, and joined by one link.
+Router r is in row r // n and column r % n.  Links along rows have level 1, links along columns
+level 2.  With n = 2 both neighbours in a row are the same router, joined by one link.
 """
 
 from __future__ import annotations
@@ -18,13 +17,14 @@ if TYPE_CHECKING:
 
 
 def build(parameters: Mapping[str, int]) -> Topology:
-    """The n x n torus."""
+    """Return the n x n torus."""
     import numpy as np
 
     n, hosts = parameters["n"], parameters["p"]
     require_routers("torus", n * n, hosts, 2 * n * n)
     row, column = np.divmod(np.arange(n * n), n)
-    right, below = row * n + (column + 1) % n, (row + 1) % n * n + column
+    right = row * n + (column + 1) % n
+    below = (row + 1) % n * n + column
     levels = [
         np.unique(np.sort(np.stack([np.arange(n * n), other], axis=1), axis=1), axis=0)
         for other in (right, below)
