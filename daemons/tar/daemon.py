@@ -1,21 +1,20 @@
 """TAR, traffic-aware routing on FiConn (daemons/tar/routing.py), as a daemon.
 
-Packets of which nothing is known go by DR.  For each flow of its own a source sends a probe
-(own_flows.py); each server on its way decides where it goes, by what its own two ports have sent of
-late and by the virtual flows that it counts (flow_states.py).  The destination answers along the
-path that was found, and each server there, the last one first, lets the flow's packets follow it,
-until several refreshes have passed without another answer:
+Packets of unknown flows follow DR.  A source sends a probe for each of its flows (own_flows.py).
+Each server chooses the probe's next hop from the recent load of its two ports and its virtual flows
+(flow_states.py).  The destination answers along the path, and each server, the last one first, sets
+the flow's next hop.  The state expires after several refresh intervals without another answer:
 
-    probe     source -> ... -> destination     decides
-    answer    source <- ... <- destination     sets the flow's state; a server that has it leads to
-    none that has not
+    probe     source -> ... -> destination     chooses the path
+    answer    source <- ... <- destination     sets the flow's state
 
-so that packets which change from one path to another never go in circles.  A server that bypasses
-its own link sends the probe back to the server before it, which is on the same switch and goes on
-in its place.  Where the probe can go no further, or a hop of the path dies later, the server there
-says so, back to the source, which asks again.
+A server with a state leads only to servers with a state, so packets that change paths never go in
+circles.  A server that bypasses its own link sends the probe back to the server before it, which is
+on the same switch and decides in its place.  If a probe can go no further, or a hop of a path dies
+later, the server there tells the source, which probes again.
 
-Ours: a path that comes to a server again is cut short there, for a flow's state is one next hop.
+A path that returns to a server is cut short there, because a flow's state is one next hop.  The
+paper does not say so.
 """
 
 from __future__ import annotations
@@ -41,24 +40,33 @@ from weft.daemons.core.events import DaemonEvent, FlowInUse, Measured, Refused
 from weft.daemons.routing import first_octets, proxy_addresses
 from weft.daemons.tar import messages
 from weft.daemons.tar import routing as tar
-from weft.daemons.tar.flow_states import FlowState, States
+from weft.daemons.tar.flow_states import FlowState, FlowStates
 from weft.daemons.tar.messages import FlowBreaks, FlowProbe
-from weft.daemons.tar.own_flows import Own, OwnFlows
+from weft.daemons.tar.own_flows import OwnFlow, OwnFlows
 from weft.daemons.tar.settings import TarSettings
 from weft.topologies.core.address import SERVER_BLOCK, Prefix
 from weft.topologies.recursive.ccrdn import Ccrdn
 
-# at one server, and at all: the carriers' table is one for all
-MOST_STATES, MOST_STATES_OF_ALL = 4096, 1 << 20
-MOST_ADDRESSES = 65_536  # whose servers are remembered
-OWN_PACKETS = Prefix(SERVER_BLOCK, 8)  # packets of our own, before they carry another address
+MOST_STATES = 4096  # at one server
+MOST_STATES_OF_ALL = 1 << 20  # of all servers, because they share the runtime's table
+MOST_ADDRESSES = 65_536  # in the cache of servers by address
+OWN_PACKETS = Prefix(SERVER_BLOCK, 8)  # our own packets, before they carry another address
 FIRST_TARGETED = bytes([wire.FIRST_TARGETED])
+COUNTERS = ("probes_sent", "answers", "timeouts", "breaks", "bypasses")
+
+
+def _flow_states(settings: TarSettings, servers: int) -> FlowStates:
+    return FlowStates(
+        capacity_kbps=settings.capacity_kbps,
+        gain_kbps=settings.gain_kbps,
+        most=min(MOST_STATES, MOST_STATES_OF_ALL // servers),
+    )
 
 
 class TarRouting:
-    """TAR's state machine for the server of `neighbourhood`.
+    """State machine of TAR for the server of `neighbourhood`.
 
-    routes: DR's, to the servers' own addresses.
+    routes: DR's routes to the servers' own addresses.
     """
 
     def __init__(
@@ -77,71 +85,68 @@ class TarRouting:
         self._most_servers = tar.most_hops(network.k) + 1  # of a path
         self._hops = {neighbour.hop.node: neighbour.hop for neighbour in neighbourhood.neighbours()}
         self._octets = {node: first_octets.first_octet(1 + i) for i, node in enumerate(self._hops)}
+        self._routes = LiveRoutes(neighbourhood, self._candidates(routes))
+        self._alive: frozenset[Hop] = frozenset()
+        self._dead: Sequence[int] = ()  # 1 for each dead server of the switch; empty if all live
+        self._servers_by_address: dict[int, int] = {}  # cache
+        self._default_hop: tuple[Hop, ...] | None = None
+        self._states = _flow_states(settings, network.t[-1])
+        self._own = OwnFlows(settings, token=incarnation >> 24 & 0x7FFFFFFF)
+        self._counters = dict.fromkeys(COUNTERS, 0)
+
+    def _candidates(
+        self, routes: Sequence[tuple[Prefix, tuple[Hop, ...]]]
+    ) -> list[tuple[Prefix, tuple[Hop, ...]]]:
+        """Return DR's routes for packets of unknown flows, and the route of each next hop."""
         direct = [
             (proxy_addresses.prefix(prefix, proxy_addresses.DIRECT), hops)
             for prefix, hops in routes
         ]
-        onward = [
-            (first_octets.everybody(self._octets[hop.node]), (hop,)) for hop in self._hops.values()
+        next_hops = [
+            (first_octets.everybody(self._octets[node]), (hop,)) for node, hop in self._hops.items()
         ]
-        self._routes = LiveRoutes(neighbourhood, [*direct, *onward])
-        self._alive: frozenset[Hop] = frozenset()
-        self._ports: frozenset[int] = frozenset()  # by which a live neighbour is reached
-        self._dead: Sequence[int] = ()  # 1 for each dead server of the switch; empty if all live
-        self._numbers: dict[int, int] = {}  # servers by address, as far as asked for
-        self._default_hop: tuple[Hop, ...] | None = None
-        self._states = States(
-            capacity_kbps=settings.capacity_kbps,
-            gain_kbps=settings.gain_kbps,
-            most=min(MOST_STATES, MOST_STATES_OF_ALL // network.t[-1]),
-        )
-        self._own = OwnFlows(settings, token=incarnation >> 24 & 0x7FFFFFFF)
-        self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "bypasses": 0}
+        return direct + next_hops
 
     @property
     def deadline(self) -> float:
         return min(self._routes.deadline, self._own.deadline, self._states.deadline)
 
     def start(self, now: float) -> Sequence[Action]:
-        return self._follow(self._routes.start(now), now)
+        return self._update_hops(self._routes.start(now), now)
 
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
         if payload[2:3] < FIRST_TARGETED:
-            return self._follow(self._routes.receive(payload, port, now), now)
+            return self._update_hops(self._routes.receive(payload, port, now), now)
         if payload[wire.TARGET] != self._target:
             return NOTHING
-        told = messages.decode(payload, self._network.t[-1])
-        if told is None:
+        message = messages.decode(payload, self._network.t[-1])
+        if message is None:
             return NOTHING
-        if self._hops.get(told.sender) != (port, told.sender):
-            raise wire.MalformedMessage(f"server {told.sender} is no neighbour at port {port}")
-        if isinstance(told, FlowBreaks):
-            return self._broke(
-                [each for each in told.flows if self._leads(*each, told.sender)], now
-            )
-        told = told._replace(
-            lifetime_ms=min(told.lifetime_ms, int(1000 * self._own.most_lifetime_s))
-        )
+        if self._hops.get(message.sender) != (port, message.sender):
+            raise wire.MalformedMessage(f"server {message.sender} is no neighbour at port {port}")
+        if isinstance(message, FlowBreaks):
+            flows = [pair for pair in message.flows if self._leads_to(*pair, message.sender)]
+            return self._paths_broken(flows, now)
+        most_lifetime_ms = int(1000 * self._own.most_lifetime_s)
+        probe = message._replace(lifetime_ms=min(message.lifetime_ms, most_lifetime_ms))
         try:
-            return (
-                self._asked(told, now)
-                if told.verdict == wire.ASKING
-                else self._answered(told, now, payload)
-            )
-        except ValueError as error:  # it cannot be in this network
+            if probe.verdict == wire.ASKING:
+                return self._receive_probe(probe, now)
+            return self._process_answer(probe, now, payload)
+        except ValueError as error:  # impossible in this network
             raise wire.MalformedMessage(str(error)) from None
 
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
-        return self._follow(self._routes.link_changed(port, up, now), now)
+        return self._update_hops(self._routes.link_changed(port, up, now), now)
 
     def tick(self, now: float) -> Sequence[Action]:
         actions: list[Action] = []
         if now >= self._routes.deadline:
-            actions += self._follow(self._routes.tick(now), now)
+            actions += self._update_hops(self._routes.tick(now), now)
         for expired in self._states.expired(now):
             actions += self._forget(expired)
         while flow := self._own.next(now):
-            actions += self._turn(flow, now)
+            actions += self._probe(flow, now)
         return actions
 
     def converged(self) -> bool:
@@ -161,17 +166,18 @@ class TarRouting:
             }
             for flow, own in self._own.items()
         ]
-        own = {
+        return {
+            **self._routes.status(),
             "capacity_kbps": self._states.capacity_kbps,
             "flows": flows,
             "states": len(self._states),
+            **self._counters,
         }
-        return {**self._routes.status(), **own, **self._counters}
 
     def event(self, event: DaemonEvent, now: float) -> Sequence[Action]:
         match event:
             case FlowInUse(flow):
-                return self._in_use(flow, now)
+                return self._flow_in_use(flow, now)
             case Refused(destination):
                 self._own.refused(destination, now)
                 return NOTHING
@@ -180,63 +186,67 @@ class TarRouting:
                 return NOTHING
         raise useless(event)
 
-    def _in_use(self, flow: FiveTuple, now: float) -> Sequence[Action]:
+    def _flow_in_use(self, flow: FiveTuple, now: float) -> Sequence[Action]:
         if own := self._own.get(flow):
             self._own.used(flow, own, now)
             return NOTHING
         try:
-            destination = self._number(flow.destination)
+            destination = self._server_of(flow.destination)
         except ValueError:
             return NOTHING
-        if destination != self.node and self._number(flow.source) == self.node:
+        if destination != self.node and self._server_of(flow.source) == self.node:
             self._own.add(flow, destination, now)
         return NOTHING
 
-    def _number(self, address: int) -> int:
-        """The server that has `address`; ValueError if nobody has."""
-        if (number := self._numbers.get(address)) is None:
+    def _server_of(self, address: int) -> int:
+        """Return the server with `address`; ValueError if there is none."""
+        if (server := self._servers_by_address.get(address)) is None:
             layout = self._network.layout
-            number = layout.number_of(layout.digits(address))
-            if len(self._numbers) < MOST_ADDRESSES:
-                self._numbers[address] = number
-        return number
+            server = layout.number_of(layout.digits(address))
+            if len(self._servers_by_address) < MOST_ADDRESSES:
+                self._servers_by_address[address] = server
+        return server
 
     def _hop(self, node: int) -> Hop:
-        """How `node` is reached; ValueError if it is no neighbour."""
+        """Return the hop to `node`; ValueError if it is no neighbour."""
         if (hop := self._hops.get(node)) is None:
             raise ValueError(f"server {node} is no neighbour")
         return hop
 
     # -- links
 
-    def _follow(self, actions: Sequence[Action], now: float) -> list[Action]:
-        """Do `actions`, and what follows from hops that died or came to life, which changes
-        routes."""
+    def _update_hops(self, actions: Sequence[Action], now: float) -> list[Action]:
+        """Return `actions`, which change with live hops, and the consequences of hops that died."""
         if not actions and self._default_hop is not None:
             return []
         alive = frozenset(hop for hop in self._hops.values() if self._routes.lives(hop))
         if alive == self._alive and self._default_hop is not None:
             return list(actions)
-        died, self._alive = self._alive - alive, alive
-        self._ports = frozenset(hop.port for hop in alive)
+        died = self._alive - alive
+        self._alive = alive
+
+        self._dead = self._dead_servers()
+        broken = [(flow, state.token) for flow, state in self._states.by(died)]
+        return [*actions, *self._set_default_hop(), *self._paths_broken(broken, now)]
+
+    def _dead_servers(self) -> Sequence[int]:
+        """Return 1 for each dead server of the switch, 0 for others; empty if all are alive."""
         first = self.node - self.node % self._network.n
         mates = range(first, first + self._network.n)
-        dead = [int(mate != self.node and self._hops[mate] not in alive) for mate in mates]
-        self._dead = dead if any(dead) else ()
-        done = list(actions)
-        default_hop = tuple(sorted(alive))[:1]
-        # what was never set stays as a daemon before this one left it
-        if default_hop != (self._default_hop or ()):
-            done.append(SetRoute(OWN_PACKETS, default_hop))
-        self._default_hop = default_hop
-        return done + self._broke(
-            [(flow, state.token) for flow, state in self._states.by(died)], now
-        )
+        dead = [int(mate != self.node and self._hops[mate] not in self._alive) for mate in mates]
+        return dead if any(dead) else ()
+
+    def _set_default_hop(self) -> list[Action]:
+        previous = self._default_hop or ()  # a route of the previous daemon stays until a hop lives
+        self._default_hop = tuple(sorted(self._alive))[:1]
+        if self._default_hop == previous:
+            return []
+        return [SetRoute(OWN_PACKETS, self._default_hop)]
 
     # -- probes
 
-    def _turn(self, flow: FiveTuple, now: float) -> list[Action]:
-        """One of our own flows is due: ask, or give up the question that has no answer."""
+    def _probe(self, flow: FiveTuple, now: float) -> list[Action]:
+        """Probe for an own flow that is due, or give up its probe without an answer."""
         own = self._own.get(flow)
         assert own
         if own.asking:
@@ -248,108 +258,125 @@ class TarRouting:
             return []
         lifetime_ms = int(1000 * self._own.ask(flow, own, now))
         self._counters["probes_sent"] += 1
-        marks = [0] * (self._network.k + 1)
-        tar.start(marks)
-        question = (
-            flow,
-            own.token,
-            own.attempt,
-            lifetime_ms,
-            wire.ASKING,
-            tuple(marks),
-            (self.node,),
+        probe = FlowProbe(
+            sender=self.node,
+            target=self.node,
+            flow=flow,
+            token=own.token,
+            attempt=own.attempt,
+            lifetime_ms=lifetime_ms,
+            verdict=wire.ASKING,
+            marks=(tar.NOT_BYPASSED,) * (self._network.k + 1),
+            visited=(self.node,),
         )
-        return self._onward(FlowProbe(self.node, self.node, *question), own.destination, now)
+        return self._forward_probe(probe, own.destination, now)
 
-    def _asked(self, probe: FlowProbe, now: float) -> list[Action]:
-        """A probe came by, on its way or back from the next server, which left the path."""
+    def _receive_probe(self, probe: FlowProbe, now: float) -> list[Action]:
+        """Handle a probe on its way, or back from the next server, which left the path."""
         self._check(probe)
         if probe.visited[-1] == probe.sender:
             room = [*probe.visited, 0]
-            probe = probe._replace(
-                visited=tuple(room[: tar.extend(room, len(probe.visited), self.node)])
-            )
+            length = tar.extend(room, len(probe.visited), self.node)
+            probe = probe._replace(visited=tuple(room[:length]))
         elif probe.visited[-1] != self.node:
-            raise ValueError("the probe was not sent here")
-        destination = self._number(probe.flow.destination)
+            raise ValueError("the path of the probe does not lead here")
+        destination = self._server_of(probe.flow.destination)
         if destination == self.node:
-            return self._back(probe, wire.CONNECTED, probe.visited)
-        return self._onward(probe, destination, now)
+            return self._send_answer(probe, wire.CONNECTED)
+        return self._forward_probe(probe, destination, now)
 
     def _check(self, probe: FlowProbe) -> None:
-        """ValueError unless a neighbour may have sent this probe."""
+        """Raise ValueError unless a neighbour may have sent this probe."""
         if len(probe.marks) != self._network.k + 1 or min(probe.marks) < tar.BYPASSED:
-            raise ValueError("no such marks")
+            raise ValueError(f"a probe has {self._network.k + 1} marks, and none like these")
         if len(probe.visited) > self._most_servers:
-            raise ValueError("no such path")
+            raise ValueError(f"a path has at most {self._most_servers} servers")
 
-    def _onward(self, probe: FlowProbe, destination: int, now: float) -> list[Action]:
-        """Decide where a probe that is here, the last server of its path, and for whom, goes."""
-        network, marks, path = self._network, list(probe.marks), probe.visited
-        free, free_link = self._states.available(probe.flow, self._ports, now)
-        draw = tar.drawn(self.node, tar.number(*probe.flow), probe.attempt)
-        state = (marks, free, free_link, self._dead, draw)
-        to = tar.next_hop(
-            network.rule, network.t, self._relay, path, len(path), destination, *state
-        )
-        if to == tar.BACK:
+    def _forward_probe(self, probe: FlowProbe, destination: int, now: float) -> list[Action]:
+        """Send a probe, whose path ends at this server, to its next hop."""
+        path = probe.visited
+        marks = list(probe.marks)
+        server = self._next_server(probe, marks, destination, now)
+        if server == tar.BACK:
             self._counters["bypasses"] += 1
             self._states.bypassed(probe.flow, now + probe.lifetime_ms / 1000)
             path = path[:-1]
-            to = path[-1]
+            server = path[-1]
         else:
             self._states.passed(probe.flow)
-        hop = None if to == tar.DROP else self._hop(to)
+        hop = None if server == tar.DROP else self._hop(server)
         if hop is None or hop not in self._alive:
-            return self._answered(probe._replace(verdict=wire.BROKEN, marks=()), now)
-        onward = probe._replace(sender=self.node, target=to, marks=tuple(marks), visited=path)
-        return [Send(hop.port, messages.encode(onward))]
-
-    def _back(self, probe: FlowProbe, verdict: int, path: tuple[int, ...]) -> list[Action]:
-        """Let an answer begin here, for the server before this one."""
-        at = path.index(self.node)
-        if at == 0:
-            return []
-        hop = self._hop(path[at - 1])
-        answer = probe._replace(
-            sender=self.node, target=hop.node, verdict=verdict, marks=(), visited=path
+            return self._process_answer(probe._replace(verdict=wire.BROKEN, marks=()), now)
+        forwarded = probe._replace(
+            sender=self.node, target=server, marks=tuple(marks), visited=path
         )
+        return [Send(hop.port, messages.encode(forwarded))]
+
+    def _next_server(self, probe: FlowProbe, marks: list[int], destination: int, now: float) -> int:
+        """Return next_hop() of a probe at this server; update `marks`."""
+        rule, t, relay, path = self._network.rule, self._network.t, self._relay, probe.visited
+        ports = {hop.port for hop in self._alive}
+        free = self._states.available(probe.flow, ports, now)
+        draw = tar.draw_at(self.node, tar.flow_hash(*probe.flow), probe.attempt)
+        return tar.next_hop(
+            rule, t, relay, path, len(path), destination, marks, *free, self._dead, draw
+        )
+
+    def _send_answer(self, probe: FlowProbe, verdict: int) -> list[Action]:
+        """Send an answer from here to the server before this one; none at the source."""
+        position = probe.visited.index(self.node)
+        if position == 0:
+            return []
+        hop = self._hop(probe.visited[position - 1])
+        answer = probe._replace(sender=self.node, target=hop.node, verdict=verdict, marks=())
         return [Send(hop.port, messages.encode(answer))]
 
     # -- answers
 
-    def _answered(self, probe: FlowProbe, now: float, payload: bytes = b"") -> list[Action]:
-        """An answer came by as `payload`, or began here."""
-        path = probe.visited
+    def _process_answer(self, answer: FlowProbe, now: float, payload: bytes = b"") -> list[Action]:
+        """Handle an answer that arrived as `payload`, or begins here."""
+        path = answer.visited
         if self.node not in path or len(set(path)) < len(path) or len(path) > self._most_servers:
-            raise ValueError("no such answer")
-        flow, verdict, state = probe.flow, probe.verdict, self._states.get(probe.flow)
-        actions: list[Action] = []
-        at = path.index(self.node)
-        before = self._hop(path[at - 1]) if at else None  # a path from a stranger leaves no state
-        if verdict == wire.CONNECTED:
-            hop = self._hop(path[at + 1]) if at + 1 < len(path) else None
-            if hop is None or (state and state.token > probe.token):
+            raise ValueError("the path of the answer is impossible, or does not lead here")
+        position = path.index(self.node)
+        # raises before any state is set
+        previous = self._hop(path[position - 1]) if position else None
+        hop = None
+        if answer.verdict == wire.CONNECTED:
+            if position + 1 == len(path):
                 return []
-            if hop in self._alive and (state or self._states.have_room()):
-                new = FlowState(path, at, probe.token, hop, now + probe.lifetime_ms / 1000)
-                if self._states.put(flow, new):
-                    actions.append(SetFlowRewrite(flow, self._octets[hop.node]))
-            else:
-                verdict = wire.BROKEN
-        if verdict == wire.BROKEN and state is not None and state.token == probe.token:
-            actions += self._forget(flow)
-        if before is None:
-            return actions + self._told(probe, verdict, now)
-        if payload and verdict == probe.verdict:
-            return [
-                *actions,
-                Send(before.port, messages.passed_on(payload, self.node, before.node)),
-            ]
-        return actions + self._back(probe, verdict, path)
+            hop = self._hop(path[position + 1])
+            state = self._states.get(answer.flow)
+            if state and state.token > answer.token:
+                return []
+        verdict, actions = self._apply(answer, hop, now)
+        if previous is None:
+            return actions + self._receive_own_answer(answer, verdict, now)
+        if payload and verdict == answer.verdict:
+            passed_on = messages.passed_on(payload, self.node, previous.node)
+            return [*actions, Send(previous.port, passed_on)]
+        return actions + self._send_answer(answer, verdict)
 
-    def _told(self, probe: FlowProbe, verdict: int, now: float) -> list[Action]:
-        """An answer to a question of our own has come."""
+    def _apply(self, answer: FlowProbe, hop: Hop | None, now: float) -> tuple[int, list[Action]]:
+        """Set the flow's state to `hop`, or forget it if the path is broken.
+
+        Returns:
+            The verdict to pass on, and the actions.
+        """
+        flow, token, path = answer.flow, answer.token, answer.visited
+        state = self._states.get(flow)
+        if hop in self._alive and (state or self._states.have_room()):
+            expires_s = now + answer.lifetime_ms / 1000
+            new_state = FlowState(path, path.index(self.node), token, hop, expires_s)
+            if not self._states.put(flow, new_state):
+                return wire.CONNECTED, []
+            return wire.CONNECTED, [SetFlowRewrite(flow, self._octets[hop.node])]
+        if state is None or state.token != token:
+            return wire.BROKEN, []
+        return wire.BROKEN, self._forget(flow)
+
+    def _receive_own_answer(self, probe: FlowProbe, verdict: int, now: float) -> list[Action]:
+        """Handle an answer to a probe of this server."""
         flow, own = probe.flow, self._own.get(probe.flow)
         if own is None or own.token != probe.token:
             return []
@@ -361,43 +388,42 @@ class TarRouting:
             return []
         self._counters["answers"] += 1
         self._own.answered(flow, own, now)
-        return self._new_path(flow, own, probe.visited)
+        return self._set_path(flow, own, probe.visited)
 
-    def _new_path(self, flow: FiveTuple, own: Own, path: tuple[int, ...]) -> list[Action]:
+    def _set_path(self, flow: FiveTuple, own: OwnFlow, path: tuple[int, ...]) -> list[Action]:
         if path == own.path:
             return []
         own.path = path
         hops = " ".join(f"h{node}" for node in path)
         return [Note(f"flow to h{own.destination}, protocol {flow.protocol}: by way of {hops}")]
 
-    def _broke(self, flows: Iterable[tuple[FiveTuple, int]], now: float) -> list[Action]:
-        """The paths of `flows` that questions of these tokens found have ended here, or beyond the
-        next hop."""
+    def _paths_broken(self, flows: Iterable[tuple[FiveTuple, int]], now: float) -> list[Action]:
+        """Forget broken paths, each a flow and its probe's token, and tell the servers before this
+        one."""
         actions: list[Action] = []
-        before: dict[int, list[tuple[FiveTuple, int]]] = {}
+        broken: dict[int, list[tuple[FiveTuple, int]]] = {}  # by server before this one
         for flow, token in flows:
             state = self._states.get(flow)
-            if state is None or state.token != token:  # there is another path by now
+            if state is None or state.token != token:  # replaced by another path
                 continue
             actions += self._forget(flow)
-            if state.at:
-                before.setdefault(state.path[state.at - 1], []).append((flow, token))
+            if state.position:
+                broken.setdefault(state.path[state.position - 1], []).append((flow, token))
             elif own := self._own.get(flow):
                 self._counters["breaks"] += 1
                 own.silences = 0
-                # if asked about already, that may have got lost on the same path
+                # an outstanding probe may have been lost on the same path
                 if own.active(now):
                     self._own.hurry(flow, own, now)
-        for node, ended in before.items():
-            hop = self._hop(node)
-            actions += [Send(hop.port, each) for each in messages.breaks(self.node, node, ended)]
+        for node, pairs in broken.items():
+            port = self._hop(node).port
+            actions += [Send(port, payload) for payload in messages.breaks(self.node, node, pairs)]
         return actions
 
-    def _leads(self, flow: FiveTuple, token: int, to: int) -> bool:
-        """Whether the path of `flow` that the question of this token found goes on to the neighbour
-        `to`."""
+    def _leads_to(self, flow: FiveTuple, token: int, node: int) -> bool:
+        """Return True if the path that this probe set up for `flow` goes on to neighbour `node`."""
         state = self._states.get(flow)
-        return state is not None and state.token == token and state.hop.node == to
+        return state is not None and state.token == token and state.hop.node == node
 
     def _forget(self, flow: FiveTuple) -> list[Action]:
         self._states.forget(flow)

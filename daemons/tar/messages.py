@@ -1,5 +1,4 @@
-"""What TAR's servers tell each other beside hellos, as bytes: messages as in wire.py, of a type
-that it leaves free."""
+"""TAR's messages beside hellos, as bytes, with the header and types of wire.py."""
 
 from __future__ import annotations
 
@@ -20,24 +19,23 @@ from weft.daemons.core.wire import (
     within,
 )
 
-# header, sender, target, flow, and so on as in FlowProbe; two numbers
+# header, fields of FlowProbe up to the verdict, number of marks, number of visited servers
 FIXED = struct.Struct(">BBBIIIIBIIIIBBB")
-ENDS = struct.Struct(">II")  # sender, target: after the header, in both messages
-BREAKS = struct.Struct(">BBBIIB")  # header, sender, target, how many
+ENDS = struct.Struct(">II")  # sender and target, after the header of every message
+BREAKS = struct.Struct(">BBBIIB")  # header, sender, target, number of flows
 BREAK = struct.Struct(">IIBII")  # flow, token
-MOST_BREAKS = 80  # in a message: 1,372 bytes
+MOST_BREAKS = 80  # in one message: 1,372 bytes
 
 
 class FlowProbe(NamedTuple):
-    """Where is `flow` to go?  `sender` passes the question, or the answer, on to `target`.
+    """A probe that sets up the path of `flow`, or its answer; `sender` passes it on to `target`.
 
-    token: the source's own, comes back with the answer; larger in each question about a flow.
-    attempt: questions about it that have failed one after the other.
-    lifetime_ms: how long servers shall let the flow follow the path that is found.
-    verdict: wire.ASKING on the way there, wire.CONNECTED or wire.BROKEN on the way back.
-    marks: what daemons/tar/routing.py lets a probe carry; none in an answer.
-    visited: the servers so far, the source first; in an answer the flow's path, by which it goes
-        back.
+    token: number of the probe at its source; grows with each probe of a flow.
+    attempt: consecutive failed probes of the flow.
+    lifetime_ms: time for which servers keep the flow on the path.
+    verdict: wire.ASKING in a probe, wire.CONNECTED or wire.BROKEN in an answer.
+    marks: marks of a probe (daemons/tar/routing.py); empty in an answer.
+    visited: in a probe, the servers so far, the source first; in an answer, the flow's path.
     """
 
     sender: int
@@ -52,8 +50,10 @@ class FlowProbe(NamedTuple):
 
 
 class FlowBreaks(NamedTuple):
-    """The paths of `flows`, each with the token of the probe that found it, lead no further:
-    `sender` tells `target`, the server before it on each of them."""
+    """Broken paths: `sender` tells `target`, the server before it on the paths of `flows`.
+
+    flows: each with the token of the probe that set up its path.
+    """
 
     sender: int
     target: int
@@ -61,41 +61,34 @@ class FlowBreaks(NamedTuple):
 
 
 def breaks(sender: int, target: int, flows: Sequence[tuple[FiveTuple, int]]) -> list[bytes]:
-    """FlowBreaks as bytes, as many messages as it takes; struct.error if a field has no room."""
-    return [
-        BREAKS.pack(MAGIC, VERSION, FLOW_BREAKS, sender, target, len(some))
-        + b"".join(BREAK.pack(*flow, token) for flow, token in some)
-        for some in (flows[at : at + MOST_BREAKS] for at in range(0, len(flows), MOST_BREAKS))
-    ]
+    """Return FlowBreaks messages for `flows`, as bytes; struct.error if a field is too large."""
+    payloads = []
+    for start in range(0, len(flows), MOST_BREAKS):
+        batch = flows[start : start + MOST_BREAKS]
+        header = BREAKS.pack(MAGIC, VERSION, FLOW_BREAKS, sender, target, len(batch))
+        payloads.append(header + b"".join(BREAK.pack(*flow, token) for flow, token in batch))
+    return payloads
 
 
 def passed_on(payload: bytes, sender: int, target: int) -> bytes:
-    """The FlowProbe `payload` from another server to another."""
+    """Return the FlowProbe `payload` with another sender and target."""
     return payload[: HEADER.size] + ENDS.pack(sender, target) + payload[HEADER.size + ENDS.size :]
 
 
 def encode(probe: FlowProbe) -> bytes:
-    """`probe` as bytes; struct.error if a field has no room."""
-    counts = (len(probe.marks), len(probe.visited))
-    fixed = (
-        probe.sender,
-        probe.target,
-        *probe.flow,
-        probe.token,
-        probe.attempt,
-        probe.lifetime_ms,
-        probe.verdict,
-        *counts,
-    )
-    numbers = (*probe.marks, *probe.visited)
-    return FIXED.pack(MAGIC, VERSION, FLOW_PROBE, *fixed) + struct.pack(
-        f">{len(numbers)}i", *numbers
-    )
+    """Return `probe` as bytes; struct.error if a field is too large."""
+    sender, target, flow, *values, marks, visited = probe
+    counts = (len(marks), len(visited))
+    fixed = FIXED.pack(MAGIC, VERSION, FLOW_PROBE, sender, target, *flow, *values, *counts)
+    return fixed + struct.pack(f">{sum(counts)}i", *marks, *visited)
 
 
 def decode(payload: bytes, nodes: int = 1 << 31) -> FlowProbe | FlowBreaks | None:
-    """The message that `payload` is, None if it is another scheme's; Garbage if it is none, or
-    names a node which is none of the first `nodes`."""
+    """Return the message in `payload`; None if it is another scheme's.
+
+    Raises:
+        wire.MalformedMessage: not a message, or it names a node that is none of the first `nodes`.
+    """
     message = decoded(payload, _DECODERS)
     if isinstance(message, FlowProbe):
         within(
@@ -112,8 +105,8 @@ def _probe(payload: bytes) -> FlowProbe:
     numbers = struct.unpack(f">{marks + visited}i", payload[FIXED.size :])
     if not visited or verdict > BROKEN or min(numbers[marks:]) < 0:
         raise MalformedMessage("values do not fit")
-    of = (FiveTuple(*flow), token, attempt, lifetime_ms, verdict)
-    return FlowProbe(sender, target, *of, numbers[:marks], numbers[marks:])
+    values = (FiveTuple(*flow), token, attempt, lifetime_ms, verdict)
+    return FlowProbe(sender, target, *values, numbers[:marks], numbers[marks:])
 
 
 def _breaks(payload: bytes) -> FlowBreaks:
@@ -122,7 +115,7 @@ def _breaks(payload: bytes) -> FlowBreaks:
         (FiveTuple(*flow), token) for *flow, token in BREAK.iter_unpack(payload[BREAKS.size :])
     )
     if len(flows) != count or not flows:
-        raise MalformedMessage(f"{len(flows)} flows, said to be {count}")
+        raise MalformedMessage(f"{len(flows)} flows; the header says {count}")
     return FlowBreaks(sender, target, flows)
 
 

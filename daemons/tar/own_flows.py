@@ -1,16 +1,14 @@
-"""The flows of which one TAR server is the source: which of them it sends a probe for next, and
-when.
+"""Flows from one TAR server: the order and times of their probes.
 
-A flow is probed at once when it begins, and again every `refresh_s`, or as often as
-`refreshes_per_s` for all flows allow.  Where an answer says that there is no path, the next attempt
-draws other relays; after ATTEMPTS of them the source waits as long as between two refreshes.  Where
-no answer comes within a few times what answers take, and at most `probe_s`, the source asks again,
-and waits twice as long each time.
+A flow is probed at once when it begins, then every `refresh_s`, or less often if `refreshes_per_s`
+requires it.  After an answer without a path, the next attempt draws other relays; after ATTEMPTS of
+them the source waits for one refresh interval.  Without an answer within a few round trips, at most
+`probe_s`, the source probes again, and doubles its timeout each time.
 
-A source sends `probes_per_s` probes at most, and first for the flow without a path that was used
-last.  A flow that was not used for ACTIVE_S is probed once more, so that its path stays for as long
-as the flow may come back, and then when it does: where hundreds of paths break at once, servers
-have ten and more messages about each to pass on, and most of the flows may have ended.
+A source sends `probes_per_s` probes at most.  The most recently used flow without a path goes
+first.  A flow unused for ACTIVE_S is probed once more, which keeps its path until the flow would be
+forgotten, and again when it resumes.  This matters when hundreds of paths break at once: each costs
+servers ten or more messages, and most of the flows may have ended.
 """
 
 from __future__ import annotations
@@ -22,26 +20,29 @@ from math import inf
 
 from weft.daemons.core.actions import FiveTuple
 from weft.daemons.core.rto_estimator import RtoEstimator
-from weft.daemons.tar.routing import number
+from weft.daemons.tar.routing import flow_hash
 from weft.daemons.tar.settings import TarSettings
 
 ATTEMPTS = 8
-ACTIVE_S = 2.5  # since a flow was last seen: the data plane shows one that goes on every second
-MOST_FLOWS = 4096  # others go by DR
-MOST_DOUBLINGS, MOST_PATIENCE_S = 8, 6.4  # with an answer, when several before it did not come
-AGAIN_S = 0.050  # a refused flow is probed again no sooner
-LEAST_RTO_S = 0.030  # with an answer: a server may be as late as that
+ACTIVE_S = 2.5  # time since the last packet; the data plane reports an active flow every second
+MOST_FLOWS = 4096  # further flows follow DR
+MOST_DOUBLINGS = 8  # of the timeout
+MOST_TIMEOUT_S = 6.4
+AGAIN_S = 0.050  # least time between probes of a refused flow
+LEAST_RTO_S = 0.030  # a busy server may delay an answer as long
 
 
 @dataclass(slots=True)
-class Own:
+class OwnFlow:
     """One flow at its source.
 
-    used_s: when its last packet was seen.
-    attempt: of the next probe, which decides what is drawn for it.
-    failures: in a row; silences: those of them since the last answer, of whatever kind.
-    asking: whether a probe is under way.  due_s: when that is given up, or the next one leaves.
-    urgent: whether that is to be as soon as may be.
+    used_s: time of its last packet.
+    attempt: attempt of the next probe, which decides the draws for it.
+    failures: consecutive failed probes.
+    silences: consecutive probes without an answer.
+    asking: True while a probe is outstanding.
+    due_s: time at which that probe times out, or the next one leaves.
+    urgent: the next probe leaves as soon as the rate allows.
     """
 
     destination: int
@@ -57,68 +58,68 @@ class Own:
     path: tuple[int, ...] = ()
 
     def active(self, now: float) -> bool:
-        """Whether its packets go on, as far as one can know."""
+        """Return True if the flow was used within the last ACTIVE_S."""
         return self.used_s + ACTIVE_S >= now
 
 
 class OwnFlows:
-    """All of them, and the order in which they are due.
+    """All flows from this server, ordered by the times of their probes.
 
-    token: of the first probe, less one; probes of all flows are numbered from there on.
-    most_lifetime_s: for how long a probe asks servers to keep what it finds, at the most.
+    token: number of the last probe; probes of all flows share a sequence.
+    most_lifetime_s: longest lifetime of a path that a probe requests.
     """
 
     def __init__(self, settings: TarSettings, *, token: int) -> None:
         self._token = token
-        self._refresh_s, self._refreshes = settings.refresh_s, settings.refreshes
+        self._refresh_s = settings.refresh_s
+        self._refreshes = settings.refreshes
         self._refresh_gap_s = 1 / settings.refreshes_per_s
         self._rto = RtoEstimator(min(LEAST_RTO_S, settings.probe_s), settings.probe_s)
-        self._gap_s, self._ask_s = 1 / settings.probes_per_s, -inf
+        self._probe_gap_s = 1 / settings.probes_per_s
+        self._next_probe_s = -inf  # earliest time
         self._idle_s = settings.idle_s
         most_interval_s = max(self._refresh_s, MOST_FLOWS * self._refresh_gap_s)
         self.most_lifetime_s = max(settings.idle_s, settings.refreshes * most_interval_s)
-        self._own: dict[FiveTuple, Own] = {}
-        self._due: list[tuple[float, FiveTuple]] = []  # may hold superseded entries
-        # by last use, and since when; likewise
-        self._urgent: list[tuple[float, float, FiveTuple]] = []
+        self._own: dict[FiveTuple, OwnFlow] = {}
+        # heaps; an entry is superseded when its flow is scheduled again
+        self._due: list[tuple[float, FiveTuple]] = []
+        self._urgent: list[tuple[float, float, FiveTuple]] = []  # last use negated, due time, flow
 
-    def __len__(self) -> int:
-        return len(self._own)
-
-    def get(self, flow: FiveTuple) -> Own | None:
+    def get(self, flow: FiveTuple) -> OwnFlow | None:
         return self._own.get(flow)
 
-    def items(self) -> Iterator[tuple[FiveTuple, Own]]:
+    def items(self) -> Iterator[tuple[FiveTuple, OwnFlow]]:
         return iter(self._own.items())
 
     @property
     def deadline(self) -> float:
-        """When the next probe leaves, or is given up."""
+        """Return the time at which the next probe leaves or times out."""
         due_s = self._urgent[0][1] if self._urgent else self._due[0][0] if self._due else inf
-        return max(due_s, self._ask_s)
+        return max(due_s, self._next_probe_s)
 
     def add(self, flow: FiveTuple, destination: int, now: float) -> None:
-        """A new flow; beyond MOST_FLOWS it is left to DR."""
+        """Add a new flow; beyond MOST_FLOWS, flows follow DR."""
         if len(self._own) < MOST_FLOWS:
-            own = self._own[flow] = Own(destination, self._token, now)
+            own = self._own[flow] = OwnFlow(destination, self._token, now)
             self.hurry(flow, own, now)
 
-    def used(self, flow: FiveTuple, own: Own, now: float) -> None:
-        """A packet of a known flow was seen."""
-        active, own.used_s = own.active(now), now
-        if own.urgent or not (active or own.asking):
+    def used(self, flow: FiveTuple, own: OwnFlow, now: float) -> None:
+        """Handle a packet of a known flow."""
+        resumed = not (own.active(now) or own.asking)
+        own.used_s = now
+        if own.urgent or resumed:
             self.hurry(flow, own, now)
 
     def refused(self, destination: int, now: float) -> None:
-        """A packet for the address `destination` was refused on its way."""
+        """Handle the refusal of a packet for the address `destination`."""
         for flow, own in self._own.items():
-            concerned = flow.destination == destination and own.path and own.active(now)
-            if concerned and not own.asking and own.asked_s + AGAIN_S < now:
+            affected = flow.destination == destination and own.path and own.active(now)
+            if affected and not own.asking and own.asked_s + AGAIN_S < now:
                 self.hurry(flow, own, now)
 
     def next(self, now: float) -> FiveTuple | None:
-        """The flow that is due, if any."""
-        if self._ask_s > now:
+        """Return the flow that is due; None if there is none."""
+        if self._next_probe_s > now:
             return None
         while self._urgent:
             _, _, flow = heappop(self._urgent)
@@ -130,36 +131,38 @@ class OwnFlows:
                 return flow
         return None
 
-    def forget_if_idle(self, flow: FiveTuple, own: Own, now: float) -> bool:
-        """Forget a flow that was not used for long; whether that was so."""
+    def forget_if_idle(self, flow: FiveTuple, own: OwnFlow, now: float) -> bool:
+        """Forget `flow` if it is idle; return True if it was."""
         if own.used_s + self._idle_s >= now:
             return False
         del self._own[flow]
         return True
 
-    def ask(self, flow: FiveTuple, own: Own, now: float) -> float:
-        """A probe leaves, with own.token; return for how long, in seconds, servers are to keep what
-        it finds."""
+    def ask(self, flow: FiveTuple, own: OwnFlow, now: float) -> float:
+        """Register a probe that leaves with own.token; return the lifetime of its path, in s."""
         self._token += 1
-        own.token, own.asking, own.asked_s = self._token, True, now
-        self._ask_s = now + self._gap_s
-        wait_s = self._rto.wait_s * 2 ** min(own.silences, MOST_DOUBLINGS)
-        self._plan(flow, own, now + min(wait_s, MOST_PATIENCE_S))
+        own.token = self._token
+        own.asking = True
+        own.asked_s = now
+        self._next_probe_s = now + self._probe_gap_s
+        timeout_s = self._rto.wait_s * 2 ** min(own.silences, MOST_DOUBLINGS)
+        self._plan(flow, own, now + min(timeout_s, MOST_TIMEOUT_S))
         return self._interval_s(now) * self._refreshes if own.active(now) else self._idle_s
 
-    def answered(self, flow: FiveTuple, own: Own, now: float) -> None:
-        """The probe has found a path."""
+    def answered(self, flow: FiveTuple, own: OwnFlow, now: float) -> None:
+        """Handle an answer with a path."""
         if own.asking:
             self._rto.heard(now - own.asked_s)
-        own.asking, own.failures, own.silences = False, 0, 0
-        spread = 0.75 + 0.25 * (number(*flow) % 256) / 256
-        self._plan(
-            flow, own, now + (self._interval_s(now) if own.active(now) else self._idle_s) * spread
-        )
+        own.asking = False
+        own.failures = 0
+        own.silences = 0
+        spread = 0.75 + 0.25 * (flow_hash(*flow) % 256) / 256
+        interval_s = self._interval_s(now) if own.active(now) else self._idle_s
+        self._plan(flow, own, now + interval_s * spread)
 
-    def failed(self, flow: FiveTuple, own: Own, now: float) -> None:
-        """Draw anew and ask again: at once or, if nobody waits for it or after many failures,
-        later."""
+    def failed(self, flow: FiveTuple, own: OwnFlow, now: float) -> None:
+        """Schedule the next attempt: at once, or later if the flow is inactive or has failed
+        ATTEMPTS times."""
         own.asking = False
         own.attempt = (own.attempt + 1) % ATTEMPTS
         own.failures += 1
@@ -168,18 +171,19 @@ class OwnFlows:
         else:
             self._plan(flow, own, now + self._interval_s(now))
 
-    def hurry(self, flow: FiveTuple, own: Own, now: float) -> None:
-        """Ask about it before all that were used longer ago."""
-        own.due_s, own.urgent, own.asking = inf, True, False
+    def hurry(self, flow: FiveTuple, own: OwnFlow, now: float) -> None:
+        """Schedule a probe before those of all flows with an earlier last use."""
+        own.due_s = inf
+        own.urgent = True
+        own.asking = False
         heappush(self._urgent, (-own.used_s, now, flow))
 
-    def _plan(self, flow: FiveTuple, own: Own, due_s: float) -> None:
-        own.due_s, own.urgent = due_s, False
+    def _plan(self, flow: FiveTuple, own: OwnFlow, due_s: float) -> None:
+        own.due_s = due_s
+        own.urgent = False
         heappush(self._due, (due_s, flow))
 
     def _interval_s(self, now: float) -> float:
-        """Time between probes for a flow whose packets go on."""
-        return max(
-            self._refresh_s,
-            sum(own.active(now) for own in self._own.values()) * self._refresh_gap_s,
-        )
+        """Return the time between probes of an active flow."""
+        active_flows = sum(own.active(now) for own in self._own.values())
+        return max(self._refresh_s, active_flows * self._refresh_gap_s)

@@ -1,43 +1,37 @@
 """TAR, traffic-aware routing on FiConn, as pure functions (CCRDN 4.2.3, after Li et al., FiConn,
 ToN 2011).
 
-A flow's path is set up by a probe, hop by hop.  The probe follows DR, which is called TOR there.
-Let TOR's next hop at server s be s's own level-l link, l >= 1, to another X(l-1).  If more
-bandwidth is available on the level-0 link of s than on its level-l link, s bypasses its level-l
-link: another server s' of the same switch takes its place.
+A probe sets up a flow's path, hop by hop.  It follows DR (TOR in the paper).  Let TOR's next hop at
+server s be s's own level-l link, l >= 1, to another X(l-1).  If more bandwidth is available on the
+level-0 link of s than on its level-l link, s bypasses its level-l link: another server s' of the
+same switch takes its place.
 
-    Source Re-route    Where the flow came to s by level 0, the server before s sits at the same
-                       switch.  It sends to s' directly, and s leaves the path.  Where s is the
-                       flow's source, s itself sends to s'.
-    Virtual flows      A flow that came to s by level 0 and that s bypassed counts on the outgoing
-                       level-0 link of s, for as long as it is kept fresh, although s is not on its
-                       path.  Without this rule a server whose level-0 link is idle would bypass
-                       every flow for ever.  The caller keeps the count and gives the bandwidth that
-                       real and virtual flows leave.
+    Source Re-route    If the flow came to s by level 0, the server before s is at the same switch.
+                       It sends to s' directly, and s leaves the path.  At the flow's source, s
+                       itself sends to s'.
+    Virtual flows      A bypassed flow that came to s by level 0 still counts on the outgoing
+                       level-0 link of s until it expires.  Otherwise a server with an idle level-0
+                       link would bypass every flow forever.  The caller counts these flows.
     Progressive Route  The probe has one mark for each level.  A level is bypassed at most once in
-                       one X(l); a flow that crosses a level-l link begins anew with the levels
-                       below l.
-    Bound              No path is longer than 2 * 3^m - 1 hops, where m is the level at which source
-                       and destination part.  A bypass that could lead to a longer path is not made.
+                       one X(l); crossing a level-l link clears the marks of the levels below l.
+    Bound              A path has at most 2 * 3^m - 1 hops; source and destination part at level m.
+                       A bypass that could exceed the bound is not made.
 
-The text leaves open what s' does, and says only that it is drawn at random from the servers of the
-switch.  From any server of an X(l-1), TOR leads to the same level-l link, that of s.  So the path
-from s' has to lead elsewhere, to a third X(l-1), as by the proxies of DFR, to which the text
-compares it.  `relay` chooses the reading:
+The paper draws s' from the servers of the switch, and leaves open where the path goes from there.
+TOR leads from any server of an X(l-1) to the same level-l link, that of s.  So the path must lead
+to a third X(l-1), as with DFR's proxies, to which the paper compares it.  `relay` is the reading:
 
-    COPY     A third X(l-1) is drawn, and s' is the first server of TOR's path to it.  The default.
-    LINKED   s' is drawn from the servers of the switch that have a level-l link, and the flow takes
-             that link.  Where there is none, as at the top level of most switches, nothing is
-             bypassed.  Where there are few, all flows from everywhere to one X(l-1) are led through
-             the same other one.
-    ANY      s' is any other server of the switch and goes on by TOR: the text's words and nothing
-             else.  The flow comes back to s and takes the busy link after all, one hop later.
+    SUBNETWORK  Draw a third X(l-1); s' is the first server of TOR's path to it.  The default.
+    LINKED      Draw s' from the servers of the switch with a level-l link; the flow takes that
+                link.  Without such a server, as at the top level of most switches, nothing is
+                bypassed.  With few, all flows to one X(l-1) pass the same other one.
+    ANY         Draw s' from all servers of the switch; it goes on by TOR.  The flow comes back to
+                s and takes the busy link one hop later.
 
-Dead links and servers.  A dead level-l link has no bandwidth available.  Where the dead server s
-itself is TOR's next hop behind the switch, the server before it decides as s would: s leaves the
-path as by Source Re-route.
+A dead level-l link has no bandwidth available.  If a dead server s is TOR's next hop behind the
+switch, the server before it decides in its place, and s leaves the path as by Source Re-route.
 
-Written so that the same source runs as it stands, on lists, and compiled, on arrays.
+The same source runs interpreted, on lists, and compiled, on arrays.
 """
 
 from __future__ import annotations
@@ -48,16 +42,15 @@ from weft.daemons.core.mixing import mixed
 from weft.daemons.routing.dr import next_hop as dr_next_hop
 from weft.topologies.recursive.ccrdn import common_level, far_subnetwork, gateway, peer
 
-ANY, LINKED, COPY = 0, 1, 2
+ANY, LINKED, SUBNETWORK = 0, 1, 2
 
-# What a probe carries for each level: the server by which it enters the third copy, or one of these
-# two.
+# A probe's mark for a level: the server by which it enters the third sub-network, or one of these.
 NOT_BYPASSED = -1
 BYPASSED = -2
 
 NO_RELAY = -1
 
-# What next_hop() gives in place of a neighbour.
+# Results of next_hop() in place of a neighbour.
 DROP = -1
 BACK = -2
 
@@ -69,7 +62,8 @@ def start(marks: MutableSequence[int]) -> None:
 
 
 def most_hops(level: int) -> int:
-    """The most hops of a path between two servers that part at `level` (Li et al., theorem 7)."""
+    """Return the bound on the hops between two servers that part at `level` (Li et al., theorem
+    7)."""
     hops = 1
     for _ in range(level):
         hops = 3 * hops + 2
@@ -77,21 +71,23 @@ def most_hops(level: int) -> int:
 
 
 def extend(path: MutableSequence[int], length: int, server: int) -> int:
-    """Let a path of `length` servers go on to `server`, and return its new length.
+    """Append `server` to a path of `length` servers; return the new length.
 
-    A path that comes to a server again is cut back to it, because a flow has one next hop at a
-    server.  path: room for length + 1 numbers.
+    A path that returns to a server is cut back to it, because a flow has one next hop at a server.
+    `path` has room for length + 1 numbers.
     """
-    for at in range(length):
-        if path[at] == server:
-            return at + 1
+    for position in range(length):
+        if path[position] == server:
+            return position + 1
     path[length] = server
     return length + 1
 
 
 def towards(marks: MutableSequence[int], cur: int, dst: int) -> int:
-    """Where a probe for `dst` goes first from server `cur`: the innermost third copy that it has
-    still to enter, or `dst`.  What it has reached with `cur` is marked as bypassed."""
+    """Return a probe's next target: the entry of the innermost third sub-network ahead, or `dst`.
+
+    Marks the target that it has reached at `cur` as bypassed.
+    """
     target = dst
     for level in range(len(marks) - 1, 0, -1):
         if marks[level] == cur:
@@ -102,7 +98,7 @@ def towards(marks: MutableSequence[int], cur: int, dst: int) -> int:
 
 
 def remaining(rule: int, t: Sequence[int], cur: int, dst: int, marks: Sequence[int]) -> int:
-    """The hops that a probe has still to go from `cur` if it makes no further bypass."""
+    """Return the hops of a probe from `cur` to `dst` without a further bypass."""
     hops, level = 0, 1
     while cur != dst:
         while level < len(marks) and (marks[level] < 0 or marks[level] == cur):
@@ -113,8 +109,8 @@ def remaining(rule: int, t: Sequence[int], cur: int, dst: int, marks: Sequence[i
 
 
 def reachable(cur: int, to: int, n: int, free_level_0: int, dead: Sequence[int]) -> bool:
-    """Whether server `cur` is, or reaches by its switch, the server `to` of the same switch;
-    arguments as in next_hop()."""
+    """Return True if `to`, at the switch of `cur`, is `cur` or reachable by the switch; arguments
+    as in next_hop()."""
     return to == cur or (free_level_0 > 0 and not (len(dead) and dead[to % n]))
 
 
@@ -128,28 +124,33 @@ def mate(
     dead: Sequence[int],
     draw: int,
 ) -> int:
-    """A server of the switch of `cur` that is drawn to take the place of `leaving`, one that has a
-    level- `level` link too; NO_RELAY if there is none.  level: 0 for any server.  The other
-    arguments as in next_hop()."""
-    n, first, fit = t[0], cur - cur % t[0], 0
-    for _ in range(2):  # count those that fit, then go to the one that is drawn
-        left = draw % fit if fit else -1
-        fit = 0
+    """Return a drawn server of the switch of `cur` to take the place of `leaving`, or NO_RELAY.
+
+    It has a level-`level` link, unless `level` is 0.  Other arguments as in next_hop().
+    """
+    n = t[0]
+    first = cur - cur % n
+    count = 0
+    for _ in range(2):  # count the candidates, then draw one
+        index = draw % count if count else -1
+        count = 0
         for server in range(first, first + n):
             if server == leaving or not reachable(cur, server, n, free_level_0, dead):
                 continue
             if level == 0 or peer(rule, t, server, level) >= 0:
-                if fit == left:
+                if count == index:
                     return server
-                fit += 1
+                count += 1
     return NO_RELAY
 
 
 def third_subnetwork(rule: int, t: Sequence[int], server: int, level: int, draw: int) -> int:
-    """The server by which TOR enters a copy of X(level-1), drawn from those that are neither
-    `server`'s own nor the one at the far end of its level- `level` link; NO_RELAY if there is no
-    third."""
-    sub, base = t[level - 1], server - server % t[level]
+    """Return the server by which TOR enters a drawn third X(level-1), or NO_RELAY.
+
+    It is neither `server`'s own X(level-1) nor the one at the far end of its level-`level` link.
+    """
+    sub = t[level - 1]
+    base = server - server % t[level]
     i = (server - base) // sub
     j = far_subnetwork(rule, t, level, i, server % sub)
     others = t[level] // sub - 2
@@ -172,10 +173,12 @@ def waypoint(
     dead: Sequence[int],
     draw: int,
 ) -> int:
-    """The server to which a flow goes first that is at `cur` and bypasses the level- `level` link
-    of `leaving`: the one by which it enters a third copy, or with ANY s' itself; NO_RELAY if
-    nothing fits.  Arguments as in next_hop()."""
-    if relay == COPY:
+    """Return the next target of a flow at `cur` that bypasses the level-`level` link of `leaving`,
+    or NO_RELAY; arguments as in next_hop().
+
+    With ANY, it is s' itself; otherwise the server by which the flow enters a third sub-network.
+    """
+    if relay == SUBNETWORK:
         return third_subnetwork(rule, t, leaving, level, draw)
     server = mate(rule, t, cur, leaving, 0 if relay == ANY else level, free_level_0, dead, draw)
     return server if relay == ANY or server < 0 else peer(rule, t, server, level)
@@ -196,21 +199,32 @@ def bypass(
     dead: Sequence[int],
     draw: int,
 ) -> bool:
-    """Whether a probe that is at `cur`, and was to go on over the level- `level` link of the server
-    `leaving`, may go elsewhere from place `before` of its path; marks where to.  Arguments as in
-    next_hop()."""
+    """Mark a bypass of the level-`level` link of `leaving`; return False if there is none.
+
+    The path goes on from its position `before`.  Other arguments as in next_hop().
+    """
     if marks[level] != NOT_BYPASSED:
         return False
-    to = waypoint(rule, t, relay, cur, leaving, level, free_level_0, dead, draw)
-    if to < 0:
+    target = waypoint(rule, t, relay, cur, leaving, level, free_level_0, dead, draw)
+    if target < 0:
         return False
-    marks[level] = to
+    marks[level] = target
     if before + remaining(rule, t, path[before], dst, marks) > most_hops(
         common_level(t, path[0], dst)
     ):
         marks[level] = NOT_BYPASSED
         return False
     return True
+
+
+def came_by_switch(t: Sequence[int], path: Sequence[int], length: int) -> bool:
+    """Return True if the last two of `length` servers of `path` are at one switch."""
+    return length > 1 and path[length - 2] // t[0] == path[length - 1] // t[0]
+
+
+def link_level(rule: int, t: Sequence[int], server: int, target: int) -> int:
+    """Return the level of DR's first link from `server` towards `target`."""
+    return common_level(t, server, dr_next_hop(rule, t, server, target))
 
 
 def next_hop(
@@ -226,72 +240,88 @@ def next_hop(
     dead: Sequence[int],
     draw: int,
 ) -> int:
-    """The neighbour to which a probe for `dst` goes from the last of the first `length` servers of
-    `path`.
+    """Return the neighbour to which a probe goes from the last of `length` servers of `path`.
 
-    DROP if the probe can go no further.  BACK if this server bypasses its link and leaves the path:
-    the probe goes back to the server before it, at the same switch, and that one is asked next.
+    Updates `marks`.
 
-    marks: the probe's, which are changed.
-    free_level_0, free_link: bandwidth available on the server's two outgoing links, in any one
-        unit; 0 if dead.
-    dead: 1 for each server of the switch, by its place there, that cannot be reached by it; empty
-        if all can.
-    draw: any number, drawn for this server and this probe.
+    Args:
+        rule: connection rule of the network.
+        t: servers of a sub-network of each level.
+        relay: reading of the paper, see above.
+        path: servers of the path, with room for more.
+        length: number of servers on the path.
+        dst: destination.
+        marks: the probe's mark for each level.
+        free_level_0: bandwidth available on this server's level-0 link, in any unit; 0 if dead.
+        free_link: the same of its other link.
+        dead: 1 for each server that is not reachable by the switch, by position at the switch;
+            empty if all are.
+        draw: any number, drawn for this server and this probe.
+
+    Returns:
+        The neighbour.  DROP: the probe can go no further.  BACK: this server bypasses its link and
+        leaves the path; the server before it, at the same switch, decides next.
     """
-    cur, n = path[length - 1], t[0]
+    cur = path[length - 1]
     while True:
         target = towards(marks, cur, dst)
-        to = dr_next_hop(rule, t, cur, target)
-        link = common_level(t, cur, to)
+        server = dr_next_hop(rule, t, cur, target)
+        link = common_level(t, cur, server)
+        leaving, level, before = cur, link, length - 1
         if link:
-            leaving, level = cur, link
-            before = length - 2 if length > 1 and path[length - 2] // n == cur // n else length - 1
             if free_level_0 <= free_link:
                 break
+            before -= came_by_switch(t, path, length)
+        elif reachable(cur, server, t[0], free_level_0, dead):
+            return server
+        elif server == target:
+            return DROP
         else:
-            leaving, before = to, length - 1
-            if reachable(cur, to, n, free_level_0, dead):
-                break
-            if to == target:
-                return DROP
-            level = common_level(t, to, dr_next_hop(rule, t, to, target))
+            leaving = server
+            level = link_level(rule, t, server, target)
         if not bypass(
             rule, t, relay, path, before, dst, marks, cur, leaving, level, free_level_0, dead, draw
         ):
-            if link:
-                break
-            return DROP
+            break
         if before < length - 1:
             return BACK
     for level in range(1, link):
         marks[level] = NOT_BYPASSED
-    return to if (free_link if link else free_level_0) > 0 else DROP
+    return server if link and free_link > 0 else DROP
 
 
-def number(*parts: int) -> int:
-    """32 bits that tell a flow, given by what is special to it, from others."""
-    found = 0
+def flow_hash(*parts: int) -> int:
+    """Return 32 bits that tell a flow with these parts from others."""
+    value = 0
     for part in parts:
-        found = mixed(found & 0xFFFFFFFF, part)
-    return found & 0xFFFFFFFF
+        value = mixed(value & 0xFFFFFFFF, part)
+    return value & 0xFFFFFFFF
 
 
-def drawn(server: int, flow: int, attempt: int) -> int:
-    """The number that `server` draws for the probe of a flow: any, but the same for everybody who
-    asks.
+def draw_at(server: int, flow: int, attempt: int) -> int:
+    """Return the number that `server` draws for a flow's probe; a pure function of the arguments.
 
-    flow: up to 32 bits that tell it from others.  attempt: probes of this flow that have failed
-        before, below 2^31.
+    Args:
+        server: the server.
+        flow: the flow's hash, up to 32 bits.
+        attempt: failed probes of this flow before this one, below 2^31.
     """
     return mixed(server, flow << 31 | attempt) >> 1
 
 
 def unreachable(t: Sequence[int], down: Sequence[int], server: int) -> Sequence[int]:
-    """`dead` of next_hop() at `server`, given all dead channels as in daemons/routing/scope.py;
+    """Return `dead` of next_hop() at `server`, from all dead channels (daemons/routing/scope.py);
     empty if `down` is."""
     ports, first = len(t) + 1, server - server % t[0]
     return down[(first + 1) * ports - 1 : (first + t[0]) * ports : ports]
+
+
+def free_links(rule: int, t: Sequence[int], down: Sequence[int], server: int) -> tuple[int, int]:
+    """Return 1 if the level-0 link of `server` is alive, and 1 if its other link is; otherwise
+    0."""
+    channels = down[server * (len(t) + 1) : (server + 1) * (len(t) + 1)]
+    links = [level for level in range(1, len(t)) if peer(rule, t, server, level) >= 0]
+    return 1 - channels[0], int(any(not channels[level] for level in links))
 
 
 def route(
@@ -301,37 +331,31 @@ def route(
     src: int,
     dst: int,
     *,
-    relay: int = COPY,
+    relay: int = SUBNETWORK,
     flow: int = 0,
     attempt: int = 0,
 ) -> tuple[list[int], bool]:
-    """The path that a probe finds where no link is busier than another, `src` first, and whether it
-    arrives.
+    """Return a probe's path if all links are equally busy, `src` first, and whether it arrives.
 
-    down: 1 for each dead channel of the whole network, as in daemons/routing/scope.py.
+    Args:
+        rule: connection rule of the network.
+        t: servers of a sub-network of each level.
+        down: 1 for each dead channel of the whole network, as in daemons/routing/scope.py.
+        src: source.
+        dst: destination.
+        relay: reading of the paper, see above.
+        flow: the flow's hash.
+        attempt: failed probes of this flow before this one.
     """
-    ports, marks = len(t) + 1, [0] * len(t)
-    start(marks)
-    path, length = [src, *[0] * most_hops(len(t) - 1)], 1
+    marks = [NOT_BYPASSED] * len(t)
+    path = [src, *[0] * most_hops(len(t) - 1)]
+    length = 1
     while path[length - 1] != dst:
         cur = path[length - 1]
-        links = [level for level in range(1, len(t)) if peer(rule, t, cur, level) >= 0]
-        free_link = int(any(not down[cur * ports + level] for level in links))
-        free, dead = 1 - down[cur * ports], unreachable(t, down, cur)
-        to = next_hop(
-            rule,
-            t,
-            relay,
-            path,
-            length,
-            dst,
-            marks,
-            free,
-            free_link,
-            dead,
-            drawn(cur, flow, attempt),
-        )
-        if to == DROP:
+        free, free_link = free_links(rule, t, down, cur)
+        dead, draw = unreachable(t, down, cur), draw_at(cur, flow, attempt)
+        server = next_hop(rule, t, relay, path, length, dst, marks, free, free_link, dead, draw)
+        if server == DROP:
             return path[:length], False
-        length = length - 1 if to == BACK else extend(path, length, to)
+        length = length - 1 if server == BACK else extend(path, length, server)
     return path[:length], True

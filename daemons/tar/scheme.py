@@ -24,52 +24,56 @@ if TYPE_CHECKING:
 ICMP = 1  # IP protocol number
 OWN = {
     "capacity_kbps": IntegerParameter(
-        meaning="what a link carries, in kbit/s, 0: what links are shaped to, 1 Gbit/s if "
-        "they are not",
+        meaning="capacity of a link, in kbit/s; 0: its shaped rate, or 1 Gbit/s without shaping",
         least=0,
         most=10**9,
         default=0,
     ),
     "relay": IntegerParameter(
-        meaning="a bypassed flow goes 0: to any server of the switch; 1: over another's link of "
-        "the level; 2: to any "
-        "third sub-network",
+        meaning="a bypassed flow goes 0: to any server of the switch; 1: over another server's "
+        "link of the level; 2: to any third sub-network",
         least=0,
         most=2,
         default=2,
     ),
     "step_percent": IntegerParameter(
-        meaning="available bandwidth that a bypass must gain, in % of that",
+        meaning="available bandwidth that a bypass must gain, in % of the capacity",
         least=1,
         most=100,
         default=5,
     ),
     "refresh_ms": IntegerParameter(
-        meaning="time between probes of a flow in use, in ms", least=10, most=60_000, default=1000
+        meaning="time between probes of an active flow, in ms",
+        least=10,
+        most=60_000,
+        default=1000,
     ),
     "refreshes": IntegerParameter(
-        meaning="such times that servers keep a flow that is not probed again",
+        meaning="refresh intervals after which a flow without a probe expires",
         least=2,
         most=100,
         default=3,
     ),
     "refreshes_per_s": IntegerParameter(
-        meaning="flows that a server probes again at most, per s", least=1, most=10_000, default=5
+        meaning="maximum rate of refreshed flows, per s", least=1, most=10_000, default=5
     ),
     "probes_per_s": IntegerParameter(
-        meaning="probes that a server sends at most, per s", least=1, most=100_000, default=100
+        meaning="maximum rate of a server's probes, per s", least=1, most=100_000, default=100
     ),
     "probe_ms": IntegerParameter(
-        meaning="how long an answer may take, in ms", least=1, most=10_000, default=200
+        meaning="maximum time for an answer, in ms", least=1, most=10_000, default=200
     ),
     "idle_s": IntegerParameter(
-        meaning="how long an unused flow is remembered, in s", least=1, most=3600, default=10
+        meaning="time after which an unused flow is forgotten, in s",
+        least=1,
+        most=3600,
+        default=10,
     ),
 }
 
 
 def check(topology: Topology, options: Options) -> None:
-    """ValueError unless servers have two ports, as TAR takes them to have."""
+    """Raise ValueError unless `topology` is a FiConn: TAR needs servers with two ports."""
     for_servers("tar", topology)
     if topology.family != "ficonn":
         raise ValueError(
@@ -78,15 +82,15 @@ def check(topology: Topology, options: Options) -> None:
 
 
 def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
-    """Every server knows DR's next hop for each prefix, and what its links carry."""
-    known = {**options, "capacity_kbps": options["capacity_kbps"] or link_kbps}
+    """Return configurations with DR's next hop for each prefix and the capacity of links."""
+    full_options = {**options, "capacity_kbps": options["capacity_kbps"] or link_kbps}
     return node_configs(
-        topology, "tar", __name__, known, candidates=candidates, needs=(FlowRewrite(),)
+        topology, "tar", __name__, full_options, candidates=candidates, needs=(FlowRewrite(),)
     )
 
 
 def machine(config: NodeConfig, incarnation: int) -> StateMachine:
-    """TAR at one server."""
+    """Return the state machine of TAR for one server."""
     assert config.network
     neighbourhood = parameters.neighbourhood(config, incarnation)
     return TarRouting(
@@ -99,7 +103,7 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
 
 
 def settings(options: Options) -> TarSettings:
-    """Capacity, probes and their rates, as `options` give them."""
+    """Return the settings in `options`, in s, kbit/s and per s."""
     return TarSettings(
         relay=options["relay"],
         capacity_kbps=options["capacity_kbps"],
@@ -114,18 +118,15 @@ def settings(options: Options) -> TarSettings:
 
 
 def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
-    """The path of a flow where nothing is loaded, by the first of its source's probes that
-    arrives."""
+    """Return the path of a flow on idle links, set up by the first probe that arrives."""
     check(topology, options)
     network = for_servers("tar", topology)
+    rule, t, relay = network.rule, network.t, options["relay"]
     down = dead_channels(topology, network)
     for attempt in range(ATTEMPTS):
-        relay = options["relay"]
-        found, arrives = tar.route(
-            network.rule, network.t, down, src, dst, relay=relay, attempt=attempt
-        )
+        nodes, arrives = tar.route(rule, t, down, src, dst, relay=relay, attempt=attempt)
         if arrives:
-            return [RoutedPath(tuple(found))]
+            return [RoutedPath(tuple(nodes))]
     return []
 
 
@@ -133,7 +134,7 @@ def connects_pings(topology: Topology, options: Options, src: int, dst: int) -> 
     """Return True if one of the probes for pings of `src` to `dst` arrives over idle links."""
     network, address = for_servers("tar", topology), topology.naming.address
     down = dead_channels(topology, network)
-    flow = tar.number(*FiveTuple(address(src), address(dst), ICMP, 0))
+    flow = tar.flow_hash(*FiveTuple(address(src), address(dst), ICMP, 0))
     for attempt in range(ATTEMPTS):
         _, arrives = tar.route(
             network.rule,
@@ -153,8 +154,8 @@ def connects_pings(topology: Topology, options: Options, src: int, dst: int) -> 
 SCHEMES = (
     Scheme(
         name="tar",
-        summary="traffic-aware routing (TAR): each flow's path is set up by a probe that "
-        "avoids busy links",
+        summary="traffic-aware routing (TAR): a probe that avoids busy links sets up each "
+        "flow's path",
         source="FiConn, ToN 2011; CCRDN 4.2.3",
         parameters=parameters.HELLO | parameters.DAMPING | OWN,
         check=check,

@@ -1,5 +1,4 @@
-"""What a TAR server takes its links to carry, where it sends bypassed flows, and how often it
-probes."""
+"""Settings of a TAR server: link capacity, targets of bypassed flows, and rates of probes."""
 
 from __future__ import annotations
 
@@ -8,16 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class TarSettings:
-    """Times in s, rates per s.
+    """Settings of a TAR server; times in s, rates per s.
 
-    relay: where a bypassed flow goes, as in routing.py.
-    capacity_kbps: what a link carries.  gain_kbps: available bandwidth that a bypass must gain.
-    refresh_s: between two probes of a flow that is in use.
-    refreshes: such times that servers keep a flow that is not probed again.
-    refreshes_per_s: flows that a server probes again at most.  probes_per_s: probes that it sends
-        at most.
-    probe_s: how long an answer may take.
-    idle_s: how long an unused flow is remembered.
+    relay: target of a bypassed flow, as in routing.py.
+    capacity_kbps: capacity of a link.
+    gain_kbps: available bandwidth that a bypass must gain.
+    refresh_s: time between two probes of an active flow.
+    refreshes: refresh intervals after which a flow without a probe expires.
+    refreshes_per_s: maximum rate of refreshed flows.
+    probes_per_s: maximum rate of probes.
+    probe_s: maximum time for an answer.
+    idle_s: time after which an unused flow is forgotten.
     """
 
     relay: int

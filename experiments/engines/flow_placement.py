@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from weft.daemons.tar.routing import BACK, COPY, DROP, extend, next_hop, start
+from weft.daemons.tar.routing import BACK, DROP, SUBNETWORK, extend, next_hop, start
 from weft.experiments.engines.arrays import Array
 from weft.experiments.engines.loops import ALONG, LEFT_OUT, MOST_DRAWS, take_hop
 from weft.experiments.engines.pairs import SHIFT_11, Pairs, pair, word
@@ -31,7 +31,7 @@ class Placement(NamedTuple):
     shuffled: whether flows begin in random order, and not in that of their numbers.
     """
 
-    relay: int = COPY
+    relay: int = SUBNETWORK
     virtual: bool = True
     shuffled: bool = True
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from weft.daemons.routing import dr
-from weft.daemons.tar.routing import ANY, COPY
+from weft.daemons.tar.routing import ANY, SUBNETWORK
 from weft.topologies.recursive.ccrdn import Ccrdn
 
 
@@ -52,7 +52,7 @@ def goal_of_bypass(
     if relay == ANY:
         return mates[draw % len(mates)] if mates else None
     size = network.t[level - 1]
-    if relay == COPY:
+    if relay == SUBNETWORK:
         far = network.peer(server, level)
         copies = {
             other // size

@@ -53,7 +53,7 @@ def use(simulator, pairs, for_s):
 def found(links, src, dst):
     """The paths of all attempts that arrive, with `links` dead."""
     down = dead_channels(fail_links(FICONN, list(links)), NETWORK)
-    flow = tar.number(ADDRESS(src), ADDRESS(dst), ICMP, 0)
+    flow = tar.flow_hash(ADDRESS(src), ADDRESS(dst), ICMP, 0)
     tried = [
         tar.route(NETWORK.rule, NETWORK.t, down, src, dst, flow=flow, attempt=attempt)
         for attempt in range(ATTEMPTS)
@@ -431,7 +431,7 @@ def test_a_path_that_another_has_replaced_may_break():
     machine = simulator.protocol(between)
     state = machine._states.get(flow)
     for token, ends in ((state.token - 1, False), (state.token, True)):
-        (told,) = messages.breaks(state.path[state.at + 1], between, [(flow, token)])
+        (told,) = messages.breaks(state.path[state.position + 1], between, [(flow, token)])
         actions = machine.receive(told, state.hop.port, simulator.now)
         assert [action for action in actions if isinstance(action, SetFlowRewrite)] == [
             SetFlowRewrite(flow, None)

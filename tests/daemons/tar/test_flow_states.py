@@ -2,7 +2,7 @@ import random
 from math import inf
 
 from weft.daemons.core.actions import FiveTuple, Hop
-from weft.daemons.tar.flow_states import FlowState, States
+from weft.daemons.tar.flow_states import FlowState, FlowStates
 
 CAPACITY = 1000
 
@@ -12,7 +12,7 @@ def flow(number):
 
 
 def recounted(known, virtual, loads, asked, gain, now):
-    """What States.available() says, worked out anew from all of `known` and `virtual`."""
+    """What FlowStates.available() says, worked out anew from all of `known` and `virtual`."""
     out = [[each for each in known.values() if each.hop.port == port] for port in (0, 1)]
     mean = (loads[0] + loads[1]) // max(1, len(known))
     left = [loads[0] + mean * sum(t > now and its != asked for its, t in virtual.items()), loads[1]]
@@ -24,7 +24,7 @@ def recounted(known, virtual, loads, asked, gain, now):
 def test_what_is_available_is_what_real_and_virtual_flows_leave():
     draw, states, known, virtual = (
         random.Random(1),
-        States(capacity_kbps=CAPACITY, gain_kbps=50),
+        FlowStates(capacity_kbps=CAPACITY, gain_kbps=50),
         {},
         {},
     )
@@ -60,14 +60,14 @@ def test_what_is_available_is_what_real_and_virtual_flows_leave():
 
 
 def test_a_dead_link_has_nothing_left():
-    states = States(capacity_kbps=CAPACITY, gain_kbps=50)
+    states = FlowStates(capacity_kbps=CAPACITY, gain_kbps=50)
     assert states.available(flow(0), {0, 1}, 0.0) == (950, 1000)
     assert states.available(flow(0), {1}, 0.0) == (0, 1000)
     assert states.available(flow(0), {0}, 0.0) == (950, 0)
 
 
 def test_a_flow_expires_when_its_newest_state_does():
-    states = States(capacity_kbps=CAPACITY, gain_kbps=0)
+    states = FlowStates(capacity_kbps=CAPACITY, gain_kbps=0)
     assert states.deadline == inf
     for expires_s in (1.0, 3.0):
         states.put(flow(0), FlowState((0, 1), 0, 1, Hop(0, 1), expires_s))

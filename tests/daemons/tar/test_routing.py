@@ -16,7 +16,7 @@ from weft.topologies.recursive.ccrdn import FICONN, Ccrdn, common_level
 
 NETWORKS = [Ccrdn(FICONN, 4, 1), Ccrdn(FICONN, 4, 2), Ccrdn(FICONN, 16, 2), Ccrdn(FICONN, 8, 3)]
 F42, F162, F43 = *NETWORKS[1:3], Ccrdn(FICONN, 4, 3)
-RELAYS = {"any": tar.ANY, "linked": tar.LINKED, "copy": tar.COPY}
+RELAYS = {"any": tar.ANY, "linked": tar.LINKED, "copy": tar.SUBNETWORK}
 Available = Callable[[int], tuple[int, int]]
 
 
@@ -57,7 +57,7 @@ def walk(
     dst: int,
     available: Available,
     seed: int = 0,
-    relay: int = tar.COPY,
+    relay: int = tar.SUBNETWORK,
     dead: frozenset[int] = frozenset(),
 ) -> tuple[Probe, bool]:
     """A probe, and whether it arrives."""
@@ -272,11 +272,11 @@ def test_a_path_that_comes_to_a_server_again_is_cut_back_to_it() -> None:
 
 
 def test_draws_differ_from_flow_to_flow_and_from_attempt_to_attempt() -> None:
-    flows = {tar.number(10 << 24, 1, 17, port) for port in range(1000)}
+    flows = {tar.flow_hash(10 << 24, 1, 17, port) for port in range(1000)}
     assert len(flows) == 1000
     assert all(0 <= flow < 1 << 32 for flow in flows)
     draws = [
-        tar.drawn(server, flow, attempt)
+        tar.draw_at(server, flow, attempt)
         for server in range(3)
         for flow in range(10)
         for attempt in range(8)

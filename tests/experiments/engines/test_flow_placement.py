@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.daemons.tar import reference
-from weft.daemons.tar.routing import ANY, COPY, LINKED
+from weft.daemons.tar.routing import ANY, LINKED, SUBNETWORK
 from weft.experiments.engines import flow_placement
 from weft.experiments.engines.flow_placement import Placement, nth
 from weft.experiments.engines.graph import Graph, graph, policy
@@ -14,7 +14,7 @@ from weft.experiments.engines.pairs import SHIFT_11, pair, pairs, word
 from weft.experiments.engines.wiring import NO_FAULTS
 from weft.topologies.recursive.ccrdn import FICONN, Ccrdn
 
-RELAYS = (COPY, LINKED, ANY)
+RELAYS = (SUBNETWORK, LINKED, ANY)
 
 
 def traffic(net, spec, seed=0):
@@ -170,8 +170,8 @@ def test_a_third_copy_drawn_from_all_relieves_the_fullest_link_and_one_by_the_sa
     chosen = traffic(net, f"uniform:flows={net.servers}", seed)
     fullest = {relay: net.probe(chosen, placement=Placement(relay)).loads.max() for relay in RELAYS}
     by_dr = net.route(policy("dr"), chosen, loads=True).loads.max()
-    assert fullest[COPY] <= by_dr < fullest[LINKED]
-    assert fullest[COPY] < fullest[ANY]
+    assert fullest[SUBNETWORK] <= by_dr < fullest[LINKED]
+    assert fullest[SUBNETWORK] < fullest[ANY]
 
 
 @pytest.mark.slow

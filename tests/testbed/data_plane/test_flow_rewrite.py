@@ -40,7 +40,7 @@ def expected(net, links, src, dst):
     dead."""
     network, address = net.topology.naming.network, net.topology.naming.address
     down = dead_channels(fail_links(net.topology, links), network)
-    flow = tar.number(address(src), address(dst), UDP, TRACED)
+    flow = tar.flow_hash(address(src), address(dst), UDP, TRACED)
     found = []
     for attempt in range(8):
         path, arrives = tar.route(
