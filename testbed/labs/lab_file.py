@@ -29,7 +29,7 @@ from weft.topologies import build
 from weft.topologies.core.grammar import quoted, unknown
 from weft.topologies.core.link import MTU_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
-from weft.topologies.core.user_graph import link_said, topology_of
+from weft.topologies.core.user_graph import link_spec, topology_of
 
 KEYS = ("topology", "scheme", "link", "host_link", "mtu", "packed", "nodes", "links", "commands")
 OF_A_LINK = ("rate", "queue", "delay", "loss")
@@ -168,7 +168,7 @@ def _ends(what: str, told: Any) -> tuple[str, str]:
 def _link(what: str, told: Any) -> LinkSpec | None:
     if told is None:
         return None
-    found = link_said(what, _mapping(what, told, OF_A_LINK))
+    found = link_spec(what, _mapping(what, told, OF_A_LINK))
     if found is None:
         raise ValueError(f"{what}: rate is missing, such as 20mbit")
     return found

@@ -1,29 +1,23 @@
-"""A switch fabric from any graph: a networkx graph, or the text of a GraphML, JSON or edge-list
-file.
+"""Switch fabrics from a user's graph: a networkx graph, or GraphML, JSON or edge-list text.
 
-What the graph says becomes the network:
-
-| of a node | means |
+| attribute of a node | meaning |
 |---|---|
-| kind=host, kind=switch | what it is; where a graph says so of no node, all are switches |
-| hosts=N | that N hosts are attached to it, beside those that are nodes; if no node is a host, p
-each otherwise |
+| kind | host or switch; switch by default |
+| hosts | number of hosts attached beside those that are nodes; p by default if the graph has none |
 
-| of an edge | means |
+| attribute of an edge | meaning |
 |---|---|
-| rate | what the link carries: 10gbit, or bits per second |
-| queue | packets that wait at a port of it, 250 if nothing is said; needs a rate, and so do delay
-and loss |
-| delay, loss | of the link, one way: 1ms; per cent of packets |
-| role=local, role=global | what it is; global otherwise |
+| rate | 10gbit, or a number of bit/s |
+| queue | packets that wait at a port, 250 by default; needs a rate, as delay and loss do |
+| delay, loss | one way: 1ms; per cent of packets |
+| role | local or global, the default |
 
-Links may be parallel, in a multigraph; the second between r1 and r2 is r1-r2:2.
+Parallel links are allowed; the second between r1 and r2 is r1-r2:2.
 
-Names are the graph's own where all of them can name interfaces (a letter, then up to seven letters,
-digits, dots or _, and no two alike); otherwise hosts and switches are h0, h1, ... and r0, r1, ...,
-and the graph's names are labels, which every command takes, too.  Hosts are numbered switch by
-switch; host s<switch>.<host> has the address 10.0.<switch>. <host>, or fewer bits for each where
-numbers are large, and switch 1 has 172.17.0.1.
+The graph's names are used if all can name interfaces: a letter, then up to seven letters, digits,
+dots or _, no two alike.  Otherwise hosts and switches are h0, h1, ... and r0, r1, ..., and the
+graph's names are labels, which every command takes, too.  Hosts are numbered switch by switch; host
+s<switch>.<host> has the address 10.0.<switch>.<host>, or fewer bits where numbers are large.
 """
 
 from __future__ import annotations
@@ -32,7 +26,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,10 +36,14 @@ from weft.topologies.core.grammar import quoted
 from weft.topologies.core.link import LinkSpec, delay_us, rate_bps
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from weft.topologies.core.topology import Topology
 
 # with -eth<port> behind it, Linux takes it as an interface's name
 FIT = re.compile(r"[A-Za-z][A-Za-z0-9._]{0,7}")
+NamedLink = tuple[str, str, LinkSpec | None]  # both ends by name
 KINDS = ("host", "switch")
 MOST_SWITCHES = 1 << 16
 MOST_HOSTS = 1 << 20
@@ -54,7 +52,7 @@ PER_CENT_PPB = 10_000_000
 
 
 class GraphEdge(NamedTuple):
-    """A link between two nodes, by name, and what it carries, None where nothing is said."""
+    """A link between two named nodes; link is None without a rate."""
 
     a: str
     b: str
@@ -70,7 +68,7 @@ class UserLayout(AddressLayout):
 
     @cached_property
     def starts(self) -> list[int]:
-        """The first host of each switch."""
+        """First host of each switch."""
         return [0, *accumulate(self.hosts)][:-1]
 
     def label_of(self, number: int) -> tuple[int, ...]:
@@ -87,10 +85,10 @@ class UserLayout(AddressLayout):
 
 
 class UserNaming(FabricNaming):
-    """The names of a user's nodes, hosts first."""
+    """Names of the nodes of a user's graph, hosts first."""
 
     def __init__(self, hosts: Sequence[int], own: Sequence[str]) -> None:
-        """hosts: of each switch.  own: the graph's names of all nodes."""
+        """Name the nodes.  hosts: number at each switch; own: names of all nodes in the graph."""
         super().__init__([len(hosts), max(max(hosts), 1)], [Tier("r", (len(hosts),))])
         self.servers = sum(hosts)
         self.layout = UserLayout((len(hosts), max(max(hosts), 1)), hosts=tuple(hosts))
@@ -114,7 +112,7 @@ class UserNaming(FabricNaming):
                 raise ValueError(f"no node {text!r}: the first is {self.own[0]}")
             return self._number[text]
         try:
-            # what nodes are called here goes before labels that look alike
+            # names of this network take precedence over labels that look alike
             return super().node(text)
         except ValueError:
             if text not in self._number:
@@ -123,10 +121,15 @@ class UserNaming(FabricNaming):
 
 
 def topology_of(graph: Any, *, spec: str = "graph", p: int = 1) -> Topology:
-    """The network of the networkx graph `graph`.
+    """Return the network of the networkx graph `graph`; the module says what its attributes mean.
 
-    spec: what builds it again.  p: hosts of each switch where the graph has no hosts of its own.
-    Raises ValueError, in one line, for a graph that is no network: see the module.
+    Args:
+        graph: a graph or multigraph, directed or not.
+        spec: text that builds the network again.
+        p: hosts of each switch in a graph that has none of its own.
+
+    Raises:
+        ValueError: the graph is no network.
     """
     kinds = {str(name): _kind(str(name), data.get("kind")) for name, data in graph.nodes(data=True)}
     if len(kinds) != graph.number_of_nodes():
@@ -140,28 +143,24 @@ def topology_of(graph: Any, *, spec: str = "graph", p: int = 1) -> Topology:
     hosts: dict[str, list[str]] = {switch: [] for switch in switches}
     for name, switch in _homes(kinds, edges, spec).items():
         hosts[switch].append(name)
-    default = 0 if "host" in kinds.values() or _says_hosts(graph) else p
-    counts = {
-        str(name): _count(str(name), data.get("hosts", default))
-        for name, data in graph.nodes(data=True)
-        if kinds[str(name)] == "switch"
-    }
-    if (total := sum(counts.values())) > MOST_HOSTS:
-        raise ValueError(
-            f"{spec}: a network has at most {MOST_HOSTS} hosts attached by number, got {total}"
-        )
-    for switch, count in counts.items():
+    for switch, count in _host_counts(graph, kinds, p, spec).items():
         hosts[switch] += [f"{switch}.{number}" for number in range(count)]
     _require_connected(switches, edges, spec)
-    return _built(switches, hosts, edges, spec)
+    return _assemble(hosts, edges, spec)
 
 
 def parse(text: str, *, suffix: str, spec: str, p: int = 1) -> Topology:
-    """The network that the text of a file says.
+    """Return the network in the text of a file.
 
-    suffix: .graphml; .json (node-link, edges under "links" or "edges"); anything else is an edge
-    list: two names a line, then perhaps key=value, and # before a comment.
-    Raises ValueError, in one line, for what cannot be read.
+    Args:
+        text: content of the file.
+        suffix: .graphml; .json (node-link, edges under "links" or "edges"); anything else is an
+            edge list: two names a line, then optional key=value, and # before a comment.
+        spec: text that builds the network again.
+        p: hosts of each switch in a graph that has none of its own.
+
+    Raises:
+        ValueError: the text is no such graph, or the graph is no network.
     """
     import networkx as nx
 
@@ -169,54 +168,47 @@ def parse(text: str, *, suffix: str, spec: str, p: int = 1) -> Topology:
         if suffix == ".graphml":
             graph = nx.parse_graphml(text)
         elif suffix == ".json":
-            told = json.loads(text)
-            graph = nx.node_link_graph(told, edges="links" if "links" in told else "edges")
+            node_link = json.loads(text)
+            edges = "links" if "links" in node_link else "edges"
+            graph = nx.node_link_graph(node_link, edges=edges)
         else:
             graph = _edge_list(text)
     except ValueError as error:
         raise ValueError(f"{spec}: {str(error).splitlines()[0]}") from None
-    except Exception as error:  # networkx and the XML parser raise whatever they meet
-        raise ValueError(
-            f"{spec} is no {suffix[1:] or 'edge-list'} file of a graph: {_line(error)}"
-        ) from None
+    except Exception as error:  # networkx and the XML parser raise errors of many kinds
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        kind = suffix[1:] or "edge-list"
+        raise ValueError(f"{spec} is no {kind} file of a graph: {reason}") from None
     return topology_of(graph, spec=spec, p=p)
 
 
 def document(topology: Topology) -> str:
-    """The JSON from which parse() builds this network of a user again, failures aside."""
+    """Return the JSON from which parse() builds a user's network again, failures aside."""
     names = [topology.naming.label(node) for node in range(topology.nodes)]
     nodes = [
         {"id": name, "kind": "host" if node < topology.servers else "switch"}
         for node, name in enumerate(names)
     ]
-    own = topology.own_links
-    links = [
-        {
-            "source": names[a],
-            "target": names[b],
-            "key": link,
-            "role": topology.roles[topology.level[link]],
-        }
-        | (_said(own[link]) if link in own else {})
-        for link, (a, _, b, _) in enumerate(topology.links.tolist())
-    ]
+    links = []
+    for link, (a, _, b, _) in enumerate(topology.links.tolist()):
+        role = topology.roles[topology.level[link]]
+        edge: dict[str, Any] = {"source": names[a], "target": names[b], "key": link, "role": role}
+        if link in topology.own_links:
+            edge |= _attributes(topology.own_links[link])
+        links.append(edge)
     return json.dumps(
         {"directed": False, "multigraph": True, "graph": {}, "nodes": nodes, "links": links}
     )
 
 
-def _said(link: LinkSpec) -> dict[str, Any]:
-    """What a graph says of an edge that carries what `link` says."""
-    said: dict[str, Any] = {"rate": link.rate_bps, "queue": link.queue_packets}
+def _attributes(link: LinkSpec) -> dict[str, Any]:
+    """Return the edge attributes that link_spec() reads as `link`."""
+    attributes: dict[str, Any] = {"rate": link.rate_bps, "queue": link.queue_packets}
     if link.delay_us:
-        said["delay"] = f"{link.delay_us}us"
+        attributes["delay"] = f"{link.delay_us}us"
     if link.loss_ppb:
-        said["loss"] = link.loss_ppb / PER_CENT_PPB
-    return said
-
-
-def _line(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__
+        attributes["loss"] = link.loss_ppb / PER_CENT_PPB
+    return attributes
 
 
 def _edge_list(text: str) -> Any:
@@ -237,87 +229,105 @@ def _edge_list(text: str) -> Any:
     return graph
 
 
-def _kind(name: str, said: object) -> str:
-    if said not in (None, *KINDS):
-        raise ValueError(f"node {name}: kind must be host or switch, got {quoted(said)}")
-    return str(said or "switch")
+def _kind(name: str, value: object) -> str:
+    if value not in (None, *KINDS):
+        raise ValueError(f"node {name}: kind must be host or switch, got {quoted(value)}")
+    return str(value or "switch")
 
 
-def _says_hosts(graph: Any) -> bool:
-    return any("hosts" in data for _, data in graph.nodes(data=True))
+def _host_counts(graph: Any, kinds: Mapping[str, str], default: int, spec: str) -> dict[str, int]:
+    """Return the number of hosts that each switch has by its attribute `hosts`.
+
+    Args:
+        graph: the graph.
+        kinds: host or switch, by name.
+        default: hosts of a switch in a graph that neither has hosts nor counts any.
+        spec: name of the graph in errors.
+    """
+    if "host" in kinds.values() or any("hosts" in data for _, data in graph.nodes(data=True)):
+        default = 0
+    counts = {
+        str(name): _count(str(name), data.get("hosts", default))
+        for name, data in graph.nodes(data=True)
+        if kinds[str(name)] == "switch"
+    }
+    if (total := sum(counts.values())) > MOST_HOSTS:
+        raise ValueError(
+            f"{spec}: a network has at most {MOST_HOSTS} hosts attached by number, got {total}"
+        )
+    return counts
 
 
-def _count(name: str, said: object) -> int:
+def _count(name: str, value: object) -> int:
     try:
-        count = int(str(said))
+        count = int(str(value))
     except ValueError:
         count = -1
     if not 0 <= count <= MOST_SWITCHES:
         raise ValueError(
-            f"node {name}: hosts must be an integer, 0 .. {MOST_SWITCHES}, got {quoted(said)}"
+            f"node {name}: hosts must be an integer, 0 .. {MOST_SWITCHES}, got {quoted(value)}"
         )
     return count
 
 
 def _edges(graph: Any, spec: str) -> list[GraphEdge]:
-    """Every link once; a directed graph's two edges between the same nodes are one link, one each
-    way."""
-    found: list[GraphEdge] = []
-    ways: dict[tuple[str, str], int] = {}
+    """Return every link once; two opposite edges of a directed graph are one link."""
+    edges: list[GraphEdge] = []
+    counts: dict[tuple[str, str], int] = {}
     for a, b, data in graph.edges(data=True):
         a, b = str(a), str(b)
         if a == b:
             raise ValueError(f"{spec}: {a} is joined to itself")
-        ways[a, b] = ways.get((a, b), 0) + 1
-        if graph.is_directed() and ways[a, b] <= ways.get((b, a), 0):
+        counts[a, b] = counts.get((a, b), 0) + 1
+        if graph.is_directed() and counts[a, b] <= counts.get((b, a), 0):
             continue
         role = data.get("role", "global")
         if role not in ("local", "global", "host"):
             raise ValueError(
                 f"{spec}: the role of {a}-{b} must be local or global, got {quoted(role)}"
             )
-        found.append(GraphEdge(a, b, link_said(f"{spec}: {a}-{b}", data), role == "local"))
-    return found
+        edges.append(GraphEdge(a, b, link_spec(f"{spec}: {a}-{b}", data), role == "local"))
+    return edges
 
 
-def link_said(what: str, said: Mapping[str, Any]) -> LinkSpec | None:
-    """What `rate`, `queue`, `delay` and `loss` say that a link carries, None where there is no
-    rate, or 0.
+def link_spec(owner: str, attributes: Mapping[str, Any]) -> LinkSpec | None:
+    """Return the link of `rate`, `queue`, `delay` and `loss`; None without a rate, or with rate 0.
 
-    ValueError, which begins with `what`, for what is none of these, or for others without a rate.
+    Raises:
+        ValueError: not such values, or others without a rate; one line that begins with `owner`.
     """
-    rate = said.get("rate")
-    given = [key for key in ("queue", "delay", "loss") if said.get(key) is not None]
+    rate = attributes.get("rate")
+    others = [key for key in ("queue", "delay", "loss") if attributes.get(key) is not None]
     if rate is None or rate == 0:
-        if given:
+        if others:
             raise ValueError(
-                f"{what}: {given[0]} needs a rate: without one a link is as fast as the machine"
+                f"{owner}: {others[0]} needs a rate: without one a link is as fast as the machine"
             )
         return None
     try:
-        loss = float(said.get("loss") or 0)
+        loss = float(attributes.get("loss") or 0)
         return LinkSpec(
             rate_bps=int(rate) if isinstance(rate, int | float) else rate_bps(str(rate)),
-            queue_packets=int(said.get("queue") or QUEUE_PACKETS),
-            delay_us=delay_us(str(said.get("delay") or "0us")),
+            queue_packets=int(attributes.get("queue") or QUEUE_PACKETS),
+            delay_us=delay_us(str(attributes.get("delay") or "0us")),
             loss_ppb=round(loss * PER_CENT_PPB),
         )
     except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f"{what}: {error}") from None
+        raise ValueError(f"{owner}: {error}") from None
 
 
 def _homes(kinds: Mapping[str, str], edges: Sequence[GraphEdge], spec: str) -> dict[str, str]:
-    """The switch of each host that is a node; ValueError unless it has one link, to a switch."""
-    found: dict[str, str] = {}
+    """Return the switch of each host node; ValueError unless it has one link, to a switch."""
+    switch_of: dict[str, str] = {}
     for edge in edges:
         for host, peer in ((edge.a, edge.b), (edge.b, edge.a)):
             if kinds[host] == "host":
-                if host in found or kinds[peer] == "host":
+                if host in switch_of or kinds[peer] == "host":
                     raise ValueError(f"{spec}: host {host} must have one link, to a switch")
-                found[host] = peer
-    if missing := [name for name, kind in kinds.items() if kind == "host" and name not in found]:
-        raise ValueError(f"{spec}: host {missing[0]} must have one link, to a switch")
-    return found
+                switch_of[host] = peer
+    if alone := [name for name, kind in kinds.items() if kind == "host" and name not in switch_of]:
+        raise ValueError(f"{spec}: host {alone[0]} must have one link, to a switch")
+    return switch_of
 
 
 def _require_connected(switches: Sequence[str], edges: Sequence[GraphEdge], spec: str) -> None:
@@ -326,63 +336,82 @@ def _require_connected(switches: Sequence[str], edges: Sequence[GraphEdge], spec
         if edge.a in beside and edge.b in beside:
             beside[edge.a].append(edge.b)
             beside[edge.b].append(edge.a)
-    found, left = {switches[0]}, [switches[0]]
-    while left:
-        new = set(beside[left.pop()]) - found
-        found |= new
-        left += new
-    if missing := [switch for switch in switches if switch not in found]:
+    reached, frontier = {switches[0]}, [switches[0]]
+    while frontier:
+        new = set(beside[frontier.pop()]) - reached
+        reached |= new
+        frontier += new
+    if missing := [switch for switch in switches if switch not in reached]:
         raise ValueError(f"{spec}: no path leads from {switches[0]} to {missing[0]}")
 
 
-def _built(
-    switches: Sequence[str],
-    hosts: Mapping[str, Sequence[str]],
-    edges: Sequence[GraphEdge],
-    spec: str,
+def _assemble(
+    hosts: Mapping[str, Sequence[str]], edges: Sequence[GraphEdge], spec: str
 ) -> Topology:
+    """Return the network of switches with the names of their hosts, and of all edges."""
+    from weft.topologies.core.topology import Topology
+
+    names = [*(host for attached in hosts.values() for host in attached), *hosts]
+    naming = _naming(hosts, names, spec)
+    number = {name: node for node, name in enumerate(names)}
+    levels = _levels(hosts, edges, number)
+    roles = ("host", "local", "global") if len(levels) == 3 else ("host", "global")
+    wired = Topology.wired(
+        "file", {}, naming, _rows(levels, number), server_centric=False, roles=roles
+    )
+    return replace(
+        wired, named=spec, **_link_fields([link for level in levels for _, _, link in level])
+    )
+
+
+def _rows(
+    levels: Sequence[Sequence[NamedLink]], number: Mapping[str, int]
+) -> list[NDArray[np.int64]]:
+    """Return the rows of Topology.links of each level."""
     import numpy as np
 
-    from weft.topologies.core.topology import Topology, places, wire
+    from weft.topologies.core.topology import places, wire
 
-    names = [host for switch in switches for host in hosts[switch]]
-    if len(names) < 2:
-        raise ValueError(f"{spec}: a network has at least 2 hosts, got {len(names)}")
-    if len({*names, *switches}) < len(names) + len(switches):
+    pairs = np.array([[number[a], number[b]] for level in levels for a, b, _ in level])
+    ports = places(pairs, len(number))
+    rows = wire(pairs[:, 0], ports[:, 0], pairs[:, 1], ports[:, 1])
+    return np.split(rows, np.cumsum([len(level) for level in levels])[:-1])
+
+
+def _link_fields(links: Sequence[LinkSpec | None]) -> dict[str, Any]:
+    """Return the fields of Topology that say what links carry; both empty if no link has a rate."""
+    import numpy as np
+
+    rates = [link.rate_bps if link else 0 for link in links] if any(links) else []
+    own_links = {index: link for index, link in enumerate(links) if link}
+    return {"rates_bps": np.array(rates, dtype=np.int64), "own_links": own_links}
+
+
+def _naming(hosts: Mapping[str, Sequence[str]], names: Sequence[str], spec: str) -> UserNaming:
+    """Return the naming of `names`, hosts first; ValueError for too few hosts or equal names."""
+    if len(names) - len(hosts) < 2:
+        raise ValueError(f"{spec}: a network has at least 2 hosts, got {len(names) - len(hosts)}")
+    if len(set(names)) < len(names):
         raise ValueError(f"{spec}: an attached host would have the name of a node")
-    naming = UserNaming([len(hosts[switch]) for switch in switches], [*names, *switches])
-    _ = naming.layout.shifts
-    number = {name: node for node, name in enumerate([*names, *switches])}
-    home = {host: switch for switch in switches for host in hosts[switch]}
-    of_host: dict[str, LinkSpec | None] = dict.fromkeys(names)
-    local: list[tuple[str, str, LinkSpec | None]] = []
-    between: list[tuple[str, str, LinkSpec | None]] = []
+    naming = UserNaming([len(attached) for attached in hosts.values()], names)
+    _ = naming.layout.shifts  # raises ValueError if labels do not fit into addresses
+    return naming
+
+
+def _levels(
+    hosts: Mapping[str, Sequence[str]], edges: Sequence[GraphEdge], number: Mapping[str, int]
+) -> list[list[NamedLink]]:
+    """Return links of hosts, local links if any, and global links, each level sorted by name."""
+    switch_of = {host: switch for switch, attached in hosts.items() for host in attached}
+    host_links: dict[str, LinkSpec | None] = dict.fromkeys(switch_of)
+    local: list[NamedLink] = []
+    between: list[NamedLink] = []
     for edge in edges:
-        a, b = sorted((edge.a, edge.b), key=lambda name: number[name])
-        if a in home:
-            of_host[a] = edge.link
+        a, b = sorted((edge.a, edge.b), key=number.__getitem__)
+        if a in switch_of:
+            host_links[a] = edge.link
         else:
             (local if edge.local else between).append((a, b, edge.link))
-    by_ends = [sorted(some, key=lambda each: each[:2]) for some in (local, between)]
-    ends = [*((host, home[host], of_host[host]) for host in names), *by_ends[0], *by_ends[1]]
-    pairs = np.array([[number[a], number[b]] for a, b, _ in ends])
-    ports = places(pairs, len(number))
-    levels = [len(names), len(local), len(between)] if local else [len(names), len(between)]
-    own = {at: link for at, (_, _, link) in enumerate(ends) if link}
-    rates = np.array(
-        [own[at].rate_bps if at in own else 0 for at in range(len(ends))], dtype=np.int64
-    )
-    return Topology(
-        family="file",
-        parameters={},
-        servers=naming.servers,
-        switches=naming.switches,
-        links=wire(pairs[:, 0], ports[:, 0], pairs[:, 1], ports[:, 1]),
-        level=np.repeat(np.arange(len(levels), dtype=np.int8), levels),
-        server_centric=False,
-        naming=naming,
-        roles=("host", "local", "global")[:: 1 if local else 2],
-        named=spec,
-        rates_bps=rates if rates.any() else np.zeros(0, dtype=np.int64),
-        own_links=own,
-    )
+    first = [(host, switch_of[host], link) for host, link in host_links.items()]
+    rest = [sorted(level, key=lambda link: link[:2]) for level in (local, between)]
+    return [first, *rest] if local else [first, rest[1]]

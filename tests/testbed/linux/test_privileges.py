@@ -13,7 +13,7 @@ from weft.testbed.runs import isolated_python
 PROGRAM = """
 import os, socket, subprocess
 from weft.testbed.linux import netns
-from weft.testbed.runs import privileges
+from weft.testbed.linux import privileges
 privileges.keep_only(privileges.CAP_NET_ADMIN)
 told = subprocess.run(["grep", "^Cap", "/proc/self/status"], capture_output=True, text=True).stdout
 print({int(line.split()[1], 16) & ~(1 << 12) for line in told.splitlines() if not line.startswith("CapBnd")})

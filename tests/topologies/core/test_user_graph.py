@@ -284,7 +284,7 @@ def test_hosts_are_summed_before_any_is_made(monkeypatch):
     graph = nx.path_graph(400)
     nx.set_node_attributes(graph, MOST_SWITCHES, "hosts")
     monkeypatch.setattr(
-        "weft.topologies.core.user_graph._built", lambda *_: pytest.fail("hosts were made")
+        "weft.topologies.core.user_graph._assemble", lambda *_: pytest.fail("hosts were made")
     )
     with pytest.raises(
         ValueError,
