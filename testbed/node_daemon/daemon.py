@@ -1,23 +1,17 @@
-"""A node's routing daemon: what its state machine decides, done on Linux.
+"""A node's routing daemon: it performs the actions of a state machine on Linux.
 
-Routes stay in the kernel when their daemon ends, however it ends: the node goes on forwarding, and
-its neighbours find out by missing hellos.  A daemon that starts where another ran sets its routes
-over those it finds, and takes away what it did not set itself once it has converged, or after 5 s.
+Routes stay in the kernel when their daemon ends: the node goes on forwarding, and its neighbours
+notice missing hellos.  A daemon that inherits routes removes those that it did not set itself once
+it has converged, or after SWEEP_S.
 
-Actions are carried out in order, whatever their kinds.  Changes of one kind that follow one another
-are one request to the kernel; it leaves before anything else is done, before anything is sent, and
-at the end of a turn, unless there are so many that they take several (sliced_changes.py).
+Actions are performed in order.  Consecutive changes of one kind are one request to the kernel,
+which leaves before anything is sent, and at the end of a turn; sliced_changes.py spreads many
+changes over several turns.  A change that the kernel refuses is logged and counted, and REPAIR_S
+later the daemon reads the kernel's routes back and repairs differences.
 
-A change that the kernel refuses is logged and counted, and the daemon goes on: most likely a device
-went down and the news of it is on its way.  A second later it reads the kernel's routes back and
-sets right what differs.
-
-A state machine that raises is at fault.  Where it raises over a packet or an event, in which others
-have a hand, that is dropped, the traceback is logged and counted, and the daemon goes on, so that
-nobody who finds such a packet ends daemons by it.  What it decides by itself, in start() and
-tick(), and what it makes of a carrier that comes or goes, must not be left out: who knows what it
-would do next.  There the daemon logs the traceback and ends, and the supervisor starts a new one,
-later each time.
+An exception while handling a packet or an event drops it: it is logged and counted.  A malformed
+packet must not stop a daemon.  An exception in start(), tick() or link_changed() ends the daemon,
+because its state may be inconsistent; the supervisor starts a new one.
 """
 
 from __future__ import annotations
@@ -37,10 +31,7 @@ from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.events import DaemonEvent, LinkDegraded
 from weft.daemons.core.node_config import NodeConfig
 from weft.testbed.data_plane.capability import LinuxCapability, Wakes
-from weft.testbed.data_plane.groups import Groups
-from weft.testbed.data_plane.plane_tables import SwitchFlows, SwitchQueueState
 from weft.testbed.data_plane.switch_fib import SwitchFib
-from weft.testbed.data_plane.transit_rewrite import TransitRewriting
 from weft.testbed.linux import clock, fib, netlink, netns
 from weft.testbed.linux.libbpf import BpfError
 from weft.testbed.linux.node_interfaces import NodeInterfaces
@@ -48,6 +39,7 @@ from weft.testbed.node_daemon import linux_capabilities
 from weft.testbed.node_daemon.control_socket import Descriptor, Lock, Log, NeighbourFile, Requests
 from weft.testbed.node_daemon.credentials import Credentials
 from weft.testbed.node_daemon.link_news import LinkChanged, LinkNews
+from weft.testbed.node_daemon.linux_capabilities import NodeMaps
 from weft.testbed.node_daemon.lost_packets import LostPackets
 from weft.testbed.node_daemon.node_counters import NodeCounters
 from weft.testbed.node_daemon.sliced_changes import Slices
@@ -55,18 +47,18 @@ from weft.testbed.node_daemon.sockets import PortSockets
 
 SWEEP_S = 5.0
 REPAIR_S = 1.0
-ROUTES_LOGGED = 4  # of those that changed at once, by name
-REKEY = "rekey"  # a request: read the run's keys again
-DEGRADED = "degraded"  # begins a request: a port and 1, or 0 for sound again
+ROUTES_LOGGED = 4  # of a set of changes, by name
+REKEY = "rekey"  # request: read the run's keys again
+DEGRADED = "degraded"  # request: followed by a port and 1, or 0 for healthy again
 PolledSocket = tuple[socket.socket, Callable[[float], None], Wakes]
 
 
 class Daemon:
-    """The daemon of one node, served by this process (see loop.py).
+    """The daemon of one node, served by a Loop.
 
-    deadline: call tick() no later than this, on the monotonic clock.
-    received, garbage: packets so far, and those of them that were no messages.
-    lost: packets that could not leave, that were refused, and that the state machine raised over.
+    deadline: time of the next tick(), on the monotonic clock.
+    received, garbage: packets so far, and malformed ones among them.
+    lost: packets that could not be sent, were refused, or raised an exception.
     """
 
     def __init__(
@@ -77,116 +69,121 @@ class Daemon:
         config: NodeConfig,
         cells: memoryview,
         credentials: Credentials,
-        *,
-        groups: Groups | None = None,
-        queue_state: SwitchQueueState | None = None,
-        flows: SwitchFlows | None = None,
-        transit: TransitRewriting | None = None,
+        maps: NodeMaps,
     ) -> None:
-        """Open what the daemon needs in the node's namespace.
+        """Open the sockets and files of the daemon, in the node's namespace.
 
-        cells: its row of the counters.
-        credentials: those of the node.
-        groups: of a switch with a data plane, its part of the maps.
-        queue_state, flows, transit: see capabilities.Place.
-        Raises ValueError if the node has a daemon already, or lacks what its scheme needs.
+        Args:
+            directory: of the run.
+            interfaces: of the node.
+            protocol: the state machine.
+            config: of the node.
+            cells: the node's row of the counters.
+            credentials: of the node.
+            maps: the node's parts of the maps of the programs at its ports.
+
+        Raises:
+            ValueError: the node has a daemon already, or lacks what its scheme needs.
         """
         self.interfaces = interfaces
         self.protocol = protocol
         self.deadline = inf
         self.closed = False
+        self.received = 0
+        self.garbage = 0
         self._credentials = credentials
-        self.received = self.garbage = self._sent = 0
-        self._converged = self._news = False
-        self._reconcile_at = inf
+        self._sent = 0
+        self._converged = False
+        self._news = False
+        self._reconcile_s = inf
         self._carrier = dict.fromkeys(interfaces.ports, True)
         with ExitStack() as opened:
-            self._lock = opened.enter_context(closing(Lock(directory, interfaces.name)))
-            self._log = opened.enter_context(closing(Log(directory, interfaces.name)))
-            neighbour_file = NeighbourFile(directory, interfaces.name)
-            self._neighbour_file = opened.enter_context(closing(neighbour_file))
-            # not before the row is this daemon's
+            self._open_files(opened, directory)
+            # after the lock: until then the row may be another daemon's
             self._counters = NodeCounters(cells, config.interval_ms / 1000)
             with _inside(interfaces):
-                self._open_inside(opened, config, queue_state, flows, transit)
+                self._open_inside(opened, config, maps)
             self.requests = opened.enter_context(closing(Requests(directory, interfaces.name)))
-            self.fib = (
-                SwitchFib(self._netlink, interfaces, groups)
-                if groups
-                else fib.KernelFib(self._netlink, interfaces)
-            )
-            self.inherited = self.fib.found()  # set by a daemon before this one
-            # The state machine takes ports to be up until it is told otherwise.
-            self._news_at_first = [told for told in self._link_news.now() if not told.up]
+            self._open_fib(maps)
             self._opened = opened.pop_all()
         channels = [link.channel for link in self.links.values()]
         self.lost = LostPackets(self._counters, self._log.write, channels)
         self._slices = Slices({SetRoute: self._set_routes, **self._handlers()}, self._send)
 
-    def _open_inside(
-        self,
-        opened: ExitStack,
-        config: NodeConfig,
-        queue_state: SwitchQueueState | None,
-        flows: SwitchFlows | None,
-        transit: TransitRewriting | None,
-    ) -> None:
-        """What has to be opened in the node's namespace."""
+    def _open_files(self, opened: ExitStack, directory: Path) -> None:
+        name = self.interfaces.name
+        self._lock = opened.enter_context(closing(Lock(directory, name)))
+        self._log = opened.enter_context(closing(Log(directory, name)))
+        self._neighbour_file = opened.enter_context(closing(NeighbourFile(directory, name)))
+
+    def _open_inside(self, opened: ExitStack, config: NodeConfig, maps: NodeMaps) -> None:
+        """Open what belongs to the node's namespace, in which the calling thread is."""
         interfaces = self.interfaces
-        hears = dict(config.ports)
+        ports = dict(config.ports)
         self.links: dict[int, PortSockets] = {}
-        for port, channel in zip(hears, self._credentials.channels(hears), strict=True):
+        for port, channel in zip(ports, self._credentials.channels(ports), strict=True):
             link = PortSockets(interfaces.ports[port].dev, interfaces.node, channel)
             self.links[port] = opened.enter_context(closing(link))
         self._netlink = opened.enter_context(closing(netlink.Socket()))
         self._link_news = opened.enter_context(closing(LinkNews(interfaces, self._netlink)))
-        watched = {port: interfaces.ports[port].ifindex for port in hears}
-        at = linux_capabilities.CapabilitySite(
-            interfaces, self._netlink, watched, queue_state, flows, transit
-        )
+        watched = {port: interfaces.ports[port].ifindex for port in ports}
+        site = linux_capabilities.CapabilitySite(interfaces, self._netlink, watched, maps)
         self.capabilities: list[LinuxCapability] = []
         for need in config.needs:
-            self.capabilities.append(
-                opened.enter_context(closing(linux_capabilities.make(need, at)))
-            )
+            capability = linux_capabilities.make(need, site)
+            self.capabilities.append(opened.enter_context(closing(capability)))
+
+    def _open_fib(self, maps: NodeMaps) -> None:
+        """Read the routes and links that the kernel has now."""
+        self.fib = (
+            SwitchFib(self._netlink, self.interfaces, maps.groups)
+            if maps.groups
+            else fib.KernelFib(self._netlink, self.interfaces)
+        )
+        self.inherited = self.fib.found()  # routes of an earlier daemon
+        # state machines assume at first that all ports are up
+        self._down_at_start = [change for change in self._link_news.now() if not change.up]
 
     def _handlers(self) -> dict[type[Action], Callable[[Sequence[Any]], None]]:
         return {
-            kind: partial(self._apply, one) for one in self.capabilities for kind in one.actions
+            kind: partial(self._apply, capability)
+            for capability in self.capabilities
+            for kind in capability.actions
         }
 
     def descriptors(self) -> list[int]:
-        """All that it has open."""
+        """Return all open descriptors."""
         return [handle.fileno() for handle in self._handles()]
 
     def disown(self) -> None:
-        """Another process, forked from this one, has it now: let go of everything, and take nothing
-        away."""
+        """Close the descriptors, because a forked process runs the daemon; change nothing else."""
         self.closed = True
         for handle in self._handles():
             os.close(handle.detach())
         self._opened.pop_all()
 
     def _handles(self) -> list[Descriptor | socket.socket]:
-        heard = [each for link in self.links.values() for each in link.sockets()]
-        theirs = [each for capability in self.capabilities for each in capability.sockets()]
-        own = [self._link_news.socket, self._netlink.socket, self.requests.socket]
-        return [self._lock, self._log, self._neighbour_file, *heard, *own, *theirs]
+        sockets = [self._link_news.socket, self._netlink.socket, self.requests.socket]
+        for link in self.links.values():
+            sockets += link.sockets()
+        for capability in self.capabilities:
+            sockets += capability.sockets()
+        return [self._lock, self._log, self._neighbour_file, *sockets]
 
     def close(self, why: str) -> None:
-        """Let go of everything; the routes stay."""
+        """Log `why` and close everything; the routes stay."""
         self.closed = True
         self._log.write(f"ended: {why}; its routes stay")
         self._counters.set(pid=0, converged=0)
         self._opened.close()
 
     def forget_routes(self) -> None:
-        """Take away what it set; for the end of a rehearsal, since routes outlive a daemon."""
+        """Remove the routes that it set, at the end of a rehearsal."""
         self.fib.wanted.clear()
         self.fib.reconcile()
 
     def start(self, now: float) -> None:
-        """Let the state machine begin, in this process."""
+        """Start the state machine, in the process that will run it."""
         self._lock.sign()
         real_time = os.sched_getscheduler(0) == os.SCHED_FIFO
         self._counters.set(began_ns=int(now * 1e9), real_time=real_time)
@@ -200,16 +197,19 @@ class Daemon:
             f"before it"
         )
         if self.inherited:
-            self._reconcile_at = now + SWEEP_S
+            self._reconcile_s = now + SWEEP_S
         self.perform(self.protocol.start(now))
-        self._follow_links(self._news_at_first, now)
+        self._follow_links(self._down_at_start, now)
         self._news = True
         self.finish(now)
         self._counters.set(pid=os.getpid())
 
     def perform(self, actions: Iterable[Action]) -> None:
-        """Do `actions`, in order; changes may wait for finish() while nothing is sent.  TypeError
-        for an action that nobody here carries out."""
+        """Perform `actions` in order; changes may wait for finish() while nothing is sent.
+
+        Raises:
+            TypeError: an action has no handler.
+        """
         waiting = self._slices.waiting
         for action in actions:
             if isinstance(action, Send) and not waiting:
@@ -252,76 +252,77 @@ class Daemon:
 
     def _apply(self, capability: LinuxCapability, actions: Sequence[Action]) -> None:
         try:
-            told = capability.apply(actions)
+            log_line = capability.apply(actions)
         except (netlink.NetlinkError, BpfError) as error:
             self._refused(error)
         else:
-            if told:
-                self._log.write(told)
+            if log_line:
+                self._log.write(log_line)
 
     def _tell(self, events: Iterable[DaemonEvent], now: float) -> None:
-        """Let the state machine know what happened; an event over which it raises is dropped."""
+        """Pass `events` to the state machine; drop those that raise an exception."""
         for event in events:
-            # It may be what a user's packet, or a forged error about one, has made of it.
+            # an event may come from a user's packet, or from a forged ICMP error
             self.perform(self.lost.guarded(type(event).__name__, self.protocol.event, event, now))
 
     def sources(self) -> list[PolledSocket]:
-        """What may become readable beside packets and requests, and what to do then."""
-        found: list[PolledSocket] = [(self._link_news.socket, self._read_link_news, Wakes.AT_ONCE)]
+        """Return the sockets beside those for packets and requests, with their handlers."""
+        polled: list[PolledSocket] = [(self._link_news.socket, self._read_link_news, Wakes.AT_ONCE)]
         for capability in self.capabilities:
-            found += [
-                (each.socket, partial(self._read, each.read), each.wakes)
-                for each in capability.sources()
+            polled += [
+                (source.socket, partial(self._read, source.read), source.wakes)
+                for source in capability.sources()
             ]
-        return found
+        return polled
 
     def _read(self, read: Callable[[], Iterable[DaemonEvent]], now: float) -> None:
         self._tell(read(), now)
 
     def _refused(self, error: netlink.NetlinkError | BpfError) -> None:
         self._counters.add("netlink_errors")
-        self._reconcile_at = min(self._reconcile_at, clock.monotonic() + REPAIR_S)
+        self._reconcile_s = min(self._reconcile_s, clock.monotonic() + REPAIR_S)
         self._log.write(f"refused by the kernel: {error}")
 
     def finish(self, now: float) -> None:
-        """The end of a turn: what waited is done, or a slice of it, and what changed is shown."""
+        """End a turn: perform waiting changes, or a slice of them, and update the counters."""
         more = self._slices.end_turn()
         if self._news:
             self._news = False
             self._counters.show(self.protocol.adjacencies(), self.fib.installed, now)
-            self._look_whether_converged(now)
+            self._update_converged(now)
         deadline = now if more else self.protocol.deadline
-        self.deadline = deadline if deadline < self._reconcile_at else self._reconcile_at
+        self.deadline = deadline if deadline < self._reconcile_s else self._reconcile_s
 
-    def _look_whether_converged(self, now: float) -> None:
+    def _update_converged(self, now: float) -> None:
         converged = not self._slices.waiting and self.protocol.converged()
         if converged != self._converged:
             self._converged = converged
             self._counters.set(converged=converged)
             self._log.write("converged" if converged else "not converged any more")
         if converged and self.inherited:
-            self._reconcile_at = now
+            self._reconcile_s = now
 
     def tick(self, now: float) -> None:
-        """The deadline has passed."""
+        """Tick the state machine, because the deadline has passed."""
         late_s = now - self.deadline
         if self.protocol.deadline <= now or not self._slices.waiting:
             self.perform(self.protocol.tick(now))
         if self.capabilities:
             self._slices.go_on()
-            if not self._slices.waiting:  # what they look at is as it has been decided
+            if not self._slices.waiting:  # the kernel has all decisions
                 for capability in self.capabilities:
                     self._tell(capability.look(now), now)
         self._counters.tick(late_s, self._sent, self.received)
         self.lost.look_for_refused()
-        if now >= self._reconcile_at:
+        if now >= self._reconcile_s:
             self._reconcile()
         if not self._converged:
-            self._look_whether_converged(now)
+            self._update_converged(now)
         self.finish(now)
 
     def _reconcile(self) -> None:
-        self._reconcile_at, self.inherited = inf, 0
+        self._reconcile_s = inf
+        self.inherited = 0
         self._slices.flush()
         try:
             changed = self.fib.reconcile()
@@ -331,23 +332,23 @@ class Daemon:
             self._refused(error)
         else:
             if changed:
-                self._log.write(
-                    f"routes set right: {'; '.join(message.command for message in changed)}"
-                )
+                commands = "; ".join(message.command for message in changed)
+                self._log.write(f"routes repaired: {commands}")
 
     def _read_link_news(self, now: float) -> None:
-        """Devices went up or down, or their carriers."""
+        """Handle devices or carriers that went up or down."""
         self._follow_links(self._link_news.read(), now)
-        if self._link_news.lost:  # routes that went with a device may be among what was not told
-            self._link_news.lost, self._reconcile_at = False, now
+        if self._link_news.lost:  # the kernel may have removed routes of a device unnoticed
+            self._link_news.lost = False
+            self._reconcile_s = now
 
     def _follow_links(self, news: Iterable[LinkChanged], now: float) -> None:
         for port, is_set_up, up in news:
             if not is_set_up:
                 self.fib.device_down(port)
             elif self.fib.device_up(port) and not self.inherited:
-                # else what was found is looked at before long
-                self._reconcile_at = now
+                # with inherited routes a sweep is due anyway
+                self._reconcile_s = now
             if up != self._carrier[port]:
                 self._carrier[port] = up
                 self._log.write(f"port {port}: carrier {'up' if up else 'down'}")
@@ -355,23 +356,23 @@ class Daemon:
                 self.perform(self.protocol.link_changed(port, up, now))
 
     def read_request(self) -> bool:
-        """Answer who asks for the status, or says that a link is degraded; False if the daemon is
-        asked to end."""
-        if not (read := self.requests.read()):
+        """Answer a request at the control socket; return False if it asks the daemon to end."""
+        message = self.requests.read()
+        if message is None:
             return True
-        asked, who = read
-        if asked == "stop":
+        request, sender = message
+        if request == "stop":
             self._slices.flush()
-        told = self.status() if asked == "status" else {}
-        if asked.startswith(DEGRADED):
-            told = self._hear_of_degraded_link(asked)
-        elif asked == REKEY:
-            told = self._rekey()
-        self.requests.answer(who, told)
-        return asked != "stop"
+        answer = self.status() if request == "status" else {}
+        if request.startswith(DEGRADED):
+            answer = self._report_degraded_link(request)
+        elif request == REKEY:
+            answer = self._rekey()
+        self.requests.answer(sender, answer)
+        return request != "stop"
 
     def _rekey(self) -> dict[str, str]:
-        """The run's keys have changed."""
+        """Read the run's keys again."""
         try:
             keys = self._credentials.read_keys()
             for link in self.links.values():
@@ -381,18 +382,18 @@ class Daemon:
         self._log.write("the run's keys were read again")
         return {}
 
-    def _hear_of_degraded_link(self, asked: str) -> dict[str, str]:
+    def _report_degraded_link(self, request: str) -> dict[str, str]:
         now = clock.monotonic()
         try:
-            _, port, degraded = asked.split()
+            _, port, degraded = request.split()
             self.perform(self.protocol.event(LinkDegraded(int(port), degraded == "1"), now))
-        except ValueError as error:  # no such port, or a scheme that does not care
+        except ValueError as error:  # no such port, or the scheme ignores degraded links
             return {"error": f"{self.interfaces.name}: {error}"}
         self.finish(now)
         return {}
 
     def status(self) -> dict[str, Any]:
-        """All that the daemon knows, JSON-able."""
+        """Return the state of the daemon, JSON-able."""
         return {
             "node": self.interfaces.name,
             **self._counters.status(),
@@ -408,17 +409,17 @@ class Daemon:
         }
 
     def count_death(self) -> None:
-        """It ends, though nobody asked it to."""
+        """Count an end of the daemon that was not requested."""
         self._counters.add("deaths")
 
     def log_exception(self) -> None:
-        """Log what is being handled."""
+        """Log the traceback of the current exception."""
         self._log.write(traceback.format_exc().rstrip())
 
 
 @contextmanager
 def _inside(interfaces: NodeInterfaces) -> Iterator[None]:
-    """Within the node's namespace."""
+    """Enter the node's namespace, in this thread."""
     fd = os.open(netns.NAMES / interfaces.namespace, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with netns.inside(fd):

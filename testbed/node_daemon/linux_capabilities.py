@@ -1,11 +1,10 @@
-"""What stands on Linux for each capability that a node's scheme needs
-(daemons/core/capabilities.py)."""
+"""Implementations on Linux of the capabilities that schemes need (daemons/core/capabilities.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.daemons.core.capabilities import (
     Capability,
@@ -20,6 +19,7 @@ from weft.testbed.data_plane import link_rates
 from weft.testbed.data_plane.capability import LinuxCapability
 from weft.testbed.data_plane.flow_placement import LinuxFlowPlacements
 from weft.testbed.data_plane.flow_rewrite import FlowRewriting
+from weft.testbed.data_plane.groups import Groups
 from weft.testbed.data_plane.plane_tables import SwitchFlows, SwitchQueueState
 from weft.testbed.data_plane.prefix_rewrite import PrefixRewriting
 from weft.testbed.data_plane.queue_state import LinuxQueueStates
@@ -29,72 +29,78 @@ from weft.testbed.linux import netlink
 from weft.testbed.linux.node_interfaces import NodeInterfaces
 
 
+class NodeMaps(NamedTuple):
+    """A node's parts of the maps of the eBPF programs at its ports.
+
+    groups, queue_state, flows: forwarding groups, queue states and flow table of a switch with a
+        data plane.
+    transit: of a server with the program that rewrites packets in transit.
+    """
+
+    groups: Groups | None = None
+    queue_state: SwitchQueueState | None = None
+    flows: SwitchFlows | None = None
+    transit: TransitRewriting | None = None
+
+
 @dataclass(frozen=True)
 class CapabilitySite:
-    """Where a capability is to be.
+    """The node at which a capability is opened.
 
-    routes: a socket in the node's namespace, which stays its owner's.
-    watched: by port that leads to another router, the index of its interface.
-    queue_state, flows: of a switch with a data plane, what tells how crowded it is, and the flows
-        in its table.
-    transit: of a server whose ports have the program that rewrites packets in transit, its part of
-        the maps.
+    routes: a netlink socket in the node's namespace; its owner closes it.
+    watched: the index of the interface at each port that leads to another router.
+    maps: the node's parts of the maps.
     """
 
     interfaces: NodeInterfaces
     routes: netlink.Socket
     watched: Mapping[int, int]
-    queue_state: SwitchQueueState | None
-    flows: SwitchFlows | None
-    transit: TransitRewriting | None
+    maps: NodeMaps
 
     def port_of(self) -> dict[int, int]:
-        """The number of each port, by the index of its interface."""
+        """Return the number of each port, by the index of its interface."""
         return {interface.ifindex: port for port, interface in self.interfaces.ports.items()}
 
 
-def _source(need: SourceRewrite, at: CapabilitySite) -> LinuxCapability:
-    return SourceRewriting(at.interfaces.address, need.addresses, at.routes, at.port_of())
+def _source(need: SourceRewrite, site: CapabilitySite) -> LinuxCapability:
+    return SourceRewriting(site.interfaces.address, need.addresses, site.routes, site.port_of())
 
 
-def _prefix(need: PrefixRewrite, at: CapabilitySite) -> LinuxCapability:
+def _prefix(need: PrefixRewrite, site: CapabilitySite) -> LinuxCapability:
     return PrefixRewriting(
-        at.interfaces.address, need.octets, need.ttl, at.routes, _transit(need, at)
+        site.interfaces.address, need.octets, need.ttl, site.routes, _transit(need, site)
     )
 
 
-def _flow(need: FlowRewrite, at: CapabilitySite) -> LinuxCapability:
-    return FlowRewriting(at.interfaces.address, at.routes, at.port_of(), _transit(need, at))
+def _flow(need: FlowRewrite, site: CapabilitySite) -> LinuxCapability:
+    return FlowRewriting(site.interfaces.address, site.routes, site.port_of(), _transit(need, site))
 
 
-def _queues(need: QueueState, at: CapabilitySite) -> LinuxCapability:
-    if at.queue_state is None:
+def _queues(need: QueueState, site: CapabilitySite) -> LinuxCapability:
+    if site.maps.queue_state is None:
         raise ValueError(
-            f"{at.interfaces.name} has no data plane, whose states its scheme is to set"
+            f"{site.interfaces.name} has no data plane; its scheme sets queue states there"
         )
-    return LinuxQueueStates(at.queue_state)
+    return LinuxQueueStates(site.maps.queue_state)
 
 
-def _placements(need: FlowPlacement, at: CapabilitySite) -> LinuxCapability:
-    if at.flows is None:
+def _placements(need: FlowPlacement, site: CapabilitySite) -> LinuxCapability:
+    if site.maps.flows is None:
+        raise ValueError(f"{site.interfaces.name} has no data plane; its scheme places flows there")
+    ifindexes = {port: interface.ifindex for port, interface in site.interfaces.ports.items()}
+    return LinuxFlowPlacements(need, site.maps.flows, ifindexes)
+
+
+def _rates(need: LinkRates, site: CapabilitySite) -> LinuxCapability:
+    return link_rates.LinuxLinkRates(site.watched, need.rate_bps, site.routes)
+
+
+def _transit(need: Capability, site: CapabilitySite) -> TransitRewriting:
+    if site.maps.transit is None:
         raise ValueError(
-            f"{at.interfaces.name} has no data plane, in whose table its scheme is to place flows"
+            f"{site.interfaces.name} lacks the program of {type(need).__name__} at its ports"
         )
-    return LinuxFlowPlacements(
-        need, at.flows, {port: each.ifindex for port, each in at.interfaces.ports.items()}
-    )
-
-
-def _rates(need: LinkRates, at: CapabilitySite) -> LinuxCapability:
-    return link_rates.LinuxLinkRates(at.watched, need.rate_bps, at.routes)
-
-
-def _transit(need: Capability, at: CapabilitySite) -> TransitRewriting:
-    if at.transit is None:
-        raise ValueError(
-            f"{at.interfaces.name} lacks the program that {type(need).__name__} needs at its ports"
-        )
-    return at.transit
+    return site.maps.transit
 
 
 MAKERS: Mapping[type[Capability], Callable[[Any, CapabilitySite], LinuxCapability]] = {
@@ -107,9 +113,12 @@ MAKERS: Mapping[type[Capability], Callable[[Any, CapabilitySite], LinuxCapabilit
 }
 
 
-def make(need: Capability, at: CapabilitySite) -> LinuxCapability:
-    """What stands for `need`, opened in the namespace of the calling thread, which is the node's;
-    ValueError if nothing does."""
+def make(need: Capability, site: CapabilitySite) -> LinuxCapability:
+    """Open the capability `need` in the namespace of the calling thread, which is the node's.
+
+    Raises:
+        ValueError: Linux has no such capability, or the node lacks what it needs.
+    """
     if type(need) not in MAKERS:
         raise ValueError(f"Linux has no {type(need).__name__}")
-    return MAKERS[type(need)](need, at)
+    return MAKERS[type(need)](need, site)

@@ -1,14 +1,14 @@
-"""The loop that carries daemons: one process, one epoll, one node or many.
+"""The loop that serves daemons: one process, one epoll, one node or many.
 
-A turn is one instant: wait until a daemon's deadline or until something urgent can be read; read
-the clock; take news of devices; hand every packet that is queued to its daemon, in order of arrival
-and with the time of it; then tick those whose deadline has passed.  Packets that came before the
-tick are thereby always heard before it, however long the process was kept from running.  Where many
-are due and take long, those that have been due longest are ticked, and the others in the next turn.
+A turn happens at one instant: wait until a daemon's deadline or until an urgent socket is readable;
+read the clock; handle changes of devices; pass every queued packet to its daemon, in order of
+arrival and with its time of arrival; then tick the daemons whose deadline has passed.  A packet
+that arrived before a tick is thus always handled before it, however late the process runs.  If
+ticks take longer than TURN_S, the daemons that were due first are ticked, the others in the next
+turn.
 
-What is queued is read whenever the process wakes.  Where many daemons share it, that is as soon as
-it came.  What a daemon that is alone finds queued may be as old as its last turn, and the kernel is
-asked when it came.
+All queued packets are read whenever the process wakes.  After a long wait, the kernel is asked for
+their times of arrival.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ timespec = TIMESPEC.unpack
 arrival, deadline_of = itemgetter(0), attrgetter("deadline")
 EVENTS = 64
 NEVER_S = 1e9
-AT_ONCE_S = 0.003  # between two turns: what came then may as well have come now
-# of reading in a turn, one packet of each socket at most, so that a flood does not stop ticks
+AT_ONCE_S = 0.003  # between two turns: packets in between count as arriving now
+# of reading in a turn, one packet of each socket a round, so that a flood does not stop ticks
 ROUNDS = 64
-# of ticking, after which daemons that are due are left to the next turn, and sockets are read first
+# of ticking in a turn; daemons still due wait for the next turn, which reads sockets first
 TURN_S = 0.005
 
 
 class Loop:
-    """Serves its daemons until each has been asked to end or has failed."""
+    """Serves its daemons until each was asked to end or has failed."""
 
     def __init__(self, daemons: Collection[Daemon]) -> None:
         self.failed = 0
@@ -51,14 +51,13 @@ class Loop:
         self._ears: dict[int, tuple[Callable[[int], bytes], Open, Receive, int, Daemon]] = {}
         self._backlog = False  # whether the last turn left packets unread
         self._handlers: dict[int, tuple[Daemon, Callable[[float], None]]] = {}
-        self._once: set[int] = set()  # those that wake it once a tick
-        self._quiet: set[int] = set()  # of those, the ones that have since the last tick
+        self._once: set[int] = set()  # descriptors that wake the loop once a tick
+        self._quiet: set[int] = set()  # of these, those that woke it since the last tick
         self._before = 0.0
         self._stamp = bytearray(TIMESPEC.size)
-        # Under a virtual clock what is saved is reading the clock, and epoll's timeouts are too
-        # coarse: see _wait().
+        # virtual time: reading the clock costs most, and epoll's timeouts are too coarse (_wait())
         self._timer = clock.Timer() if clock.is_virtual() else None
-        self._timed = inf  # what it was set to
+        self._timer_s = inf  # expiry of the timer
         self._never_empty: list[int] = []
         if self._timer:
             self._wake.register(self._timer, select.EPOLLIN)
@@ -95,35 +94,36 @@ class Loop:
                 self._queued.register(source, select.EPOLLIN)
 
     def nodes(self) -> tuple[int, ...]:
-        """Whose daemons it serves."""
+        """Return the nodes of its daemons."""
         return tuple(daemon.interfaces.node for daemon in self._daemons)
 
     def name(self) -> str:
-        """What to call a process that runs it, in 15 letters."""
+        """Return a name for its process, of at most 15 letters."""
         more = f" +{len(self._daemons) - 1}" if len(self._daemons) > 1 else ""
         return f"weft {self._daemons[0].interfaces.name}{more}"[:15]
 
     def rights(self) -> set[int]:
-        """The capabilities that its daemons need from their start on: to set routes, and, where
-        there is a data plane, to wait for packets that are on their way through it
-        (plane_tables.settle())."""
+        """Return the Linux capabilities that its daemons need after their start.
+
+        They set routes.  With a data plane they also wait for packets inside its program, see
+        plane_tables.settle().
+        """
         waits = any(isinstance(daemon.fib, SwitchFib) for daemon in self._daemons)
         needed = {privileges.CAP_NET_ADMIN, *([privileges.CAP_NET_RAW] if waits else [])}
         return needed | privileges.of_maps(os.uname().release)
 
     def descriptors(self) -> list[int]:
-        """All that it has open."""
+        """Return all open descriptors."""
         return [
             self._wake.fileno(),
             self._queued.fileno(),
             *([self._timer.fileno()] if self._timer else []),
             *self._never_empty,
-            *(fd for each in self._daemons for fd in each.descriptors()),
+            *(fd for daemon in self._daemons for fd in daemon.descriptors()),
         ]
 
     def disown(self) -> None:
-        """Another process, forked from this one, runs it: let go of everything, and take nothing
-        away."""
+        """Close the descriptors, because a forked process runs the loop; change nothing else."""
         self._wake.close()
         self._queued.close()
         self._close_timer()
@@ -138,7 +138,7 @@ class Loop:
             os.close(self._never_empty.pop())
 
     def _drop(self, daemon: Daemon, why: str) -> None:
-        """Closing a descriptor takes it out of every epoll."""
+        """Close a daemon; closing a descriptor removes it from every epoll."""
         self._daemons.remove(daemon)
         self._ears = {fd: ear for fd, ear in self._ears.items() if ear[-1] is not daemon}
         self._handlers = {
@@ -151,29 +151,28 @@ class Loop:
         if not daemon.read_request():
             self._drop(daemon, "asked to")
 
-    def _do(self, daemon: Daemon, work: Callable[..., None], *given: object) -> None:
-        """Do what ends this daemon if it raises; the others go on."""
+    def _do(self, daemon: Daemon, work: Callable[..., None], *arguments: object) -> None:
+        """Call `work`; an exception ends this daemon, and the others go on."""
         try:
-            work(*given)
+            work(*arguments)
         except Exception:
             self._fail(daemon)
 
     def _fail(self, daemon: Daemon) -> None:
-        """What it decided by itself has raised: who knows what it would do next."""
+        """End a daemon whose state may be inconsistent after an exception."""
         self.failed += 1
         daemon.log_exception()
         daemon.count_death()
         self._drop(daemon, "it failed")
 
     def start(self) -> None:
-        """Let the daemons begin."""
-        now = self._before = clock.monotonic()  # what was queued before, they hear now
+        """Start the daemons."""
+        now = self._before = clock.monotonic()  # packets queued earlier count as arriving now
         for daemon in list(self._daemons):
             self._do(daemon, daemon.start, now)
 
     def run(self) -> None:
-        """Start the daemons, and serve them until none is left; what ends it from outside ends all
-        of them."""
+        """Start the daemons and serve them until none is left; an exception closes all of them."""
         try:
             self.start()
             while self._daemons:
@@ -182,13 +181,13 @@ class Loop:
             self.end("its process ends")
 
     def end(self, why: str) -> None:
-        """Let go of all of them."""
+        """Close all daemons."""
         for daemon in list(self._daemons):
             self._drop(daemon, why)
         self._close_timer()
 
     def turn(self) -> None:
-        """Wait until there is something to do, and do it."""
+        """Wait until a socket is readable or a deadline has passed, and handle both."""
         woken = self._wait(min([daemon.deadline for daemon in self._daemons]))
         now = clock.monotonic()
         busy: list[Daemon] = []
@@ -198,12 +197,12 @@ class Loop:
             self._handle(fd, now, busy)
         self._hand_over(self._read(now, busy), busy)
         due = [daemon for daemon in self._daemons if daemon.deadline <= now]
-        began = now
+        began_s = now
         if len(due) > 1:
             due.sort(key=deadline_of)
-            began = clock.monotonic()
+            began_s = clock.monotonic()
         for ticked, daemon in enumerate(due):
-            if ticked and clock.monotonic() - began > TURN_S:
+            if ticked and clock.monotonic() - began_s > TURN_S:
                 break
             self._do(daemon, daemon.tick, now)
         if due and self._quiet:
@@ -215,45 +214,41 @@ class Loop:
                 self._do(daemon, daemon.finish, now)
 
     def _wait(self, deadline: float) -> list[tuple[int, int]]:
-        """What has woken it, or nothing when it is time.
+        """Return the readable descriptors that wake the loop; none at the deadline.
 
-        epoll rounds its timeout up to a millisecond, and Python reads the clock for it twice.
-        Under a virtual clock a timer is exact, and half of the system calls that a daemon makes
-        without it read the clock.
+        epoll rounds its timeout up to a millisecond, and Python reads the clock for it twice.  A
+        virtual clock needs an exact timer, and would spend half of its system calls on the clock.
         """
-        if self._timer is None:
-            wait_s = (
-                0.0
-                if self._backlog
-                else max(0.0, deadline - clock.monotonic())
-                if deadline < inf
-                else None
-            )
-            return self._wake.poll(wait_s, EVENTS)
-        if deadline != self._timed:
+        if self._timer and deadline != self._timer_s:
             self._timer.set(min(deadline, NEVER_S))
-            self._timed = deadline
-        return self._wake.poll(0.0 if self._backlog else None, EVENTS)
+            self._timer_s = deadline
+        if self._backlog:
+            return self._wake.poll(0.0, EVENTS)
+        if self._timer or deadline == inf:
+            return self._wake.poll(None, EVENTS)
+        return self._wake.poll(max(0.0, deadline - clock.monotonic()), EVENTS)
 
     def _handle(self, fd: int, now: float, busy: list[Daemon]) -> None:
-        """Read what is no packet; nothing if it is one, or if its daemon has gone."""
+        """Read a descriptor that is no packet socket; ignore packet sockets and closed daemons."""
         if fd in self._handlers:
             daemon, handler = self._handlers[fd]
             self._do(daemon, handler, now)
             busy.append(daemon)
 
     def _read(self, now: float, busy: list[Daemon]) -> list[tuple[float, int, bytes]]:
-        """What came before `now`: when, the descriptor at which, and what, in order of arrival.
+        """Return (time, descriptor, frame) of all packets before `now`, in order of arrival.
 
-        Written for speed, as is what follows: hundreds of processes share the cache, so that what
+        Written for speed, like _hand_over(): hundreds of processes share the cache, so that what
         is not touched is what costs nothing.
         """
-        heard: list[tuple[float, int, bytes]] = []
-        queued, ears, earliest = self._queued.poll, self._ears, self._before
+        packets: list[tuple[float, int, bytes]] = []
+        queued = self._queued.poll
+        ears = self._ears
+        earliest = self._before
         self._before = now
-        stamp = self._stamp if now - earliest > AT_ONCE_S else None
+        long_wait = now - earliest > AT_ONCE_S
         unix_s = clock.wall() - now
-        at = now
+        arrival_s = now
         self._backlog = True
         wait_s, rest = (None, 1) if self._never_empty else (0, 0)
         for _ in range(ROUNDS):
@@ -267,31 +262,35 @@ class Loop:
                     continue
                 try:
                     frame = ears[fd][0](FRAME_BYTES)
-                except BlockingIOError:  # epoll counted one whose checksum was wrong
+                except BlockingIOError:  # epoll counted a packet with a wrong checksum
                     continue
-                if stamp:
-                    ioctl(fd, SIOCGSTAMPNS, stamp)
-                    seconds, ns = timespec(stamp)
-                    at = seconds - unix_s + ns * 1e-9
-                    # Two clocks were compared, and one of them may have been set meanwhile.
-                    at = earliest if at < earliest else now if at > now else at
-                heard.append((at, fd, frame))
-        heard.sort(key=arrival)  # of those that came together, in the order in which they were read
-        return heard
+                if long_wait:
+                    arrival_s = self._arrival_s(fd, unix_s)
+                    # the wall clock may have been set in between
+                    arrival_s = min(max(arrival_s, earliest), now)
+                packets.append((arrival_s, fd, frame))
+        packets.sort(key=arrival)  # stable: packets of one time stay in the order of reading
+        return packets
 
-    def _hand_over(self, heard: Sequence[tuple[float, int, bytes]], busy: list[Daemon]) -> None:
-        """Let the daemons have what was heard, and note which of them had something to do."""
+    def _arrival_s(self, fd: int, unix_s: float) -> float:
+        """Return when the packet that was read last arrived; `unix_s` is the epoch of its clock."""
+        ioctl(fd, SIOCGSTAMPNS, self._stamp)
+        seconds, ns = timespec(self._stamp)
+        return float(seconds - unix_s + ns * 1e-9)
+
+    def _hand_over(self, packets: Sequence[tuple[float, int, bytes]], busy: list[Daemon]) -> None:
+        """Pass packets to their daemons; add the daemons that need finish() to `busy`."""
         ears = self._ears
-        for at, fd, frame in heard:
-            if fd not in ears:  # its daemon has gone in this very turn
+        for arrival_s, fd, frame in packets:
+            if fd not in ears:  # its daemon was closed in this turn
                 continue
             _, open_, receive, port, daemon = ears[fd]
             daemon.received += 1
             try:
-                payload = open_(frame, at)
+                payload = open_(frame, arrival_s)
                 if payload is None:
                     continue
-                actions = receive(payload, port, at)
+                actions = receive(payload, port, arrival_s)
                 if actions is UNCHANGED:  # nearly always
                     continue
                 if actions:
@@ -302,6 +301,6 @@ class Loop:
             except MalformedMessage:
                 daemon.garbage += 1
             except Exception:
-                # it may be what somebody hostile has made of it, who shall not end a daemon
+                # a hostile packet must not stop a daemon
                 daemon.lost.on_handling()
                 busy.append(daemon)

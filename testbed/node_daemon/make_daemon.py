@@ -1,5 +1,4 @@
-"""A node's daemon made from its configuration: the one way, for the supervisor, by hand and in
-tests."""
+"""Make a node's daemon from its configuration."""
 
 from __future__ import annotations
 
@@ -14,19 +13,23 @@ from weft.testbed.data_plane.transit_rewrite import TransitMaps
 from weft.testbed.linux.node_interfaces import NodeInterfaces
 from weft.testbed.node_daemon.credentials import Credentials
 from weft.testbed.node_daemon.daemon import Daemon
+from weft.testbed.node_daemon.linux_capabilities import NodeMaps
 
 
 class Programs:
-    """The maps of the programs that run at a network's ports, which its daemons write; closed with
-    the process.
-
-    data_plane, transit: the ids of the data plane's and of the transit program, None where there is
-        none.
-    first_switch: the node that the data plane counts as 0.
-    """
+    """The maps of the eBPF programs at a network's ports; they are closed with the process."""
 
     def __init__(self, data_plane: int | None, first_switch: int, transit: int | None) -> None:
-        """Raises BpfError if there is no program with such an id."""
+        """Open the maps.
+
+        Args:
+            data_plane: id of the data plane's program; None: there is none.
+            first_switch: the node that the data plane counts as 0.
+            transit: id of the transit program; None: there is none.
+
+        Raises:
+            BpfError: no program has such an id.
+        """
         self._first_switch = first_switch
         self._tables: PlaneTables | None = None
         self._transit_maps = TransitMaps(transit) if transit is not None else None
@@ -34,8 +37,7 @@ class Programs:
             self._maps, self._tables = of_program(data_plane)
 
     def groups(self, nodes: Sequence[int]) -> dict[int, Groups]:
-        """The part of each of `nodes` in the data plane's maps, as it is now; none if there is no
-        data plane."""
+        """Return the forwarding groups of each of `nodes`, read now; empty without a data plane."""
         if self._tables is None:
             return {}
         first = self._first_switch
@@ -45,10 +47,9 @@ class Programs:
         }
 
     def descriptors(self) -> list[int]:
-        """Of the maps: what a process that is forked must keep open to write them."""
-        return [
-            fd for held in (self._tables, self._transit_maps) if held for fd in held.descriptors()
-        ]
+        """Return the descriptors of the maps, which a forked process must keep open."""
+        maps = (self._tables, self._transit_maps)
+        return [fd for owner in maps if owner for fd in owner.descriptors()]
 
     def make_daemon(
         self,
@@ -59,20 +60,28 @@ class Programs:
         credentials: Credentials,
         groups: Groups | None = None,
     ) -> Daemon:
-        """The daemon of the node at `interfaces`, in the run's `directory`.
+        """Return the daemon of the node with these interfaces, in the run's `directory`.
 
-        cells: its row of the counters.  credentials: the node's.  groups: its part of groups().
-        ValueError if the node has a daemon already, or lacks what its scheme needs.
+        Args:
+            directory: of the run.
+            interfaces: of the node.
+            config: of the node.
+            cells: the node's row of the counters.
+            credentials: of the node.
+            groups: the node's part of groups().
+
+        Raises:
+            ValueError: the node has a daemon already, or lacks what its scheme needs.
         """
         protocol = registry.machine(config, credentials.next_incarnation())
         switch = interfaces.node - self._first_switch
-        queue_state = self._tables.queue_state(switch) if self._tables else None
-        flows = self._tables.flows(switch) if self._tables else None
-        transit = self._transit_maps.at(interfaces.node) if self._transit_maps else None
-        return Daemon(
-            directory, interfaces, protocol, config, cells, credentials,
-            groups=groups, queue_state=queue_state, flows=flows, transit=transit,
-        )  # fmt: skip
+        maps = NodeMaps(
+            groups,
+            self._tables.queue_state(switch) if self._tables else None,
+            self._tables.flows(switch) if self._tables else None,
+            self._transit_maps.at(interfaces.node) if self._transit_maps else None,
+        )
+        return Daemon(directory, interfaces, protocol, config, cells, credentials, maps)
 
 
 NO_PROGRAMS = Programs(None, 0, None)

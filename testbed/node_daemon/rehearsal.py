@@ -1,5 +1,4 @@
-"""A few daemons run in vain before the real ones are forked, so that these share more of Python's
-memory."""
+"""Run a few daemons before the real ones are forked, so that these share more memory."""
 
 from __future__ import annotations
 
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from weft.testbed.node_daemon.counters import WORDS
 from weft.testbed.node_daemon.credentials import rehearsed
+from weft.testbed.node_daemon.daemon import Daemon
 from weft.testbed.node_daemon.daemon_set import Daemons
 from weft.testbed.node_daemon.loop import Loop
 from weft.testbed.node_daemon.make_daemon import NO_PROGRAMS
@@ -17,12 +17,13 @@ REHEARSALS, TURNS = 8, 10
 
 
 def rehearse(directory: Path, daemons: Daemons) -> None:
-    """Let a few neighbours route at a quick pace, several times over, and leave no trace.
+    """Let a few neighbouring daemons route at a quick pace, and remove their traces.
 
-    Python rewrites what runs often into forms that write less: no counts of references to names, no
-    entries in caches. What has been rewritten here the children share; it saves each a quarter of
-    its own memory.  Where there is traffic to lose, because daemons before these have left routes,
-    and where a daemon does more than set routes, nothing is rehearsed.
+    Python specializes code that runs often.  Specialized code writes less, to reference counts and
+    caches, so that forked children share more pages; each saves a quarter of its own memory.
+
+    Nothing is rehearsed where daemons do more than set routes, or where routes of earlier daemons
+    carry traffic.
     """
     first = next(iter(daemons.configs.values()))
     if first.needs:
@@ -30,24 +31,38 @@ def rehearse(directory: Path, daemons: Daemons) -> None:
     private_files.make_folder(directory)
     nodes = [first.node, *(first.ports[0][1][:2] if first.ports else ())]
     for _ in range(REHEARSALS):
-        quick = [replace(daemons.configs[node], interval_ms=1) for node in nodes]
-        cells = [memoryview(bytearray(WORDS * 8)).cast("Q") for _ in nodes]
-        places = [daemons.interfaces[node] for node in nodes]
-        made = [
-            NO_PROGRAMS.make_daemon(directory, *each)
-            for each in zip(places, quick, cells, rehearsed(places), strict=True)
-        ]
-        loop = Loop(made)
-        if any(daemon.inherited for daemon in made):
-            loop.end("nothing to rehearse")
+        if not _run_once(_make_daemons(directory, daemons, nodes)):
             break
-        loop.start()
-        for _ in range(TURNS):
-            loop.turn()
-        for daemon in made:
-            daemon.forget_routes()
-        loop.end("rehearsed")
-    for place in (directory / "log", directory):
-        for file in place.iterdir():
+    for folder in (directory / "log", directory):
+        for file in folder.iterdir():
             file.unlink()
-        place.rmdir()
+        folder.rmdir()
+
+
+def _make_daemons(directory: Path, daemons: Daemons, nodes: list[int]) -> list[Daemon]:
+    interfaces = [daemons.interfaces[node] for node in nodes]
+    return [
+        NO_PROGRAMS.make_daemon(
+            directory,
+            daemons.interfaces[node],
+            replace(daemons.configs[node], interval_ms=1),
+            memoryview(bytearray(WORDS * 8)).cast("Q"),
+            credentials,
+        )
+        for node, credentials in zip(nodes, rehearsed(interfaces), strict=True)
+    ]
+
+
+def _run_once(rehearsing: list[Daemon]) -> bool:
+    """Run the daemons for a few turns; return False if they inherited routes, which stay."""
+    loop = Loop(rehearsing)
+    if any(daemon.inherited for daemon in rehearsing):
+        loop.end("nothing to rehearse")
+        return False
+    loop.start()
+    for _ in range(TURNS):
+        loop.turn()
+    for daemon in rehearsing:
+        daemon.forget_routes()
+    loop.end("rehearsed")
+    return True

@@ -1,20 +1,18 @@
-"""The parent of a run's daemons: python -m weft.testbed.node_daemon.supervisor DIRECTORY PROCESSES
-OWNER LOCK RESTART [again WHY], started by control.launch().
+"""The parent process of a run's daemons.
 
-A fresh interpreter that has imported no more than daemons need forks PROCESSES that share the
-nodes, and starts and ends daemons on request.  RESTART is 1 or 0: whether it starts daemons again
-that died though
-nobody asked them to, ends processes that hang, and has a successor (watchdog.py, successor.py).
-How daemons ended is in log/supervisor.log, how often in the counters.
+    python -m weft.testbed.node_daemon.supervisor DIRECTORY PROCESSES OWNER LOCK RESTART [again WHY]
 
-Nobody outlives the run unnoticed: the daemons die with the supervisor (PDEATHSIG), the supervisor
-ends with the process OWNER (0: with nobody), and all of them carry the run's id in their
-environment, by which cleaning up finds them.  LOCK is the descriptor of the run's lock, -1 if
-another process keeps the run.
+A fresh interpreter that has imported only what daemons need forks PROCESSES that share the nodes,
+and starts and ends daemons on request.  With RESTART 1 it starts daemons again that died, ends
+processes that hang, and has a successor (watchdog.py, successor.py).  log/supervisor.log says how
+daemons ended, the counters how often.
 
-Requests are lines of JSON on the stream socket daemons.sock: ["start", NODE], ["stop", NODE],
-["kill", NODE], ["restart", NODE], ["list"].  So are the answers, {"error": text} when it cannot be
-done.
+Daemons die with the supervisor (PDEATHSIG), the supervisor ends with the process OWNER (0: none),
+and all carry the run's id in their environment for `weft clean`.  LOCK is the descriptor of the
+run's lock, -1 if another process keeps the run.
+
+Requests to the stream socket daemons.sock are lines of JSON: ["start", NODE], ["stop", NODE],
+["kill", NODE], ["restart", NODE], ["list"].  So are answers, {"error": text} after a failure.
 """
 
 from __future__ import annotations
@@ -82,37 +80,55 @@ class Supervisor:
     """The parent of the daemons of the run in `directory`."""
 
     def __init__(self, directory: Path, processes: int, owner: int, lock: int | None) -> None:
-        """lock: the descriptor that a successor is to hold (-1: none); None if nobody that dies is
-        to be replaced."""
+        """Open the run's files and the socket for requests.
+
+        Args:
+            directory: of the run.
+            processes: number of processes that share the daemons.
+            owner: the process with which the supervisor ends; 0: none.
+            lock: descriptor that a successor holds (-1: none); None: nothing that dies is replaced.
+        """
         self._place = control_socket.Lock(directory, NAME)
         self._directory = directory
         self._daemons = daemon_set.read(directory)
         self._counters = DaemonCounters(directory / FILE)
         self._log = control_socket.Log(directory, NAME)
         self._credentials = RunCredentials(directory)
+        self._programs = Programs(
+            self._daemons.program, self._daemons.first_switch, self._daemons.transit
+        )
         self._processes = processes
         self._shared = processes < len(self._daemons.interfaces)
         self._children: dict[int, Child] = {}  # by descriptor
-        self._ended: dict[int, str] = {}  # node -> how its last daemon did
-        self._restarts, self._hangs, self._look_at = Restarts(), Hangs(), inf
-        self._deaths: dict[int, int] = {}  # by node, of those that have been dealt with
-        self._server_of: dict[int, int] = {}  # the process that serves each node
+        self._ended: dict[int, str] = {}  # by node: how its last daemon ended
+        self._restarts = Restarts()
+        self._hangs = Hangs()
+        self._look_at_s = inf
+        self._deaths: dict[int, int] = {}  # by node: deaths that have been handled
+        self._server_of: dict[int, int] = {}  # by node: the process that serves it
         self._ending = False
-        self._lock, self._successor = lock, NOBODY
-        (directory / SOCKET).unlink(missing_ok=True)  # of a supervisor that has died
-        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        control_socket.bind(self._server, directory / SOCKET)
-        self._server.listen()
+        self._lock = lock
+        self._successor = NOBODY
         self._owner = os.pidfd_open(owner) if owner else -1
-        theirs = self._daemons
-        self._programs = Programs(theirs.program, theirs.first_switch, theirs.transit)
         self._poll = select.epoll()
-        for fd in (self._server.fileno(), *([self._owner] if owner else [])):
-            self._poll.register(fd, select.EPOLLIN)
+        self._listen(directory / SOCKET)
+
+    def _listen(self, path: Path) -> None:
+        """Open the socket for requests, and poll it and the owner."""
+        if self._owner >= 0:
+            self._poll.register(self._owner, select.EPOLLIN)
+        path.unlink(missing_ok=True)  # of a dead supervisor
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        control_socket.bind(self._server, path)
+        self._server.listen()
+        self._poll.register(self._server, select.EPOLLIN)
 
     def start_all(self) -> None:
-        """Start every daemon of the run; ValueError or OSError says what keeps one from
-        starting."""
+        """Start every daemon of the run.
+
+        Raises:
+            ValueError, OSError: a daemon cannot start.
+        """
         nodes = list(self._daemons.interfaces)
         for node in nodes:
             self._counters.cells(node)[WANTED] = 1
@@ -121,15 +137,14 @@ class Supervisor:
         self._start_nodes(nodes)
 
     def succeed(self, why: str) -> None:
-        """Start the daemons that have died with the supervisor before this one, and those that it
-        was to start.
+        """Start the daemons that died with the last supervisor, and those that it had to start.
 
-        why: what became of that supervisor, for the log.
+        why: how that supervisor ended, for the log.
         """
         nodes = []
-        for node, at in self._daemons.interfaces.items():
+        for node, interfaces in self._daemons.interfaces.items():
             cells = self._counters.cells(node)
-            control_socket.wait_until_ended(self._directory, at.name, STOP_S)
+            control_socket.wait_until_ended(self._directory, interfaces.name, STOP_S)
             if cells[WANTED]:
                 cells[DEATHS] += bool(cells[PID])
                 cells[RESTARTS] += 1
@@ -140,9 +155,8 @@ class Supervisor:
 
     def _start_nodes(self, nodes: Sequence[int]) -> None:
         allow_descriptors(100 + DESCRIPTORS_PER_NODE * len(nodes))
-        # Everything that is done once is done here, before there are children: a child's own memory
-        # is what it writes to, and opening sockets alone writes, object by object, to more than a
-        # megabyte of what Python shares.
+        # All loops are made before the first fork: a child owns the memory that it writes, and
+        # opening sockets alone writes to more than a megabyte of Python's objects.
         count = min(self._processes, len(nodes))
         shares = [
             nodes[i * len(nodes) // count : (i + 1) * len(nodes) // count] for i in range(count)
@@ -151,7 +165,7 @@ class Supervisor:
         loops = [Loop([self._make(node, groups.get(node)) for node in share]) for share in shares]
         self._log.write(f"began: process {os.getpid()}, {len(nodes)} daemons in {count} processes")
         gc.collect()
-        gc.freeze()  # nor do children look for garbage in what they share
+        gc.freeze()  # children do not collect garbage in shared objects
         self._deaths = {
             node: self._counters.cells(node)[DEATHS] for node in self._daemons.interfaces
         }
@@ -160,26 +174,31 @@ class Supervisor:
             self._begin_to_watch(self._lock)
 
     def _begin_to_watch(self, lock: int) -> None:
-        """Have a successor, which holds `lock`, and look after the daemons from now on."""
+        """Start a successor, which holds `lock`, and watch the daemons from now on."""
         slowest_s = (
             max((config.interval_ms for config in self._daemons.configs.values()), default=0) / 1000
         )
         self._look_s = max(LOOK_S, 2 * slowest_s)
-        self._look_at = clock.monotonic() + self._look_s
+        self._look_at_s = clock.monotonic() + self._look_s
         self._successor = successor.start(lock, self._look_s)
         self._poll.register(self._successor.fd, select.EPOLLIN)
 
     def _make(self, node: int, groups: Groups | None) -> Daemon:
-        at, cells = self._daemons.interfaces[node], self._counters.cells(node)
-        credentials = self._credentials.of(at)
+        interfaces = self._daemons.interfaces[node]
         return self._programs.make_daemon(
-            self._directory, at, self._config(node), cells, credentials, groups
+            self._directory,
+            interfaces,
+            self._config(node),
+            self._counters.cells(node),
+            self._credentials.of(interfaces),
+            groups,
         )
 
     def _config(self, node: int) -> NodeConfig:
-        """Daemons that share a process tick a dozen at a time, those of neighbouring nodes
-        together: what one of them brings into the cache, of Python and of the network, serves the
-        next."""
+        """Return the configuration of `node`, with its phase in a shared process.
+
+        Neighbouring nodes tick together, a dozen at a time, because they share the cache.
+        """
         config = self._daemons.configs[node]
         if not self._shared:
             return config
@@ -188,51 +207,51 @@ class Supervisor:
         return replace(config, phase_fraction=1 - first / len(nodes))
 
     def _fork(self, loops: Sequence[Loop]) -> list[Child]:
-        """Let each of `loops` run in a process of its own; returns when their daemons have
-        started."""
+        """Run each of `loops` in its own process, and return when their daemons have started."""
+        rows = [self._counters.cells(loop.nodes()[0]) for loop in loops]
+        pids = self._fork_processes(loops, rows)
+        children = []
+        for pid, loop in zip(pids, loops, strict=True):
+            child = Child(pid, os.pidfd_open(pid), loop.nodes())
+            children.append(child)
+            self._children[child.fd] = child
+            self._poll.register(child.fd, select.EPOLLIN)
+            self._server_of |= dict.fromkeys(child.nodes, pid)
+            loop.disown()
+        for pid, row in zip(pids, rows, strict=True):
+            self._wait_until_started(row, pid)
+        return children
+
+    def _fork_processes(self, loops: Sequence[Loop], rows: Sequence[memoryview]) -> list[int]:
+        """Fork a process for each of `loops`; return their ids.  `rows`: of their first nodes."""
         shared = [0, 1, 2, *self._programs.descriptors()]
         briefs = [
             (loop, loop.name().encode(), gaps([*shared, *loop.descriptors()])) for loop in loops
         ]
-        cells = [self._counters.cells(node) for loop in loops for node in loop.nodes()[:1]]
         parent = os.getpid()
         pids: list[int] = []
-        real_time(True)  # which children inherit
-        # Between two forks the less is done the better: what the parent writes to is no longer
-        # shared by the child.
-        for i, brief in enumerate(briefs):
-            # a process that begins takes milliseconds: all at once, they would keep the first from
-            # hellos
-            if i > 0:
-                self._wait_until_started(cells[i - 1], pids[i - 1])
+        real_time(True)  # children inherit it
+        # as little as possible between two forks: the parent's writes unshare its pages
+        for number, brief in enumerate(briefs):
+            # starting takes milliseconds: all at once would delay the first daemon's hellos
+            if number > 0:
+                self._wait_until_started(rows[number - 1], pids[number - 1])
             pid = os.fork()
             if pid == 0:
                 run(*brief, parent)
             pids.append(pid)
-        children = [
-            Child(pid, os.pidfd_open(pid), loop.nodes())
-            for pid, loop in zip(pids, loops, strict=True)
-        ]
-        for child in children:
-            self._children[child.fd] = child
-            self._poll.register(child.fd, select.EPOLLIN)
-            self._server_of |= dict.fromkeys(child.nodes, child.pid)
         real_time(False)
-        for loop in loops:
-            loop.disown()
-        for child, row in zip(children, cells, strict=True):
-            self._wait_until_started(row, child.pid)
-        return children
+        return pids
 
     def _wait_until_started(self, cells: memoryview, pid: int) -> None:
-        """Return when the child `pid` serves the node whose row this is."""
-        end = clock.monotonic() + START_S
+        """Return when the child `pid` serves the node with this row of counters."""
+        end_s = clock.monotonic() + START_S
         while cells[PID] != pid:
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 raise OSError(
                     f"process {pid} died before it had started; see {self._directory / 'log'}"
                 )
-            if clock.monotonic() > end:
+            if clock.monotonic() > end_s:
                 raise TimeoutError(f"process {pid} has not started after {START_S:g} s")
             self._successor.beat()
             clock.sleep(0.0002)
@@ -241,12 +260,11 @@ class Supervisor:
         return ", ".join(self._daemons.interfaces[node].name for node in child.nodes)
 
     def serve(self) -> None:
-        """Answer requests, reap children and replace those that died until the owner ends."""
+        """Answer requests, reap children and replace dead ones until the owner ends."""
         while True:
-            next_s = min(self._look_at, self._restarts.deadline)
-            for fd, _ in self._poll.poll(
-                max(0.0, next_s - clock.monotonic()) if next_s < inf else None
-            ):
+            next_s = min(self._look_at_s, self._restarts.deadline)
+            wait_s = max(0.0, next_s - clock.monotonic()) if next_s < inf else None
+            for fd, _ in self._poll.poll(wait_s):
                 if fd in self._children:
                     self._reap(self._children[fd])
                 elif fd == self._owner:
@@ -255,13 +273,13 @@ class Supervisor:
                     self._lose_successor()
                 else:
                     self._answer()
-            if clock.monotonic() >= self._look_at:
+            if clock.monotonic() >= self._look_at_s:
                 self._look()
             self._restart_dead()
 
     def _look(self) -> None:
-        """End the processes that hang, and note the daemons that have died."""
-        self._look_at = clock.monotonic() + self._look_s
+        """End the processes that hang, and schedule restarts of dead daemons."""
+        self._look_at_s = clock.monotonic() + self._look_s
         self._successor.beat()
         if self._successor is NOBODY and self._lock is not None:
             self._begin_to_watch(self._lock)
@@ -280,7 +298,7 @@ class Supervisor:
             self._note_deaths(child.nodes)
 
     def _note_deaths(self, nodes: Iterable[int]) -> None:
-        """Have those daemons of `nodes` started again that have died."""
+        """Schedule restarts of the dead daemons of `nodes`."""
         for node in nodes:
             cells = self._counters.cells(node)
             if cells[DEATHS] != self._deaths[node]:
@@ -293,7 +311,7 @@ class Supervisor:
                     )
 
     def _restart_dead(self) -> None:
-        """Start those daemons whose time has come, those that shared a process in one again."""
+        """Start the daemons that are due; those of a shared process share one again."""
         due = self._restarts.take(clock.monotonic())
         for nodes in [due] if self._shared and due else [[node] for node in due]:
             try:
@@ -308,13 +326,13 @@ class Supervisor:
                     self._counters.cells(node)[RESTARTS] += 1
 
     def _lose_successor(self) -> None:
-        """It has died; the next look starts another."""
+        """Handle the death of the successor; the next look starts another."""
         self._log.write("the supervisor's successor has died")
         self._successor.close()
         self._successor = NOBODY
 
     def _reap(self, child: Child) -> None:
-        """`child` has ended."""
+        """Handle the end of `child`."""
         result = os.waitid(os.P_PIDFD, child.fd, os.WEXITED)
         assert result is not None
         status = result.si_status
@@ -328,7 +346,7 @@ class Supervisor:
         self._log.write(f"process {child.pid} of {self._names(child)} has ended: {how}")
         for node in child.nodes:
             if self._server_of.get(node) != child.pid:
-                continue  # another serves it since
+                continue  # another process serves it by now
             cells = self._counters.cells(node)
             self._ended[node] = how
             self._clear(node, child.pid)
@@ -337,7 +355,7 @@ class Supervisor:
         self._note_deaths(child.nodes)
 
     def _clear(self, node: int, pid: int) -> None:
-        """Show in the counters that `pid` serves `node` no more."""
+        """Note in the counters that `pid` no longer serves `node`."""
         cells = self._counters.cells(node)
         if cells[PID] == pid:
             cells[PID] = cells[CONVERGED] = 0
@@ -357,16 +375,16 @@ class Supervisor:
         self._want(node, True)
         return {"pid": child.pid}
 
-    def _want(self, node: int, wanted: bool) -> None:
-        """Somebody asked for the daemon of `node` to run, or to end."""
-        self._counters.cells(node)[WANTED] = wanted
+    def _want(self, node: int, running: bool) -> None:
+        """Record a request that the daemon of `node` run, or end."""
+        self._counters.cells(node)[WANTED] = running
         self._restarts.forget(node)
 
     def _restart(self, name: str) -> dict[str, Any]:
-        """End the daemon if there is one, and hangs though it may, and start it.
+        """End the daemon, if there is one, also if it hangs, and start it.
 
-        One that hangs takes those with it that share its process; they are started again as any
-        that die."""
+        Daemons that share the process of a hanging one die with it, and are started again.
+        """
         if (pid := control_socket.holder(self._directory, name)) is not None:
             try:
                 self._stop(name)
@@ -384,8 +402,7 @@ class Supervisor:
         return {}
 
     def _kill(self, name: str) -> dict[str, Any]:
-        """A daemon that shares its process with others is only dropped, which their neighbours
-        cannot tell."""
+        """Kill a daemon; one that shares its process is only stopped."""
         node = self._daemons.node(name)
         pid = control_socket.holder(self._directory, name)
         if pid is None:
@@ -401,16 +418,15 @@ class Supervisor:
 
     def _list(self) -> dict[str, Any]:
         return {
-            at.name: {
-                "pid": control_socket.holder(self._directory, at.name),
+            interfaces.name: {
+                "pid": control_socket.holder(self._directory, interfaces.name),
                 "ended": self._ended.get(node),
             }
-            for node, at in self._daemons.interfaces.items()
+            for node, interfaces in self._daemons.interfaces.items()
         }
 
     def end_all(self) -> None:
-        """Ask the children to end, and see to it that they do; first the one that would take this
-        one's place."""
+        """End the successor first, and then the children, by SIGKILL if they ignore SIGTERM."""
         self._ending = True
         if self._successor is not NOBODY:
             self._successor.end()

@@ -15,4 +15,4 @@ def test_the_cause_comes_first_and_no_traceback():
     cause, consequence = errors_in(LOG + LOG).split("; ", 1)
     assert cause == "ModuleNotFoundError: No module named 'weft_deflection'"
     assert consequence == "process 41 died before it had started; see /run/weft/demo/log"
-    assert errors_in("") == "the supervisor ended without a word"
+    assert errors_in("") == "the supervisor ended without a message"

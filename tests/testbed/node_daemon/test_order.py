@@ -43,7 +43,7 @@ def daemon() -> tuple[Daemon, list[object]]:
     made = Daemon.__new__(Daemon)
     made.links, made._sent = {0: Wire(done)}, 0  # type: ignore[dict-item]
     made._slices = Slices({SetRoute: done.extend, SetFlowRewrite: done.extend}, made._send)
-    made.protocol, made._news, made._reconcile_at = Idle(), False, inf  # type: ignore[assignment]
+    made.protocol, made._news, made._reconcile_s = Idle(), False, inf  # type: ignore[assignment]
     return made, done
 
 
@@ -89,11 +89,11 @@ def test_who_has_changes_to_make_has_not_converged() -> None:
     said = list[str]()
     one._log, one._counters, one._converged, one.inherited = Said(said), Cells(), False, 0  # type: ignore[assignment]
     one.perform(routes(SLICE + 1))
-    one._look_whether_converged(0.0)
+    one._update_converged(0.0)
     assert said == []
     one.finish(1.0)
     one.finish(2.0)
-    one._look_whether_converged(2.0)
+    one._update_converged(2.0)
     assert said == ["converged"]
 
 
