@@ -1,4 +1,4 @@
-"""The commands capture and decode: packets of a run in files, and what daemons say in them."""
+"""The commands capture and decode: packets of a run in files, and the daemons' messages in them."""
 
 from __future__ import annotations
 
@@ -8,56 +8,38 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from weft.experiments.cli.options import Commands, add_command, add_flag, add_run
+
 MOST_FILES = 10_000
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add capture and decode."""
-    text = (
-        "packets of links and nodes of a run, in files that Wireshark reads (pcapng), until Ctrl-C"
-    )
-    parser = commands.add_parser("capture", help=text, description=text[0].upper() + text[1:] + ".")
-    parser.add_argument(
-        "what",
-        nargs="+",
-        metavar="LINK|NODE",
-        help="such as h0-w0, both ways, or h0, all its ports",
-    )
-    parser.add_argument(
-        "-w",
-        "--write",
-        metavar="DIR",
-        required=True,
-        help="where DIR/LINK.pcapng goes; made if need be",
-    )
-    parser.add_argument(
-        "--file-kb", type=int, default=0, metavar="N", help="begin another file when one has N kB"
-    )
-    parser.add_argument(
-        "--files", type=int, default=0, metavar="N", help="keep the newest N; needs --file-kb"
-    )
-    parser.add_argument(
-        "--snap",
-        type=int,
-        default=1 << 16,
-        metavar="N",
-        help="keep N bytes of each packet; default all",
-    )
-    parser.add_argument("--control", action="store_true", help="only what routing daemons say")
-    parser.add_argument("--run", help="which run; default: $WEFT_RUN, or the only one")
-    parser.set_defaults(action=capture)
+    text = "capture packets of links and nodes in files for Wireshark (pcapng), until Ctrl-C"
+    parser = add_command(commands, "capture", capture, text)
+    text = "link such as h0-w0, both directions, or node such as h0, all ports"
+    parser.add_argument("what", nargs="+", metavar="LINK|NODE", help=text)
+    text = "write DIR/LINK.pcapng; create DIR if necessary"
+    parser.add_argument("-w", "--write", metavar="DIR", required=True, help=text)
+    text = "start another file at N kB"
+    parser.add_argument("--file-kb", type=int, default=0, metavar="N", help=text)
+    text = "keep the newest N files; needs --file-kb"
+    parser.add_argument("--files", type=int, default=0, metavar="N", help=text)
+    text = "keep N bytes of each packet; default: all"
+    parser.add_argument("--snap", type=int, default=1 << 16, metavar="N", help=text)
+    add_flag(parser, "--control", help="capture messages of routing daemons only")
+    add_run(parser)
 
-    text = "what routing daemons say in a capture; or a dissector for Wireshark that shows it there"
-    parser = commands.add_parser("decode", help=text, description=text[0].upper() + text[1:] + ".")
-    parser.add_argument("file", nargs="?", help="as weft capture writes it")
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each message")
+    text = "print daemons' messages in a capture, or a dissector for Wireshark"
+    parser = add_command(commands, "decode", decode, text)
+    parser.add_argument("file", nargs="?", help="file that weft capture wrote")
+    add_flag(parser, "--json", help="print a line of JSON for each message")
     text = "print a dissector in Lua, for ~/.local/lib/wireshark/plugins/weft.lua"
-    parser.add_argument("--wireshark", action="store_true", help=text)
-    parser.set_defaults(action=decode)
+    add_flag(parser, "--wireshark", help=text)
 
 
-def capture(given: argparse.Namespace) -> int:
-    """Capture until Ctrl-C, or until the run ends."""
+def capture(arguments: argparse.Namespace) -> int:
+    """Capture until Ctrl-C or until the run ends."""
     from dataclasses import asdict
 
     from weft.experiments.runner.ownership import owned_by_caller
@@ -67,60 +49,68 @@ def capture(given: argparse.Namespace) -> int:
     from weft.testbed.runs import run_process
 
     need_root()
-    if not recorder.LEAST_SNAP <= given.snap <= recorder.LONGEST:
-        raise ValueError(
-            f"--snap: {recorder.LEAST_SNAP} to {recorder.LONGEST} bytes, not {given.snap}"
-        )
-    if (
-        given.file_kb < 0
-        or not 0 <= given.files <= MOST_FILES
-        or (given.files and not given.file_kb)
-    ):
-        raise ValueError(f"--file-kb from 1, and --files up to {MOST_FILES} beside it")
-    network = RunningNetwork.open(given.run)
-    for what in given.what:
-        recorder.ports(network, what)  # or who asked is told what is wrong
-    folder = Path(given.write)
+    _check_limits(arguments)
+    network = RunningNetwork.open(arguments.run)
+    run = network.run
+    for element in arguments.what:
+        recorder.ports(network, element)  # raises here, not in the process
+    network.close()
+    folder = Path(arguments.write)
     with owned_by_caller(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    limits = {
-        "snap": given.snap,
-        "file_bytes": 1000 * given.file_kb,
-        "files": given.files,
-        "control": given.control,
-    }
-    wish = recorder.Wish(tuple(given.what), str(folder.absolute()), **limits)
-    run = network.run
-    network.close()
-    process = run_process.start(run, recorder.__name__, [run.id, json.dumps(asdict(wish))])
+    request = recorder.CaptureRequest(
+        tuple(arguments.what),
+        str(folder.absolute()),
+        snap=arguments.snap,
+        file_bytes=1000 * arguments.file_kb,
+        files=arguments.files,
+        control=arguments.control,
+    )
+    process = run_process.start(run, recorder.__name__, [run.id, json.dumps(asdict(request))])
     try:
         return run_process.wait(process, run)
-    except KeyboardInterrupt:  # which is how a capture ends
+    except KeyboardInterrupt:  # the usual end of a capture
         return 0
 
 
-def decode(given: argparse.Namespace) -> int:
-    """Print each message, or the dissector.  A name in the file that could move the cursor is
-    quoted."""
+def _check_limits(arguments: argparse.Namespace) -> None:
+    """Raise ValueError for limits that are out of range."""
+    from weft.testbed.observe import recorder
+
+    least, most = recorder.LEAST_SNAP, recorder.LONGEST
+    if not least <= arguments.snap <= most:
+        raise ValueError(f"--snap: {least} to {most} bytes, not {arguments.snap}")
+    if arguments.file_kb < 0:
+        raise ValueError(f"--file-kb must be at least 0, got {arguments.file_kb}")
+    if not 0 <= arguments.files <= MOST_FILES:
+        raise ValueError(f"--files must be 0 .. {MOST_FILES}, got {arguments.files}")
+    if arguments.files and not arguments.file_kb:
+        raise ValueError("--files needs --file-kb")
+
+
+def decode(arguments: argparse.Namespace) -> int:
+    """Print each message, or the dissector."""
     from weft.daemons.core.wireshark import dissector
     from weft.testbed.linux.tc import CONTROL_PORT
     from weft.testbed.observe.decode import messages
 
-    if given.wireshark == bool(given.file):
+    if arguments.wireshark == bool(arguments.file):
         raise ValueError("decode: either a file, or --wireshark")
-    if given.wireshark:
+    if arguments.wireshark:
         sys.stdout.write(dissector(CONTROL_PORT))
         return 0
-    for message in messages(Path(given.file)):
-        if given.json:
-            print(json.dumps(message))
-            continue
-        at_s, interface, address = (message.pop(name) for name in ("at_s", "interface", "from"))
-        words = message.pop("message", "no message")
-        values = " ".join(
-            f"{name}={json.dumps(value)}" for name, value in message.items() if name != "seal"
-        )
-        if not interface.isprintable():
-            interface = json.dumps(interface)
-        print(f"{at_s:.6f} {interface} {address} {words}: {values}")
+    for message in messages(Path(arguments.file)):
+        print(json.dumps(message) if arguments.json else message_line(message))
     return 0
+
+
+def message_line(message: dict[str, Any]) -> str:
+    """Return `message` as a line of text; names with control characters are quoted."""
+    header = ("at_s", "interface", "from", "message", "seal")
+    fields = {name: value for name, value in message.items() if name not in header}
+    values = " ".join(f"{name}={json.dumps(value)}" for name, value in fields.items())
+    interface = message["interface"]
+    if not interface.isprintable():
+        interface = json.dumps(interface)
+    kind = message.get("message", "no message")
+    return f"{message['at_s']:.6f} {interface} {message['from']} {kind}: {values}"

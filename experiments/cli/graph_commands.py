@@ -1,89 +1,81 @@
-"""The commands that need no more than a graph: list, topo, route."""
+"""Commands that need only a graph: list, topo, route."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+from weft.experiments.cli.options import Commands, add_command, add_flag, add_json
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
-TOPOLOGY = "family:key=value,... such as dcell:n=4,k=1, or file:PATH, a graph of your own"
-NAME_COLUMNS, UNCUT = 22, 1 << 16  # of `weft list`; where no terminal shows it, no line is cut
-OWN = (
-    "a graph of your own: GraphML, JSON (node-link) or a list of edges "
-    "(docs/tutorials/own_topology.md)"
-)
+TOPOLOGY_HELP = "family:key=value,... such as dcell:n=4,k=1, or file:PATH, a graph file"
+NAME_WIDTH = 22  # of `weft list`, in characters
+UNLIMITED_WIDTH = 1 << 16
+FACT_WIDTH = 18
+GRAPH_FILE = {
+    "name": "file:PATH",
+    "summary": "a graph file: GraphML, JSON (node-link) or a list of edges "
+    "(docs/tutorials/own_topology.md)",
+}
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add list, topo and route."""
-    add = commands.add_parser("list", help="experiments, families of networks, routing schemes")
-    what = (
-        "experiments, networks, schemes or links; or the name of a network or scheme, "
-        "for its parameters"
-    )
-    add.add_argument("what", nargs="?", metavar="WHAT", help=what)
-    add.add_argument("--json", action="store_true", help="print JSON")
-    add.set_defaults(action=list_all)
+    text = "list experiments, families of networks, and routing schemes"
+    parser = add_command(commands, "list", list_all, text)
+    text = "experiments, networks, schemes or links; or one network or scheme, for its parameters"
+    parser.add_argument("what", nargs="?", metavar="WHAT", help=text)
+    add_json(parser)
 
-    add = commands.add_parser("topo", help="what a network is made of, and a picture of it")
-    add.add_argument("topology", metavar="TOPOLOGY", help=TOPOLOGY)
-    add.add_argument("--json", action="store_true", help="print JSON")
-    add.add_argument(
-        "--nodes", action="store_true", help="every node's name, label and address too"
-    )
-    add.add_argument("--plot", metavar="FILE", help="draw it: .png, .pdf or .svg")
-    add.set_defaults(action=topo)
+    parser = add_command(commands, "topo", topo, "describe a network, and draw it")
+    parser.add_argument("topology", metavar="TOPOLOGY", help=TOPOLOGY_HELP)
+    add_json(parser)
+    add_flag(parser, "--nodes", help="print name, label and address of each node")
+    parser.add_argument("--plot", metavar="FILE", help="draw the network: .png, .pdf or .svg")
 
-    add = commands.add_parser("route", help="the path of a routing scheme, links failed or not")
-    add.add_argument("topology", metavar="TOPOLOGY", help=TOPOLOGY)
-    add.add_argument(
-        "--routing", metavar="SCHEME", required=True, help="dr, pr-gpi, dfr:b=0, bfs, ecmp, ..."
-    )
-    add.add_argument("src", metavar="SRC", help="a server, by name (h3) or label (s1.0.3)")
-    add.add_argument("dst", metavar="DST", help="another")
-    add.add_argument(
-        "--fail",
-        metavar="LINK",
-        action="append",
-        default=[],
-        help="a link that is dead, such as h0-h4",
-    )
-    add.add_argument("--json", action="store_true", help="print JSON")
-    add.set_defaults(action=route)
+    text = "print the paths of a routing scheme, with links failed or not"
+    parser = add_command(commands, "route", route, text)
+    parser.add_argument("topology", metavar="TOPOLOGY", help=TOPOLOGY_HELP)
+    text = "dr, pr-gpi, dfr:b=0, bfs, ecmp, ..."
+    parser.add_argument("--routing", metavar="SCHEME", required=True, help=text)
+    parser.add_argument("src", metavar="SRC", help="server, by name (h3) or label (s1.0.3)")
+    parser.add_argument("dst", metavar="DST", help="another server")
+    text = "fail this link, such as h0-h4"
+    parser.add_argument("--fail", metavar="LINK", action="append", default=[], help=text)
+    add_json(parser)
 
 
-def list_all(given: argparse.Namespace) -> int:
-    """Print a line for each thing that there is, or the parameters of one; all of it as JSON."""
+def list_all(arguments: argparse.Namespace) -> int:
+    """Print one line for each named thing, the parameters of one, or everything as JSON."""
     from weft.experiments.cli.catalogue import catalogue
     from weft.topologies.core.grammar import unknown
 
     entries = catalogue()
-    if given.json:
+    if arguments.json:
         print(json.dumps(entries, indent=1))
         return 0
+    networks = [*entries["topologies"], GRAPH_FILE]
+    schemes = entries["routing"] + entries["data_plane"]
     sections = {
         "experiments": ("weft describe NAME has more", entries["experiments"]),
-        "networks": (
-            "weft list NAME has parameters",
-            [*entries["topologies"], {"name": "file:PATH", "summary": OWN}],
-        ),
-        "schemes": ("weft list NAME has parameters", entries["routing"] + entries["data_plane"]),
+        "networks": ("weft list NAME has parameters", networks),
+        "schemes": ("weft list NAME has parameters", schemes),
         "links": ("weft up ... --OPTION VALUE", entries["links"]),
     }
-    if given.what is None or given.what in sections:
-        for title in sections if given.what is None else [given.what]:
+    if arguments.what is None or arguments.what in sections:
+        for title in sections if arguments.what is None else [arguments.what]:
             print_section(title, *sections[title])
         return 0
-    named = {
-        entry["name"]: entry for title in ("networks", "schemes") for entry in sections[title][1]
-    }
-    if given.what not in named:
-        raise ValueError(unknown("kind, network or scheme", given.what, [*sections, *named]))
-    print_one(named[given.what])
+    named = {entry["name"]: entry for entry in networks + schemes}
+    if arguments.what not in named:
+        names = [*sections, *named]
+        raise ValueError(unknown("kind, network or scheme", arguments.what, names))
+    print_one(named[arguments.what])
     return 0
 
 
@@ -92,50 +84,48 @@ def print_section(title: str, hint: str, entries: list[dict[str, Any]]) -> None:
     from shutil import get_terminal_size
     from textwrap import shorten
 
-    columns = get_terminal_size().columns if sys.stdout.isatty() else UNCUT
+    width = get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED_WIDTH
     print(f"{title} ({hint})")
     for entry in entries:
         text = entry.get("summary") or entry.get("question") or entry["meaning"]
-        print(
-            f"  {entry['name']:<{NAME_COLUMNS}} "
-            f"{shorten(text, columns - NAME_COLUMNS - 3, placeholder=' ...')}"
-        )
+        short = shorten(text, width - NAME_WIDTH - 3, placeholder=" ...")
+        print(f"  {entry['name']:<{NAME_WIDTH}} {short}")
 
 
 def print_one(entry: dict[str, Any]) -> None:
-    """Print what there is to know of a family of networks or a scheme, with a line for each
-    parameter."""
+    """Print a family of networks or a scheme, with a line for each parameter."""
     print(f"{entry.get('example', entry['name'])}: {entry['summary']}")
     if "source" in entry:
         print(f"source: {entry['source']}")
     for key, parameter in entry.get("parameters", {}).items():
-        span = " or ".join(parameter["words"]) or f"at least {parameter['least']}"
+        values = " or ".join(parameter["words"]) or f"at least {parameter['least']}"
         default = "" if parameter["default"] is None else f", {parameter['default']} by default"
         optional = ", may be left out" if parameter["optional"] else ""
-        print(f"  {key}: {parameter['meaning']}, {span}{default}{optional}")
+        print(f"  {key}: {parameter['meaning']}, {values}{default}{optional}")
 
 
-def topo(given: argparse.Namespace) -> int:
-    """What a network is made of."""
+def topo(arguments: argparse.Namespace) -> int:
+    """Describe a network, and draw it with --plot."""
     from weft.experiments.cli.network_description import describe, nodes
+    from weft.experiments.runner.console import show
     from weft.topologies import build
 
-    topology = build(given.topology)
+    topology = build(arguments.topology)
     topology.check()
     facts = describe(topology)
-    if given.plot:
-        plot(topology, given.plot)
-    if given.json:
-        print(json.dumps(facts | ({"nodes": nodes(topology)} if given.nodes else {}), indent=1))
+    if arguments.plot:
+        plot(topology, arguments.plot)
+    if arguments.json:
+        if arguments.nodes:
+            facts["nodes"] = nodes(topology)
+        print(json.dumps(facts, indent=1))
         return 0
-    for key, value in facts.items():
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            value = ", ".join(f"{key}: {count}" for key, count in value.items())
         if value is not None:
-            print(
-                f"{key:<18} {', '.join(f'{k}: {v}' for k, v in value.items()) if isinstance(value, dict) else value}"  # noqa: E501
-            )
-    if given.nodes:
-        from weft.experiments.runner.console import show
-
+            print(f"{name:<{FACT_WIDTH}} {value}")
+    if arguments.nodes:
         print()
         show(nodes(topology), ["name", "label", "address"])
     return 0
@@ -151,42 +141,41 @@ def plot(topology: Topology, path: str) -> None:
         save(figure, path)
 
 
-def route(given: argparse.Namespace) -> int:
-    """The paths from one server to another; status 1 if there is none."""
+def route(arguments: argparse.Namespace) -> int:
+    """Print the paths from one server to another; return 1 if there is none."""
     from weft.daemons.core import registry
     from weft.experiments.engines.routes import find
     from weft.topologies import build
 
-    topology = build(given.topology)
-    src, dst = (topology.naming.node(text) for text in (given.src, given.dst))
-    failed = [topology.link(text) for text in given.fail]
-    found = find(given.routing, topology, src, dst, failed)
-    if not found:
-        ends = f"from {topology.naming.name(src)} to {topology.naming.name(dst)}"
-        dead = (
-            f" with {', '.join(topology.link_name(link) for link in failed)} failed"
-            if failed
-            else ""
-        )
-        reason = f"{given.routing} finds no path {ends}{dead}"
-        print(json.dumps({"path": None, "hops": None, "reason": reason}) if given.json else reason)
+    topology = build(arguments.topology)
+    src = topology.naming.node(arguments.src)
+    dst = topology.naming.node(arguments.dst)
+    failed = [topology.link(text) for text in arguments.fail]
+    rows: list[dict[str, Any]] = []
+    for path in find(arguments.routing, topology, src, dst, failed):
+        names = [topology.naming.name(node) for node in path.nodes]
+        row: dict[str, Any] = {"path": names, "hops": len(names) - 1, "share": path.share}
+        rows.append(row if path.layer is None else row | {"layer": path.layer})
+    if not rows:
+        reason = f"{arguments.routing} finds no path {_ends(topology, src, dst, failed)}"
+        answer = {"path": None, "hops": None, "reason": reason}
+        print(json.dumps(answer) if arguments.json else reason)
         return 1
-    rows: list[dict[str, Any]] = [
-        {
-            "path": [topology.naming.name(node) for node in path.nodes],
-            "hops": len(path.nodes) - 1,
-            "share": path.share,
-        }
-        | ({} if path.layer is None else {"layer": path.layer})
-        for path in found
-    ]
-    several = len(rows) > 1 or registry.scheme(given.routing)[0].selection is not None
-    if given.json:
-        single = {key: rows[0][key] for key in ("path", "hops")}
-        print(json.dumps(single | ({"paths": len(rows)} if several else {}) | {"choices": rows}))
+    has_shares = len(rows) > 1 or registry.scheme(arguments.routing)[0].selection is not None
+    if arguments.json:
+        first = {key: rows[0][key] for key in ("path", "hops")}
+        count = {"paths": len(rows)} if has_shares else {}
+        print(json.dumps(first | count | {"choices": rows}))
         return 0
     for row in rows:
-        share = f", {100 * row['share']:.4g} % of packets" if several else ""
+        share = f", {100 * row['share']:.4g} % of packets" if has_shares else ""
         layer = f", layer {row['layer']}" if "layer" in row else ""
         print(f"{' '.join(row['path'])}  ({row['hops']} hops{layer}{share})")
     return 0
+
+
+def _ends(topology: Topology, src: int, dst: int, failed: Sequence[int]) -> str:
+    text = f"from {topology.naming.name(src)} to {topology.naming.name(dst)}"
+    if not failed:
+        return text
+    return f"{text} with {', '.join(map(topology.link_name, failed))} failed"

@@ -1,5 +1,4 @@
-"""Commands on the machine and its kernel, doctor and uml, and for what runs on it without a plan of
-ours: mn."""
+"""The commands doctor, uml and mn: the machine, its kernel, and Mininet's programs."""
 
 from __future__ import annotations
 
@@ -8,118 +7,111 @@ import json
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
 
+from weft.experiments.cli.options import (
+    Commands,
+    add_command,
+    add_flag,
+    add_json,
+    add_syscall_cost,
+)
 from weft.experiments.cli.virtual_up import check_costs
 
 EPILOG = """\
-weft mn SCRIPT [ARGUMENTS]     runs a script of Mininet's as it is
-weft mn --topo tree,2 [OPTIONS]   runs Debian's mn; weft mn -h has its options
+weft mn SCRIPT [ARGUMENTS]        run a Mininet script unchanged
+weft mn --topo tree,2 [OPTIONS]   run Debian's mn; weft mn -h prints its options
 """
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add this file's commands to the parser."""
-    parser = commands.add_parser(
-        "doctor", help="what this kernel can do", description="What this kernel can do."
-    )
-    parser.set_defaults(action=doctor)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument(
-        "--fresh", action="store_true", help="probe again rather than believe the last time"
-    )
+    parser = add_command(commands, "doctor", doctor, "show the features of this kernel")
+    add_json(parser)
+    add_flag(parser, "--fresh", help="probe again, ignore earlier results")
+    _add_uml(commands)
+    add_command(
+        commands,
+        "mn",
+        mn,
+        "run a Mininet script, or Mininet's mn, on weft's networks (docs/mininet.md)",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+        prefix_chars="\0",  # options belong to the script or to mn
+    ).add_argument("argv", nargs=argparse.REMAINDER, metavar="SCRIPT ARGUMENTS | OPTIONS")
 
+
+def _add_uml(commands: Commands) -> None:
     text = "run a command under User-Mode Linux: a full kernel, without root"
-    parser = commands.add_parser("uml", help=text, description=text[0].upper() + text[1:] + ".")
-    parser.set_defaults(action=uml)
-    parser.add_argument(
-        "--clock",
-        choices=["real", "virtual"],
-        default="real",
-        help="virtual: computing takes no time",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=1, help="of all that is random under the virtual clock"
-    )
-    call = "ns that each system call takes of its process (0; --clock virtual)"
-    parser.add_argument("--syscall-ns", type=int, metavar="N", default=0, help=call)
-    parser.add_argument("--core", type=int, help="processor core to stay on; default: any one")
+    parser = add_command(commands, "uml", uml, text)
+    text = "virtual: computing takes no time"
+    parser.add_argument("--clock", choices=["real", "virtual"], default="real", help=text)
+    text = "seed of all randomness under the virtual clock"
+    parser.add_argument("--seed", type=int, default=1, help=text)
+    add_syscall_cost(parser, 0)
+    parser.add_argument("--core", type=int, help="processor core to run on; default: any")
     parser.add_argument("--memory-mb", type=int, default=1500)
     parser.add_argument("--timeout-s", type=float, default=600.0)
     parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
 
-    _add_mn(commands)
 
-
-def _add_mn(commands: Any) -> None:
-    text = "run a Mininet script, or Mininet's mn, on networks of weft's"
-    parser = commands.add_parser(
-        "mn",
-        help=text,
-        description=text[0].upper() + text[1:] + ": see docs/mininet.md.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        add_help=False,
-        prefix_chars="\0",  # options are the script's, or mn's
-    )
-    parser.set_defaults(action=mn)
-    parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="SCRIPT ARGUMENTS | OPTIONS")
-
-
-def doctor(given: argparse.Namespace) -> int:
-    """`weft doctor`: what this kernel has of what weft may need"""
+def doctor(arguments: argparse.Namespace) -> int:
+    """Show which features weft needs and this kernel has."""
     from weft.testbed.machine.doctor import as_json, probe, show
 
-    features = probe(fresh=given.fresh)
-    if given.json:
+    features = probe(fresh=arguments.fresh)
+    if arguments.json:
         print(json.dumps(as_json(features)))
     else:
         show(features)
     return 0
 
 
-def uml(given: argparse.Namespace) -> int:
-    """`weft uml`: run a command under User-Mode Linux; its exit status."""
+def uml(arguments: argparse.Namespace) -> int:
+    """Run a command under User-Mode Linux and return its exit status."""
     from weft.testbed.uml import uml
 
-    argv = given.argv[1:] if given.argv[:1] == ["--"] else given.argv
+    argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
     if not argv:
         raise ValueError("uml: no command; write weft uml -- COMMAND")
-    check_costs({"syscall_ns": given.syscall_ns}, given.clock)
-    virtual = (
-        uml.VirtualClock(seed=given.seed, syscall_ns=given.syscall_ns)
-        if given.clock == "virtual"
-        else None
-    )
+    check_costs({"syscall_ns": arguments.syscall_ns}, arguments.clock)
+    virtual = None
+    if arguments.clock == "virtual":
+        virtual = uml.VirtualClock(seed=arguments.seed, syscall_ns=arguments.syscall_ns)
     return uml.run(
-        argv, virtual=virtual, memory_mb=given.memory_mb, core=given.core, timeout_s=given.timeout_s
+        argv,
+        virtual=virtual,
+        memory_mb=arguments.memory_mb,
+        core=arguments.core,
+        timeout_s=arguments.timeout_s,
     )
 
 
-def mn(given: argparse.Namespace) -> int:
-    """`weft mn`: Mininet's `mn` or a script of its users, on networks of weft."""
+def mn(arguments: argparse.Namespace) -> int:
+    """Run Mininet's `mn` or a user's script on networks of weft."""
     from weft.testbed.linux.process import need_root
     from weft.testbed.mininet.mininet_names import MN, run_script
 
-    script = given.argv[:1] and not given.argv[0].startswith("-")
-    if script or not {"-h", "--help"} & set(given.argv):
+    argv = arguments.argv
+    script = argv[:1] and not argv[0].startswith("-")
+    if script or not {"-h", "--help"} & set(argv):
         need_root()
     try:
         if script:
-            run_script(Path(given.argv[0]), given.argv[1:])
+            run_script(Path(argv[0]), argv[1:])
         else:
-            run_script(MN, given.argv)
+            run_script(MN, argv)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except Exception as error:
-        if refused(error):
+        if is_refusal(error):
             raise
-        traceback.print_exc(file=sys.stderr)  # the script's author needs to know where
+        traceback.print_exc(file=sys.stderr)  # for the script's author
         return 1
     return 0
 
 
-def refused(error: Exception) -> bool:
-    """Whether the error is ours, one line for a person, rather than the script's."""
+def is_refusal(error: Exception) -> bool:
+    """Return True if weft raised `error`, in one line for a user, and not the script."""
     frames = traceback.extract_tb(error.__traceback__)
     return isinstance(error, ValueError | TypeError | OSError) and "/weft/" in frames[-1].filename

@@ -1,5 +1,5 @@
-"""Commands on networks in the kernel: up, exec, fail, restore, status, down, ps, clean, rekey,
-daemon."""
+"""Commands on networks in the kernel: up, exec, fail, restore, degrade, scheme, status, rekey,
+daemon, restart, down, ps, clean."""
 
 from __future__ import annotations
 
@@ -9,228 +9,185 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from weft.experiments.cli.options import (
+    Commands,
+    add_command,
+    add_costs,
+    add_flag,
+    add_json,
+    add_run,
+)
+
 if TYPE_CHECKING:
     from weft.testbed.labs.lab_file import Lab
     from weft.testbed.network.network import RunningNetwork
 
-Subparsers = Any  # argparse does not export the class of what add_subparsers() returns
 
-
-def add_commands(commands: Subparsers) -> None:
+def add_commands(commands: Commands) -> None:
     """Add this file's commands to the parser."""
     _add_up(commands)
-    _add_on_a_run(commands)
-    _add_others(commands)
+    _add_exec(commands)
+    _add_faults(commands)
+    _add_changes(commands)
+    _add_status(commands)
+    _add_daemons(commands)
+    add_run(add_command(commands, "down", down, "take a network down"))
+    add_json(add_command(commands, "ps", ps, "list runs"))
+    parser = add_command(commands, "clean", clean, "remove what dead runs left in the kernel")
+    parser.add_argument("--run", help="clean this run only; default: every dead run")
 
 
-def _add_up(commands: Subparsers) -> None:
-    parser = _command(commands, "up", up, "bring a network up; Mininet's command line, or --detach")
-    parser.add_argument(
-        "topology", help="such as dcell:n=4,k=1; `weft list` has the families; or a lab, lab.yaml"
-    )
-    parser.add_argument(
-        "--routing",
-        help="scheme, static or none; default: dr on server-centric networks, else ecmp",
-    )
-    parser.add_argument(
-        "--rate", help="of every link, such as 20mbit; default: as fast as the machine goes"
-    )
-    parser.add_argument(
-        "--host-rate", help="of the links between hosts and switches of a fabric; default: --rate"
-    )
-    parser.add_argument("--queue", type=int, help="packets that wait at a port; default 250")
-    trim = (
-        "switches trim packets that allow it to headers where N full ones wait, as NDP "
-        "with 8; needs --rate"
-    )
-    parser.add_argument("--trim", type=int, metavar="N", help=trim)
-    parser.add_argument(
-        "--headers",
-        type=int,
-        metavar="N",
-        help="headers that wait at a port that trims; default 1125",
-    )
-    parser.add_argument(
-        "--mtu", type=int, metavar="BYTES", help="of every link; default 1500; needs --rate"
-    )
-    parser.add_argument("--delay", help="of every link, one way, such as 1ms; needs --rate")
-    parser.add_argument(
-        "--packed",
-        type=int,
-        metavar="P",
-        help="P processes share the daemons, 0: one for each node; default: by the numbers "
-        "of nodes and processors",
-    )
-    parser.add_argument("--no-restart", action="store_true", help="leave daemons dead that die")
-    parser.add_argument(
-        "--unauthenticated", action="store_true", help="let daemons believe whatever they hear"
-    )
+def _add_up(commands: Commands) -> None:
+    text = "bring a network up and open Mininet's command line, or detach"
+    parser = add_command(commands, "up", up, text)
+    text = "network such as dcell:n=4,k=1 (`weft list` lists families), or a lab such as lab.yaml"
+    parser.add_argument("topology", help=text)
+    text = "scheme, static or none; default: dr on server-centric networks, else ecmp"
+    parser.add_argument("--routing", help=text)
+    _add_link_options(parser)
+    text = "let P processes share the daemons, 0: a process for each node; default: automatic"
+    parser.add_argument("--packed", type=int, metavar="P", help=text)
+    add_flag(parser, "--no-restart", help="do not restart daemons that die")
+    add_flag(parser, "--unauthenticated", help="let daemons accept unsealed messages")
     parser.add_argument("--detach", metavar="NAME", help="leave the network running as run NAME")
-    parser.add_argument(
-        "--view",
-        action="store_true",
-        help="serve a page on which to watch and break it; see weft view",
-    )
-    text = (
-        "let hosts reach this machine, and its network if it forwards, by links beside "
-        "the network; needs nft"
-    )
-    parser.add_argument("--nat", action="store_true", help=text)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the plan as commands and make nothing"
-    )
-    clocks = (
-        "virtual: exact, computing takes no time, which stands still while you type; "
-        "needs --rate and no root"
-    )
-    parser.add_argument("--clock", choices=["real", "virtual"], default="real", help=clocks)
-    parser.add_argument(
-        "--pace",
-        type=float,
-        metavar="P",
-        help="at most P virtual seconds a second (--clock virtual)",
-    )
-    hop = "ns that the processor takes for each packet that arrives (0; --clock virtual)"
-    parser.add_argument("--hop-ns", type=int, metavar="N", help=hop)
-    call = "ns that each system call takes of its process (0; --clock virtual)"
-    parser.add_argument("--syscall-ns", type=int, metavar="N", help=call)
-    parser.add_argument("--seed", type=int, help="of all that is random (--clock virtual)")
+    add_flag(parser, "--view", help="serve a web page of the network; see weft view")
+    text = "connect hosts to this machine, and to its network if it forwards; needs nft"
+    add_flag(parser, "--nat", help=text)
+    add_flag(parser, "--dry-run", help="print the plan as commands and create nothing")
+    _add_clock_options(parser)
 
 
-def _add_on_a_run(commands: Subparsers) -> None:
-    """What is done to one run, and asked of it."""
-    parser = _command(commands, "exec", exec_, "run a command on a node")
+def _add_link_options(parser: argparse.ArgumentParser) -> None:
+    text = "rate of every link, such as 20mbit; default: as fast as the machine forwards"
+    parser.add_argument("--rate", help=text)
+    text = "rate of the links between hosts and switches of a fabric; default: --rate"
+    parser.add_argument("--host-rate", help=text)
+    parser.add_argument("--queue", type=int, help="queue of a port in packets; default 250")
+    text = "let switches trim packets to headers above N queued packets; needs --rate; NDP uses 8"
+    parser.add_argument("--trim", type=int, metavar="N", help=text)
+    text = "queue of headers at a port that trims; default 1125"
+    parser.add_argument("--headers", type=int, metavar="N", help=text)
+    text = "MTU of every link; default 1500; needs --rate"
+    parser.add_argument("--mtu", type=int, metavar="BYTES", help=text)
+    parser.add_argument("--delay", help="one-way delay of every link, such as 1ms; needs --rate")
+
+
+def _add_clock_options(parser: argparse.ArgumentParser) -> None:
+    text = "virtual: exact, computing takes no time; needs --rate and no root"
+    parser.add_argument("--clock", choices=["real", "virtual"], default="real", help=text)
+    text = "run at most P virtual seconds a second (--clock virtual)"
+    parser.add_argument("--pace", type=float, metavar="P", help=text)
+    add_costs(parser, None)
+    parser.add_argument("--seed", type=int, help="seed of all randomness (--clock virtual)")
+
+
+def _add_exec(commands: Commands) -> None:
+    parser = add_command(commands, "exec", exec_, "run a command on a node")
     parser.add_argument("node", help="name or label, such as h3 or s1.0.3")
     parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
-    _of_run(parser)
+    add_run(parser)
 
-    fail_parser = _command(commands, "fail", fail, "fail a link or a node")
-    fail_parser.add_argument("--silent", action="store_true", help="packets vanish, carriers stay")
-    fail_parser.add_argument(
-        "--only-to", metavar="NODE", help="with --silent: only what NODE should hear vanishes"
-    )
-    restore_parser = _command(commands, "restore", restore, "undo fail")
+
+def _add_faults(commands: Commands) -> None:
+    fail_parser = add_command(commands, "fail", fail, "fail a link or a node")
+    add_flag(fail_parser, "--silent", help="drop packets and leave carriers up")
+    text = "with --silent: drop only packets to NODE"
+    fail_parser.add_argument("--only-to", metavar="NODE", help=text)
+    restore_parser = add_command(commands, "restore", restore, "restore a failed link or node")
+    text = "link by its two ends, such as h0-w0, or node such as h0"
     for parser in (fail_parser, restore_parser):
-        parser.add_argument(
-            "what", metavar="LINK|NODE", help="a link by its two ends, such as h0-w0, or a node: h0"
-        )
-        _of_run(parser)
+        parser.add_argument("what", metavar="LINK|NODE", help=text)
+        add_run(parser)
 
-    parser = _command(
-        commands, "degrade", degrade, "let a link carry less, or as much as the others again"
-    )
-    parser.add_argument("link", metavar="LINK", help="by its two ends, such as e0.0-a0.1")
-    parser.add_argument("rate", help="such as 2mbit; the network's own rate undoes it")
-    parser.add_argument(
-        "--tell", action="store_true", help="let the daemons at its ends know, as an operator would"
-    )
-    _of_run(parser)
 
-    parser = _command(
-        commands, "scheme", scheme, "let a running switch fabric choose ports by another scheme"
-    )
-    parser.add_argument(
-        "scheme", help="of the data plane, such as ttc or drill:d=2,m=1; `weft list` has them"
-    )
-    _of_run(parser)
+def _add_changes(commands: Commands) -> None:
+    parser = add_command(commands, "degrade", degrade, "change the rate of a link")
+    parser.add_argument("link", metavar="LINK", help="link by its two ends, such as e0.0-a0.1")
+    parser.add_argument("rate", help="rate such as 2mbit; the planned rate restores the link")
+    add_flag(parser, "--tell", help="report the new rate to the daemons at both ends")
+    add_run(parser)
 
-    parser = _command(commands, "status", status, "neighbours, routes and daemons of a run")
-    parser.add_argument("node", nargs="?", help="what the daemon of this one node knows")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument(
-        "--watch", type=float, metavar="S", help="again every S seconds, until Ctrl-C"
-    )
-    _of_run(parser)
+    text = "change the scheme by which a running fabric chooses ports"
+    parser = add_command(commands, "scheme", scheme, text)
+    text = "data-plane scheme such as ttc or drill:d=2,m=1; `weft list` lists them"
+    parser.add_argument("scheme", help=text)
+    add_run(parser)
 
-    parser = _command(
-        commands, "rekey", rekey, "replace the key by which a run's daemons know each other"
-    )
-    _of_run(parser)
 
-    parser = _command(commands, "daemon", daemon, "run one node's routing daemon by hand")
-    parser.add_argument("scheme", nargs="?", help="default: the run's")
+def _add_status(commands: Commands) -> None:
+    text = "show neighbours, routes and daemons of a run"
+    parser = add_command(commands, "status", status, text)
+    parser.add_argument("node", nargs="?", help="show the state of this node's daemon")
+    add_json(parser)
+    parser.add_argument("--watch", type=float, metavar="S", help="repeat every S seconds")
+    add_run(parser)
+
+
+def _add_daemons(commands: Commands) -> None:
+    add_run(add_command(commands, "rekey", rekey, "replace the key that seals daemons' messages"))
+
+    parser = add_command(commands, "daemon", daemon, "run one node's daemon in the foreground")
+    parser.add_argument("scheme", nargs="?", help="scheme; default: the run's")
     parser.add_argument("--node", required=True, help="name or label")
-    parser.add_argument(
-        "--stop", action="store_true", help="end the daemon that the node has; its routes stay"
-    )
-    _of_run(parser)
+    add_flag(parser, "--stop", help="stop the node's daemon; its routes stay")
+    add_run(parser)
 
-    parser = _command(
-        commands,
-        "restart",
-        restart,
-        "end one node's routing daemon, hang though it may, and start it",
-    )
+    text = "stop one node's daemon, even a hung one, and start it again"
+    parser = add_command(commands, "restart", restart, text)
     parser.add_argument("node", help="name or label")
-    _of_run(parser)
-
-    parser = _command(commands, "down", down, "take a run down")
-    _of_run(parser)
+    add_run(parser)
 
 
-def _add_others(commands: Subparsers) -> None:
-    parser = _command(commands, "ps", ps, "list runs")
-    parser.add_argument("--json", action="store_true")
-    parser = _command(commands, "clean", clean, "remove what dead runs left, and nothing else")
-    parser.add_argument("--run", help="only this one; default: every dead run")
-
-
-def _command(commands: Subparsers, name: str, action: Any, text: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=text, description=text[0].upper() + text[1:] + "."
-    )
-    parser.set_defaults(action=action)
-    return parser
-
-
-def _of_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--run", help="which run; default: $WEFT_RUN, or the only one")
-
-
-def up(given: argparse.Namespace) -> int:
-    """`weft up`: bring a network up, or print its plan, and keep it until Ctrl-C unless it is to be
-    detached."""
-    from weft.daemons.core.registry import usual
+def up(arguments: argparse.Namespace) -> int:
+    """Bring a network up, or print its plan, and keep it until Ctrl-C unless it is detached."""
     from weft.experiments.cli import lab_commands, virtual_up
     from weft.experiments.cli.network_status import print_plan
     from weft.testbed.linux.process import need_root
-    from weft.testbed.network import bring_up
-    from weft.testbed.plan.plane_selection import check_scheme, has_daemons, is_static
-    from weft.testbed.runs.run import require_name
+    from weft.testbed.plan.plane_selection import is_static
 
-    virtual_up.check(given)
-    lab = lab_commands.lab_from(given)
-    routing = usual(lab.topology) if lab.scheme is None else lab.scheme
-    bring_up.require_processes(lab.packed)
-    if given.detach is not None:
-        require_name(given.detach)
-    check_scheme(lab.topology, routing, lab.link, host_link=lab.host_link, own_links=lab.own_links)
-    if lab.packed and not has_daemons(routing):
-        raise ValueError(f"--packed shares out daemons, and scheme {routing} has none")
-    wanted = {
+    virtual_up.check(arguments)
+    lab = lab_commands.lab_from(arguments)
+    routing = _checked_scheme(lab, arguments)
+    if arguments.dry_run:
+        return print_plan(lab, static=is_static(routing), name=arguments.detach)
+    if arguments.clock == "virtual":
+        virtual_up.check_lab(lab, arguments)
+        return virtual_up.up(arguments)
+    settings = {
         "link": lab.link,
         "host_link": lab.host_link,
         "own_links": lab.own_links,
         "packed": lab.packed,
+        "authenticated": not arguments.unauthenticated,
+        "restart": not arguments.no_restart,
+        "outwards": arguments.nat,
     }
-    wanted |= {"authenticated": not given.unauthenticated, "restart": not given.no_restart}
-    wanted |= {"outwards": given.nat}
-    if given.dry_run and given.nat:
-        raise ValueError(
-            "--dry-run prints what the network is made of, and --nat lies beside it: leave one out"
-        )
-    if given.dry_run:
-        return print_plan(lab, static=is_static(routing), name=given.detach)
-    if given.clock == "virtual":
-        virtual_up.check_lab(lab, given)
-        return virtual_up.up(given)
     need_root()
-    if given.detach is not None:
-        return _detach(lab, routing, given.detach, wanted, view=given.view)
-    return _foreground(lab, routing, wanted, view=given.view)
+    if arguments.detach is not None:
+        return _detach(lab, routing, arguments.detach, settings, view=arguments.view)
+    return _foreground(lab, routing, settings, view=arguments.view)
 
 
-def _detach(lab: Lab, routing: str, name: str, wanted: dict[str, Any], *, view: bool) -> int:
+def _checked_scheme(lab: Lab, arguments: argparse.Namespace) -> str:
+    """Return the scheme; ValueError if it cannot route the network or options conflict."""
+    from weft.daemons.core.registry import usual
+    from weft.testbed.network import bring_up
+    from weft.testbed.plan.plane_selection import check_scheme, has_daemons
+    from weft.testbed.runs.run import require_name
+
+    routing = usual(lab.topology) if lab.scheme is None else lab.scheme
+    bring_up.require_processes(lab.packed)
+    if arguments.detach is not None:
+        require_name(arguments.detach)
+    check_scheme(lab.topology, routing, lab.link, host_link=lab.host_link, own_links=lab.own_links)
+    if lab.packed and not has_daemons(routing):
+        raise ValueError(f"--packed: scheme {routing} has no daemons to share processes")
+    if arguments.dry_run and arguments.nat:
+        raise ValueError("--dry-run prints the network alone, without --nat: omit one of the two")
+    return routing
+
+
+def _detach(lab: Lab, routing: str, name: str, settings: dict[str, Any], *, view: bool) -> int:
     from weft.experiments.cli.view_commands import show_view
     from weft.experiments.runner.console import stages
     from weft.testbed.labs import running_lab
@@ -238,7 +195,7 @@ def _detach(lab: Lab, routing: str, name: str, wanted: dict[str, Any], *, view: 
 
     with stages("bringing up") as progress:
         network = RunningNetwork.create(
-            lab.topology, scheme=routing, name=name, detached=True, progress=progress, **wanted
+            lab.topology, scheme=routing, name=name, detached=True, progress=progress, **settings
         )
         try:
             running_lab.begin(network, lab.commands)
@@ -246,13 +203,14 @@ def _detach(lab: Lab, routing: str, name: str, wanted: dict[str, Any], *, view: 
             network.down()
             raise
     print(f"{network.run.id} is up: {summary(network)}", file=sys.stderr)
-    say_how_far(outwards=wanted["outwards"])
+    _warn_of_forwarding(outwards=settings["outwards"])
     network.close()
-    show_view(network.run, wanted=view)
+    if view:
+        show_view(network.run)
     return 0
 
 
-def _foreground(lab: Lab, routing: str, wanted: dict[str, Any], *, view: bool) -> int:
+def _foreground(lab: Lab, routing: str, settings: dict[str, Any], *, view: bool) -> int:
     from mininet.log import setLogLevel
 
     from weft.experiments.cli import virtual_up
@@ -263,13 +221,14 @@ def _foreground(lab: Lab, routing: str, wanted: dict[str, Any], *, view: bool) -
 
     setLogLevel("info")
     with stages("bringing up") as progress:
-        net = Net(lab.topology, routing=routing, progress=progress, **wanted)
+        net = Net(lab.topology, routing=routing, progress=progress, **settings)
         net.start()
     try:
         running_lab.begin(net.network, lab.commands)
         print(f"run {net.identity.id} is up: {summary(net.network)}", file=sys.stderr)
-        say_how_far(outwards=wanted["outwards"])
-        show_view(net.identity, wanted=view)
+        _warn_of_forwarding(outwards=settings["outwards"])
+        if view:
+            show_view(net.identity)
         virtual_up.command_line(net)
     finally:
         with stages("taking down") as progress:
@@ -278,45 +237,41 @@ def _foreground(lab: Lab, routing: str, wanted: dict[str, Any], *, view: bool) -
     return 0
 
 
-def say_how_far(*, outwards: bool) -> None:
-    """What hosts with a way out do not reach, and how they would."""
+def _warn_of_forwarding(*, outwards: bool) -> None:
+    """Print a warning if --nat stops at this machine."""
     from weft.testbed.network.outside import machine_forwards
 
     if outwards and not machine_forwards():
-        how = "sysctl net.ipv4.ip_forward=1 before weft up would let it"
-        print(
-            f"--nat: hosts reach this machine and nothing beyond, since it does not forward; {how}",
-            file=sys.stderr,
-        )
+        remedy = "run sysctl net.ipv4.ip_forward=1 before weft up"
+        cause = "--nat: this machine does not forward, so hosts reach nothing beyond it"
+        print(f"{cause}; {remedy}", file=sys.stderr)
 
 
 def summary(network: RunningNetwork) -> str:
-    """What came up, and how long each part took."""
+    """Return the sizes of a network and the time of each stage of its bring-up."""
     from weft.experiments.runner.console import duration
 
     topology = network.topology
-    took = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in network.stages.items())
-    counts = (
-        f"{topology.servers} servers, {topology.switches} switches, {len(topology.links)} links"
-    )
+    stages = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in network.stages.items())
+    sizes = f"{topology.servers} servers, {topology.switches} switches, {len(topology.links)} links"
     if network.processes:
-        counts += f", {len(network.rows())} daemons in {network.processes} processes"
-    return f"{topology.spec}, {counts}, in {duration(sum(network.stages.values()))} ({took})"
+        sizes += f", {len(network.rows())} daemons in {network.processes} processes"
+    return f"{topology.spec}, {sizes}, in {duration(sum(network.stages.values()))} ({stages})"
 
 
-def exec_(given: argparse.Namespace) -> int:
-    """`weft exec`: run a command in a node; does not return, its exit status is ours."""
+def exec_(arguments: argparse.Namespace) -> int:
+    """Become a command in a node's namespace; does not return."""
     from weft.testbed.linux.process import need_root
     from weft.testbed.runs import run
 
     need_root()
-    found = run.find(given.run)
-    network = _open(found.id)
-    node = network.topology.naming.node(given.node)
-    argv = given.argv[1:] if given.argv[:1] == ["--"] else given.argv
+    record = run.find(arguments.run)
+    network = _open(record.id)
+    node = network.topology.naming.node(arguments.node)
+    argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
     if not argv:
         raise ValueError("exec: no command; write weft exec NODE -- COMMAND")
-    os.environ |= {run.ENVIRONMENT: found.id, run.DEFAULT: found.id}
+    os.environ |= {run.ENVIRONMENT: record.id, run.DEFAULT: record.id}
     os.execvp("ip", ["ip", "netns", "exec", network.plan.namespace(node), *argv])
 
 
@@ -326,108 +281,102 @@ def _open(name: str | None) -> RunningNetwork:
     return RunningNetwork.open(name)
 
 
-def _name(network: RunningNetwork, node: str) -> str:
-    """The name of the node whose name or label is given."""
+def _node_name(network: RunningNetwork, node: str) -> str:
+    """Return the name of a node by its name or label."""
     return network.plan.names[network.topology.naming.node(node)]
 
 
-def fail(given: argparse.Namespace) -> int:
-    """`weft fail`: fail a link or a node of a network that is up."""
-    _open(given.run).fail(given.what, silent=given.silent, only_to=given.only_to)
+def fail(arguments: argparse.Namespace) -> int:
+    """Fail a link or a node."""
+    network = _open(arguments.run)
+    network.fail(arguments.what, silent=arguments.silent, only_to=arguments.only_to)
     return 0
 
 
-def restore(given: argparse.Namespace) -> int:
-    """`weft restore`: undo `weft fail`."""
-    _open(given.run).restore(given.what)
+def restore(arguments: argparse.Namespace) -> int:
+    """Restore a failed link or node."""
+    _open(arguments.run).restore(arguments.what)
     return 0
 
 
-def degrade(given: argparse.Namespace) -> int:
-    """`weft degrade`: give a link another rate, and tell the daemons at its ends if asked to."""
+def degrade(arguments: argparse.Namespace) -> int:
+    """Change the rate of a link, and report it to the daemons at its ends with --tell."""
     from weft.testbed.network.degrade import planned, report, set_rate
     from weft.topologies.core.link import rate_bps
 
-    network, rate = _open(given.run), rate_bps(given.rate)
-    set_rate(network, given.link, rate)
-    if given.tell:
-        link = planned(network, network.topology.link(given.link))
-        report(network, given.link, degraded=rate < link.rate_bps)
+    network = _open(arguments.run)
+    rate = rate_bps(arguments.rate)
+    set_rate(network, arguments.link, rate)
+    if arguments.tell:
+        link = planned(network, network.topology.link(arguments.link))
+        report(network, arguments.link, degraded=rate < link.rate_bps)
     return 0
 
 
-def scheme(given: argparse.Namespace) -> int:
-    """`weft scheme`: let the data plane of a network that is up choose ports by another scheme."""
-    _open(given.run).change_scheme(given.scheme)
+def scheme(arguments: argparse.Namespace) -> int:
+    """Change the scheme of a running data plane."""
+    _open(arguments.run).change_scheme(arguments.scheme)
     return 0
 
 
-def restart(given: argparse.Namespace) -> int:
-    """`weft restart`: end the daemon of a node and start it again."""
+def restart(arguments: argparse.Namespace) -> int:
+    """Stop the daemon of a node and start it again."""
     from weft.testbed.node_daemon import control
 
-    network = _open(given.run)
-    control.restart(network.run.directory, _name(network, given.node))
+    network = _open(arguments.run)
+    control.restart(network.run.directory, _node_name(network, arguments.node))
     return 0
 
 
-def status(given: argparse.Namespace) -> int:
-    """`weft status`: the daemons and links of a network that is up, once or again and again."""
-    from weft.experiments.cli.watch_commands import again_and_again
+def status(arguments: argparse.Namespace) -> int:
+    """Show daemons and links, once or repeatedly."""
+    from weft.experiments.cli.watch_commands import repeat
 
-    if given.watch is None:
-        return _status_once(given)
-    if not given.watch > 0:
-        raise ValueError(f"--watch must be above 0 seconds, got {given.watch:g}")
-    return again_and_again(lambda: _status_once(given), given.watch)
+    if arguments.watch is None:
+        return _show_status(arguments)
+    if not arguments.watch > 0:
+        raise ValueError(f"--watch must be above 0 seconds, got {arguments.watch:g}")
+    return repeat(lambda: _show_status(arguments), arguments.watch)
 
 
-def _status_once(given: argparse.Namespace) -> int:
+def _show_status(arguments: argparse.Namespace) -> int:
     from weft.experiments.cli.network_status import show_status
     from weft.testbed.node_daemon import control
 
-    network = _open(given.run)
-    if given.node is not None:
-        found = control.status(network.run.directory, _name(network, given.node))
-        print(json.dumps(found, indent=None if given.json else 2))
-        return 0
-    state = network.status()
-    if given.json:
-        print(json.dumps(state))
-        return 0
-    show_status(state)
+    network = _open(arguments.run)
+    if arguments.node is not None:
+        state = control.status(network.run.directory, _node_name(network, arguments.node))
+        print(json.dumps(state, indent=None if arguments.json else 2))
+    elif arguments.json:
+        print(json.dumps(network.status()))
+    else:
+        show_status(network.status())
     return 0
 
 
-def down(given: argparse.Namespace) -> int:
-    """`weft down`: take a network out of the kernel."""
+def down(arguments: argparse.Namespace) -> int:
+    """Remove a network from the kernel."""
     from weft.experiments.runner.console import stages
 
-    network = _open(given.run)
+    network = _open(arguments.run)
     with stages("taking down") as progress:
         progress(f"run {network.run.id}")
         network.down()
     return 0
 
 
-def ps(given: argparse.Namespace) -> int:
-    """`weft ps`: the networks on this machine, those that died too."""
+def ps(arguments: argparse.Namespace) -> int:
+    """List the runs on this machine, dead ones included."""
     from weft.experiments.runner.console import show
     from weft.testbed.runs.run import runs
 
     rows = []
     for run in runs():
-        told = run.journal_or_empty()
-        rows.append(
-            {
-                "run": run.id,
-                "state": "up" if run.alive() else "dead",
-                "topology": told.get("topology"),
-                "scheme": told.get("scheme"),
-                "pid": told.get("pid"),
-            }
-        )
-    if given.json:
+        journal = run.journal_or_empty()
+        state = "up" if run.alive() else "dead"
+        facts = {key: journal.get(key) for key in ("topology", "scheme", "pid")}
+        rows.append({"run": run.id, "state": state, **facts})
+    if arguments.json:
         print(json.dumps(rows))
     elif rows:
         show(rows, list(rows[0]))
@@ -436,35 +385,36 @@ def ps(given: argparse.Namespace) -> int:
     return 0
 
 
-def clean(given: argparse.Namespace) -> int:
-    """`weft clean`: remove what runs that died have left in the kernel."""
+def clean(arguments: argparse.Namespace) -> int:
+    """Remove what dead runs left in the kernel."""
     from weft.testbed.linux.process import need_root
     from weft.testbed.network.clean import clean as remove_dead_runs
 
     need_root()
-    removed = remove_dead_runs(given.run)
+    removed = remove_dead_runs(arguments.run)
     print(f"removed {', '.join(removed)}" if removed else "nothing to remove", file=sys.stderr)
     return 0
 
 
-def rekey(given: argparse.Namespace) -> int:
-    """`weft rekey`: replace the key by which the daemons of a network seal what they say."""
-    _open(given.run).rekey()
+def rekey(arguments: argparse.Namespace) -> int:
+    """Replace the key that seals the messages of a network's daemons."""
+    _open(arguments.run).rekey()
     return 0
 
 
-def daemon(given: argparse.Namespace) -> int:
-    """`weft daemon`: run a node's daemon in the foreground in place of the supervisor's and
-    configured like it, or stop the supervisor's."""
+def daemon(arguments: argparse.Namespace) -> int:
+    """Run a node's daemon in the foreground in place of the supervisor's, with the same
+    configuration; or stop the supervisor's."""
     from weft.testbed.network import foreground
     from weft.testbed.node_daemon import control
     from weft.testbed.runs.run import ENVIRONMENT
 
-    network = _open(given.run)
-    if given.stop:
-        control.stop(network.run.directory, _name(network, given.node))
+    network = _open(arguments.run)
+    if arguments.stop:
+        control.stop(network.run.directory, _node_name(network, arguments.node))
         return 0
-    # the mark of a run's processes, by which `weft down` finds them
+    # `weft down` finds the processes of a run by this variable
     if os.environ.get(ENVIRONMENT) != network.run.id:
         os.execve(sys.executable, sys.orig_argv, {**os.environ, ENVIRONMENT: network.run.id})
-    return foreground.serve(network, network.topology.naming.node(given.node), given.scheme)
+    node = network.topology.naming.node(arguments.node)
+    return foreground.serve(network, node, arguments.scheme)

@@ -1,4 +1,4 @@
-"""The commands log and, for status --watch, the loop that shows a network again and again."""
+"""The command log, and the loop of `weft status --watch`."""
 
 from __future__ import annotations
 
@@ -8,43 +8,39 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from weft.experiments.cli.options import Commands, add_command, add_flag, add_run
 
 if TYPE_CHECKING:
     from weft.testbed.runs.run import RunRecord
 
-SUPERVISOR = "supervisor"  # whose log lies beside those of the nodes
-# the column of a log's line that says when by the monotonic clock, after the wall clock's
-MONOTONIC = 1
+SUPERVISOR = "supervisor"  # its log lies beside those of the nodes
+MONOTONIC_COLUMN = 1  # of a log line, after the wall clock
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add log."""
-    text = "what a node's daemon has logged, or all daemons in order of time"
-    parser = commands.add_parser("log", help=text, description=text[0].upper() + text[1:] + ".")
-    parser.add_argument(
-        "node", nargs="?", help=f"name or label; {SUPERVISOR} for whatever starts the daemons"
-    )
-    parser.add_argument(
-        "-f", "--follow", action="store_true", help="go on as lines come, until Ctrl-C"
-    )
-    parser.add_argument("--run", help="which run; default: $WEFT_RUN, or the only one")
-    parser.set_defaults(action=log)
+    text = "print the log of a node's daemon, or of all daemons in order of time"
+    parser = add_command(commands, "log", log, text)
+    text = f"name or label; {SUPERVISOR} for the process that starts daemons"
+    parser.add_argument("node", nargs="?", help=text)
+    add_flag(parser, "-f", "--follow", help="print new lines until Ctrl-C")
+    add_run(parser)
 
 
-def log(given: argparse.Namespace) -> int:
-    """Print what there is; following is left to tail."""
+def log(arguments: argparse.Namespace) -> int:
+    """Print logs; tail(1) follows them."""
     from weft.testbed.runs import run
 
-    found = run.find(given.run)
-    paths = (
-        [log_of(found, given.node)]
-        if given.node
-        else sorted((found.directory / "log").glob("*.log"))
-    )
-    if given.follow:
+    record = run.find(arguments.run)
+    if arguments.node:
+        paths = [log_path(record, arguments.node)]
+    else:
+        paths = sorted((record.directory / "log").glob("*.log"))
+    if arguments.follow:
         os.execvp("tail", ["tail", "--lines=20", "--follow=name", "--quiet", *map(str, paths)])
-    if given.node:
+    if arguments.node:
         sys.stdout.write(paths[0].read_text(errors="replace"))
         return 0
     for _, name, line in sorted(entry for path in paths for entry in entries(path)):
@@ -52,8 +48,8 @@ def log(given: argparse.Namespace) -> int:
     return 0
 
 
-def log_of(run: RunRecord, node: str) -> Path:
-    """The log of a node; ValueError if it has none."""
+def log_path(run: RunRecord, node: str) -> Path:
+    """Return the path of a node's log; ValueError if it has none."""
     from weft.testbed.network.network import RunningNetwork
 
     name = node
@@ -62,23 +58,23 @@ def log_of(run: RunRecord, node: str) -> Path:
         name = network.plan.names[network.topology.naming.node(node)]
     path = run.directory / "log" / f"{name}.log"
     if not path.exists():
-        raise ValueError(f"{name} of run {run.id} has no log: no daemon of it has run")
+        raise ValueError(f"{name} of run {run.id} has no log: it has never had a daemon")
     return path
 
 
 def entries(path: Path) -> Iterator[tuple[float, str, str]]:
-    """Each line of a log with its time and the node's name; the lines of a traceback go with the
-    line before them."""
-    at = 0.0
+    """Yield (monotonic time in s, node, line); a line of a traceback has the time of the line
+    before."""
+    at_s = 0.0
     for line in path.read_text(errors="replace").splitlines():
-        columns = line.split(" ", MONOTONIC + 1)
+        columns = line.split(" ", MONOTONIC_COLUMN + 1)
         with suppress(IndexError, ValueError):
-            at = float(columns[MONOTONIC])
-        yield at, path.stem, line
+            at_s = float(columns[MONOTONIC_COLUMN])
+        yield at_s, path.stem, line
 
 
-def again_and_again(show: Callable[[], int], every_s: float) -> int:
-    """Show, on an empty screen, every so many seconds until Ctrl-C."""
+def repeat(show: Callable[[], int], interval_s: float) -> int:
+    """Call `show` on a cleared screen every `interval_s` until it returns a failure."""
     from weft.testbed.linux import clock
 
     while True:
@@ -86,4 +82,4 @@ def again_and_again(show: Callable[[], int], every_s: float) -> int:
         if status := show():
             return status
         sys.stdout.flush()
-        clock.sleep(every_s)
+        clock.sleep(interval_s)

@@ -1,7 +1,7 @@
 """The process behind `weft capture`: packet sockets at ports of a run, whose packets go to files.
 
-Of a link its first end is listened at, where both directions pass: what that end sends, after its
-queue, and what arrives, before a silent failure drops it.  Of a node, all its ports.
+A link is captured at its first end, where both directions pass: sent packets after the queue,
+arriving packets before a silent failure drops them.  A node is captured at all its ports.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from weft.testbed.linux import clock, netns, tc
 from weft.testbed.linux.icmp import SO_TIMESTAMPNS, TIMESPEC
@@ -26,17 +27,18 @@ from weft.testbed.runs import run_process
 
 ALL = 3  # ETH_P_ALL
 SO_RCVBUFFORCE, SOL_PACKET, PACKET_STATISTICS, OUTGOING = 33, 263, 6, 4
-RECEIVE_BYTES = 1 << 23  # of packets that may wait at a port
-MOST_AT_ONCE = 500
-LONGEST, LEAST_SNAP = 1 << 16, 64
-TURN_S = 0.5  # between two looks whether the run goes on, and between what others can read
+RECEIVE_BYTES = 1 << 23  # receive buffer of a port
+BATCH_PACKETS = 500  # of one port in a turn
+LONGEST = 1 << 16  # bytes of a packet
+LEAST_SNAP = 64
+TURN_S = 0.5  # interval of flushes and of checks that the run is up
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What to capture: names of links and nodes; where to; limits, 0 for none."""
+class CaptureRequest:
+    """Names of links and nodes to capture, the folder of their files, and limits, 0 for none."""
 
-    what: tuple[str, ...]
+    elements: tuple[str, ...]
     folder: str
     snap: int = LONGEST
     file_bytes: int = 0
@@ -44,117 +46,134 @@ class Wish:
     control: bool = False
 
 
-def ports(network: RunningNetwork, what: str) -> list[tuple[int, int]]:
-    """Return the (node, port) pairs at which the packets of `what`, a link or a node, are captured.
+def ports(network: RunningNetwork, name: str) -> list[tuple[int, int]]:
+    """Return the (node, port) pairs at which the packets of a link or a node are captured.
 
     Raises:
-        ValueError: no such link or node.
+        ValueError: no link or node is called `name`.
     """
     topology = network.topology
-    element = parse_element(topology, what)
+    element = parse_element(topology, name)
     if isinstance(element, LinkElement):
-        a, port, _, _ = topology.links[element.link].tolist()
-        return [(a, port)]
+        node, port, _, _ = topology.links[element.link].tolist()
+        return [(node, port)]
     return [(element.node, port) for port, *_ in topology.ports(element.node)]
 
 
-class Recorder:
-    """Captures until it is closed.  packets: so far, by what they were captured for."""
+class CapturedPort(NamedTuple):
+    """A port with a packet socket.  number: of the interface in `files`."""
 
-    def __init__(self, network: RunningNetwork, wish: Wish) -> None:
-        self._snap = wish.snap
+    packets: socket.socket
+    files: Files
+    number: int
+    element: str
+
+
+class Recorder:
+    """Capture until closed.  packets: captured so far, by link or node."""
+
+    def __init__(self, network: RunningNetwork, request: CaptureRequest) -> None:
+        self._snap = request.snap
         self._poll = select.epoll()
-        self._sockets: dict[int, tuple[socket.socket, Files, int, str]] = {}
+        self._ports: dict[int, CapturedPort] = {}
         self._files: list[Files] = []
-        self.packets = dict.fromkeys(wish.what, 0)
-        for what in self.packets:
-            ends = ports(network, what)
-            names = [network.plan.ends[node][port].dev for node, port in ends]
-            limits = {"most_bytes": wish.file_bytes, "most_files": wish.files}
-            files = Files(Path(wish.folder), what, names, wish.snap, **limits)
-            self._files.append(files)
-            for number, ((node, _), name) in enumerate(zip(ends, names, strict=True)):
-                made = _listen(network.netns(node), name, control=wish.control)
-                self._sockets[made.fileno()] = made, files, number, what
-                self._poll.register(made.fileno(), select.EPOLLIN)
+        self.packets = dict.fromkeys(request.elements, 0)
+        for element in self.packets:
+            self._capture(network, element, request)
+
+    def _capture(self, network: RunningNetwork, element: str, request: CaptureRequest) -> None:
+        ends = ports(network, element)
+        names = [network.plan.ends[node][port].dev for node, port in ends]
+        limits = {"most_bytes": request.file_bytes, "most_files": request.files}
+        files = Files(Path(request.folder), element, names, request.snap, **limits)
+        self._files.append(files)
+        for number, ((node, _), name) in enumerate(zip(ends, names, strict=True)):
+            packets = _packet_socket(network.netns(node), name, control=request.control)
+            self._ports[packets.fileno()] = CapturedPort(packets, files, number, element)
+            self._poll.register(packets.fileno(), select.EPOLLIN)
 
     def turn(self, timeout_s: float) -> None:
-        """Take what has come; return after `timeout_s` at the latest if nothing does."""
+        """Write the packets that arrived; wait at most `timeout_s` for the first."""
         for fd, _ in self._poll.poll(timeout_s):
-            made, files, number, what = self._sockets[fd]
-            for _ in range(MOST_AT_ONCE):
+            port = self._ports[fd]
+            for _ in range(BATCH_PACKETS):
                 try:
-                    data, ancillary, _, address = made.recvmsg(LONGEST, 64)
+                    packet = port.packets.recvmsg(LONGEST, 64)
                 except BlockingIOError:
                     break
                 except OSError:  # its device went down
                     continue
-                seconds, ns = TIMESPEC.unpack(ancillary[0][2])
-                direction = OUTBOUND if address[2] == OUTGOING else INBOUND
-                files.write(
-                    number, seconds * 1_000_000_000 + ns, data[: self._snap], len(data), direction
-                )
-                self.packets[what] += 1
+                self._write(port, packet)
+
+    def _write(self, port: CapturedPort, packet: tuple[Any, ...]) -> None:
+        """Write a packet as recvmsg() returned it."""
+        data, ancillary, _, address = packet
+        seconds, ns = TIMESPEC.unpack(ancillary[0][2])
+        time_ns = seconds * 1_000_000_000 + ns
+        direction = OUTBOUND if address[2] == OUTGOING else INBOUND
+        port.files.write(port.number, time_ns, data[: self._snap], len(data), direction)
+        self.packets[port.element] += 1
 
     def flush(self) -> None:
-        """Let others read what was written so far."""
+        """Make written packets visible to readers."""
         for files in self._files:
             files.flush()
 
     def close(self) -> int:
-        """End it; how many packets the kernel had no room for."""
+        """Close the files; return the number of packets that the kernel dropped."""
         self._poll.close()
-        for made, files, number, _ in self._sockets.values():
-            _, dropped = struct.unpack("II", made.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
-            files.dropped[number] += dropped
-            made.close()
-        self._sockets.clear()
-        at_ns = clock.wall_ns()
+        for port in self._ports.values():
+            statistics = port.packets.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8)
+            _, dropped = struct.unpack("II", statistics)
+            port.files.dropped[port.number] += dropped
+            port.packets.close()
+        self._ports.clear()
+        end_ns = clock.wall_ns()
         for files in self._files:
-            files.close(at_ns)
+            files.close(end_ns)
         return sum(sum(files.dropped) for files in self._files)
 
 
-def _listen(namespace: int, dev: str, *, control: bool) -> socket.socket:
-    """A packet socket at `dev` of `namespace`."""
+def _packet_socket(namespace: int, dev: str, *, control: bool) -> socket.socket:
+    """Return a packet socket bound to `dev`; control: it receives control messages only."""
+    kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
     with netns.inside(namespace):
-        made = socket.socket(
-            socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, 0
-        )
-    made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES)
-    made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        packets = socket.socket(socket.AF_PACKET, kind, 0)
+    packets.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES)
+    packets.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     if control:
-        tc.of_socket(made, tc.of_control_packets(0xFFFFFFFF, 0))  # all of one, or nothing
-    made.bind((dev, ALL))
-    return made
+        # keep the whole packet or nothing
+        tc.of_socket(packets, tc.of_control_packets(0xFFFFFFFF, 0))
+    packets.bind((dev, ALL))
+    return packets
 
 
 def main(argv: Sequence[str]) -> None:
-    """Capture until SIGINT or SIGTERM, or until the run ends; killed with its parent, it leaves
-    what was flushed."""
-    run, wish_text = argv
+    """Capture until SIGINT, SIGTERM or the end of the run; if killed, the flushed packets stay."""
+    run, request_text = argv
     run_process.end_with_parent()
-    ending: list[bool] = []
+    signals: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ending.append(True))
-    given = json.loads(wish_text)
+        signal.signal(number, lambda received, _: signals.append(received))
+    fields = json.loads(request_text)
+    request = CaptureRequest(**{**fields, "elements": tuple(fields["elements"])})
     network = RunningNetwork.open(run)
-    recorder = Recorder(network, Wish(**{**given, "what": tuple(given["what"])}))
+    recorder = Recorder(network, request)
     print("capturing", flush=True)
-    looked_s = clock.monotonic()
-    while not ending:
+    flushed_s = clock.monotonic()
+    while not signals:
         recorder.turn(TURN_S)
-        if clock.monotonic() - looked_s > TURN_S:
-            looked_s = clock.monotonic()
+        if clock.monotonic() - flushed_s > TURN_S:
+            flushed_s = clock.monotonic()
             recorder.flush()
             if not network.run.alive():
                 break
     recorder.turn(0)
     dropped = recorder.close()
-    for what, packets in recorder.packets.items():
-        print(f"{what}: {packets} packets", flush=True)
+    for element, packets in recorder.packets.items():
+        print(f"{element}: {packets} packets", flush=True)
     if dropped:
-        print(f"{dropped} packets came too fast and are missing", flush=True)
+        print(f"{dropped} packets are missing: the kernel's buffer was full", flush=True)
     os._exit(0)
 
 

@@ -205,7 +205,7 @@ def test_the_foreground_takes_commands_and_takes_everything_down_at_the_end():
         ),
         (
             ["up", "dcell:n=3,k=1", "--packed", "2", "--routing", "static"],
-            "--packed shares out daemons, and scheme static",
+            "--packed: scheme static has no daemons",
         ),
         (["up", "dcell:n=3,k=1", "--detach", ""], "run name '': up to 16 of a-z"),
         (["up", "dcell:n=3,k=1", "--detach", "UPPER"], "run name 'UPPER': up to 16 of a-z"),

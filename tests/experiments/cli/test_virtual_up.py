@@ -25,7 +25,7 @@ UP = ("up", "dcell:n=3,k=1")
             "--detach needs the real clock",
         ),
         (["--clock", "virtual", "--rate", "10mbit", "--nat"], "--nat needs the real clock"),
-        (["--nat", "--dry-run"], "--dry-run prints what the network is made of"),
+        (["--nat", "--dry-run"], "--dry-run prints the network alone"),
         (
             ["--clock", "virtual", "--rate", "10mbit", "--pace", "0"],
             "--pace must be more than 0, got 0",

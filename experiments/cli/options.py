@@ -1,0 +1,69 @@
+"""Commands and options that several files of commands define alike."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import Any
+
+RESULTS = "WEFT_RESULTS"  # environment variable: the folder of results
+RESULTS_HELP = f"folder of results; default: ${RESULTS}, or ./results"
+
+Commands = Any  # argparse does not export the class of what add_subparsers() returns
+Action = Callable[[argparse.Namespace], int]
+
+
+def add_command(
+    commands: Commands, name: str, action: Action, summary: str, **options: Any
+) -> argparse.ArgumentParser:
+    """Add the command `name`; `action` carries it out and returns the exit status.
+
+    Args:
+        summary: one line, in the imperative, for the list of commands.
+        options: further arguments of ArgumentParser.
+    """
+    description = summary[0].upper() + summary[1:] + "."
+    options = {"help": summary, "description": description, **options}
+    parser: argparse.ArgumentParser = commands.add_parser(name, **options)
+    parser.set_defaults(action=action)
+    return parser
+
+
+def add_flag(parser: Any, *names: str, help: str) -> None:
+    """Add an option without a value."""
+    parser.add_argument(*names, action="store_true", help=help)
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add --run, which names the network."""
+    parser.add_argument("--run", help="name of the run; default: $WEFT_RUN, or the only run")
+
+
+def add_results(parser: argparse.ArgumentParser) -> None:
+    """Add --results, the folder of results."""
+    folder = os.environ.get(RESULTS) or "results"
+    parser.add_argument("--results", metavar="DIR", default=folder, help=RESULTS_HELP)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add --json."""
+    add_flag(parser, "--json", help="print JSON")
+
+
+def add_output(parser: argparse.ArgumentParser, help: str) -> None:
+    """Add --output, a file."""
+    parser.add_argument("-o", "--output", metavar="FILE", help=help)
+
+
+def add_costs(parser: argparse.ArgumentParser, default: int | None) -> None:
+    """Add --hop-ns and --syscall-ns, processor times under the virtual clock."""
+    hop = "processor time for each packet that arrives at a node, in ns (0; --clock virtual)"
+    parser.add_argument("--hop-ns", type=int, metavar="N", default=default, help=hop)
+    add_syscall_cost(parser, default)
+
+
+def add_syscall_cost(parser: argparse.ArgumentParser, default: int | None) -> None:
+    """Add --syscall-ns."""
+    text = "processor time for each system call, in ns (0; --clock virtual)"
+    parser.add_argument("--syscall-ns", type=int, metavar="N", default=default, help=text)
