@@ -1,106 +1,115 @@
-"""The command compare: two sides of what is stored of an experiment, as ratios with intervals."""
+"""The command compare: stored runs of two sides, as ratios with confidence intervals."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from weft.experiments.cli.run_commands import several, shared
+from weft.experiments.cli.options import Commands, add_command, add_json, add_output
+from weft.experiments.cli.run_commands import add_experiment_options, several
 
 if TYPE_CHECKING:
+    from weft.experiments.report.comparison import Ratio
     from weft.experiments.runner.definition import Experiment, Row
 
     Table = list[Row]
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add compare."""
-    text = "ratios of what is stored: two values of a parameter, or two folders of results"
-    add = commands.add_parser("compare", help=text, add_help=False)
-    shared(add, "compare only these")
-    side = (
-        "KEY=VALUE of a parameter, of engine, clock or seed; or a folder of results, of "
-        "another commit or kernel"
-    )
-    add.add_argument("a", metavar="A", help=side)
-    add.add_argument("b", metavar="B", help="the same; what is printed is B relative to A")
-    add.add_argument("--figure", metavar="NAME[,NAME...]", default="", help="only these columns")
-    add.add_argument(
-        "--by", metavar="KEY[,KEY...]", default="", help="ratios for each value of these columns"
-    )
-    add.add_argument("--json", action="store_true", help="print the ratios as JSON")
-    add.add_argument("-o", "--output", metavar="FILE", help="draw them too: .png, .pdf or .svg")
-    add.set_defaults(action=compare)
+    text = "print ratios of stored figures: two values of a parameter, or two folders of results"
+    parser = add_command(commands, "compare", compare, text, add_help=False)
+    add_experiment_options(parser, "compare only these values")
+    text = "KEY=VALUE of a parameter, of engine, clock or seed; or a folder of results"
+    parser.add_argument("a", metavar="A", help=text)
+    parser.add_argument("b", metavar="B", help="like A; ratios are B over A")
+    text = "compare only these columns"
+    parser.add_argument("--figure", metavar="NAME[,NAME...]", default="", help=text)
+    text = "print ratios for each value of these columns"
+    parser.add_argument("--by", metavar="KEY[,KEY...]", default="", help=text)
+    add_json(parser)
+    add_output(parser, "draw the ratios: .png, .pdf or .svg")
 
 
-def compare(given: argparse.Namespace) -> int:
-    """Print, and draw if asked, the ratio of each figure."""
-    from weft.experiments.report import comparison, figures
+def compare(arguments: argparse.Namespace) -> int:
+    """Print the ratio of each figure, and draw them with --output."""
+    from weft.experiments.report import comparison
     from weft.experiments.runner import definition
     from weft.experiments.runner.console import say, show
-    from weft.experiments.runner.ownership import owned_by_caller
 
-    experiment = definition.find(given.experiment)
-    (a, fixed_a), (b, fixed_b) = (side(experiment, text, given) for text in (given.a, given.b))
-    differing = {*fixed_a, *fixed_b}
-    by = columns(experiment, given.by)
-    paired = comparison.pairs(experiment, a, b, differing)
-    if not paired:
-        raise ValueError(
-            f"{experiment.name}: {len(a)} runs of {given.a} and {len(b)} of {given.b}, none "
-            f"of which agree in the rest"
-        )
-    found = comparison.ratios(paired, chosen(experiment, given.figure, paired), by)
-    if given.json:
-        print(json.dumps([one.row() for one in found], indent=1))
-    elif found:
-        rows = [one.row() for one in found]
+    experiment = definition.find(arguments.experiment)
+    a, fixed_a = side(experiment, arguments.a, arguments)
+    b, fixed_b = side(experiment, arguments.b, arguments)
+    by = columns(experiment, arguments.by)
+    pairs = comparison.pairs(experiment, a, b, {*fixed_a, *fixed_b})
+    if not pairs:
+        counts = f"{len(a)} runs of {arguments.a} and {len(b)} of {arguments.b}"
+        raise ValueError(f"{experiment.name}: {counts}, none of which agree in the rest")
+    ratios = comparison.ratios(pairs, figure_names(experiment, arguments.figure, pairs), by)
+    rows = [ratio.row() for ratio in ratios]
+    if arguments.json:
+        print(json.dumps(rows, indent=1))
+    elif rows:
         show(rows, list(rows[0]))
-    say(f"{experiment.name}: {len(paired)} pairs of runs; A is {given.a}, B is {given.b}")
-    if given.output and found:
-        with owned_by_caller(Path(given.output)), figures.new() as figure:
-            comparison.draw(found, (given.a, given.b), figure)
-            figures.save(figure, given.output)
-        print(given.output)
+    sides = f"A is {arguments.a}, B is {arguments.b}"
+    say(f"{experiment.name}: {len(pairs)} pairs of runs; {sides}")
+    if arguments.output and ratios:
+        draw(ratios, (arguments.a, arguments.b), arguments.output)
     return 0
 
 
+def draw(ratios: list[Ratio], sides: tuple[str, str], output: str) -> None:
+    """Draw `ratios` into the file `output`, and print its name."""
+    from weft.experiments.report import comparison, figures
+    from weft.experiments.runner.ownership import owned_by_caller
+
+    with owned_by_caller(Path(output)), figures.new() as figure:
+        comparison.draw(ratios, sides, figure)
+        figures.save(figure, output)
+    print(output)
+
+
 def side(
-    experiment: Experiment, text: str, given: argparse.Namespace
+    experiment: Experiment, text: str, arguments: argparse.Namespace
 ) -> tuple[Table, dict[str, str]]:
-    """Return the rows of one side, and the columns that chose them; raise ValueError if there are
-    none."""
+    """Return the rows of a side, and the column that selects them, by name.
+
+    Raises:
+        ValueError: no stored row matches.
+    """
     from weft.experiments.runner import definition
     from weft.experiments.runner.results import Store
 
-    wanted = definition.assignments(given.set)
-    root, fixed = Path(given.results), {}
+    root = Path(arguments.results)
+    fixed: dict[str, str] = {}
     if "=" in text:
         key, _, value = text.partition("=")
-        fixed = {key: value}
+        fixed[key] = value
     elif Path(text).is_dir():
         root = Path(text)
     else:
         raise ValueError(f"{text!r}: neither KEY=VALUE nor a folder of results")
     rows = [row for row, _ in Store(root).table(experiment)]
-    only = {key: values(experiment, rows, key, value) for key, value in (wanted | fixed).items()}
-    chosen_rows = [
-        row for row in rows if all(str(row.get(key)) in texts for key, texts in only.items())
+    selection = {
+        key: values(experiment, rows, key, value)
+        for key, value in (definition.assignments(arguments.set) | fixed).items()
+    }
+    selected = [
+        row for row in rows if all(str(row.get(key)) in texts for key, texts in selection.items())
     ]
-    if not chosen_rows:
-        there = {str(row[key]): None for row in rows for key in fixed if key in row}
-        instead = f"; stored are {several(there)}" if there else ""
-        raise ValueError(f"nothing of {experiment.name} with {text} is stored in {root}{instead}")
-    return chosen_rows, fixed
+    if not selected:
+        stored = {str(row[key]): None for row in rows for key in fixed if key in row}
+        others = f"; stored are {several(stored)}" if stored else ""
+        raise ValueError(f"nothing of {experiment.name} with {text} is stored in {root}{others}")
+    return selected, fixed
 
 
 def values(experiment: Experiment, rows: Table, key: str, text: str) -> set[str]:
-    """Return the values that `text` lists, as rows have them.
+    """Return the values that `text` lists, as rows spell them.
 
-    A value that is stored needs no check: what it names may be gone, such as a package with a
-    scheme.
+    A stored value needs no check: a scheme may belong to a package that is no longer installed.
     """
     from weft.experiments.report.comparison import IDENTITY
     from weft.experiments.runner.definition import split
@@ -112,25 +121,25 @@ def values(experiment: Experiment, rows: Table, key: str, text: str) -> set[str]
 
 
 def columns(experiment: Experiment, text: str) -> list[str]:
-    """The parameters that `text` lists; ValueError for one that there is not."""
+    """Return the parameters that `text` lists; ValueError for an unknown one."""
     from weft.topologies.core.grammar import unknown
 
-    found = text.split(",") if text else []
-    for name in found:
+    names = text.split(",") if text else []
+    for name in names:
         if name not in experiment.sweep:
             raise ValueError(f"{experiment.name}: " + unknown("parameter", name, experiment.sweep))
-    return found
+    return names
 
 
-def chosen(experiment: Experiment, text: str, paired: list[tuple[Row, Row]]) -> list[str]:
-    """The figures that `text` lists, or all that are numbers; ValueError for one that there is
-    not."""
+def figure_names(experiment: Experiment, text: str, pairs: list[tuple[Row, Row]]) -> list[str]:
+    """Return the figures that `text` lists, by default all numeric ones; ValueError for an unknown
+    one."""
     from weft.experiments.report.comparison import figures_of
     from weft.topologies.core.grammar import unknown
 
-    there = figures_of(experiment, [row for pair in paired for row in pair])
-    wanted = text.split(",") if text else there
-    for name in wanted:
-        if name not in there:
-            raise ValueError(f"{experiment.name}: " + unknown("figure", name, there))
-    return wanted
+    numeric = figures_of(experiment, [row for pair in pairs for row in pair])
+    names = text.split(",") if text else numeric
+    for name in names:
+        if name not in numeric:
+            raise ValueError(f"{experiment.name}: " + unknown("figure", name, numeric))
+    return names

@@ -11,11 +11,11 @@ RESULTS = "WEFT_RESULTS"  # environment variable: the folder of results
 RESULTS_HELP = f"folder of results; default: ${RESULTS}, or ./results"
 
 Commands = Any  # argparse does not export the class of what add_subparsers() returns
-Action = Callable[[argparse.Namespace], int]
+CommandAction = Callable[[argparse.Namespace], int]
 
 
 def add_command(
-    commands: Commands, name: str, action: Action, summary: str, **options: Any
+    commands: Commands, name: str, action: CommandAction, summary: str, **options: Any
 ) -> argparse.ArgumentParser:
     """Add the command `name`; `action` carries it out and returns the exit status.
 

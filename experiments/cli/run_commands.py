@@ -1,4 +1,4 @@
-"""The command `weft run`, and what the other commands about experiments share with it."""
+"""The command `weft run`, and options that commands on experiments share."""
 
 from __future__ import annotations
 
@@ -6,154 +6,149 @@ import argparse
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.experiments.cli.experiment_description import Help
+from weft.experiments.cli.options import (
+    Commands,
+    add_command,
+    add_costs,
+    add_flag,
+    add_json,
+    add_results,
+)
 from weft.experiments.cli.virtual_up import check_costs
 
 if TYPE_CHECKING:
-    from weft.experiments.runner.definition import Experiment, Row, Run
+    from weft.experiments.runner.definition import Experiment, Row, Run, RunPlan
     from weft.experiments.runner.failures import RunFailure
     from weft.experiments.runner.results import Store
     from weft.experiments.runner.sweep import Swept
 
     Entries = list[tuple[Row, dict[str, Any]]]
 
-RESULTS = "WEFT_RESULTS"  # the environment variable that says where results are kept
-WHERE = f"where results are kept (${RESULTS}, or ./results)"
 WIDEST = 28  # characters of a column
-MOST_NAMED = 6  # commits, or cells, that a line names
+MOST_NAMED = 6  # commits, or cells, in one line
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add run."""
-    add = commands.add_parser(
-        "run", help="measure what an experiment asks for and is not stored yet", add_help=False
-    )
-    shared(add, "values of a parameter")
-    add.add_argument("--seeds", metavar="N", type=int, help="runs of each cell, seeded 0 .. N-1")
-    add.add_argument(
-        "--engine", metavar="NAME[,NAME...]", default="", help="graph, fabric or kernel"
-    )
-    clocks = (
-        "of the kernel engine; virtual: exact and repeatable, computing takes no time, "
-        "needs no root (real)"
-    )
-    add.add_argument("--clock", choices=("real", "virtual"), default="real", help=clocks)
-    hop = "ns that the processor takes for each packet that arrives at a node (0; --clock virtual)"
-    add.add_argument("--hop-ns", metavar="N", type=int, default=0, help=hop)
-    call = "ns that each system call takes of its process (0; --clock virtual)"
-    add.add_argument("--syscall-ns", metavar="N", type=int, default=0, help=call)
+    text = "measure the runs of an experiment that are not stored yet"
+    parser = add_command(commands, "run", run, text, add_help=False)
+    add_experiment_options(parser, "set values of a parameter")
+    text = "runs of each cell, seeded 0 .. N-1"
+    parser.add_argument("--seeds", metavar="N", type=int, help=text)
+    text = "graph, fabric or kernel"
+    parser.add_argument("--engine", metavar="NAME[,NAME...]", default="", help=text)
+    text = "clock of the kernel engine; virtual: exact, repeatable, without root (real)"
+    parser.add_argument("--clock", choices=("real", "virtual"), default="real", help=text)
+    add_costs(parser, 0)
+    text = "parallel runs; the kernel in real time takes one at a time"
     cores = len(os.sched_getaffinity(0))
-    add.add_argument(
-        "--jobs",
-        metavar="N",
-        type=int,
-        default=cores,
-        help="runs at a time; one on the kernel in real time",
-    )
-    workers = (
-        "dask.distributed, tcp://HOST:8786: its workers measure what needs no kernel "
-        "of this machine"
-    )
-    add.add_argument("--scheduler", metavar="ADDRESS", default="", help=workers)
-    again = add.add_mutually_exclusive_group()
-    again.add_argument(
-        "--resume", action="store_true", help="measure only what is not stored yet (the default)"
-    )
-    again.add_argument(
-        "--fresh", "--no-resume", action="store_true", help="measure again what is stored"
-    )
-    checked = "measure what is measured now once more; status 1 if a row differs (--clock virtual)"
-    add.add_argument("--check-determinism", action="store_true", help=checked)
-    add.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="print which runs would be measured, and measure nothing",
-    )
-    add.add_argument("--json", action="store_true", help="print the rows as JSON")
-    add.set_defaults(action=run)
+    parser.add_argument("--jobs", metavar="N", type=int, default=cores, help=text)
+    text = "measure on the workers of dask.distributed at tcp://HOST:8786 if no kernel is needed"
+    parser.add_argument("--scheduler", metavar="ADDRESS", default="", help=text)
+    group = parser.add_mutually_exclusive_group()
+    add_flag(group, "--resume", help="measure only runs that are not stored (the default)")
+    add_flag(group, "--fresh", "--no-resume", help="measure stored runs again")
+    text = "measure each new row twice; status 1 if a row differs (--clock virtual)"
+    add_flag(parser, "--check-determinism", help=text)
+    add_flag(parser, "--dry-run", help="print the runs and measure nothing")
+    add_json(parser)
 
 
-def shared(add: argparse.ArgumentParser, values: str, *, optional: bool = False) -> None:
-    """What run, plot and export have in common; `values`: what --set is for; `optional`: whether
-    EXPERIMENT is."""
-    add.add_argument("-h", "--help", action=Help)
-    named = add.add_argument("experiment", metavar="EXPERIMENT", help="`weft list` has them")
-    if optional:
-        named.nargs, named.required = "?", False
+def add_experiment_options(
+    parser: argparse.ArgumentParser, set_help: str, *, optional: bool = False
+) -> None:
+    """Add EXPERIMENT, --set and --results.
+
+    Args:
+        set_help: help of --set.
+        optional: EXPERIMENT may be omitted.
+    """
+    parser.add_argument("-h", "--help", action=Help)
+    text = "experiment; `weft list` lists them"
+    nargs = {"nargs": "?"} if optional else {}
+    parser.add_argument("experiment", metavar="EXPERIMENT", help=text, **nargs)  # type: ignore[arg-type]
     form = "KEY=VALUE[,VALUE...]"
-    add.add_argument("--set", metavar=form, nargs="+", action="extend", default=[], help=values)
-    results = os.environ.get(RESULTS) or "results"
-    add.add_argument("--results", metavar="DIR", default=results, help=WHERE)
+    parser.add_argument(
+        "--set", metavar=form, nargs="+", action="extend", default=[], help=set_help
+    )
+    add_results(parser)
 
 
-def run(given: argparse.Namespace) -> int:
-    """Carry an experiment out; status 1 if a run failed or did not give what it must."""
-    from pathlib import Path
-
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out an experiment; return 1 if a run failed or broke its invariants."""
     from weft.experiments.runner import definition
     from weft.experiments.runner.console import say
     from weft.experiments.runner.results import Store
     from weft.experiments.runner.sweep import remaining, timed
 
-    experiment = definition.find(given.experiment)
-    if given.check_determinism and given.clock != "virtual":
-        raise ValueError(
-            "--check-determinism needs --clock virtual: in real time no two runs are the same"
-        )
-    costs = {name: getattr(given, name) for name in definition.COSTS}
-    check_costs(costs, given.clock)
-    if given.jobs < 1:
-        raise ValueError(f"--jobs must be at least 1, got {given.jobs}")
-    engines = list(dict.fromkeys(given.engine.split(","))) if given.engine else []
-    asked = definition.assignments(given.set)
-    runs, refused = experiment.plan(
-        asked, seeds=given.seeds, engines=engines, clock=given.clock, **costs
-    )
-    if refused:
-        say(skipped(experiment, refused))
-    store = Store(Path(given.results))
-    again = given.fresh or (experiment.always_measures and not given.resume)
-    todo = runs if again else remaining(runs, store)
-    needs_root = os.geteuid() and any(timed(run) for run in runs)
-    if given.dry_run:
+    experiment = definition.find(arguments.experiment)
+    plan = _planned(experiment, arguments)
+    if plan.refused:
+        say(skipped(experiment, plan.refused))
+    store = Store(Path(arguments.results))
+    again = arguments.fresh or (experiment.always_measures and not arguments.resume)
+    todo = plan.runs if again else remaining(plan.runs, store)
+    needs_root = os.geteuid() and any(timed(run) for run in plan.runs)
+    if arguments.dry_run:
         if needs_root:
             say(no_root(experiment))
-        return foretell(experiment, runs, set(todo), store, given)
+        return print_estimate(experiment, plan.runs, set(todo), store, arguments)
     if needs_root:
         raise ValueError(no_root(experiment))
-    swept = measure(experiment, todo, store, given, again)
-    entries = store.entries(run for run in runs if run not in swept.failures)
+    swept = measure(experiment, todo, store, arguments, again)
+    entries = store.entries(run for run in plan.runs if run not in swept.failures)
+    rows = [row for row, _ in entries]
     measured = {run.id for run in swept.measured}
-    print_rows([row for row, _ in entries], measured, given.json, parameters=experiment.sweep)
+    print_rows(rows, measured, arguments.json, parameters=experiment.sweep)
     say(summary(experiment, entries, swept, store))
-    if given.check_determinism and (differing := _differences(swept, entries)):
-        return differing
-    return verdict(experiment, [row for row, _ in entries], swept.failures)
+    if arguments.check_determinism and _differ(swept, rows):
+        return 1
+    return verdict(experiment, rows, swept.failures)
 
 
-def _differences(swept: Swept, entries: Entries) -> int:
-    """Measure once more what was measured now; 1, with a line for each, if a row differs."""
+def _planned(experiment: Experiment, arguments: argparse.Namespace) -> RunPlan:
+    """Return the runs that the options select; ValueError if options conflict."""
+    from weft.experiments.runner import definition
+
+    if arguments.check_determinism and arguments.clock != "virtual":
+        cause = "in real time no two runs are the same"
+        raise ValueError(f"--check-determinism needs --clock virtual: {cause}")
+    costs = {name: getattr(arguments, name) for name in definition.COSTS}
+    check_costs(costs, arguments.clock)
+    if arguments.jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, got {arguments.jobs}")
+    engines = list(dict.fromkeys(arguments.engine.split(","))) if arguments.engine else []
+    values = definition.assignments(arguments.set)
+    return experiment.plan(
+        values, seeds=arguments.seeds, engines=engines, clock=arguments.clock, **costs
+    )
+
+
+def _differ(swept: Swept, rows: list[Row]) -> bool:
+    """Measure the new rows again; print a line for each difference."""
     from weft.experiments.runner.console import say
     from weft.experiments.runner.determinism import differences
 
-    found = differences(swept.measured, [row for row, _ in entries])
-    for line in found:
+    lines = differences(swept.measured, rows)
+    for line in lines:
         say(f"weft: {line}")
-    if not found:
+    if not lines:
         say(f"measured once more, {len(swept.measured)} runs gave the same rows")
-    return 1 if found else 0
+    return bool(lines)
 
 
 def measure(
     experiment: Experiment,
     todo: Sequence[Run],
     store: Store,
-    given: argparse.Namespace,
+    arguments: argparse.Namespace,
     again: bool,
 ) -> Swept:
-    """Carry `todo` out, with a bar."""
+    """Sweep `todo` with a progress bar."""
     from weft.experiments.runner.console import Bar
     from weft.experiments.runner.provenance import code_and_machine
     from weft.experiments.runner.sweep import sweep
@@ -161,44 +156,48 @@ def measure(
     engines = {run.engine for run in todo}
     about = code_and_machine(kernel="kernel" in engines) if todo else {}
     with Bar(experiment.name, len(todo), ticking=engines == {"kernel"}) as bar:
-        where = {"jobs": given.jobs, "scheduler": given.scheduler}
-        return sweep(experiment, todo, store, **where, about=about, watcher=bar, again=again)
+        return sweep(
+            experiment,
+            todo,
+            store,
+            jobs=arguments.jobs,
+            scheduler=arguments.scheduler,
+            about=about,
+            watcher=bar,
+            again=again,
+        )
 
 
 def skipped(experiment: Experiment, refused: Mapping[str, str]) -> str:
-    """The line that names the cells whose values do not go together."""
+    """Return the line that names the refused cells by their reasons."""
     cells: dict[str, list[str]] = {}
-    for cell, why in refused.items():
-        cells.setdefault(why, []).append(cell)
-    each = [
-        f"{several(of, '; ')} ({why.removeprefix(experiment.name + ': ')})"
-        for why, of in cells.items()
-    ]
+    for cell, reason in refused.items():
+        cells.setdefault(reason.removeprefix(experiment.name + ": "), []).append(cell)
+    groups = [f"{several(names, '; ')} ({reason})" for reason, names in cells.items()]
     count = f"{len(refused)} cell{'s' if len(refused) > 1 else ''}"
     return (
-        f"{experiment.name}: {count} left out, whose values do not go together: {'; '.join(each)}"
+        f"{experiment.name}: {count} left out, whose values do not go together: {'; '.join(groups)}"
     )
 
 
 def several(names: Collection[str], between: str = ", ") -> str:
-    """The first of `names`, and how many more there are."""
+    """Return the first of `names`, and the number of the others."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return between.join(list(names)[:MOST_NAMED]) + more
 
 
-def foretell(
+def print_estimate(
     experiment: Experiment,
     runs: Sequence[Run],
     todo: Collection[Run],
     store: Store,
-    given: argparse.Namespace,
+    arguments: argparse.Namespace,
 ) -> int:
-    """Print every run of the sweep, whether it would be measured, and about how long that would
-    take."""
+    """Print every run of the sweep, whether it is stored, and the estimated time."""
     from weft.experiments.runner.console import duration, say, show
     from weft.experiments.runner.estimate import estimates, is_least, total_s
 
-    expected = estimates(experiment, runs, store)
+    estimate_s = estimates(experiment, runs, store)
     rows: list[Row] = [
         {
             **run.parameters,
@@ -206,35 +205,32 @@ def foretell(
             "engine": run.engine,
             "run": run.id,
             "stored": run not in todo,
-            "estimated_s": expected[run],
+            "estimated_s": estimate_s[run],
         }
         for run in runs
     ]
-    if given.json:
+    if arguments.json:
         print(json.dumps(rows, indent=1))
-    else:
-        show(rows, list(rows[0]) if rows else [])
-        took_s = total_s({run: expected[run] for run in todo}, given.jobs)
+        return 0
+    show(rows, list(rows[0]) if rows else [])
+    sum_s = total_s({run: estimate_s[run] for run in todo}, arguments.jobs)
+    time = "in a time that was never measured"
+    if sum_s is not None:
         bound = "at least" if is_least(todo, experiment, store) else "about"
-        about = (
-            "in a time that was never measured"
-            if took_s is None
-            else f"in {bound} {duration(took_s)}"
-        )
-        say(
-            f"{len(todo)} of {len(runs)} runs would be measured, {about}; "
-            f"{len(runs) - len(todo)} are stored"
-        )
+        time = f"in {bound} {duration(sum_s)}"
+    stored = len(runs) - len(todo)
+    say(f"{len(todo)} of {len(runs)} runs would be measured, {time}; {stored} are stored")
     return 0
 
 
 def print_rows(
     rows: list[Row], measured: Collection[str], as_json: bool, *, parameters: Collection[str]
 ) -> None:
-    """The rows on standard output; a table says which were `measured` now, by their ids, if others
-    were not.
+    """Print rows as a table or JSON.
 
-    parameters: what tells rows apart, which a table has however long it is.
+    Args:
+        measured: ids of the runs of this sweep; the table marks them if other rows are older.
+        parameters: columns that a table keeps however wide they are, if rows differ in them.
     """
     from weft.experiments.runner.console import show, show_one
 
@@ -243,25 +239,19 @@ def print_rows(
     elif len(rows) == 1:
         show_one(rows[0])
     elif rows:
-        shown, names = rows, columns(rows, parameters)
+        names = columns(rows, parameters)
         if 0 < len(measured) < len(rows):
-            shown = [
-                {**row, "measured": "now" if row["run"] in measured else "before"} for row in rows
-            ]
+            ages = ["now" if row["run"] in measured else "before" for row in rows]
+            rows = [{**row, "measured": age} for row, age in zip(rows, ages, strict=True)]
             names = [*names, "measured"]
-        show(shown, names)
+        show(rows, names)
 
 
-def summary(
-    experiment: Experiment,
-    entries: Sequence[tuple[Row, Mapping[str, Any]]],
-    swept: Swept,
-    store: Store,
-) -> str:
-    """How many rows were measured now, and how many were stored before, by which commits."""
-    now = {run.id for run in swept.measured}
-    commits = [commit(about) for row, about in entries if row["run"] not in now]
-    parts = [f"{len(now)} measured now"]
+def summary(experiment: Experiment, entries: Entries, swept: Swept, store: Store) -> str:
+    """Return the counts of new and stored rows, and the commits of the stored ones."""
+    measured = {run.id for run in swept.measured}
+    commits = [commit(about) for row, about in entries if row["run"] not in measured]
+    parts = [f"{len(measured)} measured now"]
     if commits:
         parts.append(f"{len(commits)} stored before, by {several(dict.fromkeys(commits))}")
     if swept.failures:
@@ -269,15 +259,17 @@ def summary(
     return f"{experiment.name}: {', '.join(parts)}; rows in {store.path}"
 
 
-def commit(about: Mapping[str, Any]) -> str:
-    """The commit that a row was measured by, with a + if files differed from it."""
-    found = about.get("commit")
-    return f"commit {found}{'+' if about.get('dirty') else ''}" if found else "an installed weft"
+def commit(provenance: Mapping[str, Any]) -> str:
+    """Return the commit of a row, with a + if tracked files differed from it."""
+    name = provenance.get("commit")
+    if not name:
+        return "an installed weft"
+    return f"commit {name}{'+' if provenance.get('dirty') else ''}"
 
 
 def verdict(experiment: Experiment, rows: list[Row], failures: Mapping[Run, RunFailure]) -> int:
-    """1 if a run failed or did not give what it must, with a line on standard error for each
-    reason; else 0."""
+    """Return 1 if a run failed or broke an invariant, with a line on standard error for each
+    cause; else 0."""
     from weft.experiments.runner.console import say
 
     for run, failure in failures.items():
@@ -290,19 +282,23 @@ def verdict(experiment: Experiment, rows: list[Row], failures: Mapping[Run, RunF
 
 
 def columns(rows: list[Row], parameters: Collection[str]) -> list[str]:
-    """What fits a terminal: everything but the run's id, distributions, and long texts other than
-    those of `parameters` in which rows differ."""
+    """Return the columns for a terminal: neither run ids nor distributions, and long texts only of
+    `parameters` in which rows differ."""
     from weft.experiments.runner.console import cell
 
-    keys = dict.fromkeys(key for row in rows for key in row if key != "run")
-    texts = {key: {cell(row.get(key)) for row in rows} for key in keys}
-    apart = {key for key in parameters if len(texts.get(key, ())) > 1}
-    short = [key for key in keys if key in apart or max(map(len, texts[key])) <= WIDEST]
-    return [key for key in short if not any(isinstance(row.get(key), list) for row in rows)]
+    names = []
+    for key in dict.fromkeys(key for row in rows for key in row if key != "run"):
+        texts = {cell(row.get(key)) for row in rows}
+        varied = key in parameters and len(texts) > 1
+        if not varied and max(map(len, texts)) > WIDEST:
+            continue
+        if not any(isinstance(row.get(key), list) for row in rows):
+            names.append(key)
+    return names
 
 
 def no_root(experiment: Experiment) -> str:
-    """What to say to someone who runs `experiment` on the kernel engine without being root."""
+    """Return the message for a user without root who selects the kernel engine."""
     others = [engine for engine in experiment.engines if engine != "kernel"]
     instead = f"--engine {others[0]} needs none, and " if others else ""
     uml = f"`weft uml -- weft run {experiment.name}` brings a kernel of its own"

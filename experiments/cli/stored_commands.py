@@ -1,239 +1,194 @@
-"""The commands about what is stored of experiments: describe, plot, export and report."""
+"""Commands on stored results: describe, plot, export and report."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.experiments.cli.run_commands import RESULTS, WHERE, shared
+from weft.experiments.cli.options import (
+    Commands,
+    add_command,
+    add_flag,
+    add_json,
+    add_output,
+    add_results,
+)
+from weft.experiments.cli.run_commands import add_experiment_options
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from weft.experiments.runner.definition import Experiment, Row
 
     Entries = list[tuple[Row, dict[str, Any]]]
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add describe, plot, export and report."""
-    text = (
-        "an experiment: its parameters, its columns with units, what is stored of it, "
-        "how long it takes"
-    )
-    add = commands.add_parser("describe", help=text)
-    add.add_argument("experiment", metavar="EXPERIMENT", help="`weft list` has them")
-    add.add_argument(
-        "--results", metavar="DIR", default=os.environ.get(RESULTS) or "results", help=WHERE
-    )
-    add.add_argument("--json", action="store_true", help="print JSON")
-    add.set_defaults(action=describe)
+    text = "explain an experiment: parameters, columns with units, stored runs, time"
+    parser = add_command(commands, "describe", describe, text)
+    parser.add_argument("experiment", metavar="EXPERIMENT", help="experiment; `weft list` has them")
+    add_results(parser)
+    add_json(parser)
 
-    add = commands.add_parser(
-        "plot", help="draw what is stored of an experiment, or of each", add_help=False
-    )
-    shared(add, "draw only these", optional=True)
-    add.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help=".png, .pdf or .svg; of each, a directory (that of the results)",
-    )
-    _choose_clock(add)
-    add.set_defaults(action=plot)
+    text = "draw the stored runs of an experiment, or of every experiment"
+    parser = add_command(commands, "plot", plot, text, add_help=False)
+    add_experiment_options(parser, "draw only these values", optional=True)
+    add_output(parser, ".png, .pdf or .svg; for every experiment a folder (--results)")
+    _add_clock(parser)
 
-    add = commands.add_parser(
-        "export", help="write what is stored of an experiment for other tools", add_help=False
-    )
-    shared(add, "write only these")
-    add.add_argument(
-        "--format",
-        choices=("csv", "json", "parquet"),
-        default="csv",
-        help="csv, json or parquet (csv)",
-    )
-    add.add_argument("-o", "--output", metavar="FILE", help="a file (standard output)")
-    with_it = (
-        "with each row what it was measured with: the code, the machine, what was "
-        "read back; JSON only"
-    )
-    add.add_argument("--provenance", action="store_true", help=with_it)
-    _choose_clock(add)
-    add.set_defaults(action=export)
+    text = "write the stored runs of an experiment for other tools"
+    parser = add_command(commands, "export", export, text, add_help=False)
+    add_experiment_options(parser, "write only these values")
+    formats = ("csv", "json", "parquet")
+    parser.add_argument("--format", choices=formats, default="csv", help="format (csv)")
+    add_output(parser, "write this file; default: standard output")
+    add_flag(parser, "--provenance", help="add code, machine and read-back to each row; JSON only")
+    _add_clock(parser)
 
-    add = commands.add_parser(
-        "report", help="one page about everything that is stored: figures, numbers, commands"
-    )
-    add.add_argument(
-        "--results", metavar="DIR", default=os.environ.get(RESULTS) or "results", help=WHERE
-    )
-    add.add_argument(
-        "-o", "--output", metavar="FILE", help="an HTML file (report.html beside the results)"
-    )
-    add.set_defaults(action=report)
+    text = "write a page on all stored runs: figures, numbers, commands"
+    parser = add_command(commands, "report", report, text)
+    add_results(parser)
+    add_output(parser, "write this HTML file; default: report.html beside the results")
 
 
-def describe(given: argparse.Namespace) -> int:
-    """Say all there is to know of an experiment."""
-    from pathlib import Path
+def _add_clock(parser: argparse.ArgumentParser) -> None:
+    text = "select runs on the kernel by their clock"
+    parser.add_argument("--clock", choices=("real", "virtual"), help=text)
 
+
+def describe(arguments: argparse.Namespace) -> int:
+    """Print all facts about an experiment."""
     from weft.experiments.cli import experiment_description
     from weft.experiments.runner import definition
     from weft.experiments.runner.results import Store
 
-    experiment = definition.find(given.experiment)
-    entries = Store(Path(given.results)).table(experiment)
-    if given.json:
-        print(
-            json.dumps(
-                experiment_description.described(experiment, entries), indent=1, ensure_ascii=False
-            )
-        )
+    experiment = definition.find(arguments.experiment)
+    entries = Store(Path(arguments.results)).table(experiment)
+    if arguments.json:
+        facts = experiment_description.described(experiment, entries)
+        print(json.dumps(facts, indent=1, ensure_ascii=False))
     else:
         print(experiment_description.description(experiment, entries), end="")
     return 0
 
 
-def _choose_clock(add: argparse.ArgumentParser) -> None:
-    text = "only what was measured under this clock, of the runs on the kernel"
-    add.add_argument("--clock", choices=("real", "virtual"), help=text)
+def stored(name: str, arguments: argparse.Namespace) -> tuple[Experiment, Entries]:
+    """Return the experiment `name` and its selected (row, provenance) pairs.
 
-
-def stored(given: argparse.Namespace) -> tuple[Experiment, Entries]:
-    """The experiment that is asked for, and its rows with their provenance; ValueError if it has
-    none."""
-    from pathlib import Path
-
+    Raises:
+        ValueError: no run is selected.
+    """
     from weft.experiments.runner import definition
     from weft.experiments.runner.results import Store
 
-    experiment = definition.find(given.experiment)
-    chosen = experiment.values(definition.assignments(given.set))
-    table = Store(Path(given.results)).table(experiment)
-    clocks = (None, given.clock) if given.clock else (None, *definition.CLOCKS)
-    entries = [
-        (row, about)
-        for row, about in table
-        if row.get("clock") in clocks and all(row[key] in values for key, values in chosen.items())
-    ]
+    experiment = definition.find(name)
+    selection = experiment.values(definition.assignments(arguments.set))
+    clock = arguments.clock
+    clocks = (None, clock) if clock else (None, *definition.CLOCKS)
+    entries = []
+    for row, about in Store(Path(arguments.results)).table(experiment):
+        selected = all(row[key] in values for key, values in selection.items())
+        if selected and row.get("clock") in clocks:
+            entries.append((row, about))
     if not entries:
-        clock, asked = (
-            (f" under the {given.clock} clock", f" --clock {given.clock}")
-            if given.clock
-            else ("", "")
-        )
+        under = f" under the {clock} clock" if clock else ""
+        command = f"weft run {name}" + (f" --clock {clock}" if clock else "")
         raise ValueError(
-            f"nothing of {experiment.name}{clock} is stored in {given.results}; weft run "
-            f"{experiment.name}{asked} "
-            "measures it"
+            f"nothing of {name}{under} is stored in {arguments.results}; {command} measures it"
         )
     return experiment, entries
 
 
-def plot(given: argparse.Namespace) -> int:
-    """Draw what is stored of an experiment, or of each that has something."""
-    from pathlib import Path
-
-    if given.experiment:
-        _, entries = stored(given)
-        draw(
-            given.experiment,
-            entries,
-            Path(given.output or f"{given.results}/{given.experiment}.png"),
-        )
-        return 0
-    return plot_each(given)
+def plot(arguments: argparse.Namespace) -> int:
+    """Draw the stored runs of an experiment, or of every experiment."""
+    name = arguments.experiment
+    if not name:
+        return plot_each(arguments)
+    experiment, entries = stored(name, arguments)
+    draw(experiment, entries, Path(arguments.output or f"{arguments.results}/{name}.png"))
+    return 0
 
 
-def plot_each(given: argparse.Namespace) -> int:
-    """Draw every experiment that is stored, into the directory `output`."""
-    from pathlib import Path
-
+def plot_each(arguments: argparse.Namespace) -> int:
+    """Draw every stored experiment into the folder --output."""
     from weft.experiments.report.figures import FORMATS
     from weft.experiments.runner.console import say
     from weft.experiments.runner.results import Store
 
-    folder = Path(given.output or given.results)
-    if given.set or folder.suffix in FORMATS:
-        raise ValueError(
-            "without EXPERIMENT every one is drawn: -o DIR says where, and --set has no meaning"
-        )
-    names = Store(Path(given.results)).experiments()
+    folder = Path(arguments.output or arguments.results)
+    if arguments.set or folder.suffix in FORMATS:
+        raise ValueError("without EXPERIMENT, -o names a folder and --set is not allowed")
+    names = Store(Path(arguments.results)).experiments()
     if not names:
-        raise ValueError(f"nothing is stored in {given.results}; weft run measures")
+        raise ValueError(f"nothing is stored in {arguments.results}; weft run measures")
     for name in names:
-        given.experiment = name
         try:
-            _, entries = stored(given)
-        except ValueError as error:  # of an experiment, or a version of it, that there was once
+            experiment, entries = stored(name, arguments)
+        except ValueError as error:  # of a former experiment, or of a former version
             say(f"weft: {name} is not drawn: {error}")
         else:
-            draw(name, entries, folder / f"{name}.png")
+            draw(experiment, entries, folder / f"{name}.png")
     return 0
 
 
-def draw(name: str, entries: Entries, output: Path) -> None:
-    """A figure of the rows of the experiment called `name`; where they are of several clocks, one
-    of each, in files that carry the clock's name unless it is the first, the real one."""
+def draw(experiment: Experiment, entries: Entries, output: Path) -> None:
+    """Draw one figure for each clock; the name of a further clock is added to the file's name."""
     from weft.experiments.report import figures
-    from weft.experiments.runner import definition
     from weft.experiments.runner.ownership import owned_by_caller
 
     for number, (clock, of_clock) in enumerate(figures.by_clock(entries).items()):
         path = output.with_name(f"{output.stem}.{clock}{output.suffix}") if number else output
         with owned_by_caller(path):
-            figures.plot(definition.find(name), of_clock, path)
+            figures.plot(experiment, of_clock, path)
         print(path)
 
 
-def export(given: argparse.Namespace) -> int:
-    """Write what is stored of an experiment."""
-    from pathlib import Path
-
-    from weft.experiments.runner.export import written
+def export(arguments: argparse.Namespace) -> int:
+    """Write the stored rows of an experiment."""
+    from weft.experiments.runner.export import encode
     from weft.experiments.runner.ownership import owned_by_caller
 
-    if given.provenance and given.format != "json":
-        raise ValueError(f"--provenance goes with --format json, not {given.format}")
-    if given.format == "parquet" and not given.output:
-        raise ValueError("Parquet is binary: -o FILE says where it goes")
-    _, entries = stored(given)
-    rows = [{**row, "provenance": about} if given.provenance else row for row, about in entries]
-    content = written(rows, given.format)
-    if not given.output:
+    if arguments.provenance and arguments.format != "json":
+        raise ValueError(f"--provenance needs --format json, not {arguments.format}")
+    if arguments.format == "parquet" and not arguments.output:
+        raise ValueError("--format parquet needs -o FILE: Parquet is binary")
+    _, entries = stored(arguments.experiment, arguments)
+    rows = [row | {"provenance": about} if arguments.provenance else row for row, about in entries]
+    content = encode(rows, arguments.format)
+    if not arguments.output:
         sys.stdout.write(content.decode())
         return 0
-    with owned_by_caller(Path(given.output)):
-        Path(given.output).write_bytes(content)
+    path = Path(arguments.output)
+    with owned_by_caller(path):
+        path.write_bytes(content)
     return 0
 
 
-def report(given: argparse.Namespace) -> int:
-    """Write a page about every experiment that has something stored."""
-    from pathlib import Path
-
+def report(arguments: argparse.Namespace) -> int:
+    """Write a page on every stored experiment."""
     from weft.experiments.report.report import machines, page
     from weft.experiments.runner import definition
     from weft.experiments.runner.console import say
     from weft.experiments.runner.ownership import owned_by_caller
     from weft.experiments.runner.results import Store
 
-    store = Store(Path(given.results))
-    found = []
+    store = Store(Path(arguments.results))
+    tables = []
     for name in store.experiments():
         try:
             experiment = definition.find(name)
-        except ValueError as error:  # an experiment that there was once
+        except ValueError as error:  # a former experiment
             say(f"weft: {name} is left out: {error}")
         else:
-            found += [(experiment, entries)] if (entries := store.table(experiment)) else []
-    if not found:
-        raise ValueError(f"nothing is stored in {given.results}; weft run measures")
-    output = Path(given.output or f"{given.results}/report.html")
+            if entries := store.table(experiment):
+                tables.append((experiment, entries))
+    if not tables:
+        raise ValueError(f"nothing is stored in {arguments.results}; weft run measures")
+    output = Path(arguments.output or f"{arguments.results}/report.html")
+    text = page(tables, machines(tables), store.path.stat().st_size)
     with owned_by_caller(output):
-        output.write_text(page(found, machines(found), store.path.stat().st_size), encoding="utf-8")
+        output.write_text(text, encoding="utf-8")
     print(output)
     return 0

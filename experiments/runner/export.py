@@ -1,4 +1,4 @@
-"""Rows as other tools read them."""
+"""Rows in the formats of other tools."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def written(rows: Sequence[Mapping[str, Any]], form: str) -> bytes:
-    """`rows` as csv, json or parquet; ValueError if a library is missing for it.
+def encode(rows: Sequence[Mapping[str, Any]], form: str) -> bytes:
+    """Return `rows` as csv, json or parquet.
 
-    A column is there if one row has it.  In CSV a distribution is a JSON list, and what is not
-    there is empty.
+    The columns are those of any row.  CSV writes a distribution as a JSON list, and a missing value
+    as an empty cell.
+
+    Raises:
+        ValueError: the format needs a library that is not installed.
     """
     if form == "json":
         return (json.dumps(rows, indent=1, ensure_ascii=False) + "\n").encode()
@@ -22,8 +25,7 @@ def written(rows: Sequence[Mapping[str, Any]], form: str) -> bytes:
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> bytes:
-    """`rows` as comma-separated values under a line of `columns`, in UTF-8; what a row lacks is
-    empty."""
+    """Return `rows` as comma-separated values with a header, in UTF-8."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -33,23 +35,20 @@ def as_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> bytes:
 
 
 def cell(value: Any) -> Any:
-    """A value of a row as CSV has it."""
+    """Return a value as the CSV writer takes it."""
     return json.dumps(value) if isinstance(value, list | bool) else value
 
 
 def as_parquet(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> bytes:
-    """`rows` as a Parquet file; ValueError where pyarrow is not installed."""
+    """Return `rows` as a Parquet file; ValueError without pyarrow."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise ValueError(
-            "--format parquet needs pyarrow: pip install 'weft-testbed[parquet]'"
-        ) from None
-    table = pyarrow.Table.from_pydict(
-        {column: [row.get(column) for row in rows] for column in columns}
-    )
+        advice = "pip install 'weft-testbed[parquet]'"
+        raise ValueError(f"--format parquet needs pyarrow: {advice}") from None
+    values = {column: [row.get(column) for row in rows] for column in columns}
     sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(table, sink)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pydict(values), sink)
     content: bytes = sink.getvalue().to_pybytes()
     return content

@@ -712,10 +712,10 @@ def test_export_to_parquet(weft, with_quick, tmp_path, as_root):
         (["export", "quick", "--set", "size=-1"], "quick: size must be at least 0, got -1"),
         (
             ["export", "quick", "--format", "parquet"],
-            "Parquet is binary: -o FILE says where it goes",
+            "--format parquet needs -o FILE: Parquet is binary",
         ),
         (["export", "quick", "--format", "xml"], "argument --format: invalid choice: 'xml'"),
-        (["export", "quick", "--provenance"], "--provenance goes with --format json, not csv"),
+        (["export", "quick", "--provenance"], "--provenance needs --format json, not csv"),
     ],
 )
 def test_what_cannot_be_exported_is_one_line(weft, with_quick, argv, says, results):
