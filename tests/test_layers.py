@@ -326,7 +326,6 @@ LONG_FUNCTIONS: set[str] = {
     "testbed/data_plane/flow_rewrite.py:rules",
     "testbed/data_plane/prefix_rewrite.py:rules",
     "testbed/data_plane/source_rewrite.py:rules",
-    "testbed/data_plane/transit_program.py:attach",
     "testbed/labs/lab_file.py:_lab",
     "testbed/labs/lab_file.py:written",
     "testbed/labs/running_lab.py:begin",

@@ -1,8 +1,7 @@
-"""What a carrier on Linux can do beyond sockets, a clock and a forwarding table
-(daemons/core/capabilities.py).
+"""Base of the Linux runtime's capabilities (daemons/core/capabilities.py).
 
-Each capability is a class of a file of its own: it carries out the actions that it names, and tells
-the events that its sockets or its looks at the kernel bring.
+A capability is a class in a file of its own.  It applies the actions that it lists, and returns the
+events that its sockets or its polls of the kernel bring.
 """
 
 from __future__ import annotations
@@ -18,17 +17,16 @@ from weft.daemons.core.events import DaemonEvent
 
 
 class Wakes(IntEnum):
-    """Whether a socket that becomes readable wakes its daemon: as epoll has it."""
+    """When a readable socket wakes its daemon; values are epoll's events."""
 
-    NEVER = 0  # it is read when something else wakes the daemon
+    NEVER = 0  # read when something else wakes the daemon
     AT_ONCE = select.EPOLLIN
-    # what may be as many as packets must not keep it from the rest
+    # for events as frequent as packets, which must not starve the others
     ONCE_A_TICK = select.EPOLLIN | select.EPOLLONESHOT
 
 
 class EventSource(NamedTuple):
-    """A socket, what of it happened to the node when it can be read, and whether it wakes the
-    daemon."""
+    """A socket, a function that reads its events, and when the socket wakes the daemon."""
 
     socket: socket.socket
     read: Callable[[], Iterable[DaemonEvent]]
@@ -36,34 +34,34 @@ class EventSource(NamedTuple):
 
 
 class LinuxCapability:
-    """Carries out nothing and tells nothing."""
+    """A capability without actions and events."""
 
     actions: Sequence[type[Action]] = ()
 
     def apply(self, actions: Sequence[Any]) -> str:
-        """Carry out `actions`, all of the kinds `actions`, together; what to log about that, if
-        anything.
+        """Apply `actions`, of the classes in `self.actions`, and return a line to log or "".
 
-        Raises NetlinkError or BpfError if the kernel refuses.
+        Raises:
+            NetlinkError, BpfError: the kernel refused a change.
         """
         raise NotImplementedError
 
     def sources(self) -> Sequence[EventSource]:
-        """What may become readable."""
+        """Return the event sources of this capability."""
         return ()
 
     def look(self, now: float) -> Iterable[DaemonEvent]:
-        """What has happened, as far as only asking the kernel tells; called at every tick."""
+        """Return events that only a poll of the kernel shows; called at every tick."""
         return ()
 
     def reconcile(self) -> None:
-        """Let the kernel hold what apply() was given last, where it refused something."""
+        """Retry the changes of the last apply() that the kernel refused."""
 
     def sockets(self) -> Sequence[socket.socket]:
-        """All that it has open."""
+        """Return all open sockets."""
         return ()
 
     def close(self) -> None:
-        """Let go of the sockets; what was carried out stays."""
-        for each in self.sockets():
-            each.close()
+        """Close the sockets; applied changes stay."""
+        for open_socket in self.sockets():
+            open_socket.close()

@@ -1,18 +1,19 @@
-"""The data plane of a switch fabric: data_plane/select.bpf.c, loaded once, attached at every switch
-port, told what to do.
+"""The data plane of a switch fabric: select.bpf.c, loaded once and attached at every switch port.
 
-    with Net("fattree:k=4", link=link, routing="static") as net, DataPlane.load(net, "ttc") as
-        plane: plane.set_scheme("drill:d=2,m=1")
+    with (
+        Net("fattree:k=4", link=link, routing="static") as net,
+        DataPlane.load(net, "ttc") as plane,
+    ):
+        plane.attach()
+        plane.set_scheme("drill:d=2,m=1")
 
-The switches' kernels keep routes of their own, for what the program leaves to them.  For `ecmp`
-that is everything: Linux multipath routes, with a hash of addresses and ports that is seeded for
-each switch.  Fragments, packets with IP options, and packets longer than the MTU of the port that
-was chosen bypass every other scheme in the same way: the kernel routes, fragments or refuses them,
-and bypassed() counts them.
+The switches' kernels have routes of their own for packets that the program leaves to them.  With
+`ecmp` those are all packets: Linux multipath routes, whose hash of addresses and ports has a seed
+for each switch.  Fragments, packets with IP options, and packets longer than the MTU of the output
+port bypass every other scheme; bypassed() counts them.
 
-Here one process that knows the whole topology writes the routes of all switches, which stay as they
-are until it says otherwise.  In a network that `weft up` made, each switch's daemon writes its own:
-see plane_tables.py.
+Here one process writes the routes of all switches.  In a network of `weft up`, the daemon of each
+switch writes that switch's routes (plane_tables.py).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from weft.testbed.data_plane.groups import Groups
 from weft.testbed.data_plane.plane_program import PRIORITY, PROGRAM
 from weft.testbed.data_plane.plane_records import COUNTERS, PORT
 from weft.testbed.data_plane.plane_tables import PlaneTables
+from weft.testbed.data_plane.port_filters import PortFilter, attach_at_ports
 from weft.testbed.linux import fib, libbpf, netlink, netns, tc
 from weft.testbed.plan.network_plan import mac
 from weft.testbed.runs.network_handle import NetworkHandle, device, has_rate, netlink_of
@@ -45,9 +47,14 @@ SEED_SYSCTL = "ipv4/fib_multipath_hash_seed"  # since Linux 6.11
 
 
 class PortCounts(NamedTuple):
-    """What the program put into the queue of a port: packets, their bytes, those that TTC moved
-    there, those marked; packets that arrived at the port and bypassed the scheme; and those trimmed
-    before its queue."""
+    """Counters of a port.
+
+    packets, bytes_: put into its queue.
+    moved: of those, moved there by TTC.
+    marked: of those, with a congestion mark.
+    bypassed: arrived at the port and bypassed the scheme.
+    trimmed: trimmed before its queue.
+    """
 
     packets: int
     bytes_: int
@@ -58,7 +65,7 @@ class PortCounts(NamedTuple):
 
 
 class LoadedMaps(Protocol):
-    """Where maps come from: the object that was just loaded, or a program that runs."""
+    """A source of maps: an object just loaded, or a running program."""
 
     def map(self, name: str, key: str, value: str) -> libbpf.Map: ...
     def entries(self, name: str) -> int: ...
@@ -66,11 +73,11 @@ class LoadedMaps(Protocol):
 
 
 class DataPlane:
-    """The program of the network `net`; made by load() or open().
+    """The program of the network `net`, from load() or open().
 
-    switches: the nodes that it serves.
-    queue_reader: how it reads queue lengths: kfunc (Linux 6.2 and later, 20 ns a queue), probe (240
-        ns) or none.
+    switches: the nodes with the program.
+    queue_reader: its reader of queue lengths: kfunc (Linux 6.2 and later, 20 ns a queue), probe
+        (240 ns) or none.
     """
 
     def __init__(
@@ -89,16 +96,15 @@ class DataPlane:
         self._scheme: tuple[Selection, Mapping[str, int]] | None = None  # as set by this process
 
     def _noted_reader(self) -> str:
-        """The queue reader that whoever loaded the program has noted in its maps."""
+        """Return the queue reader that the loading process noted in the maps."""
         (noted,) = self._layout.unpack(*self._switches[0,])["reader"]
         return list(plane_program.READERS)[noted]
 
     @cached_property
     def groups(self) -> Mapping[int, Groups]:
-        """The routes of each switch, by node: for a network whose switches have no daemons that
-        write them."""
-        found = PlaneTables(self._source).all(self._number(node) for node in self.switches)
-        return {node: found[self._number(node)] for node in self.switches}
+        """The routes of each switch, by node, for a network without daemons that write them."""
+        groups = PlaneTables(self._source).all(self._number(node) for node in self.switches)
+        return {node: groups[self._number(node)] for node in self.switches}
 
     @classmethod
     def load(
@@ -110,13 +116,18 @@ class DataPlane:
         routes: bool = True,
         trim_bytes: int = 0,
     ) -> DataPlane:
-        """The program with the scheme `spec`, not yet attached.
+        """Load the program with the scheme `spec`, without attaching it.
 
-        seed: from which each switch's seed follows.
-        routes: with all shortest routes of the topology, else with none: daemons will set them.
-        trim_bytes: of data that waits at a port before it trims what follows, 0 for never.
-        Raises ValueError for a network that is no switch fabric or a scheme that there is not, and
-        BpfError if the kernel does not take the program.
+        Args:
+            net: a switch fabric.
+            spec: a scheme, for example "drill:d=2,m=1".
+            seed: seed of the switches' seeds.
+            routes: whether to set all shortest routes; otherwise daemons set routes.
+            trim_bytes: bytes of data waiting at a port above which it trims packets; 0: never.
+
+        Raises:
+            ValueError: `net` is no switch fabric, or there is no such scheme.
+            BpfError: the kernel refused the program.
         """
         registry.rule(spec)
         topology = net.topology
@@ -125,23 +136,22 @@ class DataPlane:
                 f"{topology.spec} is no switch fabric: its servers forward, by dr for example"
             )
         ports = 1 + max(net.ifindex(node, port) & 0xFFFF for node, port in switch_ports(topology))
-        reader, found = plane_program.load(plane_program.entries(topology, ports))
+        reader, program = plane_program.load(plane_program.entries(topology, ports))
         try:
-            plane = cls(net, found, reader, found.program_fd(PROGRAM))
-            plane._tell_ports(trim_bytes)
+            plane = cls(net, program, reader, program.program_fd(PROGRAM))
+            plane._write_ports(trim_bytes)
             plane._begin_generations()
             plane.set_scheme(spec, seed=seed)
             if routes:
                 plane.follow(topology, kernel=False)
         except BaseException:
-            found.close()
+            program.close()
             raise
         return plane
 
     @classmethod
     def open(cls, net: NetworkHandle) -> DataPlane:
-        """The program that is attached already, by whichever process; ValueError if there is
-        none."""
+        """Open the program attached to `net`; ValueError if there is none."""
         program = program_of(net)
         if program is None:
             raise ValueError(
@@ -159,7 +169,7 @@ class DataPlane:
     def _number(self, switch: int) -> int:
         return switch - self.net.topology.servers
 
-    def _tell_ports(self, trim_bytes: int) -> None:
+    def _write_ports(self, trim_bytes: int) -> None:
         topology = self.net.topology
         for node in self.switches:
             for port, peer, far, _ in topology.ports(node):
@@ -171,24 +181,18 @@ class DataPlane:
     def _begin_generations(self) -> None:
         generations = self._source.map("generations", "=I", "=I")
         for node in self.switches:
-            generations[self._number(node),] = (1,)  # 0 is what an empty slot of the cache has
+            generations[self._number(node),] = (1,)  # an empty slot of the cache has 0
 
     def attach(self) -> None:
-        """Let the program decide about everything that arrives at a switch."""
+        """Attach the program at every port of every switch."""
         if self._program is None:
             raise ValueError("this data plane is attached already")
+        filters = [PortFilter(PROGRAM, self._program)]
         for node in self.switches:
-            messages = []
-            for port, *_ in self.net.topology.ports(node):
-                index, dev = self.net.ifindex(node, port), device(self.net, node, port)
-                messages.append(tc.clsact(index, dev))
-                messages.append(
-                    libbpf.filter_message(index, dev, self._program, PROGRAM, priority=PRIORITY)
-                )
-            self._request(node, messages)
+            attach_at_ports(self.net, node, filters, PRIORITY)
 
     def detach(self) -> None:
-        """Leave everything to the switches' kernels again."""
+        """Detach the program; the switches' kernels forward again."""
         for node in self.switches:
             messages = []
             for port, *_ in self.net.topology.ports(node):
@@ -202,7 +206,7 @@ class DataPlane:
             self._request(node, messages, tolerate=frozenset({errno.ENOENT, errno.EINVAL}))
 
     def close(self) -> None:
-        """Let go of program and maps; where it is attached it goes on."""
+        """Close program and maps; an attached program stays."""
         self._source.close()
 
     def _request(
@@ -231,27 +235,27 @@ class DataPlane:
         flows for ecmp too: else all switches would choose alike.
         """
         data_plane, options = registry.data_plane(spec)
-        chosen = data_plane.rule(options)
-        if self.queue_reader == "none" and chosen.asks_queues:
+        rule = data_plane.rule(options)
+        if self.queue_reader == "none" and rule.asks_queues:
             raise ValueError(
                 f"{spec}: this kernel does not show its queues, since it has no BTF; take "
                 f"ecmp, dmodk, vlb or rps"
             )
-        if chosen.asks_queues and not empty_queues and not has_rate(self.net):
+        if rule.asks_queues and not empty_queues and not has_rate(self.net):
             raise ValueError(f"{spec}: {NO_QUEUES}")
         if self.trims:
-            check_trims(spec, chosen, self.queue_reader)
+            check_trims(spec, rule, self.queue_reader)
         data_plane.check(self.net.topology, options)
         self._scheme = data_plane, options
         seeds = {node: selection.mix(selection.mix(seed, 1), node) or 1 for node in self.switches}
-        if chosen.rule == KERNEL and not self._seed_kernels(seeds):
-            chosen = SelectionRule(FLOW_HASH)
+        if rule.rule == KERNEL and not self._seed_kernels(seeds):
+            rule = SelectionRule(FLOW_HASH)
         pending = self._source.map("pending_states", "=I", "=I")
         for node in self.switches:
             number = self._number(node)
-            self._switches[number,] = (self._layout.pack(self._fields(node, chosen, seeds[node])),)
-            if not chosen["states"]:
-                pending[number,] = (0,)  # what the queues called for is not looked at any more
+            self._switches[number,] = (self._layout.pack(self._fields(node, rule, seeds[node])),)
+            if not rule["states"]:
+                pending[number,] = (0,)  # not read without states
         return seeds
 
     @property
@@ -264,17 +268,17 @@ class DataPlane:
         return trim_bytes > 0
 
     def _fields(
-        self, node: int, chosen: SelectionRule, seed: int
+        self, node: int, rule: SelectionRule, seed: int
     ) -> Mapping[str, int | Sequence[int]]:
-        """What the program is told of a switch, by the names in struct switch_."""
+        """Return the fields of struct switch_ for a switch, by name."""
         naming = self.net.topology.naming
         assert isinstance(naming, FabricNaming)
         tier = naming.tier(node)
-        read = selection.digits(naming.layout, 1 if chosen.reads_from_first_digit else tier)
+        read = selection.digits(naming.layout, 1 if rule.reads_from_first_digit else tier)
         digits = [number for digit in read for number in digit]
         return {
-            **chosen.parameters,
-            "rule": int(chosen.rule),
+            **rule.parameters,
+            "rule": int(rule.rule),
             "seed": seed,
             "tier": tier,
             "reader": list(plane_program.READERS).index(self.queue_reader),
@@ -286,7 +290,7 @@ class DataPlane:
         }
 
     def _seed_kernels(self, seeds: Mapping[int, int]) -> bool:
-        """Give each switch's multipath hash its seed; False if this kernel has no such thing."""
+        """Set the seed of each switch's multipath hash; return False if the kernel has none."""
         if not Path("/proc/sys/net", SEED_SYSCTL).exists():
             return False
 
@@ -299,13 +303,17 @@ class DataPlane:
         return True
 
     def set_route(self, switch: int, prefix: Prefix, ports: Sequence[int]) -> None:
-        """Forward `prefix` at node `switch` through any of its `ports`, a port named twice taking
-        twice as much; none: an unreachable route.  ValueError for more than 64."""
+        """Forward `prefix` at node `switch` by any of its `ports`.
+
+        A port listed twice gets twice the share.  Without ports the route is unreachable.
+
+        Raises:
+            ValueError: more than 64 ports.
+        """
         self.groups[switch].set({prefix: self._indexes(switch, ports)})
 
     def drop_port(self, switch: int, port: int) -> int:
-        """Take `port` from every route of node `switch`; how many maps' entries were written,
-        mostly one."""
+        """Remove `port` from every route of node `switch`; return the number of entries written."""
         return self.groups[switch].drop_port(self.net.ifindex(switch, port))
 
     def follow(
@@ -337,7 +345,7 @@ class DataPlane:
         return {prefix: [hop.port for hop in hops] for prefix, hops in candidates(topology, switch)}
 
     def _kernel_routes(self, node: int, topology: Topology) -> list[netlink.NetlinkMessage]:
-        """The changes that make the kernel's routes at `node` those of `topology`."""
+        """Return the changes that make the kernel's routes at `node` those of `topology`."""
         naming = topology.naming
         socket = netlink_of(self.net, node)
         try:
@@ -362,47 +370,48 @@ class DataPlane:
         return [self.net.ifindex(node, port) for port in ports]
 
     def counters(self) -> dict[tuple[int, int], PortCounts]:
-        """What was put into the queue of each (switch, port) since the program was loaded."""
-        found = {}
+        """Return the counters of each (switch, port) since the program was loaded."""
+        counters = {}
         fields = len(COUNTERS.fields)
         for node, port in switch_ports(self.net.topology):
-            each = self._counted[self.net.ifindex(node, port) & 0xFFFF,]
-            found[node, port] = PortCounts(*(sum(each[field::fields]) for field in range(fields)))
-        return found
+            values = self._counted[self.net.ifindex(node, port) & 0xFFFF,]
+            counters[node, port] = PortCounts(
+                *(sum(values[field::fields]) for field in range(fields))
+            )
+        return counters
 
     def bypassed(self) -> int:
-        """Packets that took the kernel's route instead of the scheme's since the program was
-        loaded: once for each switch that they came through."""
-        return sum(each.bypassed for each in self.counters().values())
+        """Return the packets that bypassed the scheme, counted at each switch, since loading."""
+        return sum(counts.bypassed for counts in self.counters().values())
 
 
 def bypassed(net: NetworkHandle) -> int | None:
-    """DataPlane.bypassed() of a network that has a data plane; None for any other."""
+    """Return DataPlane.bypassed() of `net`, None for a network without a data plane."""
     if net.topology.server_centric or program_of(net) is None:
         return None
     with DataPlane.open(net) as plane:
         return plane.bypassed()
 
 
-def check_trims(spec: str, chosen: SelectionRule, queue_reader: str) -> None:
-    """ValueError unless packets can be trimmed where ports are chosen by `spec`."""
+def check_trims(spec: str, rule: SelectionRule, queue_reader: str) -> None:
+    """Raise ValueError if packets cannot be trimmed with the scheme `spec`."""
     if queue_reader == "none":
         raise ValueError(
             "this kernel does not show its queues, since it has no BTF: nothing can be trimmed"
         )
-    if chosen.rule == KERNEL:
+    if rule.rule == KERNEL:
         raise ValueError(
             f"{spec} leaves packets to the kernel, which trims none; vlb hashes flows as it does"
         )
 
 
 def switches(topology: Topology) -> range:
-    """The nodes that are switches."""
+    """Return the nodes that are switches."""
     return range(topology.servers, topology.nodes)
 
 
 def program_of(net: NetworkHandle) -> int | None:
-    """The id of the program that is attached at the switches of `net`, None if there is none."""
+    """Return the id of the program attached at the switches of `net`, None without one."""
     for node, port in switch_ports(net.topology):
         socket = netlink_of(net, node)
         try:
@@ -413,5 +422,5 @@ def program_of(net: NetworkHandle) -> int | None:
 
 
 def switch_ports(topology: Topology) -> list[tuple[int, int]]:
-    """(node, port) of every port of every switch."""
+    """Return (node, port) of every port of every switch."""
     return [(node, port) for node in switches(topology) for port, *_ in topology.ports(node)]

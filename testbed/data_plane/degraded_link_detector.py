@@ -1,9 +1,9 @@
-"""Which links of a switch carry less than they should, from what its own queues send.
+"""Detection of degraded links by the throughput of a switch's own queues.
 
-A queue that a sound link would need longer than the time between two looks to empty cannot have run
-empty in between. So if it sent less than `LEAST_FRACTION` of the rate meanwhile, twice in a row,
-the link is degraded.  Traffic then leaves it, and nobody can tell when it is sound again; after
-`HOLD_S` it is tried again.
+If a backlog takes a healthy link longer than one sampling interval to drain, the link was busy for
+the whole interval.  A link that then sends less than `LEAST_FRACTION` of its rate, twice in a row,
+is degraded.  Traffic leaves a degraded link, so its recovery cannot be measured: it is tried again
+after `HOLD_S`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import NamedTuple
 from weft.testbed.linux import netlink, tc
 
 LEAST_FRACTION = 0.7
-LOOKS = 2  # in a row that must find it slow
+LOOKS = 2  # slow samples in a row that make a link degraded
 HOLD_S = 10.0
 TCA_STATS2, TCA_STATS_BASIC, TCA_STATS_QUEUE = 7, 1, 3
 BASIC = struct.Struct("=Q")  # bytes, of struct gnet_stats_basic
-QUEUE = struct.Struct("=II")  # packets and bytes that wait, of struct gnet_stats_queue
+QUEUE = struct.Struct("=II")  # waiting packets and bytes, of struct gnet_stats_queue
 
 
 class PortSample(NamedTuple):
-    """What a port had sent in all at a time, and what waited."""
+    """A port's bytes sent in total and bytes waiting, at a time."""
 
     at_s: float
     sent_bytes: int
@@ -31,51 +31,65 @@ class PortSample(NamedTuple):
 
 
 class Meter:
-    """Watches `ports`, by number their interface indexes, that should send at `rate_bps`."""
+    """Detector for `ports` (port number -> interface index), whose links have `rate_bps`."""
 
     def __init__(self, ports: Mapping[int, int], rate_bps: int) -> None:
         self._number = {ifindex: port for port, ifindex in ports.items()}
         self._rate_bps = rate_bps
         self._before: dict[int, PortSample] = {}
-        self._slow: dict[int, int] = dict.fromkeys(ports, 0)  # looks in a row
-        self._until_s: dict[int, float] = {}  # of degraded ports, when they are tried again
+        self._slow_samples: dict[int, int] = dict.fromkeys(ports, 0)  # in a row
+        self._retry_s: dict[int, float] = {}  # by degraded port
 
     def look(self, socket: netlink.Socket, now: float) -> dict[int, bool]:
-        """Ports that have turned out degraded, and those that are to be tried again (False);
-        `socket` is one of the switch's namespace."""
+        """Return ports whose link has become degraded (True) or is to be tried again (False).
+
+        Args:
+            socket: a netlink socket in the switch's namespace.
+            now: time in seconds.
+        """
         return self.judge(waiting(socket, self._number), now)
 
-    def judge(self, found: Mapping[int, tuple[int, int]], now: float) -> dict[int, bool]:
-        """As look(), from (bytes sent in all, bytes that wait) of each port."""
-        changed = {port: False for port, until_s in self._until_s.items() if until_s <= now}
+    def judge(self, counters: Mapping[int, tuple[int, int]], now: float) -> dict[int, bool]:
+        """Return changes as look(), from (bytes sent, bytes waiting) of each port."""
+        changed = {port: False for port, retry_s in self._retry_s.items() if retry_s <= now}
         for port in changed:
-            del self._until_s[port]
-        for port, (sent, waits) in found.items():
-            before, self._before[port] = self._before.get(port), PortSample(now, sent, waits)
-            if before is None or port in self._until_s:
+            del self._retry_s[port]
+        for port, (sent_bytes, waiting_bytes) in counters.items():
+            before = self._before.get(port)
+            sample = PortSample(now, sent_bytes, waiting_bytes)
+            self._before[port] = sample
+            if before is None or port in self._retry_s:
                 continue
-            possible = self._rate_bps / 8 * (now - before.at_s)
-            slow = (
-                before.waiting_bytes > possible
-                and sent - before.sent_bytes < LEAST_FRACTION * possible
-            )
-            self._slow[port] = self._slow[port] + 1 if slow else 0
-            if self._slow[port] >= LOOKS:
-                self._slow[port], self._until_s[port], changed[port] = 0, now + HOLD_S, True
+            is_slow = self._is_slow(before, sample)
+            self._slow_samples[port] = self._slow_samples[port] + 1 if is_slow else 0
+            if self._slow_samples[port] >= LOOKS:
+                self._slow_samples[port] = 0
+                self._retry_s[port] = now + HOLD_S
+                changed[port] = True
         return changed
+
+    def _is_slow(self, before: PortSample, sample: PortSample) -> bool:
+        possible_bytes = self._rate_bps / 8 * (sample.at_s - before.at_s)
+        if before.waiting_bytes <= possible_bytes:
+            return False
+        return sample.sent_bytes - before.sent_bytes < LEAST_FRACTION * possible_bytes
 
 
 def waiting(socket: netlink.Socket, numbers: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-    """(bytes sent in all, bytes that wait) at the root queue of each port, `numbers` being by
-    interface index."""
-    found = {}
+    """Return (bytes sent, bytes waiting) at each port's root queue, by port number.
+
+    Args:
+        socket: a netlink socket in the switch's namespace.
+        numbers: port numbers by interface index.
+    """
+    counters = {}
     for body in socket.dump(netlink.RTM_GETQDISC, tc.TCMSG.pack(0, 0, 0, 0, 0)):
         _, index, _, parent, _ = tc.TCMSG.unpack_from(body)
-        has = netlink.attributes(body, tc.TCMSG.size)
-        if index not in numbers or parent != tc.ROOT or TCA_STATS2 not in has:
+        attributes = netlink.attributes(body, tc.TCMSG.size)
+        if index not in numbers or parent != tc.ROOT or TCA_STATS2 not in attributes:
             continue
-        stats = netlink.attributes(has[TCA_STATS2])
-        (sent,) = BASIC.unpack_from(stats[TCA_STATS_BASIC])
-        _, waits = QUEUE.unpack_from(stats[TCA_STATS_QUEUE])
-        found[numbers[index]] = (sent, waits)
-    return found
+        stats = netlink.attributes(attributes[TCA_STATS2])
+        (sent_bytes,) = BASIC.unpack_from(stats[TCA_STATS_BASIC])
+        _, waiting_bytes = QUEUE.unpack_from(stats[TCA_STATS_QUEUE])
+        counters[numbers[index]] = (sent_bytes, waiting_bytes)
+    return counters

@@ -43,20 +43,19 @@ class LinuxFlowPlacements(LinuxCapability):
         if turn == self._turn:
             return []
         self._turn = turn
-        found, held = [], self._flows.read_all()
-        destinations = {flow.destination for flow in held if not is_destination(flow)}
-        for flow, noted in held.items():
+        entries = self._flows.read_all()
+        destinations = {flow.destination for flow in entries if not is_destination(flow)}
+        seen_flows = []
+        for flow, noted in entries.items():
             idle_s = now - noted.last_ns * NS
             if idle_s > self._need.idle_s:
-                # That of a destination stays as long as there are flows that would go elsewhere
-                # without it.
+                # the entry of a destination stays while flows depend on it
                 if not is_destination(flow) or flow.destination not in destinations:
                     self._flows.forget(flow)
             elif noted.port in self._port and not is_destination(flow):
-                queued = now - noted.queued_ns * NS <= self._need.period_s
-                found.append(
-                    SeenFlow(
-                        flow, self._port[noted.port], idle_s, now - noted.moved_ns * NS, queued
-                    )
+                is_queued = now - noted.queued_ns * NS <= self._need.period_s
+                moved_s = now - noted.moved_ns * NS
+                seen_flows.append(
+                    SeenFlow(flow, self._port[noted.port], idle_s, moved_s, is_queued)
                 )
-        return [FlowsSeen(tuple(found))]
+        return [FlowsSeen(tuple(seen_flows))]

@@ -117,20 +117,20 @@ def keys() -> list[NftRule]:
         nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4, destination),
         nft.mask(first_octets.LABEL, DIRECT << 24, register=destination),
     ]
-    found: list[NftRule] = []
+    keyed: list[NftRule] = []
     for number in WITH_PORTS:
-        of = nft.compare(nft.EQUAL, bytes([number]), protocol)
-        found.append(
+        is_protocol = nft.compare(nft.EQUAL, bytes([number]), protocol)
+        keyed.append(
             (
-                [which, of, *ends, nft.load(nft.TRANSPORT_HEADER, 0, 4, ports)],
+                [which, is_protocol, *ends, nft.load(nft.TRANSPORT_HEADER, 0, 4, ports)],
                 f"ip protocol {number}",
             )
         )
     without = [nft.compare(nft.UNEQUAL, bytes([number]), protocol) for number in WITH_PORTS]
-    found.append(
+    keyed.append(
         ([which, *without, *ends, nft.constant(bytes(4), ports)], "ip protocol != { 6, 17 }")
     )
-    return found
+    return keyed
 
 
 def key_of(flow: FiveTuple) -> bytes:

@@ -1,13 +1,11 @@
-"""data_plane/layers.bpf.c, loaded once and attached at every host's port, by whose filters it is
-held: hosts choose layers.
+"""Loader of layers.bpf.c, by which hosts choose layers: loaded once, attached at every host's port.
 
     attach(net, registry.rule("fatpaths:layers=9").hosts)
     with closing(LayerProgram.open(net)) as program:
         program.set({"layers": 9, "trigger": Trigger.CUT, ...})
         program.counters()
 
-What a flow's packets carry, and when that changes, is in the program and
-daemons/fatpaths/layer_choice.py.
+The filters hold the program.  daemons/fatpaths/layer_choice.py says when a flow changes its layer.
 """
 
 from __future__ import annotations
@@ -18,14 +16,14 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from weft.daemons.fatpaths.forwarding import MOST_LAYERS
+from weft.testbed.data_plane.port_filters import PortFilter, attach_at_ports
 from weft.testbed.linux import btf, libbpf, tc
-from weft.testbed.linux.netlink import NetlinkMessage
-from weft.testbed.runs.network_handle import NetworkHandle, device, netlink_of
+from weft.testbed.runs.network_handle import NetworkHandle, netlink_of
 
 PROGRAM = "layers.bpf.o"
 LEAVE, ARRIVE = "leave", "arrive"
-# Of the filters: at ingress behind what swallows packets in a silent failure and what measures
-# reordering, ahead of what delays them.
+# of the filters: at ingress after those that drop packets in a silent failure and that measure
+# reordering, before the one that delays packets
 PRIORITY = 6
 FLOWS_PER_HOST, LEAST_FLOWS, MOST_FLOWS = 1 << 10, 1 << 14, 1 << 20
 LAYERS = 64  # in struct counters
@@ -36,10 +34,11 @@ BATCH = 1 << 12
 
 
 class LayerCounts(NamedTuple):
-    """What all hosts have done since the program was attached.
+    """Counters of all hosts since the program was attached.
 
-    packets: that left, by layer.  flows: that began.
-    gaps, cuts, echoes, errors: how often a flow drew a layer again, by the reason.
+    packets: sent packets, by layer.
+    flows: flows begun.
+    gaps, cuts, echoes, errors: draws of another layer for a flow, by reason.
     """
 
     packets: tuple[int, ...]
@@ -51,44 +50,41 @@ class LayerCounts(NamedTuple):
 
 
 def attach(net: NetworkHandle, settings: Mapping[str, int]) -> None:
-    """Load the program and attach it at the port of every host of `net`, which choose layers by
-    `settings` from then on; BpfError if the kernel does not take it."""
+    """Load the program with `settings` and attach it at the ports of every host of `net`.
+
+    Raises:
+        BpfError: the kernel refused the program.
+    """
     hosts = net.topology.servers
     entries = {"flows": max(LEAST_FLOWS, min(hosts * FLOWS_PER_HOST, MOST_FLOWS))}
     with libbpf.Object(libbpf.DIRECTORY / PROGRAM, entries=entries) as program:
         _set(program.map("all_settings", "=I", f"={_layout().size}s"), settings)
+        filters = [
+            PortFilter(ARRIVE, program.program_fd(ARRIVE), tc.INGRESS_HOOK),
+            PortFilter(LEAVE, program.program_fd(LEAVE), tc.EGRESS_HOOK),
+        ]
         for node in range(hosts):
-            messages: list[NetlinkMessage] = []
-            for port, *_ in net.topology.ports(node):
-                index, dev = net.ifindex(node, port), device(net, node, port)
-                messages.append(tc.clsact(index, dev))
-                for name, hook in ((ARRIVE, tc.INGRESS_HOOK), (LEAVE, tc.EGRESS_HOOK)):
-                    fd = program.program_fd(name)
-                    messages.append(
-                        libbpf.filter_message(index, dev, fd, name, hook=hook, priority=PRIORITY)
-                    )
-            with closing(netlink_of(net, node)) as socket:
-                socket.request(messages)
+            attach_at_ports(net, node, filters, PRIORITY)
 
 
 def _layout() -> btf.StructLayout:
-    """Of struct settings; BpfError if the program has not been compiled."""
+    """Return the layout of struct settings; BpfError if the program is not compiled."""
     path = libbpf.DIRECTORY / PROGRAM
     if not path.exists():
         raise libbpf.missing(path)
     return btf.layouts(path)["settings"]
 
 
-def _set(chosen: libbpf.Map, settings: Mapping[str, int]) -> None:
+def _set(entries: libbpf.Map, settings: Mapping[str, int]) -> None:
     if settings.get("layers", 0) > MOST_LAYERS:
         raise ValueError(
             f"hosts choose among at most {MOST_LAYERS} layers, got {settings['layers']}"
         )
-    chosen[0,] = (_layout().pack(settings),)
+    entries[0,] = (_layout().pack(settings),)
 
 
 def program_of(net: NetworkHandle) -> int | None:
-    """The id of the program that is attached at the hosts of `net`, None if there is none."""
+    """Return the id of the program attached at the hosts of `net`, None without one."""
     if net.topology.server_centric:
         return None
     port, *_ = net.topology.ports(0)[0]
@@ -97,7 +93,7 @@ def program_of(net: NetworkHandle) -> int | None:
 
 
 class FlowKey(NamedTuple):
-    """A flow as its hosts know it: addresses of servers, and ports, which only TCP and UDP have."""
+    """A flow at its hosts: addresses of servers, protocol, and ports (0 but for TCP and UDP)."""
 
     source: int
     destination: int
@@ -110,10 +106,10 @@ class LayerProgram:
     """The program at the hosts of a network, until close()."""
 
     def __init__(self, program: int) -> None:
-        """Raises BpfError if there is no program of this id."""
+        """Open the maps of the program with this id; BpfError if there is none."""
         self._maps = libbpf.Attached(program)
         self._layout = _layout()
-        self._chosen = self._maps.map("all_settings", "=I", f"={self._layout.size}s")
+        self._settings = self._maps.map("all_settings", "=I", f"={self._layout.size}s")
         counted = self._maps.map("counted", "=I", f"={COUNTERS}")
         every = struct.Struct(f"={COUNTERS * libbpf.possible_cpus()}")
         self._counted = libbpf.Map(counted.fd, struct.Struct("=I"), every)
@@ -123,7 +119,7 @@ class LayerProgram:
 
     @classmethod
     def open(cls, net: NetworkHandle) -> LayerProgram:
-        """The program that is attached at the hosts of `net`; ValueError if there is none."""
+        """Open the program attached at the hosts of `net`; ValueError if there is none."""
         program = program_of(net)
         if program is None:
             raise ValueError(
@@ -133,37 +129,38 @@ class LayerProgram:
         return cls(program)
 
     def close(self) -> None:
-        """Let go of the maps."""
+        """Close the maps."""
         self._maps.close()
 
     def set(self, settings: Mapping[str, int]) -> None:
-        """Let hosts choose by `settings` from now on; those that are not given are 0, and without
-        layers packets leave as they are.  ValueError for more layers than there can be."""
-        _set(self._chosen, settings)
+        """Set the hosts' settings; missing ones are 0, and with 0 layers packets stay unchanged.
+
+        Raises:
+            ValueError: too many layers.
+        """
+        _set(self._settings, settings)
 
     def settings(self) -> dict[str, int]:
-        """What hosts choose by."""
-        return {name: value for name, (value,) in self._layout.unpack(*self._chosen[0,]).items()}
+        """Return the hosts' settings, by name."""
+        return {name: value for name, (value,) in self._layout.unpack(*self._settings[0,]).items()}
 
     def counters(self) -> LayerCounts:
-        """What hosts have done so far."""
-        each, fields = self._counted[0,], LAYERS + 5
-        sums = [sum(each[field::fields]) for field in range(fields)]
+        """Return the sum of all hosts' counters."""
+        values, fields = self._counted[0,], LAYERS + 5
+        sums = [sum(values[field::fields]) for field in range(fields)]
         return LayerCounts(tuple(sums[:LAYERS]), *sums[LAYERS:])
 
     def layers_of_flows(self) -> dict[FlowKey, int]:
-        """The layer of each flow of all hosts; the map forgets flows when there are more than it
-        holds."""
-        each = self._flows.batch(BATCH)
-        return {FlowKey(*key): self._flow.unpack(value)["layer"][0] for key, (value,) in each}
+        """Return the layer of each flow of all hosts; a full map drops its oldest flows."""
+        entries = self._flows.batch(BATCH)
+        return {FlowKey(*key): self._flow.unpack(value)["layer"][0] for key, (value,) in entries}
 
 
 def counted(net: NetworkHandle) -> dict[str, Any] | None:
-    """What the hosts of `net` have done, JSON-able, with packets of the layers that they choose
-    among; None if they choose none."""
+    """Return the counters of the hosts of `net` for JSON; None if they choose no layers."""
     if program_of(net) is None:
         return None
     with closing(LayerProgram.open(net)) as program:
-        found = program.counters()._asdict()
+        counts = program.counters()._asdict()
         layers = program.settings()["layers"]
-    return {**found, "packets": list(found["packets"][:layers])}
+    return {**counts, "packets": list(counts["packets"][:layers])}

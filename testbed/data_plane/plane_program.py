@@ -1,5 +1,4 @@
-"""The data plane's program: which variant this kernel takes, and how large its maps are for a
-network."""
+"""The data plane's program: its variant for this kernel, and its maps' sizes for a network."""
 
 from __future__ import annotations
 
@@ -9,21 +8,25 @@ from weft.testbed.data_plane.plane_records import CACHE_SLOTS
 from weft.testbed.linux import btf, libbpf
 from weft.topologies.core.topology import Topology
 
-PRIORITY = 20  # of the filter: behind what swallows packets in a silent failure
+PRIORITY = 20  # of the filter: after the filter of a silent failure, which drops packets
 PROGRAM = "forward"
-# How queue lengths are read, the better way first; none is for kernels without BTF.
+# by reader of queue lengths, the fastest first; none is for kernels without BTF
 READERS = {"kfunc": "select.bpf.o", "probe": "select_probe.bpf.o", "none": "select_blind.bpf.o"}
-LAYOUT = "select_blind.bpf.o"  # one of them, for its structs
-MOST_GROUPS, MOST_ROUTES = 1 << 17, 1 << 20  # a route takes memory only when it is set
-# all switches; one switch: as many as in LetFlow
-FLOWLETS_BITS, LEAST_FLOWLET_BITS, MOST_FLOWLET_BITS = 19, 10, 16
+LAYOUT = "select_blind.bpf.o"  # any variant: structures are the same in all
+MOST_GROUPS = 1 << 17
+MOST_ROUTES = 1 << 20  # a route takes memory only when it is set
+FLOWLETS_BITS = 19  # of all switches
+LEAST_FLOWLET_BITS = 10  # of one switch
+MOST_FLOWLET_BITS = 16  # of one switch, as in LetFlow
 
-# a flow is there twice, at its first and last leaf
-LEAST_FLOWS, FLOWS_PER_HOST, MOST_FLOWS = 1 << 10, 1 << 6, 1 << 18
+# a flow has two entries, at its first and last leaf
+LEAST_FLOWS = 1 << 10
+FLOWS_PER_HOST = 1 << 6
+MOST_FLOWS = 1 << 18
 
 
 def entries(topology: Topology, ports: int) -> dict[str, int]:
-    """How many entries each map has for `topology`, whose ports are numbered below `ports`."""
+    """Return the number of entries of each map for `topology`, with port numbers below `ports`."""
     switches = topology.switches
     return {
         "ports": ports,
@@ -40,46 +43,44 @@ def entries(topology: Topology, ports: int) -> dict[str, int]:
 
 
 def room(topology: Topology) -> int:
-    """How many groups the maps hold, the same number for each switch: twice one for every host, up
-    to a limit."""
+    """Return the number of groups of all switches: two for each host at each switch, limited."""
     return topology.switches * min(MOST_GROUPS // topology.switches, 2 * topology.servers + 32)
 
 
 def flowlet_bits(switches: int) -> int:
-    """How many flowlets each switch tells apart, as a power of two; none of them is another
-    switch's."""
+    """Return the binary logarithm of the number of flowlet entries of each switch."""
     return max(
         LEAST_FLOWLET_BITS, min(MOST_FLOWLET_BITS, FLOWLETS_BITS - (switches - 1).bit_length())
     )
 
 
-FIELDS = {
-    "rule",
-    "seed",
-    "tier",
-    "reader",
-    "flowlet_bits",
-    "digits",
-    "hosts",
-}  # that every switch has, whatever its rule
+# of struct switch_, for every rule
+FIELDS = {"rule", "seed", "tier", "reader", "flowlet_bits", "digits", "hosts"}
 
 
 def switch_layout() -> btf.StructLayout:
-    """What the program holds of each switch; BpfError if it has not been compiled."""
+    """Return the layout of struct switch_.
+
+    Raises:
+        BpfError: the program is not compiled, or from another version.
+    """
     path = libbpf.DIRECTORY / LAYOUT
     if not path.exists():
         raise libbpf.missing(path)
-    found = btf.layouts(path)["switch_"]
-    if not found.fields.keys() >= FIELDS:
+    layout = btf.layouts(path)["switch_"]
+    if not layout.fields.keys() >= FIELDS:
         raise libbpf.BpfError(
             22, f"{path} is of another version than this program: `make bpf` compiles it anew"
         )
-    return found
+    return layout
 
 
 def load(sizes: Mapping[str, int]) -> tuple[str, libbpf.Object]:
-    """How queue lengths are read on this kernel, and the program loaded; BpfError if it takes no
-    variant."""
+    """Load the fastest variant that this kernel takes; return its reader of queue lengths and it.
+
+    Raises:
+        BpfError: the kernel takes no variant.
+    """
     first: libbpf.BpfError | None = None
     for reader, name in READERS.items():
         try:

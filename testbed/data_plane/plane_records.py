@@ -1,8 +1,7 @@
-"""The structs that the data plane's program shares with us (testbed/data_plane/select_maps.h), as
-struct's formats.
+"""Structures of select_maps.h, shared with the data plane's program, as formats of `struct`.
 
-struct switch_ is not here: it holds the parameters of the rules, and is packed by the names of its
-fields as the compiled program has them (btf.py).
+struct switch_ is missing here: it holds the rules' parameters and is packed by the field names of
+the compiled program (btf.py).
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import struct
 from typing import NamedTuple
 
 CANDIDATES = 64  # of a group
-CACHE_BITS = 10  # of the place of a destination in the cache, for each switch
+CACHE_BITS = 10  # of the slot of a destination in the cache, for each switch
 CACHE_SLOTS = 1 << CACHE_BITS
 GENERATIONS = 1 << 12
 
@@ -24,18 +23,19 @@ class Record(NamedTuple):
 
     @property
     def format(self) -> str:
-        """Of all fields in a row, as struct has it."""
+        """Return the format of the whole structure."""
         return "=" + "".join(code for _, code in self.fields)
 
     @property
     def places(self) -> dict[str, tuple[int, int]]:
-        """Offset and size of each field, in bytes."""
-        found, at = {}, 0
+        """Return offset and size of each field, in bytes."""
+        places = {}
+        offset = 0
         for name, code in self.fields:
             size = struct.calcsize(f"={code}")
-            found[name] = (at, size)
-            at += size
-        return found
+            places[name] = (offset, size)
+            offset += size
+        return places
 
 
 PORT = Record(

@@ -150,11 +150,11 @@ class PlaneTables:
 
     def all(self, switches: Iterable[int]) -> dict[int, Groups]:
         """The routes of each of `switches`, the maps being read once."""
-        held = by_switch(self._routes)
-        found = {}
+        routes = by_switch(self._routes)
+        groups = {}
         for switch in switches:
             room = range(switch * self._room, (switch + 1) * self._room)
-            found[switch] = Groups(
+            groups[switch] = Groups(
                 self._routes,
                 self._groups,
                 switch=switch,
@@ -162,8 +162,8 @@ class PlaneTables:
                 void=partial(self._void, switch),
                 settle=settle,
             )
-            found[switch].learn(held.get(switch, ()))
-        return found
+            groups[switch].learn(routes.get(switch, ()))
+        return groups
 
     def descriptors(self) -> list[int]:
         """Of the maps: what a process that is forked must keep open to write them."""
@@ -176,7 +176,7 @@ class PlaneTables:
             self._states,
             self._flows,
         )
-        return [held.fd for held in maps]
+        return [written.fd for written in maps]
 
     def queue_state(self, switch: int) -> SwitchQueueState:
         """What tells how crowded one switch is.  Its daemon is the only one to enter states."""
@@ -190,11 +190,11 @@ class PlaneTables:
     def all_flows(self) -> dict[int, dict[FiveTuple, Noted]]:
         """The flows in the tables of all switches that have any, by switch: all tables are one map,
         read once."""
-        found: dict[int, dict[FiveTuple, Noted]] = {}
+        flows: dict[int, dict[FiveTuple, Noted]] = {}
         for (switch, *flow), (*noted, _) in self._flows.batch(FLOWS_IN_BATCH):
             if not is_destination(FiveTuple(*flow)):
-                found.setdefault(switch, {})[FiveTuple(*flow)] = Noted(*noted)
-        return found
+                flows.setdefault(switch, {})[FiveTuple(*flow)] = Noted(*noted)
+        return flows
 
     def _void(self, switch: int) -> None:
         """Let the program forget which groups it found for the destinations of a switch."""

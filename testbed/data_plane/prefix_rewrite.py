@@ -94,17 +94,17 @@ def rules(address: int, direct: int) -> list[NetlinkMessage]:
 def at_once(octets: Mapping[Prefix, int]) -> dict[Prefix, int]:
     """What `octets` come to when they are followed twice: a packet that has reached its proxy may
     have to be rerouted at once."""
-    found = dict(octets)
+    combined = dict(octets)
     second: dict[int, list[tuple[Prefix, int]]] = {}
     for prefix, octet in octets.items():
         second.setdefault(prefix.network >> 24, []).append((prefix, octet))
     for prefix, octet in octets.items():
         for after, last in second.get(octet, ()):
-            both = (prefix, first_octets.prefix(after, prefix.network >> 24))
-            wide, narrow = sorted(both, key=lambda one: one.length)
+            pair = (prefix, first_octets.prefix(after, prefix.network >> 24))
+            wide, narrow = sorted(pair, key=lambda one: one.length)
             if wide.holds(narrow.network):
-                found[narrow] = last
-    return found
+                combined[narrow] = last
+    return combined
 
 
 class PrefixRewriting(LinuxCapability):

@@ -221,16 +221,16 @@ class Elements(Generic[Key]):
     def make(self) -> None:
         """Make the changes that are wanted, and those that were refused before, all at once;
         NetlinkError if the kernel refuses one, and then none is made."""
-        messages, held = [], dict(self._held)
+        messages, values = [], dict(self._held)
         for key, value in self._changed.items():
-            if held.pop(key, None) is not None:
+            if values.pop(key, None) is not None:
                 messages.append(self._element(key, None))
             if value is not None:
                 messages.append(self._element(key, value))
-                held[key] = value
+                values[key] = value
         if messages:
             self._tables.change(messages)
-        self._held = held
+        self._held = values
         self._changed.clear()
 
 
@@ -309,13 +309,13 @@ class OwnPackets(LinuxCapability):
         if past_s < MEASURE_S:
             return {}
         self._measured_s = now
-        found = {}
+        loads = {}
         for index, counters in self._routes.link_counters().items():
             if (port := self._ports.get(index)) is not None:
                 sent = counters[3]
-                found[port] = int((sent - self._sent_bytes.get(port, sent)) * 8 / 1000 / past_s)
+                loads[port] = int((sent - self._sent_bytes.get(port, sent)) * 8 / 1000 / past_s)
                 self._sent_bytes[port] = sent
-        return found
+        return loads
 
     def _shown(self) -> Iterator[bytes]:
         """The beginnings of packets that rules have shown."""
@@ -333,8 +333,8 @@ class OwnPackets(LinuxCapability):
 
     def refused(self) -> Iterator[int]:
         """The destinations for which a packet of ours was refused, by their own addresses."""
-        while got := icmp.receive(self.errors):
-            packet, _ = got
+        while received := icmp.receive(self.errors):
+            packet, _ = received
             quoted = (packet[0] & 15) * 4 + 8
             code = packet[quoted - 7]
             if code in REFUSALS and len(packet) >= quoted + IP_HEADER_BYTES:
@@ -375,13 +375,13 @@ REFUSALS = (0, 1)  # network, host unreachable
 
 def listen(group: int) -> socket.socket:
     """A socket that hears, without delay, what rules show to `group`."""
-    made = socket.socket(
+    listener = socket.socket(
         socket.AF_NETLINK,
         socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK,
         nft.NETLINK_NETFILTER,
     )
-    made.setsockopt(socket.SOL_SOCKET, netlink.SO_RCVBUFFORCE, 1 << 20)
-    made.bind((0, 0))
+    listener.setsockopt(socket.SOL_SOCKET, netlink.SO_RCVBUFFORCE, 1 << 20)
+    listener.bind((0, 0))
     configuration: Sequence[tuple[int, bytes]] = (
         (NFULA_CFG_CMD, struct.pack("=B", BIND)),
         (NFULA_CFG_MODE, struct.pack(">IBx", MOST_SHOWN_BYTES, COPY_PACKET)),
@@ -396,13 +396,13 @@ def listen(group: int) -> socket.socket:
             1,
             0,
         )
-        made.send(netlink.HEADER.pack(*header) + body)
-        made.setblocking(True)
-        answer = made.recv(4096)
-        made.setblocking(False)
+        listener.send(netlink.HEADER.pack(*header) + body)
+        listener.setblocking(True)
+        answer = listener.recv(4096)
+        listener.setblocking(False)
         code = -struct.unpack_from("=i", answer, 16)[0]
         if code:
             raise netlink.NetlinkError(
                 code, f"nfnetlink_log group {group}: {netlink.words(code, 0, answer[16:])}"
             )
-    return made
+    return listener

@@ -1,16 +1,20 @@
-"""data_plane/transit_rewrite.bpf.c, loaded once and attached at every port of a network's servers;
-their filters hold it."""
+"""Loader of transit_rewrite.bpf.c: loaded once, attached at every port of a network's servers.
+
+The filters hold the program: it stays attached after the loading process has ended.
+"""
 
 from __future__ import annotations
 
 from contextlib import closing
 
 from weft.daemons.core.node_config import routers
+from weft.testbed.data_plane.port_filters import PortFilter, attach_at_ports
 from weft.testbed.data_plane.transit_rewrite import TransitMaps
-from weft.testbed.linux import libbpf, tc
-from weft.testbed.runs.network_handle import NetworkHandle, device, netlink_of
+from weft.testbed.linux import libbpf
+from weft.testbed.runs.network_handle import NetworkHandle, netlink_of
 
 PROGRAM = "transit_rewrite.bpf.o"
+FUNCTION = "transit_rewrite"
 # of the filter: behind what swallows packets in a silent failure, ahead of what delays them
 PRIORITY = 5
 CACHE_SLOTS = 1 << 8  # for each server
@@ -19,10 +23,7 @@ MOST_PREFIXES = 1 << 20  # one takes memory only when it is set
 
 
 def attach(net: NetworkHandle) -> int:
-    """Load the program, which does nothing yet, attach it at every port of every router, and return
-    its id."""
-    link = net.identity.journal_or_empty().get("link")
-    delayed = bool(link and (link["delay_us"] or link.get("hop_ns")))
+    """Load the program without rules, attach it at every port of every router; return its id."""
     nodes = routers(net.topology)
     ports = [(node, port) for node in nodes for port, *_ in net.topology.ports(node)]
     entries = {
@@ -33,32 +34,25 @@ def attach(net: NetworkHandle) -> int:
         "cache": nodes.stop * CACHE_SLOTS,
     }
     with libbpf.Object(libbpf.DIRECTORY / PROGRAM, entries=entries) as program:
-        numbers = program.map("ports", "=I", "=2I")
+        port_entries = program.map("ports", "=I", "=2I")
+        has_delay = _has_delay(net)
         for node, port in ports:
-            numbers[net.ifindex(node, port) & 0xFFFF,] = (1 + node, delayed)
+            port_entries[net.ifindex(node, port) & 0xFFFF,] = (1 + node, has_delay)
+        filters = [PortFilter(FUNCTION, program.program_fd(FUNCTION))]
         for node in nodes:
-            messages = []
-            for port, *_ in net.topology.ports(node):
-                index, dev = net.ifindex(node, port), device(net, node, port)
-                messages.append(tc.clsact(index, dev))
-                messages.append(
-                    libbpf.filter_message(
-                        index,
-                        dev,
-                        program.program_fd("transit_rewrite"),
-                        "transit_rewrite",
-                        priority=PRIORITY,
-                    )
-                )
-            with closing(netlink_of(net, node)) as socket:
-                socket.request(messages)
-        found = program_of(net)
-    assert found is not None
-    return found
+            attach_at_ports(net, node, filters, PRIORITY)
+        program_id = program_of(net)
+    assert program_id is not None
+    return program_id
+
+
+def _has_delay(net: NetworkHandle) -> bool:
+    link = net.identity.journal_or_empty().get("link")
+    return bool(link and (link["delay_us"] or link.get("hop_ns")))
 
 
 def program_of(net: NetworkHandle) -> int | None:
-    """The id of the program that is attached at the routers of `net`, None if there is none."""
+    """Return the id of the program attached at the routers of `net`, None without one."""
     node = routers(net.topology).start
     port, *_ = net.topology.ports(node)[0]
     with closing(netlink_of(net, node)) as socket:
@@ -66,12 +60,11 @@ def program_of(net: NetworkHandle) -> int | None:
 
 
 def ensure(net: NetworkHandle) -> int:
-    """The id of the program that is attached at the routers of `net`, which is done now unless it
-    is."""
+    """Attach the program at the routers of `net` unless it is attached; return its id."""
     program = program_of(net)
     return attach(net) if program is None else program
 
 
 def of(net: NetworkHandle) -> TransitMaps:
-    """The maps of that program."""
+    """Return the maps of the program at the routers of `net`, which is attached first if needed."""
     return TransitMaps(ensure(net))

@@ -1,25 +1,14 @@
-"""Packets rewritten in transit: what data_plane/transit_rewrite.bpf.c knows at each server that
-they reach.
+"""Maps of transit_rewrite.bpf.c, which rewrites packets in transit through a server.
 
-Daemons of two schemes let packets that pass their server carry another first octet from there on:
-TAR by flows (flow_rewrite.py), DFR by prefixes (prefix_rewrite.py).  The program does that, and
-sends the packet where the kernel's routes lead then.  What is not as simple as that it leaves to
-the kernel, so that ping, traceroute, long packets and packets to the server itself go as ever: see
-there.  Users' own filters at "forward" do not see what it sends on.  On a link with a delay it only
-rewrites, ahead of the delay, and the kernel forwards.
+Daemons of two schemes change the first octet of destinations: TAR by flow (flow_rewrite.py), DFR by
+prefix (prefix_rewrite.py).  The program rewrites and forwards by the kernel's routes; it leaves
+every special case to the kernel.  Users' filters at "forward" do not see packets that it forwards.
+On a link with a delay it only rewrites, before the delay.  A server's own packets are routed before
+any hook, so rules of nf_tables rewrite those (source_rewrite.py).
 
-Why so.  Rules of nf_tables before the route is looked up did the same, and servers in between sent
-0.63 times as many packets a second as by plain forwarding (TAR), 0.56 to 0.74 times at servers that
-reroute (DFR); with this it is 0.85 to 0.99 times as many (bench/rewriting.py).  A program that
-rewrites and leaves the route to the kernel makes it 0.74 to 0.79 times: to be called takes 60 ns
-where plain forwarding takes 330.
-
-It cannot do it for a server's own packets, whose route has been looked up before any hook sees
-them: that is left to rules (source_rewrite.py).
-
-One process loads it for all servers (transit_program.py) and daemons open its maps.  Each entry has
-one writer. Prefixes are changed all at once: they are written under the server's next generation,
-which is then made the valid one.
+One process loads the program for all servers (transit_program.py); daemons open its maps.  Each
+entry has one writer.  Prefixes change at once: they are written under the server's next generation,
+which then becomes valid.  Throughput: bench/rewriting.py.
 """
 
 from __future__ import annotations
@@ -38,7 +27,7 @@ LABEL = 0xFFFFFF
 
 
 class By(IntEnum):
-    """What the program goes by at a server."""
+    """Key of a server's octets: none, flows or prefixes."""
 
     NOTHING = 0
     FLOW = 1
@@ -49,30 +38,35 @@ class TransitMaps:
     """The maps of an attached program, until close()."""
 
     def __init__(self, program: int) -> None:
-        """Raises BpfError if there is no program of this id."""
-        self._maps = maps = libbpf.Attached(program)
-        self._servers = maps.map("servers", "=I", SERVER)
-        self._flows, self._prefixes = (
-            maps.map("flows", FLOW, "=I"),
-            maps.map("prefixes", PREFIX, "=I"),
-        )
+        """Open the maps of the program with this id.
+
+        Raises:
+            BpfError: there is no such program.
+        """
+        self._maps = libbpf.Attached(program)
+        self._servers = self._maps.map("servers", "=I", SERVER)
+        self._flows = self._maps.map("flows", FLOW, "=I")
+        self._prefixes = self._maps.map("prefixes", PREFIX, "=I")
 
     def descriptors(self) -> list[int]:
-        """Of the maps: what a process that is forked must keep open to write them."""
+        """Return the maps' descriptors, which a forked process must keep open to write them."""
         return [self._servers.fd, self._flows.fd, self._prefixes.fd]
 
     def at(self, server: int) -> TransitRewriting:
-        """What is known at `server`, whose daemon is the only one to write it."""
+        """Return the entries of `server`, whose daemon is their only writer."""
         return TransitRewriting(self._servers, self._flows, self._prefixes, server)
 
     def close(self) -> None:
-        """Let go of the maps."""
+        """Close the maps."""
         self._maps.close()
 
 
 class TransitRewriting:
-    """What the program knows at one server.  Methods raise BpfError if the kernel refuses, for want
-    of room."""
+    """Entries of one server.
+
+    Raises:
+        BpfError: from every method, if a map is full.
+    """
 
     def __init__(
         self, servers: libbpf.Map, flows: libbpf.Map, prefixes: libbpf.Map, server: int
@@ -82,8 +76,7 @@ class TransitRewriting:
         self._held: list[Prefix] = []
 
     def begin(self, rule: By) -> None:
-        """Go by `rule` from now on, of which nothing is known yet, whatever a daemon before this
-        one left."""
+        """Set the server's key and remove all entries, also those of an earlier daemon."""
         before, generation = self._servers[self._server,]
         self._servers[self._server,] = (rule, generation + 1)
         if before == By.NOTHING:
@@ -94,7 +87,7 @@ class TransitRewriting:
             del self._prefixes[key]
 
     def set_flow(self, flow: FiveTuple, octet: int | None) -> None:
-        """Let packets of `flow` carry `octet`; None: nothing is known of it any more."""
+        """Set the octet of packets of `flow`; None removes the flow."""
         addresses = (
             address.to_bytes(4, "big")
             for address in (flow.source, flow.destination & LABEL, flow.ports)
@@ -106,8 +99,7 @@ class TransitRewriting:
             del self._flows[key]
 
     def set_prefixes(self, octets: Mapping[Prefix, int]) -> None:
-        """Let packets to these prefixes, of the longest that holds their destination, carry these
-        octets, and no others."""
+        """Replace all prefixes; the longest prefix of a destination gives its octet."""
         rule, generation = self._servers[self._server,]
         written: list[Prefix] = []
         try:

@@ -48,14 +48,14 @@ def _features(control: socket.socket, dev: str) -> tuple[int, frozenset[int]]:
         struct.pack("=III", GSTRINGS, ETH_SS_FEATURES, count), 12 + count * STRING_BYTES
     )
     _ioctl(control, dev, names)
-    found = set()
+    numbers = set()
     for i in range(count):
         name = (
             names.raw[12 + i * STRING_BYTES : 12 + (i + 1) * STRING_BYTES].split(b"\0")[0].decode()
         )
         if name in BUNDLING:
-            found.add(i)
-    return count, frozenset(found)
+            numbers.add(i)
+    return count, frozenset(numbers)
 
 
 class Offloads:
@@ -83,10 +83,10 @@ class Offloads:
             dev,
             ctypes.create_string_buffer(struct.pack("=II", SFEATURES, blocks) + request),
         )
-        held = ctypes.create_string_buffer(struct.pack("=II", GFEATURES, blocks), 8 + 16 * blocks)
-        _ioctl(self.control, dev, held)
+        features = ctypes.create_string_buffer(struct.pack("=II", GFEATURES, blocks), 8 + 16 * blocks)
+        _ioctl(self.control, dev, features)
         for block, mask in enumerate(valid):
-            _, _, active, _ = struct.unpack_from("=IIII", held.raw, 8 + 16 * block)
+            _, _, active, _ = struct.unpack_from("=IIII", features.raw, 8 + 16 * block)
             if active & mask:
                 raise OSError(
                     f"ethtool {dev}: offloads {active & mask:#x} of block {block} stay on"

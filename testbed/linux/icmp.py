@@ -118,29 +118,29 @@ def words(answer: IcmpReply) -> str:
 
 def sender(protocol: int) -> socket.socket:
     """A raw socket in the thread's namespace to send from, non-blocking; it hears nothing."""
-    made = socket.socket(
+    raw = socket.socket(
         socket.AF_INET, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, protocol
     )
     if protocol == socket.IPPROTO_ICMP:
-        made.setsockopt(SOL_RAW, ICMP_FILTER, struct.pack("=I", 0xFFFFFFFF))
-    made.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES)
-    return made
+        raw.setsockopt(SOL_RAW, ICMP_FILTER, struct.pack("=I", 0xFFFFFFFF))
+    raw.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES)
+    return raw
 
 
 def receiver(*kinds: int) -> socket.socket:
     """A raw socket in the thread's namespace that hears `kinds` of ICMP, non-blocking, with the
     time of arrival."""
-    made = socket.socket(
+    raw = socket.socket(
         socket.AF_INET,
         socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK,
         socket.IPPROTO_ICMP,
     )
-    made.setsockopt(
+    raw.setsockopt(
         SOL_RAW, ICMP_FILTER, struct.pack("=I", 0xFFFFFFFF & ~sum(1 << kind for kind in kinds))
     )
-    made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-    made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
-    return made
+    raw.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    raw.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+    return raw
 
 
 def receive(from_: socket.socket) -> tuple[bytes, int] | None:

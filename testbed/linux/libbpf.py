@@ -49,7 +49,7 @@ def missing(path: Path) -> BpfError:
 def library() -> ctypes.CDLL:
     """libbpf; BpfError if it is not installed."""
     try:
-        found = ctypes.CDLL(LIBRARY, use_errno=True)
+        loaded = ctypes.CDLL(LIBRARY, use_errno=True)
     except OSError as error:
         raise BpfError(
             error.errno or 2, f"{LIBRARY}: {error}; install it: apt-get install libbpf1"
@@ -86,9 +86,9 @@ def library() -> ctypes.CDLL:
         ("bpf_map_get_fd_by_id", integer, [ctypes.c_uint32]),
         ("bpf_obj_get_info_by_fd", integer, [integer, pointer, pointer]),
     ):
-        function = getattr(found, name)
+        function = getattr(loaded, name)
         function.restype, function.argtypes = result, arguments
-    return found
+    return loaded
 
 
 class Map:

@@ -83,15 +83,15 @@ def text(kind: int, value: str) -> bytes:
 def attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
     """The attributes in `data` from `offset` on, by type without its flag bits; the last of a type
     wins."""
-    found = {}
+    values = {}
     last, unpack = len(data) - 4, ATTRIBUTE.unpack_from
     while offset <= last:
         size, kind = unpack(data, offset)
         if size < 4:
             break
-        found[kind & 0x3FFF] = data[offset + 4 : offset + size]
+        values[kind & 0x3FFF] = data[offset + 4 : offset + size]
         offset += (size + 3) & ~3
-    return found
+    return values
 
 
 # Buffers that nobody receives into at present: recv() would map as much memory for each message,
@@ -195,22 +195,22 @@ class Socket:
         self.sequence += 1
         header = HEADER.pack(16 + len(body), kind, NLM_F_REQUEST | NLM_F_DUMP, self.sequence, 0)
         self.socket.send(header + body)
-        found = []
-        for got, flags, _, reply in self._receive_until(self.sequence):
-            if got == NLMSG_ERROR and (code := -struct.unpack_from("=i", reply)[0]):
+        replies = []
+        for kind_of_reply, flags, _, reply in self._receive_until(self.sequence):
+            if kind_of_reply == NLMSG_ERROR and (code := -struct.unpack_from("=i", reply)[0]):
                 raise NetlinkError(code, f"netlink dump {kind}: {words(code, flags, reply)}")
-            if got not in (NLMSG_ERROR, NLMSG_DONE):
-                found.append(reply)
-        return found
+            if kind_of_reply not in (NLMSG_ERROR, NLMSG_DONE):
+                replies.append(reply)
+        return replies
 
     def link_counters(self) -> dict[int, tuple[int, ...]]:
         """LINK_64 of every link in the namespace, by interface index; those of one namespace at one
         instant."""
-        found = {}
+        counters = {}
         for body in self.dump(RTM_GETSTATS, IF_STATS.pack(0, 0, 1 << (IFLA_STATS_LINK_64 - 1))):
             _, index, _ = IF_STATS.unpack_from(body)
-            found[index] = LINK_64.unpack_from(body, IF_STATS.size + ATTRIBUTE.size)
-        return found
+            counters[index] = LINK_64.unpack_from(body, IF_STATS.size + ATTRIBUTE.size)
+        return counters
 
     def get(self, kind: int, body: bytes, command: str) -> bytes:
         """The body of the one reply to a RTM_GET... request; NetlinkError with `command` if the
@@ -218,10 +218,10 @@ class Socket:
         self.sequence += 1
         self.socket.send(HEADER.pack(16 + len(body), kind, NLM_F_REQUEST, self.sequence, 0) + body)
         while True:
-            for got, flags, sequence, reply in split(self.receive()):
+            for kind_of_reply, flags, sequence, reply in split(self.receive()):
                 if sequence != self.sequence:
                     continue
-                if got == NLMSG_ERROR:
+                if kind_of_reply == NLMSG_ERROR:
                     code = -struct.unpack_from("=i", reply)[0]
                     raise NetlinkError(code, f"{command}: {words(code, flags, reply)}")
                 return reply
@@ -244,9 +244,9 @@ def words(code: int, flags: int, body: bytes) -> str:
         # struct nlmsgerr: the error and the header of the request, followed by the request's body
         # unless it was capped.
         size = struct.unpack_from("=I", body, 4)[0]
-        said = attributes(body, 4 + (16 if flags & NLM_F_CAPPED else (size + 3) & ~3)).get(
+        message = attributes(body, 4 + (16 if flags & NLM_F_CAPPED else (size + 3) & ~3)).get(
             NLMSGERR_ATTR_MSG
         )
-        if said:
-            return f"{said.rstrip(bytes(1)).decode(errors='replace')} ({os.strerror(code)})"
+        if message:
+            return f"{message.rstrip(bytes(1)).decode(errors='replace')} ({os.strerror(code)})"
     return os.strerror(code)

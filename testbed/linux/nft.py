@@ -122,8 +122,8 @@ def prefix_map(in_table: str, name: str, number: int) -> NetlinkMessage:
 
 def prefixes(in_table: str, name: str, octets: Mapping[Prefix, int]) -> list[NetlinkMessage]:
     """The changes after which the map has these octets and no others."""
-    of = netlink.text(1, in_table) + netlink.text(2, name)
-    changes = [_message(DELSETELEM, 0, of, f"flush map ip {in_table} {name}")]
+    names = netlink.text(1, in_table) + netlink.text(2, name)
+    changes = [_message(DELSETELEM, 0, names, f"flush map ip {in_table} {name}")]
     for prefix, octet in sorted(octets.items()):
         first, after = (
             netlink.attribute(1, struct.pack(">I", key)) for key in (prefix.network, _after(prefix))
@@ -132,7 +132,7 @@ def prefixes(in_table: str, name: str, octets: Mapping[Prefix, int]) -> list[Net
         end = _nested(1, _nested(1, after), _u32(3, ELEMENT_ENDS))
         command = f"add element ip {in_table} {name} {{ {prefix} : {octet} }}"
         changes.append(
-            _message(NEWSETELEM, netlink.NLM_F_CREATE, of + _nested(3, begin, end), command)
+            _message(NEWSETELEM, netlink.NLM_F_CREATE, names + _nested(3, begin, end), command)
         )
     return changes
 
@@ -308,14 +308,14 @@ class Ruleset:
             for kind, flags, sequence, body in netlink.split(self._netlink.receive()):
                 if kind != netlink.NLMSG_ERROR or sequence < first:
                     continue
-                at = max(0, sequence - first - 1)
+                index = max(0, sequence - first - 1)
                 code = -struct.unpack_from("=i", body)[0]
                 if code and failed is None:
                     words = netlink.words(code, flags, body)
                     failed = NetlinkError(
-                        code, f"{batch[min(at, len(batch) - 1)].command}: {words}"
+                        code, f"{batch[min(index, len(batch) - 1)].command}: {words}"
                     )
-                if at == len(batch) - 1 or code == errno.EPERM:
+                if index == len(batch) - 1 or code == errno.EPERM:
                     if failed:
                         raise failed
                     return

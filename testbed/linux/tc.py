@@ -81,14 +81,14 @@ def shape(
     init = netlink.attribute(TCA_HTB_INIT, struct.pack("=5I", 3, 10, DATA & 0xFFFF, 0, 0))
     init += netlink.u32(TCA_HTB_DIRECT_QLEN, 1000)
     root = f"tc qdisc add dev {dev} root handle 1: htb default 10 direct_qlen 1000"
-    found = [
+    messages = [
         qdisc(ifindex, ROOT, HTB, "htb", init, root),
         *classes(ifindex, dev, link, burst=burst),
     ]
-    found.append(_fifo(ifindex, dev, DATA, FIFO, link.queue_packets))
+    messages.append(_fifo(ifindex, dev, DATA, FIFO, link.queue_packets))
     if link.trim_packets:
-        found.append(_fifo(ifindex, dev, HEADERS, HEADER_FIFO, link.header_packets))
-    return found
+        messages.append(_fifo(ifindex, dev, HEADERS, HEADER_FIFO, link.header_packets))
+    return messages
 
 
 def classes(
@@ -135,8 +135,8 @@ def _class(
     # HTB sends a packet if the bucket is not overdrawn
     own_burst = burst if rate_bps == ceil_bps else 1
     specs, ticks, rates = b"", [], b""
-    each = ((rate_bps, own_burst, TCA_HTB_RATE64), (ceil_bps, burst, TCA_HTB_CEIL64))
-    for bps, may_burst, attribute in each:
+    limits = ((rate_bps, own_burst, TCA_HTB_RATE64), (ceil_bps, burst, TCA_HTB_CEIL64))
+    for bps, may_burst, attribute in limits:
         rate = bps // 8
         specs += RATESPEC.pack(0, LINKLAYER_ETHERNET, 0, 0, 0, min(rate, 0xFFFFFFFF))
         ticks.append(may_burst * 1_000_000_000 // rate // TICK_NS)
@@ -419,16 +419,16 @@ def filter_(
 
 def blackholes(socket: netlink.Socket) -> set[int]:
     """The devices of the socket's namespace that drop what arrives."""
-    found = set()
+    ifindexes = set()
     for body in socket.dump(netlink.RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0)):
         ifindex = TCMSG.unpack_from(body)[1]
         if netlink.attributes(body, TCMSG.size)[TCA_KIND] == b"clsact\0":
             filters = socket.dump(
                 netlink.RTM_GETTFILTER, TCMSG.pack(0, ifindex, 0, INGRESS_HOOK, 0)
             )
-            if any(TCMSG.unpack_from(one)[4] >> 16 == BLACKHOLE_PRIORITY for one in filters):
-                found.add(ifindex)
-    return found
+            if any(TCMSG.unpack_from(body_of_filter)[4] >> 16 == BLACKHOLE_PRIORITY for body_of_filter in filters):
+                ifindexes.add(ifindex)
+    return ifindexes
 
 
 def unblackhole(socket: netlink.Socket, ifindex: int, dev: str) -> None:
@@ -474,19 +474,19 @@ def shapes(socket: netlink.Socket) -> dict[int, DeviceDisciplines]:
     burst: dict[int, int] = {}
     queue: dict[int, int] = {}
     headers: dict[int, int] = {}
-    held: dict[int, int] = {}
+    delay: dict[int, int] = {}
     hop: dict[int, int] = {}
     for body in socket.dump(netlink.RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0)):
         _, ifindex, handle, _, _ = TCMSG.unpack_from(body)
-        found = netlink.attributes(body, TCMSG.size)
-        kind = found[TCA_KIND].rstrip(b"\0")
+        attributes = netlink.attributes(body, TCMSG.size)
+        kind = attributes[TCA_KIND].rstrip(b"\0")
         if kind == b"pfifo" and handle in (FIFO, HEADER_FIFO):
             (queue if handle == FIFO else headers)[ifindex] = struct.unpack_from(
-                "=I", found[TCA_OPTIONS]
+                "=I", attributes[TCA_OPTIONS]
             )[0]
         elif kind == b"netem":
-            options = netlink.attributes(found[TCA_OPTIONS], 24)
-            held[ifindex] = struct.unpack("=q", options[TCA_NETEM_LATENCY64])[0] // 1000
+            options = netlink.attributes(attributes[TCA_OPTIONS], 24)
+            delay[ifindex] = struct.unpack("=q", options[TCA_NETEM_LATENCY64])[0] // 1000
             if TCA_NETEM_RATE in options:
                 (rate_32,) = struct.unpack_from("=I", options[TCA_NETEM_RATE])
                 rate_64 = options.get(TCA_NETEM_RATE64)
@@ -494,10 +494,10 @@ def shapes(socket: netlink.Socket) -> dict[int, DeviceDisciplines]:
                 hop[ifindex] = HOP_CELL_BYTES * 1_000_000_000 // per_s if per_s else 0
         elif kind == b"htb":
             rate[ifindex], burst[ifindex] = _rate(socket, ifindex)
-    known = rate.keys() | queue.keys() | held.keys()
+    known = rate.keys() | queue.keys() | delay.keys()
     return {
         i: DeviceDisciplines(
-            rate.get(i), queue.get(i), held.get(i), headers.get(i), hop.get(i, 0), burst.get(i, 0)
+            rate.get(i), queue.get(i), delay.get(i), headers.get(i), hop.get(i, 0), burst.get(i, 0)
         )
         for i in known
     }
@@ -506,10 +506,10 @@ def shapes(socket: netlink.Socket) -> dict[int, DeviceDisciplines]:
 def _rate(socket: netlink.Socket, ifindex: int) -> tuple[int, int]:
     """Bits per second of device `ifindex`, and the ns that its burst takes: those of its class 1:1,
     else of 1:10, else 0."""
-    found = {}
+    by_class = {}
     for body in socket.dump(netlink.RTM_GETTCLASS, TCMSG.pack(0, ifindex, 0, 0, 0)):
-        found[TCMSG.unpack_from(body)[2]] = rate_of_class(body), _burst_of_class(body)
-    return found.get(LINK, found.get(DATA, (0, 0)))
+        by_class[TCMSG.unpack_from(body)[2]] = rate_of_class(body), _burst_of_class(body)
+    return by_class.get(LINK, by_class.get(DATA, (0, 0)))
 
 
 def _burst_of_class(body: bytes) -> int:
