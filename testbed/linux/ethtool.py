@@ -83,7 +83,9 @@ class Offloads:
             dev,
             ctypes.create_string_buffer(struct.pack("=II", SFEATURES, blocks) + request),
         )
-        features = ctypes.create_string_buffer(struct.pack("=II", GFEATURES, blocks), 8 + 16 * blocks)
+        features = ctypes.create_string_buffer(
+            struct.pack("=II", GFEATURES, blocks), 8 + 16 * blocks
+        )
         _ioctl(self.control, dev, features)
         for block, mask in enumerate(valid):
             _, _, active, _ = struct.unpack_from("=IIII", features.raw, 8 + 16 * block)

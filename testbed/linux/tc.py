@@ -426,7 +426,10 @@ def blackholes(socket: netlink.Socket) -> set[int]:
             filters = socket.dump(
                 netlink.RTM_GETTFILTER, TCMSG.pack(0, ifindex, 0, INGRESS_HOOK, 0)
             )
-            if any(TCMSG.unpack_from(body_of_filter)[4] >> 16 == BLACKHOLE_PRIORITY for body_of_filter in filters):
+            if any(
+                TCMSG.unpack_from(body_of_filter)[4] >> 16 == BLACKHOLE_PRIORITY
+                for body_of_filter in filters
+            ):
                 ifindexes.add(ifindex)
     return ifindexes
 
