@@ -8,7 +8,7 @@ figures of the paper: 10a m=n=r, p=1; 10b m=2n=2r, p=1; 11 n=m=6, p=1, by r; 12 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,9 @@ from weft.daemons.dar.iteration import DEST, FLOW, KEYS, STARTS, IterationRules
 from weft.experiments.dar import columns
 from weft.experiments.dar.models import full_rate, half_rate, single_output
 from weft.experiments.dar.simulation import PAIRS, TRAFFIC, network, permute, simulate
-from weft.experiments.report import style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table, canonical
+from weft.experiments.engines.arrays import Ints
+from weft.experiments.report import panels, style
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value, canonical
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.topologies.core.grammar import parse
 
@@ -116,39 +117,52 @@ def models(n: int, r: int, m: int, chosen: IterationRules) -> dict[str, float | 
 
 
 def measure(run: Run) -> Result:
-    """Iterations over permutations, and requests, moves and swaps of a flow; no mean where some did
-    not settle."""
+    """Return iterations over permutations, and requests, moves and swaps of a flow."""
     n, r, m = size(run.text("topology"))
-    chosen, permutations = rules(run), run.integer("permutations")
-    rng, most = np.random.default_rng(run.seed), run.integer("most_iterations")
-    found = simulate(
-        network(n, r, m), chosen, TRAFFIC[run.text("traffic")], permutations, rng, most=most
+    iteration_rules = rules(run)
+    outcome = simulate(
+        network(n, r, m),
+        iteration_rules,
+        TRAFFIC[run.text("traffic")],
+        run.integer("permutations"),
+        np.random.default_rng(run.seed),
+        most=run.integer("most_iterations"),
     )
-    settled = found.iterations >= 0
-    whole = found.iterations if settled.all() else None
-    requests, moves, swaps = (found.counts.mean(axis=0) / (n * r)).tolist()
+    requests, moves, swaps = (outcome.counts.mean(axis=0) / (n * r)).tolist()
     return Result(
         figures={
-            "mean_iterations": None if whole is None else float(whole.mean()),
-            "standard_error_iterations": None
-            if whole is None or len(whole) < 2
-            else float(whole.std(ddof=1) / np.sqrt(len(whole))),
-            "median_iterations": None if whole is None else float(np.quantile(whole, 0.5)),
-            "p99_iterations": None if whole is None else float(np.quantile(whole, 0.99)),
-            "worst_iterations": None if whole is None else int(whole.max()),
-            "settled_fraction": float(settled.mean()),
+            **statistics(outcome.iterations),
+            "settled_fraction": float((outcome.iterations >= 0).mean()),
             "requests_per_flow": requests,
             "moves_per_flow": moves,
             "swaps_per_flow": swaps,
-            **models(n, r, m, chosen),
+            **models(n, r, m, iteration_rules),
         }
     )
 
 
-def panels(table: Table) -> dict[str, list[tuple[int, dict[str, object]]]]:
-    """The rows of each panel by its title, each with its place on the horizontal axis, which the
-    title names last."""
-    found: dict[str, list[tuple[int, dict[str, object]]]] = {}
+def statistics(iterations: Ints) -> dict[str, Value]:
+    """Return the columns about iterations, each None unless every permutation settled."""
+    if (iterations < 0).any():
+        keys = ("mean", "standard_error", "median", "p99", "worst")
+        return {f"{key}_iterations": None for key in keys}
+    several = len(iterations) > 1
+    error = float(iterations.std(ddof=1) / np.sqrt(len(iterations))) if several else None
+    return {
+        "mean_iterations": float(iterations.mean()),
+        "standard_error_iterations": error,
+        "median_iterations": float(np.quantile(iterations, 0.5)),
+        "p99_iterations": float(np.quantile(iterations, 0.99)),
+        "worst_iterations": int(iterations.max()),
+    }
+
+
+def series_of(table: Table) -> dict[str, list[Row]]:
+    """Return the rows of each panel by its title; each row has its place on the axis as `x`.
+
+    The title ends with the name of the axis.
+    """
+    groups: dict[str, list[Row]] = {}
     varied = [
         key for key in EXPERIMENT.axes if key not in DRAWN and len({row[key] for row in table}) > 1
     ]
@@ -157,54 +171,38 @@ def panels(table: Table) -> dict[str, list[tuple[int, dict[str, object]]]]:
         more = "".join(f", {style.words(key)} = {row[key]}" for key in ("p", *varied))
         if n == r:
             title = f"m = r = n{more}, by n" if m == n else f"m = {m / n:g} n, r = n{more}, by n"
-            found.setdefault(title, []).append((n, dict(row)))
-        found.setdefault(f"n = {n}, m = {m}{more}, by r", []).append((r, dict(row)))
-    several = {title: rows for title, rows in found.items() if len({x for x, _ in rows}) > 1}
-    return dict(sorted((several or found).items()))
+            groups.setdefault(title, []).append({**row, "x": n})
+        groups.setdefault(f"n = {n}, m = {m}{more}, by r", []).append({**row, "x": r})
+    series = {title: rows for title, rows in groups.items() if len({row["x"] for row in rows}) > 1}
+    return dict(sorted((series or groups).items()))
 
 
-def draw(axes: Axes, rows: list[tuple[int, dict[str, object]]]) -> None:
-    """Lines over n or r: means of what was simulated and its 99th percentiles, and the models."""
+def draw(axes: Axes, rows: Sequence[Row]) -> None:
+    """Draw means of the simulation and its 99th percentiles, and the models, over n or r."""
     for colour, (rule, key, label, look) in zip(cycle(style.SEVERAL), SERIES, strict=False):
-        points: dict[int, list[float]] = {}
-        tails: dict[int, list[float]] = {}
-        for x, row in rows:
-            if row["rule"] == rule and row[key] is not None:
-                points.setdefault(x, []).append(float(str(row[key])))
-                tails.setdefault(x, []).append(float(str(row["p99_iterations"] or 0)))
-        at = sorted(points)
-        axes.plot(
-            at, [np.mean(points[x]) for x in at], look, color=colour, label=label, markersize=4.5
-        )
+        of_rule = panels.select(rows, rule=rule)
+        means = panels.means_by(of_rule, "x", key)
+        axes.plot(*means, look, color=colour, label=label, markersize=4.5)
         if key == "mean_iterations":
-            axes.plot(at, [np.mean(tails[x]) for x in at], "_", color=colour, markersize=9)
+            tails = panels.means_by(of_rule, "x", "p99_iterations")
+            axes.plot(*tails, "_", color=colour, markersize=9)
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """A panel for each series of networks: iterations over n or r, the 99th percentiles as bars."""
-    of = panels(table)
-    columns = min(3, len(of))
-    lines = -(-len(of) // columns)
-    grid = figure.subplots(lines, columns, squeeze=False)
-    figure.set_size_inches(max(6.4, 3.2 * columns), 1.1 + 2.9 * lines)
-    for axes, (title, rows) in zip(grid.flat, of.items(), strict=False):
+    """Draw iterations over n or r, a panel for each series of networks."""
+    groups = series_of(table)
+    grid = panels.grid(
+        figure, len(groups), 3, panel=(3.2, 2.9), margin=(0, 1.1), ylabel="iterations"
+    )
+    for axes, (title, rows) in zip(grid, groups.items(), strict=True):
         draw(axes, rows)
         name, _, axis = title.rpartition(", by ")
         axes.set(title=name, xlabel=axis)
-        if any(row["p"] == 1 for _, row in rows):
+        if any(row["p"] == 1 for row in rows):
             axes.set_yscale("log")
         axes.xaxis.get_major_locator().set_params(integer=True)
-    for axes in grid.flat[len(of) :]:
-        axes.remove()
-    for axes in grid[:, 0]:
-        axes.set_ylabel("iterations")
-    figure.legend(
-        *grid[0, 0].get_legend_handles_labels(),
-        loc="outside upper left",
-        ncols=2,
-        title="means; bars: 99th percentiles",
-        alignment="left",
-    )
+    heading = "means; bars: 99th percentiles"
+    panels.legend(figure, loc="outside upper left", ncols=2, title=heading, alignment="left")
 
 
 TIGHT, DOUBLE, BY_R = (2, 3, 4, 5, 6, 8, 12, 16, 24), (2, 3, 4, 5, 6, 7, 8, 10, 12), (2, 3, 4, 5, 7)

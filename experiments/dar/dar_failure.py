@@ -16,7 +16,7 @@ than p flows, and stayed so.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,11 +24,12 @@ import numpy as np
 
 from weft.experiments.dar import columns
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.report import figures, style
+from weft.experiments.report import figures, panels, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Spec, Word
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from weft.experiments.dar.clos_run import LinkEnds
@@ -168,35 +169,32 @@ PANELS = {
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each network and setting and each failure the two times; a mark is a run, hollow where
-    fidelity failed."""
+    """Draw both times for each network, setting and failure: a mark for each run."""
     groups = figures.by_setting(table, SETTING)
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
-    figure.set_size_inches(3.8 * len(PANELS), 0.6 + 3.0 * len(groups))
-    lines = figure.subplots(len(groups), len(PANELS), squeeze=False)
-    for line, (title, rows) in zip(lines, groups.items(), strict=True):
-        for axes, (key, label) in zip(line, PANELS.items(), strict=True):
-            for at, (scheme, (look, _)) in enumerate(looks.items()):
-                chosen = [row for row in rows if row["scheme"] == scheme]
-                shift = (at - (len(looks) - 1) / 2) * 0.15
-                x = [FAILURES.index(str(row["failure"])) + shift for row in chosen]
-                hollow = [figures.failed_fidelity(row) for row in chosen]
-                figures.marks(
-                    axes,
-                    x,
-                    [float(str(row[key])) for row in chosen],
-                    look,
-                    hollow,
-                    label=look.label,
-                )
-            axes.set_xticks(range(len(FAILURES)), FAILURES)
-            axes.set(ylabel=label, xlim=(-0.5, len(FAILURES) - 0.5))
-            top = max(1.0, axes.get_ylim()[1])
-            axes.set_ylim(-0.03 * top, 1.08 * top)  # marks at 0 are whole
-        line[0].set_title(title, fontsize=8.5, loc="left")
-    figure.legend(
-        *figure.axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=4, fontsize=7
+    lines = panels.lines_of_panels(
+        figure, groups, len(PANELS), width=3.8 * len(PANELS), heights=[3.0] * len(groups)
     )
+    for line, rows in lines:
+        for axes, (key, label) in zip(line, PANELS.items(), strict=True):
+            draw_times(axes, rows, key, looks)
+            axes.set(ylabel=label)
+    panels.legend(figure, loc="outside upper right", ncols=4, fontsize=7)
+
+
+def draw_times(
+    axes: Axes, rows: Table, key: str, looks: Mapping[str, tuple[style.SeriesStyle, str]]
+) -> None:
+    """Draw `key` over the failures, the schemes side by side."""
+    shifts = panels.offsets(len(looks), 0.15)
+    for shift, (scheme, (look, _)) in zip(shifts, looks.items(), strict=True):
+        runs = panels.select(rows, scheme=scheme)
+        places = [FAILURES.index(str(row["failure"])) + shift for row in runs]
+        panels.run_marks(axes, runs, places, panels.numbers(runs, key), look, look.label)
+    axes.set_xticks(range(len(FAILURES)), FAILURES)
+    top = max(1.0, axes.get_ylim()[1])
+    # marks at 0 are whole
+    axes.set(xlim=(-0.5, len(FAILURES) - 0.5), ylim=(-0.03 * top, 1.08 * top))
 
 
 EXPERIMENT = Experiment(

@@ -18,7 +18,7 @@ LBSP is for fat-trees of three tiers, which DAR is not, so that no network has b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import mean
 from typing import TYPE_CHECKING
 
@@ -27,12 +27,13 @@ import numpy as np
 from weft.daemons.dar.scheme import sizes
 from weft.experiments.dar import columns
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.report import figures, style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.report import figures, panels, style
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.topologies.core.grammar import parse
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from weft.experiments.engines.fabric_run import FabricRun
@@ -227,6 +228,10 @@ def check(run: Run) -> None:
     common.check_tcp(run)
 
 
+SETTING = (
+    *("topology", "traffic", "message_kb", "rate_mbps", "host_percent"),
+    *("queue_packets", "congestion_control", "warm_up_s", "seconds"),
+)
 PANELS = {  # of rows of the kernel
     "goodput_fraction": "mean goodput (fraction)",
     "slowest_fraction": "slowest flow (fraction)",
@@ -236,54 +241,42 @@ PANELS = {  # of rows of the kernel
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """A row of panels for each network and setting; a bar for each scheme is the mean of its runs,
-    its marks the runs themselves, hollow where fidelity failed."""
-    keys = (
-        "topology",
-        "traffic",
-        "message_kb",
-        "rate_mbps",
-        "host_percent",
-        "queue_packets",
-        "congestion_control",
-        "warm_up_s",
-        "seconds",
+    """Draw a bar for each scheme, the mean of its runs, and a mark for each run on the kernel."""
+    table = panels.select(table, engine="kernel")
+    groups = figures.by_setting(table, SETTING)
+    order = style.in_order(str(row["scheme"]) for row in table)
+    rows = sorted(table, key=lambda row: (order.index(str(row["scheme"])), name_of(row)))
+    names = {name_of(row): {key: row[key] for key in ("scheme", "transport")} for row in rows}
+    heights = [0.5 + 0.28 * len(names)] * len(groups)
+    lines = panels.lines_of_panels(
+        figure, groups, len(PANELS), width=12.8, heights=heights, sharey=True
     )
-    table = [row for row in table if row["engine"] == "kernel"]
-    groups = figures.by_setting(table, keys)
-    schemes = {name_of(row): str(row["scheme"]) for row in table}
-    order = style.in_order(schemes.values())
-    names = sorted(schemes, key=lambda name: (order.index(schemes[name]), name))
-    figure.set_size_inches(12.8, 0.6 + (0.5 + 0.28 * len(names)) * len(groups))
-    lines = figure.subplots(len(groups), len(PANELS), squeeze=False, sharey=True)
-    for line, (title, rows) in zip(lines, groups.items(), strict=True):
+    for line, rows in lines:
         for axes, (key, label) in zip(line, PANELS.items(), strict=True):
-            for y, name in enumerate(names):
-                known = [row for row in rows if name_of(row) == name and row.get(key) is not None]
-                values = [float(str(row[key])) for row in known]
-                look = style.lines([schemes[name]])[schemes[name]][0]
-                if values:
-                    axes.barh(y, mean(values), color=look.colour, alpha=0.5)
-                    beside = {
-                        "xytext": (7, 0),
-                        "textcoords": "offset points",
-                        "va": "center",
-                        "size": 7,
-                    }
-                    axes.annotate(f"{mean(values):.3g}", (max(values), y), **beside)
-                figures.marks(
-                    axes,
-                    values,
-                    [y] * len(values),
-                    look,
-                    [figures.failed_fidelity(row) for row in known],
-                )
-            axes.margins(x=0.22)
-            axes.set(xlabel=label, xlim=(0, None))
-            axes.locator_params(axis="x", nbins=5)
-            axes.set_yticks(range(len(names)), names)
-        line[0].set_title(title, fontsize=9, loc="left")
-        line[0].invert_yaxis()
+            draw_panel(axes, [panels.select(rows, **named) for named in names.values()], key)
+            axes.set(xlabel=label)
+        panels.name_rows(line[0], list(names))
+
+
+def draw_panel(axes: Axes, runs_of_bars: Sequence[Sequence[Row]], key: str) -> None:
+    """Draw a bar for each list of runs."""
+    for place, runs in enumerate(runs_of_bars):
+        draw_runs(axes, place, runs, key)
+    axes.margins(x=0.22)
+    axes.set_xlim(left=0)
+    axes.locator_params(axis="x", nbins=5)
+
+
+def draw_runs(axes: Axes, place: int, rows: Sequence[Row], key: str) -> None:
+    """Draw the mean of `key` as a bar with its number, and a mark for each run that has it."""
+    runs = [row for row in rows if row.get(key) is not None]
+    if not runs:
+        return
+    values = panels.numbers(runs, key)
+    look = style.scheme(str(runs[0]["scheme"]))
+    axes.barh(place, mean(values), color=look.colour, alpha=0.5)
+    panels.write_beside(axes, max(values), place, f"{mean(values):.3g}")
+    panels.run_marks(axes, runs, values, [place] * len(values), look)
 
 
 def name_of(row: Mapping[str, Value]) -> str:

@@ -17,6 +17,7 @@ before, which TCP takes to begin and to end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -36,14 +37,14 @@ from weft.experiments.dar.settings import (
     slots_of_10_us,
 )
 from weft.experiments.dar.slotted_model import destinations
-from weft.experiments.report import style
-from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table
+from weft.experiments.report import figures, panels, style
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Statement, Table
 from weft.experiments.runner.parameters import Word
 from weft.topologies import build
 from weft.topologies.core.grammar import unparse
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from weft.experiments.dar.clos_messages import ClosMessagesOutcome
@@ -56,7 +57,13 @@ STEPS_SLOTS = 8
 PAUSE_FRACTION = 0.25  # of a message's time, on the kernel
 # messages that begin so much later are late; in step are hosts of which so few are
 LATE_US, MOST_LATE = 5, 0.02
-RESOLVED = ("dar", "dar-count", "dar-informed")
+COLOURS = {
+    "dar": style.scheme("dar").colour,
+    "dar-count": style.VERMILION,
+    "dar-informed": style.BLUE,
+}
+RESOLVED = tuple(COLOURS)
+BUSIEST = "{}, busiest leaf"
 
 
 def goes_together(run: Run) -> bool:
@@ -229,44 +236,26 @@ def measure(run: Run) -> Result:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Figure 13: a panel for each network, rate and setting: reroutes of a leaf in 10 us over
-    time."""
-    keys = (
-        "topology",
-        "host_gbps",
-        *(key for key in ("engine", *VARIED) if len({row.get(key) for row in table}) > 1),
-    )
-    groups = list(dict.fromkeys(tuple(row[key] for key in keys) for row in table))
-    columns = min(3, len(groups))
-    lines = -(-len(groups) // columns)
-    figure.set_size_inches(max(6.4, 3.7 * columns), 1.0 + 2.7 * lines)
-    grid = figure.subplots(lines, columns, squeeze=False)
-    for axes, group in zip(grid.flat, groups, strict=False):
-        rows = [row for row in table if tuple(row[key] for key in keys) == group]
-        for name, colour in zip(
-            RESOLVED, (style.scheme("dar").colour, style.VERMILION, style.BLUE), strict=True
-        ):
-            some = [row for row in rows if row["scheme"] == name]
-            if some:
-                time = (np.arange(np.size(np.asarray(some[0]["mean_reroutes"]))) + 0.5) * float(
-                    str(some[0]["period_us"])
-                )
-                for key, look in (("mean_reroutes", "-"), ("max_reroutes", ":")):
-                    means = np.mean([np.asarray(row[key], float) for row in some], axis=0)
-                    label = SCHEMES[name][1] + (", busiest leaf" if look == ":" else "")
-                    axes.plot(time, means, look, color=colour, label=label, linewidth=1.3)
-        more = [f"{key}={value}" for key, value in zip(keys[2:], group[2:], strict=True)]
-        axes.set_title("\n".join([f"{group[0]}\nhosts at {group[1]:g} Gbit/s", *more]), fontsize=9)
+    """Draw figure 13: what a leaf reroutes in 10 us over time, a panel for each setting."""
+    keys = ("topology", "host_gbps", "engine", *VARIED)
+    groups = figures.by_setting(table, keys, always=2)
+    ylabel = "flows that a leaf moves in 10 µs"
+    grid = panels.grid(figure, len(groups), 3, panel=(3.7, 2.7), margin=(0, 1.0), ylabel=ylabel)
+    for axes, (title, rows) in zip(grid, groups.items(), strict=True):
+        for scheme, colour in COLOURS.items():
+            draw(axes, panels.select(rows, scheme=scheme), SCHEMES[scheme][1], colour)
+        axes.set_title(title.replace(", ", "\n"), fontsize=9)
         axes.set(xlabel="time (µs)", ylim=(0, None))
-    known: dict[str, Artist] = {}
-    for axes in grid.flat[: len(groups)]:
-        handles, labels = axes.get_legend_handles_labels()
-        known.update(zip(labels, handles, strict=True))
-    for axes in grid.flat[len(groups) :]:
-        axes.remove()
-    for axes in grid[:, 0]:
-        axes.set_ylabel("flows that a leaf moves in 10 µs")
-    figure.legend(list(known.values()), list(known), loc="outside upper left", ncols=3)
+    panels.legend(figure, loc="outside upper left", ncols=3)
+
+
+def draw(axes: Axes, rows: Sequence[Row], name: str, colour: str) -> None:
+    """Draw the mean over leaves, and the busiest leaf, each as the mean over `rows`."""
+    for key, dash, label in (("mean_reroutes", "-", name), ("max_reroutes", ":", BUSIEST)):
+        if rows:
+            means = np.mean([np.asarray(row[key], float) for row in rows], axis=0)
+            time_us = (np.arange(len(means)) + 0.5) * float(str(rows[0]["period_us"]))
+            axes.plot(time_us, means, dash, color=colour, label=label.format(name), linewidth=1.3)
 
 
 EXPERIMENT = Experiment(

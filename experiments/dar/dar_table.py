@@ -18,6 +18,8 @@ first missing packet they are its window.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import mean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,7 +53,7 @@ from weft.experiments.dar.slotted_control import (
     SpineScheme,
 )
 from weft.experiments.dar.slotted_model import SlottedOutcome, destinations, simulate
-from weft.experiments.report import figures, style
+from weft.experiments.report import figures, panels, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, canonical
 from weft.experiments.runner.parameters import Axis, Integer, Number, Spec, Word
 
@@ -249,72 +251,55 @@ ON_KERNEL = {  # where what is held is not known
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """A line for each network, rate and scheme: means as bars, hollow if fidelity failed, and
-    minima or maxima over receivers as ticks."""
-    keys = (
-        "topology",
-        "host_gbps",
-        *(key for key in ("engine", *VARIED) if len({row.get(key) for row in table}) > 1),
-    )
-    groups = list(dict.fromkeys(tuple(row[key] for key in keys) for row in table))
-    figure.set_size_inches(
-        11.5, 0.9 + sum(0.95 + 0.26 * len(named(table, keys, group)) for group in groups)
-    )
-    heights = [2.5 + len(named(table, keys, group)) for group in groups]
-    grid = figure.subplots(
-        len(groups), len(PANELS), squeeze=False, gridspec_kw={"height_ratios": heights}
-    )
-    for line, group in zip(grid, groups, strict=True):
-        of = named(table, keys, group)
-        on_kernel = all(row.get("engine") == "kernel" for rows in of.values() for row in rows)
-        for axes, (key, (label, other)) in zip(
-            line, (ON_KERNEL if on_kernel else PANELS).items(), strict=True
-        ):
-            bars(axes, of, key, other)
-            axes.set_xlabel(label)
-            if axes is not line[0]:
-                axes.set_yticklabels([])
-        more = [f"{key}={value}" for key, value in zip(keys[2:], group[2:], strict=True)]
-        line[0].set_title(", ".join([f"{group[0]}, hosts at {group[1]:g} Gbit/s", *more]))
+    """Draw means as bars and minima or maxima over receivers as strokes.
+
+    A line of panels stands for a network, rate and setting; bars are hollow if fidelity failed.
+    """
+    keys = ("topology", "host_gbps", "engine", *VARIED)
+    groups = figures.by_setting(table, keys, always=2)
+    heights = [0.95 + 0.26 * len({row["scheme"] for row in rows}) for rows in groups.values()]
+    lines = panels.lines_of_panels(figure, groups, len(PANELS), width=11.5, heights=heights)
+    for line, rows in lines:
+        by_scheme = {name: panels.select(rows, scheme=name) for name in SCHEMES}
+        by_scheme = {name: runs for name, runs in by_scheme.items() if runs}
+        on_kernel = all(row.get("engine") == "kernel" for row in rows)
+        shown = ON_KERNEL if on_kernel else PANELS
+        for axes, (key, (label, other)) in zip(line, shown.items(), strict=True):
+            draw_bars(axes, list(by_scheme.values()), key, other)
+            axes.set(xlabel=label)
+        line[0].set_yticklabels([SCHEMES[name][1] for name in by_scheme])
     figure.suptitle(
-        "bars, first numbers: means; ticks, second numbers: the least throughput of a "
+        "bars, first numbers: means; strokes, second numbers: the least throughput of a "
         "receiver, otherwise the most",
         fontsize=9,
     )
 
 
-def named(table: Table, keys: tuple[str, ...], group: tuple[object, ...]) -> dict[str, Table]:
-    """The rows of `group` by scheme, in the order of SCHEMES."""
-    rows = [row for row in table if tuple(row[key] for key in keys) == group]
-    of = {name: [row for row in rows if row["scheme"] == name] for name in SCHEMES}
-    return {name: some for name, some in of.items() if some}
-
-
-def bars(axes: Axes, of: dict[str, Table], key: str, other: str) -> None:
-    """One panel."""
-    for place, (name, rows) in enumerate(of.items()):
-        colour = style.scheme("dar").colour if name.startswith("dar") else style.SILVER
-        known = [row for row in rows if row[key] is not None]
-        if not known:
-            continue
-        mean, most = (
-            np.mean([float(str(row[one])) for row in known]) for one in (key, other or key)
-        )
-        failed = any(figures.failed_fidelity(row) for row in known)
-        axes.barh(
-            place, mean, color=style.PAPER if failed else colour, edgecolor=colour, height=0.7
-        )
-        if other:
-            axes.plot(most, place, "|", color=style.INK, markersize=8)
-        told = f"{mean:.3g}; {most:.3g}" if other and mean else f"{mean:.3g}"
-        axes.annotate(
-            told, (max(mean, most), place), (4, 0), textcoords="offset points", va="center", size=7
-        )
-    axes.set_yticks(range(len(of)), [SCHEMES[name][1] for name in of])
-    axes.invert_yaxis()
+def draw_bars(axes: Axes, runs_of_schemes: Sequence[Table], key: str, other: str) -> None:
+    """Draw a panel: a bar for each scheme."""
+    for place, runs in enumerate(runs_of_schemes):
+        draw_bar(axes, place, [row for row in runs if row[key] is not None], key, other)
+    panels.name_rows(axes, [""] * len(runs_of_schemes))
     axes.grid(visible=False, axis="y")
     axes.margins(x=0.32)
     axes.set_xlim(left=0)
+
+
+def draw_bar(axes: Axes, place: int, runs: Table, key: str, other: str) -> None:
+    """Draw the mean of `key` over `runs`, and of `other`, unless that is empty, as a stroke."""
+    if not runs:
+        return
+    is_dar = str(runs[0]["scheme"]).startswith("dar")
+    look = style.scheme("dar" if is_dar else "jsq")  # jsq is grey
+    values = panels.numbers(runs, key)
+    hollow = any(figures.failed_fidelity(row) for row in runs)
+    panels.bar(axes, place, values, look, hollow=hollow)
+    text, end = f"{mean(values):.3g}", mean(values)
+    if other:
+        extreme = mean(panels.numbers(runs, other))
+        panels.stroke(axes, extreme, place)
+        text, end = f"{text}; {extreme:.3g}", max(end, extreme)
+    panels.write_beside(axes, end, place, text)
 
 
 AXES: dict[str, Axis] = {

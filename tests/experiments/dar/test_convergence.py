@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from weft.daemons.dar.iteration import IterationRules
 from weft.experiments.dar import models, simulation
-from weft.experiments.dar.dar_convergence import EXPERIMENT, panels
+from weft.experiments.dar.dar_convergence import EXPERIMENT, series_of
 from weft.experiments.dar.models import LeafState
 from weft.experiments.dar.simulation import ANY, GIVEN, WORST
 from weft.experiments.engines.edge_colouring import assign
@@ -210,10 +210,10 @@ def test_every_series_is_drawn() -> None:
     topologies = "clos:n=3,r=3,m=3,clos:n=4,r=4,m=4,clos:n=4,r=3,m=4,clos:n=4,r=4,m=8"
     runs = EXPERIMENT.runs({"topology": topologies, "permutations": "20", "p": "1,2"})
     rows = [{**run.parameters, **EXPERIMENT.measure(run).figures} for run in runs]
-    assert len(panels(rows)) == 4
+    assert len(series_of(rows)) == 4
     figure = Figure()
     EXPERIMENT.plot(rows, figure)
     assert [axes.get_title() for axes in figure.axes] == [
-        title.rpartition(",")[0] for title in panels(rows)
+        title.rpartition(",")[0] for title in series_of(rows)
     ]
     assert all(len(axes.lines[0].get_xdata()) == 2 for axes in figure.axes)
