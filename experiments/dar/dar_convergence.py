@@ -200,7 +200,7 @@ def plot(table: Table, figure: Figure) -> None:
         axes.set(title=name, xlabel=axis)
         if any(row["p"] == 1 for row in rows):
             axes.set_yscale("log")
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.locator_params(axis="x", integer=True)
     heading = "means; bars: 99th percentiles"
     panels.legend(figure, loc="outside upper left", ncols=2, title=heading, alignment="left")
 

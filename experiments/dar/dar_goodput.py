@@ -242,10 +242,10 @@ PANELS = {  # of rows of the kernel
 
 def plot(table: Table, figure: Figure) -> None:
     """Draw a bar for each scheme, the mean of its runs, and a mark for each run on the kernel."""
-    table = panels.select(table, engine="kernel")
-    groups = figures.by_setting(table, SETTING)
-    order = style.in_order(str(row["scheme"]) for row in table)
-    rows = sorted(table, key=lambda row: (order.index(str(row["scheme"])), name_of(row)))
+    on_kernel = panels.select(table, engine="kernel")
+    groups = figures.by_setting(on_kernel, SETTING)
+    order = style.in_order(str(row["scheme"]) for row in on_kernel)
+    rows = sorted(on_kernel, key=lambda row: (order.index(str(row["scheme"])), name_of(row)))
     names = {name_of(row): {key: row[key] for key in ("scheme", "transport")} for row in rows}
     heights = [0.5 + 0.28 * len(names)] * len(groups)
     lines = panels.lines_of_panels(

@@ -158,12 +158,10 @@ def write_beside(axes: Axes, x: float, place: float, text: str) -> None:
     axes.annotate(text, (x, place), (5, 0), textcoords="offset points", va="center", size=7)
 
 
-def legend(
-    figure: Figure, panels: Iterable[Axes] | None = None, *, loc: str, **options: Any
-) -> None:
+def legend(figure: Figure, panels: Iterable[Axes] | None = None, **options: Any) -> None:
     """Draw one legend of all panels, or of `panels`, with each label once."""
     handles: dict[str, Any] = {}
     for axes in figure.axes if panels is None else panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    figure.legend(list(handles.values()), list(handles), loc=loc, **options)
+    figure.legend(list(handles.values()), list(handles), **options)
