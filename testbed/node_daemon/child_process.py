@@ -1,5 +1,4 @@
-"""A process that serves daemons: what the supervisor knows of it, and what it does between fork and
-end."""
+"""A process that serves daemons, from its fork to its end."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ REAL_TIME_PRIORITY = 10
 
 @dataclass(frozen=True)
 class Child:
-    """A process that serves daemons, and a descriptor that tells when it has ended."""
+    """A process that serves daemons, its pidfd and its nodes."""
 
     pid: int
     fd: int
@@ -29,8 +28,14 @@ class Child:
 
 
 def run(loop: Loop, name: bytes, others: Sequence[tuple[int, int]], parent: int) -> NoReturn:
-    """In a process forked for it: run `loop`, without the descriptors of others, and with no rights
-    but a daemon's."""
+    """Run `loop` in a forked process with the capabilities of daemons only, and exit.
+
+    Args:
+        loop: to run.
+        name: of the process.
+        others: ranges of descriptors to close, those of other daemons.
+        parent: the process that forked this one, with which this one ends.
+    """
     status = 1
     try:
         for first, after in others:
@@ -49,8 +54,7 @@ def run(loop: Loop, name: bytes, others: Sequence[tuple[int, int]], parent: int)
 
 
 def allow_descriptors(count: int) -> None:
-    """Let this process have so many files open, or as many as it may: what is asked for is an upper
-    bound."""
+    """Raise the limit of open files to `count`, or as far as this process may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(count, soft), max(count, hard)))
@@ -58,19 +62,19 @@ def allow_descriptors(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def real_time(wanted: bool) -> None:
-    """Have real-time priority from now on, or not; the counters tell whether a daemon has got
-    it."""
-    policy, priority = (os.SCHED_FIFO, REAL_TIME_PRIORITY) if wanted else (os.SCHED_OTHER, 0)
+def real_time(enabled: bool) -> None:
+    """Take real-time priority, or give it up; without the right to, nothing happens."""
+    policy, priority = (os.SCHED_FIFO, REAL_TIME_PRIORITY) if enabled else (os.SCHED_OTHER, 0)
     with suppress(PermissionError):
         os.sched_setscheduler(0, policy, os.sched_param(priority))
 
 
-def gaps(kept: Iterable[int]) -> list[tuple[int, int]]:
-    """The ranges, first and one after the last, of all descriptors that are not in `kept`."""
-    found, first = [], 0
-    for fd in sorted(kept):
+def gaps(descriptors: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the half-open ranges of all descriptors that are not in `descriptors`."""
+    ranges = []
+    first = 0
+    for fd in sorted(descriptors):
         if first < fd:
-            found.append((first, fd))
+            ranges.append((first, fd))
         first = fd + 1
-    return [*found, (first, resource.getrlimit(resource.RLIMIT_NOFILE)[0])]
+    return [*ranges, (first, resource.getrlimit(resource.RLIMIT_NOFILE)[0])]

@@ -1,8 +1,8 @@
-"""A daemon's place in its run's directory: its log, its lock, and the socket at which it can be
-asked.
+"""A daemon's files in its run's directory: lock, log, and the socket for requests.
 
-<node>.lock is held as long as the daemon runs, so that a node has one at most; <node>.sock takes
-the datagrams `status` and `stop`; log/<node>.log is for people, log/neighbours.jsonl for viewers.
+A daemon holds <node>.lock while it runs, so that a node has at most one.  <node>.sock takes
+datagrams such as `status` and `stop`.  log/<node>.log is for people, log/neighbours.jsonl for
+viewers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PID_BYTES = 16
 
 
 class Descriptor:
-    """Something open that has no object of its own in Python, with the face of a socket."""
+    """An open file descriptor with the interface of a socket."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -35,7 +35,7 @@ class Descriptor:
         return self._fd
 
     def detach(self) -> int:
-        """The descriptor, from now on the caller's to close."""
+        """Return the descriptor; the caller closes it."""
         return self._fd
 
     def close(self) -> None:
@@ -43,10 +43,9 @@ class Descriptor:
 
 
 class Log(Descriptor):
-    """Lines of one node: wall clock, monotonic clock in seconds, what happened.
+    """The log of one node: wall clock, monotonic clock in seconds, text.
 
-    A line that cannot be written, since the disk is full, ends no daemon; the next one that can
-    says how many are missing.
+    A full disk stops no daemon: the next line that can be written says how many are missing.
     """
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -56,7 +55,7 @@ class Log(Descriptor):
         self._missing = 0
 
     def write(self, text: str) -> None:
-        """Add a line, or the lines of a traceback."""
+        """Append a line, or the lines of a traceback."""
         stamp = clock.local_time(clock.wall())
         missing = (
             f"({self._missing} lines before this one could not be written) "
@@ -97,10 +96,14 @@ class NeighbourFile(Descriptor):
 
 
 class Lock(Descriptor):
-    """The right to be the daemon of a node."""
+    """The lock that the daemon of a node holds."""
 
     def __init__(self, directory: Path, name: str) -> None:
-        """Take it; ValueError if another process has it."""
+        """Take the lock.
+
+        Raises:
+            ValueError: another process holds it.
+        """
         super().__init__(
             private_files.open_file(directory / f"{name}.lock", os.O_RDWR | os.O_CREAT)
         )
@@ -116,12 +119,12 @@ class Lock(Descriptor):
         self.sign()
 
     def sign(self) -> None:
-        """Say that this process has it."""
+        """Write the id of this process into the file."""
         os.pwrite(self._fd, f"{os.getpid():<{PID_BYTES}}".encode(), 0)
 
 
 def holder(directory: Path, name: str) -> int | None:
-    """The process that is the daemon of the node called `name`, None if there is none."""
+    """Return the process of the daemon of the node called `name`; None if there is none."""
     with suppress(FileNotFoundError):
         fd = private_files.open_file(directory / f"{name}.lock", os.O_RDONLY)
         try:
@@ -134,29 +137,31 @@ def holder(directory: Path, name: str) -> int | None:
 
 
 def wait_until_ended(directory: Path, name: str, timeout_s: float = 5.0) -> None:
-    """Return when the node has no daemon; TimeoutError names the process that does not end."""
-    end = clock.monotonic() + timeout_s
+    """Return when the node called `name` has no daemon.
+
+    Raises:
+        TimeoutError: its process has not ended in time.
+    """
+    end_s = clock.monotonic() + timeout_s
     while pid := holder(directory, name):
-        if clock.monotonic() > end:
+        if clock.monotonic() > end_s:
             raise TimeoutError(
                 f"the daemon of {name}, process {pid}, has not ended after {timeout_s:g} s"
             )
         clock.sleep(0.002)
 
 
-def bind(to: socket.socket, path: Path) -> None:
-    """Give the socket a place in the file system, to which nobody but this user can write, whatever
-    the umask is."""
-    os.fchmod(to.fileno(), private_files.FILE_MODE)  # which the file takes over
-    to.bind(str(path))
+def bind(unix_socket: socket.socket, path: Path) -> None:
+    """Bind a Unix socket to `path`, writable for this user only, whatever the umask is."""
+    os.fchmod(unix_socket.fileno(), private_files.FILE_MODE)  # the file inherits the mode
+    unix_socket.bind(str(path))
 
 
 class Requests:
-    """The socket at which a daemon can be asked."""
+    """The socket at which a daemon takes requests."""
 
     def __init__(self, directory: Path, name: str) -> None:
-        """Open it; the caller holds the node's lock, so that what is there already is of a dead
-        daemon."""
+        """Open the socket; the caller holds the node's lock, so an old file is of a dead daemon."""
         self._path = directory / f"{name}.sock"
         self._path.unlink(missing_ok=True)
         self.socket = socket.socket(
@@ -169,41 +174,43 @@ class Requests:
         return self.socket.fileno()
 
     def read(self) -> tuple[str, str | None] | None:
-        """What is asked, and whom to answer: None if who asked has a socket without a name."""
+        """Return a request and its sender, None for an unnamed socket; None if none waits."""
         with suppress(BlockingIOError):
-            asked, who = self.socket.recvfrom(64)
-            return asked.decode(errors="replace"), who
+            request, sender = self.socket.recvfrom(64)
+            return request.decode(errors="replace"), sender
         return None
 
-    def answer(self, who: str | None, told: dict[str, Any]) -> None:
-        if who is None:
+    def answer(self, receiver: str | None, content: dict[str, Any]) -> None:
+        if receiver is None:
             return
-        with suppress(OSError):  # who asked has gone, or does not read
-            self.socket.sendto(json.dumps(told).encode(), who)
+        with suppress(OSError):  # the receiver has gone, or does not read
+            self.socket.sendto(json.dumps(content).encode(), receiver)
 
     def close(self) -> None:
         self._path.unlink(missing_ok=True)
         self.socket.close()
 
 
-def ask(directory: Path, name: str, what: str, timeout_s: float = 2.0) -> dict[str, Any]:
-    """What the daemon of the node called `name` answers to `status` or `stop`.
+def ask(directory: Path, name: str, request: str, timeout_s: float = 2.0) -> dict[str, Any]:
+    """Return the answer of the daemon of the node called `name` to `request`.
 
-    Raises ValueError if it has none or cannot do that, TimeoutError if it does not answer.
+    Raises:
+        ValueError: the node has no daemon, or the daemon refuses the request.
+        TimeoutError: the daemon does not answer.
     """
     own = directory / f"{name}.ask.{os.getpid()}.{clock.monotonic_ns()}"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as asking:
-        asking.settimeout(timeout_s)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as client:
+        client.settimeout(timeout_s)
         try:
-            bind(asking, own)
-            asking.sendto(what.encode(), str(directory / f"{name}.sock"))
-            told: dict[str, Any] = json.loads(asking.recv(REPLY_BYTES))
+            bind(client, own)
+            client.sendto(request.encode(), str(directory / f"{name}.sock"))
+            answer: dict[str, Any] = json.loads(client.recv(REPLY_BYTES))
         except (FileNotFoundError, ConnectionRefusedError):
             raise ValueError(f"{name} has no daemon") from None
         except TimeoutError:
             raise TimeoutError(f"the daemon of {name} does not answer") from None
         finally:
             own.unlink(missing_ok=True)
-    if "error" in told:
-        raise ValueError(told["error"])
-    return told
+    if "error" in answer:
+        raise ValueError(answer["error"])
+    return answer

@@ -1,8 +1,7 @@
 """One row of counters for each node, in a file that every process of a run maps.
 
-A daemon counts right in its row, so that reading costs it nothing and needs no answer: a caller
-that waits for convergence reads it, and fidelity too.  A counter is one aligned 64-bit word, so
-that each is whole, though a row may be caught between two of its changes.
+A daemon counts in its row, so that others read the counters at no cost to it.  A counter is one
+aligned 64-bit word, read whole; two counters of a row may be read before and after a change.
 """
 
 from __future__ import annotations
@@ -22,30 +21,29 @@ LATENESS_US = (100, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
 
 @dataclass(frozen=True, slots=True)
 class CounterRow:
-    """What the daemon of one node tells, and of it; all 0 when none has run.
+    """The counters of one node; all 0 before its first daemon.
 
-    pid: of the process that serves it; 0 when it has ended.
+    pid: process of the daemon; 0 if there is none.
     neighbours_expected, neighbours_up: adjacencies, a neighbour at a port each.
-    routes: prefixes forwarded to somebody.
-    converged: 1 when every neighbour that the topology promises is up and every route that they
-        give is set.
+    routes: reachable prefixes.
+    converged: 1 if every neighbour that the topology promises is up and its routes are set.
     sent, received: packets.
-    dropped: packets that could not leave.
-    losses: neighbours that were up and are not any more, since the daemon began.
+    dropped: packets that could not be sent.
+    losses: neighbours lost since the daemon started.
     began_ns, changed_ns, lost_ns: monotonic clock at the start, at the last change of a neighbour
-        or route, at the last loss of a neighbour.
-    ticks: how often it was time to do something.
-    late_ticks: how often later than there is time between two ticks.
-    worst_late_us: the latest tick since the daemon began.
+        or route, and at the last loss of a neighbour.
+    ticks: ticks of the state machine.
+    late_ticks: ticks that ran more than one interval late.
+    worst_late_us: lateness of the latest tick.
     netlink_errors: changes that the kernel refused.
     packets_failed: packets dropped because handling them raised an exception.
     refused: packets dropped before decoding, for a reason in node_daemon/sealed_channel.py.
     real_time: 1 if the process has real-time priority.
-    wanted: 1 while the supervisor is to see to it that the daemon runs.
-    deaths: how often it has ended though nobody asked it to.
-    restarts: how often the supervisor has started it again after that.
-    lateness: ticks by lateness, in the classes that LATENESS_US divides; subtract two readings for
-        a window of time.
+    wanted: 1 if the supervisor keeps the daemon running.
+    deaths: ends of the daemon that were not requested.
+    restarts: restarts by the supervisor after a death.
+    lateness: ticks by lateness, in classes divided by LATENESS_US; subtract two readings for an
+        interval.
     """
 
     pid: int
@@ -75,16 +73,19 @@ class CounterRow:
 
 COLUMNS = {field.name: number for number, field in enumerate(fields(CounterRow))}
 WORDS = len(COLUMNS) - 1 + len(LATENESS_US) + 1
-# of the node, through all its daemons: those do not begin at 0 with each
+# these count through all daemons of a node
 OF_NODE = ("wanted", "deaths", "restarts")
 
 
 class DaemonCounters:
-    """The rows of a run's nodes, 0 up to how many there are."""
+    """The rows of a run, by node."""
 
     def __init__(self, file: Path, *, create_nodes: int | None = None) -> None:
-        """Map `file`; make it anew, for so many nodes, if `create_nodes`.  FileNotFoundError if it
-        is not there."""
+        """Map `file`; with `create_nodes`, create it for so many nodes first.
+
+        Raises:
+            FileNotFoundError: no such file.
+        """
         fd = private_files.open_file(
             file, os.O_RDWR | (os.O_CREAT | os.O_TRUNC if create_nodes else 0)
         )
@@ -100,21 +101,21 @@ class DaemonCounters:
         return len(self._words) // WORDS
 
     def cells(self, node: int) -> memoryview:
-        """The words of `node`'s row, to be written: by COLUMNS, and from `lateness` on a class
-        each."""
+        """Return the writable words of a row: in the order of COLUMNS, `lateness` last."""
         return self._words[node * WORDS : (node + 1) * WORDS]
 
     def words(self) -> memoryview:
-        """All rows, one after the other, WORDS each."""
+        """Return all rows in order of node, of WORDS each."""
         return self._words
 
     def row(self, node: int) -> CounterRow:
-        """What `node`'s daemon tells now."""
-        told: list[Any] = self.cells(node).tolist()
-        told[COLUMNS["lateness"] :] = [tuple(told[COLUMNS["lateness"] :])]
-        return CounterRow(*told)
+        """Return the counters of `node`."""
+        words: list[Any] = self.cells(node).tolist()
+        lateness = COLUMNS["lateness"]
+        words[lateness:] = [tuple(words[lateness:])]
+        return CounterRow(*words)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Unmap the file."""
         self._words.release()
         self._map.close()

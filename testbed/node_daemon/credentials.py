@@ -1,5 +1,4 @@
-"""What a node's daemon has of its run, so that others believe it: the keys, and the node's
-numbers."""
+"""The credentials of daemons: the run's keys, and the sequence numbers of each node."""
 
 from __future__ import annotations
 
@@ -15,9 +14,9 @@ from weft.testbed.node_daemon.sequence_file import SequenceFile, SequenceRow
 
 
 class Credentials:
-    """Those of one node.
+    """The credentials of one node.
 
-    read_keys: the run's keys, as they are when it is called; see keys.py.
+    read_keys: reads the run's keys; see keys.py.
     """
 
     def __init__(
@@ -27,23 +26,26 @@ class Credentials:
         self.read_keys = read_keys
 
     def next_incarnation(self) -> int:
-        """Larger than that of any daemon that ran on this node before."""
+        """Return an incarnation larger than those of all earlier daemons of this node."""
         return self._row.next_incarnation()
 
     def channels(self, ports: Iterable[int]) -> list[PortChannel]:
-        """By which these of the node's ports speak and hear."""
-        held = self.read_keys()
-        return [self._channel(port, held) for port in ports]
+        """Return the channels that seal and open the messages of these ports."""
+        keys = self.read_keys()
+        return [self._channel(port, keys) for port in ports]
 
-    def _channel(self, port: int, held: Sequence[bytes]) -> PortChannel:
+    def _channel(self, port: int, keys: Sequence[bytes]) -> PortChannel:
         interface = self._interfaces.ports[port]
-        if not held:
+        if not keys:
             return Bare(list(interface.neighbours))
-        return Sealed(self._interfaces.node, port, interface.link, held, self._row)
+        return Sealed(self._interfaces.node, port, interface.link, keys, self._row)
 
 
 class RunCredentials:
-    """Those of all nodes of the run in `directory`; ValueError or OSError if it has none."""
+    """The credentials of all nodes of the run in `directory`.
+
+    Raises ValueError or OSError if the run has none.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -51,19 +53,20 @@ class RunCredentials:
         keys.read(directory)
 
     def of(self, interfaces: NodeInterfaces) -> Credentials:
-        """Those of the node with these interfaces."""
+        """Return the credentials of the node with these interfaces."""
         row = self._sequences.row(interfaces.node, _near(interfaces))
         return Credentials(interfaces, row, partial(keys.read, self._directory))
 
 
 def rehearsed(nodes: Sequence[NodeInterfaces]) -> list[Credentials]:
-    """Credentials that nodes have with nobody but each other, and that leave no trace."""
+    """Return credentials that these nodes share with no others, in memory only."""
     key = os.urandom(keys.KEY_BYTES)
-    rows = [memoryview(bytearray(8 * _words(each))).cast("Q") for each in nodes]
-    return [
-        Credentials(each, SequenceRow(row, _near(each)), lambda: (key,))
-        for each, row in zip(nodes, rows, strict=True)
-    ]
+    credentials = []
+    for interfaces in nodes:
+        row = memoryview(bytearray(8 * _words(interfaces))).cast("Q")
+        sequence_row = SequenceRow(row, _near(interfaces))
+        credentials.append(Credentials(interfaces, sequence_row, lambda: (key,)))
+    return credentials
 
 
 def _near(interfaces: NodeInterfaces) -> dict[int, list[int]]:

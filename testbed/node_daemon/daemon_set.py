@@ -1,5 +1,4 @@
-"""What the daemons of a run start from, on disk: written when the network comes up, read by their
-supervisor."""
+"""The configuration of a run's daemons on disk: written at bring-up, read by their supervisor."""
 
 from __future__ import annotations
 
@@ -18,12 +17,12 @@ FILE = "daemons.pickle"
 
 @dataclass(frozen=True, slots=True)
 class Daemons:
-    """What the daemons of a run start from, by node; every node that may have a daemon has an entry
-    in both.
+    """The configuration of a run's daemons.
 
-    program: the id of the data plane's program at their ports, if it has one; `first_switch` is
-        then the node that it counts as 0.
-    transit: the id of the program that rewrites packets in transit, where there is one.
+    interfaces, configs: of each node that may have a daemon, by node.
+    program: id of the data plane's program at their ports, if there is one.
+    first_switch: the node that this program counts as 0.
+    transit: id of the program that rewrites packets in transit, if there is one.
     """
 
     interfaces: Mapping[int, NodeInterfaces]
@@ -33,7 +32,11 @@ class Daemons:
     transit: int | None = None
 
     def node(self, name: str) -> int:
-        """The node called `name`; ValueError if it has no daemon."""
+        """Return the node called `name`.
+
+        Raises:
+            ValueError: it cannot have a daemon.
+        """
         for node, interfaces in self.interfaces.items():
             if interfaces.name == name:
                 return node
@@ -44,17 +47,21 @@ class Daemons:
         return ", ".join(names) if len(names) < 6 else f"{names[0]} .. {names[-1]}"
 
     def write(self, directory: Path) -> None:
-        """Put them where read() finds them."""
+        """Write it to the run's directory, for read()."""
         private_files.write(directory / FILE, pickle.dumps(self, pickle.HIGHEST_PROTOCOL))
 
 
 def read(directory: Path) -> Daemons:
-    """The daemons of the run in `directory`; ValueError if it has none."""
+    """Return the configuration of the daemons of the run in `directory`.
+
+    Raises:
+        ValueError: the run has no daemons.
+    """
     try:
         with open(private_files.open_file(directory / FILE, os.O_RDONLY), "rb") as file:
-            found: Daemons = pickle.load(file)
+            daemons: Daemons = pickle.load(file)
     except FileNotFoundError:
         raise ValueError(
             f"run {directory.name} has no daemons: its routes are fixed, or it has none"
         ) from None
-    return found
+    return daemons

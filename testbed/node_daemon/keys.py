@@ -1,10 +1,9 @@
-"""A run's keys, in a file that root alone may read: made when the network comes up, replaced on
-demand.
+"""A run's keys, in a file that only root may read.
 
-The first key of the file seals what daemons send; all of them open what they hear.  A key is
-replaced in three steps, each told to every daemon before the next: the new one opens, too; it
-seals; the old one opens no more.  So no message is refused meanwhile, and a daemon that starts
-between two steps gets along with those before and after it.
+The first key seals the messages that daemons send; all keys open messages that they receive.  A key
+is replaced in three steps, each announced to every daemon before the next: the new key opens, too;
+it seals; the old key opens no more.  No message is refused meanwhile, and a daemon that starts
+between two steps works with those before and after it.
 """
 
 from __future__ import annotations
@@ -13,22 +12,25 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from weft.testbed.runs import private_files
+
 FILE = "key"
 KEY_BYTES = 32
-MODE = 0o600
 
 
 def create(directory: Path, *, authenticated: bool = True) -> None:
-    """Make the key of the run in `directory`; not `authenticated`: its daemons shall believe
-    whatever they hear."""
+    """Create the key of the run in `directory`; without `authenticated`, an empty file."""
     _write(directory, [os.urandom(KEY_BYTES)] if authenticated else [])
 
 
 def read(directory: Path) -> tuple[bytes, ...]:
-    """The keys of the run in `directory`, first the one that seals; none if its messages are not
-    authenticated.
+    """Return the keys of the run in `directory`, the sealing key first.
 
-    ValueError if it has no such file, or a broken one.
+    Returns:
+        Empty if messages are not authenticated.
+
+    Raises:
+        ValueError: there is no such file, or it is malformed.
     """
     try:
         keys = tuple(bytes.fromhex(line) for line in (directory / FILE).read_text().split())
@@ -43,11 +45,16 @@ def read(directory: Path) -> tuple[bytes, ...]:
     return keys
 
 
-def rotate(directory: Path, tell: Callable[[], None]) -> None:
-    """Replace the key that seals by a new one; `tell` has every daemon read the file again.
+def rotate(directory: Path, announce: Callable[[], None]) -> None:
+    """Replace the sealing key by a new one.
 
-    ValueError if the run's messages are not authenticated.  What `tell` raises leaves both keys
-    valid: try again.
+    Args:
+        directory: of the run.
+        announce: has every daemon read the file again.  If it raises, both keys stay valid: call
+            rotate() again.
+
+    Raises:
+        ValueError: the run's messages are not authenticated.
     """
     before = read(directory)
     if not before:
@@ -58,14 +65,8 @@ def rotate(directory: Path, tell: Callable[[], None]) -> None:
     old, new = before[0], os.urandom(KEY_BYTES)
     for keys in ([old, new], [new, old], [new]):
         _write(directory, keys)
-        tell()
+        announce()
 
 
 def _write(directory: Path, keys: Sequence[bytes]) -> None:
-    """Atomically: who reads meanwhile reads all of the old file or of the new one."""
-    draft = directory / f"{FILE}.new"
-    draft.unlink(missing_ok=True)
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
-    with open(fd, "w") as file:
-        file.writelines(f"{key.hex()}\n" for key in keys)
-    draft.replace(directory / FILE)
+    private_files.replace(directory / FILE, "".join(f"{key.hex()}\n" for key in keys).encode())

@@ -1,4 +1,4 @@
-"""News of a node's devices: they went up or down, or their carriers."""
+"""Changes of a node's devices: up, down, and their carriers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
 
 
 class LinkChanged(NamedTuple):
-    """What became of the device of `port`: whether it is set up, and whether it has a carrier."""
+    """The new state of the device at `port`.
+
+    is_set_up: its administrative state.
+    up: it is set up and has a carrier.
+    """
 
     port: int
     is_set_up: bool
@@ -26,15 +30,14 @@ class LinkChanged(NamedTuple):
 
 
 class LinkNews:
-    """Tells of the ports of `interfaces`; `requests` is a socket in its namespace, which stays its
-    owner's.
+    """Reports changes of the ports of `interfaces`.
 
-    socket: becomes readable when there is news.
-    lost: whether some news was lost, and all ports were read back instead; until it is set back.
+    socket: readable when a change waits.
+    lost: changes were lost, and all ports were read back instead; the caller resets it.
     """
 
     def __init__(self, interfaces: NodeInterfaces, requests: netlink.Socket) -> None:
-        """Begin, in the namespace of the calling thread."""
+        """Subscribe in the namespace of the calling thread; `requests` is a socket there."""
         self._port_of = {interface.ifindex: port for port, interface in interfaces.ports.items()}
         self._requests = requests
         self._events = netlink.Socket(groups=LINK_GROUP)
@@ -45,12 +48,13 @@ class LinkNews:
         self._events.close()
 
     def now(self) -> list[LinkChanged]:
-        """How all ports are."""
-        dumped = self._requests.dump(netlink.RTM_GETLINK, ALL_LINKS)
-        return [told for body in dumped if (told := self._told(netlink.RTM_NEWLINK, body))]
+        """Return the state of all ports."""
+        dump = self._requests.dump(netlink.RTM_GETLINK, ALL_LINKS)
+        changes = (self._change(netlink.RTM_NEWLINK, body) for body in dump)
+        return [change for change in changes if change]
 
     def read(self) -> Iterator[LinkChanged]:
-        """What is new."""
+        """Yield the changes that wait."""
         try:
             data = self._events.receive(socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -62,12 +66,12 @@ class LinkNews:
             yield from self.now()
         else:
             for kind, _, _, body in netlink.split(data):
-                if kind in (netlink.RTM_NEWLINK, netlink.RTM_DELLINK) and (
-                    told := self._told(kind, body)
-                ):
-                    yield told
+                if kind in (netlink.RTM_NEWLINK, netlink.RTM_DELLINK):
+                    change = self._change(kind, body)
+                    if change:
+                        yield change
 
-    def _told(self, kind: int, body: bytes) -> LinkChanged | None:
+    def _change(self, kind: int, body: bytes) -> LinkChanged | None:
         _, _, ifindex, flags, _ = IFINFO.unpack_from(body)
         port = self._port_of.get(ifindex)
         if port is None:

@@ -1,4 +1,4 @@
-"""The packets of a daemon that were lost at this node, counted and logged by why."""
+"""Count and log the packets that a daemon lost at this node, by reason."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ MOST_TRACEBACKS = 8  # logged
 
 
 class LostPackets:
-    """Those of one daemon.
-
-    counters: its row.  log: writes a line.  channels: of its ports.
-    """
+    """The lost packets of one daemon."""
 
     def __init__(
         self, counters: NodeCounters, log: Callable[[str], None], channels: Sequence[PortChannel]
     ) -> None:
-        self._counters, self._log = counters, log
+        """counters: its row; log: writes a line; channels: of its ports."""
+        self._counters = counters
+        self._log = log
         self._refusals = [channel.dropped for channel in channels]
         self._dropped: Counter[str] = Counter()
-        self._failed = self._refused = 0
+        self._failed = 0
+        self._refused = 0
         self._raised: set[str] = set()
 
     def on_sending(self, error: OSError) -> None:
-        """A packet that cannot leave is lost, as it might be on the wire; most often its device is
-        down, which is no error and told separately."""
+        """Count a packet that could not be sent; most often its device is down."""
         why = errno.errorcode.get(error.errno or 0, str(error))
         if why not in self._dropped:
             self._log(f"packets dropped on sending: {error.strerror}")
@@ -40,49 +39,46 @@ class LostPackets:
         self._counters.set(dropped=self._dropped.total())
 
     def on_handling(self, what: str = "packet") -> None:
-        """What is being handled was raised over a packet, or over another thing that came: log it
-        unless it is known."""
+        """Count a packet, or another `what`, that raised the current exception; log new ones."""
         self._failed += 1
         self._counters.set(packets_failed=self._failed)
-        told = traceback.format_exc().rstrip()
-        if told not in self._raised and len(self._raised) < MOST_TRACEBACKS:
-            self._raised.add(told)
-            self._log(f"a {what} was dropped over which this was raised:\n{told}")
+        text = traceback.format_exc().rstrip()
+        if text not in self._raised and len(self._raised) < MOST_TRACEBACKS:
+            self._raised.add(text)
+            self._log(f"a {what} was dropped because it raised this exception:\n{text}")
 
     def guarded(
-        self, what: str, handle: Callable[..., Sequence[Action]], *given: object
+        self, what: str, handle: Callable[..., Sequence[Action]], *arguments: object
     ) -> Sequence[Action]:
-        """What `handle` makes of what is `given`, a `what`; nothing, which is counted, if it
-        raises."""
+        """Return `handle(*arguments)`; if it raises, count a lost `what` and return no actions."""
         try:
-            return handle(*given)
+            return handle(*arguments)
         except Exception:
             self.on_handling(what)
             return ()
 
     def look_for_refused(self) -> None:
-        """Count what the channels have dropped since this was called last; called at every tick."""
+        """Update the count of packets that the channels refused; called at every tick."""
         if any(self._refusals):
             self._count_refused()
 
     def _count_refused(self) -> None:
-        refused = self._by_why().total()
-        if refused != self._refused:
-            if not self._refused:
-                self._log(
-                    f"packets refused: {', '.join(self._by_why())}; `weft status` counts them"
-                )
-            self._refused = refused
-            self._counters.set(refused=refused)
+        reasons = self._refused_by_reason()
+        if reasons.total() == self._refused:
+            return
+        if not self._refused:
+            self._log(f"packets refused: {', '.join(reasons)}; `weft status` counts them")
+        self._refused = reasons.total()
+        self._counters.set(refused=self._refused)
 
     def status(self) -> dict[str, Any]:
-        """All of them, JSON-able."""
+        """Return all counts, JSON-able."""
         return {
             "dropped": dict(self._dropped),
-            "refused": dict(self._by_why()),
+            "refused": dict(self._refused_by_reason()),
             "packets_failed": self._failed,
         }
 
-    def _by_why(self) -> Counter[str]:
-        """Packets that were refused."""
+    def _refused_by_reason(self) -> Counter[str]:
+        """Return the refused packets of all channels, by reason."""
         return sum(self._refusals, Counter())

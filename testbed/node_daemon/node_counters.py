@@ -1,4 +1,4 @@
-"""What a daemon writes into its row of the run's counters (counters.py)."""
+"""Write a daemon's row of the run's counters (counters.py)."""
 
 from __future__ import annotations
 
@@ -12,36 +12,39 @@ TICKS, LATENESS, WORST_LATE_US, LATE_TICKS, SENT, RECEIVED = (
     COLUMNS[name]
     for name in ("ticks", "lateness", "worst_late_us", "late_ticks", "sent", "received")
 )
-OF_NODE_AT = {COLUMNS[name] for name in OF_NODE}
+NODE_COLUMNS = {COLUMNS[name] for name in OF_NODE}
 
 
 class NodeCounters:
-    """The row `cells`, from 0 on but for what is of the node.
+    """The row `cells`, reset except for the counters of the node.
 
     interval_s: a tick that is later than this counts as late.
     """
 
     def __init__(self, cells: memoryview, interval_s: float) -> None:
         self._cells = cells
-        for at in range(len(cells)):
-            if at not in OF_NODE_AT:
-                cells[at] = 0
+        for number in range(len(cells)):
+            if number not in NODE_COLUMNS:
+                cells[number] = 0
         self._interval_s = interval_s
-        self._worst_late_us = self._losses = 0
+        self._worst_late_us = 0
+        self._losses = 0
 
     def set(self, **values: int) -> None:
-        """Write into these columns."""
+        """Set these columns."""
         for name, value in values.items():
             self._cells[COLUMNS[name]] = value
 
     def add(self, name: str) -> None:
-        """Count one more in this column."""
+        """Add one to this column."""
         self._cells[COLUMNS[name]] += 1
 
     def tick(self, late_s: float, sent: int, received: int) -> None:
-        """A tick was so late; so many packets have been sent and received in all."""
-        cells, late_us = self._cells, int(late_s * 1e6)
-        cells[SENT], cells[RECEIVED] = sent, received
+        """Count a tick by its lateness; `sent` and `received` are totals of packets."""
+        cells = self._cells
+        late_us = int(late_s * 1e6)
+        cells[SENT] = sent
+        cells[RECEIVED] = received
         cells[TICKS] += 1
         cells[LATENESS + bisect_left(LATENESS_US, late_us)] += 1
         if late_us > self._worst_late_us:
@@ -50,7 +53,7 @@ class NodeCounters:
             cells[LATE_TICKS] += 1
 
     def show(self, adjacencies: Adjacencies, routes: int, now: float) -> None:
-        """Write what changes seldom, after it has changed."""
+        """Write the counts of neighbours and routes, after one has changed."""
         promised, up, lost = adjacencies
         self.set(
             neighbours_expected=promised,
@@ -64,8 +67,8 @@ class NodeCounters:
             self.set(lost_ns=int(now * 1e9))
 
     def status(self) -> dict[str, Any]:
-        """The row, JSON-able."""
-        count = {name: int(self._cells[at]) for name, at in COLUMNS.items() if name != "lateness"}
+        """Return the row, JSON-able."""
+        count = {name: int(self._cells[i]) for name, i in COLUMNS.items() if name != "lateness"}
         lateness = [int(ticks) for ticks in self._cells[LATENESS:]]
         classes = zip((*LATENESS_US, 0), lateness, strict=True)
         return {

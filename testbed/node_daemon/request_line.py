@@ -1,8 +1,6 @@
-"""Requests at a stream socket: a line of JSON, words, from whoever connects, and a line of JSON in
-answer.
+"""Requests at a stream socket: one line of JSON, a list of words, and one line in answer.
 
-Whatever is said there, the process that listens goes on, and none of it keeps it for more than a
-second.
+A malformed request stops the process no longer than REQUEST_S, and never ends it.
 """
 
 from __future__ import annotations
@@ -20,12 +18,11 @@ CommandHandlers = Mapping[str, Callable[..., dict[str, Any]]]
 
 
 def answer(server: socket.socket, commands: CommandHandlers) -> None:
-    """Let the next one that connects have one of `commands` carried out; {"error": text} if that
-    cannot be done."""
+    """Accept one connection, run its command, and answer; {"error": text} if it fails."""
     connection, _ = server.accept()
-    with connection, suppress(OSError):  # who asked has gone, or does not say what it wants
-        told = _do(read_line(connection), commands)
-        connection.sendall(json.dumps(told).encode() + b"\n")
+    with connection, suppress(OSError):  # the client has gone, or sends nothing
+        content = _do(read_line(connection), commands)
+        connection.sendall(json.dumps(content).encode() + b"\n")
 
 
 def _do(line: bytes, commands: CommandHandlers) -> dict[str, Any]:
@@ -35,24 +32,28 @@ def _do(line: bytes, commands: CommandHandlers) -> dict[str, Any]:
             raise TypeError
         return commands[words[0]](*words[1:])
     except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError, RecursionError):
-        said = ascii(line[:SHOWN_BYTES].decode(errors="replace").strip())
+        text = ascii(line[:SHOWN_BYTES].decode(errors="replace").strip())
         return {
-            "error": f'{said} is no request; write ["start", NODE], or stop, kill, restart or list'
+            "error": f'{text} is no request; write ["start", NODE], or stop, kill, restart or list'
         }
     except (ValueError, OSError) as error:
         return {"error": str(error)}
 
 
 def read_line(connection: socket.socket) -> bytes:
-    """What was sent up to the end of a line, or of REQUEST_BYTES; TimeoutError if it has not come
-    within a second."""
-    end, line = clock.monotonic() + REQUEST_S, b""
+    """Return a line, or its first REQUEST_BYTES.
+
+    Raises:
+        TimeoutError: the line did not end in REQUEST_S.
+    """
+    end_s = clock.monotonic() + REQUEST_S
+    line = b""
     while b"\n" not in line and len(line) < REQUEST_BYTES:
-        connection.settimeout(max(1e-3, end - clock.monotonic()))
+        connection.settimeout(max(1e-3, end_s - clock.monotonic()))
         if not (more := connection.recv(REQUEST_BYTES - len(line))):
             break
         line += more
-        if clock.monotonic() > end:
+        if clock.monotonic() > end_s:
             raise TimeoutError("a request that does not end")
     connection.settimeout(REQUEST_S)
     return line

@@ -1,33 +1,27 @@
-"""Seal what leaves a port, and accept only what a neighbour sealed for this link, once.
+"""Seal the messages that leave a port; accept each message that a neighbour sealed, once.
 
     payload | number, 8 bytes | sender, 4 | cookie, 4 | tag, 12
 
-tag: keyed BLAKE2s (RFC 7693) of all before it.  The key is the run's; the link is mixed in, so that
-    a message of one link verifies on no other.
-number: the sender's monotonic clock in nanoseconds, or its last number + 1 if that is larger.  All
-    daemons of a run share that clock.  A number beyond the hearer's own clock is refused, so no
-    message can use up the numbers to come: the largest number heard outlives daemons
-    (sequence_file.py) and never leads the clock by more than AHEAD_NS.
-    A window of the last WINDOW messages lets messages overtake each other; each number is accepted
-    once.
-sender: one of the nodes that are at this port; its own messages, sent back to it, are not among
-    them.
-cookie: a function of key and link.  It proves nothing to a process that can read the link, but a
-    socket's filter can compare it and drop a stranger's message before it takes the socket's room.
+tag: keyed BLAKE2s (RFC 7693) of all bytes before it.  The key is the run's, personalized by the
+    link, so that a message verifies on its own link only.
+number: the sender's monotonic clock in ns, or its last number + 1 if that is larger.  All daemons
+    of a run share the clock, and a number ahead of it is refused, so that no message can exhaust
+    the numbers to come.  A window of WINDOW messages accepts reordered ones, each number once.
+sender: one of the nodes at this port, not the receiver itself.
+cookie: a function of key and link.  A socket filter compares it, so that a stranger's message takes
+    no room in the socket; it proves nothing to a process that can read the link.
 
 A message that does not verify is dropped without an answer, and counted.  A token bucket for each
-neighbour passes MESSAGES_PER_S of the others before they are decoded: a faulty neighbour must not
-keep a daemon from the rest.
+neighbour passes MESSAGES_PER_S, so that a faulty neighbour does not starve the others.
 
-All daemons of a run have the same key.  It keeps out processes that are not in the run, not a node
-taken over.
+All daemons of a run share one key: it excludes other processes, not a compromised node.
 """
 
 from __future__ import annotations
 
 import struct
 
-# what hashlib.blake2s is; hashlib itself brings OpenSSL, 3 MB that no daemon needs
+# hashlib.blake2s without hashlib, which loads OpenSSL: 3 MB that no daemon needs
 from _blake2 import blake2s
 from _operator import _compare_digest as same  # likewise hmac.compare_digest
 from bisect import bisect_left
@@ -47,50 +41,49 @@ OVERHEAD_BYTES = END_BYTES + TAG_BYTES
 WINDOW = 256  # messages
 AHEAD_NS = 1_000_000  # messages sealed at one instant of a virtual clock lead it by 1 ns each
 NUMBER_BYTES = 8
-# of one neighbour; more than any scheme's have been seen to say
+# of one neighbour; more than any scheme sends
 MESSAGES_PER_S, MESSAGES_AT_ONCE = 2000, 2000
-FORGED, REPLAYED, FUTURE = "forged", "replayed", "from the future"  # why messages are dropped
+FORGED, REPLAYED, FUTURE = "forged", "replayed", "from the future"  # reasons of drops
 STRANGE, TOO_MANY = "of no neighbour", "too many"
 
 
 class PortChannel(Protocol):
-    """One port of a node.
+    """Seals and opens the messages of one port.
 
-    dropped: messages that were, by why.
-    cookies: those that messages may carry, none if there are no seals.
+    dropped: messages, by reason.
+    cookies: accepted cookies; empty if messages are not sealed.
     """
 
     dropped: Counter[str]
     cookies: Sequence[bytes]
 
     def seal(self, payload: bytes) -> bytes:
-        """What to send, for `payload` to be believed."""
+        """Return the frame to send for `payload`."""
 
     def open(self, frame: bytes, now: float) -> bytes | None:
-        """The payload of what was heard at `now`, None if it is to be dropped."""
+        """Return the payload of a frame received at `now`; None if it is dropped."""
 
     def set_keys(self, keys: Sequence[bytes]) -> None:
-        """Use these from now on, the first one to seal; as many as none before if and only if there
-        were none."""
+        """Use these keys from now on; the first one seals.  A run never changes to or from none."""
 
 
 class Allowance:
-    """Messages that one neighbour may still have handled: a token bucket, filled when it is found
-    empty."""
+    """The token bucket of one neighbour, refilled when it is empty."""
 
     __slots__ = ("filled_s", "left")
 
     def __init__(self) -> None:
-        self.left, self.filled_s = 0, -inf
+        self.left = 0
+        self.filled_s = -inf
 
     def refill(self, now: float) -> bool:
-        """Whether there is one more at `now`, which is taken; called when `left` has fallen below
-        0."""
+        """Refill the bucket, whose `left` is below 0, and take a token; False if there is none."""
         earned = min((now - self.filled_s) * MESSAGES_PER_S, MESSAGES_AT_ONCE)
         if earned < 1:
             self.left = 0
             return False
-        self.left, self.filled_s = int(earned) - 1, now
+        self.left = int(earned) - 1
+        self.filled_s = now
         return True
 
 
@@ -128,8 +121,8 @@ class Sender(Allowance):
 class Sealed:
     """A port whose messages are sealed.
 
-    link: a number that both its ends have for it, and that no other link of the run has.
-    row: of the node.
+    link: number of the link, the same at all its ends.
+    row: sequence numbers of the node.
     """
 
     __slots__ = (
@@ -211,12 +204,10 @@ class Sealed:
 
 
 class Bare:
-    """A port of an experiment whose messages are not sealed; whoever is there may say anything in
-    the name of one of the nodes that are there.
+    """A port without seals, for experiments: a process on the link can forge any neighbour.
 
-    neighbours: those, for as many of whose messages there is room.  Whether a message is of one of
-        them is looked up here, where daemons/core/wire.py has its sender, for schemes that do not
-        look themselves.
+    neighbours: senders that are accepted, for schemes that do not check the sender themselves; each
+        adds a token bucket.
     """
 
     cookies: Sequence[bytes] = ()
@@ -227,7 +218,7 @@ class Bare:
         self._allowances = [Allowance() for _ in range(max(1, len(neighbours)))]
 
     def set_keys(self, keys: Sequence[bytes]) -> None:
-        """There are none."""
+        """Ignore the keys: nothing is sealed."""
 
     def seal(self, payload: bytes) -> bytes:
         return payload

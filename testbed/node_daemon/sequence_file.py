@@ -1,13 +1,11 @@
-"""Numbers that must not fall when a daemon starts again: its incarnation, and those sent and heard
-at each port.
+"""Numbers that must not fall when a daemon restarts: incarnations and sequence numbers.
 
-A row of words for each node, in a file of the run that every process maps, as counters.py has it.
-Each number is one aligned word, written where it changes, so it outlives its daemon however that
-ends.  A message to one daemon cannot be replayed to the next, and a wall clock that goes back makes
-no incarnation smaller.
+A row of words for each node, in a file of the run that every process maps, as in counters.py.  Each
+number is one aligned word, written when it changes, so that it survives its daemon.  A message to
+one daemon cannot be replayed to the next, and a wall clock that is set back makes no incarnation
+smaller.
 
-    incarnation, then for each port: the number sent last, and by neighbour the largest number heard
-    of it
+    incarnation, then for each port: last number sent, and the largest number received by neighbour
 """
 
 from __future__ import annotations
@@ -24,13 +22,12 @@ WORD = 8
 
 
 def words(neighbours: Iterable[int]) -> int:
-    """How many words the row of a node has; `neighbours`: how many there are at each of its
-    ports."""
+    """Return the length of a node's row; `neighbours`: their number at each port."""
     return 1 + sum(1 + count for count in neighbours)
 
 
 def create(directory: Path, nodes: int, words_each: int) -> None:
-    """Make the file, for nodes 0 up to `nodes`."""
+    """Create the file for `nodes` nodes."""
     with open(
         os.open(directory / FILE, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "r+b"
     ) as file:
@@ -41,17 +38,18 @@ def create(directory: Path, nodes: int, words_each: int) -> None:
 class SequenceRow:
     """The words of one node.
 
-    ports: each of its ports, and who is one hop away there.
+    ports: the neighbours at each port.
     """
 
     def __init__(self, words: memoryview, ports: Mapping[int, Iterable[int]]) -> None:
         self._words = words
-        self._at: dict[int, tuple[int, dict[int, int]]] = {}
-        at = 1
+        self._indexes: dict[int, tuple[int, dict[int, int]]] = {}
+        first = 1
         for port in sorted(ports):
             near = sorted(ports[port])
-            self._at[port] = at, {node: at + 1 + i for i, node in enumerate(near)}
-            at += 1 + len(near)
+            received = {node: first + 1 + i for i, node in enumerate(near)}
+            self._indexes[port] = first, received
+            first += 1 + len(near)
 
     def next_incarnation(self) -> int:
         """Return the nanoseconds since 1970, or one more than the last incarnation if that is
@@ -60,24 +58,24 @@ class SequenceRow:
         return incarnation
 
     def at(self, port: int) -> tuple[memoryview, int, dict[int, int]]:
-        """Return the words, the index of the number sent last at `port`, and by neighbour that of
-        the largest heard."""
-        return self._words, *self._at[port]
+        """Return the words and the indexes of `port`: of the last number sent, and by neighbour of
+        the largest number received."""
+        return self._words, *self._indexes[port]
 
 
 class SequenceFile:
     """The rows of a run's nodes."""
 
     def __init__(self, directory: Path) -> None:
-        """Map the file of the run in `directory`; FileNotFoundError if it is not there."""
+        """Map the file of the run in `directory`."""
         fd = os.open(directory / FILE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             self._words = memoryview(mmap.mmap(fd, 0)).cast("Q")
         finally:
             os.close(fd)
-        self._each = int.from_bytes(self._words[:1].tobytes(), "little")
+        self._row_words = int.from_bytes(self._words[:1].tobytes(), "little")
 
     def row(self, node: int, ports: Mapping[int, Iterable[int]]) -> SequenceRow:
-        """That of `node`; arguments as of Row."""
-        first = 1 + node * self._each
-        return SequenceRow(self._words[first : first + self._each], ports)
+        """Return the row of `node`; see SequenceRow."""
+        first = 1 + node * self._row_words
+        return SequenceRow(self._words[first : first + self._row_words], ports)

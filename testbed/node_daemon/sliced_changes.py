@@ -1,5 +1,4 @@
-"""Many changes, made a slice in each turn, so that other daemons of the process get their turns
-meanwhile."""
+"""Perform many changes in slices, one a turn, so that other daemons of the process can run."""
 
 from __future__ import annotations
 
@@ -12,11 +11,11 @@ SLICE = 64  # actions in a turn: a millisecond or two
 
 
 class Slices(Performer):
-    """Has actions carried out in order, at most SLICE in each turn.
+    """Performs actions in order, at most SLICE in each turn.
 
-    Changes wait for the end of the turn or for a packet to be sent behind them, and packets for the
-    changes before them.  But routine packets, which say nothing new, overtake what does not fit
-    into the turn: neighbours shall not take a daemon that sets routes for dead.
+    Changes wait for the end of the turn, or for a packet that follows them; packets wait for the
+    changes before them.  Routine packets overtake waiting changes, so that neighbours do not
+    declare a daemon dead that sets many routes.
     """
 
     def __init__(
@@ -29,7 +28,11 @@ class Slices(Performer):
         self._left = SLICE  # in this turn
 
     def add(self, action: Action) -> None:
-        """Have `action` carried out, now or later; TypeError if nobody does that."""
+        """Perform `action`, now or later.
+
+        Raises:
+            TypeError: the action has no handler.
+        """
         if isinstance(action, Send):
             if self.waiting:
                 self.go_on()
@@ -39,11 +42,11 @@ class Slices(Performer):
         super().add(action)
 
     def go_on(self) -> None:
-        """Have carried out as much of what waits as this turn has room for."""
+        """Perform as many waiting actions as this turn allows."""
         self._left -= self.carry_out(self._left)
 
     def end_turn(self) -> bool:
-        """Go on, and begin another turn; whether something is left for it."""
+        """Perform waiting actions and start another turn; return True if actions are left."""
         if self.waiting:
             self.go_on()
         self._left = SLICE

@@ -1,15 +1,12 @@
-"""A protocol's packets on the wire: UDP to two link-local multicast groups, TTL 255, one device for
-each port.
+"""The packets of daemons: UDP to two link-local multicast groups with TTL 255, port by port.
 
-What is urgent goes to one group and wakes the daemon that hears it.  What is routine goes to the
-other, and lies in the socket until the daemon wakes anyway; the kernel noted when it came.  With
-156 daemons on two cores a wake-up costs 35 us and reading a packet 1 us.
+Urgent packets go to one group and wake the daemon.  Routine packets go to the other, and wait in
+the socket until the daemon wakes; the kernel records their time of arrival.  A wake-up costs 35
+times as much as reading a packet.
 
-Sending costs 4.1 us through all of UDP, veth and the far socket, 2.2 us from a packet socket;
-between many nodes, where memory is what costs, the two differ by less than 5 %.  So UDP it is:
-tcpdump knows it, and TTL 255 has a meaning.  A connected socket keeps its route, which saves a
-quarter of all that packed daemons cost.  It also hears of errors: an ICMP message, which anybody
-may send, makes the next send fail, and is then forgotten; so what fails is sent again.
+UDP costs hardly more than packet sockets, tcpdump decodes it, and TTL 255 has a meaning.  A
+connected socket keeps its route, which saves a quarter of the cost of packed daemons.  An ICMP
+error, which any host may forge, makes its next send fail once; so a failed send is repeated.
 """
 
 from __future__ import annotations
@@ -29,10 +26,10 @@ ROUTINE, URGENT = ("224.0.0.233", tc.CONTROL_PORT), ("224.0.0.234", tc.CONTROL_P
 FRAME_BYTES = 2048  # room for one frame's payload
 SO_RCVBUFFORCE, IP_MULTICAST_ALL = 33, 49
 IP_MTU_DISCOVER, IP_PMTUDISC_INTERFACE = 10, 4
-# of kernel memory: some 700 hellos, should a flood come between two times that it is read
+# of kernel memory: some 700 hellos, for a flood between two reads
 RECEIVE_BYTES = 1 << 19
-TRIES = 8  # of sending
-ICMP_MAKES = {  # errors that an ICMP message may leave at a socket: icmp_err_convert of Linux
+TRIES = 8  # to send a packet
+ICMP_ERRORS = {  # that an ICMP message may leave at a socket: icmp_err_convert of Linux
     errno.ENETUNREACH,
     errno.EHOSTUNREACH,
     errno.ECONNREFUSED,
@@ -43,18 +40,18 @@ ICMP_MAKES = {  # errors that an ICMP message may leave at a socket: icmp_err_co
     errno.ENONET,
     errno.EPROTO,
 }
-SIOCGSTAMPNS = 0x80108907  # when the packet came that was read last, a
-TIMESPEC = struct.Struct("=qq")  # of seconds since 1970 and nanoseconds
+SIOCGSTAMPNS = 0x80108907  # arrival of the packet that was read last, as a TIMESPEC
+TIMESPEC = struct.Struct("=qq")  # seconds since 1970, nanoseconds
 UDP_BYTES = 8
 
 
 def only_for(node: int, cookies: Sequence[bytes]) -> tuple[tuple[int, int, int, int], ...]:
-    """The classic BPF program that lets through what a neighbour sent, and of what is for one
-    neighbour alone only what is for `node`: at a crossbar everybody hears it, and need not wake for
-    that.  If there are `cookies`, the message must carry one of them (sealed_channel.py).
+    """Return the classic BPF program of a receiving socket of `node`.
 
-    GTSM, RFC 5082: every router takes one from the TTL, so what arrives with 255 was sent by a
-    neighbour.
+    It passes packets that a neighbour sent to all, or to `node`: at a crossbar, packets for other
+    nodes arrive, too.  If there are `cookies`, the message must carry one of them.
+
+    GTSM, RFC 5082: every router decrements the TTL, so a TTL of 255 proves a neighbour.
     """
     known = [int.from_bytes(cookie, "big") for cookie in cookies]
     rest = len(known)  # instructions from the first comparison on to what accepts
@@ -64,14 +61,14 @@ def only_for(node: int, cookies: Sequence[bytes]) -> tuple[tuple[int, int, int, 
         (0x07, 0, 0, 0),  # tax
         (0x40, 0, 0, 0),  # ld [x]: the cookie
         # jeq, after the last drop
-        *((0x15, rest - 1 - i, int(i == rest - 1), one) for i, one in enumerate(known)),
+        *((0x15, rest - 1 - i, int(i == rest - 1), value) for i, value in enumerate(known)),
     ]
     checked = cookie if known else []
     return (
         (0x30, 0, 0, 0xFFF00008),  # ldb [SKF_NET_OFF + 8]: the IP header's TTL
         (0x15, 0, 5 + len(checked), 255),  # jeq 255, else drop
         (0x30, 0, 0, UDP_BYTES + 2),  # ldb: the message's type
-        (0x35, 0, 2, wire.FIRST_TARGETED),  # jge, else it is for everybody
+        (0x35, 0, 2, wire.FIRST_TARGETED),  # jge, else it is for all
         (0x20, 0, 0, UDP_BYTES + wire.TARGET.start),  # ld: its target
         (0x15, 0, 1 + len(checked), node),  # jeq, else drop
         *checked,
@@ -81,68 +78,70 @@ def only_for(node: int, cookies: Sequence[bytes]) -> tuple[tuple[int, int, int, 
 
 
 def _send_socket(dev: str, index: int, group: str) -> socket.socket:
-    """A socket that sends to `group` through `dev`, whatever that is called later."""
-    made = socket.socket(
+    """Return a socket that sends to `group` through `dev`."""
+    udp = socket.socket(
         socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
     )
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, dev.encode())
-        made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, _here(index, group))
-        made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 255)
-        made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
-        # whatever ICMP says of it
-        made.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_INTERFACE)
+        udp.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, dev.encode())
+        udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, _here(index, group))
+        udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 255)
+        udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
+        # ignore path MTUs that ICMP messages claim
+        udp.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_INTERFACE)
         # ahead of the port's queue
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)
+        udp.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)
     except BaseException:
-        made.close()
+        udp.close()
         raise
-    return made
+    return udp
 
 
 def _receive_socket(
     dev: str, index: int, node: int, cookies: Sequence[bytes], group: str
 ) -> socket.socket:
-    """A socket of `node` that hears `group` through `dev`, whatever that is called later."""
-    made = socket.socket(
+    """Return a socket of `node` that receives `group` through `dev`."""
+    udp = socket.socket(
         socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
     )
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, dev.encode())
-        tc.of_socket(made, only_for(node, cookies))
-        # without CAP_NET_ADMIN there is as much room as for anybody
+        udp.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, dev.encode())
+        tc.of_socket(udp, only_for(node, cookies))
+        # without CAP_NET_ADMIN the default room must do
         with suppress(PermissionError):
-            made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES)
-        made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, _here(index, group))
-        # nothing that other sockets of the node joined
-        made.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
-        made.bind((group, tc.CONTROL_PORT))
-        # nothing has come yet; but from now on the kernel notes when something does
+            udp.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES)
+        udp.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, _here(index, group))
+        # no groups that other sockets of the node joined
+        udp.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
+        udp.bind((group, tc.CONTROL_PORT))
+        # from this call on the kernel records times of arrival; there is none yet
         with suppress(FileNotFoundError):
-            fcntl.ioctl(made, SIOCGSTAMPNS, bytearray(TIMESPEC.size))
+            fcntl.ioctl(udp, SIOCGSTAMPNS, bytearray(TIMESPEC.size))
     except BaseException:
-        made.close()
+        udp.close()
         raise
-    return made
+    return udp
 
 
 def _here(index: int, group: str) -> bytes:
-    """`group` at an interface, by index: the address of an unnumbered one is another's, so it does
-    not say which."""
+    """Return `group` at an interface, by index, because interfaces of a node share one address."""
     return struct.pack("=4s4xi", socket.inet_aton(group), index)
 
 
 class PortSockets:
-    """One port of a node on the wire: a socket that hears what is urgent, one for what is routine,
-    and one for saying either.
+    """The sockets of one port: to receive and to send urgent and routine packets.
 
-    channel: by which what it says and hears is sealed and opened; who reads the sockets opens.
+    channel: seals the packets that say() sends; the reader of the sockets opens received ones.
     """
 
     __slots__ = ("_node", "_says_routine", "_says_urgent", "channel", "routine", "urgent")
 
     def __init__(self, dev: str, node: int, channel: PortChannel) -> None:
-        """Open it in the namespace of the calling thread; OSError if `dev` is not there."""
+        """Open the sockets in the namespace of the calling thread.
+
+        Raises:
+            OSError: there is no device `dev`.
+        """
         self.channel = channel
         self._node = node
         index = socket.if_nametoindex(dev)
@@ -158,41 +157,42 @@ class PortSockets:
             opened.pop_all()
 
     def sockets(self) -> list[socket.socket]:
-        """All that it has open."""
+        """Return all sockets."""
         return [self.urgent, self.routine, self._says_urgent, self._says_routine]
 
     def say(self, payload: bytes, routine: bool) -> None:
-        """Say it to ROUTINE or URGENT, to everybody at the far end of the link; OSError if it
-        cannot leave."""
-        sender, frame = (
-            self._says_routine if routine else self._says_urgent,
-            self.channel.seal(payload),
-        )
+        """Seal `payload` and send it to the ROUTINE or URGENT group.
+
+        Raises:
+            OSError: it cannot be sent.
+        """
+        sender = self._says_routine if routine else self._says_urgent
+        frame = self.channel.seal(payload)
         try:
             sender.send(frame)
         except OSError:
             self._insist(sender, frame, ROUTINE if routine else URGENT)
 
     def _insist(self, sender: socket.socket, frame: bytes, group: tuple[str, int]) -> None:
-        """Send what could not be sent at once."""
-        for left in reversed(range(TRIES)):
+        """Repeat a failed send."""
+        for tries_left in reversed(range(TRIES)):
             try:
                 sender.send(frame)
             except OSError as error:
                 if error.errno == errno.EDESTADDRREQ:
-                    # not before, because a port that is down has no way there
+                    # not earlier, because a port that is down has no route
                     sender.connect(group)
-                elif error.errno not in ICMP_MAKES or not left:
+                elif error.errno not in ICMP_ERRORS or not tries_left:
                     raise
             else:
                 return
 
     def set_keys(self, keys: Sequence[bytes]) -> None:
-        """Speak and hear by these keys from now on."""
+        """Use these keys from now on."""
         self.channel.set_keys(keys)
         for ear in (self.urgent, self.routine):
             tc.of_socket(ear, only_for(self._node, self.channel.cookies))
 
     def close(self) -> None:
-        for one in self.sockets():
-            one.close()
+        for open_socket in self.sockets():
+            open_socket.close()

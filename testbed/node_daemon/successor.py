@@ -2,14 +2,13 @@
 
     python -m weft.testbed.node_daemon.successor SUPERVISOR LOCK BEATS PERIOD COMMAND
 
-It waits for the process of the descriptor SUPERVISOR to end, holding the run's lock (descriptor
-LOCK, -1 for none). Then it becomes COMMAND, with the reason as one more argument: a supervisor that
-starts the daemons again.  A supervisor that ends as it should ends its successor first; it starts
-another one if that dies.  So one of the two is there, unless both are killed at once.
+It waits for the process of the pidfd SUPERVISOR to end, holding the run's lock (descriptor LOCK, -1
+for none).  Then it becomes COMMAND, a supervisor that starts the daemons again, with the reason as
+one more argument.  A supervisor ends its successor before it ends itself, and starts another one if
+its successor dies, so that one of the two lives unless both are killed at once.
 
-A supervisor that hangs is ended.  It writes to the pipe BEATS every PERIOD seconds.  It hangs when
-it has not for HANGS_AFTER periods that it could have used (usable_time.py).  Looks of this process
-are counted, not seconds, because this process may be late itself.
+A supervisor writes to the pipe BEATS every PERIOD seconds.  It hangs, and is killed, if it has not
+written for HANGS_AFTER periods that it could have used (usable_time.py).
 """
 
 from __future__ import annotations
@@ -26,58 +25,66 @@ from typing import NamedTuple
 from weft.testbed.node_daemon.usable_time import Silences
 from weft.testbed.runs import isolated_python
 
-# periods: as many seconds most often, longer than it takes to end a daemon that does not obey
+# periods, of a second as a rule: longer than it takes to kill a daemon that does not end
 HANGS_AFTER = 8
-AGAIN = "again"  # the last argument but one of a supervisor that takes another's place
+AGAIN = "again"  # last argument but one of a supervisor that replaces another
 
 
 class Successor(NamedTuple):
-    """fd: a descriptor that tells when its process has ended.  beats: of a pipe, for beat()."""
+    """The successor's pidfd, and the pipe of beats."""
 
     fd: int
     beats: int
 
     def beat(self) -> None:
-        """Let it know that the supervisor is not hanging."""
-        # it has not read for long, or has died, which its descriptor tells, or is nobody
+        """Report that the supervisor does not hang."""
+        # pipe full, process dead (its pidfd is readable), or never started
         with suppress(OSError):
             os.write(self.beats, b".")
 
     def close(self) -> None:
-        """Forget one that has ended."""
+        """Reap the process, which has ended."""
         os.waitid(os.P_PIDFD, self.fd, os.WEXITED)
         os.close(self.fd)
         os.close(self.beats)
 
     def end(self) -> None:
-        """Have it end."""
+        """Kill the process and reap it."""
         signal.pidfd_send_signal(self.fd, signal.SIGKILL)
         self.close()
 
 
-NOBODY = Successor(-1, -1)
+NO_SUCCESSOR = Successor(-1, -1)
 
 
 def start(lock: int, period_s: float) -> Successor:
-    """Start the successor of this process, a supervisor that will beat every `period_s`, which
-    holds the descriptor `lock` (-1: none)."""
-    own = [*(sys.orig_argv[:-2] if AGAIN in sys.orig_argv[-2:-1] else sys.orig_argv), AGAIN]
-    me = os.pidfd_open(os.getpid())
-    heard, beats = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    argv = [str(me), str(lock), str(heard), f"{period_s:g}", *own]
+    """Start the successor of this process, a supervisor.
+
+    Args:
+        lock: descriptor of the run's lock, which the successor holds; -1: none.
+        period_s: interval of beats.
+    """
+    own_argv = sys.orig_argv[:-2] if AGAIN in sys.orig_argv[-2:-1] else sys.orig_argv
+    pidfd = os.pidfd_open(os.getpid())
+    reader, beats = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    argv = [str(pidfd), str(lock), str(reader), f"{period_s:g}", *own_argv, AGAIN]
     command = isolated_python.command("weft.testbed.node_daemon.successor", argv, packages=False)
     if not (pid := os.fork()):
-        for fd in (me, lock, heard):
+        for fd in (pidfd, lock, reader):
             if fd >= 0:
                 os.set_inheritable(fd, True)
-        os.execv(command[0], command)  # which closes all else that is open
-    os.close(me)
-    os.close(heard)
+        os.execv(command[0], command)  # closes all other descriptors
+    os.close(pidfd)
+    os.close(reader)
     return Successor(os.pidfd_open(pid), beats)
 
 
 def watch(supervisor: int, beats: int, period_s: float) -> str:
-    """Return why the process of the descriptor `supervisor` has ended; end it if it hangs."""
+    """Wait for the end of the process of the pidfd `supervisor`; kill it if it hangs.
+
+    Returns:
+        Why it ended, for the log.
+    """
     poll = select.poll()
     poll.register(supervisor, select.POLLIN)
     poll.register(beats, select.POLLIN)
@@ -89,7 +96,7 @@ def watch(supervisor: int, beats: int, period_s: float) -> str:
         if beats in ready:
             silences.end(pid)
             if not os.read(beats, 4096):
-                poll.unregister(beats)  # its end is closed: it is about to end, or hangs on the way
+                poll.unregister(beats)  # closed: the supervisor is ending, or hangs while it does
         elif silences.look(pid, period_s) >= HANGS_AFTER * period_s:
             why = why or f"it was ended, {silences.explain(pid)}"
             with suppress(ProcessLookupError):  # it has ended meanwhile
@@ -107,7 +114,7 @@ def _process(fd: int) -> int:
 def main(argv: Sequence[str]) -> None:
     supervisor, lock, beats, period, *command = argv
     with open(os.devnull, "r+b") as nothing:
-        os.dup2(nothing.fileno(), 1)  # who waited for the first supervisor waits no more
+        os.dup2(nothing.fileno(), 1)  # the reader of the first supervisor's output has left
     if int(lock) >= 0:
         os.set_inheritable(int(lock), True)
     why = watch(int(supervisor), int(beats), float(period))

@@ -41,7 +41,7 @@ from weft.testbed.node_daemon.daemon import Daemon
 from weft.testbed.node_daemon.loop import Loop
 from weft.testbed.node_daemon.make_daemon import Programs
 from weft.testbed.node_daemon.rehearsal import rehearse
-from weft.testbed.node_daemon.successor import NOBODY
+from weft.testbed.node_daemon.successor import NO_SUCCESSOR
 from weft.testbed.node_daemon.watchdog import LOOK_S, Hangs, Restarts
 
 PID, CONVERGED, TICKS, WANTED, DEATHS, RESTARTS = (
@@ -108,7 +108,7 @@ class Supervisor:
         self._server_of: dict[int, int] = {}  # by node: the process that serves it
         self._ending = False
         self._lock = lock
-        self._successor = NOBODY
+        self._successor = NO_SUCCESSOR
         self._owner = os.pidfd_open(owner) if owner else -1
         self._poll = select.epoll()
         self._listen(directory / SOCKET)
@@ -281,7 +281,7 @@ class Supervisor:
         """End the processes that hang, and schedule restarts of dead daemons."""
         self._look_at_s = clock.monotonic() + self._look_s
         self._successor.beat()
-        if self._successor is NOBODY and self._lock is not None:
+        if self._successor is NO_SUCCESSOR and self._lock is not None:
             self._begin_to_watch(self._lock)
         ticks = {
             child.pid: sum(self._counters.cells(node)[TICKS] for node in child.nodes)
@@ -329,7 +329,7 @@ class Supervisor:
         """Handle the death of the successor; the next look starts another."""
         self._log.write("the supervisor's successor has died")
         self._successor.close()
-        self._successor = NOBODY
+        self._successor = NO_SUCCESSOR
 
     def _reap(self, child: Child) -> None:
         """Handle the end of `child`."""
@@ -428,7 +428,7 @@ class Supervisor:
     def end_all(self) -> None:
         """End the successor first, and then the children, by SIGKILL if they ignore SIGTERM."""
         self._ending = True
-        if self._successor is not NOBODY:
+        if self._successor is not NO_SUCCESSOR:
             self._successor.end()
         for number in (signal.SIGTERM, signal.SIGKILL):
             for child in self._children.values():

@@ -1,8 +1,7 @@
-"""How much time a process could have used: the measure of silence, so that a late process does not
-count as hanging.
+"""Measure the silence of a process in time that it could have used.
 
-A process that waits for a processor, for memory or for a disk is late.  It hangs if it does nothing
-though it could run, or if it runs and makes no progress.
+A process that waits for a processor, memory or a disk is late.  A process hangs if it does nothing
+although it could run, or runs and makes no progress.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ LATE_STATES = "RD"  # of /proc/PID/stat: waits for a processor or runs, waits fo
 
 
 class ProcessorUse(NamedTuple):
-    """What the kernel counts of a process.
+    """The kernel's account of a process.
 
-    waited_ns: time that it was ready to run and had no processor, up to the last time that it got
-        one.
+    waited_ns: time in the run queue, up to the last time that it got a processor.
     """
 
     state: str
@@ -45,7 +43,7 @@ def usable_s(before: ProcessorUse, after: ProcessorUse, most_s: float) -> float:
 
 
 class Silences:
-    """How long each process has been silent, in seconds that it could have used.
+    """The silence of each process, in seconds that it could have used.
 
     read_use: returns what a process has used.
     """

@@ -1,10 +1,9 @@
-"""When a dead daemon is started again, and which process hangs; decided here, done by the
-supervisor.
+"""Decide when a dead daemon is restarted, and which process hangs; the supervisor acts on it.
 
-A daemon that dies is started again after FIRST_S, and after twice as long each time that it dies
-within FORGIVEN_S of the last time, up to LONGEST_S.  So a daemon that cannot live costs little, and
-one that died by mischance is back before its neighbours have settled.  A process hangs when its
-daemons have not ticked in HANGS_AFTER looks' time that it could have used (usable_time.py).
+A daemon is restarted after FIRST_S, and after twice as long for each death within FORGIVEN_S of the
+last, up to LONGEST_S.  So a daemon that cannot live costs little, and one that died once is back
+before its neighbours have converged without it.  A process hangs if its daemons have not ticked in
+HANGS_AFTER intervals that it could have used (usable_time.py).
 """
 
 from __future__ import annotations
@@ -19,16 +18,14 @@ LOOK_S, HANGS_AFTER = 1.0, 5
 
 
 class Restarts:
-    """Which nodes' daemons are to be started again, and when.  Times are in seconds of one
-    clock."""
+    """The daemons to restart, by node, and when; all times are seconds of one clock."""
 
     def __init__(self) -> None:
         self._due: dict[int, float] = {}
-        self._deaths: dict[int, tuple[int, float]] = {}  # in a row, and when the last was
+        self._deaths: dict[int, tuple[int, float]] = {}  # deaths in a row, time of the last
 
     def died(self, node: int, now: float) -> float:
-        """The daemon of `node` has died, or could not be started: in how many seconds it is to be
-        started."""
+        """Schedule a restart after a death or a failed start; return the delay in seconds."""
         count, last = self._deaths.get(node, (0, -inf))
         count = count + 1 if now - last <= FORGIVEN_S else 1
         self._deaths[node] = count, now
@@ -37,17 +34,17 @@ class Restarts:
         return delay
 
     def forget(self, node: int) -> None:
-        """Somebody else sees to the daemon of `node`."""
+        """Cancel the restart of the daemon of `node`."""
         self._due.pop(node, None)
 
     @property
     def deadline(self) -> float:
-        """When the next is to be started; inf if none is."""
+        """Time of the next restart; inf if none is due."""
         return min(self._due.values(), default=inf)
 
     def take(self, now: float) -> list[int]:
-        """The nodes whose daemons are to be started now; they are forgotten."""
-        due = sorted(node for node, at in self._due.items() if at <= now)
+        """Remove and return the nodes whose daemons are due."""
+        due = sorted(node for node, due_s in self._due.items() if due_s <= now)
         for node in due:
             del self._due[node]
         return due

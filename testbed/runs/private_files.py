@@ -50,6 +50,13 @@ def write(path: Path, data: bytes, *, to_disk: bool = False) -> None:
             os.fsync(fd)
 
 
+def replace(path: Path, data: bytes, *, to_disk: bool = False) -> None:
+    """Replace the content of `path` atomically; to_disk: return when it is on the disk."""
+    draft = path.with_name(f"{path.name}.new")
+    write(draft, data, to_disk=to_disk)
+    draft.replace(path)
+
+
 def trusted_folder(path: Path) -> Path:
     """Return the folder `path`, without links, if only root and this user can change what it leads
     to.

@@ -135,9 +135,8 @@ def reserve(name: str | None) -> RunLock:
 
 def write_journal(run: RunRecord, journal: dict[str, Any]) -> None:
     """Write `journal` to disk atomically."""
-    draft = run.directory / "run.json.new"
-    private_files.write(draft, json.dumps(journal, indent=1).encode(), to_disk=True)
-    draft.rename(run.directory / "run.json")
+    text = json.dumps(journal, indent=1)
+    private_files.replace(run.directory / "run.json", text.encode(), to_disk=True)
 
 
 def runs() -> list[RunRecord]:

@@ -166,7 +166,7 @@ def test_an_event_over_which_the_state_machine_raises_is_dropped_and_those_after
     assert (daemon.closed, loop.failed) == (False, 0)
     assert daemon._counters._cells[COLUMNS["packets_failed"]] == 2
     assert len(log) == 1
-    assert "a DestinationInUse was dropped over which this was raised" in log[0]
+    assert "a DestinationInUse was dropped because it raised this exception" in log[0]
     assert "no such server" in log[0]
 
 
