@@ -100,7 +100,20 @@ def run(arguments: argparse.Namespace) -> int:
     if needs_root:
         raise ValueError(no_root(experiment))
     swept = measure(experiment, todo, store, arguments, again)
-    entries = store.entries(run for run in plan.runs if run not in swept.failures)
+    return _report(experiment, plan.runs, swept, store, arguments)
+
+
+def _report(
+    experiment: Experiment,
+    runs: Sequence[Run],
+    swept: Swept,
+    store: Store,
+    arguments: argparse.Namespace,
+) -> int:
+    """Print the rows of `runs` and their defects; return the exit status."""
+    from weft.experiments.runner.console import say
+
+    entries = store.entries(run for run in runs if run not in swept.failures)
     rows = [row for row, _ in entries]
     measured = {run.id for run in swept.measured}
     print_rows(rows, measured, arguments.json, parameters=experiment.sweep)

@@ -1,4 +1,4 @@
-"""Files of graphs: what `file:PATH` reads."""
+"""Reader of graph files, `file:PATH`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MOST_BYTES = 1 << 28
 
 
 def read(path: str) -> str:
-    """The text of the file at `path`; ValueError, in one line, if it cannot be read."""
+    """Return the text of the file at `path`; ValueError, in one line, if it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(MOST_BYTES + 1)
