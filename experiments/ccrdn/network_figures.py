@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from weft.experiments.report import style
+from weft.experiments.report.figures import offsets
 from weft.experiments.report.statistics import mean_and_error
 from weft.experiments.runner.definition import Row, Table
 from weft.topologies.core.grammar import parse
@@ -110,11 +111,6 @@ def distinct(
     used = {line.look.marker for line in lines}
     marker = next((marker for marker in style.MARKERS if marker not in used), look.marker)
     return look._replace(marker=marker, variant=variant), style.another_dash(dash, variant)
-
-
-def offsets(count: int, width: float) -> list[float]:
-    """Return the centres of `count` places side by side, which fill `width` around 0."""
-    return [(place - (count - 1) / 2) * width / count for place in range(count)]
 
 
 def axes_by_network(

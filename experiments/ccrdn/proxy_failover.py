@@ -1,13 +1,12 @@
-"""When something dies, how long are servers cut off whose packets went through it, under each
-scheme?
+"""When an element fails, how long is the traffic through it cut off under each scheme?
 
-The failures are those of experiments/ccrdn/failure.py; the seed says which link, server or rack it
-is, the same one for every scheme unless no path leads through it there.  Watched are pairs of
-servers whose packets pass what dies, there or back, that are alive and that some path still joins.
+The failures are those of experiments/ccrdn/failure.py.  The seed draws the link, server or rack; it
+is the same one for every scheme unless no path crosses it there.  We measure live pairs of servers
+whose path crosses the failed element in either direction and that some path still connects.
 
 The failure happens twice.  First the pairs ping every 10 ms: a pair's outage is the time from the
-failure during which requests are lost, and lasts until the failure is mended where the scheme has
-no other way.  Then a TCP flow between one of them runs through it, alone.  Rates are scaled down
+failure during which requests are lost; it lasts until the repair if the scheme has no other path.
+Then a TCP flow between one of the pairs runs through the failure, alone.  Rates are scaled down
 from the papers' 1 Gbit/s; TCP's own timers are not.
 """
 
@@ -24,6 +23,7 @@ import numpy as np
 from weft.experiments.ccrdn import kernel_columns
 from weft.experiments.ccrdn.failure import KINDS, ElementFailure
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.network_run import measured
 from weft.experiments.engines.predicted_paths import (
     EVERYWHERE,
     Pair,
@@ -36,7 +36,6 @@ from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.testbed.linux import clock
-from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 
 if TYPE_CHECKING:
@@ -47,26 +46,20 @@ if TYPE_CHECKING:
     from weft.testbed.mininet.net import Net
 
 INTERVAL_MS = 10.0
-MOST_TRACED = 1000  # unordered pairs, drawn at random, among which are those that are watched
-MOST_TRIED = 4  # flows, until one passes what is to fail
-STEADY_S = 1.0  # of TCP before the failure, and after it has been mended
-NONE_MS = 4.0  # where the figure shows that no ping was lost
+MOST_TRACED = 1000  # random unordered pairs, from which the measured ones are drawn
+MOST_TRIED = 4  # flows, until the path of one crosses the failed element
+STEADY_S = 1.0  # of TCP before the failure, and after the repair
+NONE_MS = 4.0  # place of "no ping lost" on the figure's axis
 TICKS = {NONE_MS: "none", 10: "10", 30: "30", 100: "100", 300: "300", 1000: "1000", 3000: "3000"}
-# of pings before the failure: the flows by which paths were traced are in use no more then
+# of pings before the failure: by then the flows that traced the paths no longer count as in use
 SETTLE_S = 5.0
-# of pings after the failure has been mended: longer than PR takes to look at a path again
+# of pings after the repair: longer than PR's interval between probes of a path
 HEAL_S = 1.5
 
-
-COLUMNS = (  # that a run has if the failure concerns somebody
-    *(
-        "watched_pairs",
-        "outage_ms",
-        "outage_p99_ms",
-        "outages_ms",
-        "recovered",
-        "recovered_fraction",
-    ),
+# columns that are None if the failure affects no pair
+COLUMNS = (
+    *("watched_pairs", "outage_ms", "outage_p99_ms", "outages_ms"),
+    *("recovered", "recovered_fraction"),
     *("predicted_fraction", "as_predicted", "lost_by_mending_packets"),
     *("before_hops", "after_hops", "shortest_hops", "path_stretch"),
     *("tcp_concerned", "tcp_before_bps", "tcp_through_bps", "tcp_stall_ms", "tcp_error"),
@@ -75,8 +68,8 @@ COLUMNS = (  # that a run has if the failure concerns somebody
 
 @dataclass(frozen=True)
 class Hit:
-    """A failure, the pairs that are watched, of how many, and over how many hops each went
-    before."""
+    """A failure, the measured pairs, the number of affected pairs they are drawn from, and the hops
+    of each measured pair before the failure."""
 
     failure: ElementFailure
     pairs: list[Pair]
@@ -85,30 +78,20 @@ class Hit:
 
 
 def measure(run: Run) -> Result:
-    """Outage, path and goodput of those whom one failure concerns."""
-    from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.mininet.net import Net
+    """Measure outage, path and goodput of pairs that one failure affects."""
+    generator = np.random.default_rng(run.seed)
+    return measured(run, lambda net: before_and_during(net, run, generator), link=link(run))
 
-    topology, generator = build(run.text("topology")), np.random.default_rng(run.seed)
-    link = LinkSpec(
+
+def link(run: Run) -> LinkSpec:
+    """Return the links of `run`."""
+    return LinkSpec(
         rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets")
-    )
-    packed = run.integer("processes")
-    with (
-        Net(topology, link=link, routing=run.text("routing"), packed=packed) as net,
-        Fidelity(net) as fidelity,
-    ):
-        row = before_and_during(net, run, generator)
-    report = fidelity.report
-    return Result(
-        figures=row,
-        fidelity=report.verdict,
-        circumstances={"fidelity_report": report.as_dict()},
     )
 
 
 def before_and_during(net: Net, run: Run, generator: np.random.Generator) -> dict[str, Value]:
-    """Return the figures of one failure, None each if no failure of that kind concerns any pair."""
+    """Return the figures of one failure; None each if no failure of that kind affects any pair."""
     row: dict[str, Value] = {"failed": None, "affected_pairs": 0, **dict.fromkeys(COLUMNS)}
     hit = choose(net, run, generator)
     if hit:
@@ -118,51 +101,63 @@ def before_and_during(net: Net, run: Run, generator: np.random.Generator) -> dic
             "affected_pairs": hit.affected,
             "watched_pairs": len(hit.pairs),
         }
-        row |= pings(net, run, hit, survivors) | stream(net, run, hit, survivors)
+        row |= pings(net, run, hit, survivors)
+        row |= stream(net, run, hit, survivors)
     return row
 
 
 def choose(net: Net, run: Run, generator: np.random.Generator) -> Hit | None:
-    """The first failure of the kind asked for that concerns somebody; None if none does, such as
-    that of a rack in a network with k = 1, where paths lead through no third."""
+    """Return the first failure of the run's kind that affects a pair; None if there is none.
+
+    A rack in a network with k = 1, for example, affects none: paths cross no third rack.
+    """
     from weft.experiments.engines import reachability
-    from weft.testbed.measure.traceroute import trace
 
     topology = net.topology
     sample = some_pairs(topology.servers, MOST_TRACED, generator)
     reachability.wait_for_paths(net, sample, lengths(topology, run.text("routing"), sample))
-    paths = {(one.src, one.dst): one.nodes for one in trace(net, sample) if not one.reason}
+    paths = traced(net, sample)
     for failure in KINDS[run.text("failure")](topology, generator):
-        reached = lengths(failure.after, "bfs", sample) or {}
-        passing = [
-            (src, dst)
-            for src, dst in both_ways(paths)
-            if src not in failure.nodes
-            and dst not in failure.nodes
-            and (src, dst) in reached
-            and (failure.passes(paths[src, dst]) or failure.passes(paths[dst, src]))
-        ]
-        if passing:
-            drawn = generator.permutation(len(passing))[: run.integer("pairs")].tolist()
-            pairs = [sorted(passing)[i] for i in drawn]
-            return Hit(failure, pairs, len(passing), [len(paths[pair]) - 1 for pair in pairs])
+        pairs = affected(failure, paths, lengths(failure.after, "bfs", sample) or {})
+        if pairs:
+            drawn = generator.permutation(len(pairs))[: run.integer("pairs")].tolist()
+            watched = [pairs[number] for number in drawn]
+            hops = [len(paths[pair]) - 1 for pair in watched]
+            return Hit(failure, watched, len(pairs), hops)
     return None
 
 
+def traced(net: Net, pairs: Sequence[Pair], **options: Any) -> dict[Pair, Sequence[int]]:
+    """Return the paths, servers from source to destination, of those of `pairs` that answer."""
+    from weft.testbed.measure.traceroute import trace
+
+    traces = trace(net, pairs, **options)
+    return {(path.src, path.dst): path.nodes for path in traces if not path.reason}
+
+
+def affected(
+    failure: ElementFailure, paths: Mapping[Pair, Sequence[int]], connected: Mapping[Pair, int]
+) -> list[Pair]:
+    """Return the live pairs of `connected` whose path in either direction crosses the failure."""
+    pairs = []
+    for src, dst in sorted(both_ways(paths)):
+        crosses = failure.passes(paths[src, dst]) or failure.passes(paths[dst, src])
+        if crosses and (src, dst) in connected and failure.nodes.isdisjoint((src, dst)):
+            pairs.append((src, dst))
+    return pairs
+
+
 def predicted(hit: Hit, routing: str) -> set[Pair] | None:
-    """Which of the pairs the scheme can connect while the failure lasts; None if the graph does not
-    tell."""
+    """Return the pairs that the scheme connects during the failure; None for a transient one."""
     if not hit.failure.lasts:
         return None
     pairs = [*hit.pairs, *((dst, src) for src, dst in hit.pairs)]
-    found = connects(hit.failure.after, routing, pairs)
-    return both_ways(found) & set(hit.pairs)
+    return both_ways(connects(hit.failure.after, routing, pairs)) & set(hit.pairs)
 
 
 def pings(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[str, Value]:
-    """What pings of the watched pairs have to tell of a failure."""
+    """Ping the measured pairs across failure and repair; return outages and path lengths."""
     from weft.testbed.measure.outage import OutageProbe
-    from weft.testbed.measure.traceroute import trace
 
     with OutageProbe(net, hit.pairs, interval_ms=INTERVAL_MS) as probe:
         clock.sleep(SETTLE_S)
@@ -170,36 +165,34 @@ def pings(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[str
         hit.failure.happen(net)
         clock.sleep(float(run.parameters["failure_s"]))
         traced_s = clock.monotonic()
-        traces = trace(net, hit.pairs, timeout_s=0.3, retries=1)
-        # under a virtual clock tracing takes no time, and mending may lose a ping
+        paths = traced(net, hit.pairs, timeout_s=0.3, retries=1)
+        # under a virtual clock tracing takes no time, and the repair may lose a ping
         clock.sleep(2 * INTERVAL_MS / 1000)
         mended_s = clock.monotonic()
         hit.failure.mend(net)
         net.wait_until_converged()
         clock.sleep(HEAL_S)
-    outages_ms = [1000 * outage_s(one, failed_s, mended_s) for one in probe.table.outages]
-    recovered = [not cut_off_at(one, traced_s) for one in probe.table.outages]
-    back = {pair for pair, well in zip(hit.pairs, recovered, strict=True) if well}
-    healing = [
-        gap.lost for one in probe.table.outages for gap in one.gaps if gap.begin_s >= mended_s
-    ]
+    outages = probe.table.outages
+    outages_ms = [1000 * outage_s(outage, failed_s, mended_s) for outage in outages]
+    recovered = [not cut_off_at(outage, traced_s) for outage in outages]
+    saved = {pair for pair, well in zip(hit.pairs, recovered, strict=True) if well}
+    gaps = [gap for outage in outages for gap in outage.gaps]
+    count = len(hit.pairs)
     return {
         "outage_ms": median(outages_ms),
         "outage_p99_ms": float(np.percentile(outages_ms, 99)),
-        "outages_ms": [round(one, 2) for one in outages_ms],
+        "outages_ms": [round(outage_ms, 2) for outage_ms in outages_ms],
         "recovered": recovered,
-        "recovered_fraction": len(back) / len(hit.pairs),
-        "predicted_fraction": None if survivors is None else len(survivors) / len(hit.pairs),
-        "as_predicted": None if survivors is None else back == survivors,
-        "lost_by_mending_packets": sum(healing),
-        **stretch(
-            hit, back, {(one.src, one.dst): len(one.nodes) - 1 for one in traces if not one.reason}
-        ),
+        "recovered_fraction": len(saved) / count,
+        "predicted_fraction": None if survivors is None else len(survivors) / count,
+        "as_predicted": None if survivors is None else saved == survivors,
+        "lost_by_mending_packets": sum(gap.lost for gap in gaps if gap.begin_s >= mended_s),
+        **stretch(hit, saved, {pair: len(nodes) - 1 for pair, nodes in paths.items()}),
     }
 
 
 def outage_s(outage: Outage, failed_s: float, mended_s: float) -> float:
-    """For how long a pair was cut off between the failure and its mending."""
+    """Return how long (s) a pair was cut off between failure and repair."""
     within = (
         (max(gap.begin_s, failed_s), min(gap.end_s or mended_s, mended_s))
         for gap in outage.gaps
@@ -209,91 +202,90 @@ def outage_s(outage: Outage, failed_s: float, mended_s: float) -> float:
 
 
 def cut_off_at(outage: Outage, at_s: float) -> bool:
-    """Whether a pair was cut off at that time."""
+    """Return whether a pair was cut off at the time `at_s`."""
     return any(
         gap.begin_s <= at_s and (gap.end_s is None or gap.end_s > at_s) for gap in outage.gaps
     )
 
 
-def stretch(hit: Hit, back: set[Pair], after: dict[Pair, int]) -> dict[str, Value]:
-    """How long the real paths of the pairs that recovered were before and are while the failure
-    lasts."""
+def stretch(hit: Hit, saved: set[Pair], after: dict[Pair, int]) -> dict[str, Value]:
+    """Return the mean path lengths of the `saved` pairs before and during the failure.
+
+    Args:
+        after: hops of pairs during the failure.
+    """
     shortest = lengths(hit.failure.after, "bfs", hit.pairs) or {}
-    both = [
+    hops = [
         (before, after[pair], shortest[pair])
         for pair, before in zip(hit.pairs, hit.hops, strict=True)
-        if pair in back and pair in after
+        if pair in saved and pair in after
     ]
-    if not both:
-        return {
-            "before_hops": mean(hit.hops),
-            "after_hops": None,
-            "shortest_hops": None,
-            "path_stretch": None,
-        }
-    before, now, least = (mean(column) for column in zip(*both, strict=True))
+    if not hops:
+        missing = dict.fromkeys(("after_hops", "shortest_hops", "path_stretch"))
+        return {"before_hops": mean(hit.hops), **missing}
+    before, during, least = (mean(column) for column in zip(*hops, strict=True))
     return {
         "before_hops": before,
-        "after_hops": now,
+        "after_hops": during,
         "shortest_hops": least,
-        "path_stretch": now / before,
+        "path_stretch": during / before,
     }
 
 
 def stream(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[str, Value]:
-    """What TCP makes of the same failure, between one of the pairs that the scheme can save, if
-    there is one."""
+    """Return TCP's figures for the same failure, between a pair that the scheme saves if any."""
     from weft.experiments.engines import reachability
 
     reachability.wait_for_paths(net, hit.pairs, dict(zip(hit.pairs, hit.hops, strict=True)))
-    ours = [pair for pair in hit.pairs if survivors and pair in survivors] or hit.pairs
-    for pair in ours[:MOST_TRIED]:
-        found = one_stream(net, run, hit, pair)
-        if found["tcp_concerned"]:
-            return found
-    return found
+    pairs = [pair for pair in hit.pairs if survivors and pair in survivors] or hit.pairs
+    for pair in pairs[:MOST_TRIED]:
+        row = stream_of(net, run, hit.failure, pair)
+        if row["tcp_concerned"]:
+            break
+    return row
 
 
-def one_stream(net: Net, run: Run, hit: Hit, pair: Pair) -> dict[str, Value]:
-    """A flow between `pair`, and what the failure does to it if its packets pass what fails: PR may
-    have led them around, for the load that they make."""
+def stream_of(net: Net, run: Run, failure: ElementFailure, pair: Pair) -> dict[str, Value]:
+    """Run a TCP flow between `pair` through the failure, if its path crosses the element.
+
+    PR may have moved the flow to another path because of the load that it makes.
+    """
     from weft.testbed.measure.traceroute import trace
     from weft.testbed.traffic.stream import Stream
 
     with Stream(net, *pair, congestion_control=run.text("congestion_control")) as flow:
         clock.sleep(2 * STEADY_S)
-        concerned = any(hit.failure.passes(one.nodes) for one in trace(net, [pair, pair[::-1]]))
+        crosses = any(failure.passes(path.nodes) for path in trace(net, [pair, pair[::-1]]))
         failed_s = clock.monotonic()
         before_bps = flow.arrivals.goodput_bps(failed_s - STEADY_S, failed_s)
-        if not concerned:
-            nothing = dict.fromkeys(("tcp_through_bps", "tcp_stall_ms", "tcp_error"))
-            return {"tcp_concerned": False, "tcp_before_bps": before_bps, **nothing}
-        hit.failure.happen(net)
+        figures: dict[str, Value] = {"tcp_concerned": crosses, "tcp_before_bps": before_bps}
+        if not crosses:
+            return figures | dict.fromkeys(("tcp_through_bps", "tcp_stall_ms", "tcp_error"))
+        failure.happen(net)
         clock.sleep(float(run.parameters["failure_s"]))
         mended_s = clock.monotonic()
-        hit.failure.mend(net)
+        failure.mend(net)
         net.wait_until_converged()
         clock.sleep(STEADY_S)
-    arrivals = flow.arrivals
-    return {
-        "tcp_concerned": True,
-        "tcp_before_bps": before_bps,
-        "tcp_through_bps": arrivals.goodput_bps(failed_s, mended_s),
-        "tcp_stall_ms": 1000 * arrivals.stall_s(failed_s, mended_s),
-        "tcp_error": arrivals.error,
+    return figures | {
+        "tcp_through_bps": flow.arrivals.goodput_bps(failed_s, mended_s),
+        "tcp_stall_ms": 1000 * flow.arrivals.stall_s(failed_s, mended_s),
+        "tcp_error": flow.arrivals.error,
     }
 
 
 def check(run: Run) -> None:
-    """ValueError unless the scheme of `run` goes with its network, and this kernel has its TCP."""
+    """Raise ValueError unless the scheme suits the network, and this kernel has its TCP."""
     common.check_routing(run)
     common.server_centric(run)
     common.check_tcp(run)
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Outages of all pairs, TCP's goodput through the failure, and the paths after it: a column for
-    each network, a place for each kind of failure."""
+    """Draw outages of all pairs, TCP's goodput during the failure, and the stretch of paths.
+
+    A column for each network, a place for each kind of failure.
+    """
     table = [row for row in table if row["affected_pairs"]]
     networks = list(dict.fromkeys(str(row["topology"]) for row in table))
     looks = style.lines(style.in_order(str(row["routing"]) for row in table))
@@ -301,93 +293,93 @@ def plot(table: Table, figure: Figure) -> None:
     columns = figure.subplots(
         3, len(networks), height_ratios=[2, 1, 1], sharex="col", sharey="row", squeeze=False
     ).T
-    for column, network in zip(columns, networks, strict=True):
-        draw(column, [row for row in table if row["topology"] == network], looks)
-        column[0].set_title(f"{network}: pairs whose packets went through what died")
+    for panels, network in zip(columns, networks, strict=True):
+        draw(panels, [row for row in table if row["topology"] == network], looks)
+        panels[0].set_title(f"{network}: pairs whose packets went through what died")
     above, middle, below = columns[0]
     above.set(yscale="log", ylabel="outage of a pair (ms)")
     above.set_yticks(list(TICKS), list(TICKS.values()), minor=False)
     above.minorticks_off()
     middle.set(ylabel="TCP meanwhile\n(fraction of before)", ylim=(0, None))
     below.set(ylabel="path after / before\n(hops, recovered pairs)")
+    explain(above, looks)
+
+
+def explain(axes: Axes, looks: style.Looks) -> None:
+    """Put the legend above `axes`."""
     for look, _ in looks.values():
-        above.plot([], [], look.marker, color=look.colour, label=look.label)
-    above.plot([], [], "_", color=style.INK, markersize=12, label="median")
-    above.plot([], [], "x", color="#777777", label="cut off until mended")
-    above.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1.06))
+        axes.plot([], [], look.marker, color=look.colour, label=look.label)
+    axes.plot([], [], "_", color=style.INK, markersize=12, label="median")
+    axes.plot([], [], "x", color="#777777", label="cut off until mended")
+    axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1.06))
 
 
-def draw(
-    column: Sequence[Axes], table: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]
-) -> None:
-    """The three panels of one network."""
-    above, middle, below = column
+def draw(panels: Sequence[Axes], table: Table, looks: style.Looks) -> None:
+    """Draw the three panels of one network."""
     kinds = [kind for kind in KINDS if any(row["failure"] == kind for row in table)]
     width = 0.8 / len(looks)
-    for place, (spec, (look, _)) in enumerate(looks.items()):
-        for x, kind in enumerate(kinds):
+    for (spec, (look, _)), shift in zip(
+        looks.items(), figures.offsets(len(looks), 0.8), strict=True
+    ):
+        for number, kind in enumerate(kinds):
             rows = [row for row in table if row["routing"] == spec and row["failure"] == kind]
-            at = x + (place - (len(looks) - 1) / 2) * width
-            scatter(above, at, width, rows, look)
-            bar(middle, at, width, [through(row) for row in rows], look)
-            stretched = [row for row in rows if row["path_stretch"] is not None]
-            hollow = [figures.failed_fidelity(row) for row in stretched]
-            y = [float(str(row["path_stretch"])) for row in stretched]
-            figures.marks(below, [at] * len(y), y, look, hollow)
+            draw_failure(panels, number + shift, width, rows, look)
+    below = panels[-1]
     below.axhline(1, color="#888888", linewidth=0.8)
     below.set_xticks(range(len(kinds)), kinds)
     below.set_xlim(-0.5, len(kinds) - 0.5)
-    for axes in column:
+    for axes in panels:
         axes.grid(axis="x", visible=False)
-        for x in range(1, len(kinds)):
-            axes.axvline(x - 0.5, color=style.FAINT, linewidth=0.8)
+        for number in range(1, len(kinds)):
+            axes.axvline(number - 0.5, color=style.FAINT, linewidth=0.8)
+
+
+def draw_failure(
+    panels: Sequence[Axes], x: float, width: float, rows: Sequence[Any], look: style.SeriesStyle
+) -> None:
+    """Draw one scheme and kind of failure: outages, TCP's goodput, path stretch."""
+    above, middle, below = panels
+    scatter(above, x, width, rows, look)
+    shares = [share for row in rows if (share := through(row)) is not None]
+    if shares:
+        middle.bar(x, mean(shares), 0.85 * width, color=look.colour)
+    stretched = [row for row in rows if row["path_stretch"] is not None]
+    hollow = [figures.failed_fidelity(row) for row in stretched]
+    y = [float(row["path_stretch"]) for row in stretched]
+    figures.marks(below, [x] * len(y), y, look, hollow)
 
 
 def scatter(
-    axes: Axes, at: float, width: float, rows: Sequence[Any], look: style.SeriesStyle
+    axes: Axes, x: float, width: float, rows: Sequence[Any], look: style.SeriesStyle
 ) -> None:
-    """Every pair's outage, side by side; a bar at their median; crosses where the scheme had no
-    way."""
+    """Draw every pair's outage side by side, crosses for unrecovered pairs, and the median."""
     for row in rows:
         shifts = cycle(np.linspace(-0.35, 0.35, 7) * width)
+        hollow = [figures.failed_fidelity(row)]
         for outage_ms, well in zip(row["outages_ms"], row["recovered"], strict=True):
-            x, y = at + next(shifts), max(outage_ms, NONE_MS)
+            place = x + next(shifts)
+            y = max(outage_ms, NONE_MS)
             if well:
-                small = look._replace(size=3)
-                figures.marks(axes, [x], [y], small, [figures.failed_fidelity(row)])
+                figures.marks(axes, [place], [y], look._replace(size=3), hollow)
             else:
-                axes.plot([x], [y], "x", color=look.colour, markersize=3)
+                axes.plot([place], [y], "x", color=look.colour, markersize=3)
     if rows:
-        middle = median(one for row in rows for one in row["outages_ms"])
-        axes.plot(
-            [at - 0.45 * width, at + 0.45 * width],
-            [max(middle, NONE_MS)] * 2,
-            color=style.INK,
-            linewidth=1.4,
-        )
+        middle = max(median(outage_ms for row in rows for outage_ms in row["outages_ms"]), NONE_MS)
+        ends = [x - 0.45 * width, x + 0.45 * width]
+        axes.plot(ends, [middle] * 2, color=style.INK, linewidth=1.4)
 
 
 def through(row: Any) -> float | None:
-    """TCP's goodput while the failure lasts, as a fraction of what it was before; None if it passed
-    by it."""
+    """Return TCP's goodput during the failure over that before; None if it was not affected."""
     if row["tcp_through_bps"] is None or not row["tcp_before_bps"]:
         return None
     return float(row["tcp_through_bps"] / row["tcp_before_bps"])
 
 
-def bar(
-    axes: Axes, at: float, width: float, values: Sequence[Any], look: style.SeriesStyle
-) -> None:
-    """The mean of what is known."""
-    known = [value for value in values if value is not None]
-    if known:
-        axes.bar(at, mean(known), 0.85 * width, color=look.colour)
-
-
 EXPERIMENT = Experiment(
     name="proxy_failover",
-    question="When a link, a server, a rack or a daemon dies, how long is who cut off under "
-    "each scheme?",
+    question="When a link, a server, a rack or a daemon dies, "
+    "how long is who cut off under each scheme?",
     source="CCRDN, sections 5.4 and 7.2 (faults), on the kernel",
     engines=("kernel",),
     axes={

@@ -1,23 +1,22 @@
-"""What does TCP make of a DCell, beta-DCell or FiConn under each scheme, and is it what the flows
-on its links predict?
+"""What goodput does TCP get on DCell, beta-DCell and FiConn, and do the link loads predict it?
 
 CCRDN, sections 6.5 and 7.3, small and with real TCP: every flow sends as fast as it can, for some
-seconds.  Beside the goodput of all flows together, and that of the slowest, stand
+seconds.  Beside the goodput of all flows, and that of the slowest, stand
 
     the paper's figures     F flows, rate b, B flows on the fullest link: RAT = F b / B, UAT = F b /
                             (mean flows of a link), from the graph engine's loads for the same pairs
-    max-min fair rates      over the paths that packets really took, traced while the flows ran, or
-                            right after where full queues lost the probes
+    max-min fair rates      over the paths that packets took, traced while the flows ran, or right
+                            after them if full queues lost the probes
 
-all of them payload, in the share that it has of a full packet.  Rates are scaled down from the
-paper's 1 Gbit/s; TCP's timers are not.  PR's sources may ask `questions_per_s`, more than usually.
-Acknowledgements, which take 2 to 4 % of the other direction, are in no prediction.
+All of them count payload, in its share of a full packet.  Rates are scaled down from the paper's
+1 Gbit/s; TCP's timers are not.  PR's sources may probe `questions_per_s` paths, more than by
+default.  No prediction includes acknowledgements, which take 2 to 4 % of the other direction.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -33,11 +32,12 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.flow_placement import Placement
 from weft.experiments.engines.fluid import fair_rates
 from weft.experiments.engines.graph import METHODS, graph, policy
+from weft.experiments.engines.network_run import measured
 from weft.experiments.engines.pairs import Pairs, pair
 from weft.experiments.engines.predicted_paths import EVERYWHERE, Pair, asking, lengths
+from weft.experiments.engines.tally import Tally
 from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
-from weft.topologies import build
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import Mbps
 from weft.topologies.recursive.ccrdn import common_level
@@ -48,105 +48,108 @@ if TYPE_CHECKING:
 
     from weft.testbed.mininet.net import Net
 
-WARM_UP_S = 3.0  # in which TCP finds its rate, and PR asks its paths, loaded, once or twice
+WARM_UP_S = 3.0  # TCP finds its rate, and PR probes its loaded paths once or twice
 MOST_FLOWS = 2000
+# predictions: mark and label
+MARKS = {
+    "graph_rat_bps": ("<", "RAT, by the graph engine's fullest link"),
+    "graph_uat_bps": (">", "UAT, by its mean link"),
+    "fair_bps": ("|", "max-min fair on the real paths"),
+}
 
 
 def measure(run: Run) -> Result:
-    """Goodput of all flows and of the slowest, and what is fair on the paths that they took."""
-    from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.mininet.net import Net
+    """Measure the goodput of all flows and of the slowest, and the fair rates on their paths."""
+    routing = asking(run.text("routing"), run.integer("questions_per_s"))
+    return measured(run, lambda net: goodputs(net, run), routing=routing, link=common.link(run))
+
+
+def goodputs(net: Net, run: Run) -> dict[str, Value]:
+    """Run the flows of `run` and return their goodput, beside the fair rates on their paths."""
+    from weft.experiments.engines import reachability
 
     pairs = listed(traffic(run, run.text("traffic")))
-    packed = run.integer("processes")
-    routing = asking(run.text("routing"), run.integer("questions_per_s"))
-    made = Net(build(run.text("topology")), link=common.link(run), routing=routing, packed=packed)
-    with made as net, Fidelity(net) as fidelity:
-        goodputs, paths = flow(net, run, pairs)
-    report = fidelity.report
-    return Result(
-        figures={
-            "flows": len(pairs),
-            "goodput_bps": sum(goodputs),
-            "slowest_flow_bps": min(goodputs),
-            "goodputs_bps": [round(one) for one in goodputs],
-            **on_paths(run.text("topology"), paths, payload_bps(run)),
-        },
-        fidelity=report.verdict,
-        circumstances={"fidelity_report": report.as_dict()},
-    )
+    distinct = list(dict.fromkeys(pairs))
+    reachability.wait_for_paths(net, distinct, lengths(net.topology, net.routing, distinct))
+    paths: dict[Pair, tuple[int, ...]] = {}
+    # paths are traced while this thread runs the flows
+    tracing = threading.Thread(target=trace_missing, args=(net, distinct, paths))
+    goodputs_bps = send(net, run, pairs, at_warm_up=tracing.start)
+    tracing.join()
+    trace_missing(net, distinct, paths)  # full queues may have lost probes
+    every_path = [paths[ends] for ends in pairs] if len(paths) == len(distinct) else []
+    return {
+        "flows": len(pairs),
+        "goodput_bps": sum(goodputs_bps),
+        "slowest_flow_bps": min(goodputs_bps),
+        "goodputs_bps": [round(goodput_bps) for goodput_bps in goodputs_bps],
+        **on_paths(run.text("topology"), every_path, payload_bps(run)),
+    }
 
 
-def listed(chosen: Pairs) -> list[Pair]:
-    """The pairs one after the other."""
+def listed(pairs: Pairs) -> list[Pair]:
+    """Return `pairs` as a list."""
+    ends = []
     with np.errstate(over="ignore"):  # of unsigned words
-        return [
-            (int(src), int(dst))
-            for src, dst in (pair(chosen, index) for index in range(chosen.total))
-        ]
+        for index in range(pairs.total):
+            src, dst = pair(pairs, index)
+            ends.append((int(src), int(dst)))
+    return ends
 
 
 def payload_bps(run: Run) -> float:
-    """What of a link's rate is TCP's payload."""
+    """Return the rate of TCP's payload on a full link."""
     from weft.experiments.engines.fabric_run import PAYLOAD_FRACTION
 
     return run.integer("rate_mbps") * Mbps * PAYLOAD_FRACTION
 
 
-def flow(net: Net, run: Run, pairs: Sequence[Pair]) -> tuple[list[float], list[tuple[int, ...]]]:
-    """The goodput of each pair's endless flow in bit/s, and the path of each, traced meanwhile; no
-    paths if one of them could not be traced."""
-    from weft.experiments.engines import reachability
+def send(
+    net: Net, run: Run, pairs: Sequence[Pair], *, at_warm_up: Callable[[], None]
+) -> list[float]:
+    """Run an endless flow for each pair and return the goodputs (bit/s)."""
     from weft.experiments.engines.workloads import endless
-    from weft.testbed.measure.traceroute import trace
     from weft.testbed.traffic import flows
 
-    apart = list(dict.fromkeys(pairs))
-    reachability.wait_for_paths(net, apart, lengths(net.topology, net.routing, apart))
-    paths: dict[Pair, tuple[int, ...]] = {}
-
-    def look() -> None:
-        left = [pair for pair in apart if pair not in paths]
-        paths.update({(one.src, one.dst): one.nodes for one in trace(net, left) if not one.reason})
-
     warm_up_s = min(WARM_UP_S, run.number("seconds"))
-    # beside the flows, which go on in the thread that calls
-    looking = threading.Thread(target=look)
     table = flows.run(
         net,
         endless(list(pairs)),
         deadline_s=warm_up_s + run.number("seconds"),
         warm_up_s=warm_up_s,
         congestion_control=run.text("congestion_control"),
-        at_warm_up=looking.start,
-        # Linux repeats a lost handshake after a second, which may be longer than all of this
+        at_warm_up=at_warm_up,
+        # Linux repeats a lost handshake after a second, which may exceed the whole run
         open_before=True,
     )
-    looking.join()
-    look()  # for those whose probes were lost in full queues
-    goodputs = [8 * one.received_bytes / table.measured_s for one in table.results]
-    return goodputs, [paths[one] for one in pairs] if len(paths) == len(apart) else []
+    return [8 * result.received_bytes / table.measured_s for result in table.results]
+
+
+def trace_missing(net: Net, pairs: Sequence[Pair], paths: dict[Pair, tuple[int, ...]]) -> None:
+    """Trace those of `pairs` that `paths` lacks, and add their paths."""
+    from weft.testbed.measure.traceroute import trace
+
+    for path in trace(net, [ends for ends in pairs if ends not in paths]):
+        if not path.reason:
+            paths[path.src, path.dst] = path.nodes
 
 
 def on_paths(
     topology: str, paths: Sequence[tuple[int, ...]], payload_bps: float
 ) -> dict[str, Value]:
-    """Flows on the fullest link of these paths, their mean hops, and what is fair on them."""
+    """Return the flows on the fullest link of `paths`, their mean hops, and their fair rates."""
     if not paths:
-        return {
-            "bottleneck_flows": None,
-            "mean_hops": None,
-            "fair_bps": None,
-            "slowest_fair_bps": None,
-        }
+        return dict.fromkeys(("bottleneck_flows", "mean_hops", "fair_bps", "slowest_fair_bps"))
     net = graph(topology)
-    found = [channels(net.network.t, path) for path in paths]
-    routes = np.zeros((len(found), max(map(len, found))), np.int32)
-    for row, own in zip(routes, found, strict=True):
-        row[: len(own)] = own
-    loads = np.bincount(np.concatenate(found), minlength=net.channels)
-    rates, each = np.zeros(len(found)), np.array([len(one) for one in found])
-    fair_rates(np.arange(len(found)), routes, each, loads, payload_bps, True, rates)
+    count = len(paths)
+    crossed = [channels(net.network.t, path) for path in paths]
+    links = np.array([len(row) for row in crossed])
+    routes = np.zeros((count, links.max()), np.int32)
+    for row, path in zip(routes, crossed, strict=True):
+        row[: len(path)] = path
+    loads = np.bincount(np.concatenate(crossed), minlength=net.channels)
+    rates = np.zeros(count)
+    fair_rates(np.arange(count), routes, links, loads, payload_bps, True, rates)
     return {
         "bottleneck_flows": int(loads.max()),
         "mean_hops": float(np.mean([len(path) - 1 for path in paths])),
@@ -156,52 +159,56 @@ def on_paths(
 
 
 def channels(t: Sequence[int], path: Sequence[int]) -> list[int]:
-    """The channels, as in daemons/routing/path_tables.py, of a path from server to server."""
-    ports, found = len(t) + 1, []
-    for here, there in pairwise(path):
-        level = common_level(t, here, there)
-        found.append(here * ports + level)
+    """Return the channels (daemons/routing/path_tables.py) of a path from server to server."""
+    ports = len(t) + 1
+    crossed = []
+    for server, peer in pairwise(path):
+        level = common_level(t, server, peer)
+        crossed.append(server * ports + level)
         if level == 0:
-            found.append((there + 1) * ports - 1)
-    return found
+            crossed.append((peer + 1) * ports - 1)
+    return crossed
 
 
 def on_graph(run: Run) -> dict[str, Value]:
-    """RAT and UAT by the graph engine's loads for the same pairs; None for a scheme that it counts
-    no flows for."""
-    chosen = traffic(run, run.text("traffic"))
-    scheme, options = registry.scheme(run.text("routing"))
-    net = graph(run.text("topology"))
-    if scheme.name == "dr" or scheme.name in METHODS:
-        choice = options.get("choice", SHORTEST)
-        tries = policy(scheme.name, least_level=options.get("level", 0) or net.k, choice=choice)
-        found = net.route(
-            tries, chosen, loads=True, balanced=scheme.name != "dr", cost=cost_of(choice)
-        )
-    elif scheme.name == "dfr":
-        found = net.reroute(dfr.settings(net.network, options), chosen, loads=True)
-    elif scheme.name == "tar":
-        found = net.probe(chosen, placement=Placement(options["relay"]))
-    else:
-        return {
-            "graph_rat_bps": None,
-            "graph_uat_bps": None,
-            "graph_bottleneck_flows": None,
-            "graph_mean_hops": None,
-        }
-    assert found.loads is not None
-    loads = found.loads[net.wired]
+    """Predict RAT and UAT from the graph engine's loads for the same pairs.
+
+    None each for a scheme whose flows the graph engine cannot place.
+    """
+    tally = placed(run)
+    if tally is None:
+        columns = ("rat_bps", "uat_bps", "bottleneck_flows", "mean_hops")
+        return {f"graph_{column}": None for column in columns}
+    assert tally.loads is not None
+    loads = tally.loads[graph(run.text("topology")).wired]
+    offered_bps = traffic(run, run.text("traffic")).total * payload_bps(run)
     return {
-        "graph_rat_bps": chosen.total * payload_bps(run) / int(loads.max()),
-        "graph_uat_bps": chosen.total * payload_bps(run) / float(loads.mean()),
+        "graph_rat_bps": offered_bps / int(loads.max()),
+        "graph_uat_bps": offered_bps / float(loads.mean()),
         "graph_bottleneck_flows": int(loads.max()),
-        "graph_mean_hops": found.mean_hops,
+        "graph_mean_hops": tally.mean_hops,
     }
 
 
+def placed(run: Run) -> Tally | None:
+    """Return the graph engine's tally of the flows of `run`; None if it lacks the scheme."""
+    pairs = traffic(run, run.text("traffic"))
+    scheme, options = registry.scheme(run.text("routing"))
+    net = graph(run.text("topology"))
+    if scheme.name == "dfr":
+        return net.reroute(dfr.settings(net.network, options), pairs, loads=True)
+    if scheme.name == "tar":
+        return net.probe(pairs, placement=Placement(options["relay"]))
+    if scheme.name != "dr" and scheme.name not in METHODS:
+        return None
+    choice = options.get("choice", SHORTEST)
+    tries = policy(scheme.name, least_level=options.get("level", 0) or net.k, choice=choice)
+    balanced = scheme.name != "dr"
+    return net.route(tries, pairs, loads=True, balanced=balanced, cost=cost_of(choice))
+
+
 def check(run: Run) -> None:
-    """ValueError unless scheme and traffic go with the network, and the flows are not too many for
-    one machine."""
+    """Raise ValueError unless scheme and traffic suit the network, and one machine can run it."""
     common.server_centric(run)
     common.check_routing(run)
     flows = traffic(run, run.text("traffic")).total
@@ -214,26 +221,21 @@ def check(run: Run) -> None:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Aggregate goodput of each scheme, for each network and kind of traffic, beside what is
-    predicted."""
+    """Draw the goodput of each scheme beside its predictions, for each network and traffic."""
     networks = list(dict.fromkeys(str(row["topology"]) for row in table))
-    kinds = list(dict.fromkeys(str(row["traffic"]) for row in table))
+    patterns = list(dict.fromkeys(str(row["traffic"]) for row in table))
+    figure.set_size_inches(4.0 * len(patterns), 3.2 * len(networks) + 0.8)
+    grid = figure.subplots(len(networks), len(patterns), squeeze=False)
     looks = style.lines(style.in_order(str(row["routing"]) for row in table))
-    figure.set_size_inches(4.0 * len(kinds), 3.2 * len(networks) + 0.8)
-    grid = figure.subplots(len(networks), len(kinds), squeeze=False)
-    for row_of, network in zip(grid, networks, strict=True):
-        for axes, kind in zip(row_of, kinds, strict=True):
-            for y, spec in enumerate(looks):
-                rows = [
-                    r
-                    for r in table
-                    if (r["topology"], r["traffic"], r["routing"]) == (network, kind, spec)
-                ]
-                compare(axes, y, rows, looks[spec][0])
+    for panels, network in zip(grid, networks, strict=True):
+        for axes, pattern in zip(panels, patterns, strict=True):
+            rows = [r for r in table if (r["topology"], r["traffic"]) == (network, pattern)]
+            for y, (spec, (look, _)) in enumerate(looks.items()):
+                compare(axes, y, [row for row in rows if row["routing"] == spec], look)
             axes.set_yticks(range(len(looks)), [look.label for look, _ in looks.values()])
             axes.invert_yaxis()
             axes.grid(axis="y", visible=False)
-            axes.set_title(f"{network_label(network)}, {parse(kind)[0]}")
+            axes.set_title(f"{network_label(network)}, {parse(pattern)[0]}")
             axes.set_xlim(0, None)
     for axes in grid[-1]:
         axes.set_xlabel("goodput of all flows (Mbit/s)")
@@ -241,7 +243,7 @@ def plot(table: Table, figure: Figure) -> None:
 
 
 def compare(axes: Axes, y: float, rows: Sequence[Any], look: style.SeriesStyle) -> None:
-    """A bar for the goodput, and marks for what is predicted; means over the seeds."""
+    """Draw the mean goodput as a bar, and the mean predictions as marks."""
     if not rows:
         return
     hollow = any(figures.failed_fidelity(row) for row in rows)
@@ -250,48 +252,25 @@ def compare(axes: Axes, y: float, rows: Sequence[Any], look: style.SeriesStyle) 
     axes.barh(y, width, height=0.6, color=face, alpha=0.55)
     axes.barh(y, width, height=0.6, color="none", edgecolor=look.colour)
     for key, (marker, _) in MARKS.items():
-        known = [row[key] for row in rows if row[key] is not None]
-        if known:
-            axes.plot(
-                np.mean(known) / Mbps,
-                y,
-                marker,
-                color=style.INK,
-                markersize=5,
-                markerfacecolor="none",
-            )
-
-
-MARKS = {
-    "graph_rat_bps": ("<", "RAT, by the graph engine's fullest link"),
-    "graph_uat_bps": (">", "UAT, by its mean link"),
-    "fair_bps": ("|", "max-min fair on the real paths"),
-}
+        values = [row[key] for row in rows if row[key] is not None]
+        if values:
+            x = np.mean(values) / Mbps
+            axes.plot(x, y, marker, color=style.INK, markersize=5, markerfacecolor="none")
 
 
 def legend(figure: Figure) -> None:
-    """What the marks mean."""
+    """Explain the marks of predictions above `figure`."""
     from matplotlib.lines import Line2D
 
-    marks = [
-        Line2D(
-            [],
-            [],
-            marker=marker,
-            color=style.INK,
-            linestyle="none",
-            markerfacecolor="none",
-            label=label,
-        )
-        for marker, label in MARKS.values()
-    ]
+    form: dict[str, Any] = {"color": style.INK, "linestyle": "none", "markerfacecolor": "none"}
+    marks = [Line2D([], [], marker=marker, label=label, **form) for marker, label in MARKS.values()]
     figure.legend(handles=marks, ncols=len(marks), loc="outside upper center")
 
 
 EXPERIMENT = Experiment(
     name="proxy_throughput",
-    question="What does TCP make of the network under each scheme, and is it what the flows "
-    "on its links predict?",
+    question="What does TCP make of the network under each scheme, "
+    "and is it what the flows on its links predict?",
     source="CCRDN, sections 6.5 and 7.3, figure 13, on the kernel",
     engines=("kernel",),
     axes={

@@ -265,7 +265,8 @@ def shortest(
     """
     net = graph(run.text("topology"))
     alive = np.flatnonzero(dead.servers == 0) if len(dead.servers) else np.arange(net.servers)
-    wanted = len(alive) if everywhere else max(20, math.ceil(total / PAIRS_OF_A_SOURCE))
-    count = min(len(alive), wanted)
+    count = len(alive)
+    if not everywhere:
+        count = min(count, max(20, math.ceil(total / PAIRS_OF_A_SOURCE)))
     sources = np.random.default_rng([run.seed, 2]).choice(alive, count, replace=False)
     return net.shortest(sources.tolist(), dead)

@@ -30,7 +30,6 @@ from weft.experiments.ccrdn.network_figures import (
     bars_over_networks,
     legend_above,
     networks_in_order,
-    offsets,
     paper_columns,
     scheme_lines,
 )
@@ -39,6 +38,7 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.graph import Graph, graph, policy
 from weft.experiments.engines.pairs import Pairs, pair
 from weft.experiments.report import style
+from weft.experiments.report.figures import offsets
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Spec, Word
 from weft.testbed.linux import clock

@@ -145,6 +145,11 @@ def marks(
         )
 
 
+def offsets(count: int, width: float) -> list[float]:
+    """Return the centres of `count` places side by side, which fill `width` around 0."""
+    return [(place - (count - 1) / 2) * width / count for place in range(count)]
+
+
 def plain_numbers(axis: Axis, fontsize: float = 7.5) -> None:
     """1, 2, 5, 10, ... at a logarithmic axis; more of them where it spans less than 1 to 5, and
     over more than three decades the powers of ten alone."""

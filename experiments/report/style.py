@@ -48,6 +48,9 @@ class SeriesStyle(NamedTuple):
     variant: int = 0
 
 
+# of a figure's schemes: look and dash
+Looks = Mapping[str, tuple[SeriesStyle, str]]
+
 # Of the schemes that one figure compares, no two share a colour or a marker, and those with the
 # same dash differ in lightness, so that a figure printed in black and white can be read.
 SERVER_SCHEMES: Mapping[str, SeriesStyle] = {

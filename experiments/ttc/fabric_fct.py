@@ -8,7 +8,7 @@ above: failed, known to all switches; or degraded to a fifth of its rate, known 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from weft.testbed.traffic.flows import Flow, FlowResults
     from weft.topologies.core.topology import Topology
 
-Looks = Mapping[str, tuple[style.SeriesStyle, str]]
 
 SHORT_BYTES, LONG_BYTES = 100_000, 1_000_000  # below, from on: as in the papers on load balancing
 GRACE_S = 10.0  # after the last arrival, for flows to end
@@ -189,7 +188,7 @@ def plot(table: Table, figure: Figure) -> None:
         place.legend(*lines, loc="outside right upper", fontsize=7.5)
 
 
-def draw_marks(panels: Sequence[Axes], rows: Sequence[Row], looks: Looks) -> None:
+def draw_marks(panels: Sequence[Axes], rows: Sequence[Row], looks: style.Looks) -> None:
     """A line of PANELS."""
     for axes, (label, statistic, chosen) in zip(panels, PANELS, strict=True):
         for y, (scheme, (look, _)) in enumerate(looks.items()):
@@ -208,7 +207,7 @@ def draw_marks(panels: Sequence[Axes], rows: Sequence[Row], looks: Looks) -> Non
             panels[0].plot([], [], marker, color=style.INK, label=f"damage: {damage}")
 
 
-def draw_distributions(panels: Sequence[Axes], rows: Sequence[Row], looks: Looks) -> None:
+def draw_distributions(panels: Sequence[Axes], rows: Sequence[Row], looks: style.Looks) -> None:
     """Times of short flows and of long ones as distributions, and the mean slowdown of eight
     classes of size."""
     short, long, by_size = panels
