@@ -442,11 +442,8 @@ LONG_FUNCTIONS: set[str] = {
     "experiments/ttc/fabric_gain.py:plot",
     "experiments/ttc/fat_tree_links.py:links",
     "experiments/ttc/packet_model.py:simulate",
-    "experiments/ttc/ttc_flow.py:measure",
     "experiments/ttc/ttc_flow.py:plot",
-    "experiments/ttc/ttc_kernel.py:over_load",
     "experiments/ttc/ttc_kernel.py:udp",
-    "experiments/ttc/ttc_packet.py:draw_block",
     "experiments/ttc/ttc_packet.py:measure",
     "experiments/ttc/ttc_theory.py:plot",
 }

@@ -245,8 +245,8 @@ def plot(table: Table, figure: Figure) -> None:
     on_kernel = panels.select(table, engine="kernel")
     groups = figures.by_setting(on_kernel, SETTING)
     order = style.in_order(str(row["scheme"]) for row in on_kernel)
-    rows = sorted(on_kernel, key=lambda row: (order.index(str(row["scheme"])), name_of(row)))
-    names = {name_of(row): {key: row[key] for key in ("scheme", "transport")} for row in rows}
+    runs = sorted(on_kernel, key=lambda row: (order.index(str(row["scheme"])), name_of(row)))
+    names = {name_of(row): {key: row[key] for key in ("scheme", "transport")} for row in runs}
     heights = [0.5 + 0.28 * len(names)] * len(groups)
     lines = panels.lines_of_panels(
         figure, groups, len(PANELS), width=12.8, heights=heights, sharey=True

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from weft.experiments.report import figures, style
+from weft.experiments.report.statistics import bootstrap_interval
 from weft.experiments.runner.definition import Row, Table, Value
 
 if TYPE_CHECKING:
@@ -116,21 +117,21 @@ def bar(
     look: style.SeriesStyle,
     *,
     hollow: bool = False,
-    interval: Callable[[Sequence[float]], tuple[float, float]] | None = None,
+    interval: bool = False,
 ) -> None:
     """Draw a horizontal bar for the mean of `values`; nothing without values.
 
     Args:
         hollow: whether no run of the bar kept fidelity.
-        interval: returns both ends of the confidence interval of the mean.
+        interval: whether to draw the 95 % confidence interval of the mean.
     """
     if not values:
         return
     centre = mean(values)
     face = style.PAPER if hollow else look.colour
     axes.barh(place, centre, 0.68, facecolor=face, edgecolor=look.colour)
-    if interval is not None:
-        low, high = interval(values)
+    if interval:
+        low, high = bootstrap_interval(values)
         error = [[max(0.0, centre - low)], [max(0.0, high - centre)]]
         ink = look.colour if hollow else style.INK
         axes.errorbar([centre], [place], xerr=error, fmt="none", ecolor=ink)

@@ -23,14 +23,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from statistics import mean
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.report import figures, style
-from weft.experiments.report.statistics import bootstrap_interval
+from weft.experiments.report import figures, panels, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Spec
 from weft.experiments.ttc import columns
@@ -39,10 +37,13 @@ from weft.topologies.core.link import Mbps
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_WARM_UP_S = 1.0
+PANELS = {
+    "goodput_fraction": "goodput (fraction of the ideal)",
+    "late_fraction": "late packets (fraction)",
+}
 SETTING = (
     *(
         "topology",
@@ -145,59 +146,27 @@ def check(run: Run) -> None:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Bars of goodput with 95 % confidence intervals over seeds, and beside them the fraction of
-    late packets.
+    """Draw bars of goodput and of late packets with 95 % confidence intervals over seeds.
 
-    Runs that failed fidelity count only where there are no others; the bar is hollow then.
+    Runs that failed fidelity count only without any other run; the bar is hollow then.
     """
     groups = figures.by_setting(table, SETTING, always=3)
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
-    figure.set_size_inches(7.6, sum(1.1 + 0.22 * schemes_of(rows) for rows in groups.values()))
-    lines = figure.subplots(
-        len(groups),
-        2,
-        squeeze=False,
-        sharex="col",
-        height_ratios=[1 + schemes_of(rows) for rows in groups.values()],
+    heights = [0.8 + 0.22 * len({row["scheme"] for row in rows}) for rows in groups.values()]
+    lines = panels.lines_of_panels(
+        figure, groups, len(PANELS), width=7.6, heights=heights, sharex="col"
     )
-    for panels, (title, rows) in zip(lines, groups.items(), strict=True):
-        shown = [spec for spec in looks if any(row["scheme"] == spec for row in rows)]
-        for y, spec in enumerate(shown):
-            of = [row for row in rows if row["scheme"] == spec]
-            kept = [row for row in of if not figures.failed_fidelity(row)]
-            look, _ = looks[spec]
-            for panel, key in zip(panels, ("goodput_fraction", "late_fraction"), strict=True):
-                bar(
-                    panel,
-                    y,
-                    [float(str(row[key])) for row in kept or of],
-                    look.colour if kept else style.PAPER,
-                    look,
-                )
-        for panel, label in zip(
-            panels, ("goodput (fraction of the ideal)", "late packets (fraction)"), strict=True
-        ):
-            panel.set_yticks(
-                range(len(shown)),
-                [looks[spec][0].label if panel is panels[0] else "" for spec in shown],
-            )
-            panel.set_ylim(len(shown) - 0.5, -0.5)
-            panel.set_xlabel(label)
-        panels[0].set_xlim(0, 1)
-        panels[0].set_title(title, fontsize=9, loc="left")
-
-
-def schemes_of(rows: Table) -> int:
-    """How many schemes there are among `rows`."""
-    return len({row["scheme"] for row in rows})
-
-
-def bar(axes: Axes, y: int, values: Sequence[float], face: str, look: style.SeriesStyle) -> None:
-    """The mean of `values` with its interval."""
-    centre, (low, high) = mean(values), bootstrap_interval(values)
-    error = [[max(0.0, centre - low)], [max(0.0, high - centre)]]
-    ink = style.INK if face != style.PAPER else look.colour
-    axes.barh(y, centre, 0.7, xerr=error, facecolor=face, edgecolor=look.colour, ecolor=ink)
+    for line, rows in lines:
+        shown = [spec for spec in looks if panels.select(rows, scheme=spec)]
+        for axes, (key, label) in zip(line, PANELS.items(), strict=True):
+            for place, spec in enumerate(shown):
+                runs, valid = panels.valid_runs(panels.select(rows, scheme=spec))
+                values, look = panels.numbers(runs, key), looks[spec][0]
+                panels.bar(axes, place, values, look, hollow=not valid, interval=True)
+            panels.name_rows(axes, [""] * len(shown))
+            axes.set_xlabel(label)
+        line[0].set_yticklabels([looks[spec][0].label for spec in shown])
+        line[0].set_xlim(0, 1)
 
 
 EXPERIMENT = Experiment(

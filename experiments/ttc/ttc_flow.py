@@ -20,7 +20,6 @@ said that they differ in d, which FT(3,8) and FT(3,16) do.
 from __future__ import annotations
 
 import math
-from statistics import mean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,7 +29,7 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.engines.workloads import derangements, transpose
-from weft.experiments.report import figures, style
+from weft.experiments.report import figures, panels, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.experiments.ttc import columns
@@ -38,6 +37,7 @@ from weft.experiments.ttc.fat_tree_links import (
     DRAWS,
     LayeredTreeShape,
     SchemeRules,
+    UpwardChoices,
     fat_tree,
     links,
     no_choices,
@@ -77,38 +77,39 @@ def destinations(traffic: str, ft: LayeredTreeShape, k: int, rng: Generator) -> 
 
 
 def measure(run: Run) -> Result:
-    """The maximum link load of each repetition, on average that of each layer of links, and what is
-    redirected."""
-    ft, k, repetitions = (
-        fat_tree(run.experiment, run.text("topology")),
-        run.integer("k"),
-        run.integer("repetitions"),
-    )
-    rule, of, choices = scheme(run.text("scheme"), k, ft.hosts), links(ft), no_choices(ft)
-    layers = np.empty((repetitions, 2 * ft.n - 1), np.int64)
-    for repetition in range(repetitions):
-        rng = np.random.default_rng([run.seed, repetition])
-        order = rng.permutation(k * ft.hosts)
-        dst = destinations(run.text("traffic"), ft, k, rng).ravel()[order]
-        draws = rng.integers(1 << 32, size=(len(order), ft.n - 1, DRAWS))
-        load = np.zeros(ft.links, np.int64)
-        compiled(assign)(of, load, order % ft.hosts, dst, draws, rule, choices)
-        layers[repetition] = load.reshape(-1, ft.hosts).max(axis=1)
-    most = layers.max(axis=1)
+    """Return maximum link loads, over all links and by layer, and the redirected flows."""
+    ft = fat_tree(run.experiment, run.text("topology"))
+    k = run.integer("k")
+    rule, choices = scheme(run.text("scheme"), k, ft.hosts), no_choices(ft)
+    loads = layer_loads(run, ft, rule, choices)
+    most = loads.max(axis=1)
+    by_layer = zip(ft.layers, loads.mean(axis=0), strict=True)
     return Result(
         figures={
             "delta_flows": rule.delta,
             "max_load_flows": float(most.mean()),
             "max_load_sd_flows": float(most.std()),
             "estimate_flows": k + math.log(math.log(ft.hosts)) / math.log(2) + rule.delta,
-            **{
-                f"{name}_max_load_flows": float(load)
-                for name, load in zip(ft.layers, layers.mean(axis=0), strict=True)
-            },
+            **{f"{name}_max_load_flows": float(load) for name, load in by_layer},
             **choices.figures(),
             "max_loads_flows": most.tolist(),
         }
     )
+
+
+def layer_loads(run: Run, ft: LayeredTreeShape, rule: SchemeRules, choices: UpwardChoices) -> Ints:
+    """Return the flows on the fullest link, shape (repetitions, layers); count `choices`."""
+    k, repetitions, fabric = run.integer("k"), run.integer("repetitions"), links(ft)
+    loads = np.empty((repetitions, 2 * ft.n - 1), np.int64)
+    for repetition in range(repetitions):
+        rng = np.random.default_rng([run.seed, repetition])
+        order = rng.permutation(k * ft.hosts)
+        dst = destinations(run.text("traffic"), ft, k, rng).ravel()[order]
+        draws = rng.integers(1 << 32, size=(len(order), ft.n - 1, DRAWS))
+        load = np.zeros(ft.links, np.int64)
+        compiled(assign)(fabric, load, order % ft.hosts, dst, draws, rule, choices)
+        loads[repetition] = load.reshape(-1, ft.hosts).max(axis=1)
+    return loads
 
 
 def check(run: Run) -> None:
@@ -132,70 +133,57 @@ def check(run: Run) -> None:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each network and traffic over k, for each scheme: maximum link load above the optimum k
-    (figure 4), and what keeps to D-mod-k's path over the top layer."""
+    """Draw figure 4, and what keeps to D-mod-k's path over the top layer, over k."""
     groups = sorted({(str(row["topology"]), str(row["traffic"])) for row in table}, key=by_size)
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
     figure.set_size_inches(max(6.4, 3.6 * len(groups)), 7.0)
     upper, lower = figure.subplots(2, len(groups), squeeze=False, sharex="col")
-    for axes, below, group in zip(upper, lower, groups, strict=True):
-        rows = [row for row in table if (row["topology"], row["traffic"]) == group]
+    for axes, below, (topology, traffic) in zip(upper, lower, groups, strict=True):
+        rows = panels.select(table, topology=topology, traffic=traffic)
         for spec, (look, _) in looks.items():
-            of = [row for row in rows if row["scheme"] == spec]
-            if of:
-                axes.plot(*over_k(of, "max_load_flows", above_k=True), **style.line(look))
-                below.plot(*over_k(of, "default_path_fraction"), **style.line(look))
+            if runs := panels.select(rows, scheme=spec):
+                axes.plot(*above_k(runs, "max_load_flows"), **style.line(look))
+                below.plot(*panels.means_by(runs, "k", "default_path_fraction"), **style.line(look))
         draw_estimates(axes, below, rows)
-        axes.set_title(", ".join(group), fontsize=9.5)
-        if group[1] == "adversarial":
-            axes.set_yscale("log")
-            figures.plain_numbers(axes.yaxis)
-        else:
-            axes.set_ylim(0, None)
-        below.set(xlabel="flows of each host, k", ylim=(-0.03, 1.03))
-        below.set_xscale("log", base=2)
-        below.xaxis.set_major_formatter("{x:g}")
+        axes.set_title(f"{topology}, {traffic}", fontsize=9.5)
+        scale_axes(axes, below, log=traffic == "adversarial")
     upper[0].set_ylabel("maximum link load above k (flows)")
     lower[0].set_ylabel("flows over the top that keep\nto D-mod-k's path (fraction)")
-    handles = {
-        label: line
-        for axes in upper
-        for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(
-        list(handles.values()), list(handles), loc="outside upper left", ncols=4, fontsize=8
-    )
+    panels.legend(figure, upper, loc="outside upper left", ncols=4, fontsize=8)
+
+
+def scale_axes(axes: Axes, below: Axes, *, log: bool) -> None:
+    """Set scales and limits of a column of panels."""
+    if log:
+        axes.set_yscale("log")
+        figures.plain_numbers(axes.yaxis)
+    else:
+        axes.set_ylim(0, None)
+    below.set(xlabel="flows of each host, k", ylim=(-0.03, 1.03))
+    below.set_xscale("log", base=2)
+    below.xaxis.set_major_formatter("{x:g}")
 
 
 def by_size(group: tuple[str, str]) -> tuple[int, str, bool]:
-    """Where a network and a traffic come in a figure: small networks first, random traffic
-    first."""
-    return fat_tree("ttc_flow", group[0]).hosts, group[0], group[1] != "random"
+    """Return the key of the order of panels: small networks and random traffic first."""
+    topology, traffic = group
+    return fat_tree("ttc_flow", topology).hosts, topology, traffic != "random"
 
 
 def draw_estimates(axes: Axes, below: Axes, rows: Table) -> None:
-    """The paper's: of the load under ttc:delta=sqrt (5), and of what stays without a threshold
-    (section 3)."""
-    known = [row for row in rows if row["scheme"] == "ttc:delta=sqrt"]
-    if known:
-        axes.plot(
-            *over_k(known, "estimate_flows", above_k=True),
-            ":",
-            color=style.INK,
-            label="estimate (5)",
-        )
+    """Draw the paper's estimates: equation (5), and the default paths without a threshold."""
+    runs = panels.select(rows, scheme="ttc:delta=sqrt")
+    if runs:
+        estimates = above_k(runs, "estimate_flows")
+        axes.plot(*estimates, ":", color=style.INK, label="estimate (5)")
     n = fat_tree("ttc_flow", str(rows[0]["topology"])).n
     below.axhline(KEPT_WITHOUT_THRESHOLD ** (n - 1), color=style.INK, linestyle=":", linewidth=1)
 
 
-def over_k(rows: Table, key: str, *, above_k: bool = False) -> tuple[list[int], list[float]]:
-    """Each k, and the mean of `key` there, less k if `above_k`."""
-    values: dict[int, list[float]] = {}
-    for row in rows:
-        k, value = int(str(row["k"])), row[key]
-        if value is not None:
-            values.setdefault(k, []).append(float(str(value)) - k * above_k)
-    return sorted(values), [mean(values[k]) for k in sorted(values)]
+def above_k(rows: Table, key: str) -> tuple[list[float], list[float]]:
+    """Return each k, and the mean of `key` there less k."""
+    means = panels.means_by(rows, "k", key)
+    return means[0], [mean - k for k, mean in zip(*means, strict=True)]
 
 
 EXPERIMENT = Experiment(

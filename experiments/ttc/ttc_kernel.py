@@ -13,8 +13,7 @@ permutation, and receives one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from statistics import mean
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from weft.daemons.core import registry
 from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.routing.shortest import distances
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.report import figures, style
+from weft.experiments.report import figures, panels, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Spec
 from weft.experiments.ttc import columns
@@ -274,83 +273,60 @@ PANELS = {
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each network and setting, over load: delay, queue length and what TTC redirects, measured
-    (marks) beside the model (lines); and TCP's goodput.
+    """Draw delay, queue length and TTC's redirection over load, and TCP's goodput.
 
-    Goodputs are means of the runs that did not fail fidelity; the bar is hollow where there are
-    none.
+    Marks are runs, lines the model. Goodputs are means of the runs that kept fidelity; the bar is
+    hollow without such runs.
     """
     keys = ("topology", "rate_mbps", "queue_packets", "delay_us", "min_rtt_window_s", "seconds")
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
     groups = figures.by_setting(table, keys)
-    figure.set_size_inches(12.8, 0.4 + 3.2 * len(groups))
-    lines = figure.subplots(len(groups), len(PANELS) + 1, squeeze=False)
-    for (*panels, bars), (title, rows) in zip(lines, groups.items(), strict=True):
-        over_load(panels, [row for row in rows if row["traffic"] != "tcp"], looks)
-        panels[0].set_title(title, fontsize=9.5)
-        draw_goodput(bars, [row for row in rows if row["traffic"] == "tcp"], looks)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper right", ncols=len(looks), fontsize=7)
+    heights = [3.2] * len(groups)
+    lines = panels.lines_of_panels(figure, groups, len(PANELS) + 1, width=12.8, heights=heights)
+    for (*over_loads, bars), rows in lines:
+        loads = [
+            row | {"load_fraction": load_in(str(row["traffic"]))}
+            for row in rows
+            if row["traffic"] != "tcp"
+        ]
+        for axes, (key, label) in zip(over_loads, PANELS.items(), strict=True):
+            over_load(axes, loads, looks, key)
+            axes.set(xlabel="load (fraction)", ylabel=label)
+        draw_goodput(bars, panels.select(rows, traffic="tcp"), looks)
+    panels.legend(figure, figure.axes[:1], loc="outside upper right", ncols=len(looks), fontsize=7)
 
 
 def draw_goodput(
     axes: Axes, rows: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]
 ) -> None:
-    """A bar for each scheme; nothing where there was no TCP."""
+    """Draw a bar for each scheme; hide the panel without TCP."""
     axes.set_visible(bool(rows))
-    for y, (spec, (look, _)) in enumerate(looks.items()):
-        flows = [row for row in rows if row["scheme"] == spec]
-        kept = [row for row in flows if not figures.failed_fidelity(row)]
-        goodput = [float(str(row["goodput_bps"])) / Mbps for row in kept or flows]
-        face = look.colour if kept else style.PAPER
-        axes.barh(y, mean(goodput) if goodput else 0, facecolor=face, edgecolor=look.colour)
-    axes.set_yticks(range(len(looks)), [look.label for look, _ in looks.values()])
-    axes.invert_yaxis()
+    for place, (spec, (look, _)) in enumerate(looks.items()):
+        runs, valid = panels.valid_runs(panels.select(rows, scheme=spec))
+        goodputs = [bps / Mbps for bps in panels.numbers(runs, "goodput_bps")]
+        panels.bar(axes, place, goodputs, look, hollow=not valid)
+    panels.name_rows(axes, [look.label for look, _ in looks.values()])
     axes.set(xlabel="TCP goodput (Mbit/s)")
 
 
 def over_load(
-    panels: Sequence[Axes], loads: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]
+    axes: Axes, rows: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]], key: str
 ) -> None:
-    """A panel for each of PANELS; the model has no line where its queues are empty, and what is
-    redirected is TTC's."""
-    for axes, (key, label) in zip(panels, PANELS.items(), strict=True):
-        for spec, (look, dash) in looks.items():
-            rows = [row for row in loads if row["scheme"] == spec]
-            seen, modelled = (over(rows, of) for of in (key, f"model_{key}"))
-            if key.endswith("_fraction") and not seen:
-                continue
-            x, y, hollow = ([row[column] for row in seen] for column in (0, 1, 2))
-            figures.marks(axes, x, y, look, [bool(one) for one in hollow])
-            lines = sorted({load for load, _, _ in modelled})
-            means = [mean(value for load, value, _ in modelled if load == at) for at in lines]
-            axes.plot(lines, means, dash, color=look.colour)
-            axes.plot(
-                [],
-                [],
-                look.marker + dash,
-                color=look.colour,
-                label=look.label,
-                markersize=look.size,
-            )
-        axes.set(xlabel="load (fraction)", ylabel=label)
-        if not key.endswith("_fraction"):
-            axes.set_yscale("log")
-            figures.plain_numbers(axes.yaxis)
-
-
-def over(rows: Table, key: str) -> list[tuple[float, float, bool]]:
-    """Load, `key`, and whether fidelity failed, of each of `rows` that has it, by load."""
-    known = [(row, row.get(key)) for row in rows]
-    return sorted(
-        (
-            int(str(row["traffic"]).rpartition("=")[2]) / 100,
-            float(str(value)),
-            figures.failed_fidelity(row),
-        )
-        for row, value in known
-        if value is not None
-    )
+    """Draw `key` of each run as a mark, and the model's mean as a line."""
+    for spec, (look, dash) in looks.items():
+        of_scheme = panels.select(rows, scheme=spec)
+        runs = [row for row in of_scheme if row.get(key) is not None]
+        if key.endswith("_fraction") and not runs:
+            continue  # only TTC redirects
+        loads = panels.numbers(runs, "load_fraction")
+        panels.run_marks(axes, runs, loads, panels.numbers(runs, key), look)
+        modelled = panels.means_by(of_scheme, "load_fraction", f"model_{key}")
+        axes.plot(*modelled, dash, color=look.colour)
+        shape: dict[str, Any] = {"color": look.colour, "markersize": look.size}
+        axes.plot([], [], look.marker + dash, label=look.label, **shape)
+    if not key.endswith("_fraction"):
+        axes.set_yscale("log")
+        figures.plain_numbers(axes.yaxis)
 
 
 EXPERIMENT = Experiment(

@@ -12,13 +12,13 @@ delta = 1 at 0.8; below, delta = 0 is best.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.report import figures, style
+from weft.experiments.report import figures, panels, style
 from weft.experiments.report.statistics import mean_and_half_width
 from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table
 from weft.experiments.runner.parameters import Integer, Spec
@@ -54,26 +54,20 @@ def measure(run: Run) -> Result:
     )
     if not len(latencies.mean):
         raise ValueError(
-            "ttc_packet: nobody sent in the slots that were watched: watch more, or take a "
-            "higher load"
+            "ttc_packet: no host sent in the watched slots: raise watched_slots or load_fraction"
         )
-    means = seen.total / (ft.hosts * watched)
+    slots = ft.hosts * watched  # of a layer's ports
+    means = zip(ft.layers, seen.total / slots, strict=True)
+    longest = zip(ft.layers, seen.largest, strict=True)
+    at_least = seen.histogram[0][::-1].cumsum()[::-1] / slots
     return Result(
         figures={
             "mean_latency_slots": float(latencies.mean.mean()),
             "tail_latency_slots": float(latencies.worst.mean()),
             **seen.choices.figures(),
-            **{
-                f"{name}_mean_queue_packets": float(value)
-                for name, value in zip(ft.layers, means, strict=True)
-            },
-            **{
-                f"{name}_max_queue_packets": int(value)
-                for name, value in zip(ft.layers, seen.largest, strict=True)
-            },
-            "up1_at_least": (
-                seen.histogram[0][::-1].cumsum()[::-1] / (ft.hosts * watched)
-            ).tolist(),
+            **{f"{name}_mean_queue_packets": float(value) for name, value in means},
+            **{f"{name}_max_queue_packets": int(value) for name, value in longest},
+            "up1_at_least": at_least.tolist(),
         }
     )
 
@@ -105,76 +99,70 @@ PANELS = {
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Over load, for each scheme: latency (figure 6) and redirection, and the mean and longest
-    queue of each layer of links (figure 5); a block for each network and number of slots.  Bars are
-    95 % intervals over seeds."""
+    """Draw figures 5 and 6 over load, a block for each network and number of slots.
+
+    Bars are 95 % intervals over seeds.
+    """
     keys = ("topology", "slots", "watched_slots")
-    groups = list(dict.fromkeys(tuple(str(row[key]) for key in keys) for row in table))
+    groups = figures.by_setting(table, keys, always=3)
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
     figure.set_size_inches(13.0, 8.4 * len(groups))
-    for block, group in zip(
-        figure.subfigures(len(groups), 1, squeeze=False).flat, groups, strict=True
-    ):
-        draw_block(
-            block, [row for row in table if tuple(str(row[key]) for key in keys) == group], looks
-        )
-        network, slots, watched = group
-        block.suptitle(
-            f"{network}, the last {watched} of {slots} slots", x=0.01, ha="left", fontsize=10.5
-        )
+    blocks = figure.subfigures(len(groups), 1, squeeze=False).flat
+    for block, (title, rows) in zip(blocks, groups.items(), strict=True):
+        block.suptitle(title, x=0.01, ha="left", fontsize=10.5)
+        above, below = block.subfigures(2, 1, height_ratios=[1, 1.9], squeeze=False).flat
+        draw_latency(above, rows, looks)
+        draw_queues(below, rows, looks)
 
 
-def draw_block(
-    block: SubFigure, rows: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]
+def draw_latency(
+    place: SubFigure, rows: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]
 ) -> None:
-    """One network."""
-    layers = fat_tree("ttc_packet", str(rows[0]["topology"])).layers
-    above, below = block.subfigures(2, 1, height_ratios=[1, 1.9], squeeze=False).flat
-    for axes, (key, label) in zip(above.subplots(1, len(PANELS)), PANELS.items(), strict=True):
+    """Draw figure 6 and the redirected packets."""
+    for axes, (key, label) in zip(place.subplots(1, len(PANELS)), PANELS.items(), strict=True):
         over_load(axes, rows, looks, key)
         axes.set(ylabel=label, xlabel="load (fraction)")
         if key.endswith("_slots"):
             axes.set_yscale("log")
             figures.plain_numbers(axes.yaxis)
-    above.legend(*axes.get_legend_handles_labels(), loc="outside right upper", fontsize=8.5)
-    for line, (key, words) in zip(
-        below.subplots(2, len(layers), sharex=True, sharey="row"),
-        {"mean": "mean queue", "max": "longest queue"}.items(),
-        strict=True,
-    ):
+    place.legend(*axes.get_legend_handles_labels(), loc="outside right upper", fontsize=8.5)
+
+
+def draw_queues(
+    place: SubFigure, rows: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]
+) -> None:
+    """Draw figure 5: the mean and the longest queue of each layer of links."""
+    layers = fat_tree("ttc_packet", str(rows[0]["topology"])).layers
+    lines = place.subplots(2, len(layers), sharex=True, sharey="row")
+    headings = {"mean": "mean queue", "max": "longest queue"}
+    for line, (key, words) in zip(lines, headings.items(), strict=True):
         for axes, layer in zip(line, layers, strict=True):
             over_load(axes, rows, looks, f"{layer}_{key}_queue_packets")
-            axes.set(yscale="log", title=named(layer))
+            axes.set(yscale="log", title=layer_name(layer))
         line[0].set_ylabel(f"{words} (packets)")
         figures.plain_numbers(line[0].yaxis)
-    for axes in below.axes[-len(layers) :]:
+    for axes in lines[-1]:
         axes.set_xlabel("load (fraction)")
 
 
-def named(layer: str) -> str:
-    """A layer of links as a person would write it."""
+def layer_name(layer: str) -> str:
+    """Return the name of a layer of links in a title."""
     return "down to hosts" if layer == "hosts" else f"{layer[:-1]} layer {layer[-1]}"
 
 
 def over_load(
     axes: Axes, rows: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]], key: str
 ) -> None:
-    """Means of `key` over seeds with their intervals, a line for each scheme."""
+    """Draw means of `key` over seeds with their intervals, a line for each scheme."""
     for spec, (look, _) in looks.items():
-        values: dict[float, list[float]] = {}
-        for row in rows:
-            if row["scheme"] == spec and row[key] is not None:
-                values.setdefault(float(str(row["load_fraction"])), []).append(float(str(row[key])))
-        loads = sorted(values)
-        each: Sequence[tuple[float, float]] = [mean_and_half_width(values[load]) for load in loads]
-        form: dict[str, Any] = style.line(look._replace(size=4.5))
+        values = panels.values_by(panels.select(rows, scheme=spec), "load_fraction", key)
+        means = [mean_and_half_width(several) for several in values.values()]
         axes.errorbar(
-            loads,
-            [y for y, _ in each],
-            [error for _, error in each],
-            **form,
+            list(values),
+            [mean for mean, _ in means],
+            [half_width for _, half_width in means],
             elinewidth=1,
-            linewidth=1.2,
+            **style.line(look._replace(size=4.5)) | {"linewidth": 1.2},
         )
 
 

@@ -16,8 +16,9 @@ The formulas are lost in the text of the paper that we have; these follow from i
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from itertools import cycle
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.random import Generator
@@ -26,18 +27,20 @@ from numpy.typing import NDArray
 from weft.daemons.routing.selection import below, ttc
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.engines.compiled import compiled
-from weft.experiments.report import style
+from weft.experiments.report import panels, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Number
 from weft.experiments.ttc import columns
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SMALLEST = 1e-280  # fractions below this are not told apart from none
 PRECISION = 1e-13  # to which the fractions of the fixed point are found, relative to each
 EVENTS_AT_ONCE = 1 << 17
 WARM_UP, DURATION = 20, 200  # of simulations, in mean service times: the first over 1 - load
+LEAST_DRAWN = 1e-8
 SEEN = 1e-5  # finite simulations say little about fractions below this
 LEAST_LOAD, MOST_LOAD, MOST_DELTA = 1e-9, 0.9999, 100
 MOST_EVENTS = 4e9  # some two minutes
@@ -205,57 +208,47 @@ def check(run: Run) -> None:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Fractions of queues by length, a panel for each load: a line through the fixed point, marks
-    for the means of the simulations, a kind of mark for each number of queues."""
+    """Draw fractions of queues by length: the limit as lines, means of simulations as marks."""
     loads, deltas, queues = (
-        sorted({float(str(row[key])) for row in table})
-        for key in ("load_fraction", "delta", "queues")
+        sorted(set(panels.numbers(table, key))) for key in ("load_fraction", "delta", "queues")
     )
-    columns = min(4, len(loads))
-    panels = figure.subplots(math.ceil(len(loads) / columns), columns, sharey=True, squeeze=False)
-    figure.set_size_inches(max(6.4, 2.6 * columns), 0.9 + 3.3 * len(panels))
-    for axes, load in zip(panels.flat, loads, strict=False):
-        of_load = [row for row in table if row["load_fraction"] == load]
-        for colour, delta in zip(cycle(style.SEVERAL), deltas):
-            rows = [row for row in of_load if row["delta"] == delta]
-            if rows:
-                axes.semilogy(np.array(rows[0]["at_least"]), color=colour)
-            for marker, count in zip(cycle(style.MARKERS), queues):
-                found = mean_fractions([row for row in rows if row["queues"] == count])
-                axes.semilogy(
-                    found, marker, color=colour, markerfacecolor=style.PAPER, markersize=4.5
-                )
-        longest = max(int((np.array(row["at_least"]) > 1e-8).sum()) for row in of_load)
-        axes.set(
-            xlabel="queue (packets)",
-            title=f"load {load:g}",
-            ylim=(1e-8, 2),
-            xlim=(-0.5, longest + 0.5),
-        )
-        axes.xaxis.get_major_locator().set_params(integer=True)
-    for axes in panels.flat[len(loads) :]:
-        axes.remove()
-    for axes in panels[:, 0]:
-        axes.set_ylabel("fraction of queues at least as long")
-    of_all = panels[0, 0]
-    for colour, delta in zip(cycle(style.SEVERAL), deltas):
-        of_all.plot([], [], color=colour, label=f"Δ = {delta:g}")
-    for marker, count in zip(cycle(style.MARKERS), queues):
-        of_all.plot(
-            [],
-            [],
-            marker,
-            color=style.INK,
-            markerfacecolor=style.PAPER,
-            label=f"{count:g} queues simulated",
-        )
-    figure.legend(
-        *of_all.get_legend_handles_labels(),
-        loc="outside upper left",
-        ncols=5,
-        title="lines: the limit",
-        alignment="left",
+    ylabel = "fraction of queues at least as long"
+    grid = panels.grid(
+        figure, len(loads), 4, panel=(2.6, 3.3), margin=(0, 0.9), ylabel=ylabel, sharey=True
     )
+    colours = dict(zip(deltas, cycle(style.SEVERAL)))
+    markers = dict(zip(queues, cycle(style.MARKERS)))
+    for axes, load in zip(grid, loads, strict=True):
+        draw_load(axes, panels.select(table, load_fraction=load), colours, markers)
+        axes.set(xlabel="queue (packets)", title=f"load {load:g}")
+        axes.locator_params(axis="x", integer=True)
+    for delta, colour in colours.items():
+        grid[0].plot([], [], color=colour, label=f"Δ = {delta:g}")
+    for count, marker in markers.items():
+        look: dict[str, Any] = {"color": style.INK, "markerfacecolor": style.PAPER}
+        grid[0].plot([], [], marker, label=f"{count:g} queues simulated", **look)
+    heading = "lines: the limit"
+    panels.legend(figure, loc="outside upper left", ncols=5, title=heading, alignment="left")
+
+
+def draw_load(
+    axes: Axes, rows: Table, colours: Mapping[float, str], markers: Mapping[float, str]
+) -> None:
+    """Draw one load: colours by threshold, marks by number of queues."""
+    for delta, colour in colours.items():
+        of_delta = panels.select(rows, delta=delta)
+        if of_delta:
+            axes.semilogy(np.array(of_delta[0]["at_least"]), color=colour)
+        for count, marker in markers.items():
+            means = mean_fractions(panels.select(of_delta, queues=count))
+            look: dict[str, Any] = {
+                "color": colour,
+                "markerfacecolor": style.PAPER,
+                "markersize": 4.5,
+            }
+            axes.semilogy(means, marker, **look)
+    longest = max(int((np.array(row["at_least"]) > LEAST_DRAWN).sum()) for row in rows)
+    axes.set(ylim=(LEAST_DRAWN, 2), xlim=(-0.5, longest + 0.5))
 
 
 def mean_fractions(rows: Table) -> Floats:
