@@ -1,13 +1,10 @@
-"""Routes that are given, kept to the hops that live: what a scheme is whose paths do not depend on
-failures.
+"""State machine for fixed candidate routes: each route keeps its live hops.
 
-A hop through a port that carries hellos lives while the neighbour is up; a hop through another
-port, to a host that runs no daemon, while the port has a carrier.  A route keeps those of its hops
-that live, and has none when none does.
+A hop to a router is live while the neighbour is up.  A hop to a host, which runs no daemon, is live
+while the port has a carrier.
 
-Where a route is set before one to a longer prefix within its own, that one is made unreachable, so
-that packets do not follow the shorter prefix back to where they came from until the neighbour that
-they are for is up.
+When a route is set, routes to longer prefixes within it that were never set become unreachable.
+Otherwise packets for them would follow the shorter prefix back to their origin.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from weft.topologies.core.address import Prefix
 
 
 class LiveRoutes:
-    """A state machine that sets, for each of `candidates`, the hops that live."""
+    """State machine that sets each of `candidates` to its live hops."""
 
     def __init__(
         self, neighbourhood: Neighbourhood, candidates: Sequence[tuple[Prefix, tuple[Hop, ...]]]
@@ -38,7 +35,7 @@ class LiveRoutes:
         watched = {neighbour.hop for neighbour in neighbourhood.neighbours()}
         self._unwatched = [hop for hop in self._using if hop not in watched]
         self._alive = set(self._unwatched)
-        self._set: set[Prefix] = set()  # routes that were set, to somebody or nobody
+        self._set: set[Prefix] = set()  # prefixes whose route was set, with hops or without
         self._within = _nested(self._candidates)
 
     @property
@@ -75,7 +72,7 @@ class LiveRoutes:
         return self._neighbourhood.complete() and self._alive.issuperset(self._using)
 
     def lives(self, hop: Hop) -> bool:
-        """Whether `hop`, of any route, can be used now."""
+        """Return True if `hop` of any route is live."""
         return hop in self._alive
 
     def adjacencies(self) -> Adjacencies:
@@ -92,23 +89,25 @@ class LiveRoutes:
         }
 
     def _follow(self, events: Iterable[HelloOutcome]) -> list[Action]:
-        """Set the routes that `events` change, and then do the rest of them."""
+        """Return the changes of routes that follow from `events`, then the other actions."""
         changed: list[Hop] = []
-        rest: list[Action] = []
+        actions: list[Action] = []
         for event in events:
             if isinstance(event, NeighbourChanged):
                 changed.append(event.hop)
                 (self._alive.add if event.up else self._alive.discard)(event.hop)
             else:
-                rest.append(event)
-        return self._set_routes(changed) + rest if changed else rest
+                actions.append(event)
+        return self._set_routes(changed) + actions if changed else actions
 
     def _set_routes(self, changed: Iterable[Hop]) -> list[Action]:
-        """Every route that uses a hop in `changed`, as it is now."""
+        """Return the routes that use a hop in `changed`, with their live hops."""
         prefixes = dict.fromkeys(prefix for hop in changed for prefix in self._using.get(hop, ()))
         self._set.update(prefixes)
-        within = dict.fromkeys(each for prefix in prefixes for each in self._within.get(prefix, ()))
-        unset = [prefix for prefix in within if prefix not in self._set]
+        longer = dict.fromkeys(
+            inner for prefix in prefixes for inner in self._within.get(prefix, ())
+        )
+        unset = [prefix for prefix in longer if prefix not in self._set]
         self._set.update(unset)
         actions: list[Action] = [SetRoute(prefix, (), unless_set=True) for prefix in unset]
         actions += [
@@ -119,16 +118,14 @@ class LiveRoutes:
 
 
 def _nested(prefixes: Iterable[Prefix]) -> dict[Prefix, list[Prefix]]:
-    """Those of `prefixes` that have others of them within, and which."""
+    """Return the longer prefixes within each of `prefixes` that has any."""
     known = set(prefixes)
     lengths = {prefix.length for prefix in known}
-    found: dict[Prefix, list[Prefix]] = {}
+    inner: dict[Prefix, list[Prefix]] = {}
     for prefix in known:
         for length in lengths:
             shift = 32 - length
-            if (
-                length < prefix.length
-                and (outer := Prefix(prefix.network >> shift << shift, length)) in known
-            ):
-                found.setdefault(outer, []).append(prefix)
-    return found
+            outer = Prefix(prefix.network >> shift << shift, length)
+            if length < prefix.length and outer in known:
+                inner.setdefault(outer, []).append(prefix)
+    return inner

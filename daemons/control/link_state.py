@@ -1,26 +1,15 @@
-"""Link state within a scope: every node of the scope learns which links of every other are live.
+"""Link state within a scope: every node learns the live links of all other nodes of the scope.
 
-A node advertises its live links under a sequence number that begins at its incarnation, whenever
-they change and every third of the lifetime.  What changes again and again is advertised at growing
-intervals (as OSPF does, RFC 4222): when hundreds of nodes start together, their neighbours come one
-by one.  Whoever hears a newer advertisement keeps it and passes it on at every port but the one it
-came in by: a port speaks to all its neighbours at once.  What is to be passed on within `gap_s`
-leaves in one message.  Whoever hears itself advertised with a sequence number that it has not
-reached (its clock went back before it started again) jumps past it.  An advertisement that is not
-renewed within its lifetime is dropped; the time that is left travels with it, and nobody believes
-it for longer than our own are to be believed (RFC 2328's MaxAge).  Sequence numbers do not wrap;
-how large one may be, sequence_limit.py says.  Of two advertisements with one sequence number and
-other links, which only a bit that flipped or a forger can make, all keep the one with the larger
-check sum (RFC 2328, section 13.1), until the origin hears it and contradicts.
+A node advertises its live links after each change, at growing intervals if changes go on (RFC
+4222), and at every third of the lifetime.  Nodes forward newer advertisements at all other ports.
+An advertisement expires after its lifetime, which travels with it (compare MaxAge in RFC 2328).  An
+origin that hears itself with a higher sequence number jumps past that number.  Of two
+advertisements with one number, all nodes keep the one with the larger check sum (RFC 2328, 13.1).
 
-Nothing is acknowledged.  Instead each hello carries a digest of the sender's database.  When a
-neighbour comes up with another digest than ours, and when its digest has differed and neither has
-changed for `settle_s` (longer than a hello takes to tell a change that has arrived already), we
-send it a summary of what we have; it answers with what we lack or have only older.  As it sees the
-same difference, it does the same, and so both end with the newest of both.  On a slow machine news
-and answers are on their way for longer, and summaries would slow them further: where our own ticks
-are late, the wait is longer by LATE times their lateness, which is forgotten by an eighth with each
-tick.
+There are no acknowledgements.  Hellos carry a digest of the database.  A node whose digest differs
+from a neighbour's for `settle_s` sends a summary, and the neighbour answers with what is missing or
+newer.  On a slow machine news is under way for longer: the wait grows by LATE times the lateness of
+our own ticks.
 """
 
 from __future__ import annotations
@@ -36,14 +25,24 @@ from weft.daemons.core import wire
 from weft.daemons.core.actions import Hop, Send
 from weft.daemons.core.mixing import mixed
 
-MOST_S = 0.1  # that backoff() grows to
-LATE = 4  # wait before a summary, in lateness of our own ticks
-MOST_PATIENCE = 16  # times settle_s, with a neighbour whose database differs, while either changes
+MOST_S = 0.1  # longest wait of backoff()
+LATE = 4  # additional wait before a summary, in lateness of our own ticks
+MOST_PATIENCE = 16  # longest wait before a summary while digests change, in settle_s
+COUNTERS = (
+    "advertisements_heard",
+    "advertisements_new",
+    "advertisements_refused",
+    "summaries_sent",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class LinkStateEntry:
-    """What one origin said last; links as in wire.Advertisement, check: of them."""
+    """Newest advertisement of one origin.
+
+    links: as in wire.Advertisement.
+    check: check sum of the links.
+    """
 
     sequence: int
     links: bytes
@@ -51,20 +50,26 @@ class LinkStateEntry:
     check: int
 
     def neighbours(self) -> set[int]:
-        """To whom it has live links."""
+        """Return the nodes to which the origin has live links."""
         return {node for _, node in wire.unpack_links(self.links)}
 
 
 class Database:
-    """The link-state database of `node`.
+    """Link-state database of one node.
 
-    ports: by port, the neighbours there that are of the scope.
-    incarnation: as in hello.py, below 2^63.
-    scope: the origins that are kept; None for all.
-    lifetime_ms: of our own advertisements, and the most of others'.
-    changes: goes up whenever our links or those of any origin change; what renews them does not
-        count.
-    phase_fraction: spreads the refreshes of nodes that were started together.
+    Args:
+        node: number of the node.
+        ports: neighbours of the scope at each port.
+        incarnation: as in hello.py, below 2^63.
+        scope: origins that it stores; None for all.
+        lifetime_ms: lifetime of our advertisements, and the longest of others'.
+        settle_s: time without change of either digest before a summary.
+        gap_s: shortest time between two messages at a port.
+        phase_fraction: spreads the refreshes of nodes that start together.
+
+    Attributes:
+        changes: number of changes of links so far; refreshes do not count.
+        digest: of the whole database.
     """
 
     def __init__(
@@ -89,87 +94,85 @@ class Database:
         self._limit = SequenceLimit(incarnation)
         self._scope = scope
         self._lifetime_ms = lifetime_ms
-        self._settle_s, self._gap_s = settle_s, gap_s
+        self._settle_s = settle_s
+        self._gap_s = gap_s
         self._refresh_s = lifetime_ms / 3000 * (0.75 + 0.25 * phase_fraction)
         self._live: set[Hop] = set()
-        self._stale = True  # our own advertisement does not say what it should
+        self._stale = True  # our advertisement is outdated
         self._originated_s = self._purge_s = -inf
-        self._wait_s = gap_s  # at the least, from one advertisement of ours to another one
-        # origins to tell, in order
+        self._wait_s = gap_s  # shortest time between two of our advertisements
+        # origins to forward by port, in order
         self._pending: dict[int, dict[int, None]] = {port: {} for port in self._ports}
         self._sent_s = dict.fromkeys(self._ports, -inf)
-        self._told: dict[Hop, int] = {}  # digests of the neighbours that are up
-        # since when, or since our last summary, it has not been ours
+        self._digests: dict[Hop, int] = {}  # of the neighbours that are up
+        # neighbours with another digest, and the time of the difference or of our last summary
         self._differs_s: dict[Hop, float] = {}
-        self._changed_s: dict[Hop, float] = {}  # when it changed
+        self._changed_s: dict[Hop, float] = {}  # time of the last change of their digest
         self._own_changed_s = -inf
-        self._late_s = 0.0  # how late our ticks have been of late
-        self._counters = {
-            "advertisements_heard": 0,
-            "advertisements_new": 0,
-            "advertisements_refused": 0,
-            "summaries_sent": 0,
-        }
+        self._late_s = 0.0  # recent lateness of our ticks
+        self._counters = dict.fromkeys(COUNTERS, 0)
 
     def start(self, now: float) -> list[Send]:
-        """Advertise that there is no live link yet."""
+        """Advertise no live links."""
         self._limit.holds(self._sequence, now)
         return self._turn(now)
 
     def neighbour_changed(self, hop: Hop, up: bool, digest: int, now: float) -> list[Send]:
-        """`hop`, of the scope or not, came up with this digest, or is up no longer."""
+        """Process a change of `hop`, of any scope, to up with `digest`, or to down."""
         (self._live.add if up else self._live.discard)(hop)
         self._stale = True
         self.changes += 1
-        self._told.pop(hop, None)
+        self._digests.pop(hop, None)
         self._agree(hop)
         if up and self._is_neighbour(*hop):
-            self._told[hop] = digest
+            self._digests[hop] = digest
             if digest != self.digest:
-                self._differs_s[hop] = -inf  # nothing of ours is on its way to it
+                self._differs_s[hop] = -inf  # nothing of ours is under way to it
         return self._turn(now)
 
     def heard_digest(self, hop: Hop, digest: int, now: float) -> list[Send]:
-        """`hop` says hello with this digest."""
-        if self._told.get(hop, digest) == digest:
+        """Process the digest of a hello from `hop`."""
+        if self._digests.get(hop, digest) == digest:
             return []
-        self._told[hop], self._changed_s[hop] = digest, now
+        self._digests[hop] = digest
+        self._changed_s[hop] = now
         return self._turn(now)
 
     def receive(self, message: wire.LinkStates | wire.Summary, port: int, now: float) -> list[Send]:
-        """A neighbour's advertisements or summary; those of others are dropped.
+        """Process advertisements or a summary of a neighbour; drop those of other nodes.
 
-        What is new is passed on by tick(), which is due at once: where many came together, one
-        message has them all.
+        New advertisements are forwarded by tick(), due at once: one message for all that arrived
+        together.
         """
         if not self._is_neighbour(port, message.sender):
             return []
         if isinstance(message, wire.LinkStates):
-            for each in message.advertisements:
-                self._learn(each, port, now)
+            for advertisement in message.advertisements:
+                self._learn(advertisement, port, now)
             return []
         return self._answer(message, port, now) if message.target == self.node else []
 
     def tick(self, now: float) -> list[Send]:
-        """Refresh, drop what has expired, send what had to wait."""
+        """Refresh our advertisement, drop expired ones, and send what is due."""
         late_s = now - self.deadline
         actions = self._turn(now)
         self._late_s = max(late_s, self._late_s * 7 / 8)
         return actions
 
     def graph(self) -> dict[int, tuple[int, ...]]:
-        """The live links as neighbours of each node: those that both ends advertise."""
-        said = {origin: entry.neighbours() for origin, entry in self.entries.items()}
+        """Return the neighbours of each node over live links, which both ends advertise."""
+        advertised = {origin: entry.neighbours() for origin, entry in self.entries.items()}
         none: set[int] = set()
         return {
-            origin: tuple(sorted(other for other in others if origin in said.get(other, none)))
-            for origin, others in said.items()
+            origin: tuple(
+                sorted(other for other in others if origin in advertised.get(other, none))
+            )
+            for origin, others in advertised.items()
         }
 
     def agreed(self) -> bool:
-        """Whether every neighbour that is up has the same database and has been told all of
-        ours."""
-        return not self._stale and all(digest == self.digest for digest in self._told.values())
+        """Return True if all neighbours that are up have our database and our newest links."""
+        return not self._stale and all(digest == self.digest for digest in self._digests.values())
 
     def status(self) -> dict[str, Any]:
         return {"origins": len(self.entries), "digest": f"{self.digest:016x}", **self._counters}
@@ -177,138 +180,157 @@ class Database:
     def _is_neighbour(self, port: int, node: int) -> bool:
         return port in self._ports and node in self._ports[port]
 
-    def _learn(self, heard: wire.Advertisement, port: int, now: float) -> None:
+    def _learn(self, advertisement: wire.Advertisement, port: int, now: float) -> None:
+        """Store an advertisement that came in at `port`, if it is newer."""
         self._counters["advertisements_heard"] += 1
-        origin, sequence = heard.origin, heard.sequence
-        if not heard.lifetime_ms:
+        origin = advertisement.origin
+        sequence = advertisement.sequence
+        if not advertisement.lifetime_ms:
             return
-        if not self._limit.holds(sequence, now) or (
-            self._scope is not None and origin not in self._scope
-        ):
+        in_scope = self._scope is None or origin in self._scope
+        if not self._limit.holds(sequence, now) or not in_scope:
             self._counters["advertisements_refused"] += 1
             return
-        held, check = self.entries.get(origin), crc32(heard.links)
         if origin == self.node:
-            if sequence > self._sequence or (
-                held and sequence == held.sequence and heard.links != held.links
-            ):
-                self._sequence = sequence
-                self._stale = True
-                self.deadline = now
+            self._contradict(advertisement, now)
             return
-        if held is None or (sequence, check) > (held.sequence, held.check):
+        stored = self.entries.get(origin)
+        check = crc32(advertisement.links)
+        if stored is None or (sequence, check) > (stored.sequence, stored.check):
             self._counters["advertisements_new"] += 1
-            lifetime_ms = min(heard.lifetime_ms, self._lifetime_ms)
-            self._keep(
-                origin, LinkStateEntry(sequence, heard.links, now + lifetime_ms / 1000, check)
-            )
+            expires_s = now + min(advertisement.lifetime_ms, self._lifetime_ms) / 1000
+            stored = LinkStateEntry(sequence, advertisement.links, expires_s, check)
+            self._keep(origin, stored)
             self._pass_on(origin)
             self.deadline = self._own_changed_s = now
-        kept = self.entries[origin]
-        if kept.sequence == sequence and kept.check == check:  # everybody at that port has it
+        if stored.sequence == sequence and stored.check == check:  # all at that port have it
             self._pending[port].pop(origin, None)
 
+    def _contradict(self, advertisement: wire.Advertisement, now: float) -> None:
+        """Jump past the sequence number of an advertisement in our name that is not ours."""
+        sequence = advertisement.sequence
+        own = self.entries.get(self.node)
+        same_number = own is not None and sequence == own.sequence
+        altered = same_number and own is not None and advertisement.links != own.links
+        if sequence > self._sequence or altered:
+            self._sequence = sequence
+            self._stale = True
+            self.deadline = now
+
     def _answer(self, summary: wire.Summary, port: int, now: float) -> list[Send]:
-        """Send what the summary lacks."""
-        theirs = {origin: said for origin, *said in summary.entries}
-        lacking = [
+        """Return the advertisements that the summary lacks, or has older."""
+        versions = {origin: version for origin, *version in summary.entries}
+        missing = [
             origin
             for origin, entry in self.entries.items()
             if summary.first <= origin <= summary.last
-            and [entry.sequence, entry.check] > theirs.get(origin, [])
+            and [entry.sequence, entry.check] > versions.get(origin, [])
         ]
-        return [
-            Send(port, payload)
-            for payload in wire.packed(self.node, self._advertisements(lacking, now))
-        ]
+        return self._packed(port, missing, now)
+
+    def _packed(self, port: int, origins: Iterable[int], now: float) -> list[Send]:
+        """Return messages with the advertisements of `origins` for `port`."""
+        advertisements = self._advertisements(origins, now)
+        return [Send(port, payload) for payload in wire.packed(self.node, advertisements)]
 
     def _keep(self, origin: int, entry: LinkStateEntry) -> None:
-        held = self._drop(origin)
+        previous = self._drop(origin)
         self.entries[origin] = entry
-        self.digest ^= told(origin, entry)
-        self.changes += held is None or held.links != entry.links
+        self.digest ^= digest_part(origin, entry)
+        self.changes += previous is None or previous.links != entry.links
         self._purge_s = min(self._purge_s, entry.expires_s)
 
     def _drop(self, origin: int) -> LinkStateEntry | None:
-        held = self.entries.pop(origin, None)
-        if held:
-            self.digest ^= told(origin, held)
-        return held
+        entry = self.entries.pop(origin, None)
+        if entry:
+            self.digest ^= digest_part(origin, entry)
+        return entry
 
     def _pass_on(self, origin: int) -> None:
         for pending in self._pending.values():
             pending[origin] = None
 
     def _advertisements(self, origins: Iterable[int], now: float) -> list[wire.Advertisement]:
-        """Those of `origins` that are still held and have time left."""
-        held = [(origin, self.entries[origin]) for origin in origins if origin in self.entries]
-        return [
-            wire.Advertisement(origin, entry.sequence, left_ms, entry.links)
-            for origin, entry in held
-            if (left_ms := int((entry.expires_s - now) * 1000)) > 0
-        ]
+        """Return the advertisements of those of `origins` that have not expired."""
+        advertisements = []
+        for origin in origins:
+            entry = self.entries.get(origin)
+            lifetime_ms = int((entry.expires_s - now) * 1000) if entry else 0
+            if entry and lifetime_ms > 0:
+                advertisements.append(
+                    wire.Advertisement(origin, entry.sequence, lifetime_ms, entry.links)
+                )
+        return advertisements
 
     def _turn(self, now: float) -> list[Send]:
-        """Do all that is due, and find the next deadline."""
-        if now >= self._originated_s + (self._wait_s if self._stale else self._refresh_s):
-            self._sequence += 1
-            self._wait_s = backoff(self._wait_s, now - self._originated_s, self._gap_s)
-            self._stale, self._originated_s = False, now
-            self._own_changed_s = now
-            links, expires_s = wire.pack_links(sorted(self._live)), now + self._lifetime_ms / 1000
-            self._keep(self.node, LinkStateEntry(self._sequence, links, expires_s, crc32(links)))
-            self._pass_on(self.node)
+        """Return the messages that are due, and set the next deadline."""
+        if now >= self._originates_s():
+            self._originate(now)
         if now >= self._purge_s:
-            for origin in [
-                origin for origin, entry in self.entries.items() if entry.expires_s <= now
-            ]:
+            self._purge(now)
+        actions = self._forward(now) + self._reconcile(now)
+        sends_s = [
+            self._sent_s[port] + self._gap_s for port, pending in self._pending.items() if pending
+        ]
+        summaries_s = map(self._summary_s, self._differs_s)
+        self.deadline = min(self._originates_s(), self._purge_s, *sends_s, *summaries_s)
+        return actions
+
+    def _originates_s(self) -> float:
+        """Return the time of our next advertisement."""
+        return self._originated_s + (self._wait_s if self._stale else self._refresh_s)
+
+    def _originate(self, now: float) -> None:
+        """Store a new advertisement of our links, to be forwarded."""
+        self._sequence += 1
+        self._wait_s = backoff(self._wait_s, now - self._originated_s, self._gap_s)
+        self._stale = False
+        self._originated_s = self._own_changed_s = now
+        links = wire.pack_links(sorted(self._live))
+        expires_s = now + self._lifetime_ms / 1000
+        self._keep(self.node, LinkStateEntry(self._sequence, links, expires_s, crc32(links)))
+        self._pass_on(self.node)
+
+    def _purge(self, now: float) -> None:
+        """Drop expired advertisements."""
+        for origin, entry in list(self.entries.items()):
+            if entry.expires_s <= now:
                 self._drop(origin)
                 self.changes += 1
-            self._purge_s = min((entry.expires_s for entry in self.entries.values()), default=inf)
-        actions = []
-        live = {hop.port for hop in self._told}
+        self._purge_s = min((entry.expires_s for entry in self.entries.values()), default=inf)
+
+    def _forward(self, now: float) -> list[Send]:
+        """Return the pending advertisements of each port that may send."""
+        actions: list[Send] = []
+        live = {hop.port for hop in self._digests}
         for port, pending in self._pending.items():
             if port not in live:
-                pending.clear()  # who comes up there later gets it by summary
+                pending.clear()  # a neighbour that comes up later gets them by summary
             elif pending and now >= self._sent_s[port] + self._gap_s:
-                payloads = wire.packed(self.node, self._advertisements(pending, now))
-                actions += [Send(port, payload) for payload in payloads]
+                actions += self._packed(port, pending, now)
                 pending.clear()
                 self._sent_s[port] = now
-        actions += self._reconcile(now)
-        self.deadline = min(
-            self._originated_s + (self._wait_s if self._stale else self._refresh_s),
-            self._purge_s,
-            min(
-                (
-                    self._sent_s[port] + self._gap_s
-                    for port, pending in self._pending.items()
-                    if pending
-                ),
-                default=inf,
-            ),
-            min(map(self._summary_s, self._differs_s), default=inf),
-        )
         return actions
 
     def _agree(self, hop: Hop) -> None:
-        """Its digest is ours, or counts no more."""
+        """Forget the difference from the digest of `hop`."""
         self._differs_s.pop(hop, None)
         self._changed_s.pop(hop, None)
 
     def _summary_s(self, hop: Hop) -> float:
-        """Return the time of the next summary for a neighbour that differs: after neither digest
-        has changed for a while.  A digest that changes announces news on its way, which a summary
-        would only delay."""
+        """Return the time of the next summary for a neighbour that differs.
+
+        A summary waits until both digests rest: a change announces news, which it would delay.
+        """
         since_s = self._differs_s[hop]
         settle_s = self._settle_s + LATE * self._late_s
         calm_s = max(since_s, self._own_changed_s, self._changed_s.get(hop, -inf)) + settle_s
         return min(calm_s, since_s + MOST_PATIENCE * settle_s)
 
     def _reconcile(self, now: float) -> list[Send]:
-        """A summary for each neighbour whose digest has differed too long."""
+        """Return a summary for each neighbour whose digest has differed too long."""
         actions = []
-        for hop, digest in self._told.items():
+        for hop, digest in self._digests.items():
             if digest == self.digest:
                 self._agree(hop)
                 continue
@@ -326,13 +348,19 @@ class Database:
         return actions
 
 
-def told(origin: int, entry: LinkStateEntry) -> int:
-    """The part that what `origin` said last has in a digest."""
+def digest_part(origin: int, entry: LinkStateEntry) -> int:
+    """Return the contribution of one entry to the digest of a database."""
     return mixed(origin, entry.sequence + (entry.check << 32))
 
 
 def backoff(wait_s: float, since_s: float, least_s: float) -> float:
-    """How long to wait before doing something the next time, having waited `wait_s` at the least
-    and done it `since_s` after the last time: four times as long where it is asked for again and
-    again, up to MOST_S; else `least_s`."""
+    """Return the wait before the next repetition of something.
+
+    Four times `wait_s`, up to MOST_S, if it is requested again and again; else `least_s`.
+
+    Args:
+        wait_s: shortest wait before the last time.
+        since_s: time between the last two times.
+        least_s: wait without repetition.
+    """
     return max(least_s, min(4 * wait_s, MOST_S)) if since_s < 4 * wait_s else least_s

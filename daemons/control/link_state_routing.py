@@ -1,10 +1,8 @@
-"""What protocols that route by link state have in common: they say hello, flood what changed, and
-compute.
+"""Base of link-state protocols: hellos, flooding of changes, and computation of routes.
 
-What was learnt is turned into routes `hold_s` after the first change.  While changes go on, the
-time between two computations grows, so that what many nodes report costs few of them.  A
-computation that begins late shows that the machine is too slow for its daemons: the next one waits
-LATE times as long as this one was late.
+Routes are computed `hold_s` after the first change.  While changes go on, the time between two
+computations grows.  A late computation shows that the machine is too slow for its daemons: the next
+one waits LATE times its lateness.
 """
 
 from __future__ import annotations
@@ -21,30 +19,29 @@ from weft.daemons.core.actions import NOTHING, UNCHANGED, Action, Hop
 from weft.daemons.core.contract import Adjacencies, useless
 from weft.daemons.core.events import DaemonEvent
 
-LATE = 2  # rest after a computation, in its lateness
+LATE = 2  # shortest wait after a computation, in its lateness
 
 
 class Flooding(ABC):
-    """A state machine for the node of `neighbourhood` and `database`, less what it makes of
-    them."""
+    """State machine of one node without its computation of routes."""
 
     def __init__(self, neighbourhood: Neighbourhood, database: Database, *, hold_s: float) -> None:
         self._neighbourhood = neighbourhood
         self._database = database
         self._node = database.node
         self._hold_s = hold_s
-        self._compute_s = inf  # when to compute next
-        self._computed_s = -inf  # when that was last
-        self._rest_s = 5 * hold_s  # how long until the next at the least
-        self._computed = 0  # the database.changes that the routes know of
+        self._compute_s = inf  # time of the next computation
+        self._computed_s = -inf  # time of the last one
+        self._rest_s = 5 * hold_s  # shortest time between two
+        self._computed = 0  # database.changes at the last one
         self._counters = {"computations": 0}
 
     @abstractmethod
     def _routes_now(self) -> list[Action]:
-        """What has to change, as neighbourhood and database are."""
+        """Return the changes of routes that neighbourhood and database require."""
 
     def _leave(self, hop: Hop) -> list[Action]:
-        """What can be done at once about a neighbour that is up no longer, before others know."""
+        """Return immediate actions for a neighbour that went down, before a computation."""
         return []
 
     @property
@@ -86,7 +83,8 @@ class Flooding(ABC):
             self._rest_s = max(
                 backoff(self._rest_s, now - self._computed_s, 5 * self._hold_s), LATE * late_s
             )
-            self._compute_s, self._computed_s = inf, now
+            self._compute_s = inf
+            self._computed_s = now
             self._computed = self._database.changes
             self._counters["computations"] += 1
             actions += self._routes_now()
@@ -102,7 +100,7 @@ class Flooding(ABC):
         return {**self._neighbourhood.status(), **self._database.status(), **self._counters}
 
     def _follow(self, events: Iterable[HelloOutcome], now: float) -> list[Action]:
-        """Tell the database what `events` say, the neighbours its digest, and do the rest."""
+        """Pass `events` to the database; return its messages and the other actions."""
         actions: list[Action] = []
         for event in events:
             if isinstance(event, NeighbourChanged):

@@ -1,7 +1,9 @@
-"""What a node knows of one neighbour, and how late that neighbour's hellos are.
+"""State of one neighbour, and the allowance for the lateness of its hellos.
 
-A hello whose number is N ahead of the last one was due N intervals after it.  What is missing
-between two numbers was lost; time beyond that is lateness.  See hello.py for what follows from it.
+On a machine too slow for its daemons, silence is no sign of death.  A hello whose sequence number
+is N ahead was due N intervals after the last one; later arrival is lateness, a gap in numbers is
+loss.  Twice the lateness of hellos, or of our own ticks, is added to the permitted silence.  The
+allowance is at most MOST_LATENESS intervals and shrinks while hellos arrive.
 """
 
 from __future__ import annotations
@@ -13,22 +15,36 @@ from weft.daemons.core.actions import Hop
 
 SEQUENCE_BYTES = wire.SEQUENCE.size
 MODULUS = 1 << 8 * SEQUENCE_BYTES
-MOST_LATENESS = 100  # intervals, of the allowance
-LATENESS_KEPT = 15 / 16  # of the allowance, by an interval in which the neighbour is heard
+MOST_LATENESS = 100  # intervals: limit of the allowance
+LATENESS_KEPT = 15 / 16  # fraction of the allowance left after an interval with a hello
 
 
 class Neighbour:
-    """What is known of one neighbour at one port; `heard` and `up` as hello.py draws them."""
+    """State of one neighbour at one port; see hello.py for `heard` and `up`.
+
+    returned_s: time at which it came up again after a failure.
+    hold_down_s: hold-down time at the last failure.
+    damped_until_s: end of the hold-down.
+    heard_s: time of the last hello, or later if this daemon did not run since.
+    dead_s: permitted silence without the allowance for lateness.
+    interval_s: time between its regular hellos.
+    lateness_s: allowance for lateness.
+    sequence: as in the message, big-endian: bytes compare as numbers do.
+    ceiling: highest sequence number that refresh() takes as newer.
+    old: sequence number of its last outdated hello.
+    olds: consecutive outdated hellos, the first at old_s.
+    body: its last hello without the sequence number.
+    """
 
     __slots__ = (
-        "back_s",
         "body",
         "ceiling",
-        "damped_s",
+        "damped_until_s",
         "dead_s",
         "digest",
         "heard",
         "heard_s",
+        "hold_down_s",
         "hop",
         "incarnation",
         "interval_s",
@@ -36,7 +52,7 @@ class Neighbour:
         "old",
         "old_s",
         "olds",
-        "rests_s",
+        "returned_s",
         "sequence",
         "up",
     )
@@ -44,26 +60,29 @@ class Neighbour:
     def __init__(self, hop: Hop) -> None:
         self.hop = hop
         self.heard = self.up = False
-        self.back_s = -inf  # up since when, if it has died before
-        self.rests_s = 0.0  # how long it was to stay down when it died last
-        self.damped_s = -inf  # until when
-        self.heard_s = -inf  # when last, or later if we did not run since
-        self.dead_s = inf  # silence that is allowed, without the allowance for lateness
-        self.interval_s = inf  # between its regular hellos
-        self.lateness_s = 0.0  # the allowance for lateness
+        self.returned_s = -inf
+        self.hold_down_s = 0.0
+        self.damped_until_s = -inf
+        self.heard_s = -inf
+        self.dead_s = inf
+        self.interval_s = inf
+        self.lateness_s = 0.0
         self.incarnation = -1
-        self.sequence = b""  # as in the message: big-endian, so that bytes compare as numbers do
-        self.ceiling = b""  # up to which a larger one is newer, without looking closer
-        # the sequence of the last hello that was too old; how many have followed one another, since
-        # when
+        self.sequence = b""
+        self.ceiling = b""
         self.old = 0
-        self.olds, self.old_s = 0, -inf
-        self.body = b""  # its last hello without the sequence number
+        self.olds = 0
+        self.old_s = -inf
+        self.body = b""
         self.digest = 0
 
+    @property
+    def dies_s(self) -> float:
+        """Time at which it is dead without a further hello."""
+        return self.heard_s + self.dead_s + self.lateness_s
+
     def measure_lateness(self, sequence: bytes, now: float) -> bool:
-        """Allow for the lateness of the hello number `sequence`, not yet noted; whether it was
-        late."""
+        """Allow for the lateness of the hello `sequence`, not yet stored; True if it was late."""
         ahead = (int.from_bytes(sequence, "big") - int.from_bytes(self.sequence, "big")) % MODULUS
         late_s = now - self.heard_s - ahead * self.interval_s
         late = self.interval_s < late_s < inf
@@ -72,11 +91,11 @@ class Neighbour:
         return late
 
     def allow(self, late_s: float) -> None:
-        """Let it be silent for twice `late_s` longer than one that is never late."""
+        """Permit twice `late_s` of additional silence."""
         self.lateness_s = max(self.lateness_s, min(2 * late_s, MOST_LATENESS * self.interval_s))
 
     def shrink_allowance(self, now: float) -> bool:
-        """Shrink the allowance if it said something in the last interval; whether any is left."""
+        """Shrink the allowance if a hello came in the last interval; True if any is left."""
         if now - self.heard_s <= self.interval_s:
             left_s = self.lateness_s * LATENESS_KEPT
             self.lateness_s = left_s if left_s > self.interval_s / 10 else 0.0

@@ -1,4 +1,4 @@
-"""The parameters that schemes share, and the parts of their daemons that are made from them."""
+"""Parameters that schemes share, and the parts of daemons that these configure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DAMPING = {
 
 
 def neighbourhood(config: NodeConfig, incarnation: int) -> Neighbourhood:
-    """The neighbours of the node, by the parameters HELLO and, if the scheme has them, DAMPING."""
+    """Return the neighbourhood of a node, by the parameters HELLO and DAMPING, if present."""
     return Neighbourhood(
         config.node,
         dict(config.ports),
@@ -56,8 +56,13 @@ def neighbourhood(config: NodeConfig, incarnation: int) -> Neighbourhood:
 
 
 def database(config: NodeConfig, incarnation: int, *, scope: range | None = None) -> Database:
-    """The link-state database of the node, by the parameters LINK_STATE, of the origins in `scope`;
-    None: of all routers."""
+    """Return the link-state database of a node, by the parameters LINK_STATE.
+
+    Args:
+        config: configuration of the node.
+        incarnation: as in Neighbourhood.
+        scope: origins that it stores; None for all routers.
+    """
     near = config.routers if scope is None else scope
     return Database(
         config.node,

@@ -1,16 +1,11 @@
-"""Notices flooded within a few hops: each origin's last word reaches everybody that near, and is
-believed for a time.
+"""Notices flooded within a number of hops: each node nearby stores the last notice of an origin.
 
-An origin says its notice under a sequence number that begins at its incarnation (how large it may
-be, and why, sequence_limit.py says).  Whoever hears a newer one keeps it
-and passes it on where its protocol says, but never where it came from, with one hop less to go.
-The same notice that comes again with more hops left, by a shorter way that was slower, is passed on
-again: else its scope would end early.
+A node stores a newer notice and forwards it with one hop less, never to the port it came from.  It
+forwards the same notice again if it comes with more hops left; otherwise the scope would end early.
 
-Nothing is acknowledged.  What has changed is said `repeats` times, a gap apart and each time under
-a new number, so that a lost packet anywhere is made good by the next one; what is not empty is said
-again every third of its lifetime, and dropped by those who have not heard it for a lifetime, their
-own at the most.  A neighbour that comes up is told all that is held.
+There are no acknowledgements.  A change is sent `repeats` times, `gap_s` apart, each time under a
+new sequence number.  A notice that is not empty is repeated every third of its lifetime and expires
+after it.  A neighbour that comes up receives all stored notices.
 """
 
 from __future__ import annotations
@@ -29,11 +24,11 @@ NoticeBody = TypeVar("NoticeBody")
 
 @dataclass(frozen=True, slots=True)
 class Notice(Generic[NoticeBody]):
-    """What `origin` says, which `sender` passes on to its neighbour `target`.
+    """Notice of `origin`, forwarded by `sender` to its neighbour `target`.
 
     sequence: larger in each notice of one origin and kind.
-    lifetime_ms: how much longer it may be believed.
-    hops: how many more it may travel.
+    lifetime_ms: remaining validity.
+    hops: hops that it may still travel.
     """
 
     sender: int
@@ -46,7 +41,7 @@ class Notice(Generic[NoticeBody]):
 
 
 class HeldNotice(NamedTuple, Generic[NoticeBody]):
-    """What an origin said last, until when it is believed, and the port at which it came in."""
+    """Last notice of an origin, its expiry, and the port at which it came in."""
 
     notice: Notice[NoticeBody]
     expires_s: float
@@ -54,14 +49,20 @@ class HeldNotice(NamedTuple, Generic[NoticeBody]):
 
 
 class Notices(Generic[NoticeBody]):
-    """The notices of one kind that `node` says, hears and passes on.
+    """Notices of one kind that one node originates, stores and forwards.
 
-    neighbours: by port, who is there.
-    says_at: the ports at which its own leave.
-    onward: (notice, port) -> the ports at which one that came in there is passed on.
-    scope: how many hops a notice of its own travels.
-    encode: a notice -> the bytes of its message.
-    empty: whether a body says nothing, and need not be refreshed.
+    Args:
+        node: number of the node.
+        neighbours: neighbour at each port.
+        incarnation: first sequence number, see sequence_limit.py.
+        says_at: ports at which its own notices leave.
+        onward: (notice, port) -> ports to which a notice that came in at `port` is forwarded.
+        scope: hops that its own notices travel.
+        empty: (body) -> True if the body says nothing and needs no refresh.
+        encode: (notice) -> bytes of its message.
+        lifetime_ms: lifetime of its notices, and the longest of others'.
+        repeats: messages for each change.
+        gap_s: time between them.
     """
 
     def __init__(
@@ -81,52 +82,66 @@ class Notices(Generic[NoticeBody]):
     ) -> None:
         self.deadline = inf
         self.held: dict[int, HeldNotice[NoticeBody]] = {}
-        self._node, self._neighbours = node, dict(neighbours)
+        self._node = node
+        self._neighbours = dict(neighbours)
         self._sequence = incarnation
         self._limit = SequenceLimit(incarnation)
-        self._says_at, self._onward, self._scope = tuple(says_at), onward, scope
-        self._empty, self._encode = empty, encode
+        self._says_at = tuple(says_at)
+        self._onward = onward
+        self._scope = scope
+        self._empty = empty
+        self._encode = encode
         self._lifetime_ms = lifetime_ms
-        self._repeats, self._gap_s = repeats, gap_s
+        self._repeats = repeats
+        self._gap_s = gap_s
         self._body: NoticeBody | None = None
-        self._left = 0  # how often it has yet to be repeated
+        self._left = 0  # repetitions still to send
         self._due_s = inf
 
     def say(self, body: NoticeBody, now: float) -> list[Send]:
-        """Tell everybody `body`, unless that is what was said last."""
+        """Return messages with `body` for all neighbours; none if it has not changed."""
         if body == self._body or (self._body is None and self._empty(body)):
             return []
-        self._body, self._left = body, self._repeats
+        self._body = body
+        self._left = self._repeats
         return self._say_again(now)
 
     def hear(self, notice: Notice[NoticeBody], port: int, now: float) -> tuple[bool, list[Send]]:
-        """A notice that came in at `port`: whether it says something new, and what to pass on.
+        """Process a notice that came in at `port`.
 
-        MalformedMessage if it is of no neighbour at that port."""
+        Returns:
+            True if its body is new, and the messages that forward it.
+
+        Raises:
+            MalformedMessage: the sender is no neighbour at `port`.
+        """
         if self._neighbours.get(port) != notice.sender:
             raise MalformedMessage(f"node {notice.sender} is no neighbour at port {port}")
         if notice.target != self._node or notice.lifetime_ms == 0:
             return False, []
         if not self._limit.holds(notice.sequence, now) or notice.hops >= self._scope:
             return False, []
-        # said by a predecessor whose clock was ahead of ours, or in our name
-        if notice.origin == self._node:
+        if notice.origin == self._node:  # of a predecessor whose clock was ahead, or forged
             return False, self._contradict(notice, now)
-        held = self.held.get(notice.origin)
-        if held and (notice.sequence, notice.hops) <= (held.notice.sequence, held.notice.hops):
+        stored = self.held.get(notice.origin)
+        previous = stored.notice if stored else None
+        if previous and (notice.sequence, notice.hops) <= (previous.sequence, previous.hops):
             return False, []
         lifetime_ms = min(notice.lifetime_ms, self._lifetime_ms)
         self.held[notice.origin] = HeldNotice(notice, now + lifetime_ms / 1000, port)
         self._find_deadline()
-        ports = (
-            [other for other in self._onward(notice, port) if other != port] if notice.hops else []
-        )
-        is_news = held is None or held.notice.body != notice.body
-        return is_news, [self._send(notice, other, notice.hops - 1) for other in ports]
+        is_news = previous is None or previous.body != notice.body
+        return is_news, self._forward(notice, port)
+
+    def _forward(self, notice: Notice[NoticeBody], port: int) -> list[Send]:
+        """Return the messages that forward a notice which came in at `port`."""
+        if not notice.hops:
+            return []
+        ports = [other for other in self._onward(notice, port) if other != port]
+        return [self._send(notice, other, notice.hops - 1) for other in ports]
 
     def _contradict(self, notice: Notice[NoticeBody], now: float) -> list[Send]:
-        """Somebody says `notice` of this node: jump past its number, and say what is true if that
-        is something else."""
+        """Jump past the number of a notice in our name, and repeat ours if it differs."""
         if notice.sequence <= self._sequence:
             return []
         self._sequence = notice.sequence
@@ -136,26 +151,26 @@ class Notices(Generic[NoticeBody]):
         return self._say_again(now)
 
     def tell(self, port: int, now: float) -> list[Send]:
-        """All that is held, for the neighbour at `port` that has come up."""
+        """Return all stored notices for the neighbour at `port`, which came up."""
         sends = []
         if self._body is not None and not self._empty(self._body) and port in self._says_at:
             sends.append(self._send(self._own(), port, self._scope - 1))
-        for notice, expires_s, came in self.held.values():
-            left_ms = int((expires_s - now) * 1000)
-            back = port == came or notice.origin == self._neighbours[port]
-            if notice.hops and left_ms > 0 and not back and port in self._onward(notice, came):
-                sends.append(
-                    self._send(replace(notice, lifetime_ms=left_ms), port, notice.hops - 1)
-                )
+        for notice, expires_s, input_port in self.held.values():
+            lifetime_ms = int((expires_s - now) * 1000)
+            back = port == input_port or notice.origin == self._neighbours[port]
+            forwards = notice.hops and not back and port in self._onward(notice, input_port)
+            if forwards and lifetime_ms > 0:
+                current = replace(notice, lifetime_ms=lifetime_ms)
+                sends.append(self._send(current, port, notice.hops - 1))
         return sends
 
     def tick(self, now: float) -> tuple[bool, list[Send]]:
-        """Whether something that was believed is no longer, and what is to be said again."""
-        old = [origin for origin, held in self.held.items() if held.expires_s <= now]
-        forgotten = [self.held.pop(origin) for origin in old]
+        """Return True if a notice that was not empty expired, and the repetitions that are due."""
+        expired = [origin for origin, entry in self.held.items() if entry.expires_s <= now]
+        bodies = [self.held.pop(origin).notice.body for origin in expired]
         sends = self._say_again(now) if self._due_s <= now else []
         self._find_deadline()
-        return any(not self._empty(held.notice.body) for held in forgotten), sends
+        return any(not self._empty(body) for body in bodies), sends
 
     def _say_again(self, now: float) -> list[Send]:
         assert self._body is not None
@@ -177,6 +192,4 @@ class Notices(Generic[NoticeBody]):
         return Send(port, self._encode(onward))
 
     def _find_deadline(self) -> None:
-        self.deadline = min(
-            self._due_s, min((held.expires_s for held in self.held.values()), default=inf)
-        )
+        self.deadline = min([self._due_s, *(entry.expires_s for entry in self.held.values())])

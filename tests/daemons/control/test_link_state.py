@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.daemons.control.link_state import MOST_PATIENCE, Database, backoff, told
+from weft.daemons.control.link_state import MOST_PATIENCE, Database, backoff, digest_part
 from weft.daemons.core import wire
 from weft.daemons.core.actions import Hop, Send
 from weft.daemons.core.mixing import mixed
@@ -81,7 +81,7 @@ class Web:
         ]
         right = 0
         for origin, entry in next(iter(self.nodes.values())).entries.items():
-            right ^= told(origin, entry)
+            right ^= digest_part(origin, entry)
         digests = {database.digest for database in self.nodes.values()}
         return all(one == said[0] for one in said) and digests == {right}
 
@@ -267,12 +267,12 @@ def test_of_two_advertisements_with_one_number_all_keep_one_until_the_origin_con
 def test_a_short_difference_is_a_hello_that_comes_late():
     database = Database(0, {0: (1,)}, incarnation=10)
     database.start(0.0)
-    told = database.digest
-    (news,) = database.neighbour_changed(Hop(0, 1), True, told, 0.010)
+    digest = database.digest
+    (news,) = database.neighbour_changed(Hop(0, 1), True, digest, 0.010)
     assert isinstance(wire.decode(news.payload), wire.LinkStates)
-    assert database.digest != told
+    assert database.digest != digest
     assert database.heard_digest(Hop(0, 1), database.digest, 0.040) == []
-    assert database.heard_digest(Hop(0, 1), told, 0.100) == database.tick(0.159) == []
+    assert database.heard_digest(Hop(0, 1), digest, 0.100) == database.tick(0.159) == []
     (summary,) = database.tick(0.161)
     assert wire.decode(summary.payload) == wire.Summary(
         0, 1, 0, 0xFFFFFFFF, ((0, 12, crc32(wire.pack_links([(0, 1)]))),)
@@ -286,11 +286,11 @@ def summary_s(late_s):
     late."""
     database = Database(0, {0: (1,)}, incarnation=10)
     database.start(0.0)
-    told = database.digest
-    database.neighbour_changed(Hop(0, 1), True, told, 0.010)
+    digest = database.digest
+    database.neighbour_changed(Hop(0, 1), True, digest, 0.010)
     database.tick(database.deadline + late_s)
     database.heard_digest(Hop(0, 1), database.digest, 0.040)
-    database.heard_digest(Hop(0, 1), told, 1.0)
+    database.heard_digest(Hop(0, 1), digest, 1.0)
     return database.deadline - 1.0
 
 
@@ -335,13 +335,13 @@ def test_no_summaries_are_sent_while_news_come_but_not_for_ever():
     """Else every node that is late asks all others for what is on its way anyway, and everybody is
     late."""
     database = hub()
-    told, at_s = summaries(database.heard_digest(Hop(1, 2), 77, 0.200)), []
+    digest, at_s = summaries(database.heard_digest(Hop(1, 2), 77, 0.200)), []
     for step in range(1, 110):
         now = 0.200 + 0.010 * step
         database.receive(said_by_1(5, step), 0, now)
         if any(send.port == 1 for send in summaries(database.tick(now))):
             at_s.append(now)
-    assert not told
+    assert not digest
     assert at_s == [pytest.approx(0.200 + MOST_PATIENCE * SETTLE_S, abs=0.011)]
 
 
