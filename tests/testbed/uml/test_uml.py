@@ -201,8 +201,7 @@ def test_root_is_not_needed(public_copy):
     os.chown(public_copy, nobody, nobody)
     script = "id -u; ip netns add a && ip netns && touch mine"
     program = (
-        f"import sys; from weft.testbed.uml import uml; sys.exit(uml.run(['sh', "
-        f"'-c', '{script}']))"
+        f"import sys; from weft.testbed.uml import uml; sys.exit(uml.run(['sh', '-c', '{script}']))"
     )
     done = subprocess.run(
         [
@@ -239,8 +238,7 @@ def test_a_command_that_takes_too_long_is_ended(tmp_path, monkeypatch):
 @pytest.mark.real_clock("boots User-Mode Linux, which does not run inside itself")
 def test_nothing_outlives_us(tmp_path):
     program = (
-        "from weft.testbed.uml import uml; uml.run(['sh', '-c', 'sleep 100 & echo "
-        "up; sleep 100'])"
+        "from weft.testbed.uml import uml; uml.run(['sh', '-c', 'sleep 100 & echo up; sleep 100'])"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", program],
