@@ -305,8 +305,6 @@ LONG_FUNCTIONS: set[str] = {
     "daemons/fatpaths/trees.py:k_shortest_paths",
     "daemons/fatpaths/trees.py:spain_layers",
     "daemons/lbsp/daemon.py:Lbsp.__init__",
-    "daemons/proxy/daemon.py:Pr.__init__",
-    "daemons/proxy/routing.py:search",
     "daemons/routing/path_shares.py:paths",
     "daemons/routing/proxy_addresses.py:prefix_routes",
     "daemons/routing/scope.py:distances",

@@ -1,13 +1,14 @@
-"""What a source knows of the paths to one destination, and which of them it takes.
+"""Candidate paths from a source to one destination, and the choice among them.
 
-A path is DR's or a proxy's; its way numbers it (daemons/routing/proxy_addresses.py).  It is
-connected from the answer that says so until somebody says that it broke.  Of the connected ones the
-cheapest by `cost` is taken, the present one unless another is cheaper by more than loads change
-anyway; with `direct_first` DR's wherever it is connected.  Where none is known to be connected, the
-first of the alternatives that has not broken of late is used unverified.
+A candidate path is DR's or one by way of a proxy; daemons/routing/proxy_addresses.py numbers them.
+It is connected from an answer that says so until a failure is reported.  The source takes the
+cheapest connected path by `cost`, but stays on the current one unless another is cheaper by more
+than the usual variation of loads.  With `direct_first` it takes DR's path whenever that is
+connected.  With no path known to be connected, it takes the first that is not held down,
+unverified.
 
-One that broke is held down for `hold_s`, twice as long, up to `most_hold_s`, each time that it
-breaks within that time of having been taken back: so is a link that flaps.
+A path that breaks is held down for `hold_s`.  The time doubles, up to `most_hold_s`, if the path
+breaks again within that time after its release, as a flapping link does.
 """
 
 from __future__ import annotations
@@ -17,20 +18,21 @@ from dataclasses import dataclass
 from math import inf
 
 UNKNOWN_KBPS = 1 << 39  # a load that no path has
-LOAD_MARGIN_KBPS = 64  # less of a difference is none
+LOAD_MARGIN_KBPS = 64  # smaller differences do not count
 NOT_ASKED, ROUTINE, URGENT = range(3)
 
 
 @dataclass(slots=True)
 class CandidatePath:
-    """One path.
+    """One candidate path.
 
-    load: the greatest on it by the last answer, in kbit/s; None if it is not known to be connected.
-    asking: whether a question of ours waits to leave or has no answer yet: NOT_ASKED, ROUTINE or
-        URGENT.
-    tries: how many before it had no answer.
-    held_s: until when it is held down because it broke; hold_s: the last hold-down time.
-    over: its hops, from server to server; empty as long as nobody has asked for them.
+    load: greatest load on it by the last answer, in kbit/s; None if it is not known to be
+        connected.
+    asking: outstanding probe, waiting or sent: NOT_ASKED, ROUTINE or URGENT.
+    tries: consecutive probes without an answer.
+    held_down_until_s: end of its last hold-down.
+    hold_s: last hold-down time.
+    links: its links, from server to server; empty until they are needed.
     """
 
     number: int
@@ -38,20 +40,20 @@ class CandidatePath:
     load: int | None = None
     asking: int = NOT_ASKED
     tries: int = 0
-    held_s: float = -inf
+    held_down_until_s: float = -inf
     hold_s: float = 0.0
-    over: frozenset[tuple[int, int]] = frozenset()
+    links: frozenset[tuple[int, int]] = frozenset()
 
 
 class Paths:
-    """The paths from here to server `node` at `address`: `alternatives`, (hops, way) each, in the
-    order in which they are used unverified.
+    """Candidate paths from this server to server `node` at `address`.
 
-    direct: which of them is DR's; it is taken before anything is known.
-    cost: of a path by hops and load, as in daemons/proxy/routing.py.
-    direct_first: others are used, and asked about, only while DR's is not connected (CCRDN 5.4).
-    used_s: when last a packet was sent there.
-    refreshed_s: when last the paths were asked.
+    alternatives: (hops, number of the path), in the order in which they are used unverified.
+    direct: number of DR's path, which is taken before anything is known.
+    cost: cost of a path by hops and load, as in daemons/proxy/routing.py.
+    direct_first: use and probe other paths only while DR's is not connected (CCRDN 5.4).
+    used_s: time of the last packet to the destination.
+    refreshed_s: time of the last refresh.
     """
 
     def __init__(
@@ -68,58 +70,70 @@ class Paths:
     ) -> None:
         self.node = node
         self.address = address
-        self.ways = {number: CandidatePath(number, hops) for hops, number in alternatives}
-        self.current = self.ways[direct]
-        self.used_s = self.refreshed_s = -inf
+        self.candidates = {number: CandidatePath(number, hops) for hops, number in alternatives}
+        self.current = self.candidates[direct]
+        self.used_s = -inf
+        self.refreshed_s = -inf
         self.changes = 0
         self._cost = cost
         self._first = self.current if direct_first else None
-        self._hold_s, self._most_hold_s = hold_s, most_hold_s
+        self._hold_s = hold_s
+        self._most_hold_s = most_hold_s
 
     def worth_asking(self) -> list[CandidatePath]:
-        """The present way and all that would be no dearer if they were idle; all if nobody knows
-        whether the present one is connected.
+        """Return the paths that a refresh probes: the current one, and those that would cost no
+        more when idle.
 
-        In the beginning, though, what is longer than DR can wait, unless the load counts for more.
+        All paths if the current one is not known to be connected.  The first refresh leaves out
+        paths longer than DR's, unless load counts for more than length.
         """
-        here = self.current
-        if here.load is None and self.refreshed_s > -inf:
-            return list(self.ways.values())
-        if here is self._first:
-            return [here]
-        most = self._cost(here.hops, UNKNOWN_KBPS if here.load is None else here.load)
+        current = self.current
+        if current.load is None and self.refreshed_s > -inf:
+            return list(self.candidates.values())
+        if current is self._first:
+            return [current]
+        most = self._cost(current.hops, UNKNOWN_KBPS if current.load is None else current.load)
         return [
-            way
-            for way in self.ways.values()
-            if way in (here, self._first) or self._cost(way.hops, 0) <= most
+            path
+            for path in self.candidates.values()
+            if path in (current, self._first) or self._cost(path.hops, 0) <= most
         ]
 
     def next_to_ask(self, count: int, now: float) -> list[CandidatePath]:
-        """While it is not known whether the present way is connected: it and the next ones after
-        it, up to `count` asked at a time."""
+        """Return the next paths to probe urgently, the current one first; none if it is connected.
+
+        At most `count` paths are probed at a time.
+        """
         if self.current.load is not None:
             return []
-        ways = self.ways.values()
+        paths = self.candidates.values()
         untried = [
-            way for way in ways if way.asking != URGENT and way.load is None and way.held_s <= now
+            path
+            for path in paths
+            if path.asking != URGENT and path.load is None and path.held_down_until_s <= now
         ]
-        asking = sum(way.asking == URGENT for way in ways)
-        return sorted(untried, key=lambda way: way is not self.current)[: max(0, count - asking)]
+        asking = sum(path.asking == URGENT for path in paths)
+        return sorted(untried, key=lambda path: path is not self.current)[: max(0, count - asking)]
 
-    def connected(self, way: CandidatePath, load: int) -> None:
-        """`way` answers."""
-        way.load, way.asking, way.tries = load, NOT_ASKED, 0
+    def connected(self, path: CandidatePath, load: int) -> None:
+        """Handle an answer by which `path` is connected."""
+        path.load = load
+        path.asking = NOT_ASKED
+        path.tries = 0
 
-    def broke(self, way: CandidatePath, now: float) -> None:
-        """`way` is broken, or does not answer."""
-        again = way.hold_s and now < way.held_s + way.hold_s
-        if not (again and way.load is None and now < way.held_s):  # else told twice
-            way.hold_s = min(2 * way.hold_s, self._most_hold_s) if again else self._hold_s
-            way.held_s = now + way.hold_s
-        way.load, way.asking, way.tries = None, NOT_ASKED, 0
+    def broke(self, path: CandidatePath, now: float) -> None:
+        """Hold down `path`, which is broken or does not answer."""
+        again = path.hold_s and now < path.held_down_until_s + path.hold_s
+        repeated_news = again and path.load is None and now < path.held_down_until_s
+        if not repeated_news:
+            path.hold_s = min(2 * path.hold_s, self._most_hold_s) if again else self._hold_s
+            path.held_down_until_s = now + path.hold_s
+        path.load = None
+        path.asking = NOT_ASKED
+        path.tries = 0
 
     def choose(self, now: float) -> bool:
-        """Take the best way; whether it is another than before."""
+        """Take the best path; return True if it is another than before."""
         best = self._best(now)
         if best is self.current:
             return False
@@ -128,22 +142,23 @@ class Paths:
         return True
 
     def _best(self, now: float) -> CandidatePath:
-        here = self.current
-        known = [way for way in self.ways.values() if way.load is not None]
-        # What broke of late is taken only where nothing else is connected.
-        fit = [way for way in known if way.held_s <= now or way is here] or known
-        if not fit:
-            trusted = [way for way in self.ways.values() if way.held_s <= now]
-            return here if here.held_s <= now or not trusted else trusted[0]
-        if self._first in fit:
+        current = self.current
+        connected = [path for path in self.candidates.values() if path.load is not None]
+        # a path that is held down is taken only if no other is connected
+        usable = [
+            path for path in connected if path.held_down_until_s <= now or path is current
+        ] or connected
+        if not usable:
+            trusted = [path for path in self.candidates.values() if path.held_down_until_s <= now]
+            return current if current.held_down_until_s <= now or not trusted else trusted[0]
+        if self._first in usable:
             return self._first
-        best = min(fit, key=lambda way: self._cost(way.hops, way.load or 0))
-        if here.load is not None and self._cost(here.hops, here.load) <= self._cost(
-            best.hops, _dearer(best.load or 0)
-        ):
-            return here
+        best = min(usable, key=lambda path: self._cost(path.hops, path.load or 0))
+        limit = self._cost(best.hops, _with_margin(best.load or 0))
+        if current.load is not None and self._cost(current.hops, current.load) <= limit:
+            return current
         return best
 
 
-def _dearer(load: int) -> int:
+def _with_margin(load: int) -> int:
     return load + load // 4 + LOAD_MARGIN_KBPS

@@ -1,27 +1,19 @@
-"""Asking a path how it is.
+"""Path probes: is a path up, and what is the highest load on it?
 
-A question goes from server to server as a packet on that path would, collects the greatest load of
-the ports that it leaves by, and is answered by the destination; the answer goes back by the servers
-visited.  A server that has no way on answers in its stead that the path is broken.
+A probe travels as a packet on that path would, and collects the greatest load of its output ports.
+The destination answers, back over the visited servers.  A server whose next hop is dead answers in
+its place that the path is broken.
 
-Path state in tables on the way, at no extra cost (CCRDN 5.4, third aspect), serves twice.  Every
-server remembers for a while whose questions went on by which of its hops.  When a hop dies it tells
-each of those sources, once: a source knows itself which of its paths lead over that hop.  And,
-where `table_s` says so, the server by which questions enter a proxy's copy remembers for so long
-that the way through that copy is broken, as an answer said that passed it; who asks meanwhile is
-told by it at once.
+Servers keep state of the probes that pass (CCRDN 5.4, third aspect).  When a hop dies, a server
+tells each source whose probes went on over it, once.  With `table_s`, the first server of a proxy's
+sub-network remembers that the path through it is broken, and answers later probes at once.  Both
+tables and the rate of news are bounded; other sources learn by a refused packet or their own probe.
 
-There is a limit to that, too, and one to what is remembered: a source beyond it finds out by a
-packet that is refused, or by asking.
+A source that learns of a dead link tells the destination over another path, because the far end of
+the link may notice it a hello interval later.
 
-A source that is told so tells the destination, by another path: a link that one end has lost is
-lost to both, but the other end may notice a hello interval later, and only then tell those whose
-answers came that way.
-
-Bad news, and questions that are urgent with their answers, wake the server that they are passed to;
-to be woken is what they cost, where hundreds of daemons share a machine.  So a server has a budget
-of how often it wakes others; beyond it they travel like routine ones, which lie at each server
-until it wakes for its hellos.
+News and urgent probes wake the next server, which is their main cost with hundreds of daemons on a
+machine.  Beyond `wakes` they travel like routine probes, handled when a server wakes for hellos.
 """
 
 from __future__ import annotations
@@ -34,18 +26,17 @@ from weft.daemons.core import wire
 from weft.daemons.core.actions import Hop, Send
 from weft.daemons.core.token_bucket import TokenBucket
 
-# sources for each hop, and broken paths: the first that came are forgotten first
-MOST_REMEMBERED = 1024
-AWAKE_S = 0.001  # who was woken so long ago at most is not woken again
+MOST_REMEMBERED = 1024  # sources for each hop, and broken paths; the oldest are dropped first
+AWAKE_S = 0.001  # time for which a server that was woken counts as awake
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
-    """What became of our question number `token`: whether the path to server `destination` by way
-    of `way` is connected, and the greatest load on it."""
+    """Answer to our probe number `token`: path number `path` to server `destination` is connected
+    or not, and its greatest load."""
 
     destination: int
-    way: int
+    path: int
     token: int
     connected: bool
     load: int
@@ -53,8 +44,8 @@ class ProbeAnswer:
 
 @dataclass(frozen=True, slots=True)
 class HopLost:
-    """The hop from server `near` to server `far`, which a path of ours led over, is dead; says
-    server `by`."""
+    """Server `by` reports that the hop from server `near` to server `far` is dead; one of our paths
+    uses it."""
 
     near: int
     far: int
@@ -65,18 +56,18 @@ ProbeOutcome = Send | ProbeAnswer | HopLost
 
 
 class Probes:
-    """The questions and answers that pass `node`.
+    """Probes and answers that pass `node`.
 
-    next_hop: (destination, way) -> where a packet goes from here.
-    hop_to: neighbour -> how to reach it; ValueError if it is none.
-    lives: whether a hop does.
-    load: of a port.
-    wakes: how often other servers may be woken.
-    news: how many sources may be told that a hop died.
-    remember_s: how long, at the most, sources go on sending after a question without asking again.
-    stretch: (destination, way, server) -> what the path through a proxy's copy is the same for,
+    next_hop: (destination, path number) -> next hop of a packet at this server.
+    hop_to: neighbour -> hop; ValueError if it is no neighbour.
+    lives: hop -> True if it is alive.
+    load: port -> load.
+    wakes: limit on how often other servers are woken.
+    news: limit on sources that are told of a dead hop.
+    remember_s: maximum time between a source's probe and its last packet without another probe.
+    stretch: (destination, path number, server) -> key of the path through the proxy's sub-network;
         None outside it.
-    table_s: how long such a path is taken to be broken; 0: there is no table.
+    table_s: time for which such a path counts as broken; 0: no table.
     """
 
     def __init__(
@@ -90,7 +81,7 @@ class Probes:
         wakes: TokenBucket,
         news: TokenBucket,
         remember_s: float,
-        stretch: Callable[[int, int, int], Hashable] = lambda destination, way, server: None,
+        stretch: Callable[[int, int, int], Hashable] = lambda destination, path, server: None,
         table_s: float = 0.0,
     ) -> None:
         self.node = node
@@ -98,58 +89,59 @@ class Probes:
         self._hop_to = hop_to
         self._lives = lives
         self._load = load
-        self._wakes, self._news = wakes, news
+        self._wakes = wakes
+        self._news = news
         self._woken_s: dict[Hop, float] = {}
         self._remember_s = remember_s
-        self._stretch, self._table_s = stretch, table_s
-        # until when, of paths through the copies that begin here
-        self._broken_s: dict[Hashable, float] = {}
-        # source -> until when, by whom it came
+        self._stretch = stretch
+        self._table_s = table_s
+        # by key of a path through the sub-network that begins here: end of its time in the table
+        self._broken_until_s: dict[Hashable, float] = {}
+        # by hop and source: end of the source's time in the table, servers that its probe visited
         self._passed: dict[Hop, dict[int, tuple[float, tuple[int, ...]]]] = {}
 
     def ask(
-        self, destination: int, way: int, token: int, now: float, *, urgent: bool
+        self, destination: int, path: int, token: int, now: float, *, urgent: bool
     ) -> list[ProbeOutcome]:
-        """Ask how the path to `destination`, another server, by way of `way` is."""
+        """Probe path number `path` to `destination`, another server."""
         probe = wire.Probe(
-            self.node, self.node, self.node, destination, token, way, 0, wire.ASKING, urgent, ()
+            self.node, self.node, self.node, destination, token, path, 0, wire.ASKING, urgent, ()
         )
-        return self._on(probe, now)
+        return self._forward(probe, now)
 
     def receive(self, message: wire.Probe | wire.HopDied, now: float) -> list[ProbeOutcome]:
-        """A neighbour passes `message` on."""
+        """Handle `message` from a neighbour."""
         if message.target != self.node:
             return []
         if isinstance(message, wire.HopDied) or message.verdict != wire.ASKING:
-            return self._back(message, now)
+            return self._return(message, now)
         if message.destination == self.node:
-            return self._back(
-                message._replace(visited=(*message.visited, self.node), verdict=wire.CONNECTED), now
-            )
-        return self._on(message, now)
+            visited = (*message.visited, self.node)
+            return self._return(message._replace(visited=visited, verdict=wire.CONNECTED), now)
+        return self._forward(message, now)
 
     def hop_died(self, hop: Hop, now: float) -> list[ProbeOutcome]:
-        """Tell those who had a path over `hop`."""
-        told: list[ProbeOutcome] = []
+        """Tell the sources whose paths use `hop`."""
+        outcomes: list[ProbeOutcome] = []
         for until_s, visited in self._passed.pop(hop, {}).values():
             if now < until_s and self._news.take(now):
-                told += self._back(
-                    wire.HopDied(self.node, self.node, self.node, hop.node, visited), now
-                )
-        return told
+                news = wire.HopDied(self.node, self.node, self.node, hop.node, visited)
+                outcomes += self._return(news, now)
+        return outcomes
 
     def tell(self, path: Sequence[int], hop: tuple[int, int], now: float) -> list[ProbeOutcome]:
-        """Tell the last server of `path`, which begins here, that `hop` is dead, as though it had
-        asked along it."""
+        """Tell the last server of `path`, which begins here, that `hop` is dead, as if its own
+        probe had passed here."""
         if not self._news.take(now):
             return []
-        return self._back(wire.HopDied(self.node, self.node, *hop, tuple(reversed(path))), now)
+        return self._return(wire.HopDied(self.node, self.node, *hop, tuple(reversed(path))), now)
 
-    def _on(self, probe: wire.Probe, now: float) -> list[ProbeOutcome]:
+    def _forward(self, probe: wire.Probe, now: float) -> list[ProbeOutcome]:
         hop = self._next_hop(probe.destination, probe.way)
         visited = (*probe.visited, self.node)
-        if not self._lives(hop) or now < self._broken_s.get(self._entered(probe, visited), -inf):
-            return self._back(probe._replace(visited=visited, verdict=wire.BROKEN), now)
+        broken_until_s = self._broken_until_s.get(self._entered(probe, visited), -inf)
+        if not self._lives(hop) or now < broken_until_s:
+            return self._return(probe._replace(visited=visited, verdict=wire.BROKEN), now)
         passed = self._passed.setdefault(hop, {})
         passed.pop(visited[0], None)
         passed[visited[0]] = (now + self._remember_s, visited)
@@ -172,39 +164,39 @@ class Probes:
         return True
 
     def _entered(self, probe: wire.Probe, visited: tuple[int, ...]) -> Hashable:
-        """What the path through a proxy's copy is the same for, if the last of `visited` is the
-        first server there."""
+        """Return the key of the path through the proxy's sub-network if the last of `visited` is
+        its first server there; otherwise None."""
         if not self._table_s or len(visited) < 2:
             return None
-        before, here = (
+        previous, last = (
             self._stretch(probe.destination, probe.way, server) for server in visited[-2:]
         )
-        return None if before else here
+        return None if previous else last
 
-    def _learn(self, answer: wire.Probe, at: int, now: float) -> None:
-        """Remember what an answer that passes says of the path through a copy that begins at its
-        server number `at`."""
-        path, last = self._entered(answer, answer.visited[: at + 1]), answer.visited[-1]
-        if (
-            path
-            and last != self.node
-            and self._stretch(answer.destination, answer.way, last) == path
-        ):
-            self._broken_s = {
-                each: until_s for each, until_s in self._broken_s.items() if until_s > now
-            }
-            if len(self._broken_s) < MOST_REMEMBERED:
-                self._broken_s[path] = now + self._table_s
+    def _learn(self, answer: wire.Probe, position: int, now: float) -> None:
+        """Remember the broken path of an answer if it enters a sub-network at this server, the one
+        at `position`, and breaks within."""
+        path = self._entered(answer, answer.visited[: position + 1])
+        last = answer.visited[-1]
+        if not path or last == self.node:
+            return
+        if self._stretch(answer.destination, answer.way, last) != path:
+            return
+        self._broken_until_s = {
+            known: until_s for known, until_s in self._broken_until_s.items() if until_s > now
+        }
+        if len(self._broken_until_s) < MOST_REMEMBERED:
+            self._broken_until_s[path] = now + self._table_s
 
-    def _back(self, message: wire.Probe | wire.HopDied, now: float) -> list[ProbeOutcome]:
-        """One server back towards the source, or the news for us if that is who we are."""
+    def _return(self, message: wire.Probe | wire.HopDied, now: float) -> list[ProbeOutcome]:
+        """Send `message` one server back towards the source; at the source, return its content."""
         try:
-            at = message.visited.index(self.node)
+            position = message.visited.index(self.node)
             if isinstance(message, wire.Probe) and message.verdict == wire.BROKEN:
-                self._learn(message, at, now)
-            if at:
-                return [self._pass(message, self._hop_to(message.visited[at - 1]), now)]
-        except ValueError:  # we are not on the path that it names, or have no such neighbour
+                self._learn(message, position, now)
+            if position:
+                return [self._pass(message, self._hop_to(message.visited[position - 1]), now)]
+        except ValueError:  # not on the path of the message, or no such neighbour
             return []
         if isinstance(message, wire.HopDied):
             return [HopLost(message.near, message.far, message.visited[-1])]

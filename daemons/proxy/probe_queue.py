@@ -1,15 +1,14 @@
-"""When a source's questions about paths leave.
+"""Times at which a source's probes leave.
 
-Two lanes.  Urgent questions, those of a source that has lost a path, wake every server on their
-way.  Routine ones wake nobody: they lie at each server until it wakes for its hellos, so that they
+There are two lanes.  Urgent probes, from a source that has lost a path, wake every server on their
+path.  Routine probes wake no server: each server handles them when it wakes for its hellos, so they
 cost next to nothing and take half a hello interval a hop.
 
-An answer that comes too late shows that the machine is slow: questions that leave from then on wait
-as long as answers take (RFC 6298), at least `timeout_s`.
+A late answer shows that the machine is slow.  Later probes then wait longer for answers (RFC 6298),
+at least `timeout_s`.
 
-Each lane has a budget, so many questions a second whatever has happened.  Failures make sources
-ask, asking takes time from hellos, and hellos that are missed look like failures: without a limit
-to the second step, hundreds of daemons on one machine bring each other down.
+Each lane has a limit on probes per second.  Without it, hundreds of daemons on one machine bring
+each other down: failures cause probes, probes delay hellos, and missed hellos look like failures.
 """
 
 from __future__ import annotations
@@ -23,25 +22,25 @@ from weft.daemons.core.rto_estimator import RtoEstimator
 from weft.daemons.core.token_bucket import TokenBucket
 from weft.daemons.proxy.path_selection import ROUTINE, URGENT, CandidatePath, Paths
 
-MOST_TIMEOUTS = 64  # times the least time-out
-MOST_OVERDUE = 256  # questions
+MOST_TIMEOUTS = 64  # ratio of the greatest to the least timeout
+MOST_OVERDUE = 256  # probes
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """How is `way`, one of `paths`?  asked_s: when it left, under the number `token`."""
+    """A probe of `path`, one of `paths`, sent at `asked_s` under number `token`."""
 
     token: int
     paths: Paths
-    way: CandidatePath
+    path: CandidatePath
     asked_s: float
     urgent: bool
 
 
 class Lane:
-    """Questions that are equally urgent: those that wait to leave, and those that have left.
+    """Probes of one urgency: those that wait to leave, and those without an answer yet.
 
-    timeout_s: how long an answer may take at the least.
+    timeout_s: least timeout.
     """
 
     def __init__(self, bucket: TokenBucket, timeout_s: float) -> None:
@@ -49,17 +48,16 @@ class Lane:
         self.timer = RtoEstimator(timeout_s, MOST_TIMEOUTS * timeout_s)
         self.timer.heard(0.0)
         self.waiting: deque[tuple[Paths, CandidatePath]] = deque()
-        self.open: dict[int, Question] = {}  # by token, those that left first come first
-        # by token: when those left that have waited too long for an answer
-        self.overdue: dict[int, float] = {}
+        self.open: dict[int, Question] = {}  # by token, in the order of sending
+        self.overdue: dict[int, float] = {}  # sending times of probes that timed out, by token
 
     @property
     def expires_s(self) -> float:
-        """When the first that is open has waited too long."""
+        """Return the time at which the oldest open probe times out."""
         return next(iter(self.open.values())).asked_s + self.timer.wait_s if self.open else inf
 
     def close(self, token: int) -> Question:
-        """Return question number `token`, to which no answer has come in time."""
+        """Return probe number `token`, which has timed out."""
         question = self.open.pop(token)
         self.overdue[token] = question.asked_s
         if len(self.overdue) > MOST_OVERDUE:
@@ -67,8 +65,7 @@ class Lane:
         return question
 
     def answered(self, token: int, now: float) -> Question | None:
-        """Learn how long the answer to question number `token` took; the question if it is still
-        open."""
+        """Record the round-trip time of probe number `token`; return the probe if it is open."""
         question = self.open.pop(token, None)
         asked_s = question.asked_s if question else self.overdue.pop(token, None)
         if asked_s is not None:
@@ -77,56 +74,57 @@ class Lane:
 
 
 class ProbeQueue:
-    """Questions of one source, `urgent` ones and `routine` ones."""
+    """Urgent and routine probes of one source."""
 
     def __init__(self, *, urgent: Lane, routine: Lane) -> None:
         self._lanes = {URGENT: urgent, ROUTINE: routine}
         self._token = 0
 
-    def want(self, paths: Paths, ways: Iterable[CandidatePath], *, urgent: bool) -> None:
-        """Ask those of `ways` that are not being asked, or not as urgently."""
-        how = URGENT if urgent else ROUTINE
-        for way in ways:
-            if way.asking < how:
-                way.asking = how
-                self._lanes[how].waiting.append((paths, way))
+    def want(self, paths: Paths, candidates: Iterable[CandidatePath], *, urgent: bool) -> None:
+        """Queue probes of `candidates`, except those with a probe of this urgency or higher."""
+        urgency = URGENT if urgent else ROUTINE
+        for path in candidates:
+            if path.asking < urgency:
+                path.asking = urgency
+                self._lanes[urgency].waiting.append((paths, path))
 
     def forget(self, paths: Paths) -> None:
-        """Nobody wants to know of `paths` any more."""
+        """Drop all probes of `paths`."""
         for lane in self._lanes.values():
             lane.waiting = deque(entry for entry in lane.waiting if entry[0] is not paths)
             lane.open = {
-                token: each for token, each in lane.open.items() if each.paths is not paths
+                token: question
+                for token, question in lane.open.items()
+                if question.paths is not paths
             }
 
     def idle(self, now: float) -> bool:
-        """Whether another routine question could leave now, and none waits."""
+        """Return True if no routine probe waits, and one could leave now."""
         routine = self._lanes[ROUTINE]
         return not routine.waiting and now >= routine.bucket.free_s
 
     def leaving(self, now: float) -> Question | None:
-        """The question that leaves now, if any."""
-        for how, lane in self._lanes.items():
+        """Return the probe that leaves now; None if there is none."""
+        for urgency, lane in self._lanes.items():
             while lane.waiting:
-                paths, way = lane.waiting[0]
-                if way.asking == how and not lane.bucket.take(now):
+                paths, path = lane.waiting[0]
+                if path.asking == urgency and not lane.bucket.take(now):
                     break
                 lane.waiting.popleft()
-                if way.asking == how:  # else it has become known, or urgent, meanwhile
+                if path.asking == urgency:  # otherwise answered, or urgent, in the meantime
                     self._token = self._token % 0xFFFFFFFF + 1
-                    question = lane.open[self._token] = Question(
-                        self._token, paths, way, now, how == URGENT
-                    )
+                    question = Question(self._token, paths, path, now, urgency == URGENT)
+                    lane.open[self._token] = question
                     return question
         return None
 
     def answered(self, token: int, now: float) -> Question | None:
-        """Return question number `token`, which is open no more; None if it was not."""
+        """Close probe number `token` and return it; None if it was not open."""
         questions = [lane.answered(token, now) for lane in self._lanes.values()]
         return next(filter(None, questions), None)
 
     def expired(self, now: float) -> Question | None:
-        """A question whose answer takes too long; it is open no more."""
+        """Close a probe that has timed out and return it; None if there is none."""
         for lane in self._lanes.values():
             if now >= lane.expires_s:
                 return lane.close(next(iter(lane.open)))
@@ -134,7 +132,7 @@ class ProbeQueue:
 
     @property
     def deadline(self) -> float:
-        """When next an urgent question may leave, or has waited too long for its answer; what is
-        routine can wait for the next hello."""
+        """Return the time at which an urgent probe leaves or times out; routine ones wait for the
+        next hello."""
         urgent = self._lanes[URGENT]
         return min(urgent.bucket.free_s if urgent.waiting else inf, urgent.expires_s)

@@ -24,71 +24,76 @@ if TYPE_CHECKING:
 
 OWN = {
     "level": IntegerParameter(
-        meaning="least level at which proxies are tried, 0: the top level only",
+        meaning="least level with proxies; 0: the top level only",
         least=0,
         most=8,
         default=1,
     ),
-    "condition1": IntegerParameter.flag("1: no proxies where source and destination are near"),
+    "condition1": IntegerParameter.flag("1: no proxies if source and destination are near"),
     "choice": IntegerParameter(
-        meaning="0: the shortest path, then the least congested; 1: the other way round; 2: as 0, "
-        "but DR where source "
-        "and destination are near and DR is connected",
+        meaning="0: the shortest path, then the least congested; 1: the least congested, then the "
+        "shortest; 2: as 0, but DR if source and destination are near and DR is connected",
         least=0,
         most=2,
         default=0,
     ),
     "refresh_ms": IntegerParameter(
-        meaning="time between questions about a path in use, in ms",
+        meaning="time between probes of an active path, in ms",
         least=10,
         most=60_000,
         default=1000,
     ),
     "probes_per_s": IntegerParameter(
-        meaning="routine questions that a server asks at most, per s",
+        meaning="maximum rate of a server's routine probes, per s",
         least=1,
         most=100_000,
         default=2,
     ),
     "urgent_per_s": IntegerParameter(
-        meaning="questions that a server asks at most where a path broke, per s",
+        meaning="maximum rate of a server's urgent probes, after a path broke, per s",
         least=1,
         most=100_000,
         default=2,
     ),
     "wakes_per_s": IntegerParameter(
-        meaning="times that a server wakes another for a question or bad news at most, per s",
+        meaning="maximum rate at which a server wakes others for probes and news, per s",
         least=1,
         most=100_000,
         default=8,
     ),
     "probe_ms": IntegerParameter(
-        meaning="how long an urgent answer may take, in ms", least=1, most=10_000, default=300
+        meaning="least timeout of an urgent probe, in ms", least=1, most=10_000, default=300
     ),
     "hold_ms": IntegerParameter(
-        meaning="how long a path that broke is held down, in ms", least=1, most=30_000, default=500
+        meaning="first hold-down time of a path that broke, in ms",
+        least=1,
+        most=30_000,
+        default=500,
     ),
     "most_hold_ms": IntegerParameter(
-        meaning="how long at most, where it breaks again and again, in ms",
+        meaning="maximum hold-down time of a path that flaps, in ms",
         least=1,
         most=3_600_000,
         default=30_000,
     ),
     "table_ms": IntegerParameter(
-        meaning="how long a server tells others that the way through its copy is broken, in "
-        "ms; 0: it does not",
+        meaning="time for which a server answers for a broken path through its sub-network, in "
+        "ms; 0: never",
         least=0,
         most=30_000,
         default=0,
     ),
     "idle_s": IntegerParameter(
-        meaning="how long an unused destination is remembered, in s", least=1, most=3600, default=10
+        meaning="time after which an unused destination is forgotten, in s",
+        least=1,
+        most=3600,
+        default=10,
     ),
 }
 
 
 def policy(method: int, network: Ccrdn, options: Options) -> proxy.Policy:
-    """Which proxies are tried."""
+    """Return the policy that these options set."""
     dr_first = options["choice"] == proxy.DR_FIRST
     return proxy.Policy(
         method, options["level"] or network.k, bool(options["condition1"]), dr_first
@@ -96,7 +101,7 @@ def policy(method: int, network: Ccrdn, options: Options) -> proxy.Policy:
 
 
 def settings(method: int, config: NodeConfig) -> ProbeSettings:
-    """What the parameters say, times in seconds."""
+    """Return the settings in the options, in s and per s."""
     assert config.network
     options = config.options
     return ProbeSettings(
@@ -126,21 +131,21 @@ def _machine(method: int) -> Callable[[NodeConfig, int], StateMachine]:
 
 def _path(name: str, method: int) -> Callable[[Topology, Options, int, int], list[RoutedPath]]:
     def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
-        """The shortest live one of DR's path and those of the proxies tried."""
+        """Return the shortest live path, DR's or by way of a proxy that the policy allows."""
         network = for_servers(name, topology)
-        for _, copy in proxy.alternatives(
-            tables(network), policy(method, network, options), src, dst
-        ):
-            if found := if_alive(topology, proxy.route(network.rule, network.t, src, dst, copy)):
-                return found
+        own_policy = policy(method, network, options)
+        for _, subnetwork in proxy.alternatives(tables(network), own_policy, src, dst):
+            nodes = proxy.route(network.rule, network.t, src, dst, subnetwork)
+            if paths := if_alive(topology, nodes):
+                return paths
         return []
 
     return path
 
 
-def _scheme(name: str, method: int, candidates_are: str, section: str) -> Scheme:
+def _scheme(name: str, method: int, proxies: str, section: str) -> Scheme:
     def check(topology: Topology, options: Options) -> None:
-        proxy_addresses.ways(for_servers(name, topology))  # there must be addresses enough
+        proxy_addresses.ways(for_servers(name, topology))  # raises if there are too few addresses
 
     def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
         needs = (SourceRewrite(proxy_addresses.ways(for_servers(name, topology))),)
@@ -150,7 +155,7 @@ def _scheme(name: str, method: int, candidates_are: str, section: str) -> Scheme
     return Scheme(
         name=name,
         summary=f"proxy routing: the best of DR and of the paths by way of a third "
-        f"sub-network, {candidates_are}",
+        f"sub-network, {proxies}",
         source=f"CCRDN, section {section}",
         parameters=parameters.HELLO | OWN,
         check=check,

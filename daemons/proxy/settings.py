@@ -1,4 +1,4 @@
-"""What a source of proxy routing asks about its paths, and how often."""
+"""Settings of a source of proxy routing: its candidate paths, and the times and rates of probes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from weft.daemons.proxy import routing as proxy
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeSettings:
-    """What a source asks, and how often: times in s, rates per s.
+    """Settings of a source; times in s, rates per s.
 
-    policy: which proxies are tried.
-    cost: of a path, by its hops and load.
-    hello_s: time between hellos.  refresh_s: between questions about a path in use.
-    probe_s: how long an urgent answer may take.
-    hold_s, most_hold_s: how long a path that broke is held down, at first and at most.
-    table_s: how long a server tells others that the way through its copy is broken; 0: it does not.
-    idle_s: how long an unused destination is remembered.
-    probes_per_s, urgent_per_s: routine and urgent questions at most.
-    wakes_per_s: times that another server is woken at most.
+    policy: proxies that are tried.
+    cost: cost of a path by hops and load.
+    hello_s: time between hellos.
+    refresh_s: time between probes of an active path.
+    probe_s: least timeout of an urgent probe.
+    hold_s: first hold-down time of a path that broke.
+    most_hold_s: maximum hold-down time.
+    table_s: time for which a server answers for a broken path through its sub-network; 0: never.
+    idle_s: time after which an unused destination is forgotten.
+    probes_per_s: maximum rate of routine probes.
+    urgent_per_s: maximum rate of urgent probes.
+    wakes_per_s: maximum rate at which other servers are woken.
     """
 
     policy: proxy.Policy

@@ -5,7 +5,7 @@ import pytest
 from weft.daemons.proxy.path_selection import ROUTINE, URGENT, Paths
 from weft.daemons.proxy.routing import least_loaded_first, shortest_first
 
-NEAR, FAR, FARTHER = 0, 5, 7  # ways; NEAR is DR
+NEAR, FAR, FARTHER = 0, 5, 7  # numbers of paths; NEAR is DR's
 
 
 def paths(cost=shortest_first, most_hold_s=30.0, **given):
@@ -15,11 +15,11 @@ def paths(cost=shortest_first, most_hold_s=30.0, **given):
 
 def connected(of, **loads):
     for name, load in loads.items():
-        of.connected(of.ways[{"near": NEAR, "far": FAR, "farther": FARTHER}[name]], load)
+        of.connected(of.candidates[{"near": NEAR, "far": FAR, "farther": FARTHER}[name]], load)
 
 
-def asked(ways):
-    return [way.number for way in ways]
+def asked(paths):
+    return [path.number for path in paths]
 
 
 def test_only_what_is_no_longer_is_worth_asking_unless_nothing_is_known():
@@ -34,10 +34,10 @@ def test_only_what_is_no_longer_is_worth_asking_unless_nothing_is_known():
 def test_while_nothing_is_known_a_few_are_asked_at_a_time_the_present_way_first():
     one = paths()
     assert asked(one.next_to_ask(2, now=1.0)) == [NEAR, FAR]
-    one.broke(one.ways[NEAR], now=1.0)
+    one.broke(one.candidates[NEAR], now=1.0)
     one.choose(1.0)
-    one.ways[FAR].asking = ROUTINE
-    one.ways[FARTHER].asking = URGENT
+    one.candidates[FAR].asking = ROUTINE
+    one.candidates[FARTHER].asking = URGENT
     assert asked(one.next_to_ask(2, now=1.0)) == [FAR]
     connected(one, far=0)
     assert one.next_to_ask(2, now=1.0) == []
@@ -74,7 +74,7 @@ def test_with_direct_first_others_are_used_and_asked_about_only_while_it_is_not_
     assert not one.choose(1.0)
     one.refreshed_s = 1.0
     assert asked(one.worth_asking()) == [NEAR]
-    one.broke(one.ways[NEAR], now=1.0)
+    one.broke(one.candidates[NEAR], now=1.0)
     assert one.choose(1.0)
     assert one.current.number == FAR
     assert asked(one.worth_asking()) == [NEAR, FAR]
@@ -97,7 +97,7 @@ def test_with_direct_first_it_is_asked_about_again_also_where_it_is_longer():
     )
     one.refreshed_s = 0.0
     connected(one, far=0)
-    one.broke(one.ways[NEAR], now=1.0)
+    one.broke(one.candidates[NEAR], now=1.0)
     assert one.choose(1.0)
     assert asked(one.worth_asking()) == [NEAR, FAR]
 
@@ -113,7 +113,7 @@ def test_a_little_less_load_is_no_reason_to_move():
 def test_what_broke_is_left_for_what_is_known():
     one = paths()
     connected(one, near=0, farther=0)
-    one.broke(one.ways[NEAR], now=1.0)
+    one.broke(one.candidates[NEAR], now=1.0)
     assert one.choose(1.0)
     assert one.current.number == FARTHER
 
@@ -130,7 +130,7 @@ def test_where_nothing_is_known_the_shortest_that_has_not_broken_is_trusted():
 
 def flap(one, now):
     """DR breaks and comes back; when it is taken again."""
-    one.broke(one.ways[NEAR], now)
+    one.broke(one.candidates[NEAR], now)
     one.choose(now)
     connected(one, near=0)
     later = now
@@ -154,8 +154,8 @@ def test_a_path_that_flaps_is_left_alone_longer_and_longer(most_hold_s, holds_s)
 def test_what_broke_of_late_is_better_than_nothing():
     one = paths()
     connected(one, near=0, far=0)
-    one.broke(one.ways[FAR], now=1.0)
+    one.broke(one.candidates[FAR], now=1.0)
     connected(one, far=0)
-    one.broke(one.ways[NEAR], now=1.1)
+    one.broke(one.candidates[NEAR], now=1.1)
     assert one.choose(1.1)
     assert one.current.number == FAR

@@ -132,7 +132,9 @@ def test_only_who_enters_a_copy_remembers():
     )
     line.dead = {(4, 5)}
     assert steps_of(line, 0, 1.0, destination=6) == 8
-    assert [bool(node._broken_s) for node in line.nodes] == [server == 2 for server in range(7)]
+    assert [bool(node._broken_until_s) for node in line.nodes] == [
+        server == 2 for server in range(7)
+    ]
 
 
 def test_who_enters_a_copy_through_which_there_is_no_way_is_told_at_once():
