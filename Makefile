@@ -15,7 +15,6 @@ PURE := not kernel and not uml and not virtual
 ON_KERNEL := kernel and not uml and not virtual
 UNDER_UML := uml or virtual
 ALL_CORES := --numprocesses=logical --dist=loadfile
-FOUR_AT_A_TIME := --numprocesses=4 --dist=loadfile # most of their time they wait
 
 help:
 	@sed --quiet --regexp-extended 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand --tabs=19
@@ -42,14 +41,14 @@ quick-tests: $(READY) $(LIBRARIES)
 test: setup check kernel-tests ## what shows that weft works here: check, then tests as root; 12 minutes at most
 
 kernel-tests: setup
-	$(SUDO) $(PYTHON) -m pytest $(FOUR_AT_A_TIME) -m "$(ON_KERNEL) and not slow"
+	$(SUDO) $(PYTHON) -m pytest $(ALL_CORES) -m "$(ON_KERNEL) and not slow"
 	$(SUDO) $(PYTHON) -m pytest -m "($(UNDER_UML)) and not slow"
 
 test-all: setup check ## every test: also the slow ones and, where it can be built, all in virtual time; an hour at most
 	[ -z "$$(apt-cache show linux-source-6.12 2>/dev/null)" ] || $(MAKE) test-virtual # Ubuntu has none
 	$(MAKE) kernel-tests
 	$(PYTEST) $(ALL_CORES) -m "$(PURE) and slow"
-	$(SUDO) $(PYTHON) -m pytest $(FOUR_AT_A_TIME) -m "$(ON_KERNEL) and slow"
+	$(SUDO) $(PYTHON) -m pytest $(ALL_CORES) -m "$(ON_KERNEL) and slow"
 	$(SUDO) $(PYTHON) -m pytest -m "($(UNDER_UML)) and slow"
 
 test-clean: ## demo and test on a fresh clone in a clean Debian 12 of their own; needs root

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from weft.experiments.engines.routes import PairSet
     from weft.testbed.network.network import RunningNetwork
 
-# by then daemons have noticed what they ever will: a hundred times what three hellos of 30 ms take
-NOTICE_S = 10.0
+# Longest wait for daemons to react; twice the longest hold-down of a path, for slow machines.
+NOTICE_S = 60.0
 RETRIES = 2  # of a ping without an answer: a packet lost to load is no broken path
 TIMEOUT_S = 0.4
 
