@@ -1,4 +1,4 @@
-"""What daemons say in captured packets."""
+"""Messages of routing daemons in captured packets."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ IPV4, UDP, ETHERNET_BYTES, UDP_BYTES = 0x0800, 17, 14, 8
 
 
 def control_payload(frame: bytes) -> tuple[str, bytes] | None:
-    """Of an Ethernet frame to the daemons' port: the sender's address and the UDP payload; None of
-    any other."""
+    """Return the sender's address and the UDP payload of an Ethernet frame to the daemons' port;
+    None for any other frame."""
     if (
         len(frame) < ETHERNET_BYTES + 20
         or int.from_bytes(frame[12:14], "big") != IPV4
@@ -32,13 +32,20 @@ def control_payload(frame: bytes) -> tuple[str, bytes] | None:
 
 
 def messages(path: Path) -> Iterator[dict[str, Any]]:
-    """The control messages of a capture, in order: `at_s` since 1970, `interface`, `from`, and what
-    dissect() tells, or `error`.  ValueError if the file is no capture."""
+    """Yield the control messages of a capture in order.
+
+    Keys: `at_s` since 1970, `interface`, `from`, and those of dissect(), or `error`.
+
+    Raises:
+        ValueError: the file is no capture.
+    """
     for packet in read(path):
-        if found := control_payload(packet.data):
-            address, payload = found
-            told = {"at_s": packet.at_ns / 1e9, "interface": packet.interface, "from": address}
-            try:
-                yield told | dissect(payload)
-            except Malformed as error:
-                yield told | {"error": str(error)}
+        control = control_payload(packet.data)
+        if control is None:
+            continue
+        address, payload = control
+        header = {"at_s": packet.time_ns / 1e9, "interface": packet.interface, "from": address}
+        try:
+            yield header | dissect(payload)
+        except Malformed as error:
+            yield header | {"error": str(error)}

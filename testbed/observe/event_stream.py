@@ -1,7 +1,7 @@
-"""The events of a run as JSON, one a line: what docs/watching.md specifies, on standard output.
+"""The events of a run as JSON lines on standard output, as docs/watching.md specifies them.
 
-As a program (`weft events`) it is given a run's id, and how often a second counters are to be told;
-it ends with the run, or when nobody reads any more.
+The program (`weft events`) takes a run's id, readings of counters a second, and pairs to ping.  It
+ends with the run, or when its reader closes the pipe.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import select
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -25,20 +26,19 @@ from weft.testbed.observe.stream_event import StreamEvent
 from weft.testbed.runs import run_process
 from weft.topologies.core.address import dotted
 
-VERSION = 1  # of what events mean
+VERSION = 1  # of the events' meanings
 UPDATES_PER_S = 10.0
 MOST_UPDATES_PER_S = 100.0
 PAIRS, MOST_PAIRS, PING_S = 16, 256, 0.05
-# of a core, for reading counters; busy nodes are asked less often where that takes more
+# share of a core for reading counters; beyond it, busy nodes are read less often
 READ_SHARE = 0.05
-ALIVE_S = 0.5  # between two looks whether the run is still there
-# loads are told to a 200th of a link's rate, or to this where links have none
+ALIVE_CHECK_S = 0.5
+# loads are rounded to a 200th of a link's rate, or to this where links have no rate
 STEPS, STEP_BPS = 200, 100_000
 
 
 def require(updates_per_s: float, pairs: int) -> None:
-    """ValueError unless counters can be told so often, and outages looked for between so many
-    pairs."""
+    """Raise ValueError for a rate of readings or a number of pairs that is out of range."""
     if not 0 < updates_per_s <= MOST_UPDATES_PER_S:
         raise ValueError(
             f"updates a second: above 0, up to {MOST_UPDATES_PER_S:g}, not {updates_per_s:g}"
@@ -53,171 +53,187 @@ class EventStream:
     def __init__(
         self, network: RunningNetwork, *, updates_per_s: float = UPDATES_PER_S, pairs: int = PAIRS
     ) -> None:
-        """pairs: of servers that are pinged, to see outages.
+        """Open the sources of events.
 
-        ValueError if a number is out of range.
+        Args:
+            pairs: pairs of servers to ping, to detect outages.
+
+        Raises:
+            ValueError: a number is out of range.
         """
         require(updates_per_s, pairs)
         self.network = network
         self._period_s = 1 / updates_per_s
         self._scheme = network.run.journal["scheme"]
+        self._journal_ns = self._journal_time_ns()
         self.changes = KernelChanges(network)
         self._rows = DaemonRows(network)
         self._logs = DaemonLogs(network.run.directory / "log")
-        sampled = spread(network.topology.servers, pairs)
-        self._sampled_pairs = len(sampled)
-        self._pings = LiveOutages(network, sampled, interval_s=PING_S)
-        shaped, most_cpu_s = bool(network.plan.link_specs), READ_SHARE * self._period_s
+        pinged = spread(network.topology.servers, pairs)
+        self._pinged_pairs = len(pinged)
+        self._pings = LiveOutages(network, pinged, interval_s=PING_S)
+        shaped = bool(network.plan.link_specs)
+        most_cpu_s = READ_SHARE * self._period_s
         self._ports = PortReader(network, shaped=shaped, most_cpu_s=most_cpu_s)
+        self._index_links()
+        self._next_alive_check_s = clock.monotonic() + ALIVE_CHECK_S
+
+    def _index_links(self) -> None:
+        """Set names, rows of both ends and rounding steps, by link."""
+        topology = self.network.topology
+        links = range(len(topology.links))
         row_of = {port: row for row, port in enumerate(self._ports.ports)}
-        links = network.topology.links.tolist()
-        self._ends = np.array([(row_of[a, pa], row_of[b, pb]) for a, pa, b, pb in links])
-        self._names = [network.topology.link_name(link) for link in range(len(links))]
-        specs = [network.plan.link_spec(link) for link in range(len(links))]
-        self._steps = np.array(
-            [[max(spec.rate_bps // STEPS, 1) if spec else STEP_BPS] for spec in specs]
-        )
+        ends = [(row_of[a, pa], row_of[b, pb]) for a, pa, b, pb in topology.links.tolist()]
+        self._ends = np.array(ends)
+        self._names = [topology.link_name(link) for link in links]
+        self._specs = [self.network.plan.link_spec(link) for link in links]
+        steps = [max(spec.rate_bps // STEPS, 1) if spec else STEP_BPS for spec in self._specs]
+        self._steps = np.array(steps)[:, None]
         self._last: tuple[float, PortReading] | None = None
         self._rates = np.zeros(len(self._ports.ports))
-        self._told = np.full((len(links), 6), -1, dtype=np.int64)
-        self._stamp = self._journal_time()
-        self._alive_s = clock.monotonic() + ALIVE_S
+        self._loads = np.full((len(links), 6), -1, dtype=np.int64)
 
     def first(self) -> list[StreamEvent]:
-        """What there is: the network, the links that are not as they came up, each node's
-        routes."""
-        now, found = clock.monotonic(), [self._network_event()]
-        planned = [self.network.plan.link_spec(link) for link in range(len(self._names))]
-        for name, (state, deaf, rate), spec in zip(
-            self._names, self.changes.links(), planned, strict=True
-        ):
-            if state != "up" or (spec and abs(rate - spec.rate_bps) >= 8):
-                event = {"event": "link", "at_s": now, "link": name, "state": state}
-                found.append(
-                    event | ({"deaf": deaf} if deaf else {}) | ({"rate_bps": rate} if rate else {})
-                )
-        return found
+        """Return the `network` event, and a `link` event of each link that differs from the
+        plan."""
+        now = clock.monotonic()
+        events = [self._network_event()]
+        states = zip(self._names, self.changes.links(), self._specs, strict=True)
+        for name, (state, deaf, rate_bps), spec in states:
+            if state == "up" and not (spec and abs(rate_bps - spec.rate_bps) >= 8):
+                continue
+            event: StreamEvent = {"event": "link", "at_s": now, "link": name, "state": state}
+            if deaf:
+                event["deaf"] = deaf
+            if rate_bps:
+                event["rate_bps"] = rate_bps
+            events.append(event)
+        return events
 
     def _network_event(self) -> StreamEvent:
         network = self.network
-        topology, plan, journal = network.topology, network.plan, network.run.journal
-        switch = "crossbar" if topology.server_centric else "switch"
-        nodes = [
-            {
-                "node": plan.names[node],
-                "label": topology.naming.label(node),
-                "kind": "server" if node < topology.servers else switch,
-                "address": None
-                if topology.is_crossbar(node)
-                else dotted(topology.naming.address(node)),
-                "routes": self.changes.count(node),
-            }
-            for node in range(topology.nodes)
-        ]
-        links = [
-            {
-                "link": name,
-                "ends": [plan.names[int(a)], plan.names[int(b)]],
-                "level": int(topology.level[number]),
-                "rate_bps": spec.rate_bps if (spec := plan.link_spec(number)) else None,
-                "queue_packets": spec.queue_packets if spec else None,
-            }
-            for number, (name, (a, _, b, _)) in enumerate(
-                zip(self._names, topology.links, strict=True)
-            )
-        ]
-        about = {"run": network.run.id, "topology": topology.spec, "family": topology.family}
-        about |= {"scheme": journal["scheme"], "routing": routing(journal)}
-        wall_s = clock.wall() - clock.monotonic()
+        journal = network.run.journal
         return {
             "event": "network",
             "version": VERSION,
             "at_s": clock.monotonic(),
-            "wall_minus_monotonic_s": wall_s,
-        } | {
-            **about,
+            "wall_minus_monotonic_s": clock.wall() - clock.monotonic(),
+            "run": network.run.id,
+            "topology": network.topology.spec,
+            "family": network.topology.family,
+            "scheme": journal["scheme"],
+            "routing": routing(journal),
             "period_s": self._period_s,
-            "sampled_pairs": self._sampled_pairs,
-            "nodes": nodes,
-            "links": links,
+            "sampled_pairs": self._pinged_pairs,
+            "nodes": [self._node(node) for node in range(network.topology.nodes)],
+            "links": [self._link(link) for link in range(len(self._names))],
+        }
+
+    def _node(self, node: int) -> dict[str, Any]:
+        topology = self.network.topology
+        naming = topology.naming
+        switch = "crossbar" if topology.server_centric else "switch"
+        return {
+            "node": self.network.plan.names[node],
+            "label": naming.label(node),
+            "kind": "server" if node < topology.servers else switch,
+            "address": None if topology.is_crossbar(node) else dotted(naming.address(node)),
+            "routes": self.changes.count(node),
+        }
+
+    def _link(self, link: int) -> dict[str, Any]:
+        names = self.network.plan.names
+        topology = self.network.topology
+        a, _, b, _ = topology.links[link].tolist()
+        spec = self._specs[link]
+        return {
+            "link": self._names[link],
+            "ends": [names[a], names[b]],
+            "level": int(topology.level[link]),
+            "rate_bps": spec.rate_bps if spec else None,
+            "queue_packets": spec.queue_packets if spec else None,
         }
 
     def run(self) -> Iterator[list[StreamEvent]]:
-        """Events as they come, several at a time; the last is `end`, when the run has ended."""
+        """Yield batches of events; the last event is `end`, when the run has ended."""
         yield self.first()
         poll = select.poll()
         for fd in (self.changes.poll.fileno(), self._pings.fileno()):
             poll.register(fd, select.POLLIN)
         next_s = clock.monotonic()
         while self._is_up():
-            while (left := next_s - clock.monotonic()) > 0:
-                ready = poll.poll(1000 * left)
+            while (wait_s := next_s - clock.monotonic()) > 0:
+                ready = poll.poll(1000 * wait_s)
                 if any(fd == self.changes.poll.fileno() for fd, _ in ready):
                     self.changes.hear(0.0)
                 if ready and (events := self._pings.turn()):
                     yield events
-            if found := self.look():
-                yield found
+            if events := self.look():
+                yield events
             next_s = max(next_s + self._period_s, clock.monotonic())
         yield [{"event": "end", "at_s": clock.monotonic(), "run": self.network.run.id}]
 
     def look(self) -> list[StreamEvent]:
-        """What there is to be told now."""
+        """Return the events since the last call."""
         self.changes.hear(0.0)
-        found = [*self.changes.events(), *self._logs.events(), *self._rows.events()]
-        found += [*self._pings.turn(), *self._scheme_events(), *self._load_events()]
-        return found
+        events = [*self.changes.events(), *self._logs.events(), *self._rows.events()]
+        events += [*self._pings.turn(), *self._scheme_events(), *self._load_events()]
+        return events
 
     def _is_up(self) -> bool:
-        if (now := clock.monotonic()) < self._alive_s:
+        now = clock.monotonic()
+        if now < self._next_alive_check_s:
             return True
-        self._alive_s = now + ALIVE_S
+        self._next_alive_check_s = now + ALIVE_CHECK_S
         return self.network.run.alive()
 
     def _scheme_events(self) -> list[StreamEvent]:
-        if (stamp := self._journal_time()) == self._stamp:
+        journal_ns = self._journal_time_ns()
+        if journal_ns == self._journal_ns:
             return []
-        self._stamp = stamp
+        self._journal_ns = journal_ns
         scheme = self.network.run.journal_or_empty().get("scheme", self._scheme)
         if scheme == self._scheme:
             return []
         self._scheme = scheme
         return [{"event": "scheme", "at_s": clock.monotonic(), "scheme": scheme}]
 
-    def _journal_time(self) -> int:
-        """When the run's journal was written; 0 when the run has gone."""
+    def _journal_time_ns(self) -> int:
+        """Return the time at which the run's journal was written; 0 after the run."""
         try:
             return (self.network.run.directory / "run.json").stat().st_mtime_ns
         except FileNotFoundError:
             return 0
 
     def _load_events(self) -> list[StreamEvent]:
-        """A `load` event: of each link that does not carry what it carried, in both directions,
-        from its first end to its second and back: bit/s, packets that wait, drops since the last
-        reading."""
+        """Return a `load` event with the links whose load changed since the last reading.
+
+        Six columns, each direction from the first end and back: bit/s, waiting packets, drops since
+        the last reading.
+        """
         now = clock.monotonic()
         reading = self._ports.read()
-        before, self._last = self._last, (now, reading)
+        before = self._last
+        self._last = now, reading
         if before is None:
             return []
-        last_s, last = before
-        over_s = reading.at_s - last.at_s
-        asked = over_s > 0
-        sent = (reading.sent_bytes - last.sent_bytes).clip(0)
-        np.divide(sent * 8, over_s, out=self._rates, where=asked)
+        before_s, last = before
+        self._update_rates(last, reading)
         rates = (self._rates[self._ends] / self._steps).round().astype(np.int64) * self._steps
-        told = np.hstack(
-            [rates, reading.waiting[self._ends], (reading.drops - last.drops).clip(0)[self._ends]]
-        )
-        differ = np.flatnonzero((told != self._told).any(axis=1))
-        if not len(differ):
+        drops = (reading.drops - last.drops).clip(0)
+        loads = np.hstack([rates, reading.waiting[self._ends], drops[self._ends]])
+        changed = np.flatnonzero((loads != self._loads).any(axis=1)).tolist()
+        if not changed:
             return []
-        self._told = told
-        links = {
-            self._names[link]: row
-            for link, row in zip(differ.tolist(), told[differ].tolist(), strict=True)
-        }
-        return [{"event": "load", "at_s": now, "over_s": round(now - last_s, 6), "links": links}]
+        self._loads = loads
+        links = {self._names[link]: loads[link].tolist() for link in changed}
+        return [{"event": "load", "at_s": now, "over_s": round(now - before_s, 6), "links": links}]
+
+    def _update_rates(self, last: PortReading, reading: PortReading) -> None:
+        """Set the rate in bit/s of each port that was read since `last`."""
+        interval_s = reading.at_s - last.at_s
+        sent_bytes = (reading.sent_bytes - last.sent_bytes).clip(0)
+        np.divide(sent_bytes * 8, interval_s, out=self._rates, where=interval_s > 0)
 
     def close(self) -> None:
         for part in (self.changes, self._rows, self._pings, self._ports):
@@ -225,13 +241,14 @@ class EventStream:
 
 
 def write(events: list[StreamEvent]) -> None:
-    """One line each, at once."""
+    """Write one line for each event, unbuffered."""
     lines = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events).encode()
     while lines:
         lines = lines[os.write(sys.stdout.fileno(), lines) :]
 
 
 def main(argv: Sequence[str]) -> None:
+    """Write events until the run ends."""
     run, updates_per_s, pairs = argv
     run_process.end_with_parent()
     network = RunningNetwork.open(run)

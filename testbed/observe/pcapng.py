@@ -1,4 +1,4 @@
-"""Files of packets, pcapng (draft-ietf-opsawg-pcapng), written as packets come and read back."""
+"""Files of packets in pcapng (draft-ietf-opsawg-pcapng): writer and reader."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ INBOUND, OUTBOUND = 1, 2
 
 
 class CapturedPacket(NamedTuple):
-    """A packet: of which interface, when in ns since 1970, its bytes as far as they were kept."""
+    """A packet: interface, time in ns since 1970, and the bytes that were kept."""
 
     interface: str
-    at_ns: int
+    time_ns: int
     data: bytes
 
 
@@ -35,11 +35,15 @@ def _padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % 4)
 
 
-class Files:
-    """The files of one link or node: DIR/NAME.pcapng; where they are limited, NAME.00001.pcapng and
-    so on, of which the newest are kept.
+NANOSECONDS = b"\x09"  # resolution of times
+END_OF_OPTIONS = _option(0, b"")
 
-    dropped: by interface, packets that the kernel had no room for, told at the end.
+
+class Files:
+    """The files of one link or node: DIR/NAME.pcapng, or the newest of NAME.00001.pcapng and so on
+    if their size is limited.
+
+    dropped: packets that the kernel dropped, by interface; written at the end.
     """
 
     def __init__(
@@ -52,121 +56,140 @@ class Files:
         most_bytes: int,
         most_files: int,
     ) -> None:
-        self._folder, self._name, self._interfaces, self._snap_bytes = (
-            folder,
-            name,
-            interfaces,
-            snap_bytes,
-        )
-        self._most_bytes, self._most_files = most_bytes, most_files
+        self._folder = folder
+        self._name = name
+        self._interfaces = interfaces
+        self._snap_bytes = snap_bytes
+        self._most_bytes = most_bytes
+        self._most_files = most_files
         self._paths: list[Path] = []
-        self._number = self._size = 0
+        self._number = 0
+        self._size = 0
         self.dropped = [0] * len(interfaces)
         self._file = self._next()
 
     def _next(self) -> BinaryIO:
+        """Start another file; remove the oldest beyond the limit."""
         self._number += 1
         number = f".{self._number:05}" if self._most_bytes else ""
         path = self._folder / f"{self._name}{number}.pcapng"
-        fd = os.open(
-            path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644
-        )
-        made = os.fdopen(fd, "wb", buffering=1 << 16)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.fdopen(os.open(path, flags, 0o644), "wb", buffering=1 << 16)
         self._paths.append(path)
         while self._most_files and len(self._paths) > self._most_files:
             self._paths.pop(0).unlink(missing_ok=True)
-        head = _block(
-            SECTION,
-            struct.pack("<IHHq", BYTE_ORDER, 1, 0, -1)
-            + _option(APPLICATION, b"weft")
-            + _option(0, b""),
-        )
-        for name in self._interfaces:
-            options = (
-                _option(IF_NAME, name.encode()) + _option(IF_RESOLUTION, b"\x09") + _option(0, b"")
-            )
-            head += _block(INTERFACE, struct.pack("<HHI", ETHERNET, 0, self._snap_bytes) + options)
-        made.write(head)
-        self._size = len(head)
-        return made
+        header = self._header()
+        file.write(header)
+        self._size = len(header)
+        return file
 
-    def write(self, interface: int, at_ns: int, data: bytes, length: int, direction: int) -> None:
-        """A packet of `length` bytes, of which `data` is kept; at_ns: since 1970; direction:
-        INBOUND or OUTBOUND."""
-        fixed = struct.pack("<IIIII", interface, at_ns >> 32, at_ns & 0xFFFFFFFF, len(data), length)
-        made = _block(
-            PACKET,
-            fixed
-            + _padded(data)
-            + _option(EPB_FLAGS, struct.pack("<I", direction))
-            + _option(0, b""),
-        )
-        if self._most_bytes and self._size + len(made) > self._most_bytes:
+    def _header(self) -> bytes:
+        section = struct.pack("<IHHq", BYTE_ORDER, 1, 0, -1)
+        header = _block(SECTION, section + _option(APPLICATION, b"weft") + END_OF_OPTIONS)
+        interface = struct.pack("<HHI", ETHERNET, 0, self._snap_bytes)
+        resolution = _option(IF_RESOLUTION, NANOSECONDS)
+        for name in self._interfaces:
+            options = _option(IF_NAME, name.encode()) + resolution + END_OF_OPTIONS
+            header += _block(INTERFACE, interface + options)
+        return header
+
+    def write(self, interface: int, time_ns: int, data: bytes, length: int, direction: int) -> None:
+        """Write a packet.
+
+        Args:
+            time_ns: since 1970.
+            data: the bytes that are kept of its `length`.
+            direction: INBOUND or OUTBOUND.
+        """
+        fixed = struct.pack("<III", interface, *_halves(time_ns))
+        fixed += struct.pack("<II", len(data), length)
+        options = _option(EPB_FLAGS, struct.pack("<I", direction)) + END_OF_OPTIONS
+        block = _block(PACKET, fixed + _padded(data) + options)
+        if self._most_bytes and self._size + len(block) > self._most_bytes:
             self._file.close()
             self._file = self._next()
-        self._file.write(made)
-        self._size += len(made)
+        self._file.write(block)
+        self._size += len(block)
 
     def flush(self) -> None:
-        """Let others read what was written."""
+        """Make written packets visible to readers."""
         self._file.flush()
 
-    def close(self, at_ns: int) -> None:
-        """Note what was dropped, as of `at_ns` since 1970, and end the file."""
+    def close(self, end_ns: int) -> None:
+        """Write the numbers of dropped packets, as of `end_ns` since 1970, and close the file."""
         for interface, dropped in enumerate(self.dropped):
-            options = _option(ISB_DROPS, struct.pack("<Q", dropped)) + _option(0, b"")
-            fixed = struct.pack("<III", interface, at_ns >> 32, at_ns & 0xFFFFFFFF)
+            options = _option(ISB_DROPS, struct.pack("<Q", dropped)) + END_OF_OPTIONS
+            fixed = struct.pack("<III", interface, *_halves(end_ns))
             self._file.write(_block(STATISTICS, fixed + options))
         self._file.close()
 
 
-def read(path: Path) -> Iterator[CapturedPacket]:
-    """The packets of a file as Files writes it; one that is cut short, as of a capture that goes
-    on, ends there.
+def _halves(time_ns: int) -> tuple[int, int]:
+    return time_ns >> 32, time_ns & 0xFFFFFFFF
 
-    ValueError if it is no pcapng file of this byte order, its times are not in ns, or its packets'
-    blocks are wrong.
+
+def read(path: Path) -> Iterator[CapturedPacket]:
+    """Yield the packets of a file that Files wrote; a truncated block, as in a capture that still
+    runs, ends them.
+
+    Raises:
+        ValueError: no pcapng file of this byte order, times not in ns, or a malformed block.
     """
     names: list[str] = []
     with open(path, "rb") as file:
-        while len(head := file.read(8)) == 8:
-            kind, size = struct.unpack("<II", head)
+        for kind, body in _blocks(path, file):
             if kind == SECTION:
                 names.clear()
-            if (not names and kind not in (SECTION, INTERFACE)) or size < 12:
-                raise ValueError(
-                    f"{path} is no pcapng file, or one that was written on another kind of machine"
-                )
-            body = file.read(size - 8)
-            # Before its size is believed, which the other byte order makes huge.
-            if kind == SECTION and len(body) >= 4 and body[:4] != struct.pack("<I", BYTE_ORDER):
-                raise ValueError(
-                    f"{path} is no pcapng file, or one that was written on another kind of machine"
-                )
-            if len(body) < size - 8:
-                return
-            if kind == INTERFACE:
+            elif kind == INTERFACE:
                 options = _options(body[8:-4])
-                if options.get(IF_RESOLUTION) != b"\x09":
+                if options.get(IF_RESOLUTION) != NANOSECONDS:
                     raise ValueError(f"{path}: times are not in ns, as weft capture writes them")
                 names.append(options.get(IF_NAME, b"").decode(errors="replace"))
+            elif not names:
+                raise _no_capture(path)
             elif kind == PACKET:
-                if len(body) < 24:
-                    raise ValueError(f"{path}: the block of a packet is too short")
-                interface, high, low, kept, _ = struct.unpack_from("<IIIII", body)
-                if interface >= len(names):
-                    raise ValueError(
-                        f"{path}: a packet of interface {interface}, which is not declared"
-                    )
-                yield CapturedPacket(names[interface], high << 32 | low, body[20 : 20 + kept])
+                yield _packet(path, body, names)
+
+
+def _blocks(path: Path, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield type and body of each block; the file must begin with a section or an interface."""
+    first = True
+    while len(header := file.read(8)) == 8:
+        kind, size = struct.unpack("<II", header)
+        if size < 12 or (first and kind not in (SECTION, INTERFACE)):
+            raise _no_capture(path)
+        first = False
+        body = file.read(size - 8)
+        # checked before the size: the other byte order makes it huge
+        if kind == SECTION and len(body) >= 4 and body[:4] != struct.pack("<I", BYTE_ORDER):
+            raise _no_capture(path)
+        if len(body) < size - 8:
+            return
+        yield kind, body
+
+
+def _no_capture(path: Path) -> ValueError:
+    return ValueError(
+        f"{path} is no pcapng file, or one that was written on another kind of machine"
+    )
+
+
+def _packet(path: Path, body: bytes, names: Sequence[str]) -> CapturedPacket:
+    if len(body) < 24:
+        raise ValueError(f"{path}: the block of a packet is too short")
+    interface, high, low, size, _ = struct.unpack_from("<IIIII", body)
+    if interface >= len(names):
+        raise ValueError(f"{path}: a packet of interface {interface}, which is not declared")
+    return CapturedPacket(names[interface], high << 32 | low, body[20 : 20 + size])
 
 
 def _options(data: bytes) -> dict[int, bytes]:
-    found, at = {}, 0
-    while at + 4 <= len(data):
-        code, size = struct.unpack_from("<HH", data, at)
+    options = {}
+    start = 0
+    while start + 4 <= len(data):
+        code, size = struct.unpack_from("<HH", data, start)
         if not code:
             break
-        found[code] = data[at + 4 : at + 4 + size]
-        at += 4 + (size + 3) // 4 * 4
-    return found
+        options[code] = data[start + 4 : start + 4 + size]
+        start += 4 + (size + 3) // 4 * 4
+    return options

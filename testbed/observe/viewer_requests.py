@@ -1,14 +1,14 @@
-"""What may be asked of a run by who watches it: break, mend, look closer.  A request is JSON, and
-so is its answer.
+"""Requests of a viewer of a run: break, mend, inspect.  Requests and replies are JSON.
 
-A request names what is to be done (`do`) and on what; nothing else can be asked, and every name is
-looked up in the topology before anything is done.
+A request names an action (`do`) and its arguments.  Every name is looked up in the topology before
+the action begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,16 @@ from weft.testbed.plan.element import LinkElement, parse_element
 from weft.topologies.core.address import dotted
 from weft.topologies.core.link import rate_bps
 
-LOG_LINES, LOG_BYTES = 40, 8192  # of a node's log, shown
+LOG_LINES, LOG_BYTES = 40, 8192  # the end of a node's log
 TRACE_S, TRACE_RETRIES = 0.4, 1
 ViewerReply = dict[str, Any]
 
 
 class Actions:
-    """Carries out requests on `network`, in the thread that calls; which must not be one that
-    others share."""
+    """Carry out requests on `network`.
+
+    Actions enter namespaces, so the calling thread must serve nothing else.
+    """
 
     def __init__(self, network: RunningNetwork) -> None:
         self._network = network
@@ -47,19 +49,16 @@ class Actions:
         }
 
     def do(self, request: Mapping[str, Any]) -> ViewerReply:
-        """Do what is asked; the answer has `error`, in one line, if it cannot be done."""
-        asked = dict(request)
-        action = self._known.get(str(asked.pop("do", None)))
-        if not action or not all(isinstance(value, str | bool) for value in asked.values()):
-            return {"error": f"there is nothing else to do than {', '.join(self._known)}"}
+        """Carry out `request`; the reply has `error`, one line, if that fails."""
+        arguments = dict(request)
+        action = self._known.get(str(arguments.pop("do", None)))
+        if not action or not all(isinstance(value, str | bool) for value in arguments.values()):
+            return {"error": f"unknown request; known are {', '.join(self._known)}"}
         try:
-            return action(**asked)
+            return action(**arguments)
         except TypeError:
-            return {
-                "error": (
-                    f"{request['do']}: one thing too many is said, or too few: {', '.join(asked)}"
-                )
-            }
+            names = ", ".join(arguments)
+            return {"error": f"{request['do']}: an argument is missing or superfluous: {names}"}
         except (ValueError, OSError, TimeoutError) as error:
             return {"error": " ".join(str(error).split())}
 
@@ -92,7 +91,7 @@ class Actions:
         return {}
 
     def _restart(self, node: str) -> ViewerReply:
-        """End the node's daemon, if it has one, and start it."""
+        """Stop the node's daemon, if it has one, and start it."""
         control.restart(self._network.run.directory, self._name(node))
         return {}
 
@@ -100,30 +99,26 @@ class Actions:
         return self._network.plan.names[self._network.topology.naming.node(node)]
 
     def _path(self, src: str, dst: str) -> ViewerReply:
-        """The path that a packet takes now, hop by hop: `nodes`, `links`, and `reason` if it does
-        not arrive."""
+        """Return `nodes` and `links` of the path that packets take now, and `reason` if they do not
+        arrive."""
         topology = self._network.topology
+        name = topology.naming.name
         ends = topology.naming.node(src), topology.naming.node(dst)
         for node in ends:
             if topology.is_crossbar(node):
-                raise ValueError(
-                    f"{topology.naming.name(node)} is a crossbar, which no packet is for"
-                )
-        (found,) = trace(self._network, [ends], timeout_s=TRACE_S, retries=TRACE_RETRIES)
-        links = [
-            link
-            for a, b in zip(found.nodes, found.nodes[1:], strict=False)
-            for link in self._hop(a, b)
-        ]
-        name = topology.naming.name
+                raise ValueError(f"{name(node)} is a crossbar: it has no address")
+        (path,) = trace(self._network, [ends], timeout_s=TRACE_S, retries=TRACE_RETRIES)
+        links: list[int] = []
+        for a, b in pairwise(path.nodes):
+            links += self._hop(a, b)
         return {
-            "nodes": [name(node) for node in found.nodes],
+            "nodes": [name(node) for node in path.nodes],
             "links": [topology.link_name(link) for link in links],
-            "reason": found.reason,
+            "reason": path.reason,
         }
 
     def _hop(self, a: int, b: int) -> list[int]:
-        """The link from `a` to `b`, or the two by way of their crossbar."""
+        """Return the link from `a` to `b`, or the two by way of their crossbar."""
         topology = self._network.topology
         for _, peer, _, link in topology.ports(a):
             if peer == b:
@@ -135,12 +130,13 @@ class Actions:
         return []
 
     def _node(self, node: str) -> ViewerReply:
-        """What there is to know of a node: `links`, `address`, `neighbours`, `routes`, the end of
-        its `log`."""
-        topology, plan = self._network.topology, self._network.plan
+        """Return the facts about a node: `links`, `address`, `neighbours`, `routes`, the end of its
+        `log`."""
+        topology = self._network.topology
+        plan = self._network.plan
         number = topology.naming.node(node)
         name = plan.names[number]
-        told: ViewerReply = {
+        reply: ViewerReply = {
             "node": name,
             "label": topology.naming.label(number),
             "namespace": plan.namespace(number),
@@ -150,26 +146,30 @@ class Actions:
             "log": [],
         }
         if topology.is_crossbar(number):
-            return told
-        told["address"] = dotted(topology.naming.address(number))
-        devices = {end.ifindex: end.dev for end in plan.ends[number].values()}
-        with self._network.at(number) as socket:
+            return reply
+        reply["address"] = dotted(topology.naming.address(number))
+        reply["routes"] = self._routes(number)
+        if number in set(routers(topology)):
+            directory = self._network.run.directory
+            with suppress(ValueError, TimeoutError):
+                protocol = control.status(directory, name)["protocol"]
+                reply["neighbours"] = protocol.get("neighbours")
+            reply["log"] = last_lines(directory / "log" / f"{name}.log")
+        return reply
+
+    def _routes(self, node: int) -> dict[str, list[str]]:
+        """Return the hops, "address device", by prefix."""
+        devices = {end.ifindex: end.dev for end in self._network.plan.ends[node].values()}
+        with self._network.at(node) as socket:
             routes = fib.routes(socket)
-        told["routes"] = {
+        return {
             str(prefix): [f"{dotted(address)} {devices.get(index, '')}" for index, address in hops]
             for prefix, hops in sorted(routes.items())
         }
-        if number in set(routers(topology)):
-            with suppress(ValueError, TimeoutError):
-                told["neighbours"] = control.status(self._network.run.directory, name)[
-                    "protocol"
-                ].get("neighbours")
-            told["log"] = last_lines(self._network.run.directory / "log" / f"{name}.log")
-        return told
 
 
 def last_lines(path: Path) -> list[str]:
-    """The last lines of a log; none if there is no log."""
+    """Return the last lines of a log; none if there is no log."""
     with suppress(FileNotFoundError), open(path, "rb") as file:
         file.seek(max(0, path.stat().st_size - LOG_BYTES))
         return file.read().decode(errors="replace").splitlines()[-LOG_LINES:]
