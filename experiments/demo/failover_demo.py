@@ -1,5 +1,4 @@
-"""The failures that DR does not survive, survived by other schemes: the second half of
-experiments/demo/first_light.py."""
+"""The second half of first_light: other schemes survive the failures that DR does not."""
 
 from __future__ import annotations
 
@@ -24,26 +23,29 @@ if TYPE_CHECKING:
 
 SURVIVORS = ("pr-gpi", "dfr")
 WATCHED_S = 1.0  # of TCP after a failure
-RECENT_S = 0.3
+RECENT_S = 0.3  # interval over which the flow's latest goodput is measured
 
 
 def survivors() -> list[str]:
-    """The schemes that are put to the same test as DR."""
+    """Return the schemes that face the same failures as DR."""
     return [name for name in SURVIVORS if name in registry.schemes()]
 
 
 def prefix(routing: str, how: str) -> str:
-    """How the columns of one death under one scheme begin."""
+    """Return the prefix of the columns of one failure under one scheme."""
     return f"{routing.replace('-', '_')}_{how}"
 
 
 def run_failover(
-    topology: Topology, link: LinkSpec, routing: str, deaths: dict[int, bool]
+    topology: Topology, link: LinkSpec, routing: str, failures: dict[int, bool]
 ) -> tuple[dict[str, Value], bool, FidelityReport]:
-    """Let links die under `routing`, one after the other, with a TCP flow over each; `deaths` says
-    of each whether it dies in silence.
+    """Let links die under `routing`, one after the other, with a TCP flow over each.
 
-    Returns figures, whether all went as it must, and whether the machine kept up.
+    Args:
+        failures: each link that dies, and whether it dies silently.
+
+    Returns:
+        Figures, whether every step passed, and the fidelity of the emulation.
     """
     from weft.testbed.measure.fidelity import Fidelity
     from weft.testbed.network.network import RunningNetwork
@@ -54,10 +56,10 @@ def run_failover(
         net = RunningNetwork.create(topology, link, scheme=routing)
     try:
         with Fidelity(net) as fidelity:
-            for dead, silent in deaths.items():
-                found, well = survive(net, routing, dead, silent)
-                which = prefix(routing, "silent" if silent else "announced")
-                figures |= {f"{which}_{key}": value for key, value in found.items()}
+            for failed_link, silent in failures.items():
+                row, well = survive(net, routing, failed_link, silent)
+                columns = prefix(routing, "silent" if silent else "announced")
+                figures |= {f"{columns}_{key}": value for key, value in row.items()}
                 passed = passed and well
     finally:
         net.down()
@@ -67,94 +69,115 @@ def run_failover(
 def survive(
     net: RunningNetwork, routing: str, link: int, silent: bool
 ) -> tuple[dict[str, Value], bool]:
-    """Let one link die and come back: of the pairs that DR loses by that, who still pings, and what
-    TCP makes of it."""
-    from weft.experiments.engines import reachability
-    from weft.testbed.measure.traceroute import trace
-    from weft.testbed.traffic.stream import Stream
+    """Let one link die and come back; measure the pairs that DR loses, and TCP over the link.
 
-    topology, name = net.topology, net.topology.link_name(link)
+    Returns:
+        Figures, and whether all went as predicted.
+    """
+    from weft.experiments.engines import reachability
+
+    topology = net.topology
+    name = topology.link_name(link)
     broken = fail_links(topology, [link])
-    ended = sorted(lost_pairs("dr", broken))
-    saved = both_ways(lengths(broken, routing, ended) or {})
+    lost_by_dr = sorted(lost_pairs("dr", broken))
+    saved = both_ways(lengths(broken, routing, lost_by_dr) or {})
     if not saved:
         raise ValueError(
             f"{routing} saves none of the pairs that DR loses when {name} dies in {topology.spec}"
         )
-    reachability.wait_for_paths(net, ended, lengths(topology, routing, ended))
-    src, dst = through(
-        topology, link, {(one.src, one.dst): one.nodes for one in trace(net, sorted(saved))}
-    )
-    ends = f"{topology.naming.name(src)} to {topology.naming.name(dst)}"
-    with step(f"{name} dies, {'silent' if silent else 'announced'}, with TCP from {ends}") as told:
-        with Stream(net, src, dst) as stream:
-            clock.sleep(WATCHED_S)  # in which TCP finds its rate
-            failed_s = clock.monotonic()
-            net.fail(name, silent=silent)
-            pinged = reachability.wait_for_pings(net, ended, saved)
-            goes_on, stall_s, after_bps = watch(stream, failed_s)
-        same = (
-            "exactly those that the graph predicts"
-            if pinged == saved
-            else f"the graph predicts {len(saved)}"
-        )
-        tcp = (
-            f"stalls {duration(stall_s)}, then {after_bps / Mbps:.1f} Mbit/s"
-            if goes_on
-            else "does not go on"
-        )
-        well = pinged == saved and goes_on
-        told.says(
-            f"{len(pinged)} of the {len(ended)} pairs that DR loses still ping, {same}; TCP {tcp}",
-            well,
-        )
+    reachability.wait_for_paths(net, lost_by_dr, lengths(topology, routing, lost_by_dr))
+    figures, passed = fail_with_tcp(net, link, silent, lost_by_dr, saved)
     net.restore(name)
     net.wait_until_converged()
+    return figures, passed
+
+
+def fail_with_tcp(
+    net: RunningNetwork, link: int, silent: bool, lost_by_dr: Sequence[Pair], saved: set[Pair]
+) -> tuple[dict[str, Value], bool]:
+    """Fail `link` under a TCP flow, and ping the pairs that DR loses; `saved` ones must answer."""
+    from weft.experiments.engines import reachability
+    from weft.testbed.traffic.stream import Stream
+
+    name = net.topology.link_name(link)
+    src, dst = pair_over(net, link, saved)
+    ends = " to ".join(map(net.topology.naming.name, (src, dst)))
+    how = "silent" if silent else "announced"
+    with step(f"{name} dies, {how}, with TCP from {ends}") as outcome:
+        with Stream(net, src, dst) as stream:
+            clock.sleep(WATCHED_S)  # TCP finds its rate
+            failed_s = clock.monotonic()
+            net.fail(name, silent=silent)
+            pinged = reachability.wait_for_pings(net, lost_by_dr, saved)
+            goes_on, stall_s, after_bps = watch(stream, failed_s)
+        tcp = "does not go on"
+        if goes_on:
+            tcp = f"stalls {duration(stall_s)}, then {after_bps / Mbps:.1f} Mbit/s"
+        passed = pinged == saved and goes_on
+        pairs = f"{len(pinged)} of the {len(lost_by_dr)} pairs that DR loses"
+        outcome.says(f"{pairs} still ping, {agreement(pinged, saved)}; TCP {tcp}", passed)
     return {
         "saved_pairs": len(pinged),
         "saved_predicted_pairs": len(saved),
         "tcp_stall_ms": 1000 * stall_s,
         "tcp_after_bps": after_bps,
-    }, well
+    }, passed
+
+
+def agreement(pinged: set[Pair], saved: set[Pair]) -> str:
+    """Return in words how the pairs that ping compare with the predicted ones."""
+    if pinged == saved:
+        return "exactly those that the graph predicts"
+    return f"the graph predicts {len(saved)}"
+
+
+def pair_over(net: RunningNetwork, link: int, pairs: set[Pair]) -> Pair:
+    """Return one of `pairs` whose packets cross `link`, if there is one."""
+    from weft.testbed.measure.traceroute import trace
+
+    paths = {(path.src, path.dst): path.nodes for path in trace(net, sorted(pairs))}
+    return through(net.topology, link, paths)
 
 
 def through(topology: Topology, link: int, paths: Mapping[Pair, Sequence[int]]) -> Pair:
-    """The pair with the longest of the `paths`, servers from source to destination, over `link`; of
-    all if none is."""
-    over = {
+    """Return the pair with the longest of the `paths` over `link`; of all paths if none is.
+
+    Args:
+        paths: servers from source to destination.
+    """
+    crossing = {
         pair: path
         for pair, path in paths.items()
         if any(link in links(topology, *hop) for hop in pairwise(path))
     }
-    chosen = over or paths
-    return max(chosen, key=lambda pair: len(chosen[pair]))
+    candidates = crossing or paths
+    return max(candidates, key=lambda pair: len(candidates[pair]))
 
 
-def links(topology: Topology, here: int, there: int) -> set[int]:
-    """The links of a hop from server to server: one, or both of those to the crossbar between
-    them."""
-    ends = {peer: link for _, peer, _, link in topology.ports(here)}
-    if there in ends:
-        return {ends[there]}
-    beyond = {peer: link for _, peer, _, link in topology.ports(there)}
-    return {link for peer in ends.keys() & beyond.keys() for link in (ends[peer], beyond[peer])}
+def links(topology: Topology, server: int, peer: int) -> set[int]:
+    """Return the links of a hop between servers: one, or the two to the crossbar between them."""
+    ends = {node: link for _, node, _, link in topology.ports(server)}
+    if peer in ends:
+        return {ends[peer]}
+    far_ends = {node: link for _, node, _, link in topology.ports(peer)}
+    return {link for node in ends.keys() & far_ends.keys() for link in (ends[node], far_ends[node])}
 
 
 def watch(stream: Stream, failed_s: float) -> tuple[bool, float, float]:
-    """Whether a flow goes on after a failure, how long it stalled in s, and its goodput in bit/s
-    when last seen."""
+    """Return whether a flow goes on after a failure, its stall (s) and latest goodput (bit/s)."""
     from contextlib import suppress
 
     from weft.experiments.engines.reachability import NOTICE_S
     from weft.testbed.linux.clock import wait_until
 
     def flows() -> bool:
-        now = clock.monotonic()
-        recent = stream.arrivals.stall_s(now - RECENT_S, now) < RECENT_S
-        return recent and now > failed_s + WATCHED_S
+        now_s = clock.monotonic()
+        recent = stream.arrivals.stall_s(now_s - RECENT_S, now_s) < RECENT_S
+        return recent and now_s > failed_s + WATCHED_S
 
     with suppress(TimeoutError):
         wait_until("TCP goes on", flows, timeout_s=NOTICE_S)
-    now, arrivals = clock.monotonic(), stream.arrivals
-    after_bps = arrivals.goodput_bps(now - RECENT_S, now)
-    return after_bps > 0, arrivals.stall_s(failed_s, now), after_bps
+    now_s = clock.monotonic()
+    arrivals = stream.arrivals
+    after_bps = arrivals.goodput_bps(now_s - RECENT_S, now_s)
+    return after_bps > 0, arrivals.stall_s(failed_s, now_s), after_bps

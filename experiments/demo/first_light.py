@@ -1,10 +1,10 @@
 """The whole of weft once: does a network of routing daemons on the kernel do what the graph says?
 
-A network comes up, every pair pings, every packet takes the computed path, TCP gets the rate of the
-links; then a link dies, once announced by its carrier and once in silence, and each time exactly
-the pairs that the graph predicts lose each other and find each other again when the link is back.
-Then the same links die under schemes that know a way around: those of the pairs that the graph
-predicts still ping, and a TCP flow goes on.  Told step by step.
+A network comes up, every pair pings, every packet takes the computed path, and TCP gets the rate of
+the links.  Then a link dies, once announced by its carrier and once silently.  Each time exactly
+the predicted pairs lose each other, and reach each other again when the link is back.  Then the
+same links die under schemes with detours: the predicted pairs still ping, and a TCP flow goes on.
+Every step is printed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from weft.experiments.demo import columns
 from weft.experiments.demo.failover_demo import prefix, run_failover, survivors
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines.routes import find, lost_pairs
+from weft.experiments.engines.routes import PairSet, find, lost_pairs
 from weft.experiments.report import figures, style
 from weft.experiments.runner.console import duration, say, step
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
@@ -30,12 +30,14 @@ from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from weft.testbed.measure.fidelity import FidelityReport
+    from weft.testbed.measure.outage import OutageProbe
     from weft.testbed.network.network import RunningNetwork
 
-# of a full frame: what is left of Ethernet, IP, and TCP with timestamps
+# TCP payload in a full frame of Ethernet, IP, and TCP with timestamps
 PAYLOAD_FRACTION = 1448 / 1514
 # of the payload that the links could carry; a loaded machine costs a few hundredths
 LEAST_GOODPUT_FRACTION = 0.9
@@ -45,7 +47,7 @@ MOST_WATCHED = 20  # pairs that are pinged every 10 ms while a link is dead
 
 @dataclass
 class Story:
-    """What has been found so far."""
+    """The network of a run, and the figures of its steps up to now."""
 
     net: RunningNetwork
     figures: dict[str, Value] = field(default_factory=dict)
@@ -59,92 +61,60 @@ class Story:
         from weft.experiments.engines import reachability
 
         pairs = self.topology.servers * (self.topology.servers - 1)
-        with step("every pair pings") as told:
+        with step("every pair pings") as outcome:
             table = reachability.pinged(self.net)
             reached = pairs - len(table.lost)
             rtt_us = table.percentile_us(50)
             self.figures |= {"pairs": pairs, "pairs_reached": reached, "rtt_median_us": rtt_us}
-            told.says(
-                f"{reached} of {pairs}, round trip {rtt_us or 0:.0f} µs (median)",
-                self.holds(reached == pairs),
-            )
+            text = f"{reached} of {pairs}, round trip {rtt_us or 0:.0f} µs (median)"
+            outcome.says(text, self.holds(reached == pairs))
 
     def paths_are_computed_ones(self) -> None:
         from weft.testbed.measure.traceroute import differences, trace
         from weft.testbed.runs.network_handle import all_pairs
 
-        with step("every packet takes the path that DR computes") as told:
+        with step("every packet takes the path that DR computes") as outcome:
             traces = trace(self.net, all_pairs(self.net))
             others = differences(traces, self.computed, self.topology.naming.name)
             equal = len(traces) - len(others)
             self.figures["paths_equal"] = equal
             first = f"; {others[0]}" if others else ""
-            told.says(f"{equal} of {len(traces)}{first}", self.holds(not others))
+            outcome.says(f"{equal} of {len(traces)}{first}", self.holds(not others))
 
     def computed(self, src: int, dst: int) -> list[int]:
-        found = find("dr", self.topology, src, dst)
-        return list(found[0].nodes) if found else []
+        paths = find("dr", self.topology, src, dst)
+        return list(paths[0].nodes) if paths else []
 
     def tcp_gets_its_rate(self, rate_bps: int, seconds: int) -> None:
         from weft.testbed.traffic.iperf import IperfSpec, iperf
 
         src, dst = 0, self.topology.servers - 1
         name = self.topology.naming.name
-        with step(f"iperf3 from {name(src)} to {name(dst)}") as told:
-            goodput_bps = iperf(
-                self.net, src, dst, IperfSpec(seconds=seconds, omit_s=1)
-            ).goodput_bps
+        with step(f"iperf3 from {name(src)} to {name(dst)}") as outcome:
+            spec = IperfSpec(seconds=seconds, omit_s=1)
+            goodput_bps = iperf(self.net, src, dst, spec).goodput_bps
             share = goodput_bps / (rate_bps * PAYLOAD_FRACTION)
             self.figures |= {"goodput_bps": goodput_bps, "goodput_fraction": share}
-            says = f"{goodput_bps / Mbps:.2f} Mbit/s, {share:.1%} of what a link can carry"
-            told.says(says, self.holds(share >= LEAST_GOODPUT_FRACTION))
+            text = f"{goodput_bps / Mbps:.2f} Mbit/s, {share:.1%} of what a link can carry"
+            outcome.says(text, self.holds(share >= LEAST_GOODPUT_FRACTION))
 
     def link_dies(self, link: int, *, silent: bool) -> None:
-        """Let `link` die and come back, and compare who is lost with what the graph predicts."""
-        from weft.experiments.engines import reachability
+        """Let `link` die and come back, and compare the lost pairs with the prediction."""
         from weft.testbed.measure.outage import OutageProbe
 
-        how, name = "silent" if silent else "announced", self.topology.link_name(link)
+        how = "silent" if silent else "announced"
+        name = self.topology.link_name(link)
         predicted = lost_pairs("dr", fail_links(self.topology, [link]))
         with OutageProbe(self.net, sorted(predicted)[:MOST_WATCHED]) as probe:
-            with step(f"{name} dies, {how}") as told:
-                died_ns = clock.monotonic_ns()
-                self.net.fail(name, silent=silent)
-                noticed_s = reachability.wait_for_notice(
-                    self.net, reachability.around(self.topology, link), died_ns
-                )
-                reachability.wait_for_routes(self.net, predicted)
-                lost = reachability.lost(reachability.pinged(self.net))
-                exact = f"exactly the {len(predicted)} that the graph predicts"
-                missed = (
-                    f"{len(lost - predicted)} unpredicted, {len(predicted - lost)} "
-                    f"predicted but not lost"
-                )
-                noticed = (
-                    "not noticed" if noticed_s is None else f"noticed in {duration(noticed_s)}"
-                )
-                says = f"{noticed}; pairs lost: {exact if lost == predicted else missed}"
-                told.says(says, self.holds(lost == predicted and noticed_s is not None))
-            with step(f"{name} is back") as told:
-                restored_at_s = clock.monotonic()
-                self.net.restore(name)
-                self.net.wait_until_converged()
-                reached = not reachability.pinged(self.net).lost
-                probe.stop()
-                gaps = [
-                    gap
-                    for outage in probe.table.outages
-                    for gap in outage.gaps
-                    if gap.begin_s < restored_at_s
-                ]
-                ends = [gap.end_s for gap in gaps]
-                restored_s = (
-                    max((end for end in ends if end), default=restored_at_s) - restored_at_s
-                )
-                back = self.holds(reached and None not in ends)
-                told.says(
-                    f"every pair pings again; the last answered after {duration(restored_s)}", back
-                )
+            with step(f"{name} dies, {how}") as outcome:
+                lost, noticed_s = self.fail(link, predicted, silent=silent)
+                notice = "not noticed" if noticed_s is None else f"noticed in {duration(noticed_s)}"
+                text = f"{notice}; pairs lost: {agreement(lost, predicted)}"
+                outcome.says(text, self.holds(lost == predicted and noticed_s is not None))
+            with step(f"{name} is back") as outcome:
+                restored_s, healed = self.restore(name, probe)
+                text = f"every pair pings again; the last answered after {duration(restored_s)}"
+                outcome.says(text, self.holds(healed))
         self.figures |= {
             f"{how}_link": name,
             f"{how}_predicted_pairs": len(predicted),
@@ -154,25 +124,89 @@ class Story:
             f"{how}_restored_ms": 1000 * restored_s,
         }
 
-    def holds(self, true: bool) -> bool:
-        """Whether a step went as it must; one that did not spoils the whole."""
-        self.passed = self.passed and true
-        return true
+    def fail(self, link: int, predicted: PairSet, *, silent: bool) -> tuple[PairSet, float | None]:
+        """Fail `link`; return the lost pairs, and the time (s) until every daemon noticed."""
+        from weft.experiments.engines import reachability
+
+        failed_ns = clock.monotonic_ns()
+        self.net.fail(self.topology.link_name(link), silent=silent)
+        nodes = reachability.around(self.topology, link)
+        noticed_s = reachability.wait_for_notice(self.net, nodes, failed_ns)
+        reachability.wait_for_routes(self.net, predicted)
+        return reachability.lost(reachability.pinged(self.net)), noticed_s
+
+    def restore(self, name: str, probe: OutageProbe) -> tuple[float, bool]:
+        """Restore a link; return the time (s) until the last watched pair answered, and whether
+        every pair pings."""
+        from weft.experiments.engines import reachability
+
+        begin_s = clock.monotonic()
+        self.net.restore(name)
+        self.net.wait_until_converged()
+        reached = not reachability.pinged(self.net).lost
+        probe.stop()
+        gaps = [gap for outage in probe.table.outages for gap in outage.gaps]
+        ends_s = [gap.end_s for gap in gaps if gap.begin_s < begin_s]
+        last_s = max((end_s for end_s in ends_s if end_s), default=begin_s)
+        return last_s - begin_s, reached and None not in ends_s
+
+    def holds(self, passed: bool) -> bool:
+        """Return whether a step passed; a failed one fails the run."""
+        self.passed = self.passed and passed
+        return passed
+
+
+def agreement(lost: PairSet, predicted: PairSet) -> str:
+    """Return in words how the lost pairs compare with the predicted ones."""
+    if lost == predicted:
+        return f"exactly the {len(predicted)} that the graph predicts"
+    missing = len(predicted - lost)
+    return f"{len(lost - predicted)} unpredicted, {missing} predicted but not lost"
 
 
 def measure(run: Run) -> Result:
-    """The story of one network, told on standard error."""
-    from weft.testbed.measure.fidelity import ORDER, Fidelity
-    from weft.testbed.network.network import RunningNetwork
+    """Measure the story of one network, and print its steps on standard error."""
+    from weft.testbed.measure.fidelity import ORDER
 
     topology = build(run.text("topology"))
     link = links_of(run)
     announced, silent = links_to_kill(topology, np.random.default_rng(run.seed))
+    story = bring_up(topology, link, run.text("routing"))
+    reports = [survive_dr(story, run, link, announced, silent)]
+    for survivor in survivors():
+        figures, passed, report = run_failover(
+            topology, link, survivor, {announced: False, silent: True}
+        )
+        story.figures |= figures
+        story.holds(passed)
+        reports.append(report)
+    report = max(reports, key=lambda report: ORDER.index(report.verdict))
+    tell_fidelity(report, story.passed)
+    stages_s = dict(story.net.stages)
+    return Result(
+        figures={"up_s": sum(stages_s.values()), **story.figures, "passed": story.passed},
+        fidelity=report.verdict,
+        circumstances={"stages_s": stages_s, "fidelity_report": report.as_dict()},
+    )
+
+
+def bring_up(topology: Topology, link: LinkSpec, routing: str) -> Story:
+    """Bring up the network of the story."""
+    from weft.testbed.network.network import RunningNetwork
+
     size = f"{topology.servers} servers, {topology.switches} switches, {len(topology.links)} links"
-    with step(f"{topology.spec} comes up: {size}") as told:
-        story = Story(RunningNetwork.create(topology, link, scheme=run.text("routing")))
-        stages = story.net.stages
-        told.says(", ".join(f"{stage} {duration(took_s)}" for stage, took_s in stages.items()))
+    with step(f"{topology.spec} comes up: {size}") as outcome:
+        net = RunningNetwork.create(topology, link, scheme=routing)
+        outcome.says(", ".join(f"{stage} {duration(s)}" for stage, s in net.stages.items()))
+    return Story(net)
+
+
+def survive_dr(
+    story: Story, run: Run, link: LinkSpec, announced: int, silent: int
+) -> FidelityReport:
+    """Carry out the steps under DR, take the network down, and return its fidelity."""
+    from weft.testbed.measure.fidelity import Fidelity
+
     try:
         with Fidelity(story.net) as fidelity:
             story.all_ping()
@@ -183,43 +217,23 @@ def measure(run: Run) -> Result:
     finally:
         with step("everything is taken down again"):
             story.net.down()
-    reports = [fidelity.report]
-    for survivor in survivors():
-        found, passed, report = run_failover(
-            topology, link, survivor, {announced: False, silent: True}
-        )
-        story.figures |= found
-        story.holds(passed)
-        reports.append(report)
-    report = max(reports, key=lambda report: ORDER.index(report.verdict))
-    tell_fidelity(report, story.passed)
-    return Result(
-        figures={"up_s": sum(stages.values()), **story.figures, "passed": story.passed},
-        fidelity=report.verdict,
-        circumstances={"stages_s": dict(stages), "fidelity_report": report.as_dict()},
-    )
+    return fidelity.report
 
 
 def tell_fidelity(report: FidelityReport, passed: bool) -> None:
-    """Print the verdict on the emulation; if it is FAIL, also what that means after steps that
-    `passed` or not."""
-    asked = (
-        "whether every link was exact"
-        if report.clock == "virtual"
-        else "whether the machine kept up"
-    )
-    with step(f"fidelity, {asked}") as told:
-        told.mark, told.found = (
-            report.verdict,
-            f"{KEPT_UP[report.verdict]}; worst is {report.worst}",
-        )
+    """Print the verdict on the emulation; if it is FAIL, also its meaning for the steps."""
+    question = "whether the machine kept up"
+    if report.clock == "virtual":
+        question = "whether every link was exact"
+    with step(f"fidelity, {question}") as outcome:
+        outcome.mark = report.verdict
+        outcome.found = f"{KEPT_UP[report.verdict]}; worst is {report.worst}"
     if report.verdict == "FAIL":
         say(distrust(report, passed))
 
 
 def distrust(report: FidelityReport, passed: bool) -> str:
-    """Return why the times of a run that failed fidelity are not to be trusted, and what to run
-    instead."""
+    """Return why the times of a run that failed fidelity are wrong, and what to run instead."""
     worst = report.worst
     limit = worst.pass_limit if worst.warn_limit is None else worst.warn_limit
     steps = "Every step passed" if passed else "The steps marked FAIL did not pass"
@@ -227,8 +241,8 @@ def distrust(report: FidelityReport, passed: bool) -> str:
     if report.clock == "virtual":
         return f"{steps}, but do not trust their times: a link was not exact ({late} is allowed)."
     return (
-        f"{steps}, but do not trust their times: this machine did not keep up ({late} is "
-        f"allowed).\n"
+        f"{steps}, but do not trust their times: "
+        f"this machine did not keep up ({late} is allowed).\n"
         "Run it on a quieter machine, or in exact time on any: weft run first_light --clock virtual"
     )
 
@@ -242,48 +256,51 @@ def check(run: Run) -> None:
 
 
 def links_of(run: Run) -> LinkSpec:
-    """What the links of `run` are like."""
+    """Return the links of `run`."""
     return LinkSpec(rate_bps=run.integer("rate_bps"), queue_packets=run.integer("queue_packets"))
 
 
 def links_to_kill(topology: Topology, generator: np.random.Generator) -> tuple[int, int]:
-    """A link of the highest level, and one between a server and its switch: of its death only
-    hellos can tell."""
-    high = draw(
-        np.flatnonzero(topology.level == topology.level.max()), count=1, generator=generator
-    )
-    low = draw(np.flatnonzero(topology.level == 0), count=1, generator=generator)
+    """Return a random link of the highest level, and one between a server and its switch.
+
+    Only hellos detect a failure of the latter.
+    """
+    top = np.flatnonzero(topology.level == topology.level.max())
+    bottom = np.flatnonzero(topology.level == 0)
+    high = draw(top, count=1, generator=generator)
+    low = draw(bottom, count=1, generator=generator)
     return int(high[0]), int(low[0])
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """How long things took, for each network and setting: a row for each, a mark for each run."""
+    """Draw durations, a panel for each network and setting, and a mark for each run."""
     groups = figures.by_setting(table, ("topology", "routing", "rate_bps", "queue_packets"))
-    took = {title: took_ms(rows) for title, rows in groups.items()}
-    heights = [0.9 + 0.32 * len(times) for times in took.values()]
+    durations = {title: durations_ms(rows) for title, rows in groups.items()}
+    heights = [0.9 + 0.32 * len(panel) for panel in durations.values()]
     figure.set_figheight(0.5 + sum(heights))
     panels = figure.subplots(len(groups), 1, squeeze=False, sharex=True, height_ratios=heights).flat
     for axes, (title, rows) in zip(panels, groups.items(), strict=True):
-        for height, times in enumerate(reversed(took[title].values())):
-            known = [
-                (ms, figures.failed_fidelity(row))
-                for ms, row in zip(times, rows, strict=True)
-                if ms
-            ]
-            x, hollow = [ms for ms, _ in known], [failed for _, failed in known]
-            figures.marks(axes, x, [height] * len(x), style.ENGINES["kernel"], hollow)
-        axes.set(
-            xscale="log", yticks=range(len(took[title])), yticklabels=list(reversed(took[title]))
-        )
-        axes.set_ylim(-0.5, len(took[title]) - 0.5)
+        draw_durations(axes, durations[title], rows)
         axes.set_title(f"First light of {title}")
         figures.plain_numbers(axes.xaxis)
     axes.set_xlabel("time (ms)")
 
 
-def took_ms(rows: Sequence[Any]) -> dict[str, list[Any]]:
-    """What took time, and how long it did in each of `rows`; None for what did not happen."""
-    found = {
+def draw_durations(axes: Axes, durations: dict[str, list[Any]], rows: Table) -> None:
+    """Draw a row for each duration, the first one on top."""
+    labels = list(reversed(durations))
+    for y, label in enumerate(labels):
+        marks = [(ms, row) for ms, row in zip(durations[label], rows, strict=True) if ms]
+        hollow = [figures.failed_fidelity(row) for _, row in marks]
+        x = [ms for ms, _ in marks]
+        figures.marks(axes, x, [y] * len(x), style.ENGINES["kernel"], hollow)
+    axes.set(xscale="log", yticks=range(len(labels)), yticklabels=labels)
+    axes.set_ylim(-0.5, len(labels) - 0.5)
+
+
+def durations_ms(rows: Sequence[Any]) -> dict[str, list[Any]]:
+    """Return each duration in each of `rows`; None for an event that did not happen."""
+    durations = {
         "comes up, with daemons": [1000 * row["up_s"] for row in rows],
         "announced failure noticed": [row["announced_noticed_ms"] for row in rows],
         "silent failure noticed": [row["silent_noticed_ms"] for row in rows],
@@ -294,14 +311,14 @@ def took_ms(rows: Sequence[Any]) -> dict[str, list[Any]]:
         for how in ("announced", "silent"):
             stalls = [row.get(f"{prefix(survivor, how)}_tcp_stall_ms") for row in rows]
             if any(stalls):
-                found[f"TCP stalls, {how} failure, {style.scheme(survivor).label}"] = stalls
-    return found
+                durations[f"TCP stalls, {how} failure, {style.scheme(survivor).label}"] = stalls
+    return durations
 
 
 EXPERIMENT = Experiment(
     name="first_light",
-    question="Does a network of routing daemons on the kernel do what the graph says, also "
-    "when links die?",
+    question="Does a network of routing daemons on the kernel do what the graph says, "
+    "also when links die?",
     source="DCell, SIGCOMM 2008; CCRDN, section 3 and definition 4.1",
     engines=("kernel",),
     axes={

@@ -1,9 +1,9 @@
 """Random links die: which pairs of servers lose each other?
 
-The same question goes to three engines.  On the graph, DR's path of a pair crosses a dead link or
-does not.  In the fabric, daemons on in-memory wires withdraw their routes, and a packet follows
-what is left of them.  On the kernel, real daemons do, and every pair pings.  The pairs lost must be
-the same ones.
+Three engines answer.  On the graph, DR's path of a pair crosses a dead link or does not.  In the
+fabric, daemons on in-memory wires withdraw their routes, and a packet follows the remaining ones.
+On the kernel, daemons withdraw routes from the kernel, and every pair pings.  All three must lose
+the same pairs.
 
 A ping goes there and back, so a pair is lost if packets are lost in either direction.
 """
@@ -37,26 +37,24 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=8)
 def whole(spec: str) -> Topology:
-    """topologies.build(), once for each specification."""
+    """Return the topology `spec`, built once."""
     return build(spec)
 
 
 def broken(run: Run) -> Topology:
-    """The network of `run` with as many random links failed as it says, the same ones on every
-    engine."""
+    """Return the network of `run` with its random failed links, the same ones on every engine."""
     topology = whole(run.text("topology"))
     generator = np.random.default_rng(run.seed)
-    return fail_links(
-        topology, random_links(topology, count=run.integer("failed_links"), generator=generator)
-    )
+    failed = random_links(topology, count=run.integer("failed_links"), generator=generator)
+    return fail_links(topology, failed)
 
 
 def check(run: Run) -> None:
-    """Raise ValueError unless `run` names a network, a scheme that goes with it, and no more links
-    than there are."""
+    """Raise ValueError unless the scheme of `run` suits its network, which has enough links."""
     from weft.daemons.core import registry
 
-    topology, links = common.network(run), run.integer("failed_links")
+    topology = common.network(run)
+    links = run.integer("failed_links")
     by_routes = [
         name for name, scheme in registry.schemes().items() if not scheme.needs and scheme.machine
     ]
@@ -72,9 +70,9 @@ def check(run: Run) -> None:
 
 
 def measure(run: Run) -> Result:
-    """The fraction of ordered pairs lost, by each engine that `run.engine` includes, and whether
-    these all agree."""
-    topology, routing = broken(run), run.text("routing")
+    """Measure the fraction of ordered pairs lost on each engine, and whether the engines agree."""
+    topology = broken(run)
+    routing = run.text("routing")
     without_path = lost_pairs(routing, topology)
     lost = {"graph": in_either_direction(without_path)}
     report: FidelityReport | None = None
@@ -82,21 +80,26 @@ def measure(run: Run) -> Result:
         lost["fabric"] = in_either_direction(lost_in_fabric(routing, topology))
     if run.engine == "kernel":
         lost["kernel"], report = lost_on_kernel(routing, topology, without_path)
+    return Result(
+        figures=loss_figures(topology, lost),
+        fidelity=report.verdict if report else None,
+        circumstances={"fidelity_report": report.as_dict()} if report else {},
+    )
+
+
+def loss_figures(topology: Topology, lost: dict[str, PairSet]) -> dict[str, Value]:
+    """Return the figures of a run; lost: the lost pairs of each engine."""
     pairs = topology.servers * (topology.servers - 1)
     failed = np.flatnonzero(topology.failed).tolist()
     row: dict[str, Value] = {
         "failed": " ".join(map(topology.link_name, failed)),
         "failed_links_fraction": len(failed) / len(topology.links),
         "pairs": pairs,
-        **{f"lost_{engine}_fraction": len(one) / pairs for engine, one in lost.items()},
+        **{f"lost_{engine}_fraction": len(of_engine) / pairs for engine, of_engine in lost.items()},
     }
     if len(lost) > 1:
-        row["equal"] = all(one == lost["graph"] for one in lost.values())
-    return Result(
-        figures=row,
-        fidelity=report.verdict if report else None,
-        circumstances={"fidelity_report": report.as_dict()} if report else {},
-    )
+        row["equal"] = all(of_engine == lost["graph"] for of_engine in lost.values())
+    return row
 
 
 def in_either_direction(pairs: PairSet) -> PairSet:
@@ -105,7 +108,7 @@ def in_either_direction(pairs: PairSet) -> PairSet:
 
 
 def lost_in_fabric(routing: str, topology: Topology) -> PairSet:
-    """The pairs between which packets do not arrive, once the daemons know what has failed."""
+    """Return the pairs that lose packets once the daemons have reacted to the failures."""
     from weft.daemons.simulator.simulator import Simulator
 
     fabric = Simulator(whole(topology.spec), routing)
@@ -125,8 +128,7 @@ def lost_in_fabric(routing: str, topology: Topology) -> PairSet:
 def lost_on_kernel(
     routing: str, topology: Topology, expected: PairSet
 ) -> tuple[PairSet, FidelityReport]:
-    """The pairs that do not ping once the daemons know what has failed, and whether the emulation
-    kept up."""
+    """Return the pairs that do not ping once the daemons have reacted, and the fidelity."""
     from weft.experiments.engines import reachability
     from weft.testbed.measure.fidelity import Fidelity
     from weft.testbed.mininet.net import Net
@@ -144,16 +146,16 @@ def lost_on_kernel(
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Lost pairs over failed links, a panel for each scheme and a colour for each network: a line
-    through the graph's means, and for each run a mark of each engine."""
+    """Draw lost pairs over failed links, a panel for each scheme and a colour for each network.
+
+    A line joins the graph's means; a mark stands for each run and engine.
+    """
     networks = list(dict.fromkeys(str(row["topology"]) for row in table))
     colours = dict(zip(networks, cycle(style.SEVERAL), strict=False))
     routings = list(dict.fromkeys(str(row["routing"]) for row in table))
-    columns = min(3, len(routings))
-    panels = figure.subplots(
-        math.ceil(len(routings) / columns), columns, sharey=True, squeeze=False
-    )
-    figure.set_size_inches(max(6.4, 3.8 * columns), 0.4 + 3.8 * len(panels))
+    width = min(3, len(routings))
+    panels = figure.subplots(math.ceil(len(routings) / width), width, sharey=True, squeeze=False)
+    figure.set_size_inches(max(6.4, 3.8 * width), 0.4 + 3.8 * len(panels))
     for axes, routing in zip(panels.flat, routings, strict=False):
         for network in networks:
             rows = [row for row in table if (row["topology"], row["routing"]) == (network, routing)]
@@ -164,28 +166,32 @@ def plot(table: Table, figure: Figure) -> None:
         axes.remove()
     for axes in panels[:, 0]:
         axes.set_ylabel("ordered pairs lost (fraction)")
-    for engine, look in style.ENGINES.items():
-        if any(f"lost_{engine}_fraction" in row for row in table):
-            figures.marks(panels[0, 0], [], [], look._replace(colour="#777777"), [], label=engine)
+    explain_engines(panels[0, 0], table)
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper left", ncols=4)
 
 
-def draw(axes: Axes, rows: list[Any], colour: str, label: str) -> None:
-    """The runs of one network and scheme."""
+def explain_engines(axes: Axes, table: Table) -> None:
+    """Add the marks of the engines in `table` to the legend of `axes`."""
     for engine, look in style.ENGINES.items():
-        seen = [row for row in rows if f"lost_{engine}_fraction" in row]
-        x, y = (
-            [row[key] for row in seen]
-            for key in ("failed_links_fraction", f"lost_{engine}_fraction")
-        )
-        hollow = [figures.failed_fidelity(row) for row in seen]
+        if any(f"lost_{engine}_fraction" in row for row in table):
+            figures.marks(axes, [], [], look._replace(colour="#777777"), [], label=engine)
+
+
+def draw(axes: Axes, rows: list[Any], colour: str, label: str) -> None:
+    """Draw the runs of one network and scheme."""
+    for engine, look in style.ENGINES.items():
+        key = f"lost_{engine}_fraction"
+        measured = [row for row in rows if key in row]
+        x = [row["failed_links_fraction"] for row in measured]
+        y = [row[key] for row in measured]
+        hollow = [figures.failed_fidelity(row) for row in measured]
         figures.marks(axes, x, y, look._replace(colour=colour), hollow)
     on_graph = {
         (row["failed_links_fraction"], row["seed"]): row["lost_graph_fraction"] for row in rows
     }
-    counts = sorted({count for count, _ in on_graph})
-    means = [mean(lost for (count, _), lost in on_graph.items() if count == one) for one in counts]
-    axes.plot(counts, means, color=colour, label=label)
+    fractions = sorted({fraction for fraction, _ in on_graph})
+    means = [mean(lost for (x, _), lost in on_graph.items() if x == place) for place in fractions]
+    axes.plot(fractions, means, color=colour, label=label)
 
 
 EXPERIMENT = Experiment(
