@@ -1,8 +1,8 @@
-"""A network as the changes that make it, before any is made.
+"""A network as the changes to the kernel that make it, before any of them is made.
 
-The plan knows every name, index and address, and gives for each node the netlink messages of each
-stage; `weft up --dry-run` prints them as the `ip` and `tc` commands that would do the same.  Names
-follow from node and port alone: interface X-eth<p> is port p of node X in namespace weft.<run>.X.
+The plan knows every name, index and address, and has the netlink messages of each stage, by node;
+`weft up --dry-run` prints them as the equivalent `ip` and `tc` commands.  Node and port alone
+determine names: interface X-eth<p> is port p of node X in namespace weft.<run>.X.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ IFLA_NUM_TX_QUEUES, IFLA_NUM_RX_QUEUES, IFLA_GSO_MAX_SEGS = 31, 32, 40
 IFLA_INFO_KIND, IFLA_INFO_DATA, VETH_INFO_PEER, IFLA_BR_MCAST_SNOOPING = 1, 2, 1, 23
 IFA_ADDRESS, IFA_LOCAL = 1, 2
 LOOPBACK = 1
-# Where the indexes of a run's interfaces lie within its slot.
+# first interface indexes within a run's slot
 FIRST_PORT, FIRST_BRIDGE, FIRST_IFB = 16, 0x7000, 0x8000
 MOST_LINKS, MOST_SWITCHES = (FIRST_BRIDGE - FIRST_PORT) // 2, FIRST_IFB - FIRST_BRIDGE
 
@@ -41,24 +41,24 @@ ROUTER_SYSCTLS = {
     # a route through a neighbour behind the same crossbar is intended
     "ipv4/conf/all/send_redirects": "0",
     "ipv4/conf/default/send_redirects": "0",
-    "ipv4/icmp_ratemask": "0",  # every probe of every path is answered: see traceroute.py
+    "ipv4/icmp_ratemask": "0",  # answer every probe, see traceroute.py
 }
 SEED_SYSCTL = "ipv4/fib_multipath_hash_seed"
-FABRIC_SYSCTLS = {"ipv4/fib_multipath_hash_policy": "1"}  # by ports too
+FABRIC_SYSCTLS = {"ipv4/fib_multipath_hash_policy": "1"}  # hash ports, too
 HOST_SYSCTLS = {
     "ipv4/conf/all/rp_filter": "0",
     "ipv4/conf/default/rp_filter": "0",
-    "ipv4/tcp_no_metrics_save": "1",  # no connection starts from an earlier one's metrics
+    "ipv4/tcp_no_metrics_save": "1",  # connections do not inherit metrics of earlier ones
     "ipv4/icmp_ratemask": "0",
 }
-# on by default, and nothing in a crossbar filters
+# on by default; a crossbar filters nothing
 BRIDGE_FILTER_SYSCTL = "bridge/bridge-nf-call-iptables"
-# no address generation, no duplicate detection; new devices inherit it
+# no generated addresses, no duplicate address detection; new devices inherit it
 NO_IPV6 = {"ipv6/conf/all/disable_ipv6": "1"}
 
 
 def mac(node: int, port: int) -> bytes:
-    """The Ethernet address of `port` of `node`: 02, the node in three bytes, the port in two."""
+    """Return the Ethernet address of `port` of `node`: 02, node in 3 bytes, port in 2."""
     return struct.pack(">BBHH", 2, node >> 16, node & 0xFFFF, port)
 
 
@@ -77,7 +77,7 @@ class End(NamedTuple):
 
 
 def set_up(end: End, up: bool) -> NetlinkMessage:
-    """The change that sets an interface up or down."""
+    """Return the message that sets an interface up or down."""
     body = IFINFO.pack(0, 0, end.ifindex, IFF_UP if up else 0, IFF_UP)
     return NetlinkMessage(
         netlink.RTM_NEWLINK, 0, body, f"ip link set {end.dev} {'up' if up else 'down'}"
@@ -103,19 +103,18 @@ def require_indexes(topology: Topology) -> None:
 
 @dataclass(frozen=True, eq=False)
 class NetworkPlan:
-    """`topology` as run `run`, every link like `link` (None: as fast as the machine), `static`
-    routes or none.
+    """A network of one run, as data.
 
-    host_link: what the links between hosts and switches of a fabric are like; None: like all
-        others.
-    own_links: by link, what those are like that differ.
-    seeded: whether this kernel can give each switch's multipath hash a seed of its own (Linux 6.11
-        and later).
-    bridge_filter: whether it has what hands frames that pass a bridge to the packet filter of IP
-        (br_netfilter).
-    virtual: whether its clock is virtual: filters see packets that have been delayed.
-    Raises ValueError if there are more ports or switches than a run has interface indexes for, or
-    if there are no host links to differ.
+    link: of every link; None: as fast as the machine.
+    static: the plan has the routes that the topology alone gives.
+    seeded: the kernel can seed each switch's multipath hash (Linux 6.11 and later).
+    host_link: of links between hosts and switches of a fabric; None: like all others.
+    own_links: of links that differ, by link.
+    virtual: the kernel's clock is virtual, and filters see delayed packets.
+    bridge_filter: the kernel passes bridged frames to its IP packet filter (br_netfilter).
+
+    Raises ValueError for links that do not go together, or more links or switches than a run has
+    interface indexes for.
     """
 
     run: RunRecord
@@ -133,18 +132,16 @@ class NetworkPlan:
             raise ValueError(
                 f"{self.topology.spec} has no host links: at least one end of each forwards"
             )
-        if not self.virtual and any(each.hop_ns for each in self.link_specs):
-            raise ValueError("a hop has a cost of our choosing under the virtual clock only")
+        if not self.virtual and any(spec.hop_ns for spec in self.link_specs):
+            raise ValueError("the cost of a hop can be set under the virtual clock only")
         if self.host_link and not self.link:
             raise ValueError("host links have a rate of their own only where the others have one")
         if self.own_links and self.link and self.link.trim_packets:
             raise ValueError(
                 "where switches trim, links are alike: none can have a rate of its own"
             )
-        if len({each.mtu_bytes for each in self.link_specs}) > 1:
-            raise ValueError(
-                "links of one network have one MTU: packets that do not fit are not cut"
-            )
+        if len({spec.mtu_bytes for spec in self.link_specs}) > 1:
+            raise ValueError("links of one network have one MTU: larger packets are not fragmented")
         require_indexes(self.topology)
 
     @cached_property
@@ -154,59 +151,57 @@ class NetworkPlan:
 
     @cached_property
     def ends(self) -> list[dict[int, End]]:
-        """For every node, its ports and what is at the other end of each."""
+        """The ends of links at every node, by port."""
         base = (self.run.slot << 16) + FIRST_PORT
-        found: list[dict[int, End]] = [{} for _ in range(self.topology.nodes)]
+        ends: list[dict[int, End]] = [{} for _ in range(self.topology.nodes)]
         for link, (a, pa, b, pb) in enumerate(self.topology.links.tolist()):
             index = base + 2 * link
-            found[a][pa] = End(index, f"{self.names[a]}-eth{pa}", b, pb, link)
-            found[b][pb] = End(index + 1, f"{self.names[b]}-eth{pb}", a, pa, link)
-        return found
+            ends[a][pa] = End(index, f"{self.names[a]}-eth{pa}", b, pb, link)
+            ends[b][pb] = End(index + 1, f"{self.names[b]}-eth{pb}", a, pa, link)
+        return ends
 
     def link_spec(self, link: int) -> LinkSpec | None:
-        """What link number `link` carries in each direction; None: as much as the machine can."""
+        """Return the specification of `link`; None: as fast as the machine."""
         if link in self.own_links:
             return self.own_links[link]
         return self.host_link if self.host_link and self.topology.level[link] == 0 else self.link
 
     @property
     def link_specs(self) -> list[LinkSpec]:
-        """What links of this network are like, one of each kind; empty if all are as fast as the
-        machine."""
+        """The different specifications of links; empty if all are as fast as the machine."""
         kinds = (self.link, self.host_link, *self.own_links.values())
-        return list(dict.fromkeys(each for each in kinds if each))
+        return list(dict.fromkeys(spec for spec in kinds if spec))
 
     @property
     def mtu_bytes(self) -> int:
-        """Of every link."""
+        """The MTU of every link."""
         return self.link.mtu_bytes if self.link else MTU_BYTES
 
     def namespace(self, node: int) -> str:
         return self.run.namespace(self.names[node])
 
     def is_router(self, node: int) -> bool:
-        """Whether `node` forwards by address: servers in a server-centric network, switches in a
-        fabric."""
+        """Return True if `node` forwards: a server if server-centric, a switch in a fabric."""
         return self.topology.server_centric == (node < self.topology.servers)
 
     def address(self, node: int) -> int:
         return self.topology.naming.address(node)
 
     def sysctls(self, node: int) -> dict[str, str]:
-        """Paths under /proc/sys/net and their values."""
-        wanted = dict(NO_IPV6)
+        """Return the sysctls of `node`, by path under /proc/sys/net."""
+        values = dict(NO_IPV6)
         if node < self.topology.servers:
-            wanted |= HOST_SYSCTLS
+            values |= HOST_SYSCTLS
         if self.bridge_filter and self.topology.is_crossbar(node):
-            wanted[BRIDGE_FILTER_SYSCTL] = "0"
+            values[BRIDGE_FILTER_SYSCTL] = "0"
         if self.is_router(node):
-            wanted |= ROUTER_SYSCTLS
+            values |= ROUTER_SYSCTLS
             if not self.topology.server_centric:
-                wanted |= FABRIC_SYSCTLS
-                # else all switches hash alike, and flows that share a link share the next
+                values |= FABRIC_SYSCTLS
+                # without seeds switches hash alike: flows that share a link share the next one
                 if self.seeded:
-                    wanted[SEED_SYSCTL] = str(selection.mix(1, node) or 1)
-        return wanted
+                    values[SEED_SYSCTL] = str(selection.mix(1, node) or 1)
+        return values
 
     def mac_text(self, node: int, port: int) -> str:
         return mac_text(mac(node, port))
@@ -215,15 +210,15 @@ class NetworkPlan:
         return (self.run.slot << 16) + FIRST_BRIDGE + node - self.topology.servers
 
     def ifb(self, end: End) -> tuple[int, str]:
-        """Index and name of the device that delays what arrives at `end`."""
+        """Return index and name of the device that delays packets arriving at `end`."""
         return end.ifindex - FIRST_PORT + FIRST_IFB, f"d-{end.dev}"[:15]
 
     def devices(self, node: int) -> list[NetlinkMessage]:
-        """The loopback, and the bridge of a crossbar."""
+        """Return the messages that set up the loopback and make the bridge of a crossbar."""
         up = IFINFO.pack(0, 0, LOOPBACK, IFF_UP, IFF_UP)
-        found = [NetlinkMessage(netlink.RTM_NEWLINK, 0, up, "ip link set lo up")]
+        messages = [NetlinkMessage(netlink.RTM_NEWLINK, 0, up, "ip link set lo up")]
         if self.topology.is_crossbar(node):
-            # hellos are multicast, without membership reports
+            # flood multicast: hellos have no membership reports
             data = netlink.attribute(IFLA_BR_MCAST_SNOOPING, b"\0")
             info = netlink.nested(
                 IFLA_LINKINFO,
@@ -236,18 +231,22 @@ class NetworkPlan:
                 f"ip link add {self.names[node]} up index {self.bridge_index(node)} "
                 f"type bridge mcast_snooping 0"
             )
-            found.append(NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command))
-        return found
+            messages.append(NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command))
+        return messages
 
     def orientation(self, link: int) -> tuple[int, int, int, int]:
-        """Near node and port, far node and port: a veth is made from its near end, which may join a
-        bridge at once."""
+        """Return near node and port, far node and port.
+
+        A veth is made in the namespace of its near node, whose end can join a bridge at once.
+        """
         a, pa, b, pb = self.topology.links[link].tolist()
         return (b, pb, a, pa) if self.topology.is_crossbar(b) else (a, pa, b, pb)
 
     def veth(self, link: int, far_fd: int) -> NetlinkMessage:
-        """The change that, in the near node's namespace, makes both ends of `link` in place;
-        `far_fd` is the namespace of the far node."""
+        """Return the message that makes both ends of `link`, for the near node's namespace.
+
+        far_fd: descriptor of the far node's namespace.
+        """
         near, near_port, far, far_port = self.orientation(link)
         body, words = self._end(near, near_port)
         peer, peer_words = self._end(far, far_port)
@@ -272,71 +271,70 @@ class NetworkPlan:
             body += netlink.u32(live_port.IFLA_MTU, self.mtu_bytes)
             words += f" mtu {self.mtu_bytes}"
         if self.link_spec(self.ends[node][port].link) and node < self.topology.servers:
-            # TCP would hand the port bundles of up to 64 kB: a queue of 250 "packets" then holds
-            # 1756 (see tc.py).
+            # TCP would pass segments of up to 64 kB, each counted as one packet (see tc.py)
             body += netlink.u32(IFLA_GSO_MAX_SEGS, 1)
             words += " gso_max_segs 1"
         return body, words
 
     def queues(self, node: int) -> list[NetlinkMessage]:
-        """Rate, queue and delay of every port; and its hooks for filters, which must not come when
-        packets flow: the kernel drops those that it has in hand.
+        """Return the messages for rate, queue, delay and filter hooks of every port.
 
-        They come before the port is set up.  On a port that is up the kernel stops the traffic for
-        each new root queue and each hook, and waits until no processor can still see the old one,
-        which takes as long as everything else.
+        They precede setting the port up.  On a port that is up, the kernel stops traffic for each
+        new root queue or hook, drops packets, and waits for an RCU grace period.
         """
-        found = [tc.clsact(end.ifindex, end.dev) for end in self.ends[node].values()]
+        messages = [tc.clsact(end.ifindex, end.dev) for end in self.ends[node].values()]
         for end in self.ends[node].values():
             link = self.link_spec(end.link)
             if link is None:
                 continue
-            found += tc.shape(end.ifindex, end.dev, link)
+            messages += tc.shape(end.ifindex, end.dev, link)
             if self.topology.is_crossbar(node):
-                found.append(tc.control_first(end.ifindex, end.dev))
+                messages.append(tc.control_first(end.ifindex, end.dev))
             elif self.topology.is_crossbar(end.peer):
-                found.append(tc.control_from_daemons(end.ifindex, end.dev))
+                messages.append(tc.control_from_daemons(end.ifindex, end.dev))
             hop_ns = 0 if self.topology.is_crossbar(node) else link.hop_ns
             if link.delay_us or hop_ns:
-                found += self._delayed(end, link.delay_us, hop_ns)
+                messages += self._delayed(end, link.delay_us, hop_ns)
             if link.loss_ppb:
-                found.append(live_port.loss(end.ifindex, end.dev, link.loss_ppb))
-        return found
+                messages.append(live_port.loss(end.ifindex, end.dev, link.loss_ppb))
+        return messages
 
     def ports(self, node: int) -> list[NetlinkMessage]:
-        """The queues of every port, and then the ports set up."""
+        """Return queues(), and the messages that set the ports up."""
         return self.queues(node) + [set_up(end, True) for end in self.ends[node].values()]
 
     def _delayed(self, end: End, delay_us: int, hop_ns: int) -> list[NetlinkMessage]:
-        """Delay what arrives at `end`, and let each packet take `hop_ns` then: behind the wire, so
-        that it takes no place in the queue before it."""
+        """Return the messages that delay packets arriving at `end`, each by `hop_ns` more.
+
+        The delay is behind the wire, so that delayed packets take no room in the sender's queue.
+        """
         index, dev = self.ifb(end)
         info = netlink.nested(IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, "ifb"))
         body = IFINFO.pack(0, 0, index, IFF_UP, IFF_UP) + netlink.text(IFLA_IFNAME, dev) + info
-        made = NetlinkMessage(
+        device = NetlinkMessage(
             netlink.RTM_NEWLINK,
             netlink.CREATE,
             body,
             f"ip link add {dev} up index {index} type ifb",
         )
         redirected = tc.redirect_arrivals(end.ifindex, end.dev, index, dev, seen=self.virtual)
-        return [made, tc.delay(index, dev, delay_us, hop_ns), redirected]
+        return [device, tc.delay(index, dev, delay_us, hop_ns), redirected]
 
     def addresses(self, node: int) -> list[NetlinkMessage]:
-        """The node's own address and its neighbour entries; none for a crossbar."""
+        """Return the messages for address and neighbour entries of `node`; a crossbar has none."""
         if self.topology.is_crossbar(node):
             return []
         own = struct.pack(">I", self.address(node))
         body = struct.pack("=BBBBI", 2, 32, 0, 0, LOOPBACK)
         body += netlink.attribute(IFA_LOCAL, own) + netlink.attribute(IFA_ADDRESS, own)
         command = f"ip address add {dotted(self.address(node))}/32 dev lo"
-        found = [NetlinkMessage(netlink.RTM_NEWADDR, netlink.CREATE, body, command)]
+        messages = [NetlinkMessage(netlink.RTM_NEWADDR, netlink.CREATE, body, command)]
         for port in self.ends[node]:
-            found += self.neighbours(node, port)
-        return found
+            messages += self.neighbours(node, port)
+        return messages
 
     def one_hop(self, node: int, port: int) -> list[tuple[int, int]]:
-        """The nodes one hop away through `port`, crossbars left out: (node, its port)."""
+        """Return (node, its port) of the neighbours through `port`; a crossbar is no neighbour."""
         end = self.ends[node][port]
         if not self.topology.is_crossbar(end.peer):
             return [(end.peer, end.peer_port)]
@@ -345,8 +343,7 @@ class NetworkPlan:
         ]
 
     def neighbours(self, node: int, port: int) -> list[NetlinkMessage]:
-        """Permanent neighbour entries for the nodes one hop away through `port`, so that no ARP is
-        needed."""
+        """Return the messages for permanent neighbour entries through `port`, in place of ARP."""
         end = self.ends[node][port]
         return [
             fib.neighbour_message(end.ifindex, end.dev, self.address(other), mac(other, its_port))
@@ -354,8 +351,9 @@ class NetworkPlan:
         ]
 
     def routes(self, node: int, *, down: Collection[int] = ()) -> list[NetlinkMessage]:
-        """Every route that the topology alone gives: all of them if the plan is static, else a
-        host's way out.
+        """Return the messages for the routes that the topology alone gives.
+
+        These are a host's default route and, in a static plan, all routes of a router.
 
         down: ports that no route may use.
         """
@@ -368,7 +366,8 @@ class NetworkPlan:
             return [fib.route_message(Prefix(0, 0), via, source)]
         if not self.static:
             return []
-        ends, found = self.ends[node], []
+        ends = self.ends[node]
+        messages = []
         for prefix, hops in candidates(self.topology, node):
             via = [
                 (ends[hop.port].ifindex, ends[hop.port].dev, self.address(hop.node))
@@ -376,11 +375,11 @@ class NetworkPlan:
                 if hop.port not in down
             ]
             if via or not hops:
-                found.append(fib.route_message(prefix, via, source))
-        return found
+                messages.append(fib.route_message(prefix, via, source))
+        return messages
 
     def text(self) -> Iterator[str]:
-        """The whole plan as commands, stage by stage."""
+        """Yield the whole plan as commands, stage by stage."""
         nodes = range(self.topology.nodes)
         for node in nodes:
             name = self.namespace(node)
@@ -402,15 +401,15 @@ class NetworkPlan:
                     )
 
     def _commands(self, node: int, messages: Iterable[NetlinkMessage]) -> Iterator[str]:
-        """The commands that make these changes in the namespace of `node`."""
+        """Yield the commands of these messages in the namespace of `node`."""
         for message in messages:
             program, rest = message.command.split(" ", 1)
             yield f"{program} -n {self.namespace(node)} {rest}"
 
 
 def node_interfaces(plan: NetworkPlan, nodes: Iterable[int]) -> dict[int, NodeInterfaces]:
-    """The interfaces that each of these nodes of `plan` will have."""
-    found = {}
+    """Return the interfaces of each of these nodes of `plan`."""
+    by_node = {}
     for node in nodes:
         ports = {}
         for port, end in plan.ends[node].items():
@@ -421,7 +420,7 @@ def node_interfaces(plan: NetworkPlan, nodes: Iterable[int]) -> dict[int, NodeIn
             shared = len(plan.topology.links) + end.peer  # a crossbar is one link of many ends
             link = shared if plan.topology.is_crossbar(end.peer) else end.link
             ports[port] = Interface(end.ifindex, end.dev, near, link)
-        found[node] = NodeInterfaces(
+        by_node[node] = NodeInterfaces(
             node, plan.names[node], plan.namespace(node), plan.address(node), ports
         )
-    return found
+    return by_node

@@ -21,7 +21,7 @@ NONE = "none"  # no routes at all
 
 
 class Planes(NamedTuple):
-    """How a scheme routes on the kernel.
+    """The means by which a scheme routes on the kernel.
 
     static: True if routes are fixed.
     configs: the configuration of each daemon, by node; empty without daemons.

@@ -1,8 +1,7 @@
-"""/etc/hosts of the nodes of a run, by which `ping h19` finds h19 in every node.
+"""/etc/hosts of the nodes of a run, by which `ping h19` resolves h19 in every node.
 
-`ip netns exec NAME` binds what is in /etc/netns/NAME over /etc.  For every namespace of a run that
-is a symbolic link to one folder of the run, so that a name costs a few microseconds, and all nodes
-read one file.
+`ip netns exec NAME` binds the files of /etc/netns/NAME over those of /etc.  For every namespace of
+a run, that is a symbolic link to one folder of the run, so that all nodes read one file.
 """
 
 from __future__ import annotations
@@ -15,25 +14,24 @@ from pathlib import Path
 
 LINKS = Path("/etc/netns")  # where `ip netns exec` looks
 FOLDER = "etc"  # in the run's directory
-FILE_MODE, FOLDER_MODE = 0o644, 0o755  # whatever the umask: every node's processes read them
+FILE_MODE, FOLDER_MODE = 0o644, 0o755  # whatever the umask: processes of any user read them
 FIRST_LINES = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost\n"
 
 
 def write(directory: Path, names: Iterable[tuple[str, Sequence[str]]]) -> None:
-    """Let the nodes of the run in `directory` know these addresses by these names.
+    """Write the hosts file of the run in `directory`: an address and its names, line by line.
 
-    The file is written in place, for a shell that runs has it bound.
+    The file is written in place, because running shells have it bound.
     """
     folder = directory / FOLDER
     folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
-    lines = [f"{address}\t{' '.join(known)}\n" for address, known in names]
+    lines = [f"{address}\t{' '.join(aliases)}\n" for address, aliases in names]
     (folder / "hosts").write_text(FIRST_LINES + "".join(lines))
     (folder / "hosts").chmod(FILE_MODE)
 
 
 def link(directory: Path, namespaces: Iterable[str]) -> None:
-    """Let each of `namespaces` read the file of the run in `directory`; where /etc cannot be
-    written, none does."""
+    """Link the hosts file of the run in `directory` into `namespaces`, unless /etc is read-only."""
     try:
         LINKS.mkdir(mode=FOLDER_MODE, exist_ok=True)
         first: Path | None = None
@@ -47,9 +45,14 @@ def link(directory: Path, namespaces: Iterable[str]) -> None:
 
 
 def _linked(first: Path, name: Path) -> bool:
-    """Give the symbolic link `first` another name, which takes a fraction of what a new one does on
-    a disk; False where the file system does not let it have so many.  FileExistsError for a name
-    that is taken."""
+    """Give the symbolic link `first` another name, faster on a disk than another symbolic link.
+
+    Returns:
+        False if the file system allows no more hard links.
+
+    Raises:
+        FileExistsError: the name exists.
+    """
     try:
         os.link(first, name, follow_symlinks=False)
     except FileExistsError:
@@ -60,8 +63,7 @@ def _linked(first: Path, name: Path) -> bool:
 
 
 def unlink(namespaces: Iterable[str]) -> None:
-    """Undo link(), also where it was done in part.  What is no symbolic link is somebody else's,
-    and stays."""
+    """Undo link(), also after a partial one.  Only symbolic links are removed."""
     for name in namespaces:
         path = LINKS / name
         if path.is_symlink():

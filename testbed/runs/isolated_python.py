@@ -1,9 +1,8 @@
-"""Python processes that import what belongs to weft and to Python, and nothing that lies where they
-are started.
+"""Python processes that import weft's and Python's modules only, and none from the current folder.
 
-`python -m` looks for modules in the current folder first, and where PYTHONPATH says, so that a
-module called pickle in a folder of somebody else's would be run by root.  Such a process starts in
-/, does not look there, and has no more of the environment than is named here.
+`python -m` searches the current folder and PYTHONPATH first: as root, it would run a module called
+pickle from another user's folder.  An isolated process starts in /, does not search there, and
+inherits only the environment variables in KEPT.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ ROOT = Path(__file__).parents[3]
 FOLDER = "/"
 PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KEPT = ("LANG", "LC_ALL", "TZ", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE")
-# The folder that holds weft comes behind Python's own modules, for it is site-packages where weft
-# is installed, and ahead of what else is installed, which may have another weft; others' come last.
+# weft's folder, which may be site-packages, comes after Python's own modules, and before installed
+# packages, which may hold another weft; folders of other schemes come last
 START = """
 import sys
 from runpy import run_module
@@ -37,11 +36,13 @@ def command(
     packages: bool = True,
     search: Sequence[Path] = (),
 ) -> list[str]:
-    """The command that runs the module of weft's called `module`, to be run in FOLDER with
-    environment().
+    """Return the command that runs the weft module `module`, in FOLDER with environment().
 
-    packages: whether it needs those that are installed.  search: folders with more of what it
-    imports, which are asked last.
+    Args:
+        module: full name of the module.
+        arguments: of the module.
+        packages: it imports installed packages.
+        search: further folders to import from, searched last.
     """
     others = ":".join(str(path.absolute()) for path in search)
     site = [] if packages else ["-S"]
@@ -49,6 +50,6 @@ def command(
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What such a process gets of this one's environment, and `more`."""
-    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-    return {"PATH": PROGRAMS, **kept, **(more or {})}
+    """Return the environment of an isolated process: KEPT variables of this process, and `more`."""
+    inherited = {name: os.environ[name] for name in KEPT if name in os.environ}
+    return {"PATH": PROGRAMS, **inherited, **(more or {})}

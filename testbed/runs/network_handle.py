@@ -1,5 +1,4 @@
-"""What a measurement needs of a network: testbed.network.network.RunningNetwork has it, and so has
-Net."""
+"""The part of a network that measurements use, of a RunningNetwork or of Mininet's Net."""
 
 from __future__ import annotations
 
@@ -19,22 +18,22 @@ class NetworkHandle(Protocol):
 
     @property
     def topology(self) -> Topology:
-        """What is wired to what."""
+        """The network as it is wired."""
 
     def netns(self, node: int) -> int:
-        """A descriptor of the namespace of `node`."""
+        """Return a descriptor of the namespace of `node`."""
 
     def ifindex(self, node: int, port: int) -> int:
-        """The index of the interface that is `port` of `node`."""
+        """Return the index of the interface at `port` of `node`."""
 
 
 def device(net: NetworkHandle, node: int, port: int) -> str:
-    """The name of the interface that is `port` of `node`."""
+    """Return the name of the interface at `port` of `node`."""
     return f"{net.topology.naming.name(node)}-eth{port}"
 
 
 def ports(net: NetworkHandle) -> dict[int, tuple[int, int]]:
-    """(node, port) of every interface of the network, by interface index."""
+    """Return (node, port) of every interface of the network, by interface index."""
     nodes = range(net.topology.nodes)
     return {
         net.ifindex(node, port): (node, port)
@@ -44,7 +43,7 @@ def ports(net: NetworkHandle) -> dict[int, tuple[int, int]]:
 
 
 def routers(net: NetworkHandle) -> dict[int, int]:
-    """The nodes that have an address, by address."""
+    """Return the nodes that have an address, by address."""
     topology = net.topology
     return {
         topology.naming.address(node): node
@@ -54,39 +53,41 @@ def routers(net: NetworkHandle) -> dict[int, int]:
 
 
 def all_pairs(net: NetworkHandle) -> list[tuple[int, int]]:
-    """Every ordered pair of different servers, so ordered that neighbours in the list begin and end
-    at different ones: probes sent in this order meet at no port."""
+    """Return every ordered pair of different servers.
+
+    Consecutive pairs differ in source and destination, so that probes in this order do not queue
+    at a port.
+    """
     count = net.topology.servers
     return [(src, (src + step) % count) for step in range(1, count) for src in range(count)]
 
 
 def netlink_of(net: NetworkHandle, node: int) -> netlink.Socket:
-    """A netlink socket in the namespace of `node`, the caller's to close."""
+    """Return a netlink socket in the namespace of `node`; the caller closes it."""
     with netns.inside(net.netns(node)):
         return netlink.Socket()
 
 
 def smallest_queue(net: NetworkHandle) -> int | None:
-    """Packets that the shortest queue of a run's ports holds, None if none is limited.
+    """Return the length in packets of the shortest queue of a run; None if none is limited.
 
     Host links are all alike, and so are all others: the ports of the first server and of its
-    switches show both.
+    switches have both.
     """
-    found = []
+    lengths: list[int] = []
     for node in {0, *(peer for _, peer, *_ in net.topology.ports(0))}:
         socket = netlink_of(net, node)
         try:
-            found += [
+            lengths += [
                 shape.queue_packets for shape in tc.shapes(socket).values() if shape.queue_packets
             ]
         finally:
             socket.close()
-    return min(found, default=None)
+    return min(lengths, default=None)
 
 
 def has_rate(net: NetworkHandle) -> bool:
-    """Whether the links of the network have a rate, and so queues in which packets wait; a run's
-    are alike."""
+    """Return True if links have a rate, and hence queues; it is the same for all links of a run."""
     socket = netlink_of(net, net.topology.nodes - 1)
     try:
         return any(shape.rate_bps for shape in tc.shapes(socket).values())
@@ -95,8 +96,11 @@ def has_rate(net: NetworkHandle) -> bool:
 
 
 def require_rate(net: NetworkHandle, what: str) -> None:
-    """ValueError if `what`, which sends as fast as it can, would send without end at one instant:
-    under the virtual clock links without a rate carry any load in no time."""
+    """Raise ValueError under the virtual clock if links have no rate.
+
+    Such links carry any load in no time, so that `what`, a greedy sender, would send forever at one
+    instant.
+    """
     if clock.is_virtual() and not has_rate(net):
         raise ValueError(
             f"{what} needs links with a rate under the virtual clock: without one they never fill"

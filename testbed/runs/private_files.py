@@ -1,9 +1,8 @@
-"""Files that nobody but this process's user can open, and hence nobody else can read, write or
-lock.
+"""Files that only this process's user can open, and hence read, write or lock.
 
-A lock of flock(2) is taken by whoever can open the file, if only for reading: a lock that root
-waits for must lie where no other user comes.  Links are not followed, so that nothing is written
-where somebody else has led us.
+Any process that can open a file, if only for reading, can take its flock(2): a lock that root waits
+for must lie out of reach of other users.  Links are not followed, because they could lead a write
+to another file.
 """
 
 from __future__ import annotations
@@ -20,8 +19,11 @@ WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def make_folder(path: Path) -> None:
-    """Let the folder `path` be there, with mode 0700; OSError, naming it, if it is a link or
-    another user's."""
+    """Create the folder `path` if it is missing, and give it mode 0700.
+
+    Raises:
+        OSError: it is a link, or belongs to another user.
+    """
     with suppress(FileExistsError):
         path.mkdir(FOLDER_MODE)
     with _opened(path, os.O_RDONLY | os.O_DIRECTORY) as fd:
@@ -29,9 +31,10 @@ def make_folder(path: Path) -> None:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """A descriptor of the file `path`, which has mode 0600 from now on.
+    """Return a descriptor of the file `path`, and give the file mode 0600.
 
-    OSError, naming it, if it is a link, no regular file, or another user's.
+    Raises:
+        OSError: it is a link, no regular file, or belongs to another user.
     """
     with _opened(path, flags) as fd:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -41,7 +44,7 @@ def open_file(path: Path, flags: int) -> int:
 
 
 def write(path: Path, data: bytes, *, to_disk: bool = False) -> None:
-    """Let the file `path` hold `data`; to_disk: return when the disk has it."""
+    """Write `data` to the file `path`; to_disk: return when it is on the disk."""
     fd = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with open(fd, "wb") as file:
         file.write(data)
@@ -58,16 +61,14 @@ def replace(path: Path, data: bytes, *, to_disk: bool = False) -> None:
 
 
 def trusted_folder(path: Path) -> Path:
-    """Return the folder `path`, without links, if only root and this user can change what it leads
-    to.
+    """Return the folder `path`, links resolved, if only root and this user can change its path.
 
-    It and the folders above belong to root or to this user, and no others may write there.  One
-    above may be writable with the sticky bit, as /tmp is: in such a folder others can rename and
-    remove nothing of ours.
+    The folder and those above it belong to root or to this user, and no other user may write there.
+    A folder above may be writable with the sticky bit, as /tmp is: there, other users cannot rename
+    or remove our entries.
 
     Raises:
-        OSError: there is no such folder, or another user can change it; the line names what is to
-        be mended.
+        OSError: no such folder, or another user can change it; the line says how to repair it.
     """
     folder = path.resolve(strict=True)
     _require_own(path, folder)
@@ -77,11 +78,10 @@ def trusted_folder(path: Path) -> Path:
 
 
 def trusted_file(path: Path) -> Path:
-    """Return the file `path`, without links, if only root and this user can change it or put
-    another in its place.
+    """Return the file `path`, links resolved, if only root and this user can change or replace it.
 
     Raises:
-        OSError: as of trusted_folder(), for the file or its folder.
+        OSError: see trusted_folder().
     """
     file = path.resolve(strict=True)
     trusted_folder(file.parent)
@@ -90,8 +90,7 @@ def trusted_file(path: Path) -> Path:
 
 
 def _require_own(path: Path, place: Path, *, sticky: bool = False) -> None:
-    """Raise OSError if users other than root and this one may write to `place`, to which `path`
-    leads."""
+    """Raise OSError if other users than root and this one may write to `place`, part of `path`."""
     status = place.stat()
     if status.st_uid not in (0, os.geteuid()):
         raise OSError(
@@ -104,14 +103,12 @@ def _require_own(path: Path, place: Path, *, sticky: bool = False) -> None:
 
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[int]:
-    """A descriptor of `path`, which is ours."""
+    """Yield a descriptor of `path`, which this user owns."""
     try:
         fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         if error.errno == errno.ELOOP or (error.errno == errno.ENOTDIR and path.is_symlink()):
-            raise OSError(
-                f"{path} is a link, and what it leads to is not ours to use; remove it"
-            ) from None
+            raise OSError(f"{path} is a link, and links are not followed here; remove it") from None
         raise
     try:
         owner = os.fstat(fd).st_uid

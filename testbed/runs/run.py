@@ -1,9 +1,9 @@
-"""Runs: the name of everything that one network is made of, on disk before it is in the kernel.
+"""Runs: the names and journals of networks, on disk before anything is in the kernel.
 
-A run's directory, /run/weft/<id>, holds its journal (run.json: what will be created), its lock
-(held by whoever keeps the run alive, so that a run whose lock is free is dead, whatever killed it),
-the daemons' counters, sockets and logs. Only root can open any of it, so that nobody else can hold
-a lock.
+A run's directory, /run/weft/<id>, holds its journal (run.json: what will be created), its lock, and
+the daemons' counters, sockets and logs.  A process that keeps the run alive holds the lock, so that
+a run with a free lock is dead, however it died.  Only root can open these files, so that no other
+user can hold a lock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +23,15 @@ from weft.testbed.runs import private_files
 
 DIRECTORY = Path("/run/weft")
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,15}")
-SLOTS = 1 << 14  # a run's interface indexes are slot * 65536 + ..., and an index has 31 bits
-# every process of a run carries its id under this name, and ends with it
+SLOTS = 1 << 14  # interface indexes of a run are slot * 65536 + ..., of 31 bits
+# environment variable: the run that a process belongs to, and ends with
 ENVIRONMENT = "WEFT_PROCESS_OF"
-DEFAULT = "WEFT_RUN"  # where a person says which run is meant
+DEFAULT = "WEFT_RUN"  # environment variable: the run that commands use
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run: its id, its slot among the live ones, its directory."""
+    """A run: its id, its slot among all runs, its directory."""
 
     id: str
     slot: int
@@ -39,20 +39,19 @@ class RunRecord:
 
     @property
     def journal(self) -> dict[str, Any]:
-        """What the run said it would create."""
-        read: dict[str, Any] = json.loads((self.directory / "run.json").read_text())
-        return read
+        """The entries that the run wrote before it created anything."""
+        entries: dict[str, Any] = json.loads((self.directory / "run.json").read_text())
+        return entries
 
     def journal_or_empty(self) -> dict[str, Any]:
-        """The journal; empty if the run died before it was written, and hence before it made
-        anything."""
+        """Return the journal; empty if the run died before it wrote one, or created anything."""
         try:
             return self.journal
         except FileNotFoundError:
             return {}
 
     def alive(self) -> bool:
-        """Whether somebody keeps the run: a foreground `weft up`, a script, or its supervisor."""
+        """Return True if a process keeps the run: `weft up`, a script, or its supervisor."""
         with suppress(FileNotFoundError):
             lock = private_files.open_file(self.directory / "lock", os.O_RDONLY)
             try:
@@ -64,22 +63,21 @@ class RunRecord:
         return False
 
     def namespace(self, node: str) -> str:
-        """The namespace of the node with this name, as `ip netns` shows it."""
+        """Return the namespace of the node called `node`, as `ip netns` shows it."""
         return f"weft.{self.id}.{node}"
 
     def forget(self) -> None:
-        """Remove the directory: the last thing to do to a run."""
+        """Remove the directory, as the last step of removing a run."""
         shutil.rmtree(self.directory)
 
 
-# in whose name a plan is made that is not carried out
+# of a plan whose run has no name yet
 UNNAMED = RunRecord("RUN", 1, DIRECTORY / "RUN")
 
 
 @dataclass
 class RunLock:
-    """A run and the lock that keeps it alive; give the descriptor to a child to let it keep the run
-    too."""
+    """A run and the descriptor of its lock; a child that inherits it keeps the run alive, too."""
 
     run: RunRecord
     lock: int
@@ -90,7 +88,7 @@ class RunLock:
 
 @contextmanager
 def _registry() -> Iterator[None]:
-    """Only one process at a time gives out names and slots."""
+    """Hold the lock under which names and slots are assigned."""
     private_files.make_folder(DIRECTORY)
     lock = private_files.open_file(DIRECTORY / ".lock", os.O_WRONLY | os.O_CREAT)
     try:
@@ -101,28 +99,28 @@ def _registry() -> Iterator[None]:
 
 
 def require_name(name: str) -> None:
-    """ValueError unless a run can be called `name`."""
+    """Raise ValueError if `name` is no name of a run."""
     if not NAME.fullmatch(name):
         raise ValueError(f"run name {name!r}: up to 16 of a-z, 0-9 and -, such as demo")
 
 
 def reserve(name: str | None) -> RunLock:
-    """A new run called `name`, or by four hexadecimal digits, kept alive by the caller.
+    """Create a run called `name`, by default four hexadecimal digits, which the caller keeps alive.
 
-    Raises ValueError for a name that is not one, or that a run has already.
+    Raises:
+        ValueError: `name` is no name of a run, or a run has it already.
     """
     if name is not None:
         require_name(name)
     with _registry():
-        taken = {run.id: run for run in runs()}
-        if name in taken:
-            state = (
-                "is up" if taken[name].alive() else "has died; `weft clean` removes what it left"
-            )
+        known = {run.id: run for run in runs()}
+        if name in known:
+            alive = known[name].alive()
+            state = "is up" if alive else "has died; `weft clean` removes what it left"
             raise ValueError(f"a run called {name} {state}")
-        while name is None or name in taken:
+        while name is None or name in known:
             name = os.urandom(2).hex()
-        slots = {run.slot for run in taken.values()}
+        slots = {run.slot for run in known.values()}
         slot = next(slot for slot in range(1, SLOTS) if slot not in slots)
         directory = DIRECTORY / name
         private_files.make_folder(directory)
@@ -140,23 +138,24 @@ def write_journal(run: RunRecord, journal: dict[str, Any]) -> None:
 
 
 def runs() -> list[RunRecord]:
-    """Every run that has a directory, dead or alive, in order of id; ValueError if only another
-    user may know."""
+    """Return every run that has a directory, dead or alive, in order of id.
+
+    Raises:
+        ValueError: this user may not read the directory of runs.
+    """
     if DIRECTORY.exists() and not os.access(DIRECTORY, os.R_OK | os.X_OK):
         raise ValueError(
             f"which runs are up only root may know ({DIRECTORY} is closed to others): use sudo"
         )
-    found = []
+    records = []
     for directory in sorted(DIRECTORY.glob("*/")):
-        nameless = RunRecord(directory.name, 0, directory)
-        found.append(
-            RunRecord(directory.name, nameless.journal_or_empty().get("slot", 0), directory)
-        )
-    return found
+        record = RunRecord(directory.name, 0, directory)
+        records.append(replace(record, slot=record.journal_or_empty().get("slot", 0)))
+    return records
 
 
 def dead_runs() -> list[RunRecord]:
-    """The runs that nobody keeps.  One that is just being reserved is not taken for dead."""
+    """Return the dead runs; a run that is just being reserved is not one of them."""
     if not DIRECTORY.exists():
         return []
     with _registry():
@@ -164,8 +163,11 @@ def dead_runs() -> list[RunRecord]:
 
 
 def find(name: str | None) -> RunRecord:
-    """The live run called `name`, or that $WEFT_RUN names, or the only live one; ValueError says
-    what there is."""
+    """Return the live run called `name`; by default $WEFT_RUN, or the only live run.
+
+    Raises:
+        ValueError: no such run, or several are up; the line lists the live runs.
+    """
     live = [run for run in runs() if run.alive()]
     name = name or os.environ.get(DEFAULT) or None
     if name is None and len(live) == 1:
@@ -173,9 +175,9 @@ def find(name: str | None) -> RunRecord:
     for run in live:
         if run.id == name:
             return run
-    there = ", ".join(run.id for run in live) or "none"
+    names = ", ".join(run.id for run in live) or "none"
     if name is None and live:
-        raise ValueError(f"several runs are up, say which with --run: {there}")
+        raise ValueError(f"several runs are up, say which with --run: {names}")
     raise ValueError(
-        f"no run {name} is up (up: {there})" if name else "no run is up; start one with `weft up`"
+        f"no run {name} is up (up: {names})" if name else "no run is up; start one with `weft up`"
     )

@@ -1,5 +1,4 @@
-"""A process that belongs to a run without being part of it: it watches the run, and ends with
-it."""
+"""Processes that watch a run and end with it."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from weft.testbed.runs import isolated_python, private_files
 from weft.testbed.runs.run import ENVIRONMENT, RunRecord
 
 PR_SET_PDEATHSIG = 1
-END_S = 5.0  # what it may take to end
+END_S = 5.0  # time to end after SIGTERM
 
 
 def start(
@@ -26,10 +25,14 @@ def start(
     stdout: int | IO[Any] | None = None,
     alone: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Start the module of weft's called `module` as a process of `run`: whoever takes the run down
-    ends it.
+    """Start the weft module `module` as a process of `run`, which ends with the run.
 
-    alone: let it outlive this process, deaf to the keyboard; its errors go to the run's log.
+    Args:
+        run: the run.
+        module: full name of the module.
+        argv: its arguments.
+        stdout: as of subprocess.Popen.
+        alone: the process outlives this one and the terminal; its errors go to the run's log.
     """
     with ExitStack() as opened:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -51,8 +54,7 @@ def start(
 
 
 def end_with_parent() -> None:
-    """Let this process end when the one that started it does, in whatever way, and in silence when
-    its reader goes away or somebody presses Ctrl-C."""
+    """End this process with its parent, and without a traceback on SIGINT, SIGTERM or SIGPIPE."""
     parent = os.getppid()
     for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -62,11 +64,13 @@ def end_with_parent() -> None:
 
 
 def wait(process: subprocess.Popen[bytes], run: RunRecord) -> int:
-    """Return when `process` has ended: 0 if it ended with its run, else its exit status.
+    """Wait for the end of `process`, which also ends if this call is interrupted.
 
-    OSError if somebody has killed it and the run goes on.
+    Returns:
+        0 if it ended with its run, else its exit status.
 
-    However this call ends, the process has ended too.
+    Raises:
+        OSError: the process was killed, and the run goes on.
     """
     try:
         status = process.wait()
@@ -84,5 +88,5 @@ def wait(process: subprocess.Popen[bytes], run: RunRecord) -> int:
         with suppress(TimeoutError):
             clock.wait_until("the run has ended", lambda: not run.alive(), timeout_s=END_S)
             return 0
-        raise OSError(f"somebody has killed what watches run {run.id}")
+        raise OSError(f"the process that watches run {run.id} was killed")
     return abs(status)

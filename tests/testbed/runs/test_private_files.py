@@ -43,7 +43,7 @@ def test_a_link_is_not_followed(tmp_path):
     (tmp_path / "folder").symlink_to(tmp_path)
     for flags in (READ, MAKE):
         with pytest.raises(
-            OSError, match=r"link is a link, and what it leads to is not ours to use; remove it"
+            OSError, match=r"link is a link, and links are not followed here; remove it"
         ):
             private_files.open_file(tmp_path / "link", flags)
     with pytest.raises(OSError, match="folder is a link"):
