@@ -1,8 +1,7 @@
-"""What papers say of cells that are stored, beside what came out: the table with which a report
-begins.
+"""Papers' claims about stored cells beside our results: the first table of a report.
 
-A row that has `paper_X` beside its column X says what the paper gives for that cell; what it says
-of several cells is a Statement of the experiment.
+A row with `paper_X` beside its column X carries the paper's figure for that cell.  A claim about
+several cells is a Statement of the experiment.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ WORST = ("FAIL", "WARN", "PASS")
 
 
 class PaperClaim(NamedTuple):
-    """A figure of a paper's, and ours.
+    """A paper's figure, and ours.
 
-    cell: what it is about, parameters that differ within the experiment.
-    says: the paper's words; "" where the figure stands for itself.
+    cell: its parameters, those that differ within the experiment.
+    says: the paper's words; "" for a bare figure.
     paper: the figure, or words for a bound or an order.
     ours, half_width: mean over the seeds, and half of its 95 % interval, nan for a single run.
-    fidelity: the worst of its runs, "" where there is none.
+    fidelity: the worst of its runs, "" if they have none.
     """
 
     cell: str
@@ -44,87 +43,106 @@ class PaperClaim(NamedTuple):
 
 
 def claims(experiment: Experiment, rows: Sequence[Row]) -> Iterator[PaperClaim]:
-    """The claims of all cells, in the order of the rows, and after them those of the experiment's
-    statements."""
+    """Yield the claims about single cells, in the order of the rows, then the statements."""
     keys = (*experiment.sweep, "engine", "clock", *COSTS)
     varied = [
         key for key in keys if key == "topology" or len({str(row.get(key)) for row in rows}) > 1
     ]
     for group in cells(rows, keys).values():
-        for key, said in group[0].items():
+        for key, paper in group[0].items():
             column = key.removeprefix(PAPER)
-            if key != column and is_number(said):
-                values = [float(str(row[column])) for row in group if is_number(row.get(column))]
-                made = _claim(experiment, "", column, float(str(said)), values, group)
-                yield from [made._replace(cell=_named(group[0], varied))] if values else []
+            if key == column or not is_number(paper):
+                continue
+            values = [float(str(row[column])) for row in group if is_number(row.get(column))]
+            if values:
+                claim = _claim(experiment, "", column, float(str(paper)), values, group)
+                yield claim._replace(cell=_named(group[0], varied))
     for statement in experiment.statements:
         yield from stated(experiment, statement, rows, keys)
 
 
 def cells(rows: Sequence[Row], keys: Collection[str]) -> Mapping[tuple[str, ...], list[Row]]:
-    """The rows, by their values of `keys`."""
-    found: dict[tuple[str, ...], list[Row]] = {}
+    """Return the rows by their values of `keys`."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault(tuple(str(row.get(key)) for key in keys), []).append(row)
-    return found
+        groups.setdefault(_values(row, keys), []).append(row)
+    return groups
 
 
 def stated(
     experiment: Experiment, statement: Statement, rows: Sequence[Row], keys: Collection[str]
 ) -> Iterator[PaperClaim]:
-    """What `statement` says beside what each cell has that it is about."""
+    """Yield `statement` beside our result, for each cell that it is about."""
     own = [row for row in rows if _agrees(row, statement.cell)]
     free = [key for key in keys if key not in statement.cell]
     varied = [key for key in free if len({str(row.get(key)) for row in own}) > 1]
-    divisors = cells(
-        [row for row in rows if _agrees(row, {**statement.cell, **statement.over})], (*free, "seed")
-    )
+    over = "".join(f", over that of {key}={value}" for key, value in statement.over.items())
     for group in cells(own, free).values():
-        used, values = [], []
-        for row in group:
-            value = row.get(statement.column)
-            under = (
-                divisors.get(tuple(str(row.get(key)) for key in (*free, "seed")), [])
-                if statement.over
-                else []
-            )
-            by = under[-1].get(statement.column) if under else None
-            if not is_number(value) or (statement.over and not (is_number(by) and by)):
-                continue
-            used += [row, *under[-1:]]
-            values.append(float(str(value)) / (float(str(by)) if statement.over else 1))
+        values, used = _measured(statement, rows, group, (*free, "seed"))
         if values:
-            column = statement.column + "".join(
-                f", over that of {key}={one}" for key, one in statement.over.items()
-            )
-            claim = _claim(experiment, statement.column, column, statement.paper, values, used)
+            column = statement.column
+            claim = _claim(experiment, column, column + over, statement.paper, values, used)
             yield claim._replace(cell=_named(group[0], varied), says=statement.says)
+
+
+def _measured(
+    statement: Statement, rows: Sequence[Row], group: Sequence[Row], keys: Collection[str]
+) -> tuple[list[float], list[Row]]:
+    """Return the values of a statement's figure in `group`, and the rows that they come from.
+
+    A statement about a ratio divides by the last row that agrees in `keys` with its `over`.
+    """
+    values = []
+    used = []
+    bases = [row for row in rows if _agrees(row, {**statement.cell, **statement.over})]
+    divisors = cells(bases, keys)
+    for row in group:
+        value = row.get(statement.column)
+        if not is_number(value):
+            continue
+        if not statement.over:
+            values.append(float(str(value)))
+            used.append(row)
+            continue
+        base = divisors.get(_values(row, keys), [{}])[-1]
+        divisor = base.get(statement.column)
+        if is_number(divisor) and divisor:
+            values.append(float(str(value)) / float(str(divisor)))
+            used += [row, base]
+    return values, used
 
 
 def _claim(
     experiment: Experiment,
-    of: str,
+    unit_of: str,
     column: str,
     paper: float | str,
     values: Sequence[float],
     rows: Sequence[Row],
 ) -> PaperClaim:
-    """Of `values`, which `rows` gave; `of`: the column whose meaning it has, if that is not
-    `column`."""
+    """Return the claim of `values`, which come from `rows`.
+
+    Args:
+        unit_of: the column that gives meaning and unit, if that is not `column`.
+    """
     mean, half_width = mean_and_half_width(values)
     verdicts = Counter(str(row.get("fidelity")) for row in rows)
     return PaperClaim(
         cell="",
         says="",
         column=column,
-        meaning=columns.meaning_of(of or column, experiment.columns) or "",
-        unit=columns.unit(of or column),
+        meaning=columns.meaning_of(unit_of or column, experiment.columns) or "",
+        unit=columns.unit(unit_of or column),
         paper=paper,
         ours=mean,
         half_width=half_width if len(values) > 1 else math.nan,
         runs=len(values),
         fidelity=next((name for name in WORST if verdicts[name]), ""),
     )
+
+
+def _values(row: Row, keys: Collection[str]) -> tuple[str, ...]:
+    return tuple(str(row.get(key)) for key in keys)
 
 
 def _named(row: Row, keys: Collection[str]) -> str:

@@ -1,9 +1,8 @@
-"""Two sides of an experiment compared: ratios of each figure over the runs that both sides have,
-with intervals.
+"""Comparison of two sides of an experiment: the ratio of each figure, with its interval.
 
 A side is a value of a parameter, an engine or a clock; or another folder of results, measured by
 another commit, on another kernel or another machine.  Runs are paired that agree in everything
-else, their seed too, so that what failed and who sent to whom was the same on both.
+else, also in their seed, so faults and traffic were the same on both sides.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from weft.experiments.runner.definition import Experiment, Row, Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# what tells runs apart beside their parameters
+# columns that distinguish runs beside their parameters
 IDENTITY = ("seed", "engine", "clock", "hop_ns", "syscall_ns")
 
 
@@ -28,11 +27,12 @@ IDENTITY = ("seed", "engine", "clock", "hop_ns", "syscall_ns")
 class Ratio:
     """One figure of side B relative to side A, over the pairs of one group.
 
-    group: the values that the group's runs share, empty for all runs.  mean_a, mean_b: over the
-        pairs that count.
-    ratio: the geometric mean of B / A; low, high: its 95 % confidence interval (Student's t of the
-    logarithms), None for a single pair.  pairs: how many count; left_out: pairs where either side
-    is not above zero or was not measured.
+    group: the values that the group's runs share, empty for all runs.
+    mean_a, mean_b: over the pairs that count.
+    ratio: the geometric mean of B / A.
+    low, high: its 95 % confidence interval (Student's t of the logarithms), None for a single pair.
+    pairs: number of pairs that count.
+    left_out: number of pairs of which a side is not above zero or was not measured.
     """
 
     group: str
@@ -46,7 +46,7 @@ class Ratio:
     left_out: int
 
     def row(self) -> Row:
-        """As a row of a table."""
+        """Return the ratio as a row of a table."""
         return {
             **({"runs": self.group} if self.group else {}),
             "figure": self.figure,
@@ -63,8 +63,11 @@ class Ratio:
 def pairs(
     experiment: Experiment, a: Table, b: Table, differing: Iterable[str]
 ) -> list[tuple[Row, Row]]:
-    """The rows of both sides that agree in all parameters, seed, engine and clock but for
-    `differing`, in order."""
+    """Return the pairs of rows that agree in parameters, seed, engine and clock.
+
+    Args:
+        differing: columns in which the sides may differ.
+    """
     keys = [key for key in (*experiment.sweep, *IDENTITY) if key not in set(differing)]
 
     def agrees(row: Row) -> tuple[object, ...]:
@@ -75,7 +78,7 @@ def pairs(
 
 
 def figures_of(experiment: Experiment, rows: Table) -> list[str]:
-    """The figures that are numbers, in the order of the rows' columns."""
+    """Return the numeric figures, in the order of the rows' columns."""
     known = {*experiment.sweep, *CIRCUMSTANCES}
     names = dict.fromkeys(key for row in rows for key in row if key not in known)
     return [
@@ -86,24 +89,26 @@ def figures_of(experiment: Experiment, rows: Table) -> list[str]:
 
 
 def is_number(value: object) -> bool:
-    """Whether `value` is a number that a ratio can be taken of; bool is none."""
+    """Return whether `value` is a number; bool is none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def ratios(
     paired: Sequence[tuple[Row, Row]], figures: Sequence[str], by: Sequence[str] = ()
 ) -> list[Ratio]:
-    """A ratio for each figure, and for each combination of values of the columns `by`; figures
-    without a pair that counts are left out."""
+    """Return a ratio for each figure and each combination of values of the columns `by`.
+
+    Figures without a pair that counts are left out.
+    """
     groups: dict[str, list[tuple[Row, Row]]] = {}
     for pair in paired:
         groups.setdefault(" ".join(f"{key}={pair[0].get(key)}" for key in by), []).append(pair)
-    found = (ratio(group, name, several) for group, several in groups.items() for name in figures)
-    return [one for one in found if one is not None]
+    every = (ratio(group, name, pairs) for group, pairs in groups.items() for name in figures)
+    return [comparison for comparison in every if comparison is not None]
 
 
 def ratio(group: str, figure: str, paired: Sequence[tuple[Row, Row]]) -> Ratio | None:
-    """B / A of one figure; None if no pair counts."""
+    """Return B / A of one figure; None if no pair counts."""
     values = [(a.get(figure), b.get(figure)) for a, b in paired]
     good = [
         (float(a), float(b))
@@ -113,40 +118,38 @@ def ratio(group: str, figure: str, paired: Sequence[tuple[Row, Row]]) -> Ratio |
     if not good:
         return None
     middle, half = mean_and_half_width([math.log(b / a) for a, b in good])
-    one = len(good) == 1
+    single = len(good) == 1
     return Ratio(
         group=group,
         figure=figure,
         mean_a=sum(a for a, _ in good) / len(good),
         mean_b=sum(b for _, b in good) / len(good),
         ratio=math.exp(middle),
-        low=None if one else math.exp(middle - half),
-        high=None if one else math.exp(middle + half),
+        low=None if single else math.exp(middle - half),
+        high=None if single else math.exp(middle + half),
         pairs=len(good),
         left_out=len(values) - len(good),
     )
 
 
-def draw(found: Sequence[Ratio], names: tuple[str, str], figure: Figure) -> None:
-    """Each ratio as a mark with its interval, on a logarithmic axis with a line where both sides
-    are equal."""
+def draw(rows: Sequence[Ratio], names: tuple[str, str], figure: Figure) -> None:
+    """Draw each ratio and its interval on a logarithmic axis, with a line at equality."""
     axes = figure.subplots()
-    labels = [f"{one.group}  {one.figure}".strip() for one in found]
-    figure.set_size_inches(4.8 + 0.075 * max(map(len, labels)), 1.5 + 0.28 * len(found))
-    at = list(range(len(found)))[::-1]
-    for y, one in zip(at, found, strict=True):
-        low, high = one.low or one.ratio, one.high or one.ratio
-        decided = one.low is not None and (low > 1 or high < 1)
-        colour = "#b03a2e" if decided else "#555555"
+    labels = [f"{row.group}  {row.figure}".strip() for row in rows]
+    figure.set_size_inches(4.8 + 0.075 * max(map(len, labels)), 1.5 + 0.28 * len(rows))
+    places = list(range(len(rows)))[::-1]
+    spread: list[float] = []
+    for y, row in zip(places, rows, strict=True):
+        low, high = row.low or row.ratio, row.high or row.ratio
+        spread += [row.ratio, low, high]
+        significant = row.low is not None and (low > 1 or high < 1)
+        colour = "#b03a2e" if significant else "#555555"
         axes.plot([low, high], [y, y], color=colour, linewidth=1.6)
-        axes.plot([one.ratio], [y], marker="o", markersize=5, color=colour)
+        axes.plot([row.ratio], [y], marker="o", markersize=5, color=colour)
     axes.axvline(1, color="#999999", linewidth=0.8)
     axes.set_xscale("log")
-    axes.set_yticks(at, labels)
-    axes.set_ylim(-0.7, len(found) - 0.3)
-    spread = [
-        value for one in found for value in (one.ratio, one.low or one.ratio, one.high or one.ratio)
-    ]
+    axes.set_yticks(places, labels)
+    axes.set_ylim(-0.7, len(rows) - 0.3)
     axes.set_xlim(min(0.8, min(spread) / 1.1), max(1.25, max(spread) * 1.1))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter(minor_ticks(spread))
@@ -155,6 +158,6 @@ def draw(found: Sequence[Ratio], names: tuple[str, str], figure: Figure) -> None
 
 
 def minor_ticks(spread: Sequence[float]) -> Callable[[float, float], str]:
-    """Labels between powers of ten, only where the axis is too short for two of them."""
+    """Return the labels between powers of ten, used only on an axis too short for two of them."""
     short = max(spread) / min(spread) < 30
     return lambda x, _: f"{x:g}" if short and f"{x:e}"[0] in "235" else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,48 +15,53 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INCHES, MOST_INCHES = 8.0, 20.0  # the longer side, of a network of 60 nodes and of any
+INCHES = 8.0  # the longer side of a network of 60 nodes
+MOST_INCHES = 20.0  # the longer side of any network
 MOST_SCALE = 0.75  # inches between two servers
 MOST_NODES = 2000  # beyond, a picture is ink
 SERVER, SWITCH = 0.34, 0.30  # radius, half a side; neighbouring servers are about 1 apart
 LEAST_POINTS = 2.5  # a smaller name is not drawn
-# links that are drawn at full strength where there are groups of routers; more are fainter
+# links drawn at full strength among groups of routers; more links are fainter
 INK_LINKS = 250
-# how far the middle of a link is drawn to the centre of the sub-network that it holds together
+# attraction of a link's middle to the centre of its sub-network
 BEND = 0.5
 
 
 def draw(topology: Topology, figure: Figure) -> None:
-    """Draw `topology` on an empty figure; ValueError if it has too many nodes to be seen."""
+    """Draw `topology` on an empty figure; raise ValueError if it has too many nodes to be seen."""
     places = layout(topology)
-    drawn, what = (topology.nodes, "nodes") if places.hosts else (topology.switches, "routers")
-    if drawn > MOST_NODES:
+    count, nodes = topology.nodes, "nodes"
+    if not places.hosts:
+        count, nodes = topology.switches, "routers"
+    if count > MOST_NODES:
         raise ValueError(
-            f"{topology.spec} has {drawn} {what}; a picture shows at most {MOST_NODES}"
+            f"{topology.spec} has {count} {nodes}; a picture shows at most {MOST_NODES}"
         )
     low, high = corners(topology, places)
-    width, height = (high - low).real, (high - low).imag
-    inches = min(INCHES * max(1.0, drawn / 60) ** 0.4, MOST_INCHES)
-    scale = min(inches / max(width, height), MOST_SCALE)  # inches per unit
-    figure.set_size_inches(max(width * scale, 4.5), height * scale + 0.8)
+    size = high - low
+    inches = min(INCHES * max(1.0, count / 60) ** 0.4, MOST_INCHES)
+    scale = min(inches / max(size.real, size.imag), MOST_SCALE)  # inches per unit
+    figure.set_size_inches(max(size.real * scale, 4.5), size.imag * scale + 0.8)
     axes = figure.add_subplot()
     axes.set_axis_off()
     axes.set_aspect("equal")
-    axes.set(xlim=(low.real, high.real), ylim=(low.imag, high.imag))
+    axes.set(xlim=(low.real, high.real), ylim=(low.imag, high.imag), title=title(topology, places))
     draw_groups(axes, places)
     draw_links(axes, topology, places, scale)
     draw_nodes(axes, topology, places, scale)
-    switches = "1 switch" if topology.switches == 1 else f"{topology.switches} switches"
-    hosts = "" if places.hosts else " (not drawn)"
-    axes.set_title(
-        f"{topology.spec}   {topology.servers} servers{hosts}, {switches}, "
-        f"{len(topology.links)} links"
-    )
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=4, handlelength=1.6)
 
 
+def title(topology: Topology, places: DrawingLayout) -> str:
+    """Return the network's name and size in words."""
+    switches = "1 switch" if topology.switches == 1 else f"{topology.switches} switches"
+    hosts = "" if places.hosts else " (not drawn)"
+    servers = f"{topology.servers} servers{hosts}"
+    return f"{topology.spec}   {servers}, {switches}, {len(topology.links)} links"
+
+
 def corners(topology: Topology, places: DrawingLayout) -> tuple[complex, complex]:
-    """Lower left and upper right corner of everything that is drawn."""
+    """Return the lower left and upper right corner of the drawing."""
     margin = 0.7 + 0.015 * float(np.ptp(places.at.real))
     edges = [places.at + step for step in (-margin * (1 + 1j), margin * (1 + 1j))]
     edges += [
@@ -73,16 +78,18 @@ def corners(topology: Topology, places: DrawingLayout) -> tuple[complex, complex
 
 
 def curves(topology: Topology, places: DrawingLayout) -> tuple[Places, Places, Places]:
-    """Both ends of each link and what its middle is drawn to: a curve leans to the centre of its
-    sub-network."""
+    """Return one end, control point and other end of each link.
+
+    A curve leans to the centre of its sub-network.
+    """
     a, b = places.at[topology.links[:, 0]], places.at[topology.links[:, 2]]
     middle = (a + b) / 2
     across = abs(a - b) / np.maximum(abs(a - places.towards) + abs(b - places.towards), 1e-9)
-    return a, middle + BEND * across**2 * (places.towards - middle), b  # what is near goes straight
+    return a, middle + BEND * across**2 * (places.towards - middle), b  # short links are straight
 
 
 def draw_groups(axes: Axes, places: DrawingLayout) -> None:
-    """Discs behind the sub-networks, darker inwards."""
+    """Draw discs behind the sub-networks, darker inwards."""
     from matplotlib.patches import Circle
 
     for group in places.groups:
@@ -93,91 +100,88 @@ def draw_groups(axes: Axes, places: DrawingLayout) -> None:
 
 
 def draw_links(axes: Axes, topology: Topology, places: DrawingLayout, scale: float) -> None:
-    """Links, those of higher levels last and heavier."""
-    from matplotlib.collections import PathCollection
-    from matplotlib.path import Path
-
-    a, control, b = curves(topology, places)
-    codes = [Path.MOVETO, Path.CURVE3, Path.CURVE3]
-    strength = 1.0 if places.hosts else float(np.clip((INK_LINKS / len(a)) ** 0.5, 0.25, 1.0))
+    """Draw the links, those of higher levels last and heavier."""
+    ends = curves(topology, places)
+    strength = 1.0
+    if not places.hosts:
+        strength = float(np.clip((INK_LINKS / len(topology.links)) ** 0.5, 0.25, 1.0))
     for level in range(0 if places.hosts else 1, int(topology.level.max()) + 1):
-        chosen = np.flatnonzero(topology.level == level)
-        points = np.stack([a[chosen], control[chosen], b[chosen]], axis=1)
-        paths = [Path(np.stack([three.real, three.imag], axis=1), codes) for three in points]
+        links = np.flatnonzero(topology.level == level)
         width = float(np.clip(2.5 * scale, 0.3, 1.3)) * (1.0 if level else 0.8)
         colour = style.LEVELS[level % len(style.LEVELS)]
-        label = f"level {level} ({topology.roles[level]}): {len(chosen)} links"
-        # among groups of routers, what is local is in front
-        order = 2 if places.hosts else 2 - level / 100
-        axes.add_collection(
-            PathCollection(
-                paths,
-                facecolors="none",
-                edgecolors=colour,
-                linewidths=width,
-                zorder=order,
-                alpha=strength if topology.roles[level] == "global" else None,
-            )
+        role = topology.roles[level]
+        draw_curves(
+            axes,
+            np.stack([points[links] for points in ends], axis=1),
+            edgecolors=colour,
+            linewidths=width,
+            # among groups of routers, local links are in front
+            zorder=2 if places.hosts else 2 - level / 100,
+            alpha=strength if role == "global" else None,
         )
+        label = f"level {level} ({role}): {len(links)} links"
         axes.plot([], [], color=colour, linewidth=2, label=label)
 
 
-def draw_nodes(axes: Axes, topology: Topology, places: DrawingLayout, scale: float) -> None:
-    """Servers as circles, crossbars as squares, switches that route as boxes as wide as they have
-    room."""
-    from matplotlib.collections import PatchCollection
-    from matplotlib.patches import Circle, FancyBboxPatch
+def draw_curves(axes: Axes, points: Places, **form: Any) -> None:
+    """Draw a curve for each row of `points`: one end, control point, other end."""
+    from matplotlib.collections import PathCollection
+    from matplotlib.path import Path
 
+    codes = [Path.MOVETO, Path.CURVE3, Path.CURVE3]
+    paths = [Path(np.stack([row.real, row.imag], axis=1), codes) for row in points]
+    axes.add_collection(PathCollection(paths, facecolors="none", **form))
+
+
+def draw_nodes(axes: Axes, topology: Topology, places: DrawingLayout, scale: float) -> None:
+    """Draw servers as circles, crossbars as squares, switches that route as boxes."""
     edge = float(np.clip(1.6 * scale, 0.2, 0.9))
+    servers = range(topology.servers)
+    switches = range(topology.servers, topology.nodes)
     if not places.hosts:
-        routers = [Circle((at.real, at.imag), SERVER) for at in places.at[topology.servers :]]
-        axes.add_collection(
-            PatchCollection(routers, facecolor=style.INK, edgecolor=style.PAPER, lw=edge, zorder=3)
-        )
-        write_names(
-            axes,
-            topology,
-            places,
-            range(topology.servers, topology.nodes),
-            style.PAPER,
-            2 * SERVER * scale,
-        )
+        draw_circles(axes, places.at[topology.servers :], style.INK, style.PAPER, edge)
+        write_names(axes, topology, places, switches, style.PAPER, 2 * SERVER * scale)
         return
     wide, high = (SWITCH, SWITCH) if topology.server_centric else box(topology, places, scale)
+    draw_circles(axes, places.at[: topology.servers], style.PAPER, style.INK, edge)
+    draw_boxes(axes, places.at[topology.servers :], wide, high)
+    write_names(axes, topology, places, servers, style.INK, 2 * SERVER * scale)
+    write_names(axes, topology, places, switches, style.PAPER, 2 * wide * scale)
+
+
+def draw_circles(axes: Axes, centres: Places, face: str, edge: str, width: float) -> None:
+    """Draw a circle at each of `centres`; width: of its edge, in points."""
+    from matplotlib.collections import PatchCollection
+    from matplotlib.patches import Circle
+
+    circles = [Circle((centre.real, centre.imag), SERVER) for centre in centres]
+    axes.add_collection(
+        PatchCollection(circles, facecolor=face, edgecolor=edge, linewidth=width, zorder=3)
+    )
+
+
+def draw_boxes(axes: Axes, centres: Places, wide: float, high: float) -> None:
+    """Draw a rounded box at each of `centres`, `wide` and `high` being half its size."""
+    from matplotlib.collections import PatchCollection
+    from matplotlib.patches import FancyBboxPatch
+
     pad = high / 4
     rounded = f"round,pad={pad},rounding_size={pad}"
-    servers = [Circle((at.real, at.imag), SERVER) for at in places.at[: topology.servers]]
-    switches = [
+    width, height = 2 * (wide - pad), 2 * (high - pad)
+    boxes = [
         FancyBboxPatch(
-            (at.real - wide + pad, at.imag - high + pad),
-            2 * (wide - pad),
-            2 * (high - pad),
-            boxstyle=rounded,
+            (centre.real - wide + pad, centre.imag - high + pad), width, height, boxstyle=rounded
         )
-        for at in places.at[topology.servers :]
+        for centre in centres
     ]
-    axes.add_collection(
-        PatchCollection(
-            servers, facecolor=style.PAPER, edgecolor=style.INK, linewidth=edge, zorder=3
-        )
-    )
-    axes.add_collection(PatchCollection(switches, facecolor=style.INK, edgecolor="none", zorder=3))
-    write_names(axes, topology, places, range(topology.servers), style.INK, 2 * SERVER * scale)
-    write_names(
-        axes,
-        topology,
-        places,
-        range(topology.servers, topology.nodes),
-        style.PAPER,
-        2 * wide * scale,
-    )
+    axes.add_collection(PatchCollection(boxes, facecolor=style.INK, edgecolor="none", zorder=3))
 
 
 def box(topology: Topology, places: DrawingLayout, scale: float) -> tuple[float, float]:
-    """Half the width and height of the box of a switch: up to half an inch wide if its neighbours
-    leave room."""
-    at = places.at[topology.servers :]
-    rows = [np.sort(at.real[np.isclose(at.imag, y)]) for y in np.unique(at.imag.round(6))]
+    """Return half the width and height of a switch's box, at most half an inch wide."""
+    switches = places.at[topology.servers :]
+    heights = np.unique(switches.imag.round(6))
+    rows = [np.sort(switches.real[np.isclose(switches.imag, y)]) for y in heights]
     room = min((float(np.diff(row).min()) for row in rows if len(row) > 1), default=np.inf)
     wide = max(1.6 * SWITCH, min(0.38 * room, 0.26 / scale))
     return wide, 0.6 * wide
@@ -191,15 +195,15 @@ def write_names(
     colour: str,
     room_inches: float,
 ) -> None:
-    """The name of each of `nodes` within its mark, unless it would be too small to read."""
+    """Write the name of each of `nodes` within its mark, unless it is too small to read."""
     names = [topology.naming.name(node) for node in nodes]
     points = min(9.0, room_inches * 72 * 0.8 / (0.62 * max(map(len, names), default=1)))
     if points < LEAST_POINTS:
         return
-    for name, at in zip(names, places.at[nodes.start : nodes.stop], strict=True):
+    for name, place in zip(names, places.at[nodes.start : nodes.stop], strict=True):
         axes.text(
-            at.real,
-            at.imag,
+            place.real,
+            place.imag,
             name,
             color=colour,
             fontsize=points,
