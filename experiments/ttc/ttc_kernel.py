@@ -183,7 +183,7 @@ def tcp(run: Run, on: Any) -> Result:
 def layers(topology: Topology, table: Mapping[tuple[int, int], Occupancy]) -> dict[str, Value]:
     """Mean and maximum queue of each layer of links: up and down between tiers l and l+1, and down
     to the hosts."""
-    from weft.testbed.measure.occupancy import together
+    from weft.testbed.measure.occupancy import merge_queues
 
     found: dict[str, Value] = {}
     for level in range(int(topology.level.max()) + 1):
@@ -192,7 +192,7 @@ def layers(topology: Topology, table: Mapping[tuple[int, int], Occupancy]) -> di
             (f"up{level}", [row[:2] for row in rows]),
             (f"down{level}", [row[2:] for row in rows]),
         ):
-            queue = together(table[node, port] for node, port in ends)
+            queue = merge_queues(table[node, port] for node, port in ends)
             label = {"up0": "sending", "down0": "hosts"}.get(name, name)
             found[f"{label}_mean_queue_packets"] = queue.mean_packets
             found[f"{label}_max_queue_packets"] = queue.longest

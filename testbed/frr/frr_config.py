@@ -1,18 +1,16 @@
-"""What FRR's daemons are told so that they route a planned network: OSPF in server-centric ones,
-BGP in switch fabrics.
+"""Configuration of FRR's daemons for a planned network: OSPF between servers, BGP in fabrics.
 
-Both find dead links by BFD, and all their own timers are as short as they go without harm: what
-decides is how often BFD says hello.
+BFD detects dead links in both.  All other timers are as short as is safe, so BFD's hello interval
+decides the time to recover.
 
 OSPF: one area; a link between servers is a point-to-point network, a crossbar a broadcast network;
-one path each. BGP: as data centres use it (RFC 7938): an AS for each edge switch, one for the
-aggregation switches of a pod, one for
-    all core switches; a session over each link between its two addresses; edge switches announce
-    their hosts' prefix; all equally good paths are used, and the kernel takes one by a flow's
-    addresses and ports.
+one path per destination.
 
-Links have addresses here, since FRR wants them: of 172.16.0.0/16 between two routers, of
-172.24.0.0/13 at crossbars.
+BGP, as in data centers (RFC 7938): an AS for each edge switch, one for the aggregation switches of
+a pod, one for all core switches; a session over each link between its two addresses.  Edge switches
+announce their hosts' prefix.  All equal paths are used; the kernel hashes addresses and ports.
+
+FRR needs addresses on links: 172.16.0.0/16 between two routers, 172.24.0.0/13 at crossbars.
 """
 
 from __future__ import annotations
@@ -28,28 +26,35 @@ from weft.topologies.core.address import FabricNaming, Prefix, dotted, parse_dig
 from weft.topologies.core.topology import Topology
 
 RTPROT_BGP, RTPROT_OSPF = 186, 188
-# where the addresses of links begin
-POINT_TO_POINT, BROADCAST = 172 << 24 | 16 << 16, 172 << 24 | 24 << 16
-MOST_LINKS, MOST_CROSSBARS = 1 << 15, 1 << 11  # that there are such addresses for
-FIRST_AS = 4_200_000_000  # of those for private use (RFC 6996)
+# first addresses of links
+POINT_TO_POINT = 172 << 24 | 16 << 16
+BROADCAST = 172 << 24 | 24 << 16
+MOST_LINKS = 1 << 15  # in 172.16.0.0/16
+MOST_CROSSBARS = 1 << 11  # in 172.24.0.0/13
+FIRST_AS = 4_200_000_000  # for private use (RFC 6996)
 PROFILE = "fast"  # of BFD
-TIERS = 3  # of the fabrics that RFC 7938's plan of AS numbers is for
+MOST_TIERS = 3  # of RFC 7938's plan of AS numbers
 
 
 @dataclass(frozen=True)
 class Routing(ABC):
-    """A routing protocol on the routers of `plan`; BFD says hello every `hello_ms`, and `dead` may
-    be missing.
+    """A routing protocol on the routers of `plan`.
 
-    ValueError for a network that the protocol is not for, or that there are not addresses enough
-    for.
+    Attributes:
+        hello_ms: interval of BFD's hellos.
+        dead: lost hellos after which BFD declares a neighbour dead.
+        daemon: FRR's daemon of the protocol.
+        kernel: protocol number of its routes in the kernel.
+
+    Raises:
+        ValueError: the protocol does not fit the network, or its links exceed the address ranges.
     """
 
     plan: NetworkPlan
     hello_ms: int = 30
     dead: int = 3
-    daemon: ClassVar[str]  # FRR's that speaks it
-    kernel: ClassVar[int]  # the protocol number of its routes
+    daemon: ClassVar[str]
+    kernel: ClassVar[int]
 
     def __post_init__(self) -> None:
         topology = self.plan.topology
@@ -57,60 +62,57 @@ class Routing(ABC):
             topology.server_centric and topology.switches > MOST_CROSSBARS
         ):
             raise ValueError(
-                f"FRR: there are not addresses enough for the links of {topology.spec}"
+                f"FRR: {topology.spec} has more links than the address ranges of links hold"
             )
 
     @property
     def daemons(self) -> tuple[str, ...]:
-        """FRR's daemons of a node, in the order in which they are to be started."""
+        """Return FRR's daemons of a node in the order of their start."""
         return "zebra", "bfdd", self.daemon
 
     @property
     def nodes(self) -> list[int]:
-        """The nodes that route."""
+        """Return the nodes that route."""
         return [node for node in range(self.plan.topology.nodes) if self.plan.is_router(node)]
 
     @abstractmethod
     def lines(self, node: int) -> list[str]:
-        """The configuration of the protocol itself."""
+        """Return the configuration of the protocol itself."""
 
     @abstractmethod
     def expected(self, node: int) -> dict[Prefix, int]:
-        """The routes of `node` when nothing has failed, and how many next hops each has."""
+        """Return the next hops of each route of `node` without failures, as a count by prefix."""
 
     def files(self, node: int) -> dict[str, str]:
-        """The configuration of each daemon of `node`."""
+        """Return the configuration of each daemon of `node`."""
         bfd = ["bfd", f" profile {PROFILE}", f"  transmit-interval {self.hello_ms}"]
         bfd += [f"  receive-interval {self.hello_ms}", f"  detect-multiplier {self.dead}"]
-        # Pings are answered from the node's own address, as with our daemons, not from that of a
-        # link.
+        # Pings are answered from the node's own address, as with our daemons.
         zebra = ["route-map own permit 10", f" set src {self.own(node)}"]
-        # Else routes come back with one hop only when a link was down for a moment: the kernel
-        # takes the hop out of the nexthop object that they share, and zebra (8.4) believes that it
-        # is still in.
+        # When a link goes down the kernel removes its hop from a shared nexthop object.  zebra
+        # (8.4) misses that, so routes would have one hop after a flap.
         zebra += ["no zebra nexthop kernel enable"]
         zebra += [f"ip protocol {self.daemon.removesuffix('d')} route-map own"]
-        told = {"zebra": zebra, "bfdd": bfd, self.daemon: self.lines(node)}
+        configurations = {"zebra": zebra, "bfdd": bfd, self.daemon: self.lines(node)}
         return {
-            daemon: "\n".join([f"hostname {self.plan.names[node]}", *told[daemon], ""])
+            daemon: "\n".join([f"hostname {self.plan.names[node]}", *configurations[daemon], ""])
             for daemon in self.daemons
         }
 
     def messages(self, node: int) -> list[netlink.NetlinkMessage]:
-        """What the kernel must hold before: the addresses of the links of `node`, and that FRR's
-        packets go ahead."""
+        """Return the kernel's settings: addresses of links, and priority for FRR's packets."""
         ends = self.links(node).values()
-        first = (
+        priorities = (
             [tc.routing_first(end.ifindex, end.dev) for end in ends] if self.plan.link_specs else []
         )
-        return [*(_address_message(self.address(node, end), end) for end in ends), *first]
+        return [*(_address_message(self.address(node, end), end) for end in ends), *priorities]
 
     def sessions(self, node: int) -> int:
-        """How many neighbours BFD watches for `node`."""
+        """Return the number of BFD sessions of `node`."""
         return sum(len(self.plan.one_hop(node, port)) for port in self.links(node))
 
     def links(self, node: int) -> dict[int, End]:
-        """The ports of `node` that lead to other routers."""
+        """Return the ports of `node` to other routers."""
         plan = self.plan
         return {
             port: end
@@ -119,11 +121,11 @@ class Routing(ABC):
         }
 
     def own(self, node: int) -> str:
-        """The address of `node` itself."""
+        """Return the address of `node`."""
         return dotted(self.plan.address(node))
 
     def address(self, node: int, end: End) -> Prefix:
-        """The address of `node` on the link at `end`, and its prefix's length."""
+        """Return the address and prefix length of `node` on the link at `end`."""
         topology = self.plan.topology
         if topology.is_crossbar(end.peer):
             return Prefix(BROADCAST | (end.peer - topology.servers) << 8 | end.peer_port + 1, 24)
@@ -141,31 +143,38 @@ class Ospf(Routing):
         super().__post_init__()
         if not self.plan.topology.server_centric:
             raise ValueError(
-                f"FRR's OSPF is set up for networks in which servers route, not for "
+                f"FRR's OSPF needs a network in which servers route, unlike "
                 f"{self.plan.topology.spec}"
             )
 
     def lines(self, node: int) -> list[str]:
-        # Where hundreds of routers begin on one machine they must not take each other for dead
-        # meanwhile, nor look for paths each time that one more is heard of.  After a single failure
-        # neither counts: BFD finds it, and
-        # the first look is at once.
+        # Hundreds of routers that start on one machine must neither declare each other dead nor run
+        # SPF for each new neighbour.  A single failure is unaffected: BFD detects it, and the first
+        # SPF run is immediate.
         routers = len(self.nodes)
-        dead_s, most_hold_ms = max(4, routers // 8), max(200, 10 * routers)
-        told = ["interface lo", " ip ospf area 0"]
+        dead_s = max(4, routers // 8)
+        most_hold_ms = max(200, 10 * routers)
+        lines = ["interface lo", " ip ospf area 0"]
         for end in self.links(node).values():
             kind = "broadcast" if self.plan.topology.is_crossbar(end.peer) else "point-to-point"
-            told += [
+            lines += [
                 f"interface {end.dev}",
                 " ip ospf area 0",
                 f" ip ospf network {kind}",
                 " ip ospf bfd",
+                f" ip ospf bfd profile {PROFILE}",
+                " ip ospf hello-interval 1",
+                f" ip ospf dead-interval {dead_s}",
             ]
-            told += [f" ip ospf bfd profile {PROFILE}", " ip ospf hello-interval 1"]
-            told += [f" ip ospf dead-interval {dead_s}"]
-        told += ["router ospf", f" ospf router-id {self.own(node)}", " maximum-paths 1"]
-        told += [f" timers throttle spf 0 20 {most_hold_ms}"]
-        return [*told, " timers throttle lsa all 20", " timers lsa min-arrival 10"]
+        return [
+            *lines,
+            "router ospf",
+            f" ospf router-id {self.own(node)}",
+            " maximum-paths 1",
+            f" timers throttle spf 0 20 {most_hold_ms}",
+            " timers throttle lsa all 20",
+            " timers lsa min-arrival 10",
+        ]
 
     def expected(self, node: int) -> dict[Prefix, int]:
         servers = range(self.plan.topology.servers)
@@ -181,35 +190,36 @@ class Bgp(Routing):
     def __post_init__(self) -> None:
         super().__post_init__()
         naming = self.plan.topology.naming
-        if not isinstance(naming, FabricNaming) or len(naming.tiers) > TIERS:
+        if not isinstance(naming, FabricNaming) or len(naming.tiers) > MOST_TIERS:
             raise ValueError(
-                f"FRR's BGP is set up for switch fabrics of at most {TIERS} tiers, not for "
+                f"FRR's BGP needs a switch fabric of at most {MOST_TIERS} tiers, unlike "
                 f"{self.plan.topology.spec}"
             )
 
     def lines(self, node: int) -> list[str]:
-        plan, systems = self.plan, as_numbers(self.plan.topology)
-        told = [
+        plan = self.plan
+        systems = as_numbers(plan.topology)
+        lines = [
             "frr defaults datacenter",
             f"router bgp {systems[node]}",
             f" bgp router-id {self.own(node)}",
+            # Equal paths have different ASes, since no AS is on two of them.
+            " bgp bestpath as-path multipath-relax",
+            " no bgp network import-check",
         ]
-        # No AS is on both of two equally long paths, so that their ASes differ wherever there are
-        # several.
-        told += [" bgp bestpath as-path multipath-relax", " no bgp network import-check"]
         for end in self.links(node).values():
             peer = dotted(self.address(end.peer, plan.ends[end.peer][end.peer_port]).network)
-            told += [
+            lines += [
                 f" neighbor {peer} remote-as {systems[end.peer]}",
                 f" neighbor {peer} bfd profile {PROFILE}",
-            ]
-            told += [
                 f" neighbor {peer} advertisement-interval 0",
                 f" neighbor {peer} timers connect 1",
             ]
-        told += [" address-family ipv4 unicast", "  maximum-paths 64"]
-        own = self._announced().get(node)
-        return [*told, *([f"  network {own}"] if own else [])]
+        lines += [" address-family ipv4 unicast", "  maximum-paths 64"]
+        prefix = self._announced().get(node)
+        if prefix:
+            lines.append(f"  network {prefix}")
+        return lines
 
     def expected(self, node: int) -> dict[Prefix, int]:
         topology = self.plan.topology
@@ -222,10 +232,11 @@ class Bgp(Routing):
         }
 
     def messages(self, node: int) -> list[netlink.NetlinkMessage]:
-        """And the way to each host."""
-        plan, source = self.plan, self.plan.address(node)
+        """Return the kernel's settings, with a route to each host of `node`."""
+        plan = self.plan
+        source = plan.address(node)
         hosts = [end for end in plan.ends[node].values() if end.peer < plan.topology.servers]
-        ways = [
+        routes = [
             fib.route_message(
                 Prefix(plan.address(end.peer), 32),
                 [(end.ifindex, end.dev, plan.address(end.peer))],
@@ -233,10 +244,10 @@ class Bgp(Routing):
             )
             for end in hosts
         ]
-        return [*super().messages(node), *ways]
+        return [*super().messages(node), *routes]
 
     def _announced(self) -> dict[int, Prefix]:
-        """The prefix of the hosts of each edge switch."""
+        """Return the prefix of the hosts of each edge switch."""
         topology = self.plan.topology
         layout = topology.naming.layout
         return {
@@ -246,26 +257,25 @@ class Bgp(Routing):
 
 
 def as_numbers(topology: Topology) -> dict[int, int]:
-    """The AS of each switch: one of its own at the edge, one for all of the top tier, between them
-    one for each pod.
+    """Return the AS of each switch: one per edge switch, one per pod between, one for the top tier.
 
-    No path then goes down and up again, or through two aggregation switches of a pod: it would
-    carry an AS twice.
+    BGP then rejects a path that goes down and up again, or through two aggregation switches of a
+    pod: it would contain an AS twice.
     """
     naming = topology.naming
     assert isinstance(naming, FabricNaming)
-    found: dict[tuple[int, tuple[int, ...]], int] = {}
+    systems: dict[tuple[int, tuple[int, ...]], int] = {}
     numbers = {}
     for switch in range(topology.servers, topology.nodes):
         tier = naming.tier(switch)
         digits = parse_digits(naming.name(switch)[1:])
         group = digits if tier == 1 else () if tier == len(naming.tiers) else digits[:1]
-        numbers[switch] = found.setdefault((tier, group), FIRST_AS + len(found))
+        numbers[switch] = systems.setdefault((tier, group), FIRST_AS + len(systems))
     return numbers
 
 
 def _edge(topology: Topology, host: int) -> int:
-    """The switch of a host."""
+    """Return the edge switch of a host."""
     ((_, switch, _, _),) = topology.ports(host)
     return switch
 

@@ -1,10 +1,9 @@
-"""When busy links sent, as the kernel saw it: fidelity.bpf.c, loaded for one run and read.
+"""Dequeue times of busy links, measured by fidelity.bpf.c.
 
-On a busy link the time between dequeues is packet size / rate.  HTB may be ahead of that by its
-burst, and catches up what it sends late, so not single packets but windows of a burst's bytes are
-compared with bytes / rate; where the burst is two frames, that is every other packet.  Packets of
-the routing daemons, which HTB sends ahead and does not charge, are left out.  A dequeue costs 0.2
-us.
+On a busy link the time between dequeues is packet size / rate.  HTB may run ahead by its burst and
+catches up late packets.  So windows of one burst of bytes are compared with bytes / rate; where the
+burst is two frames, that is every other packet.  Packets of the routing daemons, which HTB sends
+ahead and does not charge, are left out.  A dequeue costs 0.2 us.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -26,19 +26,21 @@ BUCKETS_PER_1 = 200
 KEY = "=I"
 VALUE = f"=Q6I8QII{BUCKETS}I"  # struct port
 CONSTANTS = struct.Struct("=II")  # slot, control_port
-HISTOGRAM = 17  # where it begins among the values
+HISTOGRAM = 17  # its first index among the values
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """What one port, or several together, did.
+    """Dequeues of one port, or of several merged.
 
-    histogram: windows of a busy link by elapsed / ideal time, in steps of 1 / BUCKETS_PER_1, the
-        last for the rest.
-    packets, oversize, longest_bytes: those seen to leave, those among them longer than a frame, and
-        the longest.
-    missed: those that left unseen.
-    worst_ns: by which a window was early or late.
+    Attributes:
+        packets: dequeues seen.
+        missed: dequeues not seen.
+        oversize: packets longer than a frame.
+        longest_bytes: of all packets.
+        worst_ns: largest deviation of a window, early or late.
+        histogram: windows of a busy link by elapsed / ideal time, in steps of 1 / BUCKETS_PER_1;
+            the last class holds the rest.
     """
 
     packets: int
@@ -56,55 +58,57 @@ class Gaps:
 
     @property
     def shortfall_percent(self) -> float:
-        """How much less than its rate the link carried while it was busy; below 0 if more."""
+        """Return the unused part of the rate while busy; negative if the link sent more."""
         return 100 * (1 - self.ideal_ns / self.elapsed_ns) if self.elapsed_ns else 0.0
 
     def deviation_percent(self, percent: float) -> float:
-        """The deviation from the ideal time, early or late, that `percent` % of the windows do not
-        exceed.
+        """Return the deviation from the ideal time that `percent` % of the windows do not exceed.
 
-        Known to half a percent; everything over 155 % counts as that.  ValueError if there was no
-        window.
+        Early and late count alike.  The resolution is 0.5 %; deviations over 155 % count as 155 %.
+
+        Raises:
+            ValueError: no window was counted.
         """
         if not self.windows:
             raise ValueError("no window was counted: the link was never busy")
         distance = sorted((abs(bucket + 0.5 - BUCKETS_PER_1), bucket) for bucket in range(BUCKETS))
         counts = accumulate(self.histogram[bucket] for _, bucket in distance)
-        wanted = self.windows * percent / 100
+        threshold = self.windows * percent / 100
         return next(
             100 * far / BUCKETS_PER_1
             for (far, _), count in zip(distance, counts, strict=True)
-            if count >= wanted
+            if count >= threshold
         )
 
 
-def together(many: Iterable[Gaps]) -> Gaps:
-    """Several ports as one."""
-    every = list(many)
-    histogram = [sum(counts) for counts in zip(*(one.histogram for one in every), strict=True)] or [
-        0
-    ] * BUCKETS
+def merge_ports(ports: Iterable[Gaps]) -> Gaps:
+    """Return the sum of several ports."""
+    ports = list(ports)
+    counts = zip(*(port.histogram for port in ports), strict=True)
     return Gaps(
-        sum(one.packets for one in every),
-        sum(one.missed for one in every),
-        sum(one.oversize for one in every),
-        max((one.longest_bytes for one in every), default=0),
-        sum(one.elapsed_ns for one in every),
-        sum(one.ideal_ns for one in every),
-        max((one.worst_ns for one in every), default=0),
-        tuple(histogram),
+        packets=sum(port.packets for port in ports),
+        missed=sum(port.missed for port in ports),
+        oversize=sum(port.oversize for port in ports),
+        longest_bytes=max((port.longest_bytes for port in ports), default=0),
+        elapsed_ns=sum(port.elapsed_ns for port in ports),
+        ideal_ns=sum(port.ideal_ns for port in ports),
+        worst_ns=max((port.worst_ns for port in ports), default=0),
+        histogram=tuple(map(sum, counts)) or (0,) * BUCKETS,
     )
 
 
 class GapMonitor:
-    """Counts what every shaped port of a network does, from now until closed or until the end of
-    its `with`.
+    """Count dequeues of every shaped port of a network, until closed or for a `with` block.
 
-    The rates are what the kernel holds.  BpfError if this kernel cannot do it; the text says why.
+    The rates are those in the kernel.
+
+    Raises:
+        BpfError: this kernel cannot load the program; the message says why.
     """
 
     def __init__(self, net: NetworkHandle) -> None:
-        shaped, own = _rates(net), ports(net)
+        shaped = _rates(net)
+        own = ports(net)
         self._object = libbpf.Object(
             OBJECT,
             constants=CONSTANTS.pack(net.identity.slot, tc.CONTROL_PORT),
@@ -132,20 +136,20 @@ class GapMonitor:
 
     @property
     def program_fd(self) -> int:
-        """The descriptor of the program that counts whose cost can then be read."""
+        """Return the descriptor of the counting program, for reading its cost."""
         return self._object.program_fd("dequeue")
 
     def read(self) -> dict[int, Gaps]:
-        """What was counted so far for each shaped port, by interface index."""
-        found = {}
+        """Return the counts so far of each shaped port, by interface index."""
+        gaps = {}
         for index in self._indexes:
             value = self._map[index,]
             *_, packets, missed, oversize, elapsed_ns, ideal_ns, longest, worst = value[:HISTOGRAM]
             histogram = value[HISTOGRAM : HISTOGRAM + BUCKETS]
-            found[index] = Gaps(
+            gaps[index] = Gaps(
                 packets, missed, oversize, longest, elapsed_ns, ideal_ns, worst, histogram
             )
-        return found
+        return gaps
 
 
 def _entry(rate_bps: int, frame_bytes: int, inode: int) -> tuple[int, ...]:
@@ -156,17 +160,13 @@ def _entry(rate_bps: int, frame_bytes: int, inode: int) -> tuple[int, ...]:
 
 
 def _rates(net: NetworkHandle) -> dict[int, tuple[int, int]]:
-    """Bits per second of every port that has a rate, and bytes of its longest frame, by interface
-    index."""
+    """Return rate (bit/s) and longest frame (bytes) of each shaped port, by interface index."""
     own = ports(net)
-    found = {}
+    rates = {}
     for node in range(net.topology.nodes):
-        socket = netlink_of(net, node)
-        try:
+        with closing(netlink_of(net, node)) as socket:
             mtus = live_port.mtus(socket)
             for index, shape in tc.shapes(socket).items():
                 if index in own and shape.rate_bps:
-                    found[index] = shape.rate_bps, mtus[index] + ETHERNET_BYTES
-        finally:
-            socket.close()
-    return found
+                    rates[index] = shape.rate_bps, mtus[index] + ETHERNET_BYTES
+    return rates

@@ -1,12 +1,10 @@
-"""How long flows are silent between two packets, where hosts send them: flow_gaps.bpf.c, attached
-for a `with`.
+"""Gaps between packets of a flow at the sending hosts: flow_gaps.bpf.c, attached for a `with`.
 
     with FlowGaps(net) as watched:
         flows.run(...)
-    watched.table.beyond(500)     # the fraction of packets that came after more than 500 us of
-    silence
+    watched.table.beyond(500)  # fraction of packets after a gap of 500 us and more
 
-Whoever chooses a path for each flowlet sees these gaps (LetFlow, FatPaths).
+Schemes that choose a path for each flowlet see these gaps (LetFlow, FatPaths).
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.testbed.linux import libbpf, tc
-from weft.testbed.measure.reordering import bounds_us
+from weft.testbed.measure.reordering import bounds_us, quantile
 from weft.testbed.measure.watched_ports import Attachment, WatchedPorts
 
 OBJECT = Path(__file__).with_name("flow_gaps.bpf.o")
@@ -25,37 +23,35 @@ CLASSES = 128
 
 @dataclass(frozen=True)
 class GapTable:
-    """gaps: packets by the silence of their flow before them, the lower bounds of whose classes are
-    bounds_us().
-    flows: how many there were, whose first packets have none."""
+    """Gaps of all flows.
+
+    Attributes:
+        gaps: packets by the gap before them; bounds_us() has the lower bounds of the classes.
+        flows: their number; the first packet of a flow has no gap.
+    """
 
     gaps: tuple[int, ...]
     flows: int
 
     @property
     def packets(self) -> int:
-        """Packets that were not their flow's first."""
+        """Return the packets other than the first of each flow."""
         return sum(self.gaps)
 
     def beyond(self, us: float) -> float:
-        """The fraction of packets before which their flow was silent for at least `us`, to the next
-        lower bound of a class."""
+        """Return the fraction of packets after a gap of at least `us`, to the next class bound."""
         counted = sum(count for count, low in zip(self.gaps, bounds_us(), strict=True) if low >= us)
         return counted / max(1, self.packets)
 
     def quantile_us(self, percent: float) -> float:
-        """What `percent` % of the gaps do not exceed, to the next class."""
-        wanted, count = self.packets * percent / 100, 0
-        bounds = bounds_us()
-        for at, here in enumerate(self.gaps):
-            count += here
-            if here and count >= wanted:
-                return bounds[min(CLASSES - 1, at + 1)]
-        return 0.0
+        """Return the gap that `percent` % of the packets do not exceed, to the next class."""
+        if not self.packets:
+            return 0.0
+        return bounds_us()[min(CLASSES - 1, quantile(self.gaps, percent) + 1)]
 
 
 class FlowGaps(WatchedPorts[GapTable]):
-    """Watches what the hosts of a fabric send during its `with`; then `table` has it."""
+    """Watch the packets that hosts of a fabric send."""
 
     hook = tc.EGRESS_HOOK
 
@@ -63,7 +59,6 @@ class FlowGaps(WatchedPorts[GapTable]):
         return libbpf.Object(OBJECT)
 
     def places(self) -> list[Attachment]:
-        """Every host's port."""
         topology = self.net.topology
         return [
             Attachment(host, port, PROGRAM)

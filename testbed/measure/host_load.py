@@ -1,5 +1,4 @@
-"""The load of the machine and of the run's processes: what Linux counts anyway, read before and
-after."""
+"""Load of the machine and of the run's processes: two readings of the kernel's counters."""
 
 from __future__ import annotations
 
@@ -14,8 +13,7 @@ from weft.testbed.linux import clock
 
 @dataclass(frozen=True)
 class Waits:
-    """How long a process was runnable without running, in all, and how often it got to run; both
-    since it began."""
+    """Time that a process was runnable without running, and its turns, since it began."""
 
     wait_ns: int
     turns: int
@@ -25,11 +23,13 @@ class Waits:
 class HostLoad:
     """Counters at `at_s` on CLOCK_MONOTONIC; None where this kernel keeps none.
 
-    pressure_us: time in which some process waited for a processor (PSI).
-    processors_s, steal_s: time of all processors, and the part that the hypervisor gave to others.
-    softnet_dropped, softnet_squeezed: packets for which the kernel's receive backlog was full;
-        rounds of receiving that ended before the work did.  Both of the whole machine.
-    waits: of each process, by its name.
+    Attributes:
+        pressure_us: time in which any process waited for a processor (PSI).
+        processors_s: time of all processors.
+        steal_s: part of it that the hypervisor gave to others.
+        softnet_dropped: packets dropped by a full receive backlog, on the whole machine.
+        softnet_squeezed: receive rounds that ended before their work, on the whole machine.
+        waits: by name of the process.
     """
 
     at_s: float
@@ -42,8 +42,11 @@ class HostLoad:
 
 
 def read(processes: Mapping[str, int]) -> HostLoad:
-    """The counters now; `processes`: which to look at, pid by name.  One that has ended is left
-    out."""
+    """Return the counters now.
+
+    Args:
+        processes: process ids by name; a process that has ended is left out.
+    """
     softnet = [
         [int(word, 16) for word in line.split()] for line in _lines("/proc/net/softnet_stat")
     ]
@@ -56,13 +59,12 @@ def read(processes: Mapping[str, int]) -> HostLoad:
         cpu.steal,
         sum(row[1] for row in softnet),
         sum(row[2] for row in softnet),
-        {name: found for name, pid in processes.items() if (found := waits(pid))},
+        {name: wait for name, pid in processes.items() if (wait := waits(pid))},
     )
 
 
 def pressure_us() -> int | None:
-    """Microseconds since boot in which some process waited for a processor; None if this kernel
-    does not count them."""
+    """Return the µs since boot in which any process waited for a processor; None without PSI."""
     try:
         some = _lines("/proc/pressure/cpu")[0]
     except OSError:  # not built in, or switched off: the file is missing or refuses to be read
@@ -71,8 +73,7 @@ def pressure_us() -> int | None:
 
 
 def waits(pid: int) -> Waits | None:
-    """What the main thread of a process waited for a processor; None if it has ended or the kernel
-    counts none."""
+    """Return the waits of a process's main thread; None if it has ended, or without schedstat."""
     try:
         _, wait_ns, turns = _lines(f"/proc/{pid}/schedstat")[0].split()
     except OSError:
@@ -81,26 +82,26 @@ def waits(pid: int) -> Waits | None:
 
 
 def steal_percent(before: HostLoad, after: HostLoad) -> float:
-    """How much of the time of this machine's processors the hypervisor gave to others."""
+    """Return the share of processor time that the hypervisor gave to others."""
     processors_s = after.processors_s - before.processors_s
     return 100 * (after.steal_s - before.steal_s) / processors_s if processors_s else 0.0
 
 
 def pressure_percent(before: HostLoad, after: HostLoad) -> float | None:
-    """How much of the time some process waited for a processor."""
+    """Return the share of time in which any process waited for a processor."""
     if before.pressure_us is None or after.pressure_us is None:
         return None
     return 100 * (after.pressure_us - before.pressure_us) / 1e6 / (after.at_s - before.at_s)
 
 
 def mean_waits_ms(before: HostLoad, after: HostLoad) -> dict[str, float]:
-    """How long each process that ran waited on average before it got to run."""
-    found = {}
+    """Return the mean wait per turn of each process that ran, by name."""
+    waits_ms = {}
     for name, now in after.waits.items():
         then = before.waits.get(name, Waits(0, 0))
         if now.turns > then.turns:
-            found[name] = (now.wait_ns - then.wait_ns) / (now.turns - then.turns) / 1e6
-    return found
+            waits_ms[name] = (now.wait_ns - then.wait_ns) / (now.turns - then.turns) / 1e6
+    return waits_ms
 
 
 def _lines(path: str) -> list[str]:
@@ -108,5 +109,5 @@ def _lines(path: str) -> list[str]:
 
 
 def pss_kib(pid: int) -> int:
-    """The memory of a process, what it shares divided among those that share it."""
+    """Return the proportional set size of a process."""
     return int(psutil.Process(pid).memory_full_info().pss) // 1024

@@ -1,7 +1,6 @@
-"""How long queues are: occupancy.bpf.c, which sees every packet come and go, for the length of a
-`with`.
+"""Queue lengths over time: occupancy.bpf.c, attached during a `with` block.
 
-Exact, not sampled: 0.1 us for each packet in and out of a queue.
+Exact, not sampled; it costs 0.1 us for each packet into and out of a queue.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 
@@ -23,10 +23,11 @@ QUEUE = f"=QII{LENGTHS}Q"  # struct queue
 
 @dataclass(frozen=True)
 class Occupancy:
-    """One queue, or several together.
+    """One queue, or several merged.
 
-    spent_ns: the time for which it had each length, the last for that length and more.  longest: in
-        packets.
+    Attributes:
+        spent_ns: time at each length, the last for that length and more.
+        longest: in packets.
     """
 
     spent_ns: tuple[int, ...]
@@ -34,31 +35,29 @@ class Occupancy:
 
     @property
     def mean_packets(self) -> float:
-        """The average over time."""
+        """Return the mean length over time."""
         return sum(length * spent for length, spent in enumerate(self.spent_ns)) / max(
             1, sum(self.spent_ns)
         )
 
     @property
     def at_least(self) -> list[float]:
-        """For each length the fraction of time for which the queue was at least that long."""
-        total, found, left = max(1, sum(self.spent_ns)), [], sum(self.spent_ns)
-        for spent in self.spent_ns:
-            found.append(left / total)
-            left -= spent
-        return found
+        """Return for each length the fraction of time in which the queue was at least that long."""
+        total_ns = max(1, sum(self.spent_ns))
+        tails_ns = list(accumulate(reversed(self.spent_ns)))
+        return [tail_ns / total_ns for tail_ns in reversed(tails_ns)]
 
 
-def together(many: Iterable[Occupancy]) -> Occupancy:
-    """Several queues as one."""
-    every = list(many)
-    spent = tuple(sum(times) for times in zip(*(one.spent_ns for one in every), strict=True))
-    return Occupancy(spent, max((one.longest for one in every), default=0))
+def merge_queues(queues: Iterable[Occupancy]) -> Occupancy:
+    """Return the sum of several queues."""
+    queues = list(queues)
+    spent_ns = zip(*(queue.spent_ns for queue in queues), strict=True)
+    longest = max((queue.longest for queue in queues), default=0)
+    return Occupancy(tuple(map(sum, spent_ns)), longest)
 
 
 class Occupancies:
-    """Watches every queue of a network during its `with`; then `table` has them, by (node,
-    port)."""
+    """Watch every queue of a network during a `with` block; `table` has them by (node, port)."""
 
     def __init__(self, net: NetworkHandle) -> None:
         self.net = net
@@ -89,23 +88,25 @@ class Occupancies:
             self.table = self.read()
 
     def begin(self) -> None:
-        """Forget what has been seen: only what comes from now on counts.
+        """Reset the counters.
 
-        What waits now is not counted until a packet of that queue comes or goes.
+        Packets that wait now are not counted until a packet enters or leaves their queue.
         """
         self._began_ns = clock.monotonic_ns()
-        nothing = (0,) * (3 + LENGTHS)
+        zeros = (0,) * (3 + LENGTHS)
         for index in ports(self.net):
-            self._queues[index & 0xFFFF,] = nothing
+            self._queues[index & 0xFFFF,] = zeros
 
     def read(self) -> dict[tuple[int, int], Occupancy]:
-        """What has been seen; before its first event a queue was empty, and as it is now it has
-        been since its last."""
-        now = clock.monotonic_ns()
-        found = {}
+        """Return the queues so far, by (node, port).
+
+        A queue is empty before its first event, and keeps its length after its last.
+        """
+        now_ns = clock.monotonic_ns()
+        queues = {}
         for index, place in ports(self.net).items():
             since_ns, length, longest, *spent = self._queues[index & 0xFFFF,]
-            spent[min(length, LENGTHS - 1)] += now - (since_ns or self._began_ns)
-            spent[0] += now - self._began_ns - sum(spent)
-            found[place] = Occupancy(tuple(spent), longest)
-        return found
+            spent[min(length, LENGTHS - 1)] += now_ns - (since_ns or self._began_ns)
+            spent[0] += now_ns - self._began_ns - sum(spent)
+            queues[place] = Occupancy(tuple(spent), longest)
+        return queues

@@ -1,8 +1,7 @@
-"""Ping: any number of pairs at once, from one process.
+"""Ping any number of pairs at once, from one process.
 
-A raw socket keeps the namespace that it was opened in, so all servers' echo requests are sent from
-here, and the time of each answer is the kernel's own stamp.  24,180 pairs take two seconds, where a
-ping process each would take minutes.
+A raw socket keeps the namespace that it was opened in, so this process sends the requests of all
+servers.  The kernel stamps the time of each answer.
 """
 
 from __future__ import annotations
@@ -21,8 +20,12 @@ from weft.topologies.core.address import dotted
 
 @dataclass(frozen=True)
 class Ping:
-    """One pair: echo requests sent and answered, their round-trip times in order of arrival, and
-    what else came back, such as "network unreachable, says h3", without repetition."""
+    """Echo requests of one pair.
+
+    Attributes:
+        rtts_us: round-trip times in order of arrival.
+        reasons: distinct errors, such as "network unreachable, says h3".
+    """
 
     src: int
     dst: int
@@ -34,8 +37,7 @@ class Ping:
 
 @dataclass(frozen=True)
 class PingTable:
-    """What many pairs had; `retries` extra attempts were allowed to each that had no answer at
-    all."""
+    """Pings of many pairs; a pair without any answer had up to `retries` more requests."""
 
     pings: tuple[Ping, ...]
     retries: int
@@ -43,18 +45,17 @@ class PingTable:
 
     @property
     def lost(self) -> tuple[Ping, ...]:
-        """The pairs that had no answer."""
+        """Return the pairs without an answer."""
         return tuple(ping for ping in self.pings if not ping.received)
 
     @property
     def lost_fraction(self) -> float:
-        """Requests without an answer among all, 0 .. 1."""
+        """Return the fraction of requests without an answer, 0 .. 1."""
         sent = sum(ping.sent for ping in self.pings)
         return 1 - sum(ping.received for ping in self.pings) / sent if sent else 0.0
 
     def percentile_us(self, percent: int) -> float | None:
-        """The round-trip time that `percent` % (1 .. 99) of the answers did not exceed; None
-        without two answers."""
+        """Return the round-trip time of percentile 1 .. 99; None with fewer than two answers."""
         rtts = [rtt for ping in self.pings for rtt in ping.rtts_us]
         return quantiles(rtts, n=100, method="inclusive")[percent - 1] if len(rtts) > 1 else None
 
@@ -69,14 +70,20 @@ def ping(
     size_bytes: int = 56,
     retries: int = 0,
 ) -> PingTable:
-    """Ping every (source, destination) of `pairs` `count` times, once in `interval_ms` if the
-    network allows it.
+    """Ping each (source, destination) of `pairs` `count` times, every `interval_ms` at most.
 
-    timeout_s: how long to wait for an answer; the whole takes no longer than sending does, and that
-        once more for each round of retries.
-    retries: how many more times to ask where no answer came: 0 tells a lossy path from a good one,
-        more tell only a broken one.
-    Raises ValueError for a pair of a node with itself, or with one that has no address.
+    Args:
+        net: the network.
+        pairs: nodes that send, and nodes that answer.
+        count: requests to each pair.
+        interval_ms: between requests; longer where the network is slower.
+        timeout_s: time after which a request is lost.
+        size_bytes: data of a request, an even number.
+        retries: further requests to a pair without any answer: 0 measures loss, more only detect a
+            broken path.
+
+    Raises:
+        ValueError: source and destination are one node, or a node has no address.
     """
     pairs = list(pairs)
     for src, dst in pairs:
@@ -96,7 +103,7 @@ def ping_itself(
     timeout_s: float = 1.0,
     size_bytes: int = 56,
 ) -> PingTable:
-    """Let `node` ping its own address: the time of the protocol stack without links."""
+    """Ping the own address of `node`: the delay of the protocol stack without links."""
     return _ping(net, [(node, node)], count, interval_ms, timeout_s, size_bytes, 0)
 
 
@@ -113,21 +120,18 @@ def _ping(
         raise ValueError(
             "ping: count from 1, timeout over 0 s, size an even number of bytes from 4 to 1472"
         )
-    began = clock.monotonic()
+    begin_s = clock.monotonic()
     batch = Pinging(net, pairs, timeout_s, size_bytes, retries)
     for turn in range(count):
-        for one in batch.tallies:
-            batch.fire(one.src, one, began + turn * interval_ms / 1000)
+        for tally in batch.tallies:
+            batch.fire(tally.src, tally, begin_s + turn * interval_ms / 1000)
     batch.run()
-    pings = tuple(
-        Ping(one.src, one.dst, one.sent, len(one.rtts_us), tuple(one.rtts_us), tuple(one.reasons))
-        for one in batch.tallies
-    )
-    return PingTable(pings, retries, clock.monotonic() - began)
+    pings = tuple(tally.result() for tally in batch.tallies)
+    return PingTable(pings, retries, clock.monotonic() - begin_s)
 
 
 class PingTally:
-    """A pair, while it is being pinged."""
+    """Counters of a pair while it is pinged."""
 
     def __init__(self, src: int, dst: int, address: str, retries: int) -> None:
         self.src = src
@@ -139,9 +143,20 @@ class PingTally:
         self.rtts_us: list[float] = []
         self.reasons: dict[str, None] = {}
 
+    def result(self) -> Ping:
+        """Return the counters as a Ping."""
+        return Ping(
+            src=self.src,
+            dst=self.dst,
+            sent=self.sent,
+            received=len(self.rtts_us),
+            rtts_us=tuple(self.rtts_us),
+            reasons=tuple(self.reasons),
+        )
+
 
 class Pinging(ProbeBatch[PingTally]):
-    """Echo requests, and what comes back."""
+    """Echo requests and their answers."""
 
     def __init__(
         self,
@@ -151,28 +166,21 @@ class Pinging(ProbeBatch[PingTally]):
         size_bytes: int,
         retries: int,
     ) -> None:
+        naming = net.topology.naming
         self.tallies = [
-            PingTally(src, dst, dotted(net.topology.naming.address(dst)), retries)
-            for src, dst in pairs
+            PingTally(src, dst, dotted(naming.address(dst)), retries) for src, dst in pairs
         ]
-        for one in self.tallies:
-            if net.topology.is_crossbar(one.src):
-                raise ValueError(
-                    f"ping: {net.topology.naming.name(one.src)} cannot ping {one.address}"
-                )
-        super().__init__(
-            net,
-            {one.src for one in self.tallies},
-            (icmp.ECHO_REPLY, icmp.UNREACHABLE, icmp.TIME_EXCEEDED),
-            timeout_s,
-        )
-        self.identifier, self.token = (
-            int.from_bytes(os.urandom(2), "big"),
-            int.from_bytes(os.urandom(4), "big"),
-        )
+        sources = {tally.src for tally in self.tallies}
+        for src in sources:
+            if net.topology.is_crossbar(src):
+                raise ValueError(f"ping: {naming.name(src)} cannot ping: it has no address")
+        kinds = (icmp.ECHO_REPLY, icmp.UNREACHABLE, icmp.TIME_EXCEEDED)
+        super().__init__(net, sources, kinds, timeout_s)
+        self.identifier = int.from_bytes(os.urandom(2), "big")
+        self.token = int.from_bytes(os.urandom(4), "big")
         self.echo = icmp.Echo(self.identifier, self.token, size_bytes)
         self.routers = routers(net)
-        self.name = net.topology.naming.name
+        self.name = naming.name
 
     def sender(self) -> socket.socket:
         return icmp.sender(socket.IPPROTO_ICMP)
@@ -200,9 +208,8 @@ class Pinging(ProbeBatch[PingTally]):
     def refused(self, probe: PingTally, why: OSError) -> None:
         probe.sent += 1
         probe.open += 1
-        self._failed(
-            probe, f"{os.strerror(why.errno or 0).lower()}, says {self.name(probe.src)} itself"
-        )
+        reason = os.strerror(why.errno or 0).lower()
+        self._failed(probe, f"{reason}, says {self.name(probe.src)} itself")
 
     def _failed(self, probe: PingTally, reason: str | None) -> None:
         probe.open -= 1

@@ -1,13 +1,12 @@
-"""The process behind outage.py: sends echo requests at a steady rate, and notes when each answer
-came.
+"""The process behind outage.py: send echo requests at a steady rate and record the answers.
 
-Standard input: Start, then a Pair for each pair; its end means stop.  Standard output: "!" once it
-is at work; when stopped, a Report and then, request by request, when its answer came, in seconds of
-CLOCK_MONOTONIC, 0 if it did not. Request j is for pair j modulo their number, so that requests come
+Standard input: START, then a PAIR for each pair; its end means stop.  Standard output: "!" when
+ready; after the stop a REPORT, then for each request the time of its answer in s of
+CLOCK_MONOTONIC, 0 without one.  Request j is for pair j modulo their number, so requests are spread
 evenly over the interval.
 
-When told to stop it asks every pair once more.  Otherwise a pair whose last request left just
-before its route was back would seem cut off for ever.
+After the stop each pair gets one more request.  Otherwise a pair whose last request left just
+before its route was restored would seem cut off for ever.
 """
 
 from __future__ import annotations
@@ -25,12 +24,11 @@ from weft.testbed.linux import clock, icmp
 # number of pairs, seconds between requests to each, seconds to wait for the last answers
 START = struct.Struct("=Idd")
 PAIR = struct.Struct("=iI")  # descriptor of the raw socket to use, destination address
-REPORT = struct.Struct(
-    "=Qddd?"
-)  # requests, begin and end in s of CLOCK_MONOTONIC, worst lateness in s, real time or not
+# requests, begin and end in s of CLOCK_MONOTONIC, worst lateness in s, real-time priority
+REPORT = struct.Struct("=Qddd?")
 READY = b"!"
 DATA_BYTES = 56
-PRIORITY = 11  # real time: above routing daemons, whose work after a failure is what is measured
+PRIORITY = 11  # real time: above the routing daemons, which are measured
 
 
 class Prober:
@@ -40,10 +38,9 @@ class Prober:
         self.step_s = interval_s / len(pairs)
         self.token = int.from_bytes(os.urandom(4), "big")
         self.base = int.from_bytes(os.urandom(2), "big")
-        made = {fd: socket.socket(fileno=fd) for fd in {fd for fd, _ in pairs}}
-        self.sockets = made
+        self.sockets = {fd: socket.socket(fileno=fd) for fd in {fd for fd, _ in pairs}}
         self.pairs = [
-            (made[fd], (socket.inet_ntoa(struct.pack(">I", to)), 0), self._echo(i))
+            (self.sockets[fd], (socket.inet_ntoa(struct.pack(">I", to)), 0), self._echo(i))
             for i, (fd, to) in enumerate(pairs)
         ]
         self.answers = array("d")
@@ -53,9 +50,9 @@ class Prober:
         return icmp.Echo((self.base + pair) & 0xFFFF, self.token, DATA_BYTES)
 
     def send_due(self, begin_s: float) -> float:
-        """Send what is due, of a turn's requests; the time at which the next one is.
+        """Send the requests that are due, at most one to each pair; return when the next is due.
 
-        No more at once: a prober that is late must still receive answers, and the request to stop.
+        A late prober must still receive answers and the request to stop.
         """
         for _ in self.pairs:
             number = len(self.answers)
@@ -73,11 +70,11 @@ class Prober:
                 continue
         return begin_s + len(self.answers) * self.step_s
 
-    def hear(self, fd: int) -> None:
-        """Read every answer that waits in a socket."""
-        behind_s = clock.wall() - clock.monotonic()
-        while got := icmp.receive(self.sockets[fd]):
-            packet, ns = got
+    def receive(self, fd: int) -> None:
+        """Read all answers that wait in a socket."""
+        offset_s = clock.wall() - clock.monotonic()
+        while datagram := icmp.receive(self.sockets[fd]):
+            packet, ns = datagram
             answer = icmp.parse(packet)
             if answer is None or answer.token != self.token:
                 continue
@@ -86,34 +83,39 @@ class Prober:
             turn -= (turn - answer.key) & 0xFFFF  # the last turn with this sequence number
             number = turn * len(self.pairs) + pair
             if not self.answers[number]:
-                self.answers[number] = ns / 1e9 - behind_s
+                self.answers[number] = ns / 1e9 - offset_s
 
-    def lacks(self, last_s: float) -> bool:
-        """Whether a request of the last `last_s` seconds of sending has no answer yet."""
+    def has_open(self, last_s: float) -> bool:
+        """Return True if a request of the last `last_s` seconds of sending has no answer yet."""
         return 0.0 in self.answers[-math.ceil(last_s / self.step_s) :]
 
 
 def work(prober: Prober, settle_s: float) -> tuple[float, float]:
-    """Probe until standard input ends, ask every pair once more, then wait `settle_s` at most for
-    answers; when probing began and ended."""
+    """Probe until standard input ends, ask each pair once more, then await answers for `settle_s`.
+
+    Returns:
+        Begin and end of probing, in s of CLOCK_MONOTONIC.
+    """
     poll = select.epoll()
     for fd in prober.sockets:
         poll.register(fd, select.EPOLLIN)
     poll.register(sys.stdin.fileno(), select.EPOLLIN | select.EPOLLHUP)
     begin_s = clock.monotonic()
-    next_s, end_s, requests = begin_s, 0.0, math.inf
-    while not end_s or (clock.monotonic() < end_s + settle_s and prober.lacks(settle_s)):
+    next_s = begin_s
+    end_s = 0.0
+    requests = math.inf
+    while not end_s or (clock.monotonic() < end_s + settle_s and prober.has_open(settle_s)):
         if not end_s:
             next_s = prober.send_due(begin_s)
             if len(prober.answers) >= requests:
                 end_s = clock.monotonic()
-        until = end_s + settle_s if end_s else next_s
-        for fd, _ in poll.poll(max(0.0, until - clock.monotonic())):
+        wake_s = end_s + settle_s if end_s else next_s
+        for fd, _ in poll.poll(max(0.0, wake_s - clock.monotonic())):
             if fd == sys.stdin.fileno():
                 poll.unregister(fd)
                 requests = len(prober.answers) + len(prober.pairs)
             else:
-                prober.hear(fd)
+                prober.receive(fd)
     return begin_s, end_s
 
 
@@ -124,7 +126,7 @@ def main() -> None:
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(PRIORITY))
         real_time = True
-    except PermissionError:  # reported: a late prober makes gaps
+    except PermissionError:  # reported, because a late prober causes gaps
         real_time = False
     stdout.write(READY)
     stdout.flush()

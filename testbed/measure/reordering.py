@@ -1,10 +1,10 @@
-"""Reordering and one-way delay of packets: reorder.bpf.c, attached for a `with`.
+"""Reordering and one-way delay of packets: reorder.bpf.c, attached during a `with` block.
 
     with Reordering(net) as watched:
         flows.run(...)
     watched.table.late_fraction
 
-Exact, and TCP does not notice; 0.3 us a packet at the first switch and at the receiver.
+Exact and invisible to TCP; it costs 0.3 us a packet at the first switch and at the receiver.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,16 +21,18 @@ from weft.testbed.measure.watched_ports import Attachment, WatchedPorts
 
 OBJECT = Path(__file__).with_name("reorder.bpf.o")
 WINDOW, EXTENTS, DELAYS = 1024, 256, 128
-SLOTS = 1024  # flows at one time whose delays and extents are kept apart
+SLOTS = 1024  # concurrent flows with delays and extents of their own
 KEY = "=4s4s4sI"  # struct flow_key
 FLOW = "=4x7IQQ"  # struct flow
 UNIT_US = 1.024
 
 
 class FlowOrder(NamedTuple):
-    """The packets with payload of one flow; addresses as in a packet.
+    """Packets with payload of one flow; addresses as in a packet.
 
-    late: that arrived after a later one.  retransmitted: that were sent again.
+    Attributes:
+        late: arrived after a later one.
+        retransmitted: sent again.
     """
 
     source: bytes
@@ -48,9 +51,9 @@ class FlowOrder(NamedTuple):
 class OrderTable:
     """All flows.
 
-    extents: late packets by how many packets ago the first later one had come, 255 for that and
-        more.
-    delays: packets by their one-way delay, the lower bounds of whose classes are bounds_us().
+    Attributes:
+        extents: late packets by the packets received since the first later one, at most 255.
+        delays: packets by one-way delay; bounds_us() has the lower bounds of the classes.
     """
 
     flows: tuple[FlowOrder, ...]
@@ -58,75 +61,71 @@ class OrderTable:
     delays: tuple[int, ...]
 
     def total(self, key: str) -> int:
-        """The sum of a count over all flows."""
-        return sum(getattr(one, key) for one in self.flows)
+        """Return the sum of a counter over all flows."""
+        return sum(getattr(flow, key) for flow in self.flows)
 
     @property
     def late_fraction(self) -> float:
-        """Late packets among those received."""
+        """Return the fraction of received packets that were late."""
         return self.total("late") / max(1, self.total("received"))
 
     @property
     def lost(self) -> int:
-        """Packets that were sent and did not arrive, or not yet."""
+        """Return the packets sent that have not arrived."""
         return self.total("sent") - self.total("received")
 
     @property
     def mean_delay_us(self) -> float:
-        """From the first switch to the receiver."""
+        """Return the mean delay from the first switch to the receiver."""
         received = max(1, self.total("received"))
-        return sum(one.delay_us * one.received for one in self.flows) / received
+        return sum(flow.delay_us * flow.received for flow in self.flows) / received
 
     def extent(self, percent: float) -> int:
-        """The extent that `percent` % of the late packets do not exceed; 0 if none was late."""
+        """Return the extent that `percent` % of the late packets do not exceed, or 0."""
         return quantile(self.extents, percent)
 
     def delay_us(self, percent: float) -> float:
-        """The delay that `percent` % of the packets do not reach, to the next class of the
-        histogram."""
+        """Return the delay that `percent` % of the packets do not reach, to the next class."""
         return bounds_us()[min(DELAYS - 1, quantile(self.delays, percent) + 1)]
 
 
 def bounds_us() -> list[float]:
-    """The lower bounds of the classes of delays: four for each doubling."""
+    """Return the lower bounds of the classes of delays, four for each doubling."""
     units = [b if b < 8 else (4 + b % 4) << (b // 4 - 1) for b in range(DELAYS)]
     return [unit * UNIT_US for unit in units]
 
 
 def quantile(histogram: Sequence[int], percent: float) -> int:
-    """The first class up to which there are `percent` % of all; 0 for an empty histogram."""
-    wanted, count = sum(histogram) * percent / 100, 0
-    for i, here in enumerate(histogram):
-        count += here
-        if here and count >= wanted:
-            return i
+    """Return the first class that reaches `percent` % of the total; 0 for an empty histogram."""
+    threshold = sum(histogram) * percent / 100
+    for index, count in enumerate(accumulate(histogram)):
+        if histogram[index] and count >= threshold:
+            return index
     return 0
 
 
 class Reordering(WatchedPorts[OrderTable]):
-    """Watches all packets with payload between the hosts of a fabric during its `with`; then
-    `table` has them."""
+    """Watch all packets with payload between the hosts of a fabric."""
 
     def load(self) -> libbpf.Object:
         entries = {"sent_ns": SLOTS * WINDOW, "passed": SLOTS * WINDOW}
         return libbpf.Object(OBJECT, constants=struct.pack("=I", SLOTS), entries=entries)
 
     def places(self) -> list[Attachment]:
-        """Every host's port, and the switch's port behind it."""
         topology = self.net.topology
-        found = []
+        attachments = []
         for host in range(topology.servers):
             ((port, switch, behind, _),) = topology.ports(host)
-            found += [Attachment(host, port, "check"), Attachment(switch, behind, "stamp")]
-        return found
+            attachments += [Attachment(host, port, "check"), Attachment(switch, behind, "stamp")]
+        return attachments
 
     def read(self) -> OrderTable:
         flows = self._object.map("flows", KEY, FLOW)
-        found = []
+        orders = []
         for key in flows:
             source, destination, ports, protocol = key
             _, _, _, sent, received, late, retransmitted, payload_bytes, delay_ns = flows[key]
-            found.append(
+            orders.append(
                 FlowOrder(
                     source=source,
                     destination=destination,
@@ -141,4 +140,4 @@ class Reordering(WatchedPorts[OrderTable]):
                 )
             )
         sums = self.totals("histograms", EXTENTS + DELAYS)
-        return OrderTable(tuple(found), tuple(sums[:EXTENTS]), tuple(sums[EXTENTS:]))
+        return OrderTable(tuple(orders), tuple(sums[:EXTENTS]), tuple(sums[EXTENTS:]))

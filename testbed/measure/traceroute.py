@@ -1,8 +1,8 @@
-"""The path that packets take, hop by hop.
+"""Paths of packets, hop by hop.
 
-trace() sends real packets whose time to live ends at each hop in turn, for all pairs at once, and
-lists who answers. fib_paths() asks the forwarding tables instead: cheaper, and it shows every
-equal-cost path, but not what links do.
+trace() sends packets whose time to live ends at each hop in turn, for all pairs at once, and lists
+the routers that answer.  fib_paths() reads the forwarding tables instead: cheaper, with all
+equal-cost paths, but blind to failed links.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from weft.testbed.measure.probe_batch import ProbeBatch
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, routers
 from weft.topologies.core.address import dotted
 
-# Without a limit every router answers every probe.  (icmp_ratelimit=0 would not do: it lifts the
-# limit for each destination, but not icmp_msgs_per_sec, which was one for all namespaces before
-# Linux 6.12.  A type not in the mask is subject to neither, in any version: icmpv4_mask_allow() in
-# net/ipv4/icmp.c.)
+# Without a rate limit every router answers every probe.  icmp_ratelimit=0 lifts only the limit for
+# each destination, not icmp_msgs_per_sec, which all namespaces shared before Linux 6.12.  A type
+# outside the mask has neither limit in any version (icmpv4_mask_allow() in net/ipv4/icmp.c).
 SYSCTLS = {"ipv4/icmp_ratemask": "0"}
-PORTS = (33433, 33434)  # source and destination: traceroute's, at which no process listens
+PORTS = (
+    33433,
+    33434,
+)  # source and destination, as traceroute's; no process may listen at the second
 MOST_HOPS = 64
 RTM_F_FIB_MATCH = 0x2000
 RTNEXTHOP_BYTES = 8
@@ -32,11 +34,11 @@ RTNEXTHOP_BYTES = 8
 
 @dataclass(frozen=True)
 class Trace:
-    """The nodes that a packet from `src` to `dst` passed, `src` first, crossbars left out; `dst` is
-    last if it arrived.
+    """Path of a packet from `src` to `dst`.
 
-    reason: None if it arrived, else what ended the path: "no answer from hop 3", "network
-        unreachable, says h7", ...
+    Attributes:
+        nodes: routers in order, from `src`; crossbars are left out; `dst` is last if it arrived.
+        reason: None if it arrived, else the error, such as "no answer from hop 3".
     """
 
     src: int
@@ -53,19 +55,24 @@ def trace(
     timeout_s: float = 1.0,
     retries: int = 2,
 ) -> list[Trace]:
-    """The path of a UDP packet with source and destination `ports` for each of `pairs`, in their
-    order.
+    """Return the path of a UDP packet for each pair, in the order of `pairs`.
 
-    Each hop is asked 1 + `retries` times, `timeout_s` each.  Where several paths cost the same, the
-    kernel chooses by the ports, so that other ports may show other paths; nobody may listen to the
-    second.
-    Raises ValueError for a pair of a node with itself, or with one that has no address.
+    Args:
+        net: the network.
+        pairs: source and destination nodes.
+        ports: source and destination ports; the kernel chooses among equal-cost paths by them.  No
+            process may listen at the second.
+        timeout_s: time to wait for an answer of a hop.
+        retries: further probes to a hop that does not answer.
+
+    Raises:
+        ValueError: source and destination are one node, or a node has no address.
     """
     tracing = Tracing(net, pairs, ports, timeout_s, retries)
-    for one in tracing.walks:
-        tracing.fire(one.src, one)
+    for path in tracing.paths:
+        tracing.fire(path.src, path)
     tracing.run()
-    return [Trace(one.src, one.dst, tuple(one.nodes), one.reason) for one in tracing.walks]
+    return [Trace(path.src, path.dst, tuple(path.nodes), path.reason) for path in tracing.paths]
 
 
 def differences(
@@ -73,38 +80,44 @@ def differences(
     computed: Callable[[int, int], Sequence[int]],
     name: Callable[[int], str],
 ) -> list[str]:
-    """A line for each trace that is not the path `computed`(src, dst); nodes by `name`."""
+    """Return a line for each trace that differs from the computed path.
+
+    Args:
+        traces: paths of packets.
+        computed: path of a (source, destination).
+        name: name of a node.
+    """
 
     def text(nodes: Sequence[int]) -> str:
         return " ".join(map(name, nodes))
 
     lines = []
-    for one in traces:
-        wanted = tuple(computed(one.src, one.dst))
-        if one.nodes != wanted or one.reason:
-            end = f" ({one.reason})" if one.reason else ""
+    for path in traces:
+        expected = tuple(computed(path.src, path.dst))
+        if path.nodes != expected or path.reason:
+            end = f" ({path.reason})" if path.reason else ""
             lines.append(
-                f"{name(one.src)} -> {name(one.dst)}: takes {text(one.nodes)}{end}, "
-                f"computed {text(wanted)}"
+                f"{name(path.src)} -> {name(path.dst)}: takes {text(path.nodes)}{end}, "
+                f"computed {text(expected)}"
             )
     return lines
 
 
 class PathTrace:
-    """A pair, while its path is being found."""
+    """State of a pair during a trace."""
 
     def __init__(self, src: int, dst: int, head: bytes, retries: int) -> None:
         self.src = src
         self.dst = dst
-        self.head = head  # the probe's IP header after its TTL
+        self.head = head  # addresses in the probe's IP header
         self.nodes = [src]
         self.retries = retries
-        self.left = retries
+        self.retries_left = retries
         self.reason: str | None = None
 
 
 class Tracing(ProbeBatch[PathTrace]):
-    """Packets whose time to live ends on their way, and the errors about them."""
+    """Packets whose time to live ends on the way, and the errors about them."""
 
     def __init__(
         self,
@@ -115,20 +128,23 @@ class Tracing(ProbeBatch[PathTrace]):
         retries: int,
     ) -> None:
         naming = net.topology.naming
-        self.walks = []
+        self.paths = []
         for src, dst in pairs:
             if src == dst:
                 raise ValueError(f"trace: {naming.name(src)} to itself is no path")
             ends = struct.pack(">II", naming.address(src), naming.address(dst))
-            self.walks.append(PathTrace(src, dst, ends, retries))
+            self.paths.append(PathTrace(src, dst, ends, retries))
         super().__init__(
-            net, {one.src for one in self.walks}, (icmp.UNREACHABLE, icmp.TIME_EXCEEDED), timeout_s
+            net,
+            {path.src for path in self.paths},
+            (icmp.UNREACHABLE, icmp.TIME_EXCEEDED),
+            timeout_s,
         )
         self.routers = routers(net)
         self.name = naming.name
         self.port = ports[0]
         self.token = int.from_bytes(os.urandom(4), "big")
-        # The checksum of UDP may be left out in IPv4; the kernel fills in that of IP.
+        # IPv4 allows UDP without a checksum; the kernel fills in that of IP.
         self.udp = struct.pack(">HHHHI", *ports, 12, 0, self.token)
 
     def sender(self) -> socket.socket:
@@ -150,7 +166,7 @@ class Tracing(ProbeBatch[PathTrace]):
         arrived = answer.kind == icmp.UNREACHABLE and answer.code == icmp.PORT_UNREACHABLE
         if node is None or not (arrived or answer.kind == icmp.TIME_EXCEEDED):
             probe.reason = f"{icmp.words(answer)}, says {by}"
-            if node is not None and node not in probe.nodes:  # it got that far
+            if node is not None and node not in probe.nodes:  # the probe reached this router
                 probe.nodes.append(node)
             return
         returned = node in probe.nodes
@@ -160,12 +176,12 @@ class Tracing(ProbeBatch[PathTrace]):
         elif len(probe.nodes) > MOST_HOPS:
             probe.reason = f"{MOST_HOPS} hops were not enough"
         elif not arrived:
-            probe.left = probe.retries
+            probe.retries_left = probe.retries
             self.fire(probe.src, probe)
 
     def lost(self, probe: PathTrace) -> None:
-        if probe.left:
-            probe.left -= 1
+        if probe.retries_left:
+            probe.retries_left -= 1
             self.fire(probe.src, probe)
         else:
             probe.reason = f"no answer from hop {len(probe.nodes)}"
@@ -175,14 +191,13 @@ class Tracing(ProbeBatch[PathTrace]):
 
 
 class ForwardingTables:
-    """The forwarding tables of a network as they stand: each entry is asked for once and
-    remembered."""
+    """Forwarding tables of a network; each entry is read once and cached."""
 
     def __init__(self, net: NetworkHandle) -> None:
         self.net = net
         self.routers = routers(net)
         self._sockets: dict[int, netlink.Socket] = {}
-        self._known: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._cache: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def __enter__(self) -> ForwardingTables:
         return self
@@ -193,24 +208,27 @@ class ForwardingTables:
         self._sockets.clear()
 
     def next_hops(self, node: int, dst: int) -> tuple[int, ...]:
-        """The nodes to any of which `node` forwards packets for `dst`; OSError with the kernel's
-        words if to none."""
-        if (node, dst) not in self._known:
+        """Return the next hops of `node` towards `dst`.
+
+        Raises:
+            OSError: there is no route; the message is the kernel's.
+        """
+        if (node, dst) not in self._cache:
             if node not in self._sockets:
                 self._sockets[node] = netlink_of(self.net, node)
-            self._known[node, dst] = self._ask(node, dst)
-        return self._known[node, dst]
+            self._cache[node, dst] = self._lookup(node, dst)
+        return self._cache[node, dst]
 
-    def _ask(self, node: int, dst: int) -> tuple[int, ...]:
+    def _lookup(self, node: int, dst: int) -> tuple[int, ...]:
         address = self.net.topology.naming.address(dst)
         body = RTMSG.pack(socket.AF_INET, 32, 0, 0, 0, 0, 0, 0, RTM_F_FIB_MATCH)
         body += netlink.attribute(RTA_DST, struct.pack(">I", address))
         space = self.net.identity.namespace(self.net.topology.naming.name(node))
         command = f"ip -n {space} route get fibmatch {dotted(address)}"
         reply = self._sockets[node].get(netlink.RTM_GETROUTE, body, command)
-        found = netlink.attributes(reply, RTMSG.size)
-        gateways = [found[RTA_GATEWAY]] if RTA_GATEWAY in found else []
-        nexthops = found.get(RTA_MULTIPATH, b"")
+        attributes = netlink.attributes(reply, RTMSG.size)
+        gateways = [attributes[RTA_GATEWAY]] if RTA_GATEWAY in attributes else []
+        nexthops = attributes.get(RTA_MULTIPATH, b"")
         while nexthops:
             (size,) = struct.unpack_from("=H", nexthops)
             gateways.append(netlink.attributes(nexthops[:size], RTNEXTHOP_BYTES)[RTA_GATEWAY])
@@ -219,11 +237,13 @@ class ForwardingTables:
 
 
 def fib_paths(fib: ForwardingTables, src: int, dst: int) -> list[tuple[int, ...]]:
-    """Every path from `src` to `dst` that the forwarding tables allow, `src` and `dst` included.
+    """Return every path from `src` to `dst` in the forwarding tables, both ends included.
 
-    Raises OSError, in the kernel's words, where a node has no route, and ValueError for a loop.
+    Raises:
+        OSError: a node has no route; the message is the kernel's.
+        ValueError: the routes form a loop.
     """
-    done: list[tuple[int, ...]] = []
+    complete: list[tuple[int, ...]] = []
     paths: list[tuple[int, ...]] = [(src,)]
     while paths:
         path = paths.pop()
@@ -231,5 +251,5 @@ def fib_paths(fib: ForwardingTables, src: int, dst: int) -> list[tuple[int, ...]
             if node in path:
                 loop = " ".join(fib.net.topology.naming.name(node) for node in (*path, node))
                 raise ValueError(f"routes form a loop: {loop}")
-            (done if node == dst else paths).append((*path, node))
-    return sorted(done)
+            (complete if node == dst else paths).append((*path, node))
+    return sorted(complete)

@@ -1,4 +1,4 @@
-"""A BPF program at ports of a fabric, attached for a `with`, and what it has counted."""
+"""BPF programs at ports of a fabric, attached during a `with` block, and their counters."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Generic, NamedTuple, Self, TypeVar
 from weft.testbed.linux import libbpf, netlink, tc
 from weft.testbed.runs.network_handle import NetworkHandle, device, netlink_of
 
-PRIORITY = 5  # of the filters: before the data plane's, and before layers are chosen
+PRIORITY = 5  # of the filters: before those of the data plane and of the choice of layers
 SIDES = {tc.INGRESS_HOOK: "ingress", tc.EGRESS_HOOK: "egress"}
 Observation = TypeVar("Observation")
 
 
 class Attachment(NamedTuple):
-    """Where one of the object's programs is attached."""
+    """Port that one of the object's programs is attached to."""
 
     node: int
     port: int
@@ -27,9 +27,10 @@ class Attachment(NamedTuple):
 
 
 class WatchedPorts(ABC, Generic[Observation]):
-    """Watches packets during its `with`; then `table` has what was seen.
+    """Watch packets during a `with` block; then read `table`.
 
-    hook: on which side of the ports' interfaces.
+    Attributes:
+        hook: side of the ports' interfaces.
     """
 
     hook = tc.INGRESS_HOOK
@@ -41,19 +42,23 @@ class WatchedPorts(ABC, Generic[Observation]):
 
     @abstractmethod
     def load(self) -> libbpf.Object:
-        """The programs."""
+        """Return the loaded programs."""
 
     @abstractmethod
     def places(self) -> Sequence[Attachment]:
-        """Where they are attached."""
+        """Return the ports, with the program for each."""
 
     @abstractmethod
     def read(self) -> Observation:
-        """What has been seen so far."""
+        """Return the result so far."""
 
     @property
     def table(self) -> Observation:
-        """What was seen; RuntimeError before the end of the `with`."""
+        """Return the result.
+
+        Raises:
+            RuntimeError: the `with` block has not ended.
+        """
         if self._table is None:
             raise RuntimeError(f"{type(self).__name__}: not finished yet")
         return self._table
@@ -65,12 +70,15 @@ class WatchedPorts(ABC, Generic[Observation]):
             stack.callback(self._detach)
             for place in self.places():
                 index, dev = self._interface(place)
-                program = self._object.program_fd(place.program)
-                name, hook = place.program, self.hook
-                attached = libbpf.filter_message(
-                    index, dev, program, name, hook=hook, priority=PRIORITY
+                program_filter = libbpf.filter_message(
+                    index,
+                    dev,
+                    self._object.program_fd(place.program),
+                    place.program,
+                    hook=self.hook,
+                    priority=PRIORITY,
                 )
-                self._request(place, [tc.clsact(index, dev), attached])
+                self._request(place, [tc.clsact(index, dev), program_filter])
             self._stack = stack.pop_all()
         return self
 
@@ -84,14 +92,13 @@ class WatchedPorts(ABC, Generic[Observation]):
             self._table = self.read()
 
     def totals(self, name: str, count: int) -> list[int]:
-        """The `count` counters of the map called `name`, each the sum of every processor's."""
-        found = self._object.map(name, "=I", f"={count}Q")
-        of_all = struct.Struct(f"={libbpf.possible_cpus() * count}Q")
-        each = libbpf.Map(found.fd, struct.Struct("=I"), of_all)[0,]
-        return [sum(each[at::count]) for at in range(count)]
+        """Return the `count` counters of the map called `name`, summed over processors."""
+        fd = self._object.map(name, "=I", f"={count}Q").fd
+        per_cpu = struct.Struct(f"={libbpf.possible_cpus() * count}Q")
+        values = libbpf.Map(fd, struct.Struct("=I"), per_cpu)[0,]
+        return [sum(values[counter::count]) for counter in range(count)]
 
     def _interface(self, place: Attachment) -> tuple[int, str]:
-        """Index and name of the interface there."""
         return self.net.ifindex(place.node, place.port), device(self.net, place.node, place.port)
 
     def _detach(self) -> None:

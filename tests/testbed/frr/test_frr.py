@@ -163,7 +163,7 @@ def test_frr_routes_and_finds_another_way_when_a_link_dies_in_silence(network, k
         net.fail(link, silent=True)
         wait_until(
             "both ends miss hellos",
-            lambda: all(routed.hears(end) < routed.routing.sessions(end) for end in ends),
+            lambda: all(routed.sessions_up(end) < routed.routing.sessions(end) for end in ends),
         )
         assert kind is Ospf or routed.losses() >= 2
         wait_until("another way", lambda: not ping(net, pairs, timeout_s=1).lost)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from weft.testbed.linux import netns
 from weft.testbed.measure import dequeue_gaps
-from weft.testbed.measure.dequeue_gaps import BUCKETS, BUCKETS_PER_1, GapMonitor, Gaps, together
+from weft.testbed.measure.dequeue_gaps import BUCKETS, BUCKETS_PER_1, GapMonitor, Gaps, merge_ports
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.port_counters import PortCounterReader
 from weft.testbed.runs.network_handle import all_pairs
@@ -44,10 +44,10 @@ def test_a_link_that_was_never_busy_has_no_percentile():
 def test_ports_add_up():
     one = Gaps(10, 1, 2, 1514, 1000, 900, 7, counted({3: 1}).histogram)
     other = Gaps(5, 0, 1, 9000, 500, 500, 9, counted({3: 2, 4: 1}).histogram)
-    assert together([one, other]) == Gaps(
+    assert merge_ports([one, other]) == Gaps(
         15, 1, 3, 9000, 1500, 1400, 9, counted({3: 3, 4: 1}).histogram
     )
-    assert together([]) == counted({})
+    assert merge_ports([]) == counted({})
     assert one.shortfall_percent == pytest.approx(10)
 
 
@@ -119,7 +119,7 @@ def test_idle_time_is_no_gap_nor_are_packets_of_the_daemons(network):
     net = network("dcell:n=3,k=1", LinkSpec(rate_bps=RATE, queue_packets=50))
     with GapMonitor(net) as monitor:
         ping(net, all_pairs(net), count=20, interval_ms=5)
-        assert together(monitor.read().values()).windows == 0
+        assert merge_ports(monitor.read().values()).windows == 0
 
 
 @pytest.mark.kernel
@@ -129,8 +129,8 @@ def test_two_runs_do_not_count_for_each_other(network):
     )
     with GapMonitor(busy_one) as first, GapMonitor(idle_one) as second:
         busy(busy_one)
-        assert together(first.read().values()).packets > 100
-        assert together(second.read().values()).packets == 0
+        assert merge_ports(first.read().values()).packets > 100
+        assert merge_ports(second.read().values()).packets == 0
 
 
 @pytest.mark.kernel

@@ -19,9 +19,9 @@ from weft.testbed.measure.fidelity import (
     Component,
     Fidelity,
     FidelityReport,
+    add_component,
     at_most,
     gap_verdict,
-    tell,
 )
 from weft.testbed.traffic.iperf import IperfSpec, iperf
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -86,23 +86,25 @@ def test_what_an_instrument_finds_counts_for_those_who_watch_its_run_and_no_othe
     first, second = (
         Fidelity(SimpleNamespace(identity=SimpleNamespace(id=name))) for name in ("one", "other")
     )
-    monkeypatch.setattr("weft.testbed.measure.fidelity.WATCHING", [first, second])
+    monkeypatch.setattr("weft.testbed.measure.fidelity.ACTIVE", [first, second])
     late = at_most("late pings", 500, "ms", 20, 100)
-    tell(SimpleNamespace(identity=SimpleNamespace(id="one")), late)
+    add_component(SimpleNamespace(identity=SimpleNamespace(id="one")), late)
     assert (first._added, second._added) == ([late], [])
 
 
 def test_one_bad_port_among_many_good_ones_is_named():
     good, bad = windows({100: 1000}), windows({100: 85, 150: 15})
-    component, _ = fidelity._busy({"h0-eth0": good, "h3-eth1": bad, "w0-eth2": good})
+    component, _ = fidelity._busy_components({"h0-eth0": good, "h3-eth1": bad, "w0-eth2": good})
     assert (component.where, component.verdict, component.name) == (
         "h3-eth1",
         FAIL,
         "dequeue gap p90",
     )
-    component, _ = fidelity._busy({"h0-eth0": good, "h3-eth1": windows({100: 985, 80: 15})})
+    component, _ = fidelity._busy_components(
+        {"h0-eth0": good, "h3-eth1": windows({100: 985, 80: 15})}
+    )
     assert (component.where, component.verdict, round(component.value)) == ("h3-eth1", WARN, 20)
-    (component,) = fidelity._busy({})
+    (component,) = fidelity._busy_components({})
     assert component.verdict == PASS
 
 
@@ -201,7 +203,7 @@ def test_a_hard_pressed_machine_is_noticed(network):
 def test_daemons_are_watched_by_their_own_counters(network):
     net = network("dcell:n=3,k=1", LINK, "dr")
     with Fidelity(net) as watch:
-        assert len(watch._rows) == net.topology.servers
+        assert len(watch._daemons_before) == net.topology.servers
         wait_until(
             "every daemon's timer fired",
             lambda: all(

@@ -9,7 +9,7 @@ import pytest
 
 from weft.testbed.linux import clock, netns
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.measure.occupancy import Occupancies, Occupancy, together
+from weft.testbed.measure.occupancy import Occupancies, Occupancy, merge_queues
 from weft.testbed.measure.port_counters import PortCounterReader
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.plan.network_plan import mac
@@ -21,7 +21,7 @@ def test_a_mean_weighs_lengths_by_their_time() -> None:
     one = Occupancy((2, 1, 0, 1), 3)
     assert one.mean_packets == 1.0
     assert one.at_least == [1.0, 0.5, 0.25, 0.25]
-    assert together([one, Occupancy((4, 0, 0, 0), 0)]) == Occupancy((6, 1, 0, 1), 3)
+    assert merge_queues([one, Occupancy((4, 0, 0, 0), 0)]) == Occupancy((6, 1, 0, 1), 3)
 
 
 @pytest.mark.kernel
