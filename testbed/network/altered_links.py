@@ -114,8 +114,9 @@ class AlteredLinks:
 
 
 class _Tap:
-    """One direction of a link: packets are received and dropped at the near end, and their
-    replacements sent from the far end.
+    """One direction of a link, whose packets are replaced.
+
+    They are received and dropped at the near end, and their replacements sent from the far end.
 
     near, far: node, port and interface.
     passage: the fate of each packet.

@@ -52,14 +52,15 @@ class SequenceRow:
             first += 1 + len(near)
 
     def next_incarnation(self) -> int:
-        """Return the nanoseconds since 1970, or one more than the last incarnation if that is
-        larger."""
+        """Return the larger of the ns since 1970 and the last incarnation + 1; record it."""
         self._words[0] = incarnation = max(clock.wall_ns(), self._words[0] + 1)
         return incarnation
 
     def at(self, port: int) -> tuple[memoryview, int, dict[int, int]]:
-        """Return the words and the indexes of `port`: of the last number sent, and by neighbour of
-        the largest number received."""
+        """Return the words and the indexes of `port`.
+
+        These are the index of the last number sent, and of the largest received by neighbour.
+        """
         return self._words, *self._indexes[port]
 
 

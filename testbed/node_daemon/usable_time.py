@@ -57,8 +57,7 @@ class Silences:
         self._silent.pop(pid, None)
 
     def look(self, pid: int, look_s: float) -> float:
-        """Return the silence of the process, which began at the first look; the last was `look_s`
-        ago, or longer."""
+        """Return the silence of the process since the first look; looks are `look_s` apart."""
         use = self._read(pid)
         before, silent_s = self._silent.get(pid, (None, 0.0))
         if before is not None:

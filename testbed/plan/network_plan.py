@@ -85,8 +85,7 @@ def set_up(end: End, up: bool) -> NetlinkMessage:
 
 
 def require_indexes(topology: Topology) -> None:
-    """Raise ValueError if `topology` has more links or switches than a run has interface
-    indexes."""
+    """Raise ValueError if `topology` is larger than the interface indexes of a run allow."""
     if len(topology.links) <= MOST_LINKS and topology.switches <= MOST_SWITCHES:
         return
     size = (

@@ -94,7 +94,7 @@ def test_at_a_crossbar_packets_are_altered_once_and_reach_all_behind_it(net, alt
         altered.alter(net.topology.link(name), Wire(duplicate_fraction=1.0))
     before = net.network.rows()
     wait_until(
-        "everybody hears everything",
+        "every daemon receives all packets",
         lambda: all(
             net.network.rows()[node].received > before[node].received + 40 for node in range(3)
         ),

@@ -1,5 +1,4 @@
-"""Whom a clean-up ends: whoever belongs to the run, by its mark or by where it lives, and nobody
-else."""
+"""A clean-up ends the processes of the run, by their mark or namespace, and no others."""
 
 from __future__ import annotations
 

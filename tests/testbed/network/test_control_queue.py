@@ -1,6 +1,4 @@
-"""What tc.control_first() promises: packets of the routing daemons go ahead of a crossbar port's
-queue,
-and nothing else does."""
+"""Packets of routing daemons, and no others, pass ahead of the queue at a crossbar port."""
 
 import json
 import os
@@ -19,13 +17,13 @@ SLOW = LinkSpec(rate_bps=100 * kbps, queue_packets=50)  # a full frame takes 0.1
 
 
 def qdiscs(net, node: int, dev: str) -> list[dict]:
-    """What `tc` shows of a device."""
+    """Return the queueing disciplines of a device, as `tc` shows them."""
     command = ["tc", "-j", "-s", "-n", net.plan.namespace(node), "qdisc", "show", "dev", dev]
     return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
 
 
 def direct_packets(net, node: int, dev: str) -> int:
-    """How many packets went past the class of a device."""
+    """Return the number of packets that bypassed the class of a device."""
     return next(
         row["options"]["direct_packets_stat"]
         for row in qdiscs(net, node, dev)
@@ -49,7 +47,7 @@ def listener(net, node: int, port: int) -> socket.socket:
 
 
 def backlog(net, node: int, dev: str) -> int:
-    """How many packets wait in the queue of a device."""
+    """Return the number of packets in the queue of a device."""
     return next(row["qlen"] for row in qdiscs(net, node, dev) if row["kind"] == "pfifo")
 
 
@@ -84,8 +82,7 @@ def test_control_packets_and_nothing_else_overtake_the_queue_of_a_crossbar_port(
 
 @pytest.mark.kernel
 def test_only_who_may_set_its_priority_gets_past_the_rate(network):
-    """What else looks like a daemon's packet does not leave the server; what does not, waits for
-    its turn."""
+    """A user's packet that looks like a daemon's is dropped; all others queue."""
     net = network("dcell:n=3,k=1", LinkSpec(rate_bps=20 * Mbps, queue_packets=50))
     crossbar = net.topology.servers
     dev = f"{net.topology.naming.name(crossbar)}-eth2"

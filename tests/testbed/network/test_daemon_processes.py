@@ -1,4 +1,4 @@
-"""How many processes serve a network's daemons, and networks that come up on a slow machine."""
+"""The number of processes for daemons, and bring-up on a slow machine."""
 
 import os
 

@@ -44,7 +44,7 @@ def test_what_a_program_rewrites_is_held_back_all_the_same(network):
         transit = transit_maps.at(4)
         transit.begin(By.PREFIX)
         transit.set_prefixes({Prefix(SERVER_BLOCK, 8): 64})
-        assert ping(net, [(0, 5)], timeout_s=0.5).lost  # nobody has a route for that
+        assert ping(net, [(0, 5)], timeout_s=0.5).lost  # no node has a route for it
         transit.set_prefixes({Prefix(SERVER_BLOCK, 8): 10})
         (found,) = ping(net, [(0, 5)], timeout_s=2.0).pings
     assert min(found.rtts_us) >= 2 * 3 * 5_000

@@ -105,7 +105,7 @@ def test_hosts_reach_what_is_beyond_the_machine_and_sigkill_leaves_nothing(
             assert way("h1", "65.1.2.3") == way("h1", BEYOND) == nat.DEVICE
             if spec.startswith("dcell"):  # elsewhere a host hands whatever it is to its switch
                 assert way("h1", "10.255.9.9") == "", (
-                    "what is for the network stays in it, be there nobody"
+                    "packets for the network stay in it, also for unassigned addresses"
                 )
             ip("-n", found.namespace("h1"), "route", "add", "65.0.0.0/8", "dev", "h1-eth0")
             assert way("h1", "65.1.2.3") == "h1-eth0", "a scheme's own octets stay in it"

@@ -31,7 +31,7 @@ def in_netns(name: str, *argv: str) -> str:
 
 
 def state(name: str) -> dict[str, object]:
-    """What iproute2 shows of a namespace, without what changes by itself."""
+    """Return iproute2's view of a namespace, without counters and timers."""
     shown = {
         what: json.loads(in_netns(name, *command) or "[]")
         for what, command in {
@@ -210,7 +210,7 @@ def test_a_node_fails_with_all_its_links_and_comes_back(network, silent):
 
     one.fail("h0", silent=silent)
     assert up() == [silent, silent]
-    wait_until("everybody around it notices", lambda: lacking() == [1, 1, 1])
+    wait_until("its neighbours notice", lambda: lacking() == [1, 1, 1])
     wait_until("it notices itself", lambda: one.rows()[0].neighbours_up == 0)
     assert set(one.failed_links()) == {link for *_, link in one.topology.ports(0)}
     one.restore("h0")
@@ -235,7 +235,7 @@ def test_a_node_fails_with_all_its_links_and_comes_back(network, silent):
         (lambda one: one.fail("h99"), "h99"),
         (lambda one: run.reserve(one.run.id), "is up"),
         (lambda one: run.reserve("No/way"), "run name 'No/way'"),
-        (lambda one: run.find("nobody"), "no run nobody is up"),
+        (lambda one: run.find("absent"), "no run absent is up"),
     ],
 )
 def test_wrong_input_is_one_clear_line(network, call, words):

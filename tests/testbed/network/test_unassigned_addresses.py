@@ -1,4 +1,4 @@
-"""What is for an address that nobody has goes round nowhere: its packets make few hops."""
+"""Packets for unassigned addresses do not loop: they make few hops."""
 
 from __future__ import annotations
 

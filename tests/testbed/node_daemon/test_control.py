@@ -1,4 +1,4 @@
-"""What is said of a supervisor that could not start its daemons."""
+"""Errors of a supervisor that cannot start its daemons."""
 
 from weft.testbed.node_daemon.control import errors_in
 

@@ -1,4 +1,4 @@
-"""What each of hundreds of daemons would pay for in memory."""
+"""Modules that cost each of hundreds of daemons memory are not imported."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_the_routes_of_a_dead_daemon_stay_until_it_is_back_and_sweeps(routed):
         )
         control.start(routed.run.directory, "h0")
         routed.wait_until_converged()
-        wait_until("what nobody wants is gone", lambda: stale not in fib.routes(there))
+        wait_until("the stale route is gone", lambda: stale not in fib.routes(there))
         assert fib.routes(there) == before
 
 

@@ -1,5 +1,4 @@
-"""What a process at the end of a link may try against daemons on the real kernel, and what becomes
-of it."""
+"""A hostile process at the end of a link cannot harm daemons on the real kernel."""
 
 from __future__ import annotations
 

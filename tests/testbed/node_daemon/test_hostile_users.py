@@ -1,5 +1,4 @@
-"""What users of the machine do to a run: what lies where it is brought up, and what they say at its
-sockets."""
+"""Other users of the machine cannot harm a run through its folder or its sockets."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ NONSENSE = [
 
 @pytest.fixture
 def routed(network: Callable[..., RunningNetwork], tmp_path, monkeypatch) -> RunningNetwork:
-    """A network brought up with nothing masked, in a folder with modules of somebody else's."""
+    """Return a network brought up with umask 0 in a folder with another user's modules."""
     for module in ("pickle", "struct", "testbed", "weft"):
         (tmp_path / f"{module}.py").write_text(
             f"open({str(tmp_path / 'taken')!r}, 'w').close(); raise SystemExit"
@@ -52,7 +51,7 @@ def routed(network: Callable[..., RunningNetwork], tmp_path, monkeypatch) -> Run
 
 
 def ask(network: RunningNetwork, line: bytes) -> dict:
-    """What the supervisor answers."""
+    """Return the supervisor's answer to `line`."""
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(10)
         asking.connect(str(network.run.directory / SOCKET))

@@ -156,7 +156,7 @@ class Eventful(Machine):
 def test_an_event_over_which_the_state_machine_raises_is_dropped_and_those_after_it_are_not(
     carried: tuple[Loop, Daemon, socket.socket, list[str]],
 ) -> None:
-    """Which destination is in use, whoever sends a packet says."""
+    """Any user's packet can make a DestinationInUse event."""
     loop, daemon, _, log = carried
     daemon.protocol = Eventful()  # type: ignore[assignment]
     told: list[Action] = []
@@ -223,8 +223,7 @@ class Busy:
 
 
 def test_many_that_have_much_to_do_are_served_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits until all work is done, and sockets are read after every few milliseconds of
-    it."""
+    """No daemon waits for all others, and sockets are read after every TURN_S of ticking."""
     now = [0.0]
     monkeypatch.setattr(clock, "monotonic", lambda: now[0])
     loop, many = Loop([]), [Busy(now, 20) for _ in range(10)]

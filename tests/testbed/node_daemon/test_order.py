@@ -1,4 +1,4 @@
-"""What a daemon does leaves it in the order in which its state machine asked for it."""
+"""Actions of a state machine leave its daemon in their order."""
 
 from math import inf
 

@@ -24,7 +24,7 @@ def reachable(net):
 
 
 def fail(net, kind, near, far):
-    """What mends it."""
+    """Fail a link or node, and return what restores it."""
     name = net.topology.naming.name
     links = [f"{name(near)}-{name(far)}"]
     if kind == "daemon":

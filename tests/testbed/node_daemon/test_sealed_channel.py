@@ -1,4 +1,4 @@
-"""Two ends of a link, and what somebody between them may try."""
+"""Two ends of a link, and an attacker between them."""
 
 from __future__ import annotations
 
@@ -193,14 +193,14 @@ def test_who_starts_again_believes_nothing_that_was_said_before_and_is_believed(
 
 def test_a_key_is_replaced_in_three_steps_and_nothing_is_lost_on_the_way() -> None:
     near, far = end(1, (2,)), end(2, (1,))
-    kept = near.seal(b"kept by somebody")
+    recorded = near.seal(b"recorded by an attacker")
     for keys in ((KEY, OTHER), (OTHER, KEY), (OTHER,)):
         for one, other in ((near, far), (far, near)):
             one.set_keys(keys)
             assert other.open(one.seal(b"on"), 0.0) == b"on"
             assert one.open(other.seal(b"on"), 0.0) == b"on"
             assert {*one.cookies} & {other.cookies[0]}
-    assert far.open(kept, 0.0) is None
+    assert far.open(recorded, 0.0) is None
     assert far.dropped == {FORGED: 1}
 
 
@@ -238,7 +238,7 @@ def test_without_seals_a_message_is_in_the_name_of_a_neighbour_at_its_port_or_of
     messages = [wire.encode(wire.Hello(sender, 7, 1, 30, 0, ())) for sender in (1, 2, 3, 2**32 - 1)]
     assert [far.open(message, 0.0) == message for message in messages] == [True, False, True, False]
     assert far.dropped == {STRANGE: 2}
-    for other in (b"", b"\x77\x01\x01", b"a protocol of somebody's own"):
+    for other in (b"", b"\x77\x01\x01", b"another protocol"):
         assert far.open(other, 0.0) == other
 
 

@@ -35,7 +35,7 @@ def fabric(network: Callable[..., RunningNetwork]) -> RunningNetwork:
 
 
 def tables(net: RunningNetwork) -> dict[int, dict[Prefix, tuple[int, ...]]]:
-    """What the maps hold, by switch."""
+    """Return the routes in the maps, by switch."""
     with DataPlane.open(net) as plane:
         return {node: groups.table() for node, groups in plane.groups.items()}
 

@@ -1,5 +1,4 @@
-"""What dies is started again, ever later; what hangs is found: decided in simulated time, done on a
-real network."""
+"""Dead daemons are restarted, and hanging ones found: in simulated time and on a real network."""
 
 from __future__ import annotations
 
@@ -142,7 +141,7 @@ def test_a_supervisor_that_beats_is_left_alone_and_one_that_does_not_is_ended(sl
     assert ended(sleeper)
     os.close(heard)
     os.close(beats)
-    one.beat()  # to nobody, which is no error
+    one.beat()  # without a reader: no error
 
 
 BUSY = "while True: pass"
@@ -226,7 +225,7 @@ def test_what_dies_hangs_or_loses_its_supervisor_is_back_and_counted(routed):
     first = {node: row.pid for node, row in routed.rows().items()}
     others = [node for node, pid in first.items() if pid == first[0]]  # of the same process
     with Fidelity(routed) as fidelity:
-        # by which a daemon ends as it should, but nobody asked the supervisor
+        # a daemon ends on SIGTERM, but the supervisor had no request
         os.kill(first[0], signal.SIGTERM)
         wait_until(
             "h0 is counted and back",

@@ -1,4 +1,4 @@
-"""Which daemons and which data plane carry out a scheme."""
+"""Selection of daemons and data plane for a scheme."""
 
 import pytest
 

@@ -11,7 +11,7 @@ import pytest
 
 from weft.testbed.runs import isolated_python
 
-PICKLE = 'raise SystemExit("somebody else\'s pickle was imported")'
+PICKLE = 'raise SystemExit("another user\'s pickle was imported")'
 NAME, OWN, RUN = "pickle", "own_scheme", "timeit"
 PRINTS = (
     "import pickle, os, sys; print(pickle.__file__, sys.argv[1:], os.getcwd(), sorted(os.environ))"
@@ -20,7 +20,7 @@ PRINTS = (
 
 @pytest.fixture
 def hostile(tmp_path, monkeypatch):
-    """The current folder, and one where PYTHONPATH leads, with a pickle of somebody else's."""
+    """The current folder, and one where PYTHONPATH leads, with another user's pickle."""
     (tmp_path / f"{NAME}.py").write_text(PICKLE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -39,7 +39,7 @@ def test_python_dash_m_runs_what_lies_in_the_current_folder(hostile):
     done = subprocess.run(
         [sys.executable, "-m", RUN], capture_output=True, text=True, check=False, env={}
     )
-    assert "somebody else's" in done.stderr
+    assert "another user's" in done.stderr
 
 
 @pytest.mark.parametrize("packages", [False, True])
