@@ -336,8 +336,6 @@ LONG_FUNCTIONS: set[str] = {
     "experiments/ccrdn/proxy_latency.py:round_trips",
     "experiments/ccrdn/proxy_throughput.py:plot",
     "experiments/chaos/simulated.py:SimulatedCampaign.__init__",
-    "experiments/cli/catalogue.py:catalogue",
-    "experiments/cli/cli.py:main",
     "experiments/cli/graph_commands.py:route",
     "experiments/dar/dar_failure.py:measure",
     "experiments/dar/dar_failure.py:watch",

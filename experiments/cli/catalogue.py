@@ -1,4 +1,4 @@
-"""Everything that has a name: experiments, families of networks, routing schemes."""
+"""Catalogue of experiments, families of networks, routing schemes and link options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.daemons.core import registry
 from weft.daemons.core.scheme import Scheme
-from weft.experiments.runner.definition import discover
+from weft.experiments.runner.definition import Experiment, discover
 from weft.topologies import families
 from weft.topologies.core.family import IntegerParameter
 from weft.topologies.core.link import MOST_MTU_BYTES, MTU_BYTES
@@ -16,9 +16,8 @@ from weft.topologies.core.link import MOST_MTU_BYTES, MTU_BYTES
 LINKS = {
     "--queue": IntegerParameter(meaning="packets that wait at a port", least=1, default=250),
     "--trim": IntegerParameter(
-        meaning="full packets of data that wait at a switch's port before what follows is trimmed "
-        "to headers, if it is "
-        "UDP of code point 3, under schemes that choose ports in the data plane; 0 for never",
+        meaning="queued packets above which a switch trims UDP packets of code point 3 to headers, "
+        "under schemes of the data plane; 0 for never",
         least=0,
         default=0,
     ),
@@ -35,64 +34,60 @@ LINKS = {
 
 
 def catalogue() -> dict[str, Any]:
-    """What exists, JSON-able: for each kind of thing a list, each entry with its name and what
-    there is to know.
+    """Return everything that has a name, JSON-able: for each kind a list of entries.
 
-    links: what a network's links can be given.
-    data_plane: schemes of a switch fabric that a running network can change to, whose daemons are
-        those of ecmp.
+    links: options of a network's links.
+    data_plane: schemes that a running switch fabric can change to; their daemons are ecmp's.
     """
     schemes = registry.schemes().values()
+    families_of_networks = [
+        {
+            "name": family.name,
+            "summary": family.summary,
+            "source": family.source,
+            "example": family.example,
+            "parameters": as_dicts(family.parameters),
+        }
+        for family in families().values()
+    ]
     return {
-        "experiments": [
-            {
-                "name": experiment.name,
-                "question": experiment.question,
-                "source": experiment.source,
-                "engines": list(experiment.engines),
-                "sweep": {key: list(values) for key, values in experiment.sweep.items()},
-                "parameters": {
-                    key: {
-                        "meaning": parameter.meaning,
-                        "unit": parameter.unit,
-                        "values": parameter.range,
-                    }
-                    for key, (parameter, _) in experiment.axes.items()
-                },
-                "seeds": experiment.seeds,
-                "takes_s": experiment.takes_s,
-            }
-            for experiment in discover().values()
-        ],
-        "topologies": [
-            {
-                "name": family.name,
-                "summary": family.summary,
-                "source": family.source,
-                "example": family.example,
-                "parameters": as_dicts(family.parameters),
-            }
-            for family in families().values()
-        ],
+        "experiments": [experiment_entry(experiment) for experiment in discover().values()],
+        "topologies": families_of_networks,
         "routing": [as_dict(scheme) for scheme in schemes if not only_balances(scheme)],
         "data_plane": [as_dict(scheme) for scheme in schemes if only_balances(scheme)],
         "links": [{"name": name, **parameter} for name, parameter in as_dicts(LINKS).items()],
     }
 
 
+def experiment_entry(experiment: Experiment) -> dict[str, Any]:
+    """Return the entry of an experiment."""
+    parameters = {
+        key: {"meaning": parameter.meaning, "unit": parameter.unit, "values": parameter.range}
+        for key, (parameter, _) in experiment.axes.items()
+    }
+    return {
+        "name": experiment.name,
+        "question": experiment.question,
+        "source": experiment.source,
+        "engines": list(experiment.engines),
+        "sweep": {key: list(values) for key, values in experiment.sweep.items()},
+        "parameters": parameters,
+        "seeds": experiment.seeds,
+        "takes_s": experiment.takes_s,
+    }
+
+
 def only_balances(scheme: Scheme) -> bool:
-    """Whether what is special to `scheme` is its data plane alone."""
+    """Return True if `scheme` differs from ecmp in its data plane alone."""
     ecmp = registry.find("ecmp")
     return scheme is not ecmp and scheme.machine is ecmp.machine and scheme.selection is not None
 
 
 def as_dict(scheme: Scheme) -> dict[str, Any]:
-    """What a person may want to know of a scheme."""
-    parameters = (
-        scheme.selection.parameters
-        if scheme.selection and only_balances(scheme)
-        else scheme.parameters
-    )
+    """Return the entry of a scheme."""
+    parameters = scheme.parameters
+    if scheme.selection and only_balances(scheme):
+        parameters = scheme.selection.parameters
     return {
         "name": scheme.name,
         "summary": scheme.summary,
@@ -102,16 +97,13 @@ def as_dict(scheme: Scheme) -> dict[str, Any]:
 
 
 def as_dicts(parameters: Mapping[str, IntegerParameter]) -> dict[str, dict[str, Any]]:
-    """Each parameter, its default and its range as they are written."""
-    found = {key: asdict(parameter) for key, parameter in parameters.items()}
-    for key, has in found.items():
-        if has["words"]:
-            has["default"] = has["words"][has["default"]]
+    """Return the parameters with default and range as users write them."""
+    entries = {key: asdict(parameter) for key, parameter in parameters.items()}
+    for key, entry in entries.items():
+        if entry["words"]:
+            entry["default"] = entry["words"][entry["default"]]
         elif parameters[key].decimals:
-            numbers = ("default", "least", "most")
-            has |= {
-                name: float(parameters[key].written(has[name]))
-                for name in numbers
-                if has[name] is not None
-            }
-    return found
+            for name in ("default", "least", "most"):
+                if entry[name] is not None:
+                    entry[name] = float(parameters[key].written(entry[name]))
+    return entries

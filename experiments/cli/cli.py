@@ -1,7 +1,7 @@
-"""The `weft` command: its parser, and what becomes of errors.
+"""The `weft` command: its parser and its errors.
 
-Exit status: 0; 1 if something failed or a run did not give what it must; 2 for wrong input; 130
-after Ctrl-C.  No traceback reaches a user: what is not foreseen is one line, and a file with the
+Exit status: 0; 1 for a failure or a broken invariant; 2 for wrong input; 130 after Ctrl-C; 143
+after SIGTERM.  No traceback reaches a user: an unexpected error is one line, and a file with the
 rest.
 """
 
@@ -19,12 +19,14 @@ from types import FrameType
 from typing import NoReturn
 
 DESCRIPTION = "Data-center routing on a real Linux kernel."
-COMPLETING = "_ARGCOMPLETE"  # in the environment, where a shell asks for completions
-# How what weft can do without is got; what is not named here is installed by its own name.
+COMPLETING = "_ARGCOMPLETE"  # environment variable of a shell that asks for completions
+# How to install optional packages; others install by their own names.
 PACKAGES = {
-    "mininet": "Mininet, which comes from the system: `apt-get install mininet`, and `python3 -m "
-    "venv "
-    "--system-site-packages` for an environment that sees it; graphs and the simulator do without",
+    "mininet": (
+        "Mininet of the system: `apt-get install mininet`, and `python3 -m venv "
+        "--system-site-packages` for an environment that sees it; graphs and the simulator do "
+        "without"
+    ),
     "distributed": "dask.distributed: pip install 'weft-testbed[cluster]'",
     "pyarrow": "pyarrow: pip install 'weft-testbed[parquet]'",
     "scapy": "scapy: pip install 'weft-testbed[packets]'",
@@ -32,18 +34,19 @@ PACKAGES = {
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises ValueError, in one line, where argparse would print its usage and exit."""
+    """Raise ValueError, in one line, where argparse would print its usage and exit."""
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message} (see {self.prog} --help)")
 
 
 class Terminated(BaseException):
-    """Somebody asked this process to end; contexts are left in order, as after Ctrl-C."""
+    """SIGTERM arrived; contexts are left in order, as after Ctrl-C."""
 
 
 def parser() -> Parser:
-    """The parser of every command; `action` of what it returns carries the command out."""
+    """Return the parser of every command; the attribute `action` of its result carries out the
+    command."""
     from weft.experiments.cli import (
         capture_commands,
         compare_commands,
@@ -54,23 +57,20 @@ def parser() -> Parser:
         network_commands,
         run_commands,
         stored_commands,
+        view_commands,
         watch_commands,
     )
-    from weft.experiments.cli import view_commands as view_commands
 
     top = Parser(prog="weft", description=DESCRIPTION)
     top.add_argument("--version", action="store_true", help="print the version and exit")
     commands = top.add_subparsers(metavar="COMMAND", title="commands")
-    rooms = (
+    for part in (
         graph_commands,
         run_commands,
         stored_commands,
         compare_commands,
         network_commands,
         lab_commands,
-    )
-    for part in (
-        *rooms,
         watch_commands,
         view_commands,
         capture_commands,
@@ -82,64 +82,66 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return the exit status.  No file or folder that it makes is writable by
-    other users."""
+    """Run one command; return the exit status.  No other user can write to files that it
+    creates."""
     previous = signal.signal(signal.SIGTERM, terminate)
     umask = os.umask(0o022)
     os.umask(umask | 0o022)
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         return carry_out(words)
-    except ValueError as error:
-        return complain(error, status=2)
     except KeyboardInterrupt:
         return complain("interrupted", status=130)
     except Terminated:
         return complain("terminated", status=143)
-    except BrokenPipeError:  # the reader of our output went away, as head does
+    except BrokenPipeError:  # the reader of our output ended, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except OSError as error:
-        named = error.filename is not None and error.strerror
-        what = f"{error.filename}: {error.strerror}" if named else error
-        return complain(what, status=2 if named and mentions(words, str(error.filename)) else 1)
-    except ModuleNotFoundError as error:
-        name = str(error.name).partition(".")[0]
-        if name == "weft":  # a file of ours is missing
-            return explain(error)
-        return complain(
-            f"this needs {PACKAGES.get(name, f'the Python package {name}: pip install {name}')}",
-            status=2,
-        )
     except Exception as error:
-        return explain(error)
+        return report(error, words)
     finally:
         os.umask(umask)
         signal.signal(signal.SIGTERM, previous)
 
 
+def report(error: Exception, words: Sequence[str]) -> int:
+    """Print one line about `error` of the command line `words`; return the exit status."""
+    if isinstance(error, ValueError):
+        return complain(error, status=2)
+    if isinstance(error, OSError):
+        if error.filename is None or not error.strerror:
+            return complain(error, status=1)
+        status = 2 if mentions(words, str(error.filename)) else 1
+        return complain(f"{error.filename}: {error.strerror}", status=status)
+    if isinstance(error, ModuleNotFoundError):
+        name = str(error.name).partition(".")[0]
+        if name != "weft":
+            package = PACKAGES.get(name, f"the Python package {name}: pip install {name}")
+            return complain(f"this needs {package}", status=2)
+    return explain(error)
+
+
 def carry_out(argv: list[str]) -> int:
-    """Do what the command line `argv` asks for; its exit status.  Raises what main() tells in one
-    line."""
+    """Carry out the command line `argv` and return its exit status; errors go to main()."""
     top = parser()
     if COMPLETING in os.environ:
         from weft.experiments.cli.completion import complete
 
         complete(top)
-    given = top.parse_args(argv)
-    if given.version:
+    arguments = top.parse_args(argv)
+    if arguments.version:
         print(f"weft {version()}")
         return 0
-    if "action" not in given:
+    if "action" not in arguments:
         top.print_help()
         return 2
-    status: int = given.action(given)
-    sys.stdout.flush()  # a broken pipe is noticed here, not after main()
+    status: int = arguments.action(arguments)
+    sys.stdout.flush()  # a broken pipe raises here, not after main()
     return status
 
 
 def version() -> str:
-    """As the installed package, or else the work tree, says."""
+    """Return the version of the installed package, or else of the work tree."""
     import tomllib
     from importlib import metadata
 
@@ -151,34 +153,33 @@ def version() -> str:
 
 
 def terminate(number: int, frame: FrameType | None) -> NoReturn:
-    """The handler of SIGTERM: end as after Ctrl-C, with nothing left behind."""
+    """Handle SIGTERM: clean up as after Ctrl-C."""
     raise Terminated
 
 
 def explain(error: Exception) -> int:
-    """One line about what nobody has foreseen, and a file with the rest; returns 1."""
+    """Print one line about an unexpected error and write its traceback to a file; return 1."""
     with tempfile.NamedTemporaryFile("w", prefix="weft-", suffix=".txt", delete=False) as file:
-        traceback.print_exc(file=file)
-    return complain(
-        f"{type(error).__name__}: {one_line(error)} (all of it in {file.name})", status=1
-    )
+        traceback.print_exception(error, file=file)
+    text = f"{type(error).__name__}: {one_line(error)} (all of it in {file.name})"
+    return complain(text, status=1)
 
 
 def mentions(words: Sequence[str], path: str) -> bool:
-    """Whether a word of the command line is `path`, or gives it to an option: then it is the user's
-    to correct."""
+    """Return True if a word of the command line is `path`, or an option's value: then the user can
+    correct it."""
     return any(word == path or word.endswith(f"={path}") for word in words)
 
 
-def complain(what: object, *, status: int) -> int:
-    """One line on standard error; returns `status`."""
-    print(f"weft: {one_line(what)}", file=sys.stderr)
+def complain(message: object, *, status: int) -> int:
+    """Print one line on standard error; return `status`."""
+    print(f"weft: {one_line(message)}", file=sys.stderr)
     return status
 
 
-def one_line(what: object) -> str:
-    """`what` as text without line breaks."""
-    return " ".join(str(what).split())
+def one_line(message: object) -> str:
+    """Return `message` as text without line breaks."""
+    return " ".join(str(message).split())
 
 
 if __name__ == "__main__":

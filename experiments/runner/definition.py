@@ -1,8 +1,7 @@
-"""What an experiment is: a question, and data.
+"""Experiments: a question, its parameters, and functions that measure and draw.
 
-A file of this folder that assigns EXPERIMENT is one question.  It says what is swept, how one run
-is measured and how the results are drawn; running, storing, resuming and styling are done once,
-elsewhere.
+A file of this folder that assigns EXPERIMENT is one experiment.  Running, storing, resuming and
+styling are common code elsewhere.
 """
 
 from __future__ import annotations
@@ -44,13 +43,11 @@ BETWEEN_VALUES = re.compile(r",(?![a-z][a-z0-9_]*=)")
 class Run:
     """One cell of a sweep with one seed on one engine, identified by its content.
 
-    clock: of the kernel engine: this machine's, or a virtual one under which computing takes no
-        time.
-    hop_ns: what a packet takes of the processor at each hop under the virtual clock, in ns.
-    syscall_ns: what a system call takes of the calling process under the virtual clock, in ns.
+    clock: of the kernel engine: real, or virtual: computing takes no time.
+    hop_ns: processor time of a packet at each hop under the virtual clock.
+    syscall_ns: processor time of a system call under the virtual clock.
 
-    A field that has a default is left out of the content where it has that value, so that ids stay
-    what they were before there was such a field.
+    Fields at their default are omitted from the content, so a new field keeps existing ids.
     """
 
     experiment: str
@@ -64,18 +61,15 @@ class Run:
 
     @cached_property
     def id(self) -> str:
-        """16 hexadecimal digits, the same for the same content on every machine."""
+        """Return 16 hexadecimal digits, a hash of the content."""
         return hashlib.sha256(json.dumps(self.content, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def content(self) -> dict[str, Any]:
-        """JSON-able; Run(**content) is the same run."""
-        known = {
-            one.name: getattr(self, one.name)
-            for one in fields(self)
-            if getattr(self, one.name) != one.default
-        }
-        return {**known, "parameters": dict(self.parameters)}
+        """Return the fields, JSON-able; Run(**content) is the same run."""
+        values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        content = {name: value for name, (value, default) in values.items() if value != default}
+        return {**content, "parameters": dict(self.parameters)}
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -99,14 +93,12 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What one run gave.
+    """Result of one run.
 
     figures: one row; a key ends in its unit (goodput_bps, lost_fraction); a list is a distribution.
-    fidelity: PASS, WARN or FAIL, whether the emulation kept up with what it was asked; None where
-        nothing is emulated.
-    circumstances: anything else that a reader may ask for later, JSON-able: read-backs, features
-        used, worst offenders.
-    virtual_s: how long it took by a virtual clock.
+    fidelity: PASS, WARN or FAIL: did the emulation keep up?  None without emulation.
+    circumstances: further facts for provenance, JSON-able: read-backs, features, worst offenders.
+    virtual_s: duration by the virtual clock.
     """
 
     figures: Mapping[str, Value]
@@ -116,10 +108,10 @@ class Result:
 
 
 class RunPlan(NamedTuple):
-    """What is asked of an experiment.
+    """Runs of a sweep.
 
-    runs: one for each engine, cell and seed.  refused: the cells that cannot be, and why, in one
-        line each.
+    runs: one for each engine, cell and seed.
+    refused: reason, in one line, by cell that cannot be measured.
     """
 
     runs: list[Run]
@@ -128,15 +120,13 @@ class RunPlan(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """What a paper says in its text or a figure about some cells of an experiment, for ours to be
-    put beside it.
+    """A paper's statement about some cells of an experiment, to compare with our rows.
 
-    says: it, with its place in the paper.
-    paper: its figure, or words where it gives a bound or an order.
-    column: the figure of a row that it is about.
-    cell: values of the parameters of these rows; in others they may differ.
-    over: values of some parameters of the rows by which they are divided, which are theirs in all
-        others and in seed.
+    says: the statement, with its place in the paper.
+    paper: the paper's figure, or words for a bound or an order.
+    column: the figure of our rows.
+    cell: parameters that select the rows; other parameters vary.
+    over: parameters of the rows to divide by; they agree in all others and in seed.
     """
 
     says: str
@@ -147,45 +137,41 @@ class Statement:
 
 
 def nothing_to_check(run: Run) -> None:
-    """Any combination of parameters makes sense."""
+    """Accept every combination of parameters."""
 
 
 def nothing_predicted(run: Run) -> Mapping[str, Value]:
-    """No model says anything of what is measured."""
+    """Predict nothing."""
     return {}
 
 
 def every_cell(run: Run) -> bool:
-    """No scheme of the sweep is for some of its networks only."""
+    """Keep every cell in the sweep."""
     return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A question, what is swept to answer it, and how.
+    """A question, the sweep that answers it, and its functions.
 
-    source: the paper and section that it comes from.
-    engines: those that can answer; the first is used unless another is asked for.
-    axes: each parameter with its values in the default sweep; every combination is a cell.
-    columns: what each figure that a run may give means, see columns.py.
-    statements: what the paper says about some of them, where no row has it as `paper_` and the
-        column's name.
-    seeds: how many runs a cell has by default, seeded 0, 1, ...
-    must_hold: figures that are true unless something is broken.
-    goes_together: whether a run belongs to the sweep, by its values of the parameters `compared`.
-        A sweep whose user names all of `compared` has all of their cells.
-    check: raises ValueError, in one line, for a run whose parameters, each of them right, do not go
-        together.
-    measure: carries one run out.  Equal parameters and seed draw equal failures and traffic on
-        every engine.
-    predict: what a model says of the same run, as figures that are put beside what was measured.
-        It is computed after the measurement and outside the virtual clock, by the process that
-        asked for the run.
-    plot: draws the rows on an empty figure.
-    version: raised when rows measured before no longer answer the question.
-    takes_s: about how long the default sweep takes on two cores, in seconds; None if nobody has
-        measured it.
-    always_measures: whether a run is measured again though it is stored, as a demonstration is.
+    source: paper and section.
+    engines: possible engines; the first is the default.
+    axes: parameters with their values in the default sweep; every combination is a cell.
+    columns: meaning of each figure, see columns.py.
+    statements: statements of the paper about figures without a column `paper_...`.
+    seeds: runs of a cell by default, seeded 0, 1, ...
+    must_hold: invariants: figures that are true unless something is broken.
+    goes_together: is a run part of the sweep, by its values of the parameters `compared`?  A user
+        who sets all of `compared` gets all cells.
+    check: raises ValueError, in one line, if the parameters of a run exclude each other.
+    measure: measures one run.  Equal parameters and seed draw equal failures and traffic on every
+        engine.
+    predict: figures of a model for the same run, added to the measured ones.  They are computed
+        after the measurement, outside the virtual clock.
+    plot: draws rows on an empty figure.
+    version: increased when earlier rows no longer answer the question.
+    takes_s: time of the default sweep on two cores; None if it was never measured.
+    always_measures: measure stored runs again, as a demonstration does.
     """
 
     name: str
@@ -209,22 +195,22 @@ class Experiment:
 
     @property
     def sweep(self) -> dict[str, Sequence[Scalar]]:
-        """Values of each parameter in the default sweep."""
+        """Return the values of each parameter in the default sweep."""
         return {key: axis.values for key, axis in self.axes.items()}
 
     def runs(
         self,
-        given: Mapping[str, str] | None = None,
+        texts: Mapping[str, str] | None = None,
         *,
         seeds: int | None = None,
         engines: Sequence[str] = (),
     ) -> list[Run]:
-        """The runs of plan()."""
-        return self.plan(given, seeds=seeds, engines=engines).runs
+        """Return the runs of plan()."""
+        return self.plan(texts, seeds=seeds, engines=engines).runs
 
     def plan(
         self,
-        given: Mapping[str, str] | None = None,
+        texts: Mapping[str, str] | None = None,
         *,
         seeds: int | None = None,
         engines: Sequence[str] = (),
@@ -232,100 +218,103 @@ class Experiment:
         hop_ns: int = 0,
         syscall_ns: int = 0,
     ) -> RunPlan:
-        """The runs of the sweep, where `given` replaces the values of some parameters by those in
-        its text.
+        """Return the runs of the sweep.
 
-        Cells whose values do not go together are left out.  ValueError for what is unknown,
-        ill-typed or out of range, and if no cell is left.
+        Args:
+            texts: values of some parameters, as text, in place of the default ones.
+            seeds: runs of each cell.
+            engines: in place of the default one.
+
+        Raises:
+            ValueError: a value is unknown, ill-typed or out of range, or no cell is left.
         """
         engines = self._engines(engines, clock)
         if seeds is not None and seeds < 1:
             raise ValueError(f"{self.name}: seeds must be at least 1, got {seeds}")
-        values = {**self.sweep, **self.values(given or {})}
-        all_named = set(self.compared) <= set(given or ())
-        found, refused = [], {}
-        for engine in engines:
-            for cell in product(*values.values()):
-                first = Run(
-                    experiment=self.name,
-                    version=self.version,
-                    parameters=dict(zip(values, cell, strict=True)),
-                    seed=0,
-                    engine=engine,
-                    clock=clock,
-                    hop_ns=hop_ns,
-                    syscall_ns=syscall_ns,
-                )
-                if not all_named and not self.goes_together(first):
-                    continue
-                try:
-                    self.check(first)
-                except ValueError as error:
-                    refused[in_brief(first, values, engines)] = str(error)
-                else:
-                    found += [replace(first, seed=seed) for seed in range(seeds or self.seeds)]
-        if not found:
+        values = {**self.sweep, **self.values(texts or {})}
+        all_named = set(self.compared) <= set(texts or ())
+        runs: list[Run] = []
+        refused: dict[str, str] = {}
+        for engine, *cell in product(engines, *values.values()):
+            first = Run(
+                experiment=self.name,
+                version=self.version,
+                parameters=dict(zip(values, cell, strict=True)),
+                seed=0,
+                engine=engine,
+                clock=clock,
+                hop_ns=hop_ns,
+                syscall_ns=syscall_ns,
+            )
+            if not all_named and not self.goes_together(first):
+                continue
+            try:
+                self.check(first)
+            except ValueError as error:
+                refused[in_brief(first, values, engines)] = str(error)
+            else:
+                runs += [replace(first, seed=seed) for seed in range(seeds or self.seeds)]
+        if not runs:
             no_cell = f"{self.name}: no cell is left: name {' and '.join(self.compared)}"
             raise ValueError(next(iter(refused.values()), no_cell))
-        return RunPlan(found, refused)
+        return RunPlan(runs, refused)
 
     def carry_out(self, run: Run) -> Result:
-        """What `run` gives, measured by this process."""
+        """Measure `run` in this process."""
         return self.with_prediction(run, self.measure(run))
 
     def with_prediction(self, run: Run, measured: Result) -> Result:
-        """What was `measured` of `run`, its figures before those that are predicted; ValueError if
-        one is in both."""
+        """Return `measured` with the predicted figures of `run` added; ValueError for a figure that
+        is in both."""
         predicted = self.predict(run)
-        if both := [key for key in predicted if key in measured.figures]:
-            raise ValueError(f"{self.name}: {', '.join(both)} is both measured and predicted")
+        if duplicates := [key for key in predicted if key in measured.figures]:
+            raise ValueError(f"{self.name}: {', '.join(duplicates)} is both measured and predicted")
         return replace(measured, figures={**measured.figures, **predicted})
 
-    def _engines(self, asked: Sequence[str], clock: str) -> Sequence[str]:
-        """The engines that are asked for, which go with `clock`; ValueError if they do not."""
-        for engine in asked:
+    def _engines(self, names: Sequence[str], clock: str) -> Sequence[str]:
+        """Return the engines `names`, or the default; ValueError for an unknown engine, or one that
+        excludes `clock`."""
+        for engine in names:
             if engine not in self.engines:
                 raise ValueError(f"{self.name}: " + unknown("engine", engine, self.engines))
         if clock == "real":
-            return asked or self.engines[:1]
-        if "kernel" not in self.engines or set(asked) - {"kernel"}:
-            engines = ", ".join(asked or self.engines)
+            return names or self.engines[:1]
+        if "kernel" not in self.engines or set(names) - {"kernel"}:
+            engines = ", ".join(names or self.engines)
             raise ValueError(
                 f"{self.name}: the clock is {clock} on the engine kernel only, not on {engines}"
             )
         return ["kernel"]
 
-    def values(self, given: Mapping[str, str]) -> dict[str, list[Scalar]]:
-        """The values that the text of each parameter lists, each once."""
-        for key in given:
+    def values(self, texts: Mapping[str, str]) -> dict[str, list[Scalar]]:
+        """Return the distinct values in the text of each parameter."""
+        values = {}
+        for key, text in texts.items():
             if key not in self.axes:
                 raise ValueError(f"{self.name}: " + unknown("parameter", key, self.axes))
-        return {
-            key: list(
-                dict.fromkeys(
-                    self.axes[key].parameter.read(self.name, key, value) for value in split(text)
-                )
-            )
-            for key, text in given.items()
-        }
+            parameter = self.axes[key].parameter
+            scalars = [parameter.read(self.name, key, value) for value in split(text)]
+            values[key] = list(dict.fromkeys(scalars))
+        return values
 
 
 def in_brief(run: Run, values: Mapping[str, Sequence[Scalar]], engines: Sequence[str]) -> str:
-    """What tells the cell of `run` from the others of its sweep."""
-    varied = [f"{key}={run.parameters[key]}" for key, several in values.items() if len(several) > 1]
-    return " ".join([*varied, *([f"engine={run.engine}"] if len(engines) > 1 else [])]) or str(run)
+    """Return the parameters of `run` that vary in its sweep."""
+    words = [f"{key}={run.parameters[key]}" for key in values if len(values[key]) > 1]
+    if len(engines) > 1:
+        words.append(f"engine={run.engine}")
+    return " ".join(words) or str(run)
 
 
 def canonical(topology: str) -> str:
-    """`topology` with its parameters in the family's order and its defaults filled in: one network,
-    one name."""
+    """Return the one name of a network: parameters in the family's order, defaults filled in."""
     from weft import topologies
 
     return topologies.canonical(topology)
 
 
 def split(text: str) -> list[str]:
-    """The values that `text` lists: 0,1,2 are three, dcell:n=4,k=1,ficonn:n=4,k=2 two."""
+    """Return the values in `text`: three in 0,1,2, two in dcell:n=4,k=1,ficonn:n=4,k=2."""
     values = BETWEEN_VALUES.split(text)
     if not all(values):
         raise ValueError(f"{text!r}: a value is empty")
@@ -333,34 +322,32 @@ def split(text: str) -> list[str]:
 
 
 def assignments(items: Sequence[str]) -> dict[str, str]:
-    """key=value,... for each key; values of a key given more than once add up."""
-    found: dict[str, str] = {}
+    """Return the values, joined by commas, by key; repeated keys add values."""
+    texts: dict[str, str] = {}
     for item in items:
         key, equals, text = item.partition("=")
         if not equals or not key or not text:
             raise ValueError(f"{item!r}: expected key=value[,value...]")
-        found[key] = f"{found[key]},{text}" if key in found else text
-    return found
+        texts[key] = f"{texts[key]},{text}" if key in texts else text
+    return texts
 
 
 def names() -> list[str]:
-    """The experiments that exist: every file of this floor that assigns EXPERIMENT, and what other
-    packages add.
+    """Return the names of weft's experiments and of those that other packages add.
 
-    ValueError if two have one name.
+    Raises:
+        ValueError: two experiments have one name.
     """
-    found = [*_modules(), *(entry.name for entry in _added())]
-    if twice := {name for name in found if found.count(name) > 1}:
-        raise ValueError(
-            f"there are several experiments called {', '.join(sorted(twice))} (entry points "
-            f"{ENTRY_POINTS})"
-        )
-    return sorted(found)
+    every = [*_modules(), *(entry.name for entry in _added())]
+    if duplicates := {name for name in every if every.count(name) > 1}:
+        title = f"there are several experiments called {', '.join(sorted(duplicates))}"
+        raise ValueError(f"{title} (entry points {ENTRY_POINTS})")
+    return sorted(every)
 
 
 @cache
 def _modules() -> Mapping[str, str]:
-    """The module of each experiment of weft's own."""
+    """Return the module of each experiment of weft, by name."""
     floor = Path(__file__).parents[1]
     return {
         path.stem: ".".join(("weft", "experiments", *path.relative_to(floor).with_suffix("").parts))
@@ -370,19 +357,18 @@ def _modules() -> Mapping[str, str]:
 
 
 def _added() -> Sequence[EntryPoint]:
-    """The entry points by which other packages add experiments: name = "module:EXPERIMENT"."""
+    """Return the entry points of other packages: name = "module:EXPERIMENT"."""
     from importlib.metadata import entry_points
 
     return tuple(entry_points(group=ENTRY_POINTS))
 
 
 def find(name: str) -> Experiment:
-    """The experiment called `name`; ValueError names the ones that exist, or says what is wrong
-    with that one."""
+    """Return the experiment called `name`; ValueError if there is none or it cannot be loaded."""
     modules = _modules()
     if name in modules:
-        found: Experiment = import_module(modules[name]).EXPERIMENT
-        return found
+        experiment: Experiment = import_module(modules[name]).EXPERIMENT
+        return experiment
     for entry in _added():
         if entry.name == name:
             return _loaded(entry)
@@ -390,16 +376,17 @@ def find(name: str) -> Experiment:
 
 
 def _loaded(entry: EntryPoint) -> Experiment:
-    """The experiment of another package; ValueError, in one line, if there is none."""
+    """Return the experiment of another package; ValueError, in one line, if it has none."""
+    title = f"experiment {entry.name}, {entry.value}"
     try:
-        found = entry.load()
-    except Exception as error:  # whatever the package raises
-        raise ValueError(f"experiment {entry.name}, {entry.value}: {reason(error)}") from error
-    if not isinstance(found, Experiment) or found.name != entry.name:
-        raise ValueError(f"experiment {entry.name}, {entry.value}: is no Experiment of that name")
-    return found
+        experiment = entry.load()
+    except Exception as error:  # the package may raise anything
+        raise ValueError(f"{title}: {reason(error)}") from error
+    if not isinstance(experiment, Experiment) or experiment.name != entry.name:
+        raise ValueError(f"{title}: is no Experiment of that name")
+    return experiment
 
 
 def discover() -> dict[str, Experiment]:
-    """Every experiment by name."""
+    """Return all experiments by name."""
     return {name: find(name) for name in names()}

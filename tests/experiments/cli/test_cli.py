@@ -913,7 +913,7 @@ def test_what_the_system_refuses_is_one_line(weft, monkeypatch, error, status, s
     [
         (
             "mininet.net",
-            "weft: this needs Mininet, which comes from the system: `apt-get install mininet`",
+            "weft: this needs Mininet of the system: `apt-get install mininet`",
         ),
         ("distributed", "weft: this needs dask.distributed: pip install 'weft-testbed[cluster]'"),
         ("scapy.all", "weft: this needs scapy: pip install 'weft-testbed[packets]'"),

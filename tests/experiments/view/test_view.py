@@ -235,9 +235,9 @@ def test_links_and_nodes_break_and_mend_and_a_path_is_what_packets_take(view: Vi
         ({"do": "degrade", "link": "h0-h3", "rate": "fast"}, "fast"),
         ({"do": "path", "src": "h0", "dst": "h0"}, "itself"),
         ({"do": "path", "src": "h0", "dst": "w0"}, "crossbar"),
-        ({"do": "path", "src": "h0"}, "too few"),
-        ({"do": "fail", "what": ["h0"]}, "nothing else"),
-        ({"do": "down"}, "nothing else"),
+        ({"do": "path", "src": "h0"}, "an argument is missing"),
+        ({"do": "fail", "what": ["h0"]}, "unknown request"),
+        ({"do": "down"}, "unknown request"),
     ):
         told = view.do(**request)
         assert words in told["error"], told
