@@ -109,7 +109,7 @@ def test_flows_settle_whatever_happens_to_requests():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(2))
-def test_and_fifty_times(part):
+@pytest.mark.parametrize("part", range(8))
+def test_and_two_hundred_times(part):
     for seed in range(1000 + 25 * part, 1025 + 25 * part):
         HardSequence(seed).run()

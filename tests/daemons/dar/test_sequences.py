@@ -165,7 +165,7 @@ class Sequence:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(20))
 def test_flows_settle_whatever_happens(part):
     sequences = [Sequence(seed) for seed in range(1000 + 50 * part, 1050 + 50 * part)]
     for sequence in sequences:
