@@ -1,4 +1,4 @@
-"""The routes that the topology alone gives, before anybody knows what is alive."""
+"""Candidate routes, which follow from the topology alone."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 
 def candidates(topology: Topology, node: int) -> list[tuple[Prefix, tuple[Hop, ...]]]:
-    """Every prefix that router `node` forwards, and the hops that are as good as one another for
-    it: dimensional routing in a server-centric network, all shortest up-down paths in a switch
+    """Return the prefixes that router `node` forwards, each with its equally good next hops.
+
+    They follow dimensional routing in a server-centric network, and all shortest paths in a switch
     fabric.
     """
     if isinstance(topology.naming, CcrdnNaming):

@@ -1,12 +1,11 @@
 """Dimensional routing, DR (CCRDN, definition 4.1): DCellRouting on DCell and beta-DCell, TOR on
 FiConn.
 
-From copy i to copy j: to the server of copy i that is joined to copy j, over that link, and on
-within copy j, recursively.  DR is consistent hop by hop: next_hop(u, dst) at each server u of
-route(src, dst) gives the next server of that route, and so prefix routes in each server suffice to
-carry it out.
+A path from copy i to copy j leads to the server of copy i that is linked to copy j, over that link,
+and on within copy j, recursively.  DR is consistent hop by hop: next_hop(u, dst) at each server u
+of route(src, dst) is the next server of that route.  Prefix routes in each server implement it.
 
-`rule` and `t` as in topologies/recursive/ccrdn.py.
+`rule` and `t` are those of topologies/recursive/ccrdn.py.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from weft.topologies.recursive.ccrdn import Ccrdn, common_level, gateway, peer
 
 
 def next_hop(rule: int, t: Sequence[int], cur: int, dst: int) -> int:
-    """The server after `cur` on DR's route to `dst`; `dst` itself if they are neighbours; cur !=
-    dst."""
+    """Return the server after `cur` on DR's route to `dst`; `cur` and `dst` must differ."""
     target = dst
     while True:
         level = common_level(t, cur, target)
@@ -36,7 +34,7 @@ def next_hop(rule: int, t: Sequence[int], cur: int, dst: int) -> int:
 
 
 def route(rule: int, t: Sequence[int], src: int, dst: int) -> list[int]:
-    """The servers from `src` to `dst`, both included; at most 2**(k+1) - 1 hops."""
+    """Return the servers from `src` to `dst`, both included; at most 2**(k+1) - 1 hops."""
     path = [src]
     while path[-1] != dst:
         path.append(next_hop(rule, t, path[-1], dst))
@@ -44,8 +42,11 @@ def route(rule: int, t: Sequence[int], src: int, dst: int) -> list[int]:
 
 
 def hop_to(network: Ccrdn, server: int, to: int) -> Hop:
-    """How `server` reaches its neighbour `to`: port 0 within its crossbar, else the port of their
-    level."""
+    """Return the hop to the neighbour `to`: port 0 within a crossbar, else the port of their level.
+
+    Raises:
+        ValueError: the servers are not neighbours.
+    """
     level = common_level(network.t, server, to)
     if level and peer(network.rule, network.t, server, level) != to:
         raise ValueError(f"servers {server} and {to} are not neighbours")
@@ -53,8 +54,10 @@ def hop_to(network: Ccrdn, server: int, to: int) -> Hop:
 
 
 def prefix_routes(network: Ccrdn, server: int) -> list[tuple[Prefix, Hop]]:
-    """DR as a routing table of `server`: one prefix for each sibling copy of each level, one for
-    each neighbour behind the crossbar; sum of (g_l - 1) routes in all.
+    """Return DR's routing table of `server`.
+
+    One prefix for each sibling copy of each level and for each neighbour behind the crossbar: the
+    sum of g_l - 1 over all levels l.
     """
     rule, t, layout = network.rule, network.t, network.layout
     label = layout.label_of(server)

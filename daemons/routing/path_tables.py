@@ -1,19 +1,17 @@
-"""DR's paths within the small sub-networks of an X(k), tabulated: the bricks that longer paths are
-built of.
+"""Tables of DR's paths within small sub-networks of an X(k), of which longer paths are composed.
 
-A proxy search measures some hundred DR paths for every pair of servers.  All X(m) of a network are
-alike, so one table of an X(m) gives, by look-ups, the paths within any of them; a path within an
-X(m+1) is two of them and a link.
+A proxy search measures some hundred DR paths for each pair of servers.  All X(m) of a network are
+alike: one table of an X(m) has the paths within any of them.  A path within an X(m+1) is two of
+these paths and a link.
 
-A channel is one direction of a link, numbered server * (k + 2) + port: port 0 leads from the server
-to its crossbar, port l >= 1 over its level-l link, and port k + 1 is the way from the crossbar to
-the server.
+A channel is one direction of a link, numbered server * (k + 2) + port.  Port 0 leads from a server
+to its crossbar, port l >= 1 over its level-l link, port k + 1 from the crossbar to the server.
 
-Where flows are only to be counted, a whole path within an X(m) can stand for its channels, and be
-taken apart when all have been: a stretch, numbered server * (k + 2 + t_m) + k + 2 + b for the path
-to server b of the X(m).  Links above level m keep their ports.
+To count flows faster, a stretch represents all channels of a path within an X(m); counts are
+expanded at the end.  The stretch to server b of the X(m) has the number
+server * (k + 2 + t_m) + k + 2 + b.  Links above level m keep their ports.
 
-Written so that the same source runs as it stands, on tuples and bytes, and compiled, on arrays.
+The same source runs uncompiled on tuples and bytes, and compiled on arrays.
 """
 
 from __future__ import annotations
@@ -24,37 +22,36 @@ from typing import Any, NamedTuple
 
 from weft.topologies.recursive.ccrdn import common_level, gateway
 
-StepFunction = Callable[
-    [Any, int, int], int
-]  # what path() does at each channel: of `into`, the value so far, the channel
+# (into, value, channel) -> next value: operation of path() at each channel
+StepFunction = Callable[[Any, int, int], int]
 
 
-def write(out: MutableSequence[int], at: int, channel: int) -> int:
-    """A step of path(): write the channels into `out` from entry `at`; gives the entry after the
-    last."""
-    out[at] = channel
-    return at + 1
+def write(out: MutableSequence[int], index: int, channel: int) -> int:
+    """Write the channel into `out`, as a step of path(); return the next index."""
+    out[index] = channel
+    return index + 1
 
 
 def add(flows: MutableSequence[int], more: int, channel: int) -> int:
-    """A step of path(): add `more` to the flows on each channel; gives `more`."""
+    """Add `more` to the flows on the channel, as a step of path(); return `more`."""
     flows[channel] += more
     return more
 
 
 def fullest(load: Sequence[int], most: int, channel: int) -> int:
-    """A step of path(): the greatest load on the channels, or `most` if that is greater."""
+    """Return the higher of `most` and the channel's load, as a step of path()."""
     return max(most, load[channel])
 
 
 class PathTables(NamedTuple):
-    """An X(k), and the DR paths between the servers 0 .. t[level]-1 of an X(level).
+    """DR paths between the servers 0 .. t[level]-1 of an X(level) within an X(k).
 
     rule, t: as in topologies/recursive/ccrdn.py.
-    hops: entry a * t[level] + b is the length of the path from server a to server b.
-    counts, channels: so many channels, or stretches, of the path are entries (a * t[level] + b) *
-        width and following; there are none where only lengths are asked for.
-    ports: how many channels, or stretches, a server has.
+    ports: channels, or stretches, of a server.
+    width: entries of `channels` for each path.
+    hops: lengths; entry a * t[level] + b is that of the path from server a to server b.
+    counts: number of channels, or stretches, of each path.
+    channels: those of path i from entry i * width on; empty for tables of lengths.
     """
 
     rule: int
@@ -68,14 +65,15 @@ class PathTables(NamedTuple):
 
 
 def width(level: int) -> int:
-    """Room for the channels of a DR path within an X(level), at most one less: two for each of
-    2^level hops through crossbars, one for each of the 2^level - 1 links between them."""
+    """Return room for the channels of a DR path within an X(level).
+
+    Two for each of 2^level hops through crossbars, one for each of the links between them.
+    """
     return 3 << level
 
 
 def width_in_stretches(level: int, inner: int) -> int:
-    """The same for stretches within an X(inner): 2^(level - inner) of them and the links
-    between."""
+    """Return room for 2^(level - inner) stretches within an X(inner) and the links between them."""
     return 2 << (level - inner)
 
 
@@ -85,7 +83,7 @@ def tabulate_crossbar(
     counts: MutableSequence[int],
     channels: MutableSequence[int],
 ) -> None:
-    """Fill in the tables of an X(0)."""
+    """Fill the tables of an X(0)."""
     n, ports = t[0], len(t) + 1
     for row in range(n * n):
         src, dst = row // n, row % n
@@ -102,7 +100,7 @@ def tabulate_stretches(
     counts: MutableSequence[int],
     channels: MutableSequence[int],
 ) -> None:
-    """Fill in the tables of an X(m) whose paths are one stretch each, given their lengths."""
+    """Fill the tables of an X(m) whose paths are one stretch each, from their lengths."""
     t, size = lengths.t, lengths.t[lengths.level]
     ports = len(t) + 1 + size
     for src in range(size):
@@ -122,8 +120,7 @@ def tabulate_from(
     counts: MutableSequence[int],
     channels: MutableSequence[int],
 ) -> None:
-    """Fill in the tables of an X(level) for the paths from server `src`, given those of a smaller
-    X(h)."""
+    """Fill the tables of an X(level) for paths from server `src`, from those of a smaller X(h)."""
     size, width = below.t[level], len(channels) // len(hops)
     for dst in range(size):
         row = src * size + dst
@@ -135,8 +132,7 @@ def tabulate_from(
 
 
 def tabulate(rule: int, t: Sequence[int], level: int, *, with_channels: bool = False) -> PathTables:
-    """The tables of an X(level), in plain Python: for levels of a few hundred servers at the
-    most."""
+    """Return the tables of an X(level) in plain Python, for up to a few hundred servers."""
     width_of = [width(h) * with_channels for h in range(level + 1)]
     columns = (
         bytearray(t[0] ** 2),
@@ -157,8 +153,14 @@ def tabulate(rule: int, t: Sequence[int], level: int, *, with_channels: bool = F
 
 
 def leaving(tables: PathTables, level: int, a: int, b: int) -> tuple[int, int]:
-    """The two ends of the first link by which DR's path from server `a` to server `b` of an
-    X(level) leaves the X(tables.level) of `a`, where `b` is not."""
+    """Return both ends of the link by which DR's path from `a` to `b` leaves the X(tables.level).
+
+    Args:
+        tables: of a smaller sub-network, which has `a` but not `b`.
+        level: of the sub-network that has both.
+        a: first server.
+        b: last server.
+    """
     rule, t, inner = tables.rule, tables.t, tables.level
     base, target, far = 0, b, b
     while level > inner:
@@ -173,9 +175,9 @@ def leaving(tables: PathTables, level: int, a: int, b: int) -> tuple[int, int]:
 
 
 def length(tables: PathTables, level: int, a: int, b: int) -> int:
-    """Hops of DR's path from server `a` to server `b` of an X(level)."""
+    """Return the hops of DR's path from server `a` to server `b` of an X(level)."""
     size, table = tables.t[tables.level], tables.hops
-    if level <= tables.level:  # most calls, where division would take most of the time
+    if level <= tables.level:  # most calls; a division would dominate their time
         return table[a * size + b]
     hops = 0
     while a // size != b // size:
@@ -195,8 +197,10 @@ def path(
     into: Any,
     value: int,
 ) -> int:
-    """value = step(into, value, channel) for each channel of DR's path from server `a` to server
-    `b` of the X(level) that begins at server `first`, in their order; return the last value."""
+    """Apply value = step(into, value, channel) along DR's path; return the last value.
+
+    The path leads from server `a` to server `b` of the X(level) that begins at server `first`.
+    """
     size, ports = tables.t[tables.level], tables.ports
     if level > tables.level:
         while a // size != b // size:
@@ -220,7 +224,7 @@ def path(
 def short_path(
     tables: PathTables, offset: int, a: int, b: int, step: StepFunction, into: Any, value: int
 ) -> int:
-    """path() for two servers of the table, where channels are `offset` higher than there."""
+    """Apply path() to two servers of the table, with channels `offset` higher."""
     row = a * tables.t[tables.level] + b
     first = row * tables.width
     for i in range(first, first + tables.counts[row]):

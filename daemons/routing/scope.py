@@ -1,9 +1,7 @@
-"""Shortest paths within one X(b) of a network, around its dead channels: what link state within a
-scope gives.
+"""Shortest paths within one X(b) of a network over live channels: routing by link state of a scope.
 
-With b = k the scope is the whole network, and this is breadth-first search on a network that is
-nowhere stored. Servers are numbered within the X(b), channels as in daemons/routing/path_tables.py
-from its first server.
+With b = k the scope is the whole network; the search computes neighbours instead of storing them.
+Servers are numbered within the X(b); channels as in path_tables.py, from its first server.
 """
 
 from __future__ import annotations
@@ -29,11 +27,20 @@ def distances(
     parent: MutableSequence[int],
     queue: MutableSequence[int],
 ) -> int:
-    """Fill `distance` with hops from `src` to each of the t[b] servers and `parent` with the last
-    server before each, or UNREACHED; return how many servers are reached.
+    """Fill `distance` with hops from `src` to each server, `parent` with the server before each.
 
-    down: 1 for each dead channel; empty if there is none.
-    distance, parent, queue: room for t[b] numbers each; none for `parent` if nobody asks.
+    Args:
+        rule: as `t`, see topologies/recursive/ccrdn.py.
+        t: servers of an X(0), X(1), and so on.
+        b: level of the scope.
+        down: 1 for each dead channel; empty if all are live.
+        src: first server.
+        distance: t[b] numbers; UNREACHED for servers without a path.
+        parent: t[b] numbers, or none.
+        queue: t[b] numbers of work space.
+
+    Returns:
+        Number of servers that are reached.
     """
     n, ports, alive = t[0], len(t) + 1, len(down) == 0
     for server in range(t[b]):
@@ -46,7 +53,7 @@ def distances(
     while head < tail:
         u, by_crossbar = queue[head] >> 1, queue[head] & 1
         head += 1
-        if not by_crossbar and (alive or not down[u * ports]):  # else everybody there is reached
+        if not by_crossbar and (alive or not down[u * ports]):  # else all servers there are reached
             for v in range(u - u % n, u - u % n + n):
                 if distance[v] == UNREACHED and (alive or not down[(v + 1) * ports - 1]):
                     distance[v] = distance[u] + 1
@@ -66,8 +73,13 @@ def distances(
 
 
 def first_hop(parent: Sequence[int], src: int, dst: int) -> int:
-    """The server after `src` on a shortest path to `dst`, given `parent` of a search from `src`; -1
-    if not reached."""
+    """Return the server after `src` on a shortest path to `dst`; -1 without a path.
+
+    Args:
+        parent: result of distances() from `src`.
+        src: first server.
+        dst: last server.
+    """
     if dst != src and parent[dst] == UNREACHED:
         return -1
     while dst != src and parent[dst] != src:
@@ -76,8 +88,7 @@ def first_hop(parent: Sequence[int], src: int, dst: int) -> int:
 
 
 def dead_channels(topology: Topology, network: Ccrdn) -> bytes:
-    """1 for each channel of the whole network whose link has failed in `topology`, which is that
-    network."""
+    """Return 1 for each channel of `network` whose link has failed in `topology`, else 0."""
     ports = network.k + 2
     down = bytearray(topology.servers * ports)
     for a, _, b, _ in topology.links[topology.failed].tolist():

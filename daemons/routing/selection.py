@@ -1,10 +1,8 @@
-"""Which of a switch's candidate ports takes a packet or a flow: the pure half of every
-load-balancing scheme.
+"""Choice among the candidate ports of a switch: the pure part of all load-balancing schemes.
 
-Candidates are numbered 0 .. n-1 in the order in which the route lists them.  A load is what waits
-at a candidate, in packets or in bytes.  Random numbers are arguments, 32 bits each.  All is written
-on integers: testbed/data_plane/select.h is the same in C, held equal by a test, and numba compiles
-it for the models of TTC's paper.
+Candidates are numbered 0 .. n-1 in the order of the route.  A load is the queue of a candidate, in
+packets or bytes.  Random numbers are arguments of 32 bits.  All functions work on integers: a test
+compares them with testbed/data_plane/select.h, and numba compiles them for the models of TTC.
 """
 
 from __future__ import annotations
@@ -15,11 +13,11 @@ from typing import NamedTuple, Protocol
 from weft.topologies.core.address import AddressLayout
 
 WORD = 0xFFFFFFFF
-DIGITS = 4  # of a destination's address, that a switch reads
+DIGITS = 4  # most digits of a destination's address that a switch reads
 
 
 class IntSequence(Protocol):
-    """Integers in a row: a list, or an array."""
+    """List or array of integers."""
 
     def __len__(self) -> int: ...
 
@@ -27,18 +25,17 @@ class IntSequence(Protocol):
 
 
 def below(random: int, n: int) -> int:
-    """`random` scaled to 0 .. n-1."""
+    """Return `random` scaled to 0 .. n-1."""
     return random * n >> 32
 
 
 def another(first: int, random: int, n: int) -> int:
-    """One of the n-1 candidates that are not `first`, each equally likely; n >= 2."""
+    """Return one of the n-1 candidates other than `first`, all equally likely; n >= 2."""
     return (first + 1 + below(random, n - 1)) % n
 
 
 def mix(a: int, b: int) -> int:
-    """Two words in one, every bit of which depends on every bit of both (MurmurHash3's
-    finaliser)."""
+    """Return a word whose every bit depends on every bit of both (MurmurHash3's finaliser)."""
     a = (a ^ b) & WORD
     a = (a ^ a >> 16) * 0x85EBCA6B & WORD
     a = (a ^ a >> 13) * 0xC2B2AE35 & WORD
@@ -46,16 +43,15 @@ def mix(a: int, b: int) -> int:
 
 
 def flow_hash(seed: int, source: int, destination: int, ports: int, protocol: int) -> int:
-    """A word that is the same for all packets of a flow, and differs between switches with
-    different seeds.
+    """Return the hash of a flow at a switch with this seed.
 
-    Ours, not skb->hash, which changes when TCP suspects the path.
+    Unlike skb->hash it does not change when TCP suspects the path.
     """
     return mix(mix(mix(mix(seed, source), destination), ports), protocol)
 
 
 class Digit(NamedTuple):
-    """Where a digit of a host's label lies in its address, and what it counts in `host_number`."""
+    """Position of a digit of a host's label in its address, and its weight in host_number()."""
 
     shift: int
     mask: int
@@ -63,36 +59,41 @@ class Digit(NamedTuple):
 
 
 def digits(layout: AddressLayout, tier: int) -> list[Digit]:
-    """What a switch of `tier`, from 1 at the hosts, reads of a destination: its digit `tier` and
-    those above."""
-    found, weight = [], 1
-    for radix, shift in list(zip(layout.radices, layout.shifts, strict=True))[::-1][tier - 1 :][
-        :DIGITS
-    ]:
-        found.append(Digit(shift, (1 << max(1, (radix - 1).bit_length())) - 1, weight))
+    """Return the digits of a destination that a switch of `tier`, from 1 at the hosts, reads."""
+    positions = list(zip(layout.radices, layout.shifts, strict=True))[::-1]
+    fields = []
+    weight = 1
+    for radix, shift in positions[tier - 1 :][:DIGITS]:
+        fields.append(Digit(shift, (1 << max(1, (radix - 1).bit_length())) - 1, weight))
         weight *= radix
-    return found
+    return fields
 
 
 def host_number(address: int, read: Sequence[Digit]) -> int:
-    """The number of the host with this address among those that differ in the digits `read`: t /
-    d^(l-1) at tier l."""
+    """Return the number that the digits `read` of `address` spell: t / d^(l-1) at tier l."""
     return sum((address >> digit.shift & digit.mask) * digit.weight for digit in read) & WORD
 
 
 def d_mod_k(host: int, n: int) -> int:
-    """D-mod-k (TTC, section 2.1): u_l = floor(t / d^(l-1)) mod d; `host` is that floor, `n` the
-    number of up-ports."""
+    """Return the port of D-mod-k (TTC, section 2.1): floor(t / d^(l-1)) mod d.
+
+    Args:
+        host: that floor, see host_number().
+        n: number of ports up.
+    """
     return host % n
 
 
 def ttc(loads: IntSequence, default: int, random: int, delta: int, ties_redirect: int) -> int:
-    """Threshold-based two-choice (TTC, section 3): `default`, or a random other if that has over
-    `delta` less.
+    """Return the port of threshold-triggered choice (TTC, section 3).
 
-    ties_redirect: 1 to leave the default also for another that has exactly `delta` less.  The text
-    of sections 4.1 and 5.2 needs 0, appendix C reads as 1; it matters at delta = 0, which gains
-    nothing with 1 and 8 to 20 % with 0.
+    Args:
+        loads: of all candidates.
+        default: candidate to leave only for a load that is lower by more than `delta`.
+        random: draws the other candidate.
+        delta: threshold.
+        ties_redirect: 1 to leave the default also at exactly `delta`.  Sections 4.1 and 5.2 need 0,
+            appendix C reads as 1.
     """
     other = another(default, random, len(loads))
     excess = loads[default] - loads[other]
@@ -100,25 +101,28 @@ def ttc(loads: IntSequence, default: int, random: int, delta: int, ties_redirect
 
 
 def drill(loads: IntSequence, remembered: int, draws: IntSequence) -> int:
-    """DRILL(d, m) with d = len(draws): the least loaded of d different random candidates and the
-    one `remembered`.
+    """Return the least loaded of d = len(draws) random candidates and the remembered one.
 
-    remembered: what this function returned last time (m = 1); anything not below n for m = 0 or the
-    first time. Ghorbani et al., SIGCOMM 2017; with d = 2, m = 0 it is Micro (HotNets 2015).  Ours:
-    m is at most 1, which is what they recommend.  The first random candidate is uniform and wins
-    ties, so that none is preferred.
+    DRILL(d, m) of Ghorbani et al. (SIGCOMM 2017) with m at most 1, as they recommend; with d = 2
+    and m = 0, Micro (HotNets 2015).  The first random candidate wins ties.
+
+    Args:
+        loads: of all candidates.
+        remembered: last result (m = 1); len(loads) or more for m = 0 or the first packet.
+        draws: random numbers.
     """
-    n, d = len(loads), min(len(draws), len(loads))
+    n = len(loads)
+    d = min(len(draws), n)
     first = below(draws[0], n)
     best = remembered if remembered < n and loads[remembered] <= loads[first] else first
-    chosen = 0  # bit i: the i-th candidate behind the first has been drawn
+    drawn = 0  # bit i: the i-th candidate behind the first was drawn
     for i in range(1, d):
         # Floyd's algorithm, for d-1 of the n-1 others
         bound = n - d + i
         behind = below(draws[i], bound)
-        if chosen >> behind & 1:
+        if drawn >> behind & 1:
             behind = bound - 1
-        chosen |= 1 << behind
+        drawn |= 1 << behind
         candidate = (first + 1 + behind) % n
         if loads[candidate] < loads[best]:
             best = candidate
@@ -126,8 +130,7 @@ def drill(loads: IntSequence, remembered: int, draws: IntSequence) -> int:
 
 
 def shortest(loads: IntSequence, random: int) -> int:
-    """Join the shortest queue: the least loaded of all candidates, ties broken by where the search
-    begins."""
+    """Return the least loaded candidate; a random start of the search breaks ties."""
     n = len(loads)
     start = below(random, n)
     best = start
@@ -139,13 +142,14 @@ def shortest(loads: IntSequence, random: int) -> int:
 
 
 def in_turn(own: int, turn: int, n: int, groups: int) -> int:
-    """LBSP, section 3.2: of `n` candidates, the i-th of group g being number i * groups + g, the
-    one of group `own` at its `turn`."""
+    """Return the candidate of group `own` at its `turn` (LBSP, section 3.2).
+
+    Candidate i * groups + g is the i-th one of group g.
+    """
     rows = n // groups
     return turn % rows * groups + own if rows else own % n
 
 
 def flowlet(last: int, idle_ns: int, gap_ns: int, random: int, n: int) -> int:
-    """LetFlow (Vanini et al., NSDI 2017): the flow's `last` candidate, or after a gap of over
-    `gap_ns` a random one."""
+    """Return the flow's `last` candidate, or a random one after a gap (LetFlow, NSDI 2017)."""
     return last if idle_ns <= gap_ns and last < n else below(random, n)

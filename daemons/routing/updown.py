@@ -1,16 +1,13 @@
 """Equal-cost shortest paths in switch fabrics, tiered or not, as prefix routes of each switch.
 
-In a fat-tree these go up, by any up-port that leads to a common ancestor, and then down the one way
-there is (TTC, section 2).  Nothing here knows that, though: next hops are the neighbours that are
-nearer to the destination's edge switch by breadth-first search over links that have not failed, and
-hosts whose labels begin alike and whose next hops are the same share a route.  So it holds for any
-fabric and for any failures.
+Next hops are the neighbours nearer to the destination's edge switch, by breadth-first search over
+live links; hosts with a common prefix and the same next hops share a route.  This holds for any
+fabric and any failures.  In a fat-tree it gives the up-down paths of TTC, section 2.
 
-Without failures an edge switch has a /32 for each of its hosts and one route up for the rest; an
-aggregation switch, a prefix for each edge switch of its pod and one up; a core switch, a prefix for
-each pod: O(ports + pods) routes.  Edge and aggregation switches also refuse the range of labels
-that is theirs, in which their longer prefixes lie: else a packet for an address that no host has
-would come down, and be sent up again by the route for the rest.
+Without failures an edge switch has a /32 for each of its hosts and one route up, an aggregation
+switch a prefix for each edge switch of its pod and one route up, a core switch a prefix for each
+pod.  Edge and aggregation switches also have an unreachable route for their own range: a packet for
+an address without a host must not go up again.
 """
 
 from __future__ import annotations
@@ -31,10 +28,10 @@ Hops = tuple[Hop, ...]
 
 
 def prefix_routes(topology: Topology, node: int) -> list[tuple[Prefix, Hops]]:
-    """The routing table of `node`, longer prefixes to be preferred: a host has its edge switch for
-    everything.
+    """Return the routing table of `node`; longer prefixes win.
 
-    A host that cannot be reached has no route; a prefix without hops is an unreachable route.
+    A host has one route, to its edge switch.  A host out of reach has no route in the tables of
+    switches.  A prefix without hops is an unreachable route.
     """
     up = _up(topology, node)
     if node < topology.servers:
@@ -46,23 +43,38 @@ def prefix_routes(topology: Topology, node: int) -> list[tuple[Prefix, Hops]]:
         for wide, hops in _aggregated(layout, hops_to, ())
         for digits in _split(topology, node, wide, hops)
     ]
-    ways_up = Counter(hops for _, hops in routes if set(hops) <= set(up))
-    if ways_up and all(hops_to):  # a route for the rest must not hide that a host is out of reach
-        ((rest, _),) = ways_up.most_common(1)
-        within = {
-            digits
-            for digits, _ in routes
-            if own is not None and len(own) < len(digits) and digits[: len(own)] == own
-        }
-        routes = [(digits, hops) for digits, hops in routes if hops != rest or digits in within]
-        routes += [(own, ())] if own is not None and within else []
-        routes.append(((), rest))
+    if all(hops_to):  # a default route must not cover hosts out of reach
+        routes = _with_default(routes, up, own)
     return [(layout.prefix(digits), hops) for digits, hops in routes]
 
 
+def _with_default(
+    routes: list[tuple[tuple[int, ...], Hops]], up: Hops, own: tuple[int, ...] | None
+) -> list[tuple[tuple[int, ...], Hops]]:
+    """Return `routes` with a default route for the most common hops up, if there are any.
+
+    The range of labels below the switch, `own`, keeps its routes and is otherwise unreachable.
+    """
+    counts = Counter(hops for _, hops in routes if set(hops) <= set(up))
+    if not counts:
+        return routes
+    ((default, _),) = counts.most_common(1)
+    within = {
+        digits
+        for digits, _ in routes
+        if own is not None and len(own) < len(digits) and digits[: len(own)] == own
+    }
+    others = [(digits, hops) for digits, hops in routes if hops != default or digits in within]
+    if own is not None and within:
+        others.append((own, ()))
+    return [*others, ((), default)]
+
+
 def _own_digits(topology: Topology, node: int) -> tuple[int, ...] | None:
-    """What the labels of all hosts below a switch begin with, and of no others; a host's own label;
-    None for a switch that has none below."""
+    """Return the common first digits of the labels of all hosts below a switch; a host's label.
+
+    None for a switch without hosts below.
+    """
     naming, layout = topology.naming, topology.naming.layout
     assert isinstance(naming, FabricNaming)
     below: int | None = node
@@ -79,12 +91,11 @@ def _own_digits(topology: Topology, node: int) -> tuple[int, ...] | None:
 def _split(
     topology: Topology, node: int, digits: tuple[int, ...], hops: Hops
 ) -> Iterator[tuple[int, ...]]:
-    """The ranges of labels in which a route of `node` to those that begin with `digits` may be told
-    to others.
+    """Yield the label prefixes into which a route of `node` to `digits` is split.
 
-    A route up, or down to a switch that has all of the range below itself, stays as it is.  Any
-    other goes down to come up again, as after failures, and a packet for an edge switch that there
-    is not would come back.  So there is a route to each edge switch, or host, that there is.
+    A route up, or down to a switch above the whole range, is not split.  Any other route, as after
+    failures, leads down and up again, where a packet for an edge switch that does not exist would
+    come back.  It is split into a route to each edge switch, or host, that exists.
     """
     naming, radices = topology.naming, topology.naming.layout.radices
     assert isinstance(naming, FabricNaming)
@@ -103,7 +114,7 @@ def _split(
 def _longer(
     layout: AddressLayout, digits: tuple[int, ...], length: int
 ) -> Iterator[tuple[int, ...]]:
-    """What labels that begin with `digits` begin with, to this length."""
+    """Yield the label prefixes of this length that begin with `digits`."""
     if len(digits) == length:
         yield digits
         return
@@ -113,28 +124,28 @@ def _longer(
 
 
 def next_hops(topology: Topology, switch: int) -> list[Hops]:
-    """For each host, all hops from `switch` on shortest paths to it, in order of port; empty if
-    there is no path."""
-    edge_of, left = _edges(topology)
+    """Return the hops from `switch` on shortest paths to each host, by host and in order of port.
+
+    Hops are empty without a path.
+    """
+    edge_of, hops_from = _edges(topology)
     ports = [(port, peer) for port, peer, _, _ in topology.live_ports(switch)]
     own = {peer: (Hop(port, peer),) for port, peer in ports if peer < topology.servers}
     to_edge: dict[int | None, Hops] = {None: ()}
-    for edge, hops in left.items():
+    for edge, hops in hops_from.items():
         nearer = hops.get(switch, 0) - 1
         to_edge[edge] = tuple(Hop(port, peer) for port, peer in ports if hops.get(peer) == nearer)
     return [own.get(host) or to_edge[edge_of[host]] for host in range(topology.servers)]
 
 
 def paths(topology: Topology, src: int, dst: int) -> list[list[int]]:
-    """Every shortest path from node `src` to node `dst`, both included, over links that have not
-    failed."""
+    """Return all live shortest paths from node `src` to node `dst`, both included."""
     return list(shortest.paths(topology.adjacency, src, dst))
 
 
 @lru_cache(maxsize=4)
 def _edges(topology: Topology) -> tuple[list[int | None], dict[int, Mapping[int, int]]]:
-    """The edge switch of each host, None if it is cut off; and for each of these, hops to all
-    switches."""
+    """Return the edge switch of each host, None if cut off, and the hops from each edge switch."""
     links = topology.links[~topology.failed & (topology.level == 0)]
     edge_of: list[int | None] = [None] * topology.servers
     for host, _, edge, _ in links.tolist():
@@ -152,8 +163,7 @@ def _edges(topology: Topology) -> tuple[list[int | None], dict[int, Mapping[int,
 def _aggregated(
     layout: AddressLayout, hops_to: Sequence[Hops], digits: tuple[int, ...]
 ) -> Iterator[tuple[tuple[int, ...], Hops]]:
-    """Routes to the hosts, `hops_to`, whose labels begin with `digits`: one if they all have the
-    same next hops."""
+    """Yield routes to the hosts whose labels begin with `digits`: one if all next hops agree."""
     if len(set(hops_to)) == 1:
         if hops_to[0]:
             yield digits, hops_to[0]
@@ -166,8 +176,7 @@ def _aggregated(
 
 
 def _up(topology: Topology, node: int) -> Hops:
-    """The live ports of `node` that lead to a higher tier; ValueError if the network is no switch
-    fabric."""
+    """Return the live ports of `node` to a higher tier; ValueError without a switch fabric."""
     naming = topology.naming
     if not isinstance(naming, FabricNaming):
         raise ValueError(

@@ -1,1 +1,1 @@
-"""The fabric engine: state machines of a whole network on wires in memory, in simulated time."""
+"""Fabric engine: the state machines of a whole network on wires in memory, in simulated time."""

@@ -1,11 +1,5 @@
-"""What simulated nodes can do beyond forwarding (daemons/core/capabilities.py), a class for each
-kind.
-
-actions   the kinds that apply() carries out
-leaving   what a packet of this node's own carries when it leaves, given the address that it is for
-passing   what a packet carries when its route is looked up here, be it this node's own or another's
-sent      what the daemon is told when this node has sent a packet
-"""
+"""Capabilities of simulated nodes beyond forwarding, one class for each kind in
+daemons/core/capabilities.py."""
 
 from __future__ import annotations
 
@@ -36,31 +30,35 @@ from weft.topologies.core.address import Prefix
 
 
 class Simulated:
-    """A capability that changes nothing and tells nothing."""
+    """Capability without effect; base of the others.
+
+    actions: kinds of actions that apply() performs.
+    rewrites: True if packets carry addresses other than their destination's.
+    """
 
     actions: Sequence[type[Action]] = ()
-    rewrites = False  # whether packets carry other addresses than those that they are for
+    rewrites = False
 
     def apply(self, actions: Sequence[Any]) -> None:
-        """Carry out these actions, all of the kinds `actions`."""
+        """Perform actions, all of the kinds in `self.actions`."""
 
     def leaving(self, address: int) -> int:
-        """What a packet of this node's own for `address` carries when it leaves."""
+        """Return the address that a packet of this node for `address` carries when it leaves."""
         return (
             proxy_addresses.address(address, proxy_addresses.DIRECT) if self.rewrites else address
         )
 
     def passing(self, address: int, flow: FiveTuple) -> int:
-        """What a packet that carries `address` carries when its route is looked up."""
+        """Return the address by which a packet with `address` is routed here."""
         return address
 
     def sent(self, flow: FiveTuple) -> DaemonEvent | None:
-        """What the daemon is told when this node has sent a packet of `flow`."""
+        """Return the event of a packet of `flow` that this node sent; None without one."""
         return None
 
 
 class SourceRewrites(Simulated):
-    """By destination, the address that this node's own packets for it carry."""
+    """Rewritten destination address of this node's own packets, by destination."""
 
     actions = (SetSourceRewrite,)
     rewrites = True
@@ -83,8 +81,7 @@ class SourceRewrites(Simulated):
 
 
 class PrefixRewrites(Simulated):
-    """The first octet that packets for a prefix carry from here on; what comes out may be changed
-    once more."""
+    """First octet of packets by prefix; the result may match a second rule."""
 
     actions = (SetPrefixRewrite,)
     rewrites = True
@@ -109,7 +106,7 @@ class PrefixRewrites(Simulated):
 
 
 class FlowRewrites(Simulated):
-    """The first octet that packets of a flow carry from here on."""
+    """First octet of packets by flow."""
 
     actions = (SetFlowRewrite,)
     rewrites = True
@@ -134,7 +131,7 @@ class FlowRewrites(Simulated):
 
 
 class SimulatedQueueStates(Simulated):
-    """The state of a switch of LBSP; there are no queues that would call for another."""
+    """State of a switch; simulated queues are empty and never require another."""
 
     actions = (SetQueueState,)
 
@@ -146,18 +143,19 @@ class SimulatedQueueStates(Simulated):
 
 
 class SimulatedFlowPlacements(Simulated):
-    """The port of each flow that has been given one; flows.py tells which flows there are.
+    """Ports of flows at a switch; flows.py has the flows.
 
-    turn: the period of the last look.  seen: of each flow that came in, the port, since when, and
-        when that was last.
-    shared: by destination, the port of flows that go together, where they do.
+    ports: port of each placed flow, and the time of its placement.
+    turn: period of the last report.
+    seen: input port of each incoming flow, with the times of its first and last packet there.
+    shared: port by destination, for flows that share a port.
     """
 
     actions = (SetFlowPort,)
 
     def __init__(self, config: FlowPlacement) -> None:
         self.config = config
-        self.ports: dict[FiveTuple, tuple[int, float]] = {}  # and since when
+        self.ports: dict[FiveTuple, tuple[int, float]] = {}
         self.turn: int | None = None
         self.seen: dict[FiveTuple, tuple[int, float, float]] = {}
         self.shared: dict[int, int] = {}
@@ -171,7 +169,7 @@ class SimulatedFlowPlacements(Simulated):
 
 
 class SoundLinks(Simulated):
-    """Every link carries what it should."""
+    """Links without faults of rate."""
 
     def __init__(self, config: LinkRates) -> None:
         pass
@@ -188,7 +186,7 @@ KINDS: Mapping[type[Capability], Callable[..., Simulated]] = {
 
 
 def simulated(config: Capability) -> Simulated:
-    """What stands for this capability; ValueError if nothing does."""
+    """Return the simulated capability for `config`; ValueError if there is none."""
     if type(config) not in KINDS:
         raise ValueError(f"the simulator has no {type(config).__name__}")
     return KINDS[type(config)](config)

@@ -1,4 +1,4 @@
-"""Simulated time: what is to happen, in order."""
+"""Queue of events in simulated time."""
 
 from __future__ import annotations
 
@@ -6,27 +6,25 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 
-PACKET, TICK, CALL = range(3)  # kinds of event, in the order in which they come at one instant
+PACKET, TICK, CALL = range(3)  # kinds of events, in their order at one instant
 
 
 class EventQueue:
-    """Calls that wait in a heap, ordered by time and kind, and otherwise as they were pushed; time
-    begins at 0."""
+    """Pending calls, ordered by time, kind, and order of push(); time begins at 0."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self._heap: list[tuple[float, int, int, Callable[..., None], tuple[object, ...]]] = []
         self._number = count()
 
-    def push(self, time_s: float, kind: int, call: Callable[..., None], *given: object) -> None:
-        """Do `call` with what is `given` when it is `time_s`: seconds, or what else all users of
-        the queue count in."""
-        heappush(self._heap, (time_s, kind, next(self._number), call, given))
+    def push(self, time_s: float, kind: int, call: Callable[..., None], *arguments: object) -> None:
+        """Schedule `call` with these arguments at `time_s`, in seconds or the unit of all users."""
+        heappush(self._heap, (time_s, kind, next(self._number), call, arguments))
 
     def run_until(self, time_s: float) -> None:
-        """Let everything happen up to and including `time_s`."""
+        """Run all events up to and including `time_s`."""
         heap = self._heap
         while heap and heap[0][0] <= time_s:
-            self.now, _, _, call, given = heappop(heap)
-            call(*given)
+            self.now, _, _, call, arguments = heappop(heap)
+            call(*arguments)
         self.now = max(self.now, time_s)

@@ -1,5 +1,4 @@
-"""One simulated node that routes: its state machine, its forwarding table, and what it can do
-beside."""
+"""Simulated router: its state machine, forwarding table and capabilities."""
 
 from __future__ import annotations
 
@@ -27,14 +26,13 @@ SimulatedKind = TypeVar("SimulatedKind", bound=Simulated)
 
 
 class SimulatedFib:
-    """A forwarding table: the longest prefix wins."""
+    """Forwarding table; the longest prefix wins."""
 
     def __init__(self) -> None:
         self.routes: dict[Prefix, tuple[Hop, ...]] = {}
         self._lengths: list[int] = []  # of prefixes, longest first
         self.changes = 0
-        # by address, what has been looked up since the last change
-        self._found: dict[int, tuple[Hop, ...]] = {}
+        self._cache: dict[int, tuple[Hop, ...]] = {}  # look-ups since the last change
 
     def set(self, prefix: Prefix, hops: tuple[Hop, ...]) -> None:
         self.routes[prefix] = hops
@@ -43,20 +41,20 @@ class SimulatedFib:
             self._lengths = sorted([prefix.length, *self._lengths], reverse=True)
 
     def remove(self, prefix: Prefix) -> None:
-        """Take away the route to `prefix`."""
+        """Remove the route to `prefix`."""
         self.routes.pop(prefix, None)
         self._changed()
 
     def _changed(self) -> None:
         self.changes += 1
-        self._found.clear()
+        self._cache.clear()
 
     def lookup(self, address: int) -> tuple[Hop, ...]:
-        """The hops for `address`; none if there is no route, or an unreachable one."""
-        found = self._found.get(address)
-        if found is None:
-            found = self._found[address] = self._longest(address)
-        return found
+        """Return the hops for `address`; none without a route, or with an unreachable one."""
+        hops = self._cache.get(address)
+        if hops is None:
+            hops = self._cache[address] = self._longest(address)
+        return hops
 
     def _longest(self, address: int) -> tuple[Hop, ...]:
         for length in self._lengths:
@@ -67,37 +65,45 @@ class SimulatedFib:
 
 
 class Node:
-    """A node as it is between a loss of power and the next.
+    """Node between two losses of power.
 
-    protocol: its state machine, None while it has no daemon.
-    powered: whether it forwards.
-    inherited: what a daemon before the present one has set, and this one has not.
+    incarnation: of its last daemon.
+    protocol: its state machine; None without a daemon.
+    powered: True if it forwards packets.
+    inherited: prefixes that an earlier daemon has set, and the present one has not.
+    reported_s: time of the last event about each destination.
+    tick_s: time of the valid tick in the event queue.
+    ticks: time of the last tick, and number of ticks at that time.
+    unread: payload, port and arrival time of waiting packets.
+    read_s: time at which its daemon read last.
+    garbage: number of malformed packets.
+    stalled_s: time until which its process does not run.
     """
 
     def __init__(self, config: NodeConfig, incarnation: int = 0) -> None:
         self.config = config
-        self.incarnation = incarnation  # of its last daemon
+        self.incarnation = incarnation
         self.protocol: StateMachine | None = None
         self.powered = False
         self.fib = SimulatedFib()
         self.inherited: set[Prefix] = set()
         self.capabilities = [simulated(need) for need in config.needs]
         self.looks_at_flows = any(isinstance(need, FlowPlacement) for need in config.needs)
-        # by destination, when the daemon was told that it is in use
-        self.told_s: dict[int, float] = {}
-        self.tick_s = inf  # when the tick event lies in the queue that counts
-        self.ticks = (0.0, 0)  # when it ticked last, and how often then
-        self.unread: list[tuple[bytes, int, float]] = []  # payload, port, when it came
-        self.read_s = 0.0  # when its daemon read last
-        self.garbage = 0  # packets that its daemon dropped
-        self.stalled_s = -inf  # until when its process does not run
+        self.reported_s: dict[int, float] = {}
+        self.tick_s = inf
+        self.ticks = (0.0, 0)
+        self.unread: list[tuple[bytes, int, float]] = []
+        self.read_s = 0.0
+        self.garbage = 0
+        self.stalled_s = -inf
         self._handlers: dict[type[Action], Handler] = handlers_of(self.capabilities)
 
     def take_over(self, protocol: StateMachine) -> None:
-        """Have `protocol` for a daemon, which finds the routes that the one before it left, and
-        what rewrites packets empty, as on Linux."""
-        self.protocol, self.powered = protocol, True
-        self.inherited, self.unread = set(self.fib.routes), []
+        """Run `protocol` as the daemon: it inherits routes, and empty rewrites, as on Linux."""
+        self.protocol = protocol
+        self.powered = True
+        self.inherited = set(self.fib.routes)
+        self.unread = []
         self.capabilities = [
             simulated(need) if old.rewrites else old for need, old in self._by_need()
         ]
@@ -107,21 +113,24 @@ class Node:
         return zip(self.config.needs, self.capabilities, strict=True)
 
     def sweep(self) -> None:
-        """Take away the routes that the present daemon did not set itself."""
+        """Remove the routes that the present daemon did not set itself."""
         for prefix in self.inherited:
             self.fib.remove(prefix)
         self.inherited = set()
 
     def capability(self, kind: type[SimulatedKind]) -> SimulatedKind:
-        """The one of this kind; ValueError if the node has none."""
-        for each in self.capabilities:
-            if isinstance(each, kind):
-                return each
+        """Return the capability of this kind; ValueError if the node has none."""
+        for capability in self.capabilities:
+            if isinstance(capability, kind):
+                return capability
         raise ValueError(f"node {self.config.node} has no {kind.__name__}")
 
     def carry_out(self, action: Action) -> bool:
-        """Do `action`, which does not reach beyond this node; whether that changed anything.
-        TypeError if nobody carries it out."""
+        """Perform `action`, which concerns this node alone; return True if it changed anything.
+
+        Raises:
+            TypeError: an action without a handler.
+        """
         if not isinstance(action, SetRoute):
             handler_of(self._handlers, action)((action,))
             return True
@@ -132,23 +141,22 @@ class Node:
         return True
 
     def leaving(self, address: int) -> int:
-        """What a packet of this node's own for `address` carries when it leaves."""
+        """Return the address that a packet of this node for `address` carries when it leaves."""
         for capability in self.capabilities:
             address = capability.leaving(address)
         return address
 
     def passing(self, address: int, flow: FiveTuple) -> int:
-        """What a packet of `flow` that carries `address` carries when its route is looked up
-        here."""
+        """Return the address by which a packet of `flow` with `address` is routed here."""
         for capability in self.capabilities:
             address = capability.passing(address, flow)
         return address
 
     def rewrites(self) -> bool:
-        """Whether its own packets leave with addresses that are no server's own."""
+        """Return True if its own packets leave with rewritten addresses."""
         return any(capability.rewrites for capability in self.capabilities)
 
     def sent(self, flow: FiveTuple) -> Sequence[DaemonEvent]:
-        """What its daemon is told when it has sent a packet of `flow`."""
-        told = [capability.sent(flow) for capability in self.capabilities]
-        return [event for event in told if event]
+        """Return the events of a packet of `flow` that it sent."""
+        events = [capability.sent(flow) for capability in self.capabilities]
+        return [event for event in events if event]

@@ -1,4 +1,4 @@
-"""Where a packet goes by the forwarding tables as they are."""
+"""Path of a packet by the present forwarding tables."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from weft.daemons.simulator.wires import Wires
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
-ICMP = 1  # the protocol of packets that walk
+ICMP = 1  # IP protocol number
 
 
 class PacketWalk(NamedTuple):
-    """Where a packet went: the nodes that it visited, crossbars left out, and why it went no
-    further; "" if it arrived."""
+    """Nodes that a packet visited, without crossbars, and why it was lost; "" if it arrived."""
 
     path: tuple[int, ...]
     lost: str
@@ -27,7 +26,7 @@ class PacketWalk(NamedTuple):
 
 @lru_cache(maxsize=1 << 14)
 def pings(topology: Topology, src: int, dst: int) -> FiveTuple:
-    """The flow of the pings from server `src` to server `dst`."""
+    """Return the flow of pings from server `src` to server `dst`."""
     address = topology.naming.address
     return FiveTuple(address(src), address(dst), ICMP, 0)
 
@@ -44,15 +43,19 @@ def walk(
     placed: Callable[[int], Hop | None] | None = None,
     known: dict[tuple[int, int], PacketWalk] | None = None,
 ) -> PacketWalk:
-    """Where a packet from server `src` to server `dst` goes; of several hops it takes number
-    `choice`, modulo how many there are.
+    """Return the path of a packet from server `src` to server `dst`.
 
-    first_octet: what its destination begins with when it leaves a host; None: as the server's
-        address does.
-    placed: the first switch -> the hop that it takes there whatever the route says, None for any.
-    known: (node, address) -> where packets to `dst` with this address go from there, as long as
-        nothing has changed, for schemes that tell packets to one server apart by nothing else.
-        What this one finds is added.
+    Args:
+        topology: the network as it is wired.
+        wires: its links.
+        nodes: its routers.
+        src: source server.
+        dst: destination server.
+        choice: number of the hop to take, modulo their number.
+        first_octet: first octet of the destination address as it leaves a host; None: unchanged.
+        placed: (first switch) -> hop that overrides the route; None: no override.
+        known: cache of paths to `dst` by node and address, valid until a change.  Only for schemes
+            that route by address alone.
     """
     name = topology.naming.name
     flow = pings(topology, src, dst)
@@ -65,7 +68,9 @@ def walk(
         if not nodes[src].fib.lookup(address):
             return PacketWalk((src,), f"no route at {name(src)}")
         address = nodes[src].leaving(address)
-    path, been, rest = [src], {(src, address): 0}, None
+    path = [src]
+    visited = {(src, address): 0}
+    rest = None
     while path[-1] != dst and not rest:
         node = path[-1]
         if known and (rest := known.get((node, address))):
@@ -84,29 +89,30 @@ def walk(
             path.append(hop.node)
             if hop.node in nodes and not nodes[hop.node].powered:
                 rest = PacketWalk((hop.node,), f"{name(hop.node)} has no power")
-            elif (hop.node, address) in been:
+            elif (hop.node, address) in visited:
                 return PacketWalk(tuple(path), f"loop at {name(hop.node)}")
-            been[hop.node, address] = len(path) - 1
+            visited[hop.node, address] = len(path) - 1
     return _remembered(
         PacketWalk((*path, *rest.path[1:]), rest.lost) if rest else PacketWalk(tuple(path), ""),
-        been,
+        visited,
         known,
     )
 
 
 def _remembered(
-    found: PacketWalk,
-    been: Mapping[tuple[int, int], int],
+    packet_walk: PacketWalk,
+    visited: Mapping[tuple[int, int], int],
     known: dict[tuple[int, int], PacketWalk] | None,
 ) -> PacketWalk:
-    """`found`, and its rest from each place on is `known` from now on."""
+    """Return `packet_walk` after adding its remainder from each visited place to `known`."""
     if known is not None:
-        known |= {place: PacketWalk(found.path[at:], found.lost) for place, at in been.items()}
-    return found
+        path, lost = packet_walk
+        known |= {place: PacketWalk(path[index:], lost) for place, index in visited.items()}
+    return packet_walk
 
 
 def _hops(wires: Wires, nodes: Mapping[int, Node], node: int, address: int) -> tuple[Hop, ...]:
     if node in nodes:
         return nodes[node].fib.lookup(address)
-    port, peer, _, _ = wires.ports(node)[0]  # a host has one way out
+    port, peer, _, _ = wires.ports(node)[0]  # a host has one port
     return (Hop(port, peer),)

@@ -1,7 +1,7 @@
-"""The state machines of a whole network on wires in memory, in simulated time.
+"""Simulator: the state machines of a whole network on wires in memory, in simulated time.
 
-At one instant packets come before ticks, as the contract asks of a carrier.  As Linux does it, what
-is routine lies unread until the machine wakes for something else.
+At one instant packets come before ticks, as the contract requires of a runtime.  As on Linux,
+routine packets stay unread until the machine wakes for another reason.
 """
 
 from __future__ import annotations
@@ -26,21 +26,24 @@ from weft.topologies.core.address import Prefix
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
-# by then, or once it has converged, a daemon takes away routes that it found and did not set
-SWEEP_S = 5.0
-MOST_TICKS = 10_000  # of one daemon at one instant
-TOLD_AGAIN_S = 0.5  # a daemon is told that often that a destination is in use
+SWEEP_S = 5.0  # latest removal of inherited routes that a new daemon has not set
+MOST_TICKS = 10_000  # ticks of one daemon at one instant
+REPORT_S = 0.5  # shortest time between two events about one destination
 
 
 class Simulator:
-    """The network `topology`, every router of which runs the scheme `spec`; time is in seconds and
-    begins at 0.
+    """Network whose routers run a scheme; time is in seconds and begins at 0.
 
-    random: decides about loss, jitter and duplicates of `wire`; needed if there are any.
-    start_spread_s: the machines start one after the other within this time.
-    starts_s: when each machine starts, by node, instead.
-    Links that have failed in `topology` have no carrier from the beginning.
-    ValueError if the scheme is not for such a network, or has no daemons.
+    Args:
+        topology: the network; its failed links have no carrier from the beginning.
+        spec: the scheme and its options.
+        wire: properties of all links.
+        random: source of loss, jitter and duplicates; required if `wire` has any.
+        start_spread_s: time within which the machines start one after the other.
+        starts_s: start of each machine by node, instead.
+
+    Raises:
+        ValueError: the scheme cannot route the network, or has no daemons.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class Simulator:
         if not configs:
             raise ValueError(f"scheme {spec} has no daemons that could be simulated")
         self.topology = topology
-        self.changed_s = 0.0  # when a route was set last, or anything else by which packets go
+        self.changed_s = 0.0  # time of the last change of forwarding
         self.on_note: Callable[[float, int, str], None] | None = None
         self._counters = {"deliveries": 0, "routes_set": 0}
         self._notice_s = max(
@@ -71,7 +74,8 @@ class Simulator:
         for link in topology.failed.nonzero()[0].tolist():
             self.fail(link)
         starts_s = starts_s or {
-            node: start_spread_s * at / len(self._nodes) for at, node in enumerate(self._nodes)
+            node: start_spread_s * index / len(self._nodes)
+            for index, node in enumerate(self._nodes)
         }
         for node in self._nodes:
             self._events.push(starts_s[node], CALL, self._boot, node)
@@ -82,65 +86,68 @@ class Simulator:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Messages and their bytes that were sent, deliveries of them, and routes that were set."""
+        """Messages and bytes sent, deliveries, and routes set."""
         return {**self._wires.counters, **self._counters}
 
     def version(self) -> tuple[object, ...]:
-        """What is another whenever packets may go another way than before, as long as no node loses
-        power."""
+        """Return a value that differs after each change of forwarding, but for losses of power."""
         nodes = self._nodes.values()
         return self.changed_s, self._wires.changes, sum([node.fib.changes for node in nodes])
 
     def fail(self, link: int, *, silent: bool = False, sender: int | None = None) -> None:
-        """`link` passes nothing more; unless `silent`, both its ends see the carrier go.
+        """Fail `link`; unless `silent`, both ends lose the carrier.
 
-        sender: a silent failure of one direction only, what this end sends.
+        Args:
+            link: number of the link.
+            silent: True keeps the carrier.
+            sender: the end whose packets are lost, for a silent failure of one direction.
         """
         if self._wires.fail(link, silent=silent, sender=sender):
             self._tell_ends(link)
 
     def restore(self, link: int) -> None:
-        """`link` works again."""
+        """Restore `link`."""
         if self._wires.restore(link):
             self._tell_ends(link)
 
     def kill(self, node: int) -> None:
-        """`node` loses power: it neither speaks nor forwards, and forgets everything.  Its links
-        keep their carrier."""
+        """Cut the power of `node`, which forgets everything; its links keep their carrier."""
         before = self._nodes[node]
         self._nodes[node] = Node(before.config, before.incarnation)
 
     def restart(self, node: int) -> None:
-        """`node` runs a new daemon, with empty tables, in place of the one it had if any."""
+        """Start a new daemon on `node`, with empty tables."""
         self.kill(node)
         self._boot(node)
 
     def stop_daemon(self, node: int) -> None:
-        """The daemon of `node` ends; the node goes on forwarding as it did."""
-        left = self._nodes[node]
-        left.protocol, left.unread, left.told_s, left.stalled_s, left.tick_s = (
-            None,
-            [],
-            {},
-            -inf,
-            inf,
-        )
+        """End the daemon of `node`, which goes on forwarding."""
+        stopped = self._nodes[node]
+        stopped.protocol = None
+        stopped.unread = []
+        stopped.reported_s = {}
+        stopped.stalled_s = -inf
+        stopped.tick_s = inf
 
     def start_daemon(self, node: int) -> None:
-        """`node` runs a new daemon, in place of the one it had if any, which finds the routes that
-        it left."""
+        """Start a new daemon on `node`, which inherits the routes of the last one."""
         self.stop_daemon(node)
         self._boot(node)
 
     def alter(self, link: int, wire: Wire | None) -> None:
-        """Let `link` do to packets as `wire` says from now on; None: as all others do.  ValueError
-        if that is up to chance, and there is no `random`."""
+        """Set the properties of `link`; None: those of all links.
+
+        Raises:
+            ValueError: the wire is random, and the simulator has no `random`.
+        """
         self._wires.alter(link, wire)
 
     def step_clock(self, node: int, by_s: float) -> None:
-        """The clock of `node` by which the kernel notes when packets came is set on by so much, or
-        back: those that lie unread there seem that much newer or older, though not newer than now
-        nor older than it has run."""
+        """Step the clock of `node` that stamps packets.
+
+        Unread packets seem newer or older by that, but not newer than now nor older than the last
+        read.
+        """
         stepped = self._nodes[node]
         stepped.unread = [
             (payload, port, min(max(when + by_s, stepped.read_s), self.now))
@@ -148,25 +155,28 @@ class Simulator:
         ]
 
     def stall(self, node: int, for_s: float) -> None:
-        """The daemon of `node` does not run for a while; what arrives is queued."""
+        """Stall the daemon of `node` for a time; packets wait."""
         stalled = self._nodes[node]
         stalled.stalled_s = self.now + for_s
         self.at(stalled.stalled_s, lambda: self._read(node, stalled))
 
     def run_until(self, time_s: float) -> None:
-        """Let everything happen up to and including `time_s`."""
+        """Run all events up to and including `time_s`."""
         self._events.run_until(time_s)
 
     def run_for(self, seconds: float) -> None:
         self.run_until(self.now + seconds)
 
     def at(self, time_s: float, call: Callable[[], None]) -> None:
-        """Do `call` when it is `time_s`."""
+        """Schedule `call` at `time_s`."""
         self._events.push(time_s, CALL, call)
 
     def run_until_converged(self, within_s: float = 10.0, every_s: float = 0.001) -> float:
-        """Run until every daemon has converged and say when that was; TimeoutError names one that
-        has not."""
+        """Run until every daemon has converged; return that time.
+
+        Raises:
+            TimeoutError: a daemon has not converged `within_s`; the message names it.
+        """
         end = self.now + within_s
         while (waiting := self._unconverged()) is not None:
             if self.now >= end:
@@ -178,10 +188,12 @@ class Simulator:
         return self.now
 
     def run_until_quiet(self, quiet_s: float | None = None, within_s: float = 60.0) -> float:
-        """Run until no route has been set for `quiet_s`, and say when the last one was;
-        TimeoutError if it never ends.
+        """Run until no route changed for `quiet_s`; return the time of the last change.
 
-        By default as long as it takes to notice a silent failure, twice.
+        By default `quiet_s` is twice the time to detect a silent failure.
+
+        Raises:
+            TimeoutError: routes still change after `within_s`.
         """
         quiet_s = self._notice_s * 2 if quiet_s is None else quiet_s
         begin = self.now
@@ -192,32 +204,31 @@ class Simulator:
         return self.changed_s
 
     def status(self, node: int) -> dict[str, Any]:
-        """What the daemon of `node` says of itself; empty if it has none."""
-        one = self._nodes[node]
-        return {**one.protocol.status(), "garbage": one.garbage} if one.protocol else {}
+        """Return the status of the daemon of `node`; empty without one."""
+        router = self._nodes[node]
+        return {**router.protocol.status(), "garbage": router.garbage} if router.protocol else {}
 
     def protocol(self, node: int) -> StateMachine:
-        """The state machine of `node`; ValueError if it has none."""
+        """Return the state machine of `node`; ValueError if it has none."""
         running = self._nodes[node].protocol
         if running is None:
             raise ValueError(f"{self.topology.naming.name(node)} has no daemon")
         return running
 
     def node(self, node: int) -> Node:
-        """The node with this number, as it is."""
+        """Return the node with this number."""
         return self._nodes[node]
 
     def routes(self, node: int) -> Mapping[Prefix, tuple[Hop, ...]]:
-        """The forwarding table of `node`, unreachable routes included."""
+        """Return the forwarding table of `node`, with unreachable routes."""
         return self._nodes[node].fib.routes
 
     def tell(self, node: int, event: DaemonEvent) -> None:
-        """Let `event` happen at `node` now."""
+        """Deliver `event` to the daemon of `node` now."""
         self._act(node, self._nodes[node], self.protocol(node).event(event, self.now))
 
     def hear(self, node: int, payload: bytes, port: int) -> list[Action]:
-        """Let `node` hear `payload` at `port` now, whoever may have said it; what it does about
-        that."""
+        """Deliver a packet to `node` at `port` now; return the actions of its daemon."""
         running = self._nodes[node]
         try:
             actions = list(self.protocol(node).receive(payload, port, self.now))
@@ -236,13 +247,7 @@ class Simulator:
         first_octet: int | None = None,
         known: dict[tuple[int, int], PacketWalk] | None = None,
     ) -> PacketWalk:
-        """Where a packet from server `src` to server `dst` goes; of several hops it takes number
-        `choice`, modulo how many there are.
-
-        first_octet: what its destination begins with when it leaves a host, such as a layer's;
-            None: as the server's address does.
-        known: see packet_walk.walk().
-        """
+        """Return the path of a packet from server `src` to server `dst`; see packet_walk.walk()."""
         return packet_walk.walk(
             self.topology,
             self._wires,
@@ -255,21 +260,22 @@ class Simulator:
         )
 
     def send(self, src: int, dst: int) -> PacketWalk:
-        """Let an application on server `src` send a packet to server `dst`, and the daemon there
-        learn of it as from Linux: that the destination is in use, and that a server on the way
-        refused the packet.
+        """Send a packet of an application on server `src` to server `dst`; return its path.
+
+        The daemon of `src` gets the events that Linux would report: the destination is in use, or a
+        server on the path refused the packet.
         """
         sent = self.walk(src, dst)
         sender = self._nodes.get(src)
         if sender is None or sender.protocol is None:
             return sent
         flow = packet_walk.pings(self.topology, src, dst)
-        told = sender.sent(flow)
-        if told and self.now >= sender.told_s.get(flow.destination, -inf) + TOLD_AGAIN_S:
-            sender.told_s[flow.destination] = self.now
-            for event in told:
+        events = sender.sent(flow)
+        if events and self.now >= sender.reported_s.get(flow.destination, -inf) + REPORT_S:
+            sender.reported_s[flow.destination] = self.now
+            for event in events:
                 self.tell(src, event)
-        if told and sent.lost.startswith("no route"):
+        if events and sent.lost.startswith("no route"):
             back_s = 2 * self._wire.delay_s * (len(sent.path) - 1)
             self._events.push(
                 self.now + back_s, CALL, self._refuse, src, sender.protocol, flow.destination
@@ -293,7 +299,7 @@ class Simulator:
     def _boot(self, number: int) -> None:
         node = self._nodes[number]
         node.incarnation += 1
-        # Spaced so that no sequence number that begins at one incarnation reaches the next.
+        # far apart: sequence numbers of one incarnation never reach the next
         protocol = registry.machine(node.config, node.incarnation << 32)
         node.take_over(protocol)
         if node.inherited:
@@ -304,14 +310,13 @@ class Simulator:
                 self._tell_carrier(number, port, link)
 
     def _tell_ends(self, link: int) -> None:
-        """Tell both ends of `link` how its carrier is."""
+        """Report the carrier of `link` to both ends."""
         a, port_a, b, port_b = self.topology.links[link].tolist()
         for end, port in ((a, port_a), (b, port_b)):
             self._tell_carrier(end, port, link)
 
     def _tell_carrier(self, number: int, port: int, link: int) -> None:
-        """Tell how the carrier of `link` is, which may have changed again while the daemon was
-        stalled."""
+        """Report the present carrier of `link`, after a stall if the daemon is stalled."""
         node = self._nodes.get(number)
         if node is None or node.protocol is None:
             return
@@ -333,23 +338,26 @@ class Simulator:
                     self._read(number, node)
 
     def _read(self, number: int, node: Node) -> None:
-        """Hand over all that has come."""
+        """Deliver all waiting packets."""
         if node.protocol is not None:
             self._act(number, node, self._heard(node, node.protocol))
 
     def _heard(self, node: Node, protocol: StateMachine) -> Sequence[Action]:
-        """What is to be done about all that has come."""
-        unread, node.unread, node.read_s = node.unread, [], self._events.now
+        """Return the actions on all waiting packets."""
+        unread = node.unread
+        node.unread = []
+        node.read_s = self._events.now
         actions: list[Action] = []
-        for payload, port, when in unread:
+        for payload, port, arrival_s in unread:
             try:
-                actions += protocol.receive(payload, port, when)
+                actions += protocol.receive(payload, port, arrival_s)
             except MalformedMessage:
                 node.garbage += 1
         return actions
 
     def _tick(self, number: int) -> None:
-        node, now = self._nodes[number], self._events.now
+        node = self._nodes[number]
+        now = self._events.now
         if node.tick_s != now or node.protocol is None:
             return  # superseded by a newer deadline
         if node.stalled_s > now:
@@ -369,8 +377,7 @@ class Simulator:
         self._await(number, node)
 
     def _count_ticks(self, number: int, node: Node) -> None:
-        """RuntimeError for a state machine whose deadline no tick moves: its carrier would do
-        nothing else any more."""
+        """Raise RuntimeError if ticks do not move the deadline of the state machine."""
         at_s, count = node.ticks
         node.ticks = self.now, count + 1 if at_s == self.now else 1
         if count > MOST_TICKS:
@@ -379,7 +386,7 @@ class Simulator:
             )
 
     def _act(self, number: int, node: Node, actions: Sequence[Action]) -> None:
-        """Do `actions`, and have the machine ticked in time."""
+        """Perform `actions`, and schedule the next tick."""
         self._do(number, node, actions)
         self._await(number, node)
 
@@ -395,7 +402,7 @@ class Simulator:
                 self._counters["routes_set"] += isinstance(action, SetRoute)
 
     def _await(self, number: int, node: Node) -> None:
-        """Have the machine ticked in time."""
+        """Schedule the next tick."""
         if node.protocol is None:
             return
         if node.inherited and node.protocol.converged():
