@@ -1,14 +1,12 @@
-"""Which prefix leads to which group of candidate ports at one switch, as the data plane's maps hold
-it.
+"""Routes of one switch in the data plane's maps: prefixes, and groups of candidate ports.
 
-A group is written once for all prefixes that share it.  So when a port dies, one write takes it
-from every route that used it, and no packet meets a half-written route: select_maps.h says why.
+Prefixes with the same ports share a group.  When a port fails, one write per group removes it from
+every route, and no packet meets a half-written route (select_maps.h).
 
-A packet may have looked up its group when the group is written or its number given back, and goes
-on with what it finds there.  So a number is not used again before the program has ended for all
-packets of that time (`settle`), a group that a prefix has just left is not rewritten for those that
-stay, and a group that loses its last port keeps its old ports in their places, only their count is
-0.
+A packet may hold the number of a group while the group is rewritten or freed.  So a number is used
+again only after the program has finished with all packets of that time (`settle`).  A group that a
+prefix has just left is not rewritten for the others.  A group without ports keeps its old ports in
+their slots; only its count is 0.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from weft.testbed.data_plane.plane_records import CANDIDATES
 from weft.testbed.linux import clock
 from weft.topologies.core.address import Prefix
 
-JUST_S = 1.0  # a packet is not in the program's hands for so long
+JUST_S = 1.0  # longer than the program handles a packet
 Ports = tuple[int, ...]
 
 
@@ -35,14 +33,12 @@ class MapEntries(Protocol):
 
 
 class Groups:
-    """The routes of the switch counted as number `switch`, ports by interface index.
+    """The routes of switch number `switch`; ports are interface indexes.
 
-    Nobody else writes its routes, nor the groups numbered as in `room`.
-    void: called after the groups that prefixes lead to were changed for others, and before the
-        number of a group that they have left is given to another.
-    settle: returns when no packet is still on its way through the program that was when it was
-        called.
-    now: the time in seconds.
+    This object is the only writer of the switch's routes and of the groups numbered in `room`.
+    void: called after prefixes got other groups, and before a freed number is used again.
+    settle: returns when the program has finished with every packet that it is handling.
+    now: returns the time in seconds.
     """
 
     def __init__(
@@ -63,89 +59,89 @@ class Groups:
         self._users: dict[int, set[Prefix]] = defaultdict(set)
         self._ports: dict[int, Ports] = {}
         self._unused = list(reversed(room))
-        self._moved = False  # whether prefixes lead elsewhere than void() knows
-        # given back, but packets may still be on their way to their ports
-        self._left: list[int] = []
-        # groups that are in use: when a prefix left them last
+        self._moved = False  # prefixes have other groups since the last void()
+        self._left: list[int] = []  # freed, but packets may still use them
+        # by group in use: time at which a prefix last left it
         self._left_at_s: dict[int, float] = {}
 
-    def learn(self, held: Iterable[tuple[Prefix, int]]) -> None:
-        """Take over `held`, prefixes and their groups that the maps hold already: see
-        by_switch()."""
-        for prefix, group in held:
+    def learn(self, entries: Iterable[tuple[Prefix, int]]) -> None:
+        """Take over prefixes and groups that are in the maps already (see by_switch())."""
+        for prefix, group in entries:
             self._of[prefix] = group
             self._users[group].add(prefix)
         for group in self._users:
             n, *ports = self._groups[group,]
             self._ports[group] = tuple(ports[:n])
         free = [group for group in self._unused if group not in self._ports]
-        # If somebody has written here before, prefixes may have left these groups, and given back
-        # numbers, just now.
+        # an earlier writer may have freed groups just now
         self._unused, self._left = ([], free) if self._ports else (free, [])
         self._left_at_s = dict.fromkeys(self._ports, self._now())
 
     def table(self) -> dict[Prefix, Ports]:
-        """The routes, unreachable ones included."""
+        """Return all routes, unreachable ones included."""
         return {prefix: self._ports[group] for prefix, group in self._of.items()}
 
     def set(self, changes: Mapping[Prefix, Sequence[int] | None]) -> None:
-        """Forward each prefix through any of its ports, a port named twice taking twice as much.
+        """Forward each prefix by any of its ports; a port listed twice gets twice the share.
 
-        No port: packets are left to the kernel, also where a shorter prefix leads somewhere.  None:
-        the route is withdrawn, and a shorter prefix holds.  What changes alike for all prefixes of
-        a group is one write.
-        Raises ValueError for more than 64 ports and OSError if there is no room for another group.
+        With no port, packets are left to the kernel, also if a shorter prefix has a route.  None
+        withdraws the route, and a shorter prefix applies.  A change that all prefixes of a group
+        share is one write.
+
+        Raises:
+            ValueError: more than 64 ports.
+            OSError: no room for another group.
         """
-        wanted = {
+        routes = {
             prefix: None if ports is None else tuple(ports) for prefix, ports in changes.items()
         }
-        for prefix, ports in wanted.items():
+        for prefix, ports in routes.items():
             if ports is not None and len(ports) > CANDIDATES:
                 raise ValueError(
                     f"{prefix}: a route has at most {CANDIDATES} candidate ports, got {len(ports)}"
                 )
-        self._rewrite(wanted)
+        self._rewrite(routes)
         try:
-            for prefix, ports in wanted.items():
+            for prefix, ports in routes.items():
                 if ports is None:
                     self._withdraw(prefix)
                 else:
                     self._lead(prefix, ports)
         finally:
-            self._tell()
+            self._invalidate()
 
     def replace(self, table: Mapping[Prefix, Sequence[int]]) -> None:
-        """Let `table` be all the routes; as set() does it."""
+        """Replace all routes by `table`, as set() does."""
         self.set({**dict.fromkeys(prefix for prefix in self._of if prefix not in table), **table})
 
     def drop_port(self, port: int) -> int:
-        """Take `port` from every route; how many groups were written.
+        """Remove `port` from every route; return the number of groups written.
 
-        A route that has no other port stays without any, and its packets go to the kernel.
+        A route without another port stays without any: its packets are left to the kernel.
         """
         hit = [group for group, ports in self._ports.items() if port in ports]
         for group in hit:
-            self._write(group, tuple(one for one in self._ports[group] if one != port))
+            self._write(group, tuple(other for other in self._ports[group] if other != port))
         return len(hit)
 
     def _rewrite(self, changes: Mapping[Prefix, Ports | None]) -> None:
         """Write the groups all of whose prefixes change alike."""
-        taken = set(self._ports.values())
+        in_use = set(self._ports.values())
         just = self._now() - JUST_S
         for group in {self._of[prefix] for prefix in changes if prefix in self._of}:
             if self._left_at_s.get(group, just) > just:
-                continue  # packets to the prefix that left would take ports that it has never had
+                continue  # packets to the prefix that left would use the new ports
             new = {changes.get(prefix, self._ports[group]) for prefix in self._users[group]}
             ports = new.pop()
-            if not new and ports is not None and ports not in taken:
+            if not new and ports is not None and ports not in in_use:
                 self._write(group, ports)
-                taken.add(ports)
+                in_use.add(ports)
 
     def _lead(self, prefix: Prefix, ports: Ports) -> None:
-        held = self._of.get(prefix)
-        if held is not None and self._ports[held] == ports:
+        before = self._of.get(prefix)
+        if before is not None and self._ports[before] == ports:
             return
-        group = next((one for one, its in self._ports.items() if its == ports), None)
+        group = next((number for number, used in self._ports.items() if used == ports), None)
         if group is None:
             group = self._new()
             self._write(group, ports)
@@ -156,9 +152,9 @@ class Groups:
         self._users[group].add(prefix)
 
     def _new(self) -> int:
-        """A number that no packet knows; OSError if there is none."""
+        """Return the number of a group that no packet uses; OSError if there is none."""
         if not self._unused and self._left:
-            self._tell()
+            self._invalidate()
             self._settle()
             self._unused, self._left = self._left[::-1], []
             self._left_at_s.clear()
@@ -177,8 +173,8 @@ class Groups:
             self._moved = True
             self._leave(prefix)
 
-    def _tell(self) -> None:
-        """What packets have found is void."""
+    def _invalidate(self) -> None:
+        """Invalidate cached groups if prefixes have others."""
         if self._moved:
             self._moved = False
             self._void()
@@ -198,10 +194,10 @@ class Groups:
 
 
 def by_switch(routes: MapEntries) -> dict[int, list[tuple[Prefix, int]]]:
-    """What the map of routes holds: (prefix, group) of every route, by switch."""
-    found: dict[int, list[tuple[Prefix, int]]] = defaultdict(list)
+    """Return (prefix, group) of every route in the map, by switch."""
+    entries: dict[int, list[tuple[Prefix, int]]] = defaultdict(list)
     for key in routes:
         length, switch, network = key
         (group,) = routes[key]
-        found[switch].append((Prefix(int.from_bytes(network, "big"), length - 32), group))
-    return found
+        entries[switch].append((Prefix(int.from_bytes(network, "big"), length - 32), group))
+    return entries

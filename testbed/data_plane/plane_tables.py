@@ -1,23 +1,17 @@
-"""The data plane's routes, written by daemons: one for each switch, each in a process of its own.
+"""The data plane's routes, written by the switches' daemons, each in its own process.
 
-    tables = PlaneTables(bpf.Attached(program_id))             # the maps of the program that is
-    attached at the switches groups = tables.groups(switch)                        # the part of
-    them that is this switch's groups.set({Prefix(...): [ifindex, ifindex], ...})    # see groups.py
+    tables = PlaneTables(libbpf.Attached(program_id))
+    groups = tables.groups(switch)
+    groups.set({Prefix(...): [ifindex, ifindex], ...})  # see groups.py
 
-The maps are written by several processes at once without locks, because each entry has one writer.
-Of `routes` and `generations`, a switch's entries are its daemon's; of `groups`, each switch has a
-range of numbers that is its alone. `switches` and `ports` say by which scheme a switch chooses
-among a group's ports and where its ports lead; they are data_plane.py's, so that `weft scheme` in
-one process and daemons in others do not get in each other's way.
+Several processes write the maps without locks, because each entry has one writer. A switch's
+daemon writes that switch's entries of `routes` and `generations`, and its range of `groups`.
+data_plane.py writes `switches` and `ports`.
 
-A daemon need not know any of this.  Its protocol returns SetRoute(prefix, hops); SwitchFib
-(switch_fib.py) writes that to the kernel's routes and here.  What a protocol can say thereby:
-
-* a group: the hops of a route, up to 64, in the order in which D-mod-k and round robin count them;
-  a hop that is named twice takes twice as much.  Prefixes with the same hops share one entry, and a
-  change to all of them is one write.
-* a range: a longer prefix, down to a /32, has a group of its own and leaves the others alone.
-* a refusal: a route without hops goes to the kernel, which answers "no route to host".
+A protocol returns SetRoute(prefix, hops); SwitchFib (switch_fib.py) writes it to the kernel's
+routes and here. A route has up to 64 hops, in the order in which D-mod-k and round robin count
+them; a hop listed twice gets twice the share. A longer prefix overrides a shorter one. A route
+without hops is left to the kernel, which answers "no route to host".
 """
 
 from __future__ import annotations
@@ -42,7 +36,7 @@ from weft.testbed.linux import libbpf
 
 
 class MapSource(Protocol):
-    """Where maps come from: the object that was just loaded, or a program that runs."""
+    """A source of maps: an object just loaded, or a running program."""
 
     def map(self, name: str, key: str, value: str) -> libbpf.Map: ...
     def entries(self, name: str) -> int: ...
@@ -53,8 +47,7 @@ ANY_PROTOCOL = 256  # as in data_plane/select_maps.h
 
 
 class Noted(NamedTuple):
-    """What the program notes of a flow, as in struct flow_entry; times are of the monotonic
-    clock."""
+    """A flow's entry, as struct flow_entry; times are of the monotonic clock."""
 
     last_ns: int
     moved_ns: int
@@ -64,46 +57,43 @@ class Noted(NamedTuple):
 
 
 def to_destination(address: int) -> FiveTuple:
-    """What stands in the table for all flows to one destination, where those go together."""
+    """Return the key of the entry for all flows to one destination."""
     return FiveTuple(0, address, ANY_PROTOCOL, 0)
 
 
 def is_destination(flow: FiveTuple) -> bool:
-    """Whether it is one of those."""
+    """Return whether `flow` is the key of a destination."""
     return flow.protocol == ANY_PROTOCOL
 
 
 class SwitchQueueState:
-    """What LBSP's section 5 needs of one switch: the state that its queues call for, and the one
-    that it is in."""
+    """Pending and present state of one switch (LBSP, section 5)."""
 
     def __init__(self, pending: libbpf.Map, states: libbpf.Map, switch: int) -> None:
         self._pending, self._states, self._switch = pending, states, switch
 
     def wanted(self) -> int:
-        """As the program found when it looked last: at the last packet that went up."""
+        """Return the state that the queues called for at the last packet that went up."""
         (state,) = self._pending[self._switch,]
         return int(state)
 
     def enter(self, state: int) -> None:
-        """Let the program move packets as `state` says."""
+        """Change to `state`, by which the program moves packets."""
         self._states[self._switch,] = (state,)
 
 
 class SwitchFlows:
-    """The flows in the table of one switch (DAR).  The program writes it, too: it puts flows in,
-    and of those that come in by another port it changes that."""
+    """The table of flows of one switch (DAR).  The program adds flows and updates input ports."""
 
     def __init__(self, flows: libbpf.Map, switch: int) -> None:
         self._flows, self._switch = flows, switch
 
     def read(self) -> dict[FiveTuple, Noted]:
-        """All of them."""
+        """Return all flows, by key."""
         return {flow: noted for flow, noted in self.read_all().items() if not is_destination(flow)}
 
     def read_all(self) -> dict[FiveTuple, Noted]:
-        """All of them, and the ports of destinations to which flows go together: see
-        to_destination()."""
+        """Return all entries, also those of destinations (see to_destination())."""
         return {
             FiveTuple(*key[1:]): Noted(*value[:-1])
             for key, value in self._flows.batch(FLOWS_IN_BATCH)
@@ -111,7 +101,7 @@ class SwitchFlows:
         }
 
     def place(self, flow: FiveTuple, ifindex: int, now_ns: int) -> None:
-        """Let a flow leave by this port; BpfError if the table is full."""
+        """Set the output port of a flow; BpfError if the table is full."""
         before = self._flows.get((self._switch, *flow))
         *noted, sequence = before or (now_ns, 0, 0, 0, 0, 0)
         self._flows[self._switch, *flow] = (
@@ -120,7 +110,7 @@ class SwitchFlows:
         )
 
     def forget(self, flow: FiveTuple) -> None:
-        """Take a flow out."""
+        """Remove a flow."""
         with suppress(KeyError):
             del self._flows[self._switch, *flow]
 
@@ -144,12 +134,11 @@ class PlaneTables:
         self._room = maps.entries("groups") // self._switches
 
     def groups(self, switch: int) -> Groups:
-        """The routes of one switch, as the maps hold them now.  Whoever asks for it is their only
-        writer."""
+        """Return the routes of one switch, as in the maps; the caller is their only writer."""
         return self.all([switch])[switch]
 
     def all(self, switches: Iterable[int]) -> dict[int, Groups]:
-        """The routes of each of `switches`, the maps being read once."""
+        """Return the routes of each of `switches`, after one read of the maps."""
         routes = by_switch(self._routes)
         groups = {}
         for switch in switches:
@@ -166,7 +155,7 @@ class PlaneTables:
         return groups
 
     def descriptors(self) -> list[int]:
-        """Of the maps: what a process that is forked must keep open to write them."""
+        """Return the maps' descriptors, which a forked process must keep open to write them."""
         maps = (
             self._routes,
             self._groups,
@@ -179,17 +168,15 @@ class PlaneTables:
         return [written.fd for written in maps]
 
     def queue_state(self, switch: int) -> SwitchQueueState:
-        """What tells how crowded one switch is.  Its daemon is the only one to enter states."""
+        """Return the states of one switch, which its daemon alone enters."""
         return SwitchQueueState(self._pending, self._states, switch)
 
     def flows(self, switch: int) -> SwitchFlows:
-        """The flows in the table of one switch.  Its daemon is the only one, beside the program, to
-        write there."""
+        """Return the flows of one switch, which its daemon and the program write."""
         return SwitchFlows(self._flows, switch)
 
     def all_flows(self) -> dict[int, dict[FiveTuple, Noted]]:
-        """The flows in the tables of all switches that have any, by switch: all tables are one map,
-        read once."""
+        """Return the flows of all switches that have any, by switch, after one read of the map."""
         flows: dict[int, dict[FiveTuple, Noted]] = {}
         for (switch, *flow), (*noted, _) in self._flows.batch(FLOWS_IN_BATCH):
             if not is_destination(FiveTuple(*flow)):
@@ -197,27 +184,30 @@ class PlaneTables:
         return flows
 
     def _void(self, switch: int) -> None:
-        """Let the program forget which groups it found for the destinations of a switch."""
+        """Invalidate the program's cache of groups for a switch."""
         generation = (self._generations[switch,][0] + 1) % GENERATIONS
-        if generation == 0:  # it has come round: what was kept long ago would be taken for new
+        if generation == 0:  # wrapped around: old entries of the cache would be valid again
             for slot in range(CACHE_SLOTS):
                 self._cache[switch * CACHE_SLOTS + slot,] = (0,)
-            generation = 1  # not 0, which is what an empty slot has
+            generation = 1  # an empty slot has 0
         self._generations[switch,] = (generation,)
 
 
 def settle() -> None:
-    """Return when the program has ended for every packet that it had in hand.
+    """Return when the program has finished with every packet that it was handling.
 
-    It runs within a read-side critical section of RCU, and to close a packet socket the kernel
-    waits for all of those (packet_release() in net/packet/af_packet.c): some 20 ms.
+    The program runs in a read-side critical section of RCU.  To close a packet socket the kernel
+    waits for all of those (packet_release() in net/packet/af_packet.c), for some 20 ms.
     """
     socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
 
 
 def of_program(program: int) -> tuple[libbpf.Attached, PlaneTables]:
-    """The maps of the program with this id, to be closed, and the routes in them; BpfError if it is
-    not there."""
+    """Return the maps of the program with this id, to be closed, and the routes in them.
+
+    Raises:
+        BpfError: there is no such program.
+    """
     maps = libbpf.Attached(program)
     try:
         return maps, PlaneTables(maps)

@@ -1,30 +1,24 @@
-"""A server's own packets, kept on the paths that its protocol chooses.
+"""Steering of a server's own packets to the paths that its protocol chooses.
 
-On the wire a packet carries an address that says by which proxy it goes
-(daemons/routing/proxy_addresses.py), and servers on its way forward it by their routes like any
-other.  Here it is put in and taken out, by rules of nf_tables at the two places that only a
-server's own packets pass:
+On the wire a packet carries an address that encodes its proxy (daemons/routing/proxy_addresses.py),
+and servers on its path forward it by their routes.  Rules of nf_tables change the address at the
+two hooks that only a server's own packets pass:
 
-    output   10.x.y.z becomes what the map `steered` has for it, else 64.x.y.z; then the kernel
-    looks for its route anew input    a packet to a steered address of this server was for 10.x.y.z,
-    and errors are about packets for 10.x.y.z
+    output   10.x.y.z becomes the entry of the map `steered`, else 64.x.y.z; then the kernel looks
+             up the route again
+    input    a steered address of this server becomes 10.x.y.z, also where an ICMP error quotes it
 
-An address that was not seen for AGAIN_MS is shown to the daemon, by which it knows what is in use.
+An address that was not seen for AGAIN_MS is logged to the daemon, so the daemon knows the
+destinations in use.
 
-Why so.  Measured on a chain of namespaces, ns per packet and hop on servers in between, where plain
-forwarding costs 800, and bytes that a packet grows by:
+The alternatives cost more on servers in between: ns per packet and hop, and bytes per packet.
 
-    steered addresses (this)                         800      0   MTU stays, ping and traceroute
-    show every hop SRv6, encap, IPv4 inside                         940     96   traceroute shows
-    one hop; a second set of routes, IPv6 IPv4 option with waypoints, eBPF at each port    1190
-    12   and 1015 for packets that are not steered
-    policy rule (iif lo) before any of these         1210     -   for every packet; without it,
-                                                             routes to steered destinations would
-                                                             also catch packets of others
+    forwarding, and steered addresses                 800 ns,  0 bytes
+    SRv6, encapsulation, IPv4 inside                  940 ns, 96 bytes; traceroute shows one hop
+    IPv4 option with waypoints, eBPF at each port    1190 ns, 12 bytes
+    a policy rule (iif lo) before any of these       1210 ns
 
-IPIP and GRE are not in every kernel, and would nest twice (40 bytes).  Whether a kernel has what
-this
-takes of nf_tables, `weft doctor` tries (rewriting).
+`weft doctor` tests whether the kernel has what this needs of nf_tables (rewriting).
 """
 
 from __future__ import annotations
@@ -68,18 +62,17 @@ ACCEPT_LOCAL = Path("/proc/sys/net/ipv4/conf/all/accept_local")
 
 
 Key = TypeVar("Key")
-NftRule = tuple[Sequence[bytes], str]  # expressions, and nft's own words for them
+NftRule = tuple[Sequence[bytes], str]  # expressions, and the same in nft's language
 
 
 class CarriedAddresses(NamedTuple):
-    """Addresses that packets carry on their way: what goes on only with these in the register, and
-    nft's words."""
+    """A range of destinations: expressions that match it in the register, and nft's words."""
 
     only: Sequence[bytes]
     words: str
 
 
-STEERED_ONES = CarriedAddresses(
+STEERED_ADDRESSES = CarriedAddresses(
     [nft.mask(0xC0000000, 0), nft.compare(nft.EQUAL, struct.pack(">I", 0x40000000))], "64.0.0.0/2"
 )
 FROM_ITSELF = [
@@ -90,96 +83,105 @@ FROM_ITSELF = [
 TO_ITSELF = [nft.output_device(), nft.compare(nft.EQUAL, struct.pack("=I", LOOPBACK)), nft.accept()]
 
 
-def rules(address: int) -> list[NetlinkMessage]:
-    """The changes that make a server with this address send and take steered packets, none of them
-    steered yet."""
-    destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
-    rewrite = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
-    direct = first_octets.FIRST << 24
-    ours = [
-        destination,
+def load_destination() -> bytes:
+    """Return the expression that loads the packet's destination into the register."""
+    return nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
+
+
+def store_destination(size: int = 4) -> bytes:
+    """Return the expression that stores the register into the destination's first bytes."""
+    return nft.store(nft.NETWORK_HEADER, IP_DESTINATION, size, IP_CHECKSUM, pseudo_header=True)
+
+
+def accept_other_destinations() -> list[NftRule]:
+    """Return rules at output that accept packets to this server and to no server."""
+    other = [
+        load_destination(),
         nft.mask(FIRST_OCTET_MASK, 0),
         nft.compare(nft.UNEQUAL, struct.pack(">I", SERVER_BLOCK)),
+        nft.accept(),
     ]
-    out: list[NftRule] = [
-        (TO_ITSELF, "oif lo accept"),
-        ([*ours, nft.accept()], "ip daddr != 10.0.0.0/8 accept"),
-        (
-            [
-                destination,
-                nft.unless_in(SEEN),
-                nft.remember_in(SEEN),
-                nft.log(LOG_GROUP, IP_HEADER_BYTES),
-            ],
-            (
-                f"ip daddr != @{SEEN} add @{SEEN} {{ ip daddr }} log group {LOG_GROUP} snaplen "
-                f"{IP_HEADER_BYTES}"
-            ),
-        ),
-        (
-            [destination, nft.look_up(STEERED), rewrite, nft.accept()],
-            f"ip daddr set ip daddr map @{STEERED} accept",
-        ),
-        (
-            [destination, nft.mask(first_octets.LABEL, direct), rewrite],
-            "ip daddr set ip daddr & 0.255.255.255 | 64.0.0.0",
-        ),
-    ]
+    return [(TO_ITSELF, "oif lo accept"), (other, "ip daddr != 10.0.0.0/8 accept")]
+
+
+def set_first_octet(octet: int) -> NftRule:
+    """Return the rule that replaces the first octet of a packet's destination."""
+    mask = nft.mask(first_octets.LABEL, octet << 24)
+    words = f"ip daddr set ip daddr & 0.255.255.255 | {octet}.0.0.0"
+    return [load_destination(), mask, store_destination()], words
+
+
+def tables(
+    sets: Iterable[NetlinkMessage], output: Iterable[NftRule], input_: Iterable[NftRule]
+) -> list[NetlinkMessage]:
+    """Return the changes that make the table with these sets and chains at output and input."""
     return [
         *nft.table(TABLE),
-        nft.address_map(TABLE, STEERED, 1),
-        nft.address_memory(TABLE, SEEN, 2, AGAIN_MS, MOST_SEEN),
+        *sets,
         nft.chain(TABLE, "out", "route", nft.LOCAL_OUT),
         nft.chain(TABLE, "in", "filter", nft.LOCAL_IN),
-        *(nft.rule(TABLE, "out", expressions, command) for expressions, command in out),
-        *(
-            nft.rule(TABLE, "in", expressions, command)
-            for expressions, command in taken_in(address, STEERED_ONES)
-        ),
+        *(nft.rule(TABLE, "out", expressions, words) for expressions, words in output),
+        *(nft.rule(TABLE, "in", expressions, words) for expressions, words in input_),
     ]
 
 
-def taken_in(address: int, carried: CarriedAddresses) -> list[NftRule]:
-    """Rules at input for the server with this address: what comes from others with an address of
-    `carried` was for its own, and errors, wherever they come from, are about packets for servers'
-    own addresses."""
-    destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
-    rewrite = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
+def rules(address: int) -> list[NetlinkMessage]:
+    """Return the changes that make a server send and receive steered packets, none steered yet."""
+    remember = [
+        load_destination(),
+        nft.unless_in(SEEN),
+        nft.remember_in(SEEN),
+        nft.log(LOG_GROUP, IP_HEADER_BYTES),
+    ]
+    log = f"log group {LOG_GROUP} snaplen {IP_HEADER_BYTES}"
+    steer = [load_destination(), nft.look_up(STEERED), store_destination(), nft.accept()]
+    output: list[NftRule] = [
+        *accept_other_destinations(),
+        (remember, f"ip daddr != @{SEEN} add @{SEEN} {{ ip daddr }} {log}"),
+        (steer, f"ip daddr set ip daddr map @{STEERED} accept"),
+        set_first_octet(first_octets.FIRST),
+    ]
+    sets = [
+        nft.address_map(TABLE, STEERED, 1),
+        nft.address_memory(TABLE, SEEN, 2, AGAIN_MS, MOST_SEEN),
+    ]
+    return tables(sets, output, input_rules(address, STEERED_ADDRESSES))
+
+
+def input_rules(address: int, carried: CarriedAddresses) -> list[NftRule]:
+    """Return the rules at input of the server with this address.
+
+    A packet from another server to an address of `carried` gets this server's own address.  An ICMP
+    error, from any source, quotes servers' own addresses.
+    """
     quoted = nft.load(nft.TRANSPORT_HEADER, ICMP_QUOTED_DESTINATION, 4)
-    error = [
+    quote_own_address = [
         nft.load(nft.NETWORK_HEADER, IP_PROTOCOL, 1),
         nft.compare(nft.EQUAL, bytes([socket.IPPROTO_ICMP])),
         nft.load(nft.TRANSPORT_HEADER, ICMP_TYPE, 1),
         nft.mask(0xF7, 0, size=1),  # 3, unreachable, and 11, time exceeded
         nft.compare(nft.EQUAL, bytes([icmp.UNREACHABLE])),
+        quoted,
+        *carried.only,
+        quoted,
+        nft.mask(first_octets.LABEL, SERVER_BLOCK),
+        nft.store(nft.TRANSPORT_HEADER, ICMP_QUOTED_DESTINATION, 4, ICMP_CHECKSUM),
     ]
-    name = nft.store(nft.TRANSPORT_HEADER, ICMP_QUOTED_DESTINATION, 4, ICMP_CHECKSUM)
-    own = nft.constant(struct.pack(">I", address))
+    quote_words = (
+        f"icmp type {{ 3, 11 }} @th,192,32 {carried.words} @th,192,32 set @th,192,32 & "
+        f"0xffffff | 0xa000000"
+    )
+    own_address = nft.constant(struct.pack(">I", address))
+    restore = [load_destination(), *carried.only, own_address, store_destination()]
     return [
-        (
-            [
-                *error,
-                quoted,
-                *carried.only,
-                quoted,
-                nft.mask(first_octets.LABEL, SERVER_BLOCK),
-                name,
-            ],
-            (
-                f"icmp type {{ 3, 11 }} @th,192,32 {carried.words} @th,192,32 set @th,192,32 & "
-                f"0xffffff | 0xa000000"
-            ),
-        ),
-        (FROM_ITSELF, "iif lo accept"),  # 127.0.0.1 is none of ours
-        (
-            [destination, *carried.only, own, rewrite],
-            f"ip daddr {carried.words} ip daddr set {dotted(address)}",
-        ),
+        (quote_own_address, quote_words),
+        (FROM_ITSELF, "iif lo accept"),  # also 127.0.0.1, which `carried` may contain
+        (restore, f"ip daddr {carried.words} ip daddr set {dotted(address)}"),
     ]
 
 
 def local_route(address: int) -> NetlinkMessage:
-    """The change that makes `address` one of this server's own."""
+    """Return the change that makes `address` an address of this server."""
     body = RTMSG.pack(2, 32, 0, 0, RT_TABLE_LOCAL, RTPROT_WEFT, RT_SCOPE_HOST, RTN_LOCAL, 0)
     body += netlink.attribute(RTA_DST, struct.pack(">I", address)) + netlink.u32(RTA_OIF, LOOPBACK)
     command = f"ip route replace local {dotted(address)} dev lo proto {RTPROT_WEFT} table local"
@@ -199,29 +201,30 @@ def take(addresses: Iterable[int], routes: netlink.Socket) -> None:
 
 
 class Elements(Generic[Key]):
-    """A map that rules of nf_tables look into, by key: what the kernel has of it, and what is
-    wanted.
+    """A map of nf_tables: the kernel's entries, and the changes to make.
 
-    tables: in which it is.  element: the change that maps a key, which has nothing, to a value, or,
-    if that is None, to nothing.
+    tables: the ruleset of the map.
+    element: returns the change that adds a key with a value, or removes it for None.
     """
 
     def __init__(
         self, tables: nft.Ruleset, element: Callable[[Key, int | None], NetlinkMessage]
     ) -> None:
         self._tables, self._element = tables, element
-        self._held: dict[Key, int] = {}  # as the kernel has them
-        # keys for which it may have another, and what is wanted
+        self._installed: dict[Key, int] = {}  # as the kernel has them
         self._changed: dict[Key, int | None] = {}
 
     def want(self, changes: Mapping[Key, int | None]) -> None:
-        """Have these changes made with the next ones that are."""
+        """Add changes for the next make()."""
         self._changed |= changes
 
     def make(self) -> None:
-        """Make the changes that are wanted, and those that were refused before, all at once;
-        NetlinkError if the kernel refuses one, and then none is made."""
-        messages, values = [], dict(self._held)
+        """Make the changes, and those refused before, in one transaction.
+
+        Raises:
+            NetlinkError: the kernel refused one, and none is made.
+        """
+        messages, values = [], dict(self._installed)
         for key, value in self._changed.items():
             if values.pop(key, None) is not None:
                 messages.append(self._element(key, None))
@@ -230,15 +233,15 @@ class Elements(Generic[Key]):
                 values[key] = value
         if messages:
             self._tables.change(messages)
-        self._held = values
+        self._installed = values
         self._changed.clear()
 
 
 class OwnPackets(LinuxCapability):
-    """What one server does to its own packets beside routing them, and news of them.
+    """Rewriting of one server's own packets.
 
-    news: becomes readable when a destination, or a flow, is in use; see in_use().
-    errors: when a packet of this server's own was refused on its way; see refused().
+    news: a socket, readable when a destination or a flow is in use; see in_use().
+    errors: a socket, readable when a packet of this server was refused; see refused().
     """
 
     def __init__(
@@ -248,11 +251,13 @@ class OwnPackets(LinuxCapability):
         routes: netlink.Socket,
         ports: Mapping[int, int],
     ) -> None:
-        """Begin, in the namespace of the calling thread, where `routes` is a socket.
+        """Install the rules in the namespace of the calling thread.
 
-        addresses: that are this server's, beside its own.
-        rules: of nf_tables.
-        ports: by interface index.
+        Args:
+            addresses: further addresses of this server.
+            rules: changes of nf_tables.
+            routes: a netlink socket in the namespace.
+            ports: port numbers by interface index.
         """
         self._routes = routes
         self._ports = ports
@@ -266,16 +271,19 @@ class OwnPackets(LinuxCapability):
 
     @abstractmethod
     def set(self, changes: Iterable[Any]) -> None:
-        """Make the changes, and those that were refused before, all at once; NetlinkError if the
-        kernel refuses one, and then none is made."""
+        """Apply these changes, and those refused before, in one transaction.
+
+        Raises:
+            NetlinkError: the kernel refused one, and none is applied.
+        """
 
     @abstractmethod
     def in_use(self) -> Iterator[Any]:
-        """What packets were sent to, of which there is news."""
+        """Return the destinations or flows of packets logged since the last call."""
 
     @abstractmethod
     def used(self) -> Iterator[DaemonEvent]:
-        """The same, as events."""
+        """Return in_use() as events."""
 
     def apply(self, actions: Sequence[Any]) -> str:
         self.set(actions)
@@ -285,14 +293,13 @@ class OwnPackets(LinuxCapability):
         self.set(())
 
     def sources(self) -> list[EventSource]:
-        # That a destination is in use can wait.
         return [
             EventSource(self.news, self.used, Wakes.NEVER),
             EventSource(self.errors, self._refusals, Wakes.ONCE_A_TICK),
         ]
 
     def _refusals(self) -> Iterator[DaemonEvent]:
-        yield from self.used()  # what was refused may have been the first packets
+        yield from self.used()  # a refused packet may be the first to its destination
         yield from map(Refused, self.refused())
 
     def look(self, now: float) -> list[DaemonEvent]:
@@ -303,8 +310,10 @@ class OwnPackets(LinuxCapability):
         return [self._tables.socket, self.news, self.errors]
 
     def loads(self, now: float) -> dict[int, int]:
-        """What has left by each port since the last time, in kbit/s; nothing if that was less than
-        MEASURE_S ago."""
+        """Return the rate sent by each port since the last call, in kbit/s.
+
+        Empty if the last call was less than MEASURE_S ago.
+        """
         past_s = now - self._measured_s
         if past_s < MEASURE_S:
             return {}
@@ -318,13 +327,13 @@ class OwnPackets(LinuxCapability):
         return loads
 
     def _shown(self) -> Iterator[bytes]:
-        """The beginnings of packets that rules have shown."""
+        """Return the first bytes of each packet that rules have logged."""
         with suppress(BlockingIOError):
             while True:
                 try:
                     data = self.news.recv(1 << 16)
                 except OSError as error:
-                    if error.errno != errno.ENOBUFS:  # those that got lost are told again
+                    if error.errno != errno.ENOBUFS:  # lost packets are logged again
                         raise
                     continue
                 for kind, _, _, body in netlink.split(data):
@@ -332,7 +341,7 @@ class OwnPackets(LinuxCapability):
                         yield netlink.attributes(body, nft.GENMSG.size)[NFULA_PAYLOAD]
 
     def refused(self) -> Iterator[int]:
-        """The destinations for which a packet of ours was refused, by their own addresses."""
+        """Return the destinations, as servers' own addresses, of this server's refused packets."""
         while received := icmp.receive(self.errors):
             packet, _ = received
             quoted = (packet[0] & 15) * 4 + 8
@@ -342,14 +351,21 @@ class OwnPackets(LinuxCapability):
 
 
 class SourceRewriting(OwnPackets):
-    """Steered packets of one server: destinations are in use, and steered."""
+    """Steering of one server's own packets by destination."""
 
     actions = (SetSourceRewrite,)
 
     def __init__(
         self, address: int, ways: int, routes: netlink.Socket, ports: Mapping[int, int]
     ) -> None:
-        """Begin with nothing steered; `ways`: how many first octets there are, from 64 on."""
+        """Install the rules with no destination steered.
+
+        Args:
+            address: of the server.
+            ways: number of first octets, from 64 on.
+            routes: a netlink socket in the namespace of the calling thread.
+            ports: port numbers by interface index.
+        """
         super().__init__(
             [proxy_addresses.address(address, p) for p in range(ways)],
             rules(address),
@@ -374,7 +390,7 @@ REFUSALS = (0, 1)  # network, host unreachable
 
 
 def listen(group: int) -> socket.socket:
-    """A socket that hears, without delay, what rules show to `group`."""
+    """Return a socket that receives, without delay, the packets that rules log to `group`."""
     listener = socket.socket(
         socket.AF_NETLINK,
         socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK,

@@ -1,4 +1,4 @@
-"""Turn offloads off, and read them back, so that switches see single packets, not bundles."""
+"""Offloads turned off and read back, so that switches see single packets."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ def _ioctl(control: socket.socket, dev: str, buffer: ctypes.Array[ctypes.c_char]
 
 
 def _features(control: socket.socket, dev: str) -> tuple[int, frozenset[int]]:
-    """How many features this kernel knows, and the numbers of those that bundle packets (asked
-    once)."""
+    """Return the number of the kernel's features, and the numbers of those that bundle packets."""
     info = ctypes.create_string_buffer(
         struct.pack("=IIQI", GSSET_INFO, 0, 1 << ETH_SS_FEATURES, 0), 20
     )
@@ -59,7 +58,7 @@ def _features(control: socket.socket, dev: str) -> tuple[int, frozenset[int]]:
 
 
 class Offloads:
-    """The offloads of the devices of one namespace; make it while inside."""
+    """Offloads of the devices in the namespace of the constructing thread."""
 
     known: tuple[int, frozenset[int]] | None = None
 
@@ -70,8 +69,11 @@ class Offloads:
         self.control.close()
 
     def turn_off(self, dev: str) -> None:
-        """Let `dev` neither take nor make bundles of packets; OSError if the kernel keeps one of
-        them on."""
+        """Turn off all offloads of `dev` that bundle packets.
+
+        Raises:
+            OSError: an offload stays on.
+        """
         if Offloads.known is None:
             Offloads.known = _features(self.control, dev)
         count, bundling = Offloads.known

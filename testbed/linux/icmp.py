@@ -14,7 +14,7 @@ PORT_UNREACHABLE = 3
 SOL_RAW, ICMP_FILTER = 255, 1
 SO_TIMESTAMPNS = 35
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
-# small packets that may wait in a socket: some 2,500, and more than fit into any queue
+# room for some 2,500 small packets, more than any queue has
 BUFFER_BYTES = 1 << 21
 HEADER = struct.Struct(">BBHHH")  # type, code, checksum, identifier, sequence number
 TIMESPEC = struct.Struct("=qq")
@@ -33,12 +33,13 @@ UNREACHABLE_WORDS = {
 
 
 class IcmpReply(NamedTuple):
-    """What came back: an echo reply, or an error about a packet of ours.
+    """An echo reply, or an error about a packet that was sent.
 
-    by: address of who answers.  protocol: of the packet that it is about, ICMP or UDP.
+    by: source address of the reply.
+    protocol: of the sent packet, ICMP or UDP.
     key: of an echo request, identifier << 16 | sequence number; of a UDP packet, source port << 16
         | IP identification.
-    token: the first four bytes of its data, 0 if the answer does not go so far.
+    token: the first four bytes of its data, 0 if the reply is shorter.
     """
 
     kind: int
@@ -50,7 +51,7 @@ class IcmpReply(NamedTuple):
 
 
 def checksum(data: bytes) -> int:
-    """The Internet checksum of an even number of bytes (RFC 1071)."""
+    """Return the Internet checksum of an even number of bytes (RFC 1071)."""
     total: int = sum(struct.unpack(f">{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
@@ -58,10 +59,10 @@ def checksum(data: bytes) -> int:
 
 
 class Echo:
-    """Echo requests that differ in nothing but their sequence number.
+    """Echo requests that differ only in their sequence number.
 
-    Their data, `size_bytes` of it, an even number from 4, begins with `token`, by which one knows
-    one's own.
+    Their data has `size_bytes`, an even number from 4, and begins with `token`, which identifies
+    the sender.
     """
 
     def __init__(self, identifier: int, token: int, size_bytes: int) -> None:
@@ -76,48 +77,51 @@ class Echo:
 
 
 def parse(packet: bytes) -> IcmpReply | None:
-    """The answer in an IPv4 packet as a raw socket gives it; None for anything else."""
+    """Return the reply in an IPv4 packet from a raw socket, None for any other packet."""
     if len(packet) < 28:
         return None
-    start = (packet[0] & 15) * 4
+    start = _header_bytes(packet, 0)
     if len(packet) < start + 8:
         return None
-    by = int.from_bytes(packet[12:16], "big")
     kind, code, _, identifier, sequence = HEADER.unpack_from(packet, start)
+    source = _word(packet, 12)
     if kind == ECHO_REPLY:
-        token = int.from_bytes(packet[start + 8 : start + 12], "big")
-        return IcmpReply(kind, code, by, socket.IPPROTO_ICMP, identifier << 16 | sequence, token)
-    if kind not in (UNREACHABLE, TIME_EXCEEDED):
-        return None
+        key = identifier << 16 | sequence
+        token = _word(packet, start + 8)
+        return IcmpReply(kind, code, source, socket.IPPROTO_ICMP, key, token)
     quoted = start + 8
-    if len(packet) < quoted + 20:
+    if kind not in (UNREACHABLE, TIME_EXCEEDED) or len(packet) < quoted + 20:
         return None
-    inner = quoted + (packet[quoted] & 15) * 4
+    inner = quoted + _header_bytes(packet, quoted)
     if len(packet) < inner + 8:
         return None
     protocol = packet[quoted + 9]
-    token = int.from_bytes(packet[inner + 8 : inner + 12], "big")
     if protocol == socket.IPPROTO_ICMP:
-        return IcmpReply(
-            kind, code, by, protocol, int.from_bytes(packet[inner + 4 : inner + 8], "big"), token
-        )
-    if protocol == socket.IPPROTO_UDP:
-        port, identification = packet[inner : inner + 2], packet[quoted + 4 : quoted + 6]
-        return IcmpReply(
-            kind, code, by, protocol, int.from_bytes(port + identification, "big"), token
-        )
-    return None
+        key = _word(packet, inner + 4)
+    elif protocol == socket.IPPROTO_UDP:
+        key = int.from_bytes(packet[inner : inner + 2] + packet[quoted + 4 : quoted + 6], "big")
+    else:
+        return None
+    return IcmpReply(kind, code, source, protocol, key, _word(packet, inner + 8))
+
+
+def _header_bytes(packet: bytes, start: int) -> int:
+    return (packet[start] & 15) * 4
+
+
+def _word(packet: bytes, start: int) -> int:
+    return int.from_bytes(packet[start : start + 4], "big")
 
 
 def words(answer: IcmpReply) -> str:
-    """What an error says."""
+    """Return the meaning of an error."""
     if answer.kind == TIME_EXCEEDED:
         return "time to live exceeded"
     return UNREACHABLE_WORDS.get(answer.code, f"unreachable, code {answer.code}")
 
 
 def sender(protocol: int) -> socket.socket:
-    """A raw socket in the thread's namespace to send from, non-blocking; it hears nothing."""
+    """Return a non-blocking raw socket in the thread's namespace that only sends."""
     raw = socket.socket(
         socket.AF_INET, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, protocol
     )
@@ -128,8 +132,8 @@ def sender(protocol: int) -> socket.socket:
 
 
 def receiver(*kinds: int) -> socket.socket:
-    """A raw socket in the thread's namespace that hears `kinds` of ICMP, non-blocking, with the
-    time of arrival."""
+    """Return a non-blocking raw socket in the thread's namespace for `kinds` of ICMP, with
+    timestamps."""
     raw = socket.socket(
         socket.AF_INET,
         socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK,
@@ -144,8 +148,7 @@ def receiver(*kinds: int) -> socket.socket:
 
 
 def receive(from_: socket.socket) -> tuple[bytes, int] | None:
-    """A packet and when it arrived, in ns of CLOCK_REALTIME as the kernel stamped it; None if there
-    is none waiting."""
+    """Return a packet and the kernel's time of its arrival in ns (CLOCK_REALTIME), None without."""
     try:
         packet, ancillary, _, _ = from_.recvmsg(2048, ROOM)
     except BlockingIOError:

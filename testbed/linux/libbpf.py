@@ -1,5 +1,4 @@
-"""BPF programs: compiled ones loaded, attached and read, by libbpf.so.1 (which iproute2 brings)
-through ctypes."""
+"""Compiled BPF programs, loaded, attached and read by libbpf.so.1 (a dependency of iproute2)."""
 
 from __future__ import annotations
 
@@ -23,76 +22,76 @@ DIRECTORY = Path(__file__).parents[1] / "data_plane"
 LIBRARY = "libbpf.so.1"
 TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_ID = 6, 7, 11
 MOST_MAPS = 64  # of one program
-# where struct bpf_prog_info says where its maps' ids go; before it, how many there are
+# offset of map_ids in struct bpf_prog_info; before it, their number
 MAP_IDS = 56
 # struct bpf_map_info: type, id, sizes of key and value, entries, flags, name
 MAP_INFO = struct.Struct("=6I16s")
 INFORMATION = 1  # libbpf's levels: 0 warning, 1 information, 2 debugging
-LAST_LINES = 8  # of what libbpf says, quoted in an error
+LAST_LINES = 8  # of libbpf's messages, quoted in an error
 LINE_BYTES = 1 << 16  # the verifier's log is one message
 
 _Printer = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-_loading = allocate_lock()  # libbpf has one place for what it prints
+_loading = allocate_lock()  # libbpf has one printer for all threads
 
 
 class BpfError(OSError):
-    """A program could not be loaded or attached; the text has libbpf's and the verifier's own
-    words."""
+    """Failure to load or attach a program, with the messages of libbpf and the verifier."""
 
 
 def missing(path: Path) -> BpfError:
-    """What to raise where a compiled program is not there."""
+    """Return the error for a program that is not compiled."""
     return BpfError(2, f"{path} is missing: `make bpf` compiles it (needs clang and libbpf-dev)")
+
+
+_POINTER, _INT, _U32, _TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_char_p
+# result and arguments by function of libbpf
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "libbpf_set_print": (_POINTER, [_Printer]),
+    "bpf_object__open_file": (_POINTER, [_TEXT, _POINTER]),
+    "bpf_object__load": (_INT, [_POINTER]),
+    "bpf_object__close": (None, [_POINTER]),
+    "bpf_object__find_program_by_name": (_POINTER, [_POINTER, _TEXT]),
+    "bpf_program__fd": (_INT, [_POINTER]),
+    "bpf_program__attach": (_POINTER, [_POINTER]),
+    "bpf_link__destroy": (_INT, [_POINTER]),
+    "bpf_object__find_map_by_name": (_POINTER, [_POINTER, _TEXT]),
+    "bpf_map__fd": (_INT, [_POINTER]),
+    "bpf_map__key_size": (_U32, [_POINTER]),
+    "bpf_map__value_size": (_U32, [_POINTER]),
+    "bpf_map__set_max_entries": (_INT, [_POINTER, _U32]),
+    "bpf_map__max_entries": (_U32, [_POINTER]),
+    "bpf_map__set_initial_value": (_INT, [_POINTER, _POINTER, ctypes.c_size_t]),
+    "bpf_map_update_elem": (_INT, [_INT, _POINTER, _POINTER, ctypes.c_uint64]),
+    "bpf_map_lookup_elem": (_INT, [_INT, _POINTER, _POINTER]),
+    "bpf_map_delete_elem": (_INT, [_INT, _POINTER]),
+    "bpf_map_get_next_key": (_INT, [_INT, _POINTER, _POINTER]),
+    "bpf_map_lookup_batch": (_INT, [_INT, *[_POINTER] * 6]),
+    "bpf_prog_load": (_INT, [_INT, _TEXT, _TEXT, _POINTER, ctypes.c_size_t, _POINTER]),
+    "bpf_raw_tracepoint_open": (_INT, [_TEXT, _INT]),
+    "bpf_prog_get_fd_by_id": (_INT, [_U32]),
+    "bpf_map_get_fd_by_id": (_INT, [_U32]),
+    "bpf_obj_get_info_by_fd": (_INT, [_INT, _POINTER, _POINTER]),
+}
 
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
-    """libbpf; BpfError if it is not installed."""
+    """Return libbpf; BpfError if it is not installed."""
     try:
-        loaded = ctypes.CDLL(LIBRARY, use_errno=True)
+        libbpf = ctypes.CDLL(LIBRARY, use_errno=True)
     except OSError as error:
         raise BpfError(
             error.errno or 2, f"{LIBRARY}: {error}; install it: apt-get install libbpf1"
         ) from None
-    pointer, integer, text, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t
-    for name, result, arguments in (
-        ("libbpf_set_print", pointer, [_Printer]),
-        ("bpf_object__open_file", pointer, [text, pointer]),
-        ("bpf_object__load", integer, [pointer]),
-        ("bpf_object__close", None, [pointer]),
-        ("bpf_object__find_program_by_name", pointer, [pointer, text]),
-        ("bpf_program__fd", integer, [pointer]),
-        ("bpf_program__attach", pointer, [pointer]),
-        ("bpf_link__destroy", integer, [pointer]),
-        ("bpf_object__find_map_by_name", pointer, [pointer, text]),
-        ("bpf_map__fd", integer, [pointer]),
-        ("bpf_map__key_size", ctypes.c_uint32, [pointer]),
-        ("bpf_map__value_size", ctypes.c_uint32, [pointer]),
-        ("bpf_map__set_max_entries", integer, [pointer, ctypes.c_uint32]),
-        ("bpf_map__max_entries", ctypes.c_uint32, [pointer]),
-        ("bpf_map__set_initial_value", integer, [pointer, pointer, size]),
-        ("bpf_map_update_elem", integer, [integer, pointer, pointer, ctypes.c_uint64]),
-        ("bpf_map_lookup_elem", integer, [integer, pointer, pointer]),
-        ("bpf_map_delete_elem", integer, [integer, pointer]),
-        ("bpf_map_get_next_key", integer, [integer, pointer, pointer]),
-        (
-            "bpf_map_lookup_batch",
-            integer,
-            [integer, pointer, pointer, pointer, pointer, pointer, pointer],
-        ),
-        ("bpf_prog_load", integer, [integer, text, text, pointer, size, pointer]),
-        ("bpf_raw_tracepoint_open", integer, [text, integer]),
-        ("bpf_prog_get_fd_by_id", integer, [ctypes.c_uint32]),
-        ("bpf_map_get_fd_by_id", integer, [ctypes.c_uint32]),
-        ("bpf_obj_get_info_by_fd", integer, [integer, pointer, pointer]),
-    ):
-        function = getattr(loaded, name)
-        function.restype, function.argtypes = result, arguments
-    return loaded
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(libbpf, name)
+        function.restype = result
+        function.argtypes = arguments
+    return libbpf
 
 
 class Map:
-    """A map of a loaded object: keys and values are tuples, packed as the two structs say."""
+    """A map of a loaded object, whose keys and values are tuples."""
 
     def __init__(self, fd: int, key: struct.Struct, value: struct.Struct) -> None:
         self.fd = fd
@@ -100,14 +99,12 @@ class Map:
         self._value = value
 
     def __setitem__(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
-        done = library().bpf_map_update_elem(
-            self.fd, self._key.pack(*key), self._value.pack(*value), 0
-        )
-        if done:
+        packed = self._key.pack(*key), self._value.pack(*value)
+        if library().bpf_map_update_elem(self.fd, *packed, 0):
             raise _error(f"map: entry {key}")
 
     def get(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """The value of `key`; None if there is none."""
+        """Return the value of `key`, None if there is none."""
         buffer = ctypes.create_string_buffer(self._value.size)
         if library().bpf_map_lookup_elem(self.fd, self._key.pack(*key), buffer):
             return None
@@ -124,44 +121,49 @@ class Map:
             raise KeyError(key)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Every key."""
-        here, following = None, ctypes.create_string_buffer(self._key.size)
-        while library().bpf_map_get_next_key(self.fd, here, following) == 0:
-            here = following.raw
-            yield self._key.unpack(here)
+        """Return every key."""
+        key = None
+        following = ctypes.create_string_buffer(self._key.size)
+        while library().bpf_map_get_next_key(self.fd, key, following) == 0:
+            key = following.raw
+            yield self._key.unpack(key)
 
     def batch(self, count: int) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        """Every key and its value, `count` in each system call, which is to be more than one bucket
-        of the map holds.
+        """Return every key and its value; entries that change meanwhile may be missing.
 
-        What changes meanwhile may be missing.  BpfError if the kernel cannot do that, or if a
-        bucket holds more.
+        Args:
+            count: entries in each system call, more than a bucket of the map holds.
+
+        Raises:
+            BpfError: the kernel has no batches, or a bucket holds more.
         """
         keys, values = bytearray(count * self._key.size), bytearray(count * self._value.size)
         into = (
             (ctypes.c_char * len(keys)).from_buffer(keys),
             (ctypes.c_char * len(values)).from_buffer(values),
         )
-        here, following = None, ctypes.c_uint64()
-        found = 0
-        while found != -errno.ENOENT:
+        position = None
+        following = ctypes.c_uint64()
+        status = 0
+        while status != -errno.ENOENT:
             number = ctypes.c_uint32(count)
-            found = library().bpf_map_lookup_batch(
-                self.fd, here, ctypes.byref(following), *into, ctypes.byref(number), None
+            status = library().bpf_map_lookup_batch(
+                self.fd, position, ctypes.byref(following), *into, ctypes.byref(number), None
             )
-            if found not in (0, -errno.ENOENT):
+            if status not in (0, -errno.ENOENT):
                 raise _error("map: entries in batches")
-            keys_here = memoryview(keys)[: number.value * self._key.size]
-            values_here = memoryview(values)[: number.value * self._value.size]
+            packed_keys = memoryview(keys)[: number.value * self._key.size]
+            packed_values = memoryview(values)[: number.value * self._value.size]
             yield from zip(
-                self._key.iter_unpack(keys_here), self._value.iter_unpack(values_here), strict=True
+                self._key.iter_unpack(packed_keys),
+                self._value.iter_unpack(packed_values),
+                strict=True,
             )
-            here = ctypes.byref(following)
+            position = ctypes.byref(following)
 
 
 class Object:
-    """The programs and maps of one compiled file, in the kernel until close() or the end of the
-    `with`."""
+    """The programs and maps of one compiled file, in the kernel until close()."""
 
     def __init__(
         self,
@@ -172,9 +174,13 @@ class Object:
     ) -> None:
         """Load `path`.
 
-        constants: its `const volatile` variables, in the order and with the padding of C.
-        entries: how many entries each of these maps shall hold, instead of what the source says.
-        Raises BpfError, in libbpf's words.
+        Args:
+            path: a compiled program.
+            constants: its `const volatile` variables, laid out as in C.
+            entries: number of entries by map, in place of the source's.
+
+        Raises:
+            BpfError: with the messages of libbpf.
         """
         if not path.exists():
             raise missing(path)
@@ -209,7 +215,7 @@ class Object:
         self.close()
 
     def close(self) -> None:
-        """Detach every program and let go of everything."""
+        """Detach every program and unload the object."""
         for link in self._links:
             library().bpf_link__destroy(link)
         self._links.clear()
@@ -218,14 +224,13 @@ class Object:
             self._object = None
 
     def map(self, name: str, key: str, value: str) -> Map:
-        """The map called `name`; `key` and `value` are formats of struct, and must be as long as
-        the kernel's."""
+        """Return the map `name`; the formats `key` and `value` must have the kernel's sizes."""
         found = self._map(name)
         sizes = library().bpf_map__key_size(found), library().bpf_map__value_size(found)
         return _map(name, library().bpf_map__fd(found), sizes, key, value)
 
     def entries(self, name: str) -> int:
-        """How many entries the map called `name` has room for."""
+        """Return the number of entries that the map `name` has room for."""
         count: int = library().bpf_map__max_entries(self._map(name))
         return count
 
@@ -242,13 +247,12 @@ class Object:
         return found
 
     def program_fd(self, name: str) -> int:
-        """The descriptor of the program called `name`, for a filter."""
+        """Return the descriptor of the program `name`, for a filter."""
         fd: int = library().bpf_program__fd(self._program(name))
         return fd
 
     def attach(self, name: str) -> None:
-        """Attach the program called `name` to the tracepoint that its section names, until
-        close()."""
+        """Attach the program `name` to the tracepoint of its section, until close()."""
         with _listening() as said:
             link = library().bpf_program__attach(self._program(name))
             if not link:
@@ -257,10 +261,10 @@ class Object:
 
 
 class Attached:
-    """The maps of the program that a filter runs, whoever loaded it, until close()."""
+    """The maps of a program that a filter runs, until close()."""
 
     def __init__(self, program_id: int) -> None:
-        """Raises BpfError if there is no such program any more."""
+        """Open the maps of the program; BpfError if it is gone."""
         # descriptor, sizes of key and value, entries
         self._maps: dict[str, tuple[int, int, int, int]] = {}
         fd = library().bpf_prog_get_fd_by_id(program_id)
@@ -282,12 +286,12 @@ class Attached:
             self._maps[name.rstrip(b"\0").decode()] = fd, key, value, entries
 
     def map(self, name: str, key: str, value: str) -> Map:
-        """The map called `name`; `key` and `value` as for Object.map()."""
+        """Return the map `name`, as Object.map() does."""
         fd, key_bytes, value_bytes, _ = self._found(name)
         return _map(name, fd, (key_bytes, value_bytes), key, value)
 
     def entries(self, name: str) -> int:
-        """How many entries the map called `name` has room for."""
+        """Return the number of entries that the map `name` has room for."""
         return self._found(name)[3]
 
     def _found(self, name: str) -> tuple[int, int, int, int]:
@@ -296,15 +300,14 @@ class Attached:
         return self._maps[name]
 
     def close(self) -> None:
-        """Let go of the maps."""
+        """Close the maps."""
         for fd, *_ in self._maps.values():
             os.close(fd)
         self._maps.clear()
 
 
 def _information(fd: int, asked: bytes, what: str) -> bytes:
-    """struct bpf_prog_info or bpf_map_info of a descriptor, as long as `asked`, with which it is
-    filled beforehand."""
+    """Return struct bpf_prog_info or bpf_map_info of a descriptor, for the request `asked`."""
     buffer, size = ctypes.create_string_buffer(asked, len(asked)), ctypes.c_uint32(len(asked))
     if library().bpf_obj_get_info_by_fd(fd, buffer, ctypes.byref(size)):
         raise _error(what)
@@ -323,8 +326,7 @@ def _map(name: str, fd: int, sizes: tuple[int, int], key: str, value: str) -> Ma
 def program_at(
     socket: netlink.Socket, ifindex: int, priority: int, *, hook: int = tc.INGRESS_HOOK
 ) -> int | None:
-    """The id of the program that decides about what passes `hook` of a device, None if there is
-    none of `priority`."""
+    """Return the id of the program of `priority` at `hook` of a device, None without one."""
     for body in socket.dump(netlink.RTM_GETTFILTER, tc.TCMSG.pack(0, ifindex, 0, hook, 0)):
         found = netlink.attributes(body, tc.TCMSG.size)
         if tc.TCMSG.unpack_from(body)[4] >> 16 == priority and tc.TCA_OPTIONS in found:
@@ -336,8 +338,11 @@ def program_at(
 
 
 def trivial_program(kind: int) -> int:
-    """The descriptor of a program of type `kind` (BPF_PROG_TYPE_...) that does nothing; BpfError if
-    it is refused."""
+    """Load a program of type `kind` (BPF_PROG_TYPE_...) that does nothing; return its descriptor.
+
+    Raises:
+        BpfError: the kernel refused it.
+    """
     # r0 = 0; exit
     instructions = struct.pack("=BBhi", 0xB7, 0, 0, 0) + struct.pack("=BBhi", 0x95, 0, 0, 0)
     fd: int = library().bpf_prog_load(kind, b"trivial", b"GPL", instructions, 2, None)
@@ -347,8 +352,11 @@ def trivial_program(kind: int) -> int:
 
 
 def attach_raw(tracepoint: str, program_fd: int) -> int:
-    """Attach a program to a raw tracepoint as long as the descriptor returned is open; BpfError if
-    there is none."""
+    """Attach a program to a raw tracepoint until the returned descriptor is closed.
+
+    Raises:
+        BpfError: there is no such tracepoint.
+    """
     fd: int = library().bpf_raw_tracepoint_open(tracepoint.encode(), program_fd)
     if fd < 0:
         raise _error(f"raw tracepoint {tracepoint}")
@@ -364,8 +372,7 @@ def filter_message(
     hook: int = tc.INGRESS_HOOK,
     priority: int,
 ) -> NetlinkMessage:
-    """The change that lets a program decide about what passes `hook` of a device (with clsact:
-    tc.clsact)."""
+    """Return the change that attaches a program at `hook` of a device with clsact (tc.clsact)."""
     options = netlink.attribute(TCA_BPF_FD, struct.pack("=i", program_fd)) + netlink.text(
         TCA_BPF_NAME, name
     )
@@ -379,14 +386,14 @@ def filter_message(
 
 
 def possible_cpus() -> int:
-    """How many processors this kernel may ever have: a per-CPU map has a value for each."""
+    """Return the number of possible processors; a per-CPU map has a value for each."""
     ranges = Path("/sys/devices/system/cpu/possible").read_text().strip().split(",")
     return 1 + int(ranges[-1].split("-")[-1])
 
 
 @contextmanager
 def _listening() -> Iterator[list[str]]:
-    """What libbpf says meanwhile, but for its debugging; for one thread at a time."""
+    """Collect libbpf's messages but for debugging, for one thread at a time."""
     said: list[str] = []
     libc = ctypes.CDLL(None)
 

@@ -1,9 +1,7 @@
-"""Netlink, batched: many messages go into one send, and an error comes back with the kernel's own
-words.
+"""Netlink, batched: many messages in one send, and errors in the kernel's own words.
 
-A change is a Message: the bytes, and the `ip` or `tc` command that would do the same, which a dry
-run prints and an error quotes.  (A call and an acknowledgement for each change cost 0.6-3 ms with
-pyroute2; 100 in a send, 0.02 ms each.)
+A NetlinkMessage has the bytes of a change and the equivalent `ip` or `tc` command, which a dry run
+prints and an error quotes.  With 100 changes in a send, each takes 0.02 ms.
 """
 
 from __future__ import annotations
@@ -45,13 +43,11 @@ LINK_64 = struct.Struct("=8Q")  # packets, bytes, errors, drops, each received a
 
 
 class NetlinkError(OSError):
-    """The kernel refused a change; the text has the command that would do the same, and what the
-    kernel said."""
+    """Refusal of a change by the kernel, with the equivalent command and the kernel's message."""
 
 
 class NetlinkMessage(NamedTuple):
-    """One change: message type, flags beside REQUEST, body, and the command that would do the
-    same."""
+    """One change: message type, flags beside REQUEST, body, and the equivalent command."""
 
     kind: int
     flags: int
@@ -60,29 +56,28 @@ class NetlinkMessage(NamedTuple):
 
 
 def attribute(kind: int, payload: bytes) -> bytes:
-    """`payload` as an attribute of type `kind`, padded to four bytes."""
+    """Return an attribute of type `kind`, padded to four bytes."""
     size = 4 + len(payload)
     return ATTRIBUTE.pack(size, kind) + payload + bytes(-size % 4)
 
 
 def nested(kind: int, *attributes: bytes) -> bytes:
-    """Attributes within an attribute."""
+    """Return an attribute that holds attributes."""
     return attribute(kind, b"".join(attributes))
 
 
 def u32(kind: int, value: int) -> bytes:
-    """A 32-bit number as an attribute."""
+    """Return an attribute with a 32-bit number."""
     return struct.pack("=HHI", 8, kind, value)
 
 
 def text(kind: int, value: str) -> bytes:
-    """A zero-terminated string as an attribute."""
+    """Return an attribute with a zero-terminated string."""
     return attribute(kind, value.encode() + b"\0")
 
 
 def attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
-    """The attributes in `data` from `offset` on, by type without its flag bits; the last of a type
-    wins."""
+    """Return the attributes in `data` from `offset`, by type without flags; the last one wins."""
     values = {}
     last, unpack = len(data) - 4, ATTRIBUTE.unpack_from
     while offset <= last:
@@ -94,8 +89,7 @@ def attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
     return values
 
 
-# Buffers that nobody receives into at present: recv() would map as much memory for each message,
-# and unmap it again.
+# unused buffers; recv() would map and unmap as much memory for each message
 _free_buffers: list[memoryview] = []
 
 
@@ -126,7 +120,7 @@ class Socket:
         self.socket.close()
 
     def receive(self, flags: int = 0) -> bytes:
-        """What the kernel sends next; OSError as recv() raises it, whose `flags` these are."""
+        """Return the kernel's next messages; `flags` and errors are those of recv()."""
         try:
             buffer = _free_buffers.pop()
         except IndexError:  # pages of it that are not written to take no memory
@@ -139,10 +133,14 @@ class Socket:
     def request(
         self, messages: Iterable[NetlinkMessage], *, tolerate: frozenset[int] = frozenset()
     ) -> None:
-        """Make all the changes, in order; raise NetlinkError for the first that the kernel refused.
+        """Make all changes, in order.
 
-        An errno in `tolerate` is no failure, for a caller to whom the wanted state then holds
-        already.
+        Args:
+            messages: the changes.
+            tolerate: errors that mean that the requested state exists already.
+
+        Raises:
+            NetlinkError: for the first refused change; the others were made.
         """
         batch: list[NetlinkMessage] = []
         size = 0
@@ -156,8 +154,8 @@ class Socket:
             self._send(batch, tolerate)
 
     def _send(self, batch: list[NetlinkMessage], tolerate: frozenset[int]) -> None:
-        # The kernel works in order and reports every error, so only the last message need ask for
-        # an acknowledgement.
+        # the kernel works in order and reports every error, so only the last message needs an
+        # acknowledgement
         first = self.sequence + 1
         self.sequence += len(batch)
         last = self.sequence
@@ -180,8 +178,7 @@ class Socket:
             raise failed
 
     def _receive_until(self, last: int) -> Iterator[tuple[int, int, int, bytes]]:
-        """Replies up to the acknowledgement, error or end of dump of number `last`: (type, flags,
-        sequence, body)."""
+        """Return (type, flags, sequence, body) of replies up to the last one to number `last`."""
         while True:
             for kind, flags, sequence, body in split(self.receive()):
                 if sequence > last or sequence == 0:
@@ -191,7 +188,7 @@ class Socket:
                     return
 
     def dump(self, kind: int, body: bytes) -> list[bytes]:
-        """The bodies of everything that the RTM_GET... request `kind` lists."""
+        """Return the bodies of all replies to the RTM_GET... request `kind`."""
         self.sequence += 1
         header = HEADER.pack(16 + len(body), kind, NLM_F_REQUEST | NLM_F_DUMP, self.sequence, 0)
         self.socket.send(header + body)
@@ -204,8 +201,7 @@ class Socket:
         return replies
 
     def link_counters(self) -> dict[int, tuple[int, ...]]:
-        """LINK_64 of every link in the namespace, by interface index; those of one namespace at one
-        instant."""
+        """Return LINK_64 of every link in the namespace at one instant, by interface index."""
         counters = {}
         for body in self.dump(RTM_GETSTATS, IF_STATS.pack(0, 0, 1 << (IFLA_STATS_LINK_64 - 1))):
             _, index, _ = IF_STATS.unpack_from(body)
@@ -213,8 +209,11 @@ class Socket:
         return counters
 
     def get(self, kind: int, body: bytes, command: str) -> bytes:
-        """The body of the one reply to a RTM_GET... request; NetlinkError with `command` if the
-        kernel has none."""
+        """Return the body of the only reply to a RTM_GET... request.
+
+        Raises:
+            NetlinkError: with `command`, if the kernel refused.
+        """
         self.sequence += 1
         self.socket.send(HEADER.pack(16 + len(body), kind, NLM_F_REQUEST, self.sequence, 0) + body)
         while True:
@@ -228,7 +227,7 @@ class Socket:
 
 
 def split(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """The messages of one receive: (type, flags, sequence, body)."""
+    """Return (type, flags, sequence, body) of each message of one receive."""
     offset = 0
     while offset + 16 <= len(data):
         size, kind, flags, sequence, _ = HEADER.unpack_from(data, offset)
@@ -239,7 +238,7 @@ def split(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 
 
 def words(code: int, flags: int, body: bytes) -> str:
-    """What the kernel said in an error's extended acknowledgement, else the name of the error."""
+    """Return the message in an error's extended acknowledgement, else the name of the error."""
     if flags & NLM_F_ACK_TLVS:
         # struct nlmsgerr: the error and the header of the request, followed by the request's body
         # unless it was capped.

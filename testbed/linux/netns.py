@@ -63,8 +63,10 @@ def enter(fd: int) -> None:
 
 @contextmanager
 def inside(fd: int) -> Iterator[None]:
-    """The calling thread is in the namespace of `fd`; sockets opened meanwhile stay there, and work
-    from outside."""
+    """Move the calling thread into the namespace of `fd` for the `with` block.
+
+    Sockets opened in the block stay in that namespace.
+    """
     home = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
     try:
         enter(fd)
@@ -77,8 +79,10 @@ def inside(fd: int) -> Iterator[None]:
 
 
 def in_threads(functions: Sequence[Callable[[], T]]) -> list[T]:
-    """What each of `functions` returns, each run in a thread of its own, whose namespace may
-    change; all of them have ended when the first of their errors is raised."""
+    """Run each function in a thread of its own, whose namespace may change; return their results.
+
+    The first of their errors is raised after all have ended.
+    """
     # only here: a process forked with it loaded writes to 0.4 MB at once, and daemons are many
     import threading
 
@@ -102,7 +106,7 @@ def in_threads(functions: Sequence[Callable[[], T]]) -> list[T]:
 
 
 def in_thread(function: Callable[[], T]) -> T:
-    """What `function` returns or raises, run in a thread of its own, whose namespace may change."""
+    """Run `function` in a thread of its own, whose namespace may change; return its result."""
     return in_threads([function])[0]
 
 
@@ -134,26 +138,29 @@ def create(
     spaces: dict[int, Netns] = {}
 
     def work(start: int) -> None:
-        # what a new namespace has anyway need not be written, and all begin alike
-        initial: dict[str, str] = {}
+        defaults: dict[str, str] = {}
         with closing(Sysctls()) as own:
             for i in range(start, len(names), WORKERS):
                 _check(libc.unshare(CLONE_NEWNET), "unshare")
-                spaces[i] = Netns(
-                    names[i], os.open(OWN, os.O_RDONLY | os.O_CLOEXEC), netlink.Socket()
-                )
+                fd = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
+                spaces[i] = Netns(names[i], fd, netlink.Socket())
                 own.enter()
-                for path, value in sysctls(i).items():
-                    if path not in initial:
-                        initial[path] = own.read(path)
-                    if initial[path] != value:
-                        own.write(path, value)
+                _set_sysctls(own, sysctls(i), defaults)
                 mount(OWN, str(NAMES / names[i]), MS_BIND)
 
     try:
         in_threads([partial(work, start) for start in range(WORKERS)])
     finally:
         made += [spaces[i] for i in sorted(spaces)]
+
+
+def _set_sysctls(own: Sysctls, values: Mapping[str, str], defaults: dict[str, str]) -> None:
+    """Write the values of a new namespace that differ from `defaults`, which all begin with."""
+    for path, value in values.items():
+        if path not in defaults:
+            defaults[path] = own.read(path)
+        if defaults[path] != value:
+            own.write(path, value)
 
 
 def _reserve(names: Sequence[str]) -> None:
@@ -175,10 +182,9 @@ def _reserve(names: Sequence[str]) -> None:
 
 
 class Sysctls:
-    """The settings of whichever namespace the calling thread is in, looked up where nobody else
-    does.
+    """Settings of the calling thread's namespace, in a private proc file system.
 
-    Where another proc file system cannot be mounted, in the machine's own.
+    If that cannot be mounted, the machine's /proc is used.
     """
 
     def __init__(self) -> None:
@@ -193,8 +199,7 @@ class Sysctls:
         self._entered += 1
 
     def read(self, path: str) -> str:
-        """What `path`, below /proc/sys/net, is set to, without the newline; OSError if there is
-        none."""
+        """Return the value of `path`, below /proc/sys/net; OSError if there is none."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
         try:
             return os.read(fd, 4096).decode().strip()

@@ -1,13 +1,11 @@
-"""LinkSpec -> queueing disciplines, packed, read back, and compared.
+"""Queueing disciplines of links: messages that set them, and their state read back.
 
-A shaped port is  root htb 1: -> class 1:10 (rate) -> pfifo (exactly queue_packets).  HTB rather
-than TBF, 130 ns a packet dearer, because what is addressed to 1:0 goes ahead of the queue,
-unshaped: the routing daemons' few packets, which would otherwise wait behind 250 data packets and
-count as lost.  Real routers give their control plane a queue too.
+A shaped port is  root htb 1: -> class 1:10 (rate) -> pfifo (queue_packets).  HTB takes 130 ns a
+packet more than TBF, but packets addressed to 1:0 pass the queue, unshaped.  Those are the routing
+daemons' few packets, as real routers have a queue for their control plane.
 
-Where switches trim, two classes borrow from one of the rate (1:10 for data, 1:20 for headers), in
-turn: ten headers for each packet of data where both wait, so that a header waits for one packet at
-the most.
+Where switches trim, two classes borrow from one with the rate (1:10 for data, 1:20 for headers).
+Ten headers are sent for each packet of data, so a header waits for at most one packet.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weft.testbed.linux import clock, netlink
@@ -29,7 +27,8 @@ CLSACT, INGRESS_HOOK, EGRESS_HOOK = 0xFFFFFFF1, 0xFFFFFFF2, 0xFFFFFFF3
 HTB, DATA, FIFO, NETEM = 0x10000, 0x10010, 0x100000, 0x20000
 LINK, HEADERS, HEADER_FIFO = 0x10001, 0x10020, 0x200000
 HEADER_PRIORITY = HEADERS  # SO_PRIORITY that sends a local packet to the class of headers
-HEADER_BYTES, HEADER_SHARE = 64, 10  # of a header; how many go for each packet of data
+HEADER_BYTES = 64  # of a header
+HEADER_SHARE = 10  # headers sent for each packet of data
 # SO_PRIORITY that sends a local packet to 1:0; setting it needs CAP_NET_ADMIN
 CONTROL_PRIORITY = HTB
 BURST_US = 1000
@@ -53,10 +52,10 @@ TCA_BPF_OPS_LEN, TCA_BPF_OPS, TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT = 4, 5, 8, 
 
 
 def burst_bytes(rate_bps: int, frame_bytes: int) -> int:
-    """What may leave at once: two of the longest frames, or 1 ms worth of the rate if that is more.
+    """Return the size of the token bucket: two of the longest frames, or 1 ms at the rate.
 
-    A token bucket must hold a frame; and a timer that fires late, as on a busy machine, costs rate
-    unless the bucket holds what was due meanwhile.  Under a virtual clock no timer is late.
+    The bucket must hold a frame.  On a busy machine timers fire late, which costs throughput unless
+    the bucket holds the bytes due meanwhile.  Under a virtual clock no timer is late.
     """
     least = LEAST_BURST_FRAMES * frame_bytes
     if clock.is_virtual():
@@ -65,7 +64,7 @@ def burst_bytes(rate_bps: int, frame_bytes: int) -> int:
 
 
 def burst_ns(rate_bps: int, frame_bytes: int) -> int:
-    """The burst as the kernel holds it: how long it takes at that rate, in whole ticks."""
+    """Return the burst as the kernel stores it: its time at that rate, in whole ticks."""
     return (
         burst_bytes(rate_bps, frame_bytes) * 1_000_000_000 // (rate_bps // 8) // TICK_NS * TICK_NS
     )
@@ -74,9 +73,13 @@ def burst_ns(rate_bps: int, frame_bytes: int) -> int:
 def shape(
     ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None
 ) -> list[NetlinkMessage]:
-    """The changes that give device `ifindex`, called `dev`, the rate and the queue of `link`.
+    """Return the changes that give device `ifindex`, called `dev`, the rate and queue of `link`.
 
-    burst: bytes that may leave at once, if not burst_bytes().
+    Args:
+        ifindex: of the device.
+        dev: its name.
+        link: rate and queue.
+        burst: size of the token bucket in bytes, default burst_bytes().
     """
     init = netlink.attribute(TCA_HTB_INIT, struct.pack("=5I", 3, 10, DATA & 0xFFFF, 0, 0))
     init += netlink.u32(TCA_HTB_DIRECT_QLEN, 1000)
@@ -94,11 +97,11 @@ def shape(
 def classes(
     ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None
 ) -> list[NetlinkMessage]:
-    """The classes among the changes of shape().
+    """Return the changes of shape() that add classes.
 
-    Where switches trim, the rate is that of 1:1, and its classes borrow it, in turn by their
-    quanta.  By a rate of its own a class sends when the link has not caught up yet; HTB asks for
-    one, which is so small that a packet a minute goes by it, and the first.
+    Where switches trim, class 1:1 has the rate, and its classes borrow it in turn, by their quanta.
+    HTB demands a rate of its own for each of them; it is so small that it lets one packet a minute
+    pass.
     """
     burst = burst_bytes(link.rate_bps, link.frame_bytes) if burst is None else burst
     if not link.trim_packets:
@@ -130,8 +133,7 @@ def _class(
     *,
     quantum: int = 1600,
 ) -> NetlinkMessage:
-    """A class of HTB: so much is its own, so much may it have, and `quantum` bytes are its share of
-    what it borrows."""
+    """Return the change that adds a class of HTB, which borrows `quantum` bytes a turn."""
     # HTB sends a packet if the bucket is not overdrawn
     own_burst = burst if rate_bps == ceil_bps else 1
     specs, ticks, rates = b"", [], b""
@@ -168,12 +170,12 @@ def _fifo(ifindex: int, dev: str, parent: int, handle: int, packets: int) -> Net
 
 
 def _name(handle: int) -> str:
-    """A handle as tc writes it."""
+    """Return a handle in the notation of tc."""
     return f"{handle >> 16:x}:" + (f"{handle & 0xFFFF:x}" if handle & 0xFFFF else "")
 
 
 def of_control_packets(then: int, otherwise: int) -> list[tuple[int, int, int, int]]:
-    """The classic BPF program that returns `then` for a packet that looks like a daemon's."""
+    """Return the classic BPF program that returns `then` for a packet in a daemon's format."""
     return [
         (0x28, 0, 0, 12),  # ldh [12]: EtherType
         (0x15, 0, 6, 0x0800),  # jeq IPv4
@@ -188,11 +190,10 @@ def of_control_packets(then: int, otherwise: int) -> list[tuple[int, int, int, i
 
 
 def control_first(ifindex: int, dev: str) -> NetlinkMessage:
-    """The change that sends the daemons' packets that pass through crossbar port `ifindex` ahead of
-    its queue.
+    """Return the change that lets daemons' packets pass the queue of crossbar port `ifindex`.
 
-    (A daemon's own port needs no filter: its socket has CONTROL_PRIORITY, but that is lost on the
-    way across a veth.) Nothing else that looks like them gets here: see control_from_daemons().
+    A daemon's own port needs no filter: its socket has CONTROL_PRIORITY, which a veth does not
+    carry.  control_from_daemons() keeps other packets of that format away.
     """
     program = of_control_packets(HTB, 0)  # 0: no match
     command = f"tc filter add dev {dev} parent 1: prio 1 protocol all bpf bytecode"
@@ -200,10 +201,10 @@ def control_first(ifindex: int, dev: str) -> NetlinkMessage:
 
 
 def control_from_daemons(ifindex: int, dev: str) -> NetlinkMessage:
-    """The change that drops what looks like a daemon's packet and is not, at a node's port to a
-    crossbar: in there it would go ahead of every queue, at no rate.
+    """Return the change that drops imitations of daemons' packets at a node's port to a crossbar.
 
-    What has CONTROL_PRIORITY never gets to the filter: HTB sends it to 1:0 before it asks any.
+    In the crossbar they would pass every queue, unshaped.  A packet with CONTROL_PRIORITY does not
+    reach the filter: HTB sends it to 1:0 first.
     """
     program = of_control_packets(TC_ACT_SHOT, TC_ACT_UNSPEC)
     options = classic(program) + netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
@@ -212,7 +213,7 @@ def control_from_daemons(ifindex: int, dev: str) -> NetlinkMessage:
 
 
 def is_control(frame: bytes) -> bool:
-    """Whether `frame` looks like a daemon's packet, as to the programs here."""
+    """Return whether `frame` has the format of a daemon's packet, as the filters here do."""
     whole_udp = (
         len(frame) > 42 and frame[12:15] == b"\x08\x00\x45" and frame[20] & 0xBF == frame[21] == 0
     )
@@ -224,8 +225,10 @@ def is_control(frame: bytes) -> bool:
 
 
 def drop_control(ifindex: int, dev: str, marked: int) -> NetlinkMessage:
-    """The change that drops the daemons' packets that arrive at `ifindex`, which has clsact, unless
-    their type of service is `marked`."""
+    """Return the change that drops daemons' packets arriving at `ifindex`, which has clsact.
+
+    Packets with the type of service `marked` pass.
+    """
     program = [
         (0x30, 0, 0, 15),
         (0x15, 8, 0, marked),
@@ -248,8 +251,10 @@ def pass_control(socket: netlink.Socket, ifindex: int, dev: str) -> None:
 
 
 def routing_first(ifindex: int, dev: str) -> NetlinkMessage:
-    """The change that sends what routing protocols say of themselves (IP precedence 6, RFC 791)
-    ahead of the queue of port `ifindex`: for daemons that do not know CONTROL_PRIORITY."""
+    """Return the change that lets packets of IP precedence 6 (RFC 791) pass the queue of a port.
+
+    Routing protocols of other suites send with it; they do not use CONTROL_PRIORITY.
+    """
     program = [
         (0x28, 0, 0, 12),  # ldh [12]: EtherType
         (0x15, 0, 4, 0x0800),  # jeq IPv4, else no match
@@ -264,8 +269,7 @@ def routing_first(ifindex: int, dev: str) -> NetlinkMessage:
 
 
 def blackhole(ifindex: int, dev: str) -> NetlinkMessage:
-    """The change that drops what arrives at `ifindex`, which has clsact, while its carrier
-    stays."""
+    """Return the change that drops arrivals at `ifindex`, which has clsact; its carrier stays."""
     program = [(0x06, 0, 0, TC_ACT_SHOT)]
     options = classic(program) + netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
     command = (
@@ -282,7 +286,7 @@ def blackhole(ifindex: int, dev: str) -> NetlinkMessage:
 
 
 def of_socket(to: socket.socket, program: Sequence[tuple[int, int, int, int]]) -> None:
-    """Let a socket take only what a classic BPF program lets through."""
+    """Attach a classic BPF program to a socket as its filter."""
     code = ctypes.create_string_buffer(_packed(program))
     to.setsockopt(
         socket.SOL_SOCKET,
@@ -292,7 +296,7 @@ def of_socket(to: socket.socket, program: Sequence[tuple[int, int, int, int]]) -
 
 
 def classic(program: list[tuple[int, int, int, int]]) -> bytes:
-    """A classic BPF program as the options of a cls_bpf filter."""
+    """Return a classic BPF program as the options of a cls_bpf filter."""
     packed = _packed(program)
     return netlink.attribute(TCA_BPF_OPS_LEN, struct.pack("=H", len(program))) + netlink.attribute(
         TCA_BPF_OPS, packed
@@ -304,17 +308,20 @@ def _packed(program: Sequence[tuple[int, int, int, int]]) -> bytes:
 
 
 def bytecode(program: list[tuple[int, int, int, int]]) -> str:
-    """A classic BPF program as tc reads it."""
+    """Return a classic BPF program in the notation of tc."""
     return ",".join(
         [str(len(program)), *(" ".join(map(str, instruction)) for instruction in program)]
     )
 
 
 def delay(ifindex: int, dev: str, delay_us: int, hop_ns: int = 0) -> NetlinkMessage:
-    """The change that makes device `ifindex` hold every packet for `delay_us`, however many there
-    are.
+    """Return the change that makes device `ifindex` delay every packet by `delay_us`.
 
-    hop_ns: how long each packet takes on top of that, whatever its length, one after the other.
+    Args:
+        ifindex: of the device.
+        dev: its name.
+        delay_us: the same for all packets, without limit on their number.
+        hop_ns: further time that each packet takes, one after the other.
     """
     # struct tc_netem_qopt: latency (ticks), limit (packets), loss, gap, duplicate, jitter; the
     # 64-bit latency rules.
@@ -334,48 +341,54 @@ def delay(ifindex: int, dev: str, delay_us: int, hop_ns: int = 0) -> NetlinkMess
 def redirect_arrivals(
     ifindex: int, dev: str, to: int, to_dev: str, *, seen: bool = False
 ) -> NetlinkMessage:
-    """The change that sends whatever arrives at `ifindex`, which has clsact, through device `to`
-    (an ifb) first.
+    """Return the change that redirects arrivals at `ifindex`, which has clsact, through an ifb.
 
-    seen: whether filters see the packet again when it comes back, as under the kernel for virtual
-        time; elsewhere it goes on to the stack.  It carries a mark then, so that it goes there
-        once.
+    Args:
+        ifindex: of the port.
+        dev: its name.
+        to: interface index of the ifb.
+        to_dev: its name.
+        seen: whether filters see the packet again when it returns, as under the kernel for virtual
+            time.  It then carries a mark, so that it is redirected once.
     """
     priority = SEEN_DELAY_PRIORITY if seen else DELAY_PRIORITY
-    mirred = struct.pack("=IIiiiiI", 0, 0, 4, 0, 0, 1, to)  # TC_ACT_STOLEN, TCA_EGRESS_REDIR
-    # TCA_ACT_OPTIONS, TCA_MIRRED_PARMS
-    parameters = netlink.nested(2, netlink.attribute(2, mirred))
-    actions = [(netlink.text(1, "mirred"), parameters)]  # TCA_ACT_KIND
+    actions = [_redirect_action(to)]
+    options = b""
+    match_words = mark_words = ""
     if seen:
-        # TCA_SKBEDIT_PARMS: TC_ACT_PIPE
-        edit = netlink.attribute(2, struct.pack("=IIiii", 0, 0, 3, 0, 0))
-        edit += netlink.u32(5, DELAYED_MARK)  # TCA_SKBEDIT_MARK
-        actions.insert(0, (netlink.text(1, "skbedit"), netlink.nested(2, edit)))
-    action = b"".join(
-        netlink.nested(number, *parts) for number, parts in enumerate(actions, start=1)
-    )
+        actions.insert(0, _mark_action())
+        options = netlink.attribute(10, struct.pack("=III", 0, DELAYED_MARK, 0))  # TCA_U32_MARK
+        match_words = f" match mark 0 {DELAYED_MARK:#x}"
+        mark_words = f" action skbedit mark {DELAYED_MARK:#x} pipe"
     selector = struct.pack("=BBBxHHHhI", 1, 0, 1, 0, 0, 0, 0, 0)  # terminal, one key
-    selector += struct.pack("=IIii", 0, 0, 0, 0)  # that every packet has
-    # TCA_U32_MARK: unset
-    options = netlink.attribute(10, struct.pack("=III", 0, DELAYED_MARK, 0)) if seen else b""
-    # TCA_U32_SEL, TCA_U32_ACT
-    options += netlink.attribute(5, selector) + netlink.nested(7, action)
-    marks = (
-        (f" match mark 0 {DELAYED_MARK:#x}", f" action skbedit mark {DELAYED_MARK:#x} pipe")
-        if seen
-        else ("", "")
+    selector += struct.pack("=IIii", 0, 0, 0, 0)  # matches every packet
+    options += netlink.attribute(5, selector)  # TCA_U32_SEL
+    options += netlink.nested(  # TCA_U32_ACT
+        7, *(netlink.nested(number, *parts) for number, parts in enumerate(actions, start=1))
     )
     command = (
-        f"tc filter add dev {dev} ingress prio {priority} protocol all u32 match u32 "
-        f"0 0{marks[0]}{marks[1]}"
+        f"tc filter add dev {dev} ingress prio {priority} protocol all u32 match u32 0 0"
+        f"{match_words}{mark_words} action mirred egress redirect dev {to_dev}"
     )
-    command += f" action mirred egress redirect dev {to_dev}"
     return filter_(ifindex, INGRESS_HOOK, priority, "u32", options, command)
 
 
+def _redirect_action(ifindex: int) -> tuple[bytes, bytes]:
+    parameters = struct.pack("=IIiiiiI", 0, 0, 4, 0, 0, 1, ifindex)  # STOLEN, EGRESS_REDIR
+    return _action("mirred", netlink.attribute(2, parameters))  # TCA_MIRRED_PARMS
+
+
+def _mark_action() -> tuple[bytes, bytes]:
+    parameters = netlink.attribute(2, struct.pack("=IIiii", 0, 0, 3, 0, 0))  # PARMS: TC_ACT_PIPE
+    return _action("skbedit", parameters + netlink.u32(5, DELAYED_MARK))  # TCA_SKBEDIT_MARK
+
+
+def _action(kind: str, parameters: bytes) -> tuple[bytes, bytes]:
+    return netlink.text(1, kind), netlink.nested(2, parameters)  # TCA_ACT_KIND, TCA_ACT_OPTIONS
+
+
 def clsact(ifindex: int, dev: str) -> NetlinkMessage:
-    """The change that gives a device its hooks for filters; it does no harm if the device has
-    them."""
+    """Return the change that gives a device hooks for filters, unless it has them."""
     return qdisc(
         ifindex,
         CLSACT,
@@ -397,7 +410,7 @@ def qdisc(
     *,
     flags: int = netlink.CREATE,
 ) -> NetlinkMessage:
-    """A new queueing discipline of `kind` on device `ifindex`."""
+    """Return the change that adds a queueing discipline of `kind` to device `ifindex`."""
     return NetlinkMessage(
         netlink.RTM_NEWQDISC, flags, _body(ifindex, parent, handle, kind, options), command
     )
@@ -406,8 +419,7 @@ def qdisc(
 def filter_(
     ifindex: int, hook: int, priority: int, kind: str, options: bytes, command: str
 ) -> NetlinkMessage:
-    """A new filter of `kind`, for every protocol, on `hook` (a qdisc or one of the hooks of
-    clsact)."""
+    """Return the change that adds a filter for every protocol at `hook`, a qdisc or of clsact."""
     info = priority << 16 | 0x0300  # ETH_P_ALL in network order
     body = (
         TCMSG.pack(0, ifindex, 0, hook, info)
@@ -418,7 +430,7 @@ def filter_(
 
 
 def blackholes(socket: netlink.Socket) -> set[int]:
-    """The devices of the socket's namespace that drop what arrives."""
+    """Return the devices of the socket's namespace that drop arrivals."""
     ifindexes = set()
     for body in socket.dump(netlink.RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0)):
         ifindex = TCMSG.unpack_from(body)[1]
@@ -435,7 +447,7 @@ def blackholes(socket: netlink.Socket) -> set[int]:
 
 
 def unblackhole(socket: netlink.Socket, ifindex: int, dev: str) -> None:
-    """Undo blackhole(), whether it was done or not."""
+    """Undo blackhole() if it was done."""
     if ifindex in blackholes(socket):
         body = TCMSG.pack(0, ifindex, 0, INGRESS_HOOK, BLACKHOLE_PRIORITY << 16)
         command = f"tc filter del dev {dev} ingress prio {BLACKHOLE_PRIORITY}"
@@ -449,15 +461,15 @@ def _body(ifindex: int, parent: int, handle: int, kind: str, options: bytes) -> 
 
 @dataclass(frozen=True)
 class DeviceDisciplines:
-    """What the kernel holds for one device: None where it has no such discipline.
+    """The kernel's disciplines of one device; None for a missing one.
 
-    header_packets: that the queue of headers holds, where there is one.
-    burst_ns: what may leave at once, as the time that it takes; two shapes may be equal without it.
+    header_packets: size of the queue of headers.
+    burst_ns: size of the token bucket as time; not compared.
     """
 
-    rate_bps: int | None
-    queue_packets: int | None
-    delay_us: int | None
+    rate_bps: int | None = None
+    queue_packets: int | None = None
+    delay_us: int | None = None
     header_packets: int | None = None
     hop_ns: int = 0
     burst_ns: int = field(default=0, compare=False)
@@ -471,44 +483,38 @@ class DeviceDisciplines:
 
 
 def shapes(socket: netlink.Socket) -> dict[int, DeviceDisciplines]:
-    """What every device of the socket's namespace is shaped to, by ifindex, as the kernel tells
-    it."""
-    rate: dict[int, int] = {}
-    burst: dict[int, int] = {}
-    queue: dict[int, int] = {}
-    headers: dict[int, int] = {}
-    delay: dict[int, int] = {}
-    hop: dict[int, int] = {}
+    """Return the shape of every shaped device of the socket's namespace, by ifindex."""
+    fields: dict[int, dict[str, int]] = {}
     for body in socket.dump(netlink.RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0)):
         _, ifindex, handle, _, _ = TCMSG.unpack_from(body)
         attributes = netlink.attributes(body, TCMSG.size)
         kind = attributes[TCA_KIND].rstrip(b"\0")
+        values: dict[str, int] = {}
         if kind == b"pfifo" and handle in (FIFO, HEADER_FIFO):
-            (queue if handle == FIFO else headers)[ifindex] = struct.unpack_from(
-                "=I", attributes[TCA_OPTIONS]
-            )[0]
+            (packets,) = struct.unpack_from("=I", attributes[TCA_OPTIONS])
+            values["queue_packets" if handle == FIFO else "header_packets"] = packets
         elif kind == b"netem":
-            options = netlink.attributes(attributes[TCA_OPTIONS], 24)
-            delay[ifindex] = struct.unpack("=q", options[TCA_NETEM_LATENCY64])[0] // 1000
-            if TCA_NETEM_RATE in options:
-                (rate_32,) = struct.unpack_from("=I", options[TCA_NETEM_RATE])
-                rate_64 = options.get(TCA_NETEM_RATE64)
-                per_s = struct.unpack("=Q", rate_64)[0] if rate_64 else rate_32
-                hop[ifindex] = HOP_CELL_BYTES * 1_000_000_000 // per_s if per_s else 0
+            values = _delay_fields(netlink.attributes(attributes[TCA_OPTIONS], 24))
         elif kind == b"htb":
-            rate[ifindex], burst[ifindex] = _rate(socket, ifindex)
-    known = rate.keys() | queue.keys() | delay.keys()
-    return {
-        i: DeviceDisciplines(
-            rate.get(i), queue.get(i), delay.get(i), headers.get(i), hop.get(i, 0), burst.get(i, 0)
-        )
-        for i in known
-    }
+            values["rate_bps"], values["burst_ns"] = _rate(socket, ifindex)
+        if values:
+            fields.setdefault(ifindex, {}).update(values)
+    return {ifindex: DeviceDisciplines(**known) for ifindex, known in fields.items()}
+
+
+def _delay_fields(options: Mapping[int, bytes]) -> dict[str, int]:
+    """Return delay_us, and hop_ns where netem has a rate."""
+    values = {"delay_us": struct.unpack("=q", options[TCA_NETEM_LATENCY64])[0] // 1000}
+    if TCA_NETEM_RATE in options:
+        (rate_32,) = struct.unpack_from("=I", options[TCA_NETEM_RATE])
+        rate_64 = options.get(TCA_NETEM_RATE64)
+        per_s = struct.unpack("=Q", rate_64)[0] if rate_64 else rate_32
+        values["hop_ns"] = HOP_CELL_BYTES * 1_000_000_000 // per_s if per_s else 0
+    return values
 
 
 def _rate(socket: netlink.Socket, ifindex: int) -> tuple[int, int]:
-    """Bits per second of device `ifindex`, and the ns that its burst takes: those of its class 1:1,
-    else of 1:10, else 0."""
+    """Return bits per second and burst in ns of class 1:1 of a device, else of 1:10, else 0."""
     by_class = {}
     for body in socket.dump(netlink.RTM_GETTCLASS, TCMSG.pack(0, ifindex, 0, 0, 0)):
         by_class[TCMSG.unpack_from(body)[2]] = rate_of_class(body), _burst_of_class(body)
@@ -516,14 +522,13 @@ def _rate(socket: netlink.Socket, ifindex: int) -> tuple[int, int]:
 
 
 def _burst_of_class(body: bytes) -> int:
-    """The ns that the burst of the HTB class takes that a message of type RTM_NEWTCLASS is
-    about."""
+    """Return the burst, in ns, of the HTB class in a message of type RTM_NEWTCLASS."""
     options = netlink.attributes(netlink.attributes(body, TCMSG.size)[TCA_OPTIONS])
     return int(TICK_NS * struct.unpack_from("=I", options[TCA_HTB_PARMS], 2 * RATESPEC.size)[0])
 
 
 def rate_of_class(body: bytes) -> int:
-    """Bits per second of the HTB class that a message of type RTM_NEWTCLASS is about."""
+    """Return the bits per second of the HTB class in a message of type RTM_NEWTCLASS."""
     options = netlink.attributes(netlink.attributes(body, TCMSG.size)[TCA_OPTIONS])
     if TCA_HTB_RATE64 in options:
         return 8 * int(struct.unpack("=Q", options[TCA_HTB_RATE64])[0])

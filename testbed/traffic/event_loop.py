@@ -32,22 +32,22 @@ class EventLoop:
         self._timer.set(at_s)
 
     def watch(
-        self, one: socket.socket | io.FileIO, events: int, handler: Callable[[int], None]
+        self, file: socket.socket | io.FileIO, events: int, handler: Callable[[int], None]
     ) -> None:
         """Call `handler` when `one` is ready for any of `events`."""
-        self._handlers[one.fileno()] = handler
-        self._epoll.register(one, events)
+        self._handlers[file.fileno()] = handler
+        self._epoll.register(file, events)
 
-    def change(self, one: socket.socket, events: int) -> None:
+    def change(self, file: socket.socket, events: int) -> None:
         """Watch `one` for other events."""
-        self._epoll.modify(one, events)
+        self._epoll.modify(file, events)
 
-    def drop(self, one: socket.socket | None) -> None:
+    def drop(self, file: socket.socket | None) -> None:
         """Close `one` unless it is closed, and watch it no more."""
-        if one is not None and one.fileno() >= 0:
-            if self._handlers.pop(one.fileno(), None):
-                self._epoll.unregister(one)
-            one.close()
+        if file is not None and file.fileno() >= 0:
+            if self._handlers.pop(file.fileno(), None):
+                self._epoll.unregister(file)
+            file.close()
 
     def turn(self) -> bool:
         """Wait until something is ready, and handle it; whether the timer's time has come."""

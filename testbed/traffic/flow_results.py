@@ -61,13 +61,15 @@ class FlowResults:
     @property
     def goodput_bps(self) -> float:
         """Payload bits received per second, all flows together."""
-        return 8 * sum(one.received_bytes for one in self.results) / self.measured_s
+        return 8 * sum(result.received_bytes for result in self.results) / self.measured_s
 
     @property
     def unfinished(self) -> int:
         """Flows with an end that did not come to it."""
-        return sum(one.flow.size_bytes is not None and one.ended_s is None for one in self.results)
+        return sum(
+            result.flow.size_bytes is not None and result.ended_s is None for result in self.results
+        )
 
     def total(self, key: str) -> int:
         """The sum of a field of TcpInfo over all flows."""
-        return sum(getattr(one.tcp, key) for one in self.results if one.tcp)
+        return sum(getattr(result.tcp, key) for result in self.results if result.tcp)

@@ -32,12 +32,12 @@ def subflows(transport: str) -> int:
 
     ValueError says what is wrong with it.
     """
-    name, given = parse(transport)
-    if name == "tcp" and not given:
+    name, options = parse(transport)
+    if name == "tcp" and not options:
         return 0
-    if name != "mptcp" or set(given) != {"subflows"}:
+    if name != "mptcp" or set(options) != {"subflows"}:
         raise ValueError(f"transport must be tcp or mptcp:subflows=4, got {transport}")
-    return integer("mptcp", "subflows", given["subflows"], least=1, most=MOST_SUBFLOWS)
+    return integer("mptcp", "subflows", options["subflows"], least=1, most=MOST_SUBFLOWS)
 
 
 def check() -> None:
@@ -92,13 +92,13 @@ def forget(net: NetworkHandle) -> None:
 
 def subflow_infos(sender: socket.socket) -> list[bytes]:
     """struct tcp_info of each subflow that `sender` has now."""
-    asked = HEADER.pack(HEADER.size, 0, 0, TCP_INFO_BYTES)
-    buffer = ctypes.create_string_buffer(asked, HEADER.size + MOST_SUBFLOWS * TCP_INFO_BYTES)
+    request = HEADER.pack(HEADER.size, 0, 0, TCP_INFO_BYTES)
+    buffer = ctypes.create_string_buffer(request, HEADER.size + MOST_SUBFLOWS * TCP_INFO_BYTES)
     size = ctypes.c_uint32(len(buffer))
     if libc.getsockopt(sender.fileno(), SOL_MPTCP, MPTCP_TCPINFO, buffer, ctypes.byref(size)):
         return []  # it fell back to plain TCP, or is closed
-    _, found, kernel_bytes, _ = HEADER.unpack_from(buffer.raw)
+    _, count, kernel_bytes, _ = HEADER.unpack_from(buffer.raw)
     # a kernel whose structure is shorter leaves no room between them
     step = min(kernel_bytes, TCP_INFO_BYTES)
-    starts = range(HEADER.size, HEADER.size + found * step, step)
+    starts = range(HEADER.size, HEADER.size + count * step, step)
     return [buffer.raw[start : start + step] for start in starts]

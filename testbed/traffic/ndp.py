@@ -100,20 +100,19 @@ class NdpResults:
 
     @property
     def undelivered(self) -> list[str]:
-        """Of each message that did not come, why."""
-        late = "the time was up"
-        return [one.failed or late for one in self.results if one.delivered_s is None]
+        """Reasons of the messages that were not delivered."""
+        late = "deadline reached"
+        return [result.failed or late for result in self.results if result.delivered_s is None]
 
     @property
     def last_s(self) -> float:
-        """When the last message had come."""
-        return max(
-            (one.delivered_s for one in self.results if one.delivered_s is not None), default=0.0
-        )
+        """Time of the last delivery, in s."""
+        times = (result.delivered_s for result in self.results)
+        return max((time_s for time_s in times if time_s is not None), default=0.0)
 
 
 def ideal_s(size_bytes: int, parameters: Parameters) -> float:
-    """How long the frames of a message take on a link."""
+    """Return the time that the frames of a message take on a link, in s."""
     frames = size_bytes + HEADER_BYTES * packets_of(size_bytes, parameters.payload_bytes)
     return 8 * frames / parameters.rate_bps
 
@@ -154,70 +153,87 @@ def run(
     first_flow: int = 0,
     real_time: bool = True,
 ) -> NdpResults:
-    """Send `messages`; returns when every one has come to an end, or after `deadline_s`.
+    """Send `messages`; return when every one has ended, or after `deadline_s`.
 
-    first_flow: number of the first message; messages of several runs on one network need numbers of
-        their own only while packets of an earlier run may be on their way.
-    real_time: whether the loop goes before all else on its processor.
-    Raises ValueError for a message to its own host, from or to none, or of no size; OSError for
-    what the system refuses.
+    Args:
+        net: a network with rates.
+        messages: in any order.
+        parameters: of all hosts.
+        deadline_s: time limit.
+        first_flow: number of the first message, if packets of an earlier run may still arrive.
+        real_time: whether the loop has real-time priority.
+
+    Raises:
+        ValueError: a message to its own host, of no host, or of no size.
+        OSError: a system call failed.
     """
-    wanted = sorted(messages)
-    check(net, wanted, parameters)
-    hosts = net.topology.servers
-    allow_more_descriptors(2 * hosts)
+    ordered = sorted(messages)
+    check(net, ordered, parameters)
+    hosts = range(net.topology.servers)
+    allow_more_descriptors(2 * len(hosts))
     with ExitStack() as stack:
-        sockets = [_sockets(stack, net, host) for host in range(hosts)]
-        given = (CMessage * len(wanted))(
-            *(CMessage(round(1e9 * at), size, src, dst) for at, src, dst, size in wanted)
-        )
-        addresses = [
-            struct.unpack("=I", socket.inet_aton(_address(net, host)))[0] for host in range(hosts)
-        ]
-        both = zip(sockets, addresses, strict=True)
-        ends = (CHost * hosts)(
-            *(CHost(one.fileno(), other.fileno(), address) for (one, other), address in both)
-        )
-        made = CRun(
-            hosts=ends,
-            messages=given,
+        sockets = [_sockets(stack, net, host) for host in hosts]
+        c_messages = _c_messages(ordered)
+        c_hosts = _c_hosts(net, sockets)
+        c_run = CRun(
+            hosts=c_hosts,
+            messages=c_messages,
             octets=octets(parameters.layers),
             parameters=CParameters.of(parameters),
             deadline=round(1e9 * deadline_s),
-            n_hosts=hosts,
-            n_messages=len(wanted),
+            n_hosts=len(hosts),
+            n_messages=len(ordered),
             first_flow=first_flow,
             port=PORT,
         )
-        library = ndp_library.library()
-        error = netns.in_thread(lambda: _carried_out(library, made, real_time))
-        if error:
-            raise OSError(-error, f"ndp_run: {os.strerror(-error)}")
+        _call_ndp_run(c_run, real_time)
         unread = sum(_unread(data) for data, _ in sockets)
+    results = tuple(map(_result, c_messages, ordered))
+    return _results(results, parameters, c_run, unread)
+
+
+def _c_messages(messages: Sequence[NdpMessage]) -> ctypes.Array[CMessage]:
+    rows = (CMessage(round(1e9 * at_s), size, src, dst) for at_s, src, dst, size in messages)
+    return (CMessage * len(messages))(*rows)
+
+
+def _c_hosts(
+    net: NetworkHandle, sockets: Sequence[tuple[socket.socket, socket.socket]]
+) -> ctypes.Array[CHost]:
+    rows = (
+        CHost(data.fileno(), control.fileno(), _c_address(net, host))
+        for host, (data, control) in enumerate(sockets)
+    )
+    return (CHost * len(sockets))(*rows)
+
+
+def _results(
+    results: tuple[MessageResult, ...], parameters: Parameters, c_run: CRun, unread: int
+) -> NdpResults:
     return NdpResults(
-        tuple(_result(each, of) for each, of in zip(given, wanted, strict=True)),
+        results,
         parameters,
-        made.counters.counters(),
-        made.late_ns / 1e9,
-        made.garbage,
-        made.unknown,
-        made.corrupt,
-        made.unsent,
+        c_run.counters.counters(),
+        c_run.late_ns / 1e9,
+        c_run.garbage,
+        c_run.unknown,
+        c_run.corrupt,
+        c_run.unsent,
         unread,
     )
 
 
 def check(net: NetworkHandle, messages: Sequence[NdpMessage], parameters: Parameters) -> None:
-    """Raise ValueError for what run() cannot do."""
+    """Raise ValueError for a message that run() cannot send."""
     hosts, most = range(net.topology.servers), MOST_PACKETS * parameters.payload_bytes
     for message in messages:
         if message.src == message.dst or message.src not in hosts or message.dst not in hosts:
             raise ValueError(
-                f"messages: {message} does not lead from one of {len(hosts)} hosts to another"
+                f"messages: {message} must lead from one of {len(hosts)} hosts to another"
             )
         if not 0 < message.size_bytes <= most or message.at_s < 0:
             raise ValueError(
-                f"messages: {message} has not 1 to {most} bytes, or begins before the beginning"
+                f"messages: {message} must have 1 to {most} bytes and begin at 0 s or later"
             )
 
 
@@ -237,46 +253,62 @@ def _address(net: NetworkHandle, host: int) -> str:
     return dotted(net.topology.naming.address(host))
 
 
+def _c_address(net: NetworkHandle, host: int) -> int:
+    """Return the address of a host in network order."""
+    address: int = struct.unpack("=I", socket.inet_aton(_address(net, host)))[0]
+    return address
+
+
 def _sockets(
     stack: ExitStack, net: NetworkHandle, host: int
 ) -> tuple[socket.socket, socket.socket]:
-    """A host's sockets of data and of control."""
-    found = []
+    """Return a host's sockets of data and of control."""
+    pair = []
     for code_point, priority in ((TRIMMABLE, 0), (CONTROL, tc.HEADER_PRIORITY)):
         with netns.inside(net.netns(host)):
-            one = stack.enter_context(
+            endpoint = stack.enter_context(
                 socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
             )
-        one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, code_point << 2)
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, priority)  # IP_TOS sets it, too
-        one.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)  # what is trimmed has no checksum
-        one.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES)
-        one.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
-        found.append(one)
-    data, control = found
+        endpoint.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, code_point << 2)
+        endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, priority)  # IP_TOS sets it, too
+        endpoint.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)  # what is trimmed has no checksum
+        endpoint.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES)
+        endpoint.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+        pair.append(endpoint)
+    data, control = pair
     data.setsockopt(socket.IPPROTO_IP, IP_RECVTOS, 1)
     data.bind((_address(net, host), PORT))
     control.bind((_address(net, host), 0))
     return data, control
 
 
-def _carried_out(library: ctypes.CDLL, made: CRun, real_time: bool) -> int:
-    """What ndp_run() returns, on a thread of its own."""
-    if real_time:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REAL_TIME_PRIORITY))
-    error: int = library.ndp_run(byref(made))
-    return error
+def _call_ndp_run(c_run: CRun, real_time: bool) -> None:
+    """Call ndp_run() on a thread of its own; OSError if it fails."""
+    library = ndp_library.library()
+
+    def work() -> int:
+        if real_time:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REAL_TIME_PRIORITY))
+        status: int = library.ndp_run(byref(c_run))
+        return status
+
+    error = -netns.in_thread(work)
+    if error:
+        raise OSError(error, f"ndp_run: {os.strerror(error)}")
 
 
 def _unread(data: socket.socket) -> int:
-    """Datagrams that found the socket's buffer full."""
-    found: int = MEMINFO.unpack(data.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, MEMINFO.size))[-1]
-    return found
+    """Return the datagrams dropped by the socket's full buffer."""
+    drops: int = MEMINFO.unpack(data.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, MEMINFO.size))[-1]
+    return drops
 
 
-def _result(told: CMessage, message: NdpMessage) -> MessageResult:
+def _result(c_message: CMessage, message: NdpMessage) -> MessageResult:
     began, delivered, finished = (
-        None if at == NEVER else at / 1e9 for at in (told.began, told.delivered, told.finished)
+        None if time_ns == NEVER else time_ns / 1e9
+        for time_ns in (c_message.began, c_message.delivered, c_message.finished)
     )
-    failed = reason(message.dst, told.silent_ns, told.left, told.packets) if told.packets else None
+    failed = None
+    if c_message.packets:
+        failed = reason(message.dst, c_message.silent_ns, c_message.left, c_message.packets)
     return MessageResult(message, began, delivered, finished, failed)

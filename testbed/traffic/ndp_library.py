@@ -59,9 +59,15 @@ class CParameters(Structure):
     @classmethod
     def of(cls, parameters: Parameters) -> CParameters:
         """`parameters` as the library takes them."""
-        of = parameters
+        source = parameters
         return cls(
-            of.rate_bps, of.timeout_ns, of.frame_bytes, of.window, of.layers, of.attempts, of.burst
+            source.rate_bps,
+            source.timeout_ns,
+            source.frame_bytes,
+            source.window,
+            source.layers,
+            source.attempts,
+            source.burst,
         )
 
 
@@ -202,7 +208,7 @@ def library(path: Path = PATH) -> ctypes.CDLL:
     """libndp.so with the types of its functions; OSError if it has not been compiled."""
     if not path.exists():
         raise OSError(f"{path} is missing: `make bpf` compiles it")
-    found = ctypes.CDLL(str(path), use_errno=True)
+    libndp = ctypes.CDLL(str(path), use_errno=True)
     for name, result, arguments in (
         ("ndp_new", c_void_p, [POINTER(CParameters)]),
         ("ndp_free", None, [c_void_p]),
@@ -216,9 +222,9 @@ def library(path: Path = PATH) -> ctypes.CDLL:
         ("ndp_decode", c_int, [c_char_p, c_size_t, c_uint32, POINTER(CPacket), POINTER(c_int)]),
         ("ndp_run", c_int, [POINTER(CRun)]),
     ):
-        function = getattr(found, name)
+        function = getattr(libndp, name)
         function.restype, function.argtypes = result, arguments
-    return found
+    return libndp
 
 
 class CompiledEndpoint:
@@ -235,8 +241,8 @@ class CompiledEndpoint:
     @property
     def counters(self) -> EndpointCounters:
         """What it has counted so far."""
-        found: CCounters = self._library.ndp_counters(self._endpoint).contents
-        return found.counters()
+        counters: CCounters = self._library.ndp_counters(self._endpoint).contents
+        return counters.counters()
 
     def send(self, now: int, flow: int, peer: int, size_bytes: int) -> None:
         """As Endpoint.send()."""

@@ -63,8 +63,8 @@ def run(
             receiver.bind(address)
         return _run(senders, addresses, destinations, slot_s(rate_bps), at_begin, at_end)
     finally:
-        for one in senders + receivers:
-            one.close()
+        for opened in senders + receivers:
+            opened.close()
 
 
 def _run(

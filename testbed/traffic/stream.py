@@ -1,7 +1,7 @@
-"""One TCP flow, watched: when its bytes arrived, through failures and all.
+"""One TCP flow and the times at which its bytes arrive.
 
-A thread holds both ends and goes on while this process does other things.  What is read is
-discarded in the kernel (MSG_TRUNC); each read is noted with its time and size.
+A thread serves both ends.  The kernel discards the payload (MSG_TRUNC); time and size of each read
+are recorded.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ CONNECT_S = 10.0
 CHUNK_BYTES = 1 << 16
 UNSENT_BYTES = 1 << 17  # unsent bytes that the sender keeps in the kernel
 TCP_NOTSENT_LOWAT = 25
-PAUSE_S = 0.5  # at the most, until the thread sees that it is to stop
+PAUSE_S = 0.5  # longest time until the thread notices stop()
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What a receiver read: `sizes_bytes[i]` at `times_s[i]`, in s of CLOCK_MONOTONIC and
-    ascending.
+    """Reads of a receiver: `sizes_bytes[i]` at `times_s[i]` (CLOCK_MONOTONIC, ascending).
 
-    error: why the flow broke off; None if it did not.
+    error: reason of a broken connection, else None.
     """
 
     times_s: array[float]
@@ -41,20 +40,19 @@ class Arrivals:
     error: str | None = None
 
     def goodput_bps(self, from_s: float, until_s: float) -> float:
-        """Payload bits received per second in that time."""
+        """Return the payload bits received per second in that time."""
         first, last = bisect_left(self.times_s, from_s), bisect_right(self.times_s, until_s)
         return 8 * sum(self.sizes_bytes[first:last]) / (until_s - from_s)
 
     def stall_s(self, from_s: float, until_s: float) -> float:
-        """The longest part of that time in which nothing arrived."""
+        """Return the longest part of that time without an arrival, in s."""
         first, last = bisect_left(self.times_s, from_s), bisect_right(self.times_s, until_s)
         times = [from_s, *self.times_s[first:last], until_s]
         return max(after - before for before, after in pairwise(times))
 
 
 class Stream:
-    """TCP from server `src` to server `dst`, as fast as it goes, between start() and stop() or
-    within a `with`."""
+    """TCP from server `src` to server `dst` at full speed, between start() and stop()."""
 
     def __init__(
         self, net: NetworkHandle, src: int, dst: int, *, congestion_control: str = "cubic"
@@ -75,46 +73,49 @@ class Stream:
 
     @property
     def arrivals(self) -> Arrivals:
-        """What has arrived so far."""
+        """The arrivals so far."""
         count = len(self._sizes_bytes)  # a size is noted after its time
         return Arrivals(self._times_s[:count], self._sizes_bytes[:count], self._error)
 
     def start(self) -> None:
-        """Return when the two ends are connected and bytes flow; OSError, with both names, if they
-        cannot be.
+        """Connect the two ends and begin to send.
 
-        ValueError if nothing would hold them back.
+        Raises:
+            OSError: the connection failed; the message has both names.
+            ValueError: the network has no rate.
         """
         require_rate(self.net, "a stream")
-        naming = self.net.topology.naming
         with ExitStack() as stack:
-            with netns.inside(self.net.netns(self.dst)):
-                listener = socket.create_server((dotted(naming.address(self.dst)), 0))
-            with listener:
-                with netns.inside(self.net.netns(self.src)):
-                    self._sender = stack.enter_context(
-                        socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-                    )
-                self._sender.setsockopt(
-                    socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.congestion_control.encode()
-                )
-                self._sender.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-                self._sender.settimeout(CONNECT_S)
-                listener.settimeout(CONNECT_S)
-                try:
-                    self._sender.connect(listener.getsockname())
-                    self._receiver = stack.enter_context(listener.accept()[0])
-                except OSError as error:
-                    names = f"{naming.name(self.src)} -> {naming.name(self.dst)}"
-                    raise OSError(error.errno, f"TCP {names}: {error.strerror or error}") from None
+            self._connect(stack)
             for end in (self._sender, self._receiver):
                 end.setblocking(False)
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
             self._open = stack.pop_all()
 
+    def _connect(self, stack: ExitStack) -> None:
+        """Set sender and receiver to the ends of a connection, which `stack` closes."""
+        naming = self.net.topology.naming
+        with netns.inside(self.net.netns(self.dst)):
+            listener = socket.create_server((dotted(naming.address(self.dst)), 0))
+        with listener:
+            with netns.inside(self.net.netns(self.src)):
+                sender = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            algorithm = self.congestion_control.encode()
+            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm)
+            sender.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+            sender.settimeout(CONNECT_S)
+            listener.settimeout(CONNECT_S)
+            try:
+                sender.connect(listener.getsockname())
+                self._receiver = stack.enter_context(listener.accept()[0])
+            except OSError as error:
+                names = f"{naming.name(self.src)} -> {naming.name(self.dst)}"
+                raise OSError(error.errno, f"TCP {names}: {error.strerror or error}") from None
+        self._sender = sender
+
     def stop(self) -> None:
-        """End the flow; once is enough."""
+        """End the flow."""
         self._stopping.set()
         self._thread.join()
         self._open.close()
@@ -147,7 +148,7 @@ class Stream:
 
 
 def series(arrivals: Arrivals, from_s: float, until_s: float, step_s: float) -> list[float]:
-    """The goodput, in bit/s, of each step of that time."""
+    """Return the goodput of each step of that time, in bit/s."""
     steps = math.floor((until_s - from_s) / step_s + 1e-9)
     edges = [from_s + i * step_s for i in range(steps + 1)]
     return [arrivals.goodput_bps(a, math.nextafter(b, a)) for a, b in pairwise(edges)]

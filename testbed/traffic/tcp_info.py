@@ -38,7 +38,7 @@ class TcpInfo(NamedTuple):
 def multipath_info(sender: socket.socket) -> TcpInfo:
     """Of all subflows of a multipath connection."""
     first, *others = [unpacked(info) for info in mptcp.subflow_infos(sender)] or [tcp_info(sender)]
-    sums = zip(*(one[2:] for one in (first, *others)), strict=True)
+    sums = zip(*(info[2:] for info in (first, *others)), strict=True)
     return TcpInfo(first.rtt_us, first.min_rtt_us, *map(sum, sums))
 
 
@@ -49,13 +49,13 @@ def tcp_info(sender: socket.socket) -> TcpInfo:
 
 def received_bytes(receiver: socket.socket) -> int:
     """Payload that has arrived in order at a socket whose other end has not closed it."""
-    told = receiver.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, mptcp.TCP_INFO_BYTES)
-    return int(struct.unpack_from("=Q", told, BYTES_RECEIVED)[0])
+    info = receiver.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, mptcp.TCP_INFO_BYTES)
+    return int(struct.unpack_from("=Q", info, BYTES_RECEIVED)[0])
 
 
-def unpacked(told: bytes) -> TcpInfo:
+def unpacked(kernel_info: bytes) -> TcpInfo:
     """struct tcp_info as it was `told`; what an older kernel does not tell is 0."""
-    info = told.ljust(mptcp.TCP_INFO_BYTES, b"\0")
+    info = kernel_info.ljust(mptcp.TCP_INFO_BYTES, b"\0")
 
     def word(offset: int) -> int:
         value: int = struct.unpack_from("=I", info, offset)[0]

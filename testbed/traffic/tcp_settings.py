@@ -29,9 +29,9 @@ def tcp_sysctls(net: NetworkHandle, host: int = 0) -> dict[str, str]:
     def work() -> dict[str, str]:
         netns.enter(net.netns(host))
         paths = sorted(Path("/proc/sys/net/ipv4").glob("tcp_*"))
-        told = (
+        readable = (
             path for path in paths if os.access(path, os.R_OK) and path.name != "tcp_fastopen_key"
         )
-        return {path.name: " ".join(path.read_text().split()) for path in told}
+        return {path.name: " ".join(path.read_text().split()) for path in readable}
 
     return netns.in_thread(work)

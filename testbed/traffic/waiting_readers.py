@@ -117,11 +117,11 @@ class WaitingReaders:
             self._tell(partial(one.ended, error))
 
     def _read(self, one: SocketReading) -> None:
-        left = one.size_bytes
-        while count := _discard(one.fd, left or AT_ONCE_BYTES):
-            if left:
-                left -= count
-                if not left:
+        unread = one.size_bytes
+        while count := _discard(one.fd, unread or AT_ONCE_BYTES):
+            if unread:
+                unread -= count
+                if not unread:
                     self._tell(partial(one.arrived, clock.monotonic()))
 
     def _tell(self, call: Callable[[], None]) -> None:

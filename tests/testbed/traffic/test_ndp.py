@@ -201,6 +201,6 @@ def test_the_loop_ends_at_its_deadline(network: Callable[..., RunningNetwork]) -
         ndp.parameters_of(one),
         deadline_s=0.2,
     )
-    assert found.undelivered == ["the time was up", "the time was up"]
+    assert found.undelivered == ["deadline reached", "deadline reached"]
     assert found.results[0].began_s is not None
     assert found.results[1].began_s is None
