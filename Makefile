@@ -14,6 +14,8 @@ BENCHES := $(patsubst bench/%.py,bench.%,$(filter-out bench/__init__.py bench/re
 PURE := not kernel and not uml and not virtual
 ON_KERNEL := kernel and not uml and not virtual
 UNDER_UML := uml or virtual
+# Tests of the instruments, which both clocks must pass; make test-virtual runs all kernel tests in virtual time.
+ON_BOTH_CLOCKS := tests/testbed/measure tests/testbed/traffic tests/testbed/network/test_delay.py
 ALL_CORES := --numprocesses=logical --dist=loadfile
 
 help:
@@ -44,8 +46,9 @@ kernel-tests: setup
 	$(SUDO) $(PYTHON) -m pytest $(ALL_CORES) -m "$(ON_KERNEL) and not slow"
 	$(SUDO) $(PYTHON) -m pytest -m "($(UNDER_UML)) and not slow"
 
-test-all: setup check ## every test: also the slow ones and, where it can be built, all in virtual time; an hour at most
-	[ -z "$$(apt-cache show linux-source-6.12 2>/dev/null)" ] || $(MAKE) test-virtual # Ubuntu has none
+test-all: setup check ## every test, the slow ones, too, and a part of them in virtual time; an hour at most
+	[ -z "$$(apt-cache show linux-source-6.12 2>/dev/null)" ] || $(MAKE) uml-kernel # Ubuntu has none
+	[ -z "$$(apt-cache show linux-source-6.12 2>/dev/null)" ] || $(PYTHON) -m pytest --clock virtual $(ON_BOTH_CLOCKS)
 	$(MAKE) kernel-tests
 	$(PYTEST) $(ALL_CORES) -m "$(PURE) and slow"
 	$(SUDO) $(PYTHON) -m pytest $(ALL_CORES) -m "$(ON_KERNEL) and slow"
