@@ -29,6 +29,7 @@ from weft.topologies.core.topology import Topology
 PAYLOAD_BYTES, HEADER_BYTES = 1448, 66
 PAYLOAD_FRACTION = PAYLOAD_BYTES / (PAYLOAD_BYTES + HEADER_BYTES)
 DAMAGE = ("none", "failed", "degraded")
+Damage = Callable[[RunningNetwork, DataPlane], Topology]
 DEGRADED_FRACTION = 0.2  # of its rate, that a degraded link still carries
 
 
@@ -69,29 +70,46 @@ def check_scheme(run: Run) -> None:
     selection.check(topology, options)
 
 
-@contextmanager
-def fabric(run: Run, link: LinkSpec, *, damage: str = "none") -> Iterator[FabricRun]:
-    """The network of `run` with its scheme, up for the length of a `with`.
+def undamaged(network: RunningNetwork, plane: DataPlane) -> Topology:
+    """Return the topology as it is."""
+    return network.topology
 
-    A failed link is known to every switch, program and kernel: what schemes do with the paths that
-    are left is asked, not how long it takes to find that out.  A degraded one nobody is told of.
+
+@contextmanager
+def fabric(run: Run, link: LinkSpec, *, damage: Damage = undamaged) -> Iterator[FabricRun]:
+    """Bring up the network of `run` with its scheme for the length of a `with`.
+
+    Args:
+        damage: called between loading the data plane and setting its scheme; returns the topology
+            that is left.
     """
-    topology = build(run.text("topology"))
-    network = RunningNetwork.create(topology, link, scheme="static")
+    network = RunningNetwork.create(build(run.text("topology")), link, scheme="static")
     try:
         with DataPlane.load(network, run.text("scheme"), seed=run.seed) as plane:
             plane.attach()
-            at, name = damaged_link(topology), topology.link_name(damaged_link(topology))
-            if damage == "failed":
-                topology = fail_links(topology, [at])
-                network.fail(name)
-                plane.follow(topology)
-            elif damage == "degraded":
-                set_rate(network, name, round(link.rate_bps * DEGRADED_FRACTION))
+            topology = damage(network, plane)
             seeds = plane.set_scheme(run.text("scheme"), seed=run.seed)
             yield FabricRun(network, plane, topology, seeds)
     finally:
         network.down()
+
+
+def damage_link(kind: str, link: LinkSpec, network: RunningNetwork, plane: DataPlane) -> Topology:
+    """Fail or degrade one link, or neither; return the topology that is left.
+
+    Every switch, program and kernel knows of a failed link: the schemes are compared on the paths
+    that are left, not by their time of detection. No scheme knows of a degraded link.
+    """
+    topology = network.topology
+    number = damaged_link(topology)
+    name = topology.link_name(number)
+    if kind == "failed":
+        topology = fail_links(topology, [number])
+        network.fail(name)
+        plane.follow(topology)
+    elif kind == "degraded":
+        set_rate(network, name, round(link.rate_bps * DEGRADED_FRACTION))
+    return topology
 
 
 def tcp(
@@ -105,23 +123,33 @@ def tcp(
     min_rtt_window_s: int,
     at_warm_up: Callable[[], None] = lambda: None,
 ) -> FabricObservation:
-    """Let the flows `wanted` happen, every packet watched.
+    """Run the flows `wanted` and observe every packet.
 
-    at_warm_up: called when `warm_up_s` are over, to have an instrument begin, say.
+    at_warm_up: called at the end of `warm_up_s`, for example to start an instrument.
     """
-    tcp_settings.tune(
-        on.network, {"ipv4/tcp_min_rtt_wlen": str(min_rtt_window_s), "ipv4/tcp_ecn": "1"}
+    return observe(
+        on.network,
+        {"tcp_min_rtt_wlen": min_rtt_window_s, "tcp_ecn": 1},
+        wanted,
+        deadline_s=deadline_s,
+        warm_up_s=warm_up_s,
+        congestion_control=control,
+        transport=transport,
+        at_warm_up=at_warm_up,
     )
-    with Reordering(on.network) as order, Fidelity(on.network) as fidelity:
-        table = flows.run(
-            on.network,
-            wanted,
-            deadline_s=deadline_s,
-            warm_up_s=warm_up_s,
-            congestion_control=control,
-            transport=transport,
-            at_warm_up=at_warm_up,
-        )
+
+
+def observe(
+    network: RunningNetwork,
+    tcp_sysctls: Mapping[str, object],
+    wanted: Sequence[Flow],
+    **options: Any,
+) -> FabricObservation:
+    """Run the flows `wanted` with `options` of flows.run(), and observe order and fidelity."""
+    sysctls = {f"ipv4/{name}": str(value) for name, value in tcp_sysctls.items()}
+    tcp_settings.tune(network, sysctls)
+    with Reordering(network) as order, Fidelity(network) as fidelity:
+        table = flows.run(network, wanted, **options)
     return FabricObservation(table, order.table, fidelity.report)
 
 

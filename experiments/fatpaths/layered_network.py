@@ -197,32 +197,27 @@ def tcp(
     deadline_s: float,
     warm_up_s: float = 0.0,
 ) -> FabricObservation:
-    """Let the flows happen over the TCP of `run`, every packet watched."""
-    from weft.experiments.engines.fabric_run import FabricObservation
-    from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.measure.reordering import Reordering
-    from weft.testbed.traffic import flows, tcp_settings
+    """Run the flows over the TCP of `run`, and observe every packet."""
+    from weft.experiments.engines import fabric_run
 
     sysctls = {
-        "ipv4/tcp_min_rtt_wlen": str(run.integer("min_rtt_window_s")),
-        "ipv4/tcp_ecn": "1" if run.integer("ecn_packets") else "0",
-        "ipv4/tcp_rto_min_us": str(1000 * run.integer("rto_ms")),
+        "tcp_min_rtt_wlen": run.integer("min_rtt_window_s"),
+        "tcp_ecn": int(run.integer("ecn_packets") > 0),
+        "tcp_rto_min_us": 1000 * run.integer("rto_ms"),
     }
     if segments := run.integer("reordering"):
-        sysctls |= {"ipv4/tcp_recovery": "0", "ipv4/tcp_reordering": str(segments)}
-        sysctls |= {"ipv4/tcp_max_reordering": str(max(segments, MOST_REORDERING))}
-    tcp_settings.tune(network, sysctls)
-    with Reordering(network) as order, Fidelity(network) as fidelity:
-        table = flows.run(
-            network,
-            wanted,
-            deadline_s=deadline_s,
-            warm_up_s=warm_up_s,
-            congestion_control=run.text("congestion_control"),
-            transport=run.text("transport"),
-            open_before=run.text("connections") == "open",
-        )
-    return FabricObservation(table, order.table, fidelity.report)
+        sysctls |= {"tcp_recovery": 0, "tcp_reordering": segments}
+        sysctls["tcp_max_reordering"] = max(segments, MOST_REORDERING)
+    return fabric_run.observe(
+        network,
+        sysctls,
+        wanted,
+        deadline_s=deadline_s,
+        warm_up_s=warm_up_s,
+        congestion_control=run.text("congestion_control"),
+        transport=run.text("transport"),
+        open_before=run.text("connections") == "open",
+    )
 
 
 def layer_figures(network: RunningNetwork) -> dict[str, Value]:

@@ -21,8 +21,9 @@ that turned off: three duplicate acknowledgements are a loss.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,11 +31,10 @@ import numpy as np
 from weft.daemons.core import registry
 from weft.daemons.lbsp.routing import shape_of
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.report import figures, style
+from weft.experiments.report import figures, panels, style
 from weft.experiments.report.statistics import bootstrap_interval
 from weft.experiments.runner.definition import Result, Run, Table, Value
 from weft.experiments.runner.parameters import Axis, Integer, Word
-from weft.topologies import build
 from weft.topologies.core.failures import fail_links, fail_nodes
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
@@ -108,54 +108,49 @@ def check(run: Run) -> None:
     )
 
 
-@contextmanager
-def fabric(run: Run) -> Iterator[FabricRun]:
-    """The network of `run`, damaged, up for the length of a `with`."""
-    from weft.experiments.engines.fabric_run import FabricRun
-    from weft.testbed.data_plane.data_plane import DataPlane
-    from weft.testbed.network.network import RunningNetwork
+def fabric(run: Run) -> AbstractContextManager[FabricRun]:
+    """Bring up the damaged network of `run` for the length of a `with`."""
+    from weft.experiments.engines import fabric_run
 
-    topology = build(run.text("topology"))
-    link = common.link(run)
-    network = RunningNetwork.create(topology, link, scheme="static")
-    try:
-        with DataPlane.load(network, run.text("scheme"), seed=run.seed) as plane:
-            plane.attach()
-            slow_core_links(network, link, run.integer("oversubscription"))
-            left = damage(network, plane, run, link)
-            seeds = plane.set_scheme(run.text("scheme"), seed=run.seed)
-            yield FabricRun(network, plane, left, seeds)
-    finally:
-        network.down()
+    return fabric_run.fabric(run, common.link(run), damage=partial(prepare, run))
 
 
-def slow_core_links(network: RunningNetwork, link: LinkSpec, oversubscription: int) -> None:
-    """Ratios as the paper makes them: slower links between aggregation and core switches."""
+def prepare(run: Run, network: RunningNetwork, plane: DataPlane) -> Topology:
+    """Slow the core links, then damage the network; return the topology that is left."""
+    rate_bps = run.integer("rate_mbps") * Mbps
+    slow_core_links(network, rate_bps, run.integer("oversubscription"))
+    return damage(network, plane, run.text("damage"), rate_bps)
+
+
+def slow_core_links(network: RunningNetwork, rate_bps: int, oversubscription: int) -> None:
+    """Divide the rate of links between aggregation and core switches, as the paper does."""
     from weft.testbed.network.degrade import set_rate
 
-    for at in np.flatnonzero(network.topology.level == 2).tolist() if oversubscription > 1 else ():
-        set_rate(network, network.topology.link_name(at), link.rate_bps // oversubscription)
+    if oversubscription > 1:
+        for link in np.flatnonzero(network.topology.level == 2).tolist():
+            name = network.topology.link_name(link)
+            set_rate(network, name, rate_bps // oversubscription)
 
 
-def damage(network: RunningNetwork, plane: DataPlane, run: Run, link: LinkSpec) -> Topology:
-    """Do it, and let the routes be those of switches that know; the topology that is left."""
+def damage(network: RunningNetwork, plane: DataPlane, kind: str, rate_bps: int) -> Topology:
+    """Damage the network, and route as switches that know; return the topology that is left."""
     from weft.testbed.network.degrade import set_rate
 
-    topology, kind = network.topology, run.text("damage")
+    topology = network.topology
     name = damaged(topology)
     if kind == "degraded":
-        set_rate(network, name, round(link.rate_bps * DEGRADED_FRACTION))
+        set_rate(network, name, round(rate_bps * DEGRADED_FRACTION))
+        plane.follow(topology, degraded=[topology.link(name)])
+        return topology
     left = topology
     if kind == "link":
         left = fail_links(topology, [topology.link(name)])
     elif kind == "node":
         left = fail_nodes(topology, [topology.naming.node(name.partition("-")[2])])
-    gone = np.flatnonzero(left.failed).tolist()
-    for at in gone:
-        network.fail(topology.link_name(at))
-    if kind == "degraded":
-        plane.follow(left, degraded=[topology.link(name)])
-    elif gone:
+    failed = np.flatnonzero(left.failed).tolist()
+    for link in failed:
+        network.fail(topology.link_name(link))
+    if failed:
         plane.follow(left)
     return left
 
@@ -166,22 +161,14 @@ def rto_us(run: Run) -> int:
 
 
 def tcp(run: Run, on: FabricRun, wanted: Sequence[Flow], *, deadline_s: float) -> FabricObservation:
-    """Let the flows happen over the TCP of `run`, every packet watched."""
-    from weft.experiments.engines.fabric_run import FabricObservation
-    from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.measure.reordering import Reordering
-    from weft.testbed.traffic import flows, tcp_settings
+    """Run the flows over the TCP of `run`, and observe every packet."""
+    from weft.experiments.engines import fabric_run
 
-    tcp_settings.tune(
-        on.network,
-        {
-            **{f"ipv4/tcp_{key}": value for key, value in TCP[run.text("tcp")].items()},
-            "ipv4/tcp_rto_min_us": str(rto_us(run)),
-        },
+    sysctls = {f"tcp_{key}": value for key, value in TCP[run.text("tcp")].items()}
+    sysctls["tcp_rto_min_us"] = str(rto_us(run))
+    return fabric_run.observe(
+        on.network, sysctls, wanted, deadline_s=deadline_s, congestion_control="reno"
     )
-    with Reordering(on.network) as order, Fidelity(on.network) as fidelity:
-        table = flows.run(on.network, wanted, deadline_s=deadline_s, congestion_control="reno")
-    return FabricObservation(table, order.table, fidelity.report)
 
 
 def measure(run: Run, wanted: Sequence[Flow], *, deadline_s: float) -> Result:
@@ -233,71 +220,60 @@ HATCHES = ("", "////", "....", "xxxx")  # of schemes that differ in their parame
 
 
 def plot(table: Table, figure: Figure, *, across: str = "damage", key: str = "p999_ms") -> None:
-    """For each setting, TCP and size of flows among it, a panel: bars of `key` for each value of
-    `across` and each scheme.
+    """Draw bars of `key` for each value of `across` and each scheme, a panel for each setting.
 
-    Marks are single runs, hollow where fidelity failed, which bars and their 95 % intervals leave
-    out.
+    Marks are single runs, hollow where fidelity failed; bars and their 95 % intervals omit these.
     """
-    keys = [one for one in SETTING if one != across and all(one in row for row in table)]
+    keys = [name for name in SETTING if name != across and all(name in row for row in table)]
     groups = figures.by_setting(table, keys, always=3)
     values = list(dict.fromkeys(row[across] for row in table))
-    order = {kind: at for at, kind in enumerate(DAMAGE)}
-    values.sort(key=lambda one: order.get(str(one), 0) if isinstance(one, str) else float(str(one)))
+    values.sort(key=place_of)
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
-    figure.set_size_inches(7.6, 0.4 + 2.4 * len(groups))
-    panels = figure.subplots(max(1, len(groups)), 1, squeeze=False).flat
-    for axes, (title, rows) in zip(panels, groups.items(), strict=False):
-        for at, (scheme, (look, _)) in enumerate(looks.items()):
-            of_scheme = [row for row in rows if row["scheme"] == scheme]
-            chosen = [[row for row in of_scheme if row[across] == one] for one in values]
-            x = np.arange(len(values)) + (at - (len(looks) - 1) / 2) * 0.8 / len(looks)
-            bars(axes, x, chosen, look, key, width=0.8 / len(looks))
-        axes.set_xticks(range(len(values)), [str(one) for one in values])
+    lines = panels.lines_of_panels(figure, groups, 1, width=7.6, heights=[2.4] * len(groups))
+    width = 0.8 / len(looks)
+    shifts = panels.offsets(len(looks), width)
+    for (axes,), rows in lines:
+        for shift, (scheme, (look, _)) in zip(shifts, looks.items(), strict=True):
+            of_scheme = panels.select(rows, scheme=scheme)
+            runs = [panels.select(of_scheme, **{across: value}) for value in values]
+            bars(axes, np.arange(len(values)) + shift, runs, look, key, width=width)
+        axes.set_xticks(range(len(values)), [str(value) for value in values])
         axes.set(ylabel=style.axis(key, "99.9th percentile"), ylim=(0, None), xlabel=across)
-        axes.set_title(title, fontsize=8)
-    figure.legend(
-        *figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=7
-    )
+    panels.legend(figure, loc="outside upper center", ncols=6, fontsize=7)
+
+
+def place_of(value: Value) -> float:
+    """Return the key of the order of a damage or a number."""
+    return DAMAGE.index(value) if isinstance(value, str) else float(str(value))
 
 
 def bars(
     axes: Axes,
     x: NDArray[Any],
-    chosen: Sequence[Table],
+    runs_of_bars: Sequence[Table],
     look: style.SeriesStyle,
     key: str,
     *,
     width: float,
 ) -> None:
-    """A bar at each `x` for the runs that did not fail fidelity, with its 95 % interval, and a mark
-    for each run."""
-    sound = [
-        [float(str(row[key])) for row in one if not figures.failed_fidelity(row)] for one in chosen
-    ]
-    heights = np.array([np.mean(one) if one else 0.0 for one in sound])
-    ends = np.array([bootstrap_interval(one) if one else (0.0, 0.0) for one in sound]).T
+    """Draw a bar at each `x` with its 95 % interval, and a mark for each run."""
+    form: dict[str, Any] = {"facecolor": look.colour, "edgecolor": style.PAPER, "label": look.label}
     hatch = HATCHES[look.variant % len(HATCHES)]
-    axes.bar(
-        x,
-        heights,
-        width,
-        facecolor=look.colour,
-        edgecolor=style.PAPER,
-        hatch=hatch,
-        label=look.label,
-        alpha=0.85,
-    )
+    valid = [
+        panels.numbers([row for row in runs if not figures.failed_fidelity(row)], key)
+        for runs in runs_of_bars
+    ]
+    heights = np.array([np.mean(values) if values else 0.0 for values in valid])
+    ends = np.array([bootstrap_interval(values) if values else (0.0, 0.0) for values in valid]).T
+    axes.bar(x, heights, width, hatch=hatch, alpha=0.85, **form)
     axes.errorbar(x, heights, abs(ends - heights), fmt="none", ecolor=style.INK, elinewidth=0.9)
-    for place, runs in zip(x, chosen, strict=True):
+    for place, runs in zip(x, runs_of_bars, strict=True):
         for row in runs:
             failed = figures.failed_fidelity(row)
             fill, edge = ("none", look.colour) if failed else (style.INK, style.INK)
-            axes.plot(
-                [place],
-                [float(str(row[key]))],
-                "o",
-                markeredgecolor=edge,
-                markerfacecolor=fill,
-                markersize=2.5,
-            )
+            marker: dict[str, Any] = {
+                "markeredgecolor": edge,
+                "markerfacecolor": fill,
+                "markersize": 2.5,
+            }
+            axes.plot([place], [float(str(row[key]))], "o", **marker)

@@ -9,6 +9,7 @@ above: failed, known to all switches; or degraded to a fifth of its rate, known 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,7 +43,9 @@ def measure(run: Run) -> Result:
     from weft.experiments.engines import fabric_run
 
     rate_bps = run.integer("rate_mbps") * Mbps
-    with fabric_run.fabric(run, common.link(run), damage=run.text("damage")) as on:
+    link = common.link(run)
+    damage = partial(fabric_run.damage_link, run.text("damage"), link)
+    with fabric_run.fabric(run, link, damage=damage) as on:
         seen = fabric_run.tcp(
             on,
             list(traffic(run, on.topology.servers, rate_bps)),
