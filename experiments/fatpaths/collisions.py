@@ -15,12 +15,13 @@ from weft.experiments.engines.workloads import mapped, pairs
 from weft.experiments.fatpaths import graph_columns
 from weft.experiments.fatpaths.path_diversity import collisions
 from weft.experiments.fatpaths.table_iv import NETWORK, colour, label
-from weft.experiments.report import style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.report import panels, style
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.topologies import build
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LARGE = 50_000  # hosts, from which on lines are dashed
@@ -62,37 +63,41 @@ def check(run: Run) -> None:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """A panel for each pattern: the share of router pairs over their flows, on a logarithmic
-    scale."""
-    from matplotlib.ticker import MaxNLocator
-
+    """Draw the share of router pairs over their flows, a panel for each pattern."""
     patterns = list(dict.fromkeys(str(row["pattern"]) for row in table))
     figure.set_size_inches(2.6 * len(patterns) + 1, 3.9)
-    panels = figure.subplots(1, len(patterns), sharey=True, squeeze=False)[0]
-    for axes, pattern in zip(panels, patterns, strict=True):
-        rows = {str(row["topology"]): row for row in table if row["pattern"] == pattern}
-        for name, row in sorted(
-            rows.items(), key=lambda item: (colour(item[0]), int(str(item[1]["hosts"])))
-        ):
-            found, hosts = row["flow_shares"], int(str(row["hosts"]))
-            assert isinstance(found, list)
-            dash, marker = ("-", "o") if hosts < LARGE else ("--", "D")
-            text = f"{label(name).split(' ')[0]}, {hosts:,} hosts"
-            flows = [count for count, share in enumerate(found) if share]
-            axes.plot(
-                flows,
-                [found[count] for count in flows],
-                dash,
-                color=colour(name),
-                marker=marker,
-                ms=3.5,
-                label=text,
-            )
+    grid = figure.subplots(1, len(patterns), sharey=True, squeeze=False)[0]
+    for axes, pattern in zip(grid, patterns, strict=True):
+        rows = {str(row["topology"]): row for row in panels.select(table, pattern=pattern)}
+        for row in sorted(rows.values(), key=place_of):
+            draw_network(axes, row)
         axes.set(title=pattern, xlabel="flows of a router pair", yscale="log", ylim=(3e-8, 1.5))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.locator_params(axis="x", integer=True)
         axes.axvline(3, color=style.FAINT, zorder=0)
-    panels[0].set_ylabel("fraction of router pairs")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=6)
+    grid[0].set_ylabel("fraction of router pairs")
+    panels.legend(figure, loc="outside upper left", ncols=6)
+
+
+def place_of(row: Row) -> tuple[str, int]:
+    """Return the key of the order of lines."""
+    return colour(str(row["topology"])), int(str(row["hosts"]))
+
+
+def draw_network(axes: Axes, row: Row) -> None:
+    """Draw the shares of one network, dashed for a large one."""
+    name, hosts, shares = str(row["topology"]), int(str(row["hosts"])), row["flow_shares"]
+    assert isinstance(shares, list)
+    flows = [count for count, share in enumerate(shares) if share]
+    dash, marker = ("-", "o") if hosts < LARGE else ("--", "D")
+    axes.plot(
+        flows,
+        [shares[count] for count in flows],
+        dash,
+        color=colour(name),
+        marker=marker,
+        ms=3.5,
+        label=f"{label(name).split(' ')[0]}, {hosts:,} hosts",
+    )
 
 
 EXPERIMENT = Experiment(

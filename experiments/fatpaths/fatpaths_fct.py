@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.fatpaths import columns, layered_network
-from weft.experiments.report import figures, style
+from weft.experiments.report import figures, panels, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Statement, Table, Value
 
 if TYPE_CHECKING:
@@ -170,44 +170,42 @@ def coloured(
 def flows_of(
     rows: Sequence[Row], scheme: str
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], bool]:
-    """Sizes in bytes, times in ms, and whether each is long, of all flows under a scheme; and
-    whether any run did not fail fidelity."""
-    of = [row for row in rows if row["scheme"] == scheme]
-    kept = [row for row in of if not figures.failed_fidelity(row)]
-    chosen = kept or of
-    if not chosen:
+    """Return sizes in bytes, times in ms and which flows are long, of all flows under a scheme.
+
+    The last value says whether any run kept fidelity.
+    """
+    runs, valid = panels.valid_runs(panels.select(rows, scheme=scheme))
+    if not runs:
         return np.zeros(0), np.zeros(0), np.zeros(0, bool), False
-    sizes = np.concatenate([np.array(row["sizes_bytes"]) for row in chosen])
-    ms = np.concatenate([np.array(row["times_ms"]) for row in chosen])
+    sizes = np.concatenate([np.array(row["sizes_bytes"]) for row in runs])
+    ms = np.concatenate([np.array(row["times_ms"]) for row in runs])
     least = layered_network.LONG_BYTES * float(str(rows[0]["size_fraction"]))
-    return sizes, ms, sizes >= least, bool(kept)
+    return sizes, ms, sizes >= least, valid
 
 
 def draw_ratios(
     axes: Axes, rows: Sequence[Row], looks: Mapping[str, tuple[style.SeriesStyle, str]]
 ) -> None:
-    """Bars of the mean and marks of the 99th percentile of long flows, over ECMP's."""
-    _, base, long, _ = flows_of(
-        rows, next((spec for spec in looks if spec.startswith(BASELINE)), next(iter(looks)))
-    )
-    if not long.any():
+    """Draw the mean and the 99th percentile of long flows' times, over ECMP's."""
+    baseline = next((spec for spec in looks if spec.startswith(BASELINE)), next(iter(looks)))
+    base, _ = long_times(rows, baseline)
+    if not len(base):
         return
-    for y, (scheme, (look, _)) in enumerate(looks.items()):
-        _, ms, chosen, sound = flows_of(rows, scheme)
-        if not chosen.any():
-            continue
-        face = look.colour if sound else style.PAPER
-        axes.barh(
-            y, ms[chosen].mean() / base[long].mean(), 0.62, facecolor=face, edgecolor=look.colour
-        )
-        tail = np.percentile(ms[chosen], 99) / np.percentile(base[long], 99)
-        axes.plot([tail], [y], "|", color=style.INK, markersize=9, markeredgewidth=1.8)
+    for place, (scheme, (look, _)) in enumerate(looks.items()):
+        ms, valid = long_times(rows, scheme)
+        if len(ms):
+            panels.bar(axes, place, [ms.mean() / base.mean()], look, hollow=not valid)
+            panels.stroke(axes, np.percentile(ms, 99) / np.percentile(base, 99), place)
     axes.axvline(1, color=style.INK, linewidth=0.7)
-    axes.set_yticks(range(len(looks)), [look.label for look, _ in looks.values()], fontsize=6.5)
-    axes.invert_yaxis()
-    axes.set_xlabel(
-        "time of long flows / ECMP's\n(bar: mean, stroke: 99th percentile)", fontsize=7.5
-    )
+    panels.name_rows(axes, [look.label for look, _ in looks.values()], fontsize=6.5)
+    label = "time of long flows / ECMP's\n(bar: mean, stroke: 99th percentile)"
+    axes.set_xlabel(label, fontsize=7.5)
+
+
+def long_times(rows: Sequence[Row], scheme: str) -> tuple[NDArray[Any], bool]:
+    """Return the times of long flows in ms, and whether any run kept fidelity."""
+    _, ms, long, valid = flows_of(rows, scheme)
+    return ms[long], valid
 
 
 def draw_times(
@@ -216,28 +214,24 @@ def draw_times(
     rows: Sequence[Row],
     looks: Mapping[str, tuple[style.SeriesStyle, str]],
 ) -> None:
-    """The distribution of long flows' times, and the mean time by size."""
+    """Draw the distribution of long flows' times, and the mean time by size."""
     for scheme, (look, dash) in looks.items():
-        sizes, ms, long, sound = flows_of(rows, scheme)
-        if not len(ms):
-            continue
-        drawn: dict[str, Any] = {
-            "color": look.colour,
-            "alpha": 1.0 if sound else 0.35,
-            "linewidth": 1.0,
-        }
+        sizes, ms, long, valid = flows_of(rows, scheme)
+        form: dict[str, Any] = {"color": look.colour, "linewidth": 1.0}
+        form["alpha"] = 1.0 if valid else 0.35
         if long.any():
-            ends = np.sort(ms[long])
-            distribution.plot(ends, np.arange(1, len(ends) + 1) / len(ends), dash, **drawn)
-        each = np.unique(sizes)
-        by_size.loglog(each, [ms[sizes == size].mean() for size in each], dash, **drawn)
+            times = np.sort(ms[long])
+            distribution.plot(times, np.arange(1, len(times) + 1) / len(times), dash, **form)
+        if len(ms):
+            classes = np.unique(sizes)
+            by_size.loglog(classes, [ms[sizes == size].mean() for size in classes], dash, **form)
     distribution.set(xscale="log", ylim=(0, 1.02))
     distribution.set_xlabel("time of long flows (ms)", fontsize=7.5)
     distribution.set_ylabel("fraction of flows", fontsize=7.5)
-    for axis in (distribution.xaxis, by_size.yaxis):
-        figures.plain_numbers(axis)
     by_size.set_xlabel("flow size (bytes)", fontsize=7.5)
     by_size.set_ylabel("mean time (ms)", fontsize=7.5)
+    for axis in (distribution.xaxis, by_size.yaxis):
+        figures.plain_numbers(axis)
 
 
 EXPERIMENT = Experiment(

@@ -32,13 +32,13 @@ from weft.experiments.engines.fluid import fair_rates
 from weft.experiments.engines.workloads import mapped, pairs
 from weft.experiments.fatpaths import columns, table_iv
 from weft.experiments.fatpaths.layered_network import MAPPING, PATTERN
-from weft.experiments.report import figures, style
+from weft.experiments.report import figures, panels, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.topologies import build
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from weft.topologies.core.topology import Topology
@@ -193,43 +193,33 @@ def simulate(begin: Floats, routes: Ints, moves: LayerMoves | None = None) -> Fl
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each network, pattern, mapping and load, the distribution of times under each
-    construction and balance."""
+    """Draw the distribution of times under each construction and balance, for each setting."""
     keys = ("topology", "pattern", "mapping", "load_fraction", "times", "layers", "draws")
     groups = figures.by_setting(table, keys, always=3)
-    lines = sorted({(str(row["construction"]), str(row["balance"])) for row in table})
-    columns = min(3, len(groups))
-    down = -(-len(groups) // columns)
-    figure.set_size_inches(4.0 * columns + 1.6, 2.7 * down + 0.3)
-    panels = figure.subplots(down, columns, squeeze=False)
-    for axes in list(panels.flat)[len(groups) :]:
-        axes.set_visible(False)
-    named: dict[str, Artist] = {}
-    colours = dict(zip(CONSTRUCTIONS, itertools.cycle(style.SEVERAL), strict=False))
-    for axes, (title, rows) in zip(panels.flat, groups.items(), strict=False):
-        for construction, balance in lines:
-            of = [
-                row
-                for row in rows
-                if (row["construction"], row["balance"]) == (construction, balance)
-            ]
-            if of:
-                counts = np.sum([np.array(row["histogram"]) for row in of], axis=0)
-                (named[f"{construction}, {balance}"],) = axes.plot(
-                    BINS[1:],
-                    counts.cumsum() / counts.sum(),
-                    style.DASHES[BALANCES.index(balance)],
-                    color=colours[construction],
-                )
-        axes.set(
-            xscale="log",
-            ylim=(0, 1.02),
-            xlabel="time / that of a flow alone",
-            ylabel="fraction of flows",
-        )
+    ylabel = "fraction of flows"
+    grid = panels.grid(figure, len(groups), 3, panel=(4.0, 2.7), margin=(1.6, 0.3), ylabel=ylabel)
+    for axes, (title, rows) in zip(grid, groups.items(), strict=True):
+        draw_distributions(axes, rows)
+        axes.set(xscale="log", ylim=(0, 1.02), xlabel="time / that of a flow alone")
         figures.plain_numbers(axes.xaxis)
         axes.set_title(title, fontsize=7)
-    figure.legend([*named.values()], [*named], loc="outside right upper", fontsize=7.5)
+    panels.legend(figure, loc="outside right upper", fontsize=7.5)
+
+
+def draw_distributions(axes: Axes, rows: Table) -> None:
+    """Draw a line for each construction and balance, the flows of all runs together."""
+    colours = dict(zip(CONSTRUCTIONS, itertools.cycle(style.SEVERAL), strict=False))
+    lines = sorted({(str(row["construction"]), str(row["balance"])) for row in rows})
+    for construction, balance in lines:
+        runs = panels.select(rows, construction=construction, balance=balance)
+        counts = np.sum([np.array(row["histogram"]) for row in runs], axis=0)
+        axes.plot(
+            BINS[1:],
+            counts.cumsum() / counts.sum(),
+            style.DASHES[BALANCES.index(balance)],
+            color=colours[construction],
+            label=f"{construction}, {balance}",
+        )
 
 
 def check(run: Run) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.experiments.fatpaths import columns, layered_network
-from weft.experiments.report import figures, style
+from weft.experiments.report import figures, panels, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer
 
@@ -82,35 +82,29 @@ SETTING = (
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each setting and size of flows, a bar for each scheme: its completion time over ECMP's,
-    means of the runs.
+    """Draw the completion time of each scheme over ECMP's, for each setting and size of flows.
 
-    Runs that failed fidelity count only where there are no others; bars are hollow then.
+    Runs that failed fidelity count only without any other run; bars are hollow then.
     """
     groups = figures.by_setting(table, (*SETTING, "flow_bytes"), always=3)
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
-    figure.set_size_inches(7.6, (0.26 * len(looks) + 1.0) * len(groups) + 0.3)
-    for axes, (title, rows) in zip(
-        figure.subplots(len(groups), 1, squeeze=False).flat, groups.items(), strict=True
-    ):
-        base = completion([row for row in rows if str(row["scheme"]).startswith("ecmp")] or rows)[0]
-        for y, (scheme, (look, _)) in enumerate(looks.items()):
-            of = [row for row in rows if row["scheme"] == scheme]
-            if of:
-                seconds, sound = completion(of)
-                face = look.colour if sound else style.PAPER
-                axes.barh(y, seconds / base, 0.62, facecolor=face, edgecolor=look.colour)
+    heights = [0.26 * len(looks) + 1.0] * len(groups)
+    lines = panels.lines_of_panels(figure, groups, 1, width=7.6, heights=heights)
+    for (axes,), rows in lines:
+        base, _ = completion([row for row in rows if str(row["scheme"]).startswith("ecmp")] or rows)
+        for place, (scheme, (look, _)) in enumerate(looks.items()):
+            if runs := panels.select(rows, scheme=scheme):
+                seconds, valid = completion(runs)
+                panels.bar(axes, place, [seconds / base], look, hollow=not valid)
         axes.axvline(1, color=style.INK, linewidth=0.7)
-        axes.set_yticks(range(len(looks)), [look.label for look, _ in looks.values()], fontsize=6.5)
-        axes.invert_yaxis()
+        panels.name_rows(axes, [look.label for look, _ in looks.values()], fontsize=6.5)
         axes.set_xlabel("completion time / ECMP's", fontsize=8)
-        axes.set_title(title, fontsize=8)
 
 
 def completion(rows: Sequence[Row]) -> tuple[float, bool]:
-    """The mean completion time in s, and whether it is of runs that did not fail fidelity."""
-    kept = [row for row in rows if not figures.failed_fidelity(row)]
-    return float(np.mean([float(str(row["completion_s"])) for row in kept or rows])), bool(kept)
+    """Return the mean completion time in s, and whether it is of runs that kept fidelity."""
+    runs, valid = panels.valid_runs(rows)
+    return float(np.mean(panels.numbers(runs, "completion_s"))), valid
 
 
 EXPERIMENT = Experiment(

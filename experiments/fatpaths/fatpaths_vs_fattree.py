@@ -30,7 +30,7 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.fatpaths import columns, layered_network, topology_cost, transports
 from weft.experiments.fatpaths.transports import Load
-from weft.experiments.report import figures, style
+from weft.experiments.report import figures, panels, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Statement, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.topologies import build
@@ -205,29 +205,30 @@ BEST = {"fattree": "spray"}  # of other families FatPaths
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each setting: mean throughput of a flow by size, each network with its best routing
-    (figures 2 and 11), and mean and 99th percentile of long flows' times under every routing."""
+    """Draw figures 2 and 11, and the times of long flows under every routing, for each setting.
+
+    Figures 2 and 11: mean throughput of a flow by size, each network with its best routing.
+    """
     groups = figures.by_setting(table, SETTING, always=4)
     networks = list(dict.fromkeys(str(row["topology"]) for row in table))
-    colour = dict(zip(networks, COLOURS * len(networks), strict=False))
+    colours = dict(zip(networks, COLOURS * len(networks), strict=False))
     heights = [
         0.17 * len({(row["topology"], row["routing"]) for row in rows}) + 1.6
         for rows in groups.values()
     ]
-    figure.set_size_inches(11.0, sum(heights) + 0.4)
-    places = figure.subfigures(len(groups), 1, squeeze=False, height_ratios=heights).flat
-    for place, (title, rows) in zip(places, groups.items(), strict=True):
-        place.suptitle(title, fontsize=8.5, x=0.01, ha="left")
-        by_size, bars = place.subplots(1, 2, width_ratios=[1.0, 1.15])
-        for network in networks:
+    lines = panels.lines_of_panels(
+        figure, groups, 2, width=11.0, heights=heights, width_ratios=[1.0, 1.15]
+    )
+    for (by_size, bars), rows in lines:
+        for network, colour in colours.items():
             best = BEST.get(network.partition(":")[0], "layers")
-            of = [row for row in rows if (row["topology"], row["routing"]) == (network, best)]
-            draw_sizes(by_size, of, colour[network], f"{network}, {NAMES[best]}")
+            runs = panels.select(rows, topology=network, routing=best)
+            draw_sizes(by_size, runs, colour, f"{network}, {NAMES[best]}")
         by_size.set(xscale="log", ylim=(0, 1.0))
         by_size.set_xlabel("flow size (bytes)", fontsize=8)
         by_size.set_ylabel("throughput of a flow\n(fraction of a link, mean)", fontsize=8)
         by_size.legend(fontsize=6)
-        draw_bars(bars, rows, colour)
+        draw_bars(bars, rows, colours)
 
 
 def draw_sizes(axes: Axes, rows: Sequence[Row], colour: str, label: str) -> None:
@@ -248,24 +249,16 @@ def draw_sizes(axes: Axes, rows: Sequence[Row], colour: str, label: str) -> None
     )
 
 
-def draw_bars(axes: Axes, rows: Sequence[Row], colour: dict[str, str]) -> None:
-    """Times of long flows under every routing; runs that failed fidelity are hollow."""
-    of = [row for row in rows if row["long_mean_ms"] is not None]
-    for y, row in enumerate(of):
-        own = colour[str(row["topology"])]
-        face = style.PAPER if figures.failed_fidelity(row) else own
-        axes.barh(y, float(str(row["long_mean_ms"])), 0.7, facecolor=face, edgecolor=own)
-        axes.plot(
-            [float(str(row["long_p99_ms"]))],
-            [y],
-            "|",
-            color=style.INK,
-            markersize=7,
-            markeredgewidth=1.6,
-        )
-    labels = [f"{row['topology']}, {NAMES[str(row['routing'])]}" for row in of]
-    axes.set_yticks(range(len(of)), labels, fontsize=6)
-    axes.invert_yaxis()
+def draw_bars(axes: Axes, rows: Sequence[Row], colours: dict[str, str]) -> None:
+    """Draw times of long flows under every routing, hollow where fidelity failed."""
+    runs = [row for row in rows if row["long_mean_ms"] is not None]
+    for place, row in enumerate(runs):
+        look = style.SeriesStyle("", colours[str(row["topology"])], "o")
+        hollow = figures.failed_fidelity(row)
+        panels.bar(axes, place, panels.numbers([row], "long_mean_ms"), look, hollow=hollow)
+        panels.stroke(axes, float(str(row["long_p99_ms"])), place, size=7)
+    labels = [f"{row['topology']}, {NAMES[str(row['routing'])]}" for row in runs]
+    panels.name_rows(axes, labels, fontsize=6)
     axes.set_xlabel("time of long flows (ms; bar: mean, stroke: 99th percentile)", fontsize=8)
 
 

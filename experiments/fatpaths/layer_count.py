@@ -9,7 +9,8 @@ choice among shortest paths.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from weft.experiments.engines.compiled import compiled
 from weft.experiments.fatpaths import achievable_throughput, graph_columns
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.table_iv import NETWORK, label
-from weft.experiments.report import style
+from weft.experiments.report import panels, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Number
 from weft.topologies import build
@@ -137,52 +138,41 @@ def most_apart(together: NDArray[np.bool_]) -> int:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """A column for each network: over the number of layers a line for each rho, with the lowest and
-    highest seed."""
+    """Draw the measures over the number of layers, a column for each network, a line for each rho.
+
+    Bands have the lowest and the highest seed.
+    """
     names = list(dict.fromkeys(str(row["topology"]) for row in table))
-    sparse = sorted({float(str(row["rho"])) for row in table})
+    rhos = sorted(set(panels.numbers(table, "rho")))
     counts = sorted({int(str(row["layers"])) for row in table})
     figure.set_size_inches(3.1 * len(names) + 0.6, 7.4)
-    panels = figure.subplots(len(PANELS), len(names), squeeze=False, sharey="row", sharex=True)
-    for column, name in enumerate(names):
-        for axes, (key, title) in zip(panels[:, column], PANELS, strict=True):
-            for number, rho in enumerate(sparse):
-                draw(
-                    axes,
-                    [row for row in table if row["topology"] == name and row["rho"] == rho],
-                    key,
-                    number,
-                    rho,
-                )
+    grid = figure.subplots(len(PANELS), len(names), squeeze=False, sharey="row", sharex=True)
+    for column, name in zip(grid.T, names, strict=True):
+        for axes, (key, _) in zip(column, PANELS, strict=True):
+            for number, rho in enumerate(rhos):
+                draw(axes, panels.select(table, topology=name, rho=rho), key, number, rho)
             axes.set_xscale("log", base=2)
             axes.set_xticks(counts, [str(count) for count in counts])
             axes.minorticks_off()
-            if column == 0:
-                axes.set_ylabel(title)
-        panels[0, column].set_title(label(name))
-        panels[0, column].set_ylim(0, 1.03)
-        panels[-1, column].set_xlabel("layers, n")
-    figure.legend(
-        *panels[0, 0].get_legend_handles_labels(), loc="outside upper left", ncols=len(sparse)
-    )
+        column[0].set_title(label(name))
+        column[0].set_ylim(0, 1.03)
+        column[-1].set_xlabel("layers, n")
+    for axes, (_, title) in zip(grid[:, 0], PANELS, strict=True):
+        axes.set_ylabel(title)
+    panels.legend(figure, loc="outside upper left", ncols=len(rhos))
 
 
-def draw(axes: Axes, rows: list[Row], key: str, number: int, rho: float) -> None:
-    """One line: the mean over seeds, and in a band the lowest and the highest."""
-    at: dict[int, list[float]] = {}
-    for row in rows:
-        at.setdefault(int(str(row["layers"])), []).append(float(str(row[key])))
-    counts = sorted(at)
-    colour = style.SEVERAL[number]
-    low, high = ([pick(at[n]) for n in counts] for pick in (min, max))
+def draw(axes: Axes, rows: Sequence[Row], key: str, number: int, rho: float) -> None:
+    """Draw the mean over seeds as a line, and the lowest and the highest as a band."""
+    values = panels.values_by(rows, "layers", key)
+    counts = list(values)
+    colour, dash = style.SEVERAL[number], style.DASHES[number % len(style.DASHES)]
+    low = [min(several) for several in values.values()]
+    high = [max(several) for several in values.values()]
+    means = [sum(several) / len(several) for several in values.values()]
     axes.fill_between(counts, low, high, color=colour, alpha=0.15, lw=0)
-    means, dash = (
-        [sum(at[n]) / len(at[n]) for n in counts],
-        style.DASHES[number % len(style.DASHES)],
-    )
-    axes.plot(
-        counts, means, dash, color=colour, marker=style.MARKERS[number], ms=4, label=f"ρ = {rho:g}"
-    )
+    look: dict[str, Any] = {"color": colour, "marker": style.MARKERS[number], "ms": 4}
+    axes.plot(counts, means, dash, label=f"ρ = {rho:g}", **look)
 
 
 def check(run: Run) -> None:

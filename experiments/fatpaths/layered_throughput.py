@@ -16,6 +16,7 @@ intree-planned: ours for traffic that is known, each seed's own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import mean
 from typing import TYPE_CHECKING
 
@@ -29,12 +30,13 @@ from weft.experiments.fatpaths import achievable_throughput, baseline_paths, gra
 from weft.experiments.fatpaths.planned_paths import planned_paths
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.table_iv import NETWORK, label
-from weft.experiments.report import style
+from weft.experiments.report import panels, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.topologies import build
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from weft.topologies.core.topology import Topology
@@ -146,41 +148,39 @@ def check(run: Run) -> None:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Bars of T with the lowest and the highest, by network and scheme; a dash is the bound."""
-    cells: dict[tuple[str, str, str], list[Row]] = {}
+    """Draw T with the lowest and the highest, by network and scheme; a dash is the bound."""
+    groups: dict[str, list[Row]] = {}
     for row in table:
-        group = f"n = {row['layers']}, ρ = {row['rho']}, intensity {row['intensity']}"
-        cells.setdefault((group, str(row["topology"]), str(row["scheme"])), []).append(row)
-    groups = list(dict.fromkeys(group for group, _, _ in cells))
-    figure.set_size_inches(
-        max(8, 1.6 * len({name for _, name, _ in cells})), 0.5 + 2.8 * len(groups)
-    )
-    step = 0.84 / len(SCHEMES)
-    for axes, group in zip(
-        figure.subplots(len(groups), 1, squeeze=False)[:, 0], groups, strict=True
-    ):
-        names = list(dict.fromkeys(name for of, name, _ in cells if of == group))
-        for number, scheme in enumerate(SCHEMES):
-            for place, name in enumerate(names):
-                rows = cells.get((group, name, scheme), [])
-                if not rows:
-                    continue
-                values = [float(str(row["throughput"])) for row in rows]
-                x = place + step * (number - (len(SCHEMES) - 1) / 2)
-                error = [[mean(values) - min(values)], [max(values) - mean(values)]]
-                axes.bar(x, mean(values), 0.85 * step, color=COLOURS[scheme], yerr=error)
-                bounds = [
-                    float(str(row["bound_throughput"])) for row in rows if "bound_throughput" in row
-                ]
-                if bounds:
-                    axes.plot([x - step / 2, x + step / 2], [mean(bounds)] * 2, color=style.INK)
+        title = f"n = {row['layers']}, ρ = {row['rho']}, intensity {row['intensity']}"
+        groups.setdefault(title, []).append(row)
+    width = max(8, 1.6 * len({row["topology"] for row in table}))
+    heights = [2.8] * len(groups)
+    for (axes,), rows in panels.lines_of_panels(figure, groups, 1, width=width, heights=heights):
+        names = list(dict.fromkeys(str(row["topology"]) for row in rows))
+        for place, name in enumerate(names):
+            draw_network(axes, place, panels.select(rows, topology=name))
         axes.set_xticks(range(len(names)), [label(name) for name in names])
-        axes.set(title=group, ylabel="T (of a link's rate)")
+        axes.set_ylabel("T (of a link's rate)")
     first = figure.axes[0]
     for scheme in SCHEMES:
         first.bar(0, 0, color=COLOURS[scheme], label=scheme)
     first.plot([], [], color=style.INK, label="bound")
-    figure.legend(*first.get_legend_handles_labels(), loc="outside upper left", ncols=7)
+    panels.legend(figure, loc="outside upper left", ncols=7)
+
+
+def draw_network(axes: Axes, place: int, rows: Sequence[Row]) -> None:
+    """Draw a bar for each scheme on one network, side by side."""
+    width = 0.84 / len(SCHEMES)
+    for shift, scheme in zip(panels.offsets(len(SCHEMES), width), SCHEMES, strict=True):
+        runs = panels.select(rows, scheme=scheme)
+        values = panels.numbers(runs, "throughput")
+        if not values:
+            continue
+        x = place + shift
+        error = [[mean(values) - min(values)], [max(values) - mean(values)]]
+        axes.bar(x, mean(values), 0.85 * width, color=COLOURS[scheme], yerr=error)
+        if bounds := panels.numbers(runs, "bound_throughput"):
+            axes.plot([x - width / 2, x + width / 2], [mean(bounds)] * 2, color=style.INK)
 
 
 EXPERIMENT = Experiment(

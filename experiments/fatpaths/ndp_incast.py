@@ -8,16 +8,17 @@ by real switches; on the fabric engine the same state machines on wires, which T
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import cycle
 from statistics import mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.fatpaths import columns, transports
 from weft.experiments.fatpaths.transports import Load
-from weft.experiments.report import figures, style
+from weft.experiments.report import figures, panels, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.topologies import build
@@ -91,29 +92,35 @@ def senders(row: Row) -> int | None:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each network and setting: the last message of an incast by its ideal, over the number of
-    senders; what was trimmed and lost; and the same ratio for other patterns."""
+    """Draw the last message by its ideal, and trimmed and lost packets, over senders.
+
+    The third panel has the same ratio for patterns other than incast.
+    """
     keys = ("topology", "rate_mbps", "message_kb", "header_packets", "rto_min_ms", "clock")
     groups = figures.by_setting(table, keys, always=3)
-    figure.set_size_inches(11.5, 0.5 + 3.1 * len(groups))
-    lines = figure.subplots(len(groups), 3, squeeze=False)
     names = list(dict.fromkeys(str(row["transport"]) for row in table))
-    for (ratio, packets, others), (title, rows) in zip(lines, groups.items(), strict=True):
-        ratio.set_title(title, fontsize=9)
+    colours = dict(zip(names, cycle(COLOURS), strict=False))
+    lines = panels.lines_of_panels(figure, groups, 3, width=11.5, heights=[3.1] * len(groups))
+    for (ratio, packets, others), rows in lines:
         incast = [row for row in rows if senders(row)]
-        for place, name in enumerate(names):
-            for engine in ENGINES:
-                of = [row for row in incast if (row["transport"], row["engine"]) == (name, engine)]
-                draw(ratio, of, "last_ratio", COLOURS[place % len(COLOURS)], engine, name)
+        draw_ratios(ratio, incast, colours)
         draw_packets(packets, [row for row in incast if str(row["transport"]).startswith("ndp")])
-        draw_others(others, [row for row in rows if not senders(row)], names)
-        ratio.axhline(1, color=style.INK, linewidth=0.8)
-        ratio.set(xlabel="senders", ylabel="last message / ideal", xscale="log")
-        figures.plain_numbers(ratio.xaxis)
-        if is_wide(incast):
-            ratio.set_yscale("log")
-            figures.plain_numbers(ratio.yaxis)
-        ratio.legend(fontsize=7)
+        draw_others(others, [row for row in rows if not senders(row)], colours)
+
+
+def draw_ratios(axes: Axes, rows: Sequence[Row], colours: Mapping[str, str]) -> None:
+    """Draw the last message of an incast by its ideal, over the number of senders."""
+    for name, colour in colours.items():
+        for engine in ENGINES:
+            runs = panels.select(rows, transport=name, engine=engine)
+            draw(axes, runs, "last_ratio", colour, engine, name)
+    axes.axhline(1, color=style.INK, linewidth=0.8)
+    axes.set(xlabel="senders", ylabel="last message / ideal", xscale="log")
+    figures.plain_numbers(axes.xaxis)
+    if is_wide(rows):
+        axes.set_yscale("log")
+        figures.plain_numbers(axes.yaxis)
+    axes.legend(fontsize=7)
 
 
 def is_wide(rows: Sequence[Row]) -> bool:
@@ -122,30 +129,18 @@ def is_wide(rows: Sequence[Row]) -> bool:
 
 
 def draw(axes: Axes, rows: Sequence[Row], key: str, colour: str, engine: str, label: str) -> None:
-    """A line through the means of `key` of the runs that did not fail fidelity, and a mark for
-    every run."""
+    """Draw a mark for each run, and a line through the means of the runs that kept fidelity."""
     marker, dash = ENGINES[engine]
-    known = [
-        (senders(row) or 0, float(str(row[key])), row) for row in rows if row.get(key) is not None
-    ]
+    known = [row | {"senders": senders(row) or 0} for row in rows if row.get(key) is not None]
     if not known:
         return
+    places = panels.numbers(known, "senders")
     look = style.SeriesStyle(label, colour, marker, 4.5)
-    xs, ys = [x for x, _, _ in known], [y for _, y, _ in known]
-    figures.marks(axes, xs, ys, look, [figures.failed_fidelity(row) for _, _, row in known])
-    kept = [one for one in known if not figures.failed_fidelity(one[2])] or known
-    places = sorted({x for x, _, _ in kept})
-    means = [mean(y for x, y, _ in kept if x == place) for place in places]
-    axes.plot(
-        places,
-        means,
-        dash,
-        marker=marker,
-        markersize=4.5,
-        color=colour,
-        label=f"{label}, {engine}",
-        linewidth=1,
-    )
+    panels.run_marks(axes, known, places, panels.numbers(known, key), look)
+    runs, _ = panels.valid_runs(known)
+    means = panels.means_by(runs, "senders", key)
+    shape: dict[str, Any] = {"marker": marker, "markersize": 4.5, "color": colour, "linewidth": 1}
+    axes.plot(*means, dash, label=f"{label}, {engine}", **shape)
 
 
 def draw_packets(axes: Axes, rows: Sequence[Row]) -> None:
@@ -173,26 +168,21 @@ def draw_packets(axes: Axes, rows: Sequence[Row]) -> None:
         axes.legend(fontsize=7)
 
 
-def draw_others(axes: Axes, rows: Sequence[Row], names: Sequence[str]) -> None:
-    """The last message by the ideal under patterns that are no incast."""
+def draw_others(axes: Axes, rows: Sequence[Row], colours: Mapping[str, str]) -> None:
+    """Draw the last message by the ideal under patterns other than incast."""
     patterns = list(dict.fromkeys(str(row["traffic"]) for row in rows))
     if not patterns:
         axes.set_axis_off()
         return
-    for place, name in enumerate(names):
+    for number, (name, colour) in enumerate(colours.items()):
         for engine, (marker, _) in ENGINES.items():
-            of = [
-                row
-                for row in rows
-                if (row["transport"], row["engine"]) == (name, engine) and row["last_ratio"]
-            ]
-            ys = [patterns.index(str(row["traffic"])) + 0.12 * (place - 1) for row in of]
-            look = style.SeriesStyle(name, COLOURS[place % len(COLOURS)], marker, 4.5)
-            hollow = [figures.failed_fidelity(row) for row in of]
-            figures.marks(axes, [float(str(row["last_ratio"])) for row in of], ys, look, hollow)
+            runs = panels.select(rows, transport=name, engine=engine)
+            runs = [row for row in runs if row["last_ratio"]]
+            places = [patterns.index(str(row["traffic"])) + 0.12 * (number - 1) for row in runs]
+            look = style.SeriesStyle(name, colour, marker, 4.5)
+            panels.run_marks(axes, runs, panels.numbers(runs, "last_ratio"), places, look)
     axes.axvline(1, color=style.INK, linewidth=0.8)
-    axes.set_yticks(range(len(patterns)), patterns, fontsize=7)
-    axes.set_ylim(len(patterns) - 0.5, -0.5)
+    panels.name_rows(axes, patterns, fontsize=7)
     axes.set(xlabel="last message / ideal of the hosts' links")
     if is_wide(rows):
         axes.set_xscale("log")

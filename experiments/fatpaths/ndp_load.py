@@ -20,7 +20,7 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.fatpaths import columns, transports
 from weft.experiments.fatpaths.transports import Load
-from weft.experiments.report import figures, style
+from weft.experiments.report import figures, panels, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer
 from weft.topologies import build
@@ -140,49 +140,52 @@ DASHES = ("-", "--", ":", "-.")
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each setting figure 20 left, figure 21 for long and for short flows, and figure 20 right:
-    distributions of long flows' times at the lowest, a middle and the highest lambda."""
-    groups = figures.by_setting(table, ("rate_mbps", "sizes", "seconds", "engine"), always=4)
-    figure.set_size_inches(14, 0.5 + 3.4 * len(groups))
-    lines = figure.subplots(len(groups), len(PANELS) + 1, squeeze=False)
+    """Draw figures 20 and 21 for each setting.
+
+    The last panel has distributions of long flows' times at the lowest, a middle and the highest
+    lambda.
+    """
+    groups = figures.by_setting(table, ("engine", "rate_mbps", "sizes", "seconds"), always=4)
     transports_ = list(dict.fromkeys(str(row["transport"]) for row in table))
-    networks = sorted(
-        {str(row["topology"]) for row in table},
-        key=lambda name: (not name.startswith("star"), name),
+    colours = dict(zip(transports_, LOOKS, strict=False))
+    topologies = {str(row["topology"]) for row in table}
+    networks = sorted(topologies, key=lambda name: (not name.startswith("star"), name))
+    lines = panels.lines_of_panels(
+        figure, groups, len(PANELS) + 1, width=14, heights=[3.4] * len(groups)
     )
-    for (*panels, distribution), (title, rows) in zip(lines, groups.items(), strict=True):
-        panels[0].set_title(
-            f"{title.split(',')[0]} Mbit/s, {', '.join(title.split(', ')[1:])}", fontsize=8
-        )
-        for transport, colour in zip(transports_, LOOKS, strict=False):
+    for (*measures, distribution), rows in lines:
+        for transport, colour in colours.items():
+            of_transport = panels.select(rows, transport=transport)
             for network, dash in zip(networks, DASHES, strict=False):
-                of = [
-                    row
-                    for row in rows
-                    if (row["transport"], row["topology"]) == (transport, network)
-                ]
-                for axes, (key, _) in zip(panels, PANELS, strict=True):
-                    draw(axes, of, key, colour, dash, f"{transport}, {network}")
-                draw(panels[0], of, "long_throughput_p10_fraction", colour, dash, "", width=0.6)
-            crossbar = [
-                row
-                for row in rows
-                if (row["transport"], row["topology"]) == (transport, networks[0])
-            ]
+                draw_network(measures, panels.select(of_transport, topology=network), colour, dash)
+            crossbar = panels.select(of_transport, topology=networks[0])
             draw_times(distribution, crossbar, transport, colour)
-        for axes, (_, label) in zip(panels, PANELS, strict=True):
-            axes.set(xlabel="λ (flows per host and second at 10 Gbit/s)", ylabel=label)
-        panels[0].set_ylim(0, 1)
-        for axes in panels[1:]:
-            axes.set_yscale("log")
-            figures.plain_numbers(axes.yaxis)
+        label_measures(measures)
         distribution.set(
             xlabel="time of long flows (ms)", ylabel="fraction of flows", xscale="log", ylim=(0, 1)
         )
         distribution.set_title(networks[0], fontsize=8)
         figures.plain_numbers(distribution.xaxis)
-        panels[1].legend(fontsize=6.5)
         distribution.legend(fontsize=6.5)
+
+
+def draw_network(measures: Sequence[Axes], rows: Sequence[Row], colour: str, dash: str) -> None:
+    """Draw every measure over lambda, of one transport on one network."""
+    label = f"{rows[0]['transport']}, {rows[0]['topology']}" if rows else ""
+    for axes, (key, _) in zip(measures, PANELS, strict=True):
+        draw(axes, rows, key, colour, dash, label)
+    draw(measures[0], rows, "long_throughput_p10_fraction", colour, dash, "", width=0.6)
+
+
+def label_measures(measures: Sequence[Axes]) -> None:
+    """Set the labels and scales of the panels over lambda."""
+    for axes, (_, label) in zip(measures, PANELS, strict=True):
+        axes.set(xlabel="λ (flows per host and second at 10 Gbit/s)", ylabel=label)
+    measures[0].set_ylim(0, 1)
+    for axes in measures[1:]:
+        axes.set_yscale("log")
+        figures.plain_numbers(axes.yaxis)
+    measures[1].legend(fontsize=6.5)
 
 
 def draw(
@@ -195,17 +198,13 @@ def draw(
     *,
     width: float = 1.4,
 ) -> None:
-    """`key` over lambda, hollow where fidelity failed."""
-    known = sorted(
-        (int(str(row["lambda_per_s"])), float(str(row[key])), row)
-        for row in rows
-        if row.get(key) is not None
-    )
+    """Draw `key` over lambda, hollow where fidelity failed."""
+    known = [row for row in rows if row.get(key) is not None]
+    known.sort(key=lambda row: (int(str(row["lambda_per_s"])), float(str(row[key]))))
     if known:
-        xs, ys = [x for x, _, _ in known], [y for _, y, _ in known]
+        xs, ys = panels.numbers(known, "lambda_per_s"), panels.numbers(known, key)
         axes.plot(xs, ys, dash, color=colour, label=label, linewidth=width)
-        look = style.SeriesStyle(label, colour, "o", 3.5)
-        figures.marks(axes, xs, ys, look, [figures.failed_fidelity(row) for _, _, row in known])
+        panels.run_marks(axes, known, xs, ys, style.SeriesStyle(label, colour, "o", 3.5))
 
 
 def draw_times(axes: Axes, rows: Sequence[Row], label: str, colour: str) -> None:

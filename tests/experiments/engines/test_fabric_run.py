@@ -3,6 +3,7 @@ kernel."""
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import permutations
 
 import numpy as np
@@ -262,9 +263,9 @@ def test_the_delays_of_links_are_those_from_the_first_switch_on() -> None:
 @pytest.mark.kernel
 def test_lbsp_goes_around_the_link_that_failed() -> None:
     (run,) = runs(fabric_fct.EXPERIMENT, scheme="lbsp", damage="failed")
-    with fabric_run.fabric(
-        run, LinkSpec(rate_bps=100 * Mbps, queue_packets=100), damage="failed"
-    ) as on:
+    link = LinkSpec(rate_bps=100 * Mbps, queue_packets=100)
+    damage = partial(fabric_run.damage_link, "failed", link)
+    with fabric_run.fabric(run, link, damage=damage) as on:
         assert not ping(on.network, all_pairs(on.network), count=4, retries=2).lost
 
 
