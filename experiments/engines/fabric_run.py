@@ -29,7 +29,7 @@ from weft.topologies.core.topology import Topology
 PAYLOAD_BYTES, HEADER_BYTES = 1448, 66
 PAYLOAD_FRACTION = PAYLOAD_BYTES / (PAYLOAD_BYTES + HEADER_BYTES)
 DAMAGE = ("none", "failed", "degraded")
-Damage = Callable[[RunningNetwork, DataPlane], Topology]
+FabricDamage = Callable[[RunningNetwork, DataPlane], Topology]
 DEGRADED_FRACTION = 0.2  # of its rate, that a degraded link still carries
 
 
@@ -76,7 +76,7 @@ def undamaged(network: RunningNetwork, plane: DataPlane) -> Topology:
 
 
 @contextmanager
-def fabric(run: Run, link: LinkSpec, *, damage: Damage = undamaged) -> Iterator[FabricRun]:
+def fabric(run: Run, link: LinkSpec, *, damage: FabricDamage = undamaged) -> Iterator[FabricRun]:
     """Bring up the network of `run` with its scheme for the length of a `with`.
 
     Args:
