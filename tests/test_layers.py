@@ -379,7 +379,6 @@ LONG_FUNCTIONS: set[str] = {
     "experiments/lbsp/lbsp_tcp.py:bars",
     "experiments/lbsp/lbsp_tcp.py:plot",
     "experiments/report/comparison.py:draw",
-    "experiments/report/network_layout.py:in_tiers",
     "experiments/report/network_layout.py:recursive",
     "experiments/runner/definition.py:Experiment.plan",
     "experiments/runner/python_interface.py:run",

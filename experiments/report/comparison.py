@@ -45,6 +45,13 @@ class Ratio:
     pairs: int
     left_out: int
 
+    @property
+    def significant(self) -> bool:
+        """True if the interval excludes 1."""
+        if self.low is None or self.high is None:
+            return False
+        return self.low > 1 or self.high < 1
+
     def row(self) -> Row:
         """Return the ratio as a row of a table."""
         return {
@@ -142,8 +149,7 @@ def draw(rows: Sequence[Ratio], names: tuple[str, str], figure: Figure) -> None:
     for y, row in zip(places, rows, strict=True):
         low, high = row.low or row.ratio, row.high or row.ratio
         spread += [row.ratio, low, high]
-        significant = row.low is not None and (low > 1 or high < 1)
-        colour = "#b03a2e" if significant else "#555555"
+        colour = "#b03a2e" if row.significant else "#555555"
         axes.plot([low, high], [y, y], color=colour, linewidth=1.6)
         axes.plot([row.ratio], [y], marker="o", markersize=5, color=colour)
     axes.axvline(1, color="#999999", linewidth=0.8)

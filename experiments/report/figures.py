@@ -1,5 +1,4 @@
-"""Figures: one style, hollow marks for runs that did not keep up, and at the foot where the numbers
-come from."""
+"""Figures: one style, hollow marks for runs that failed fidelity, and their sources at the foot."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ FORMATS = (".png", ".pdf", ".svg")
 
 @contextmanager
 def new() -> Iterator[Figure]:
-    """An empty figure; the style holds within the context, so it is drawn and saved there."""
+    """Yield an empty figure; draw and save it within the context, which sets the style."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -30,8 +29,7 @@ def new() -> Iterator[Figure]:
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Write `figure` in the format that the end of `path` names; ValueError for one that there is
-    not."""
+    """Write `figure` in the format of the suffix of `path`; raise ValueError for an unknown one."""
     path = Path(path)
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"{path}: a figure is one of {', '.join(FORMATS)}")
@@ -44,7 +42,7 @@ def save(figure: Figure, path: str | Path) -> None:
 def plot(
     experiment: Experiment, entries: Sequence[tuple[Row, dict[str, Any]]], path: str | Path
 ) -> None:
-    """Draw what is stored of `experiment` into `path`."""
+    """Draw the stored `entries` of `experiment` into `path`."""
     rows = [row for row, _ in entries]
     with new() as figure:
         experiment.plot(rows, figure)
@@ -57,9 +55,10 @@ def plot(
 def by_clock(
     entries: Sequence[tuple[Row, dict[str, Any]]],
 ) -> dict[str, list[tuple[Row, dict[str, Any]]]]:
-    """The entries of each clock, and of the costs that computing had under it, by what tells it
-    apart; what the engines without a clock gave goes with each.  A figure has one clock: means over
-    two would be of neither."""
+    """Return the entries by clock and its computing costs; a figure shows one clock.
+
+    Entries of engines without a clock go with each.
+    """
     clocks = sorted({clock_of(row) for row, _ in entries} - {""}) or [""]
     return {
         clock: [(row, about) for row, about in entries if clock_of(row) in ("", clock)]
@@ -68,26 +67,26 @@ def by_clock(
 
 
 def clock_of(row: Row) -> str:
-    """real, virtual or virtual,hop_ns=500; empty for engines that have none."""
+    """Return real, virtual or virtual,hop_ns=500; empty for engines without a clock."""
     costs = [f"{name}={row[name]}" for name in COSTS if row.get(name)]
     return ",".join([str(row["clock"]), *costs]) if row.get("clock") else ""
 
 
 def foot(experiment: Experiment, entries: Sequence[tuple[Row, dict[str, Any]]]) -> str:
-    """Experiment, engines, number of runs, commits; and how many runs did not keep up."""
+    """Return experiment, engines, number of runs and of failed fidelity verdicts, commits."""
     engines = ", ".join(sorted({engine_of(row) for row, _ in entries}))
     commits = {str(about["commit"]) + ("+" if about["dirty"] else "") for _, about in entries}
     slow = sum(failed_fidelity(row) for row, _ in entries)
     hollow = f"   {slow} failed fidelity (hollow)" if slow else ""
-    at = ", ".join(sorted(commits)[:3]) + (", ..." if len(commits) > 3 else "")
+    versions = ", ".join(sorted(commits)[:3]) + (", ..." if len(commits) > 3 else "")
     return (
         f"{experiment.name}   {engines}   {len(entries)} "
-        f"run{'s' * (len(entries) > 1)}{hollow}   commit {at}"
+        f"run{'s' * (len(entries) > 1)}{hollow}   commit {versions}"
     )
 
 
 def engine_of(row: Row) -> str:
-    """The engine, and its clock unless that is the real one."""
+    """Return the engine, and its clock unless that is the real one."""
     clock = clock_of(row)
     return str(row["engine"]) + (
         f" ({clock.replace(',', ', ')})" if clock not in ("", "real") else ""
@@ -95,23 +94,25 @@ def engine_of(row: Row) -> str:
 
 
 def by_setting(table: Table, keys: Sequence[str], *, always: int = 1) -> dict[str, list[Row]]:
-    """The rows with the same values of `keys` together, in order, under a title: the value of the
-    first key, and of the others those that are among the first `always`, or differ within
-    `table`."""
+    """Return the rows by their values of `keys`, each group under a title, in order.
+
+    The title has the value of the first key, and of the others those that are among the first
+    `always` or vary in `table`.
+    """
     named = [
         key
-        for at, key in enumerate(keys)
-        if at and (at < always or len({row.get(key) for row in table}) > 1)
+        for number, key in enumerate(keys)
+        if number and (number < always or len({row.get(key) for row in table}) > 1)
     ]
-    found: dict[str, list[Row]] = {}
+    groups: dict[str, list[Row]] = {}
     for row in table:
         title = ", ".join([str(row[keys[0]]), *(f"{key}={row.get(key)}" for key in named)])
-        found.setdefault(title, []).append(row)
-    return found
+        groups.setdefault(title, []).append(row)
+    return groups
 
 
 def failed_fidelity(row: Row) -> bool:
-    """Whether the emulation did not keep up, so that times and rates of this run say little."""
+    """Return whether the emulation failed fidelity: its times and rates are not valid."""
     return row.get("fidelity") == "FAIL"
 
 
@@ -123,25 +124,20 @@ def marks(
     hollow: Sequence[bool],
     label: str = "",
 ) -> None:
-    """A mark for each run, hollow where it failed fidelity; `label` for the legend."""
+    """Draw a mark for each run, hollow if it failed fidelity; `label` for the legend."""
     for empty in (False, True):
-        chosen = [(a, b) for a, b, c in zip(x, y, hollow, strict=True) if c is empty]
-        face = style.PAPER if empty else look.colour
-        xs, ys = [a for a, _ in chosen], [b for _, b in chosen]
-        form: dict[str, Any] = {
-            "color": look.colour,
-            "marker": look.marker,
-            "markersize": look.size,
-            "markerfacecolor": face,
-        }
+        points = [(a, b) for a, b, c in zip(x, y, hollow, strict=True) if c is empty]
         axes.plot(
-            xs,
-            ys,
+            [a for a, _ in points],
+            [b for _, b in points],
+            color=look.colour,
+            marker=look.marker,
+            markersize=look.size,
+            markerfacecolor=style.PAPER if empty else look.colour,
             linestyle="none",
             markeredgewidth=1.2,
             zorder=3,
             label="" if empty else label,
-            **form,
         )
 
 
@@ -151,8 +147,7 @@ def offsets(count: int, width: float) -> list[float]:
 
 
 def plain_numbers(axis: Axis, fontsize: float = 7.5) -> None:
-    """1, 2, 5, 10, ... at a logarithmic axis; more of them where it spans less than 1 to 5, and
-    over more than three decades the powers of ten alone."""
+    """Label a logarithmic axis 1, 2, 5, 10, ...; denser below a span of 5, sparser above 1000."""
 
     def between(x: float, _: float) -> str:
         low, high = axis.get_view_interval()

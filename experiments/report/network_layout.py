@@ -1,13 +1,13 @@
-"""Where the nodes of a network stand in a drawing, as complex numbers: x + iy, neighbouring servers
-about 1 apart.
+"""Places of a network's nodes in a drawing, as complex numbers x + iy; servers are about 1 apart.
 
 A recursively defined network is drawn recursively: the copies that make an X(h) stand on a circle,
-each turned so that its links to the others are short.  A switch fabric stands in tiers,
-low-diameter networks as router_layout.py has it, any other network on one circle.
+each turned so that its links to the others are short.  A switch fabric stands in tiers, a
+low-diameter network as in router_layout.py, any other network on one circle.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -21,13 +21,12 @@ from weft.topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
 
 GAP = 1.12  # between neighbouring copies on a circle, as a multiple of their size
 SPLIT = 1.8  # between the hosts of one switch and those of the next
-TURNS = 4  # rounds of turning copies towards each other; further ones change nothing that is seen
+TURNS = 4  # rounds of turning copies towards each other; further rounds change nothing visible
 
 
 @dataclass(frozen=True, kw_only=True)
 class Disc:
-    """A sub-network that is drawn as a disc: its level, its place, and its servers, or routers,
-    first .. last."""
+    """A sub-network drawn as a disc; first, last: its servers or routers."""
 
     level: int
     first: int
@@ -38,10 +37,12 @@ class Disc:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawingLayout:
-    """at: place of each node.  groups: discs, outer ones first.  towards: what the middle of each
-    link is drawn to.
+    """Places of all nodes.
 
-    hosts: whether hosts are drawn; where they are not, each stands where its router does.
+    at: place of each node.
+    towards: point that attracts the middle of each link.
+    groups: discs, outer ones first.
+    hosts: hosts are drawn; if not, each has the place of its router.
     """
 
     at: NDArray[np.complex128]
@@ -51,7 +52,7 @@ class DrawingLayout:
 
 
 def layout(topology: Topology) -> DrawingLayout:
-    """A place for every node of `topology`."""
+    """Return a place for every node of `topology`."""
     if isinstance(topology.naming, CcrdnNaming):
         return recursive(topology, topology.naming.network)
     if topology.family in router_layout.FAMILIES:
@@ -63,7 +64,7 @@ def layout(topology: Topology) -> DrawingLayout:
 
 
 def grouped(topology: Topology, at: NDArray[np.complex128]) -> tuple[Disc, ...]:
-    """A disc for each group of routers that local links hold together."""
+    """Return a disc for each group of routers that local links connect."""
     groups = router_layout.groups(topology)
     size = topology.switches // max(groups, 1)
     routers = at[topology.servers :].reshape(groups, size) if groups else at[:0].reshape(0, 1)
@@ -80,35 +81,34 @@ def grouped(topology: Topology, at: NDArray[np.complex128]) -> tuple[Disc, ...]:
 
 
 def recursive(topology: Topology, network: Ccrdn) -> DrawingLayout:
-    """Circles of circles, the servers of an X(0) around its crossbar."""
+    """Return circles of circles, the servers of an X(0) around its crossbar."""
     at, reach = upright(network)
     links = topology.links[topology.level > 0][:, [0, 2]]
     level = topology.level[topology.level > 0]
     for _ in range(TURNS):
         for h in range(network.k, 0, -1):
             turn_copies(network, at, links[level == h], h)
-    groups = tuple(
-        Disc(
-            level=h,
-            first=first,
-            last=first + size - 1,
-            centre=complex(at[first : first + size].mean()),
-            radius=reach[h],
-        )
-        for h, size in reversed(list(enumerate(network.t)))
-        for first in range(0, network.t[-1], size)
-    )
     crossbars = at.reshape(-1, network.n).mean(axis=1)
     towards = np.empty(len(topology.links), dtype=np.complex128)
     for h, size in enumerate(network.t):
         centres = at.reshape(-1, size).mean(axis=1)
         towards[topology.level == h] = centres[topology.links[topology.level == h, 0] // size]
+    groups = tuple(
+        disc(at, h, first, first + size, reach[h])
+        for h, size in reversed(list(enumerate(network.t)))
+        for first in range(0, network.t[-1], size)
+    )
     return DrawingLayout(at=np.concatenate([at, crossbars]), towards=towards, groups=groups)
 
 
+def disc(at: NDArray[np.complex128], level: int, first: int, end: int, radius: float) -> Disc:
+    """Return the disc of the nodes first .. end - 1."""
+    centre = complex(at[first:end].mean())
+    return Disc(level=level, first=first, last=end - 1, centre=centre, radius=radius)
+
+
 def upright(network: Ccrdn) -> tuple[NDArray[np.complex128], list[float]]:
-    """Places of the servers with no copy turned, and the radius of the disc that holds an X(h), for
-    each h."""
+    """Return the places of the servers with no copy turned, and the radius of each X(h)."""
     radius = max(1.0, GAP / (2 * np.sin(np.pi / network.n)))
     reach = [radius + 0.6]
     at = radius * circle(network.n)
@@ -122,8 +122,7 @@ def upright(network: Ccrdn) -> tuple[NDArray[np.complex128], list[float]]:
 def turn_copies(
     network: Ccrdn, at: NDArray[np.complex128], links: NDArray[np.int64], level: int
 ) -> None:
-    """Turn each X(level-1), in place, so that the ends of its level-`level` links face the other
-    ends."""
+    """Turn each X(level-1), in place, so that its level-`level` links are short."""
     size = network.t[level - 1]
     ends = np.concatenate([links, links[:, ::-1]])
     ends = ends[np.argsort(ends[:, 0] // size, kind="stable")]
@@ -138,8 +137,7 @@ def turn_copies(
 
 
 def tiers_of(topology: Topology) -> NDArray[np.int64] | None:
-    """The tier of each node, hosts 0, each link joining tiers one apart; None if the network has no
-    such tiers."""
+    """Return the tier of each node, hosts being 0; None unless every link joins adjacent tiers."""
     tier = np.full(topology.nodes, -1)
     tier[: topology.servers] = 0
     a, b = topology.links[:, 0], topology.links[:, 2]
@@ -152,25 +150,21 @@ def tiers_of(topology: Topology) -> NDArray[np.int64] | None:
 
 
 def in_tiers(topology: Topology, tier: NDArray[np.int64]) -> NDArray[np.complex128]:
-    """Hosts in a row by their switch, a switch of the first tier above the middle of its hosts, and
-    so on up."""
+    """Return hosts in a row by their switch, and the tiers of switches above them."""
     at = np.zeros(topology.nodes, dtype=np.complex128)
     edge_of = {host: topology.ports(host)[0][1] for host in range(topology.servers)}
-    x, last = 0.0, -1
+    x = 0.0
+    previous = -1
     for host in sorted(edge_of, key=lambda host: (edge_of[host], host)):
-        x += 1.0 if edge_of[host] == last else SPLIT
-        at[host], last = x, edge_of[host]
+        x += 1.0 if edge_of[host] == previous else SPLIT
+        at[host] = x
+        previous = edge_of[host]
     height = max(2.5, x / 8)
     below = np.zeros(0)
     for number in range(1, int(tier.max()) + 1):
         nodes = np.flatnonzero(tier == number)
         if number == 1:
-            places = np.array(
-                [
-                    np.mean([at[h].real for h, edge in edge_of.items() if edge == node])
-                    for node in nodes
-                ]
-            )
+            places = above_hosts(nodes, at, edge_of)
         elif len(nodes) == len(below):
             places = below
         else:
@@ -180,8 +174,18 @@ def in_tiers(topology: Topology, tier: NDArray[np.int64]) -> NDArray[np.complex1
     return at
 
 
+def above_hosts(
+    switches: NDArray[np.int64], at: NDArray[np.complex128], edge_of: Mapping[int, int]
+) -> NDArray[np.float64]:
+    """Return the middle of each switch's hosts."""
+    hosts: dict[int, list[float]] = {}
+    for host, switch in edge_of.items():
+        hosts.setdefault(switch, []).append(at[host].real)
+    return np.array([np.mean(hosts.get(switch, [])) for switch in switches.tolist()])
+
+
 def on_circle(topology: Topology) -> NDArray[np.complex128]:
-    """Switches on one circle, each with its hosts outside it."""
+    """Return switches on one circle, each with its hosts outside it."""
     at = np.zeros(topology.nodes, dtype=np.complex128)
     hosts = np.bincount(
         topology.links[topology.level == 0, 2] - topology.servers, minlength=topology.switches

@@ -1,14 +1,12 @@
-"""Where the routers of a low-diameter network stand in a drawing, as complex numbers; neighbours
-are about 1 apart.
+"""Places of a low-diameter network's routers in a drawing, as complex numbers about 1 apart.
 
-Their hosts are left out: each router has the same number of them.
+Hosts are left out: each router has the same number of them.
 
-| family | drawing |
-|---|---|
-| slimfly | columns are circles, those of one half on a ring, of the other on a ring around it;
-racks share an angle | | dragonfly, xpander | groups, metanodes: circles on a ring |
-| hyperx | a grid; further dimensions are copies of it, the third aside and aslant |
-| jellyfish | one circle |
+slimfly             columns are circles, of one half on a ring, of the other on a ring around it;
+                    racks share an angle
+dragonfly, xpander  groups or metanodes are circles on a ring
+hyperx              a grid; further dimensions are copies of it, the third aside and aslant
+jellyfish           one circle
 """
 
 from __future__ import annotations
@@ -28,30 +26,29 @@ ASLANT = 0.95 + 0.7j  # from a router to the next in the third dimension
 
 
 def circle(count: int) -> Places:
-    """`count` places on the unit circle, clockwise from the top."""
+    """Return `count` places on the unit circle, clockwise from the top."""
     turns: Places = np.exp(1j * (np.pi / 2 - 2 * np.pi * np.arange(count) / count))
     return turns if count > 1 else turns * 0
 
 
 def spaced(count: int) -> float:
-    """The radius of a circle of `count` places 1 apart."""
+    """Return the radius of a circle of `count` places 1 apart."""
     return 1 / (2 * np.sin(np.pi / count)) if count > 1 else 0.0
 
 
-def clusters(groups: int, of: int, least: float = 0.0) -> Places:
-    """The places of `groups` circles of `of` routers each on a ring of radius `least` or more,
-    shape (groups, of).
+def clusters(groups: int, routers: int, least: float = 0.0) -> Places:
+    """Return `groups` circles of `routers` each on a ring of radius `least` or more.
 
-    Each circle is turned so that its first router is the outermost.
+    Shape (groups, routers).  The first router of each circle is the outermost.
     """
-    size = spaced(of)
+    size = spaced(routers)
     radius = max(least, APART * (2 * size + 1) * spaced(groups))
     outward = circle(groups)[:, None]
-    return radius * outward + size * circle(of) * outward / 1j
+    return radius * outward + size * circle(routers) * outward / 1j
 
 
 def slimfly(topology: Topology) -> tuple[Places, Places]:
-    """Two rings, and in each a circle for each column."""
+    """Return two rings, with a circle for each column."""
     q = topology.parameters["q"]
     inner = clusters(q, q)
     outer = clusters(q, q, least=abs(inner.mean(axis=1)[0]) + APART * (2 * spaced(q) + 1))
@@ -61,28 +58,27 @@ def slimfly(topology: Topology) -> tuple[Places, Places]:
 
 
 def dragonfly(topology: Topology) -> tuple[Places, Places]:
-    """A ring of groups."""
+    """Return a ring of groups."""
     p = topology.parameters["p"]
     a = topology.parameters.get("a", 2 * p)
-    at = clusters(topology.switches // a, a)
-    return at.ravel(), at.mean(axis=1)
+    places = clusters(topology.switches // a, a)
+    return places.ravel(), places.mean(axis=1)
 
 
 def xpander(topology: Topology) -> tuple[Places, Places]:
-    """A ring of metanodes."""
-    at = clusters(topology.parameters["r"] + 1, topology.parameters["l"])
-    return at.ravel(), at.mean(axis=1)
+    """Return a ring of metanodes."""
+    places = clusters(topology.parameters["r"] + 1, topology.parameters["l"])
+    return places.ravel(), places.mean(axis=1)
 
 
 def jellyfish(topology: Topology) -> tuple[Places, Places]:
-    """One circle."""
-    at = spaced(topology.switches) * circle(topology.switches)
-    return at, np.zeros(1, dtype=np.complex128)
+    """Return one circle."""
+    places = spaced(topology.switches) * circle(topology.switches)
+    return places, np.zeros(1, dtype=np.complex128)
 
 
 def hyperx(topology: Topology) -> tuple[Places, Places]:
-    """A grid; the third dimension goes aslant, each further one repeats the whole, aside and below
-    in turn."""
+    """Return a grid; the third dimension goes aslant, further ones repeat the whole."""
     dimensions, s = topology.parameters["l"], topology.parameters["s"]
     number = np.arange(topology.switches)
     step = 2.4 if dimensions < 3 else max(2.4, ASLANT.real * s + 1.2)
@@ -91,10 +87,10 @@ def hyperx(topology: Topology) -> tuple[Places, Places]:
     for dimension in range(3, dimensions):
         steps.append(extent if dimension % 2 else -1j * extent)
         extent *= 1 if dimension % 2 else s
-    at = np.zeros(topology.switches, dtype=np.complex128)
+    places = np.zeros(topology.switches, dtype=np.complex128)
     for dimension in range(dimensions):
-        at += steps[dimension] * (number // s**dimension % s)
-    return at, np.zeros(0, dtype=np.complex128)
+        places += steps[dimension] * (number // s**dimension % s)
+    return places, np.zeros(0, dtype=np.complex128)
 
 
 FAMILIES: Mapping[str, Callable[[Topology], tuple[Places, Places]]] = {
@@ -107,24 +103,25 @@ FAMILIES: Mapping[str, Callable[[Topology], tuple[Places, Places]]] = {
 
 
 def groups(topology: Topology) -> int:
-    """How many groups of routers in a row the drawing shows, 0 if there are none."""
+    """Return the number of groups of consecutive routers in the drawing."""
     centres = len(FAMILIES[topology.family](topology)[1])
     return centres if centres > 1 else 0
 
 
 def place(topology: Topology) -> tuple[Places, Places]:
-    """The places of all nodes, hosts being where their routers are, and what the middle of each
-    link is drawn to.
+    """Return the places of all nodes, and the point that attracts the middle of each link.
 
-    Links within a group lean to its centre, others to that of the network; those of a grid stand
-    aside.
+    Hosts have the places of their routers.  Links within a group lean to its centre, others to that
+    of the network; links of a grid stand aside.
     """
     routers, centres = FAMILIES[topology.family](topology)
     home = topology.links[topology.level == 0, 2] - topology.servers
-    at = np.concatenate([routers[home], routers])
-    a, b = at[topology.links[:, 0]], at[topology.links[:, 2]]
+    places = np.concatenate([routers[home], routers])
+    a, b = places[topology.links[:, 0]], places[topology.links[:, 2]]
     if not len(centres):
-        return at, (a + b) / 2 + ASIDE * 1j * (b - a) * np.sign((b - a).real + (b - a).imag + 1e-9)
+        return places, (a + b) / 2 + ASIDE * 1j * (b - a) * np.sign(
+            (b - a).real + (b - a).imag + 1e-9
+        )
     group = np.repeat(np.arange(len(centres)), len(routers) // len(centres))
     ends = group[np.maximum(topology.links[:, [0, 2]] - topology.servers, 0)]
-    return at, np.where(ends[:, 0] == ends[:, 1], centres[ends[:, 0]], 0)
+    return places, np.where(ends[:, 0] == ends[:, 1], centres[ends[:, 0]], 0)

@@ -1,7 +1,7 @@
-"""How figures look: one table gives each scheme and engine its name, colour and marker, everywhere.
+"""The style of figures: name, colour and marker of each scheme and engine, in one table.
 
-Colours are those of Okabe and Ito, which people with any kind of colour vision tell apart, and
-seven more; markers and dashes differ as well.
+Colours are those of Okabe and Ito, safe for colour-blind readers, and seven more; markers and
+dashes differ as well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WINE, INDIGO, BROWN, OLIVE, SILVER = "#882255", "#332288", "#6b3e00", "#d0bc00",
 TEAL, ROSE = "#45e8bf", "#cf0a58"
 # of links: 0 joins a server to a switch
 LEVELS = ("#9a9a9a", BLUE, VERMILION, GREEN, PURPLE, ORANGE)
-# for what has no colour of its own, such as networks
+# for categories without colours of their own, such as networks
 SEVERAL = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)
 
 
@@ -34,10 +34,11 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "p", "h", "d", "8")
 
 
 class SeriesStyle(NamedTuple):
-    """How something appears in every figure; the size of its marks is in points.
+    """The look of a scheme or engine in every figure.
 
-    dash: of its line.  variant: 0, or for a scheme that a figure shows with several parameters
-        which of them this is.
+    size: of its marks, in points.
+    dash: of its line.
+    variant: number of the setting, for a scheme that a figure shows with several settings.
     """
 
     label: str
@@ -81,7 +82,7 @@ SWITCH_SCHEMES: Mapping[str, SeriesStyle] = {
 }
 SCHEMES: Mapping[str, SeriesStyle] = {**SERVER_SCHEMES, **SWITCH_SCHEMES}
 ENGINES: Mapping[str, SeriesStyle] = {
-    # Marks that are all seen where engines agree: a dot on a cross on a bar.
+    # all marks stay visible if engines agree: a dot on a cross on a bar
     "graph": SeriesStyle("graph", INK, "_", 10),
     "fabric": SeriesStyle("fabric", ORANGE, "|", 10),
     "kernel": SeriesStyle("kernel", BLUE, "o", 5),
@@ -131,8 +132,10 @@ RC: dict[Any, Any] = {
 
 
 def scheme(spec: str) -> SeriesStyle:
-    """The look of a routing scheme, whatever its parameters.  One that the table lacks, of
-    somebody's own package, gets the same look for the same name."""
+    """Return the look of a routing scheme, whatever its parameters.
+
+    The look of a scheme from another package follows from its name.
+    """
     name, _ = parse(spec)
     if name in SCHEMES:
         return SCHEMES[name]
@@ -146,37 +149,35 @@ def scheme(spec: str) -> SeriesStyle:
 
 
 def lines(specs: Iterable[str]) -> dict[str, tuple[SeriesStyle, str]]:
-    """The look and the dash of each of `specs`; those that differ in their parameters alone share
-    the colour, and each has a dash and a marker of its own."""
-    found: dict[str, tuple[SeriesStyle, str]] = {}
-    wanted = list(dict.fromkeys(specs))
-    taken = {scheme(spec).marker for spec in wanted}
-    for spec in wanted:
-        look, (name, _) = scheme(spec), parse(spec)
-        variant = sum(parse(other)[0] == name for other in found)
+    """Return look and dash of each of `specs`.
+
+    Settings of one scheme share its colour; each has its own dash and marker.
+    """
+    looks: dict[str, tuple[SeriesStyle, str]] = {}
+    distinct = list(dict.fromkeys(specs))
+    used = {scheme(spec).marker for spec in distinct}
+    for spec in distinct:
+        look = scheme(spec)
+        variant = sum(parse(other)[0] == parse(spec)[0] for other in looks)
         if variant:
-            marker = next((each for each in MARKERS if each not in taken), look.marker)
-            look = look._replace(
-                marker=marker, variant=variant, dash=another_dash(look.dash, variant)
-            )
-            taken.add(marker)
-        found[spec] = (
-            look._replace(label=f"{look.label} {spec.partition(':')[2]}".strip()),
-            look.dash,
-        )
-    return found
+            marker = next((marker for marker in MARKERS if marker not in used), look.marker)
+            dash = another_dash(look.dash, variant)
+            look = look._replace(marker=marker, variant=variant, dash=dash)
+            used.add(marker)
+        look = look._replace(label=f"{look.label} {spec.partition(':')[2]}".strip())
+        looks[spec] = (look, look.dash)
+    return looks
 
 
 def another_dash(dash: str, variant: int) -> str:
-    """The dash of the `variant`-th line beside one that has `dash`."""
+    """Return the dash of the `variant`-th line beside one with `dash`."""
     return DASHES[(DASHES.index(dash) + variant) % len(DASHES)]
 
 
 def line(look: SeriesStyle) -> dict[str, Any]:
-    """Arguments of Axes.plot and Axes.errorbar for the line of `look`, marks included.
+    """Return the arguments of Axes.plot and Axes.errorbar for a line with marks.
 
-    Solid lines lie below dashed ones and have larger marks, so that of two lines in the same place
-    both are seen.
+    Solid lines lie below dashed ones and have larger marks, so two equal lines are both visible.
     """
     place = DASHES.index(look.dash)
     return {
@@ -192,16 +193,15 @@ def line(look: SeriesStyle) -> dict[str, Any]:
 
 
 def in_order(specs: Iterable[str]) -> list[str]:
-    """Each of `specs` once, in the order of the table of schemes, however the sweep came; those it
-    lacks come last."""
-    places = {name: at for at, name in enumerate(SCHEMES)}
+    """Return each of `specs` once, in the order of the table of schemes; unknown ones last."""
+    places = {name: place for place, name in enumerate(SCHEMES)}
     return sorted(
         dict.fromkeys(specs), key=lambda spec: (places.get(parse(spec)[0], len(places)), spec)
     )
 
 
 def axis(key: str, label: str = "") -> str:
-    """The label of an axis that shows `key`: its unit is the end of its name, or what it counts."""
+    """Return the label of an axis that shows `key`, whose suffix is the unit."""
     for suffix, unit in UNITS.items():
         if key.endswith(suffix):
             return f"{label or words(key.removesuffix(suffix))} ({unit})"
@@ -209,5 +209,5 @@ def axis(key: str, label: str = "") -> str:
 
 
 def words(key: str) -> str:
-    """A key as a person would write it."""
+    """Return a key in plain words."""
     return key.replace("_", " ")
