@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mininet import link, node
 
 from weft.testbed.mininet.lazy_shell import LazyShell
-from weft.testbed.network import impair
+from weft.testbed.network import faults, impair
 from weft.topologies.core.address import dotted
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ class Port(link.Intf):  # type: ignore[misc]
             return said
         with network.at(number) as socket:
             if args == ("up",):
-                network.bring_up(number, self.port, socket)
+                faults.bring_up(network, number, self.port, socket)
             else:
-                network.take_down(number, self.port, socket)
+                faults.take_down(network, number, self.port, socket)
         return ""
 
     def config(self, **params: Any) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class Port(link.Intf):  # type: ignore[misc]
             self.ifconfig("up")
         network = self.node.network
         with network.at(self.node.number) as socket:
-            return network.is_up(self.node.number, self.port, socket)
+            return faults.is_up(network, self.node.number, self.port, socket)
 
     def updateIP(self) -> str | None:
         return self.ip

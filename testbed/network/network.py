@@ -18,7 +18,7 @@ from typing import Any
 from weft.daemons.core import registry
 from weft.testbed.data_plane import layer_program
 from weft.testbed.data_plane.data_plane import DataPlane
-from weft.testbed.linux import clock, netlink
+from weft.testbed.linux import clock
 from weft.testbed.linux.process import need_root
 from weft.testbed.network import bring_up, clean, faults, nat, read_back, scheme_change, status
 from weft.testbed.network.bring_up import Stage
@@ -196,18 +196,6 @@ class RunningNetwork(Handle):
     def restore(self, name: str) -> None:
         """Undo fail() on the link called `name`, or on a node and all its links."""
         faults.restore(self, name)
-
-    def is_up(self, node: int, port: int, socket: netlink.Socket) -> bool:
-        """Return True if `port` of `node` is set up; `socket` is in the node's namespace."""
-        return faults.is_up(self, node, port, socket)
-
-    def take_down(self, node: int, port: int, socket: netlink.Socket) -> None:
-        """Set an interface down, and with it the link."""
-        faults.take_down(self, node, port, socket)
-
-    def bring_up(self, node: int, port: int, socket: netlink.Socket) -> None:
-        """Set an interface up again, with its neighbours and static routes."""
-        faults.bring_up(self, node, port, socket)
 
     def rekey(self) -> None:
         """Replace the key by which daemons seal messages.

@@ -1,4 +1,3 @@
-import statistics
 from contextlib import closing
 
 import pytest
@@ -22,18 +21,13 @@ def test_a_delay_is_what_was_asked_and_takes_no_place_in_the_queue(network):
     """h0 -> h3 is one link, h0 -> h1 two through a crossbar: 2 and 4 delays a round trip."""
     one = network(SPEC, LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=5_000))
     one.check()
-    rtt_us = {}
+    least_us = {}
     for dst, links in ((3, 1), (1, 2)):
-        found = [
-            us
-            for probe in ping(one, [(0, dst)], count=5, timeout_s=2.0).pings
-            for us in probe.rtts_us
-        ]
-        rtt_us[dst] = statistics.median(found)
-        assert rtt_us[dst] >= 2 * links * 5_000
-    # What a hop costs beside the delay is the same twice over, so the delays are in the right
-    # ratio.
-    assert rtt_us[1] - rtt_us[3] == pytest.approx(10_000, rel=0.2)
+        probes = ping(one, [(0, dst)], count=20, timeout_s=2.0).pings
+        least_us[dst] = min(us for probe in probes for us in probe.rtts_us)
+        assert least_us[dst] >= 2 * links * 5_000
+    # the cost of a hop is the same in both, and a busy machine delays the least probe hardly
+    assert least_us[1] - least_us[3] == pytest.approx(10_000, rel=0.2)
 
 
 @pytest.mark.uml("sch_netem", "ifb")
