@@ -1,8 +1,6 @@
-"""Endpoints of the purified transport on a network of switches that trim: packet by packet, in
-simulated time.
+"""Packet simulation of endpoints of the purified transport on switches that trim.
 
-Times are integers, nanoseconds.  Switches route as they are told: by any shortest path, packet by
-packet, or by layers.
+Times are integers in nanoseconds.  Switches spray packets, hash flows, or route by layers.
 """
 
 from __future__ import annotations
@@ -36,12 +34,12 @@ from weft.daemons.transport.parameters import Parameters
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
-# switch, frame, uniform in [0, 1) -> the port by which it goes on
+# (switch, frame, random number in [0, 1)) -> output port
 RouteFunction = Callable[[int, Frame, float], int]
 
 
 class HostTransport(Protocol):
-    """What a host runs: an Endpoint, or its like in C."""
+    """Transport of a host: an Endpoint, or the one in C."""
 
     counters: EndpointCounters
     events: list[Delivered | Finished]
@@ -56,8 +54,7 @@ class HostTransport(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """What wires do to a frame beside carrying it: lose it, deliver it twice, or delay it by up to
-    jitter_ns, so that it is overtaken."""
+    """Impairments of wires; a frame delayed by up to `jitter_ns` may be overtaken."""
 
     loss_fraction: float = 0.0
     duplicate_fraction: float = 0.0
@@ -65,11 +62,19 @@ class Trouble:
 
 
 class TransportNetwork:
-    """`topology`, a switch fabric, whose links are like `link`; hosts send without limit, switches
-    trim.
+    """Switch fabric whose switches trim packets, and whose hosts queue without limit.
 
-    make: (parameters) -> the transport of a host.
-    delivered, finished: events of all hosts as they come: (host, event).
+    Args:
+        topology: a switch fabric.
+        link: properties of all links.
+        parameters: of the transport.
+        route: choice of ports.
+        random: random numbers.
+        trouble: impairments of wires.
+        make: (parameters) -> transport of a host.
+
+    Attributes:
+        delivered, finished: (host, event) of all hosts, in order of time.
     """
 
     def __init__(
@@ -104,19 +109,19 @@ class TransportNetwork:
 
     @property
     def now(self) -> int:
-        """Nanoseconds since the beginning."""
+        """Time since the beginning, in ns."""
         return int(self.events.now)
 
-    def send(self, at: int, src: int, dst: int, flow: int, size_bytes: int) -> None:
-        """Let host `src` send a message to host `dst` when it is `at`."""
-        self.events.push(at, CALL, self._begin, src, dst, flow, size_bytes)
+    def send(self, time_ns: int, src: int, dst: int, flow: int, size_bytes: int) -> None:
+        """Schedule a message from host `src` to host `dst` at `time_ns`."""
+        self.events.push(time_ns, CALL, self._begin, src, dst, flow, size_bytes)
 
     def run_until(self, time_ns: int) -> None:
-        """Let everything happen up to then."""
+        """Run all events up to and including `time_ns`."""
         self.events.run_until(time_ns)
 
     def ports(self) -> Mapping[tuple[int, int], TrimmingCounters]:
-        """The counters of every port, by node and port."""
+        """Return the counters of all ports by node and port."""
         return {where: queue.counters for where, queue in self._queues.items()}
 
     def _at(self, time_ns: int, call: Callable[[], None]) -> None:
@@ -127,7 +132,7 @@ class TransportNetwork:
         self._poll(src)
 
     def _on_wire(self, peer: int, frame: Frame) -> None:
-        """A frame has come to the far end, if nothing happens to it."""
+        """Deliver a frame at the far end, subject to impairments."""
         trouble, draw = self._trouble, self.random.random
         if not trouble:
             self._arrive(peer, frame)
@@ -161,23 +166,23 @@ class TransportNetwork:
             else:
                 self.finished.append((host, event))
         transport.events.clear()
-        at = transport.deadline()
+        deadline = transport.deadline()
         wake = self._wakes[host]
-        if at is not None and (wake is None or at < wake):
-            self._wakes[host] = at
-            self.events.push(max(at, self.now), TICK, self._wake, host, at)
+        if deadline is not None and (wake is None or deadline < wake):
+            self._wakes[host] = deadline
+            self.events.push(max(deadline, self.now), TICK, self._wake, host, deadline)
 
-    def _wake(self, host: int, at: int) -> None:
-        if self._wakes[host] == at:  # else superseded by an earlier one
+    def _wake(self, host: int, deadline: int) -> None:
+        if self._wakes[host] == deadline:  # else superseded by an earlier one
             self._wakes[host] = None
             self._poll(host)
 
 
 def sprayed(topology: Topology) -> RouteFunction:
-    """Each packet by any shortest path."""
+    """Return routing of each packet over a random shortest path."""
     switches = range(topology.servers, topology.nodes)
     hops = {
-        node: [[hop.port for hop in each] for each in updown.next_hops(topology, node)]
+        node: [[hop.port for hop in row] for row in updown.next_hops(topology, node)]
         for node in switches
     }
 
@@ -189,11 +194,10 @@ def sprayed(topology: Topology) -> RouteFunction:
 
 
 def hashed(topology: Topology) -> RouteFunction:
-    """The packets of a flow in one direction by one shortest path, which its number chooses
-    (ECMP)."""
+    """Return routing of each flow over one shortest path, by its hash (ECMP)."""
     switches = range(topology.servers, topology.nodes)
     hops = {
-        node: [[hop.port for hop in each] for each in updown.next_hops(topology, node)]
+        node: [[hop.port for hop in row] for row in updown.next_hops(topology, node)]
         for node in switches
     }
 
@@ -207,10 +211,12 @@ def hashed(topology: Topology) -> RouteFunction:
 def layered(
     topology: Topology, ports_of: Sequence[Mapping[int, Mapping[int, int]]]
 ) -> RouteFunction:
-    """Each packet by the routes of its layer.
+    """Return routing of each packet by the routes of its layer.
 
-    ports_of: for each layer, for each switch, the port to each other switch
-        (daemons/fatpaths/layers.py, routes()).
+    Args:
+        topology: a switch fabric.
+        ports_of: port to each other switch, by layer and switch; see routes() in
+            daemons/fatpaths/layers.py.
     """
     below = {}
     for host in range(topology.servers):

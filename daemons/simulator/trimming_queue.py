@@ -1,9 +1,7 @@
-"""The queue of a switch's port that trims (NDP, Handley et al., SIGCOMM 2017, section 3.1), and its
-wire.
+"""Trimming queue of a switch port and its wire (NDP, Handley et al., SIGCOMM 2017, section 3.1).
 
-Two queues share the link: data, of a few packets, and headers, trimmed ones and control packets,
-that go first.  Where both wait, `share` headers go for each packet of data, so that neither
-starves.
+Two queues share the link: a short one for data, and one with priority for trimmed headers and
+control packets.  If both wait, `share` headers go for each data packet, so that neither starves.
 """
 
 from __future__ import annotations
@@ -24,9 +22,10 @@ from weft.daemons.transport.packets import (
 
 
 class Frame(NamedTuple):
-    """A packet on a link.
+    """Packet on a link.
 
-    src, dst: hosts.  code_point: how switches are to treat it, and whether one has trimmed it.
+    src, dst: hosts.
+    code_point: trimmable, trimmed, or control packet.
     """
 
     src: int
@@ -37,17 +36,18 @@ class Frame(NamedTuple):
 
     @property
     def is_header(self) -> bool:
-        """Whether it goes ahead of data."""
+        """True if it goes ahead of data."""
         return self.code_point != TRIMMABLE
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinkModel:
-    """rate_bps: of the link.  delay_ns: of the wire.
-    trim_bytes: that the queue of data holds; None: as many as come, and nothing is trimmed, as at a
-        host.
-    header_bytes: that the queue of headers holds.  share: headers that go for each packet of data
-        where both wait.
+    """Properties of a link and its queues.
+
+    delay_ns: propagation delay.
+    trim_bytes: capacity of the data queue; None: unlimited, without trimming, as at a host.
+    header_bytes: capacity of the header queue.
+    share: headers sent for each data packet if both wait.
     """
 
     rate_bps: int
@@ -57,14 +57,13 @@ class LinkModel:
     share: int = 10
 
     def unlimited(self) -> LinkModel:
-        """The link as a host sends on it."""
+        """Return the link of a host, which does not trim."""
         return replace(self, trim_bytes=None)
 
 
 @dataclass
 class TrimmingCounters:
-    """What has happened at a port: frames and bytes sent, packets trimmed, headers lost, and the
-    longest queues."""
+    """Counters of a port: frames and bytes sent, packets trimmed, headers lost, longest queues."""
 
     frames: int = 0
     bytes_: int = 0
@@ -77,12 +76,16 @@ class TrimmingCounters:
 class TrimmingQueue:
     """Queue and link of one port.
 
-    to_host: whether the link leads to a host.
-    draw: uniform in [0, 1).  A packet that takes the last place of the queue is trimmed instead
-        with probability 1/2, so that senders in step do not lose always the same packets.  NDP's
-        switches trim the packet that comes or the last one in the queue, half each, which Linux's
-        queues cannot.
-    at: (time, call) -> call it then.  deliver: called with what arrives at the other end.
+    A packet for the last place of the data queue is trimmed with probability 1/2, so that
+    synchronized senders do not always lose the same packets.  NDP's switches trim the new packet or
+    the last one in the queue, half each; queues of Linux cannot.
+
+    Args:
+        model: properties of the link.
+        to_host: True if the link leads to a host.
+        draw: random number in [0, 1).
+        at: (time, call), schedules a call.
+        deliver: called with each frame at the other end.
     """
 
     def __init__(
@@ -93,15 +96,19 @@ class TrimmingQueue:
         at: Callable[[int, Callable[[], None]], None],
         deliver: Callable[[Frame], None],
     ) -> None:
-        self.model, self.counters = model, TrimmingCounters()
-        self._to_host, self._draw, self._at, self._deliver = to_host, draw, at, deliver
+        self.model = model
+        self.counters = TrimmingCounters()
+        self._to_host = to_host
+        self._draw = draw
+        self._at = at
+        self._deliver = deliver
         self._data: deque[Frame] = deque()
         self._headers: deque[Frame] = deque()
         self._data_bytes = self._header_bytes = self._in_a_row = 0
         self._busy = False
 
     def put(self, now: int, frame: Frame) -> None:
-        """A frame is to go out here."""
+        """Enqueue `frame`, trimmed if the queue requires it."""
         if frame.is_header:
             self._put_header(frame)
         elif self.trims(frame.length_bytes):
@@ -116,7 +123,7 @@ class TrimmingQueue:
             self._serve(now)
 
     def trims(self, length_bytes: int) -> bool:
-        """Whether a packet of data that comes now loses its payload."""
+        """Return True if a data packet of this length would be trimmed now."""
         most = self.model.trim_bytes
         if most is None or length_bytes <= HEADER_BYTES:
             return False
@@ -132,7 +139,7 @@ class TrimmingQueue:
         self.counters.most_header_bytes = max(self.counters.most_header_bytes, self._header_bytes)
 
     def _serve(self, now: int) -> None:
-        """Begin to send the next frame."""
+        """Start transmission of the next frame."""
         if self._headers and (self._in_a_row < self.model.share or not self._data):
             frame = self._headers.popleft()
             self._header_bytes -= frame.length_bytes
@@ -153,6 +160,6 @@ class TrimmingQueue:
 
 
 def frame_of(src: int, dst: int, packet: TransportPacket, payload_bytes: int) -> Frame:
-    """The frame in which host `src` sends `packet`."""
+    """Return the frame in which host `src` sends `packet` to `dst`."""
     code_point = TRIMMABLE if payload_bytes else CONTROL
     return Frame(src, dst, code_point, HEADER_BYTES + payload_bytes, packet)

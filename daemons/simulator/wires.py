@@ -1,11 +1,8 @@
-"""Wires in memory: who hears what a node sends at a port, and what becomes of it on its way.
+"""Wires in memory: receivers of a node's packets at each port, and impairments on the way.
 
-A packet is delivered to whoever the wires lead to when it is sent: what is in flight when a link
-dies still arrives.
-
-A link may do to packets what others do not (alter()): lose them, or let them arrive late, twice,
-changed, or once more after others.  What is changed is heard as it is: here nobody seals what is
-said.
+The receivers of a packet are fixed when it is sent: packets in flight when a link fails arrive.  A
+link may have properties of its own (alter()): loss, delay, duplicates, bit errors, replays.
+Messages are not sealed here, so that altered packets reach the state machines.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
 
-MOST_REMEMBERED = 32  # packets that may be heard again, for each listener
+MOST_REMEMBERED = 32  # packets that may be replayed, for each listener
 
 
 class Randomness(Protocol):
@@ -35,11 +32,11 @@ class Randomness(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Wire:
-    """What a link does to a packet, in each direction.
+    """Properties of a link, in each direction.
 
-    jitter_s: up to this much is added to the delay of each packet, which may then overtake others.
-    corrupt_fraction: of packets, one bit of which is another on arrival.
-    replay_fraction: of packets, with which one arrives that has passed before.
+    jitter_s: highest additional delay of a packet; packets may overtake each other.
+    corrupt_fraction: fraction of packets with one flipped bit.
+    replay_fraction: fraction of packets that are followed by an earlier one.
     """
 
     delay_s: float = 50e-6
@@ -51,7 +48,7 @@ class Wire:
 
     @property
     def draws(self) -> bool:
-        """Whether chance decides about packets."""
+        """True if the properties need random numbers."""
         fractions = (
             self.loss_fraction,
             self.duplicate_fraction,
@@ -62,7 +59,7 @@ class Wire:
 
 
 def joined(wires: Sequence[Wire]) -> Wire:
-    """What links do to a packet that crosses them one after the other, jitter aside."""
+    """Return the properties of links in series, without jitter."""
 
     def either(fractions: Iterable[float]) -> float:
         return 1 - prod(1 - fraction for fraction in fractions)
@@ -77,22 +74,23 @@ def joined(wires: Sequence[Wire]) -> Wire:
 
 
 class Passage:
-    """What `wires`, crossed one after the other, do to the packets that pass, as `random` says; it
-    may be None if nothing is up to chance."""
+    """Way over `wires` in series; `random` may be None if no wire draws random numbers."""
 
     def __init__(self, wires: Sequence[Wire], random: Randomness | None) -> None:
-        self._wire, self._random = joined(wires), random
+        self._wire = joined(wires)
+        self._random = random
         self._jitters_s = [wire.jitter_s for wire in wires]
-        self._late_only = not self._wire.draws  # of one that is joined the jitter is left out
+        self._late_only = not self._wire.draws  # a joined wire has no jitter
         self._passed: deque[bytes] = deque(maxlen=MOST_REMEMBERED)
 
     def arrivals(self, payload: bytes) -> list[tuple[float, bytes]]:
-        """After how many seconds what arrives, of `payload` or with it."""
+        """Return the delays and payloads of the packets that arrive after `payload` is sent."""
         wire = self._wire
         if self._random is None:
             return [(wire.delay_s, payload)]
-        draw, found = self._random.random, []
-        if self._late_only:  # most packets: as below, and as often is chance asked
+        draw = self._random.random
+        packets = []
+        if self._late_only:  # most packets: as below, with as many random numbers
             draw(), draw()
             jitter_s = 0.0
             for most_s in self._jitters_s:
@@ -102,21 +100,17 @@ class Passage:
         for _ in range(2 if draw() < wire.duplicate_fraction else 1):
             if draw() < 1 - wire.loss_fraction:
                 late_s = wire.delay_s + sum([jitter_s * draw() for jitter_s in self._jitters_s])
-                found.append(
-                    (
-                        late_s,
-                        flipped(payload, draw()) if draw() < wire.corrupt_fraction else payload,
-                    )
-                )
+                corrupt = draw() < wire.corrupt_fraction
+                packets.append((late_s, flipped(payload, draw()) if corrupt else payload))
         if wire.replay_fraction:
             if self._passed and draw() < wire.replay_fraction:
-                found.append((wire.delay_s, self._passed[int(draw() * len(self._passed))]))
+                packets.append((wire.delay_s, self._passed[int(draw() * len(self._passed))]))
             self._passed.append(payload)
-        return found
+        return packets
 
 
 class Listener(NamedTuple):
-    """Who hears a port: the node, its own port there, and the links between."""
+    """Receiver at a port: node, its own port, and the links between."""
 
     node: int
     port: int
@@ -124,10 +118,17 @@ class Listener(NamedTuple):
 
 
 class Wires:
-    """The links of `topology`, all alive at first.
+    """Links of a network, all live at first.
 
-    deliver: (listeners, packet) -> called when a packet arrives.
-    ValueError if `wire` draws and there is no `random`.
+    Args:
+        topology: the network.
+        wire: properties of all links.
+        random: random numbers; may be None if no wire draws any.
+        events: queue of events.
+        deliver: (listeners, packet), called when a packet arrives.
+
+    Raises:
+        ValueError: `wire` draws random numbers, and `random` is None.
     """
 
     def __init__(
@@ -157,20 +158,19 @@ class Wires:
             self._rewire(node)
 
     def ports(self, node: int) -> list[tuple[int, int, int, int]]:
-        """As Topology.ports()."""
+        """Return Topology.ports(node)."""
         return self._ports[node]
 
     def has_carrier(self, link: int) -> bool:
-        """Whether the ends of `link` take it to be alive."""
+        """Return True if the ends of `link` have a carrier."""
         return link not in self._no_carrier
 
     def leads(self, node: int, port: int, neighbour: int) -> bool:
-        """Whether `neighbour` hears what `node` sends at `port`."""
+        """Return True if packets of `node` at `port` reach `neighbour`."""
         return neighbour in self._heard_by[node, port]
 
     def fail(self, link: int, *, silent: bool, sender: int | None) -> bool:
-        """`link` passes nothing more, or nothing of `sender`; whether its carrier goes with
-        that."""
+        """Fail `link`, or only packets of `sender` on it; return True if the carrier is lost."""
         if sender is not None and not silent:
             raise ValueError("a failure of one direction is silent")
         self._dead |= {(link, end) for end in (self._ends(link) if sender is None else (sender,))}
@@ -180,7 +180,7 @@ class Wires:
         return not silent
 
     def restore(self, link: int) -> bool:
-        """`link` works again; whether its carrier comes with that."""
+        """Restore `link`; return True if the carrier returns."""
         self._dead -= {(link, end) for end in self._ends(link)}
         had_carrier = self.has_carrier(link)
         self._no_carrier.discard(link)
@@ -203,13 +203,13 @@ class Wires:
         if through is None:
             through = [((listener,), self._passage(listener)) for listener in listeners]
             self._heard_through[node, send.port] = through
-        for one, passage in through:
+        for listener, passage in through:
             for late_s, payload in passage.arrivals(send.payload):
-                heard = send if payload is send.payload else send._replace(payload=payload)
-                self._events.push(now + late_s, PACKET, self._deliver, one, heard)
+                packet = send if payload is send.payload else send._replace(payload=payload)
+                self._events.push(now + late_s, PACKET, self._deliver, listener, packet)
 
     def alter(self, link: int, wire: Wire | None) -> None:
-        """Let `link` do to packets as `wire` says from now on; None: as all others do."""
+        """Set the properties of `link`; None: those of all links."""
         self._passages.clear()
         self._heard_through.clear()
         if wire is None:
@@ -225,7 +225,7 @@ class Wires:
             )
 
     def _passage(self, listener: Listener) -> Passage:
-        """What becomes of packets on the way there."""
+        """Return the way to `listener`."""
         if (passage := self._passages.get(listener)) is None:
             wires = [self._altered.get(link, self._wire) for link in listener.links]
             passage = self._passages[listener] = Passage(wires, self._random)
@@ -236,7 +236,7 @@ class Wires:
         return a, b
 
     def _rewire_around(self, link: int) -> None:
-        """Find anew who hears whom around `link`."""
+        """Update the receivers around `link`."""
         self.changes += 1
         for end in self._ends(link):
             self._rewire(end)
@@ -244,21 +244,21 @@ class Wires:
                 self._rewire(peer)
 
     def _rewire(self, node: int) -> None:
-        """Who hears what `node` sends at each port."""
+        """Update the receivers of `node` at each port."""
         if self._topology.is_crossbar(node):
             return
         for port, peer, peer_port, link in self._ports[node]:
-            found = (
+            listeners = (
                 []
                 if (link, node) in self._dead
                 else list(self._beyond(node, Listener(peer, peer_port, (link,))))
             )
-            self._listeners[node, port] = found
+            self._listeners[node, port] = listeners
             self._heard_through.pop((node, port), None)
-            self._heard_by[node, port] = {listener.node for listener in found}
+            self._heard_by[node, port] = {listener.node for listener in listeners}
 
     def _beyond(self, node: int, first: Listener) -> Iterable[Listener]:
-        """`first`, or whoever is joined to `node` by it if that is a crossbar."""
+        """Return `first`, or the other nodes at it if it is a crossbar."""
         if not self._topology.is_crossbar(first.node):
             return [first]
         return [
@@ -269,8 +269,9 @@ class Wires:
 
 
 def flipped(payload: bytes, draw: float) -> bytes:
-    """`payload` with that one of its bits changed that `draw`, in [0, 1), says."""
-    made, bit = bytearray(payload), int(draw * 8 * len(payload))
-    if made:
-        made[bit // 8] ^= 1 << bit % 8
-    return bytes(made)
+    """Return `payload` with one flipped bit, chosen by `draw` in [0, 1)."""
+    altered = bytearray(payload)
+    bit = int(draw * 8 * len(payload))
+    if altered:
+        altered[bit // 8] ^= 1 << bit % 8
+    return bytes(altered)
