@@ -74,32 +74,32 @@ class StructLayout:
 def layouts(path: Path) -> Mapping[str, StructLayout]:
     """Every struct of integers in the object file `path`, by name; ValueError if it has no BTF."""
     types, strings = _types(section(path.read_bytes(), SECTION, path))
-    found = {}
+    structs = {}
     for kind, name, body, size in types:
         if kind != STRUCT_KIND:
             continue
         fields = {}
-        for name_at, type_, bits in MEMBER.iter_unpack(body):
+        for name_offset, type_, bits in MEMBER.iter_unpack(body):
             integers = _integers(types, type_)
             if integers:
-                fields[_text(strings, name_at)] = StructField(
+                fields[_text(strings, name_offset)] = StructField(
                     bits // 8, struct.calcsize(f"={integers}"), integers
                 )
         if name and len(fields) == len(body) // MEMBER.size:
-            found[_text(strings, name)] = StructLayout(size, fields)
-    return found
+            structs[_text(strings, name)] = StructLayout(size, fields)
+    return structs
 
 
-def section(elf: bytes, wanted: bytes, path: Path) -> bytes:
+def section(elf: bytes, section_name: bytes, path: Path) -> bytes:
     """The contents of a section of an ELF64 file; ValueError, which names `path`, if it has none of
     this name."""
-    at, size, count, names = ELF.unpack_from(elf)
-    headers = [SECTION_HEADER.unpack_from(elf, at + i * size) for i in range(count)]
+    headers_at, size, count, names = ELF.unpack_from(elf)
+    headers = [SECTION_HEADER.unpack_from(elf, headers_at + i * size) for i in range(count)]
     names_at = headers[names][2]
     for name, _, offset, length in headers:
-        if elf[names_at + name : elf.index(b"\0", names_at + name)] == wanted:
+        if elf[names_at + name : elf.index(b"\0", names_at + name)] == section_name:
             return elf[offset : offset + length]
-    raise ValueError(f"{path}: no section {wanted.decode()}; `make bpf` compiles it with one")
+    raise ValueError(f"{path}: no section {section_name.decode()}; `make bpf` compiles it with one")
 
 
 # kind, where its name is, what follows it, and its size or other type
@@ -114,16 +114,16 @@ def _types(btf: bytes) -> tuple[Types, bytes]:
             f"BTF begins with {magic:#x}, expected {MAGIC:#x}: of a machine with another "
             f"byte order?"
         )
-    found: Types = [(0, 0, b"", 0)]
-    at, end = header + types_at, header + types_at + types_size
-    while at < end:
-        name, info, size = TYPE.unpack_from(btf, at)
+    types: Types = [(0, 0, b"", 0)]
+    offset, end = header + types_at, header + types_at + types_size
+    while offset < end:
+        name, info, size = TYPE.unpack_from(btf, offset)
         kind, members = info >> 24 & 0x1F, info & 0xFFFF
-        at += TYPE.size
+        offset += TYPE.size
         length = FIXED_BYTES.get(kind, 0) + BYTES_EACH.get(kind, 0) * members
-        found.append((kind, name, btf[at : at + length], size))
-        at += length
-    return found, btf[header + strings_at : header + strings_at + strings_size]
+        types.append((kind, name, btf[offset : offset + length], size))
+        offset += length
+    return types, btf[header + strings_at : header + strings_at + strings_size]
 
 
 def _integers(types: Types, number: int) -> str:
@@ -144,5 +144,5 @@ def _integers(types: Types, number: int) -> str:
     return ""
 
 
-def _text(strings: bytes, at: int) -> str:
-    return strings[at : strings.index(b"\0", at)].decode()
+def _text(strings: bytes, start: int) -> str:
+    return strings[start : strings.index(b"\0", start)].decode()

@@ -32,12 +32,14 @@ class ControlGroup:
                 f"processor time cannot be limited here: no cgroup with {', '.join(V1)} at {ROOT}"
             )
         if self.second:
-            there, handed = (
+            available, delegated = (
                 _words(ROOT / "cgroup.controllers"),
                 _words(ROOT / "cgroup.subtree_control"),
             )
             if missing := [
-                f"+{one}" for one in ("cpu", "cpuset") if one in there and one not in handed
+                f"+{controller}"
+                for controller in ("cpu", "cpuset")
+                if controller in available and controller not in delegated
             ]:
                 (ROOT / "cgroup.subtree_control").write_text(" ".join(missing))
         for folder in self.folders:
@@ -94,10 +96,10 @@ class ControlGroup:
         """The processor time that the group has had."""
         if not self.second:
             return int((ROOT / "cpuacct" / self.name / "cpuacct.usage").read_text())
-        told = dict(
+        stat = dict(
             line.split() for line in (ROOT / self.name / "cpu.stat").read_text().splitlines()
         )
-        return 1000 * int(told["usage_usec"])
+        return 1000 * int(stat["usage_usec"])
 
 
 def remove(names: Iterable[str]) -> None:

@@ -169,8 +169,8 @@ def wait_until(
     """Return the first true `answer()`; TimeoutError tells `what` was awaited and the last
     answer."""
     end_s = monotonic() + timeout_s
-    while not (got := answer()):
+    while not (value := answer()):
         if monotonic() > end_s:
-            raise TimeoutError(f"{what}: still {got!r} after {timeout_s:g} s")
+            raise TimeoutError(f"{what}: still {value!r} after {timeout_s:g} s")
         sleep(every_s)
-    return got
+    return value

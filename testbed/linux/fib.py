@@ -131,8 +131,8 @@ def routes(
 ) -> dict[Prefix, tuple[tuple[int, int], ...]]:
     """Our routes in the kernel, or those of protocol number `owner`: (ifindex, next hop's address)
     of each hop, none for an unreachable route."""
-    asked = RTMSG.pack(AF_INET, 0, 0, 0, RT_TABLE_MAIN, owner, 0, 0, 0)
-    dumped = (parse_route(body, owner) for body in socket.dump(netlink.RTM_GETROUTE, asked))
+    request = RTMSG.pack(AF_INET, 0, 0, 0, RT_TABLE_MAIN, owner, 0, 0, 0)
+    dumped = (parse_route(body, owner) for body in socket.dump(netlink.RTM_GETROUTE, request))
     # before 5.0 a kernel lists everybody's
     return {route.prefix: route.hops for route in dumped if route}
 
@@ -157,12 +157,12 @@ def parse_route(body: bytes, owner: int = RTPROT_WEFT) -> KernelRoute | None:
 
 def _hops(multipath: bytes) -> Iterable[tuple[int, int]]:
     """(ifindex, next hop's address) of each struct rtnexthop in `multipath`."""
-    at = 0
-    while at < len(multipath):
-        size, _, _, ifindex = RTNEXTHOP.unpack_from(multipath, at)
-        has = netlink.attributes(multipath[at : at + size], RTNEXTHOP.size)
+    offset = 0
+    while offset < len(multipath):
+        size, _, _, ifindex = RTNEXTHOP.unpack_from(multipath, offset)
+        has = netlink.attributes(multipath[offset : offset + size], RTNEXTHOP.size)
         yield ifindex, struct.unpack(">I", has[RTA_GATEWAY])[0]
-        at += (size + 3) & ~3
+        offset += (size + 3) & ~3
 
 
 class KernelFib:
@@ -202,15 +202,15 @@ class KernelFib:
         self._socket.request(messages, tolerate=frozenset({errno.EEXIST}))
 
     def _messages(self, prefix: Prefix, hops: tuple[Hop, ...]) -> list[NetlinkMessage]:
-        via, found = [], []
+        via, neighbours = [], []
         for hop in hops:
             interface = self._interfaces.ports[hop.port]
             address, mac = interface.neighbours[hop.node]
             via.append((interface.ifindex, interface.dev, address))
             if hop not in self._resolved:
                 self._resolved.add(hop)
-                found.append(neighbour_message(interface.ifindex, interface.dev, address, mac))
-        return [*found, route_message(prefix, via, self._interfaces.address)]
+                neighbours.append(neighbour_message(interface.ifindex, interface.dev, address, mac))
+        return [*neighbours, route_message(prefix, via, self._interfaces.address)]
 
     def device_down(self, port: int) -> None:
         """The device of `port` went down, and the kernel removed its routes and its neighbour
@@ -233,15 +233,15 @@ class KernelFib:
         Raises NetlinkError for the first change that the kernel refused, when all the others have
         been made.
         """
-        held = routes(self._socket)
-        messages = [removal_message(prefix) for prefix in held if prefix not in self.wanted]
+        installed = routes(self._socket)
+        messages = [removal_message(prefix) for prefix in installed if prefix not in self.wanted]
         self._resolved.clear()
         for prefix, hops in self.wanted.items():
             ports = self._interfaces.ports
-            meant = {
+            hop_set = {
                 (ports[hop.port].ifindex, ports[hop.port].neighbours[hop.node][0]) for hop in hops
             }
-            if prefix not in held or set(held[prefix]) != meant:
+            if prefix not in installed or set(installed[prefix]) != hop_set:
                 messages += self._messages(prefix, hops)
         # ESRCH: the kernel removed the route itself, with its device, after we had read it.
         self._socket.request(messages, tolerate=frozenset({errno.ESRCH}))

@@ -73,36 +73,36 @@ def loss(ifindex: int, dev: str, ppb: int) -> NetlinkMessage:
 
 def losses(socket: netlink.Socket) -> dict[int, int]:
     """How much of a billion every device of the namespace loses that loses any, by ifindex."""
-    found = {}
+    by_ifindex = {}
     for body in socket.dump(netlink.RTM_GETQDISC, tc.TCMSG.pack(0, 0, 0, 0, 0)):
         ifindex = tc.TCMSG.unpack_from(body)[1]
         if netlink.attributes(body, tc.TCMSG.size)[tc.TCA_KIND] != b"clsact\0":
             continue
-        for one in socket.dump(
+        for filter_body in socket.dump(
             netlink.RTM_GETTFILTER, tc.TCMSG.pack(0, ifindex, 0, tc.INGRESS_HOOK, 0)
         ):
-            attributes = netlink.attributes(one, tc.TCMSG.size)
+            attributes = netlink.attributes(filter_body, tc.TCMSG.size)
             if (
-                tc.TCMSG.unpack_from(one)[4] >> 16 != LOSS_PRIORITY
+                tc.TCMSG.unpack_from(filter_body)[4] >> 16 != LOSS_PRIORITY
                 or tc.TCA_OPTIONS not in attributes
             ):
                 continue
             program = netlink.attributes(attributes[tc.TCA_OPTIONS]).get(tc.TCA_BPF_OPS, b"")
             instructions = list(struct.iter_unpack("=HBBI", program))
             if len(instructions) == 1:
-                found[ifindex] = BILLION
+                by_ifindex[ifindex] = BILLION
             elif len(instructions) > 1:
-                found[ifindex] = instructions[1][3] * BILLION >> 32
-    return found
+                by_ifindex[ifindex] = instructions[1][3] * BILLION >> 32
+    return by_ifindex
 
 
 def mtus(socket: netlink.Socket) -> dict[int, int]:
     """The MTU of every device of the socket's namespace, by index."""
-    found = {}
+    by_ifindex = {}
     for body in socket.dump(netlink.RTM_GETLINK, IFINFO.pack(*[0] * 5)):
         (mtu_bytes,) = struct.unpack("=I", netlink.attributes(body, IFINFO.size)[IFLA_MTU])
-        found[IFINFO.unpack_from(body)[2]] = mtu_bytes
-    return found
+        by_ifindex[IFINFO.unpack_from(body)[2]] = mtu_bytes
+    return by_ifindex
 
 
 def set_rate(
@@ -121,10 +121,10 @@ def set_rate(
         socket.request(tc.shape(ifindex, dev, link))
     else:
         burst = tc.burst_bytes(link.rate_bps, link.frame_bytes)
-        made = tc.classes(ifindex, dev, link, burst=burst)
+        changes = tc.classes(ifindex, dev, link, burst=burst)
         changed = [
-            each._replace(flags=0, command=each.command.replace("class add", "class change"))
-            for each in made
+            change._replace(flags=0, command=change.command.replace("class add", "class change"))
+            for change in changes
         ]
         command = (
             f"tc qdisc change dev {dev} parent 1:10 handle 10: pfifo limit {link.queue_packets}"
@@ -161,13 +161,13 @@ def set_delay(
     ifb: index and name of the device that does it, made if it is not there.  seen: see
         tc.redirect_arrivals().
     """
-    there = any(
+    exists = any(
         IFINFO.unpack_from(body)[2] == ifb[0]
         for body in socket.dump(netlink.RTM_GETLINK, IFINFO.pack(*[0] * 5))
     )
-    made = netem(*ifb, delay_us, jitter_us, replace=there)
-    if there:
-        socket.request([made])
+    discipline = netem(*ifb, delay_us, jitter_us, replace=exists)
+    if exists:
+        socket.request([discipline])
         return
     info = netlink.nested(18, netlink.text(1, "ifb"))  # IFLA_LINKINFO, IFLA_INFO_KIND
     body = IFINFO.pack(0, 0, ifb[0], 1, 1) + netlink.text(3, ifb[1]) + info
@@ -177,7 +177,7 @@ def set_delay(
         body,
         f"ip link add {ifb[1]} up index {ifb[0]} type ifb",
     )
-    socket.request([new, made, tc.redirect_arrivals(*at, *ifb, seen=seen)])
+    socket.request([new, discipline, tc.redirect_arrivals(*at, *ifb, seen=seen)])
 
 
 def netem(

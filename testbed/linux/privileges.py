@@ -58,8 +58,8 @@ def keep_only(*kept: int) -> None:
     _done(netns.libc.capget(header, sets), "capget")
     for half in range(2):
         had = sets[SETS * half + PERMITTED]
-        left = had & sum(1 << number % 32 for number in {*kept} if number // 32 == half)
-        sets[SETS * half : SETS * half + SETS] = [left, left, 0]
+        remaining = had & sum(1 << number % 32 for number in {*kept} if number // 32 == half)
+        sets[SETS * half : SETS * half + SETS] = [remaining, remaining, 0]
     _done(netns.libc.capset(header, sets), "capset")
 
 

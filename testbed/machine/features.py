@@ -291,22 +291,22 @@ def schedstat(scratch: Scratch) -> str:
 
 def command(name: str, directory: Path | None = None) -> FeatureTest:
     def attempt(scratch: Scratch) -> str:
-        found = shutil.which(name, path=str(directory) if directory else None)
-        if not found:
+        results = shutil.which(name, path=str(directory) if directory else None)
+        if not results:
             raise FileNotFoundError(
                 2, f"no {name} in {directory}" if directory else f"no {name} on the PATH"
             )
-        return found
+        return results
 
     return attempt
 
 
 def module(name: str) -> FeatureTest:
     def attempt(scratch: Scratch) -> str:
-        found = importlib.util.find_spec(name)
-        if not found:
+        results = importlib.util.find_spec(name)
+        if not results:
             raise FileNotFoundError(2, f"no Python module {name}")
-        return found.origin or ""
+        return results.origin or ""
 
     return attempt
 

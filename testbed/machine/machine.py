@@ -88,12 +88,12 @@ def _control_group() -> str:
 
 def cpuinfo() -> dict[str, str]:
     """What /proc/cpuinfo says of the first processor, and of the machine."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         key, colon, value = line.partition(":")
         if colon:
-            found.setdefault(key.strip(), value.strip())
-    return found
+            fields.setdefault(key.strip(), value.strip())
+    return fields
 
 
 def virtualization(info: dict[str, str]) -> str | None:

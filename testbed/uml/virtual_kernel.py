@@ -69,34 +69,21 @@ def require() -> Path:
 
 
 def build(progress: Callable[[float], None]) -> Path:
-    """Build the kernel, which takes 5 to 10 minutes on two processors, and keep it.
+    """Build the kernel and store it, which takes 5 to 10 minutes on two processors.
 
-    progress: called with the fraction that is done.
-    FileNotFoundError if something that it takes is not installed, OSError with the last words of a
-    step that fails.
+    Args:
+        progress: called with the finished fraction.
+
+    Raises:
+        FileNotFoundError: a tool or the source is missing.
+        OSError: a step failed; the message has its last lines.
     """
-    if platform.machine() != "x86_64":
-        raise FileNotFoundError(
-            f"virtual time needs an x86_64 machine, and this one is {platform.machine()}"
-        )
-    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
-    if missing or not SOURCE.exists():
-        lacks = ", ".join([*missing, *([] if SOURCE.exists() else [SOURCE.name])])
-        raise FileNotFoundError(
-            f"no kernel for virtual time, and nothing to build it from ({lacks}): make uml-kernel"
-        )
+    _require_tools()
     folder = _writable()
     kernel = folder / f"linux-{identity()}"
     with tempfile.TemporaryDirectory(prefix="build-", dir=folder) as name:
         tree = Path(name)
-        _step(["tar", "--extract", "--strip-components=1", f"--file={SOURCE}"], tree)
-        _step(["patch", "--strip=1", "--silent", f"--input={PATCH}"], tree)
-        _step(["make", "ARCH=um", f"KCONFIG_ALLCONFIG={CONFIG}", "allnoconfig"], tree)
-        for done, _ in enumerate(
-            _lines(["make", "ARCH=um", f"-j{os.cpu_count()}", "linux"], tree), start=1
-        ):
-            progress(min(done / STEPS, 0.99))
-        _step(["strip", "linux"], tree)
+        _compile(tree, progress)
         digest = hashlib.sha256((tree / "linux").read_bytes()).hexdigest()
         (tree / "linux.sha256").write_text(digest + "\n")
         (tree / "linux.sha256").chmod(CHECKSUM_MODE)
@@ -105,6 +92,33 @@ def build(progress: Callable[[float], None]) -> Path:
         (tree / "linux").replace(kernel)
     progress(1.0)
     return kernel
+
+
+def _require_tools() -> None:
+    """Raise FileNotFoundError if the kernel cannot be built on this machine."""
+    if platform.machine() != "x86_64":
+        raise FileNotFoundError(
+            f"virtual time needs an x86_64 machine, and this one is {platform.machine()}"
+        )
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if not SOURCE.exists():
+        missing.append(SOURCE.name)
+    if missing:
+        raise FileNotFoundError(
+            f"no kernel for virtual time, and nothing to build it from ({', '.join(missing)}): "
+            f"make uml-kernel"
+        )
+
+
+def _compile(tree: Path, progress: Callable[[float], None]) -> None:
+    """Compile the patched source into `tree`/linux."""
+    _step(["tar", "--extract", "--strip-components=1", f"--file={SOURCE}"], tree)
+    _step(["patch", "--strip=1", "--silent", f"--input={PATCH}"], tree)
+    _step(["make", "ARCH=um", f"KCONFIG_ALLCONFIG={CONFIG}", "allnoconfig"], tree)
+    lines = _lines(["make", "ARCH=um", f"-j{os.cpu_count()}", "linux"], tree)
+    for count, _ in enumerate(lines, start=1):
+        progress(min(count / STEPS, 0.99))
+    _step(["strip", "linux"], tree)
 
 
 def shown(write: Callable[[str], object], terminal: bool) -> Callable[[float], None]:
