@@ -32,16 +32,19 @@ class WorkerResult(NamedTuple):
     and machine, and the wall time."""
 
     run: Run
-    given: Result | RunFailure
+    outcome: Result | RunFailure
     about: dict[str, Any]
     wall_s: float
 
 
 def on_cluster(address: str, runs: Sequence[Run]) -> Iterator[WorkerResult]:
-    """Each of `runs` as it ends on a worker of the scheduler at `address`, tcp://host:8786 say.
+    """Yield each of `runs` when it ends on a worker of the scheduler at `address`.
 
-    ValueError if distributed is not installed or there are no workers, OSError if the scheduler
-    does not answer.  A worker that dies costs no run, unless the same run has killed several.
+    A run whose worker dies is measured by another worker, unless it has killed several.
+
+    Raises:
+        ValueError: distributed is not installed, or there are no workers.
+        OSError: the scheduler does not answer.
     """
     client = connect(address)
     try:
@@ -51,7 +54,7 @@ def on_cluster(address: str, runs: Sequence[Run]) -> Iterator[WorkerResult]:
 
 
 def connect(address: str) -> Client:
-    """A client of the scheduler at `address`, which has workers."""
+    """Return a client of the scheduler at `address`, such as tcp://host:8786."""
     try:
         from distributed import Client
     except ImportError:
@@ -70,52 +73,53 @@ def connect(address: str) -> Client:
 
 
 def answers(client: Client, runs: Sequence[Run]) -> Iterator[WorkerResult]:
-    """Each of `runs` as it ends; what has not when nobody asks any more is cancelled."""
+    """Yield each of `runs` when it ends; cancel the others when the caller stops."""
     from distributed import as_completed
 
-    asked = {
-        client.submit(answer, run, pure=False, key=f"{run.id}-{clock.wall_ns()}"): run
-        for run in runs
-    }
+    pending = {}
+    for run in runs:
+        key = f"{run.id}-{clock.wall_ns()}"
+        pending[client.submit(answer, run, pure=False, key=key)] = run
     try:
-        for future in as_completed(list(asked), loop=client.loop):
+        for future in as_completed(list(pending), loop=client.loop):
             if future.status == "finished":
                 yield future.result()
             elif future.status == "cancelled":
-                raise ConnectionError("the scheduler is gone, and with it the runs that it had")
+                raise ConnectionError("the scheduler ended and lost its runs")
             else:
                 error = future.exception()
-                yield WorkerResult(asked[future], RunFailure(reason(error), ""), {}, 0.0)
-            del asked[future]  # and with it what the scheduler keeps
+                yield WorkerResult(pending[future], RunFailure(reason(error), ""), {}, 0.0)
+            del pending[future]  # frees the result in the scheduler
     finally:
-        client.cancel(list(asked))
+        client.cancel(list(pending))
 
 
 def answer(run: Run) -> WorkerResult:
-    """Carry `run` out; called on a worker."""
+    """Measure `run`; called on a worker."""
     experiment = find(run.experiment)
     if experiment.version != run.version:
         raise ValueError(
             f"{run.experiment} is version {experiment.version} on the worker, {run.version} here"
         )
     with one_at_a_time:
-        begin = clock.monotonic()
+        begin_s = clock.monotonic()
         about = about_here()
-        given: Result | RunFailure
+        outcome: Result | RunFailure
         try:
             if run.clock == "virtual":
-                found = virtual_runs.measure(run)
-                given, about = found.given, {**about, "inside": dict(found.about)}
+                virtual = virtual_runs.measure(run)
+                outcome = virtual.outcome
+                about = {**about, "inside": dict(virtual.about)}
             else:
-                given = experiment.carry_out(run)
+                outcome = experiment.carry_out(run)
         except Exception as error:
-            given = RunFailure(reason(error), traceback.format_exc())
-        return WorkerResult(run, given, about, clock.monotonic() - begin)
+            outcome = RunFailure(reason(error), traceback.format_exc())
+        return WorkerResult(run, outcome, about, clock.monotonic() - begin_s)
 
 
 @cache
 def about_here() -> dict[str, Any]:
-    """The code and the machine of this process."""
+    """Return the provenance of this process."""
     from weft.experiments.runner.provenance import code_and_machine
 
     return code_and_machine(kernel=False)

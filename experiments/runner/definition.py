@@ -235,7 +235,7 @@ class Experiment:
         all_named = set(self.compared) <= set(texts or ())
         runs: list[Run] = []
         refused: dict[str, str] = {}
-        for engine, *cell in product(engines, *values.values()):
+        for engine, cell in product(engines, list(product(*values.values()))):
             first = Run(
                 experiment=self.name,
                 version=self.version,

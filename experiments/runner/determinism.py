@@ -1,4 +1,4 @@
-"""Whether runs under the virtual clock give the same again."""
+"""Check that runs under the virtual clock are repeatable."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from weft.experiments.runner.rows import row_of, text_of
 
 
 def differences(runs: Sequence[Run], rows: Sequence[Row]) -> list[str]:
-    """A line for each of `runs` that, measured once more, gives another row than the one in `rows`;
-    none is stored."""
+    """Measure `runs` again, store nothing, and return a line for each run whose row differs from
+    the one in `rows`."""
     stored = {row["run"]: row for row in rows}
-    found = []
+    lines = []
     for run in runs:
-        given = virtual_runs.measure(run).given
-        if not isinstance(given, Result):
-            found.append(f"{run}: measured once more it failed: {given.reason}")
+        outcome = virtual_runs.measure(run).outcome
+        if not isinstance(outcome, Result):
+            lines.append(f"{run}: measured once more it failed: {outcome.reason}")
             continue
-        row = row_of(run, given)
+        row = row_of(run, outcome)
         before = stored[run.id]
         keys = [
             key
@@ -27,5 +27,5 @@ def differences(runs: Sequence[Run], rows: Sequence[Row]) -> list[str]:
             if text_of({key: row.get(key)}) != text_of({key: before.get(key)})
         ]
         if keys:
-            found.append(f"{run}: measured once more it gives another {', '.join(sorted(keys))}")
-    return found
+            lines.append(f"{run}: measured once more it gives another {', '.join(sorted(keys))}")
+    return lines

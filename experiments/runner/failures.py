@@ -1,4 +1,4 @@
-"""A run that could not be measured."""
+"""Failures of runs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 
 class RunFailure(NamedTuple):
-    """Why in one line, and where in the code."""
+    """Reason of a failed run in one line, and its traceback."""
 
     reason: str
     traceback: str
 
 
 def reason(error: BaseException) -> str:
-    """What went wrong, in one line."""
+    """Return type and message of `error` in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")

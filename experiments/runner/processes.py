@@ -1,4 +1,4 @@
-"""Processes by an identity that is never given twice, as process ids are."""
+"""Identities of processes; unlike process ids they are never reused."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def myself() -> str:
-    """This process: its id, the time at which it began in ticks since boot, and the boot."""
+    """Return the identity of this process: id, start time in ticks since boot, and boot id."""
     return f"{os.getpid()}:{began(os.getpid())}:{boot()}"
 
 
 def lives(process: str) -> bool:
-    """Whether the process that myself() named so runs; a zombie does not."""
+    """Return True if the process with this identity runs; a zombie does not."""
     pid, ticks, of_boot = process.split(":", 2)
     return of_boot == boot() and bool(ticks) and ticks == began(int(pid))
 
 
 def began(pid: int) -> str:
-    """When the process began, in ticks since boot; empty if it does not run."""
+    """Return the start time of a process in ticks since boot; empty if it does not run."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -29,5 +29,5 @@ def began(pid: int) -> str:
 
 
 def boot() -> str:
-    """An id that is the same until the machine is started again."""
+    """Return the boot id of the machine."""
     return BOOT.read_text(encoding="utf-8").strip()

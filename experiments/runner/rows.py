@@ -1,4 +1,4 @@
-"""What is stored of a run: one row, and its provenance, as JSON."""
+"""Row and provenance of a run, as stored in JSON."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from weft.experiments.runner.definition import COSTS, Experiment, Result, Row, R
 
 
 def row_of(run: Run, result: Result) -> Row:
-    """Parameters, figures and circumstances of `run` side by side.
+    """Return the row of `run`: parameters, figures and circumstances.
 
-    ValueError if one name would say two things, or a figure is not finite: what could not be
-    measured is None.
+    Raises:
+        ValueError: a figure has the name of another column, or is not finite.
     """
     figures = {key: plain(value) for key, value in result.figures.items()}
     for key, value in figures.items():
@@ -29,7 +29,7 @@ def row_of(run: Run, result: Result) -> Row:
     clock: Row = {"clock": run.clock} if run.engine == "kernel" else {}
     if result.virtual_s is not None:
         clock["virtual_s"] = result.virtual_s
-    clock |= {cost: given for cost in COSTS if (given := getattr(run, cost))}
+    clock |= {cost: getattr(run, cost) for cost in COSTS if getattr(run, cost)}
     return {
         **run.parameters,
         **figures,
@@ -42,17 +42,16 @@ def row_of(run: Run, result: Result) -> Row:
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON has it: numbers of numpy are Python's, tuples are lists."""
+    """Return `value` for JSON: numbers of numpy become Python's, tuples become lists."""
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     return value.item() if hasattr(value, "item") else value
 
 
 def provenance_of(
     run: Run, result: Result, about: Mapping[str, Any], wall_s: float
 ) -> dict[str, Any]:
-    """What `run` was measured with: `about` the code and the machine, what the run itself tells,
-    and its wall time."""
+    """Return the provenance of `run`: code and machine (`about`), circumstances, and wall time."""
     return {
         "run": {**run.content, "id": run.id},
         **about,
@@ -63,23 +62,23 @@ def provenance_of(
 
 
 def text_of(content: Mapping[str, Any]) -> str:
-    """`content` as JSON; TypeError for what is not JSON-able."""
+    """Return `content` as JSON; TypeError for a value that JSON cannot hold."""
     return json.dumps(content, ensure_ascii=False, default=plain_or_nothing)
 
 
 def plain_or_nothing(value: Any) -> Any:
-    """What json.dumps() asks for a value that it does not know."""
+    """Convert a number of numpy for json.dumps(); TypeError for other types."""
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"{type(value).__name__} cannot be stored as JSON")
 
 
 def checksum(*texts: str) -> str:
-    """Of what is stored of a run, 16 hexadecimal digits."""
+    """Return 16 hexadecimal digits, a hash of the stored texts of a run."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
 def order(experiment: Experiment, row: Row) -> tuple[Any, ...]:
-    """Sorts rows by engine, parameters and seed, numbers before texts."""
+    """Return the sort key of a row: clock, engine, parameters, seed; numbers before texts."""
     keys = ["engine", *experiment.sweep, "seed"]
     return (row.get("clock", ""), *((isinstance(row[key], str), row[key]) for key in keys))

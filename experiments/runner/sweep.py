@@ -1,5 +1,4 @@
-"""Carrying a sweep out: what is stored is not repeated, what fails is noted, what is finished is
-kept."""
+"""Sweeps: measure the runs that are not stored, store results and failures at once."""
 
 from __future__ import annotations
 
@@ -20,23 +19,21 @@ from weft.experiments.runner.results import RunClaim, Store
 from weft.testbed.linux import clock
 
 PR_SET_PDEATHSIG = 1
-number_of_worker = 0  # of this process
-LOOK_EVERY_S = 0.1  # whether another process has ended a run
+worker_number = 0  # of this process
+POLL_S = 0.1  # for runs that other processes measure
 
 
 class EndedRun(NamedTuple):
-    """A run that ended, what it gave or why there is none, how long it took, and with what it was
-    measured."""
+    """A finished run, its result or failure, its wall time, and its provenance."""
 
     run: Run
-    given: Result | RunFailure
+    outcome: Result | RunFailure
     wall_s: float
     about: Mapping[str, Any]
 
 
 class Swept(NamedTuple):
-    """measured: the runs that are stored now by this sweep.  failures: those that could not be
-    measured."""
+    """Outcome of a sweep.  measured: runs that this sweep stored.  failures: by run."""
 
     measured: list[Run]
     failures: dict[Run, RunFailure]
@@ -46,15 +43,16 @@ RunAttempt = Callable[[Run], EndedRun]
 
 
 class Watcher(Protocol):
-    """Is told of every run that ends."""
+    """Receiver of progress: ended() is called for each finished run."""
 
     def ended(self, run: Run, failure: RunFailure | None) -> None: ...
 
 
 def remaining(runs: Iterable[Run], store: Store) -> list[Run]:
-    """Those of `runs` that have no result."""
+    """Return the runs without a stored row."""
     states: dict[str, dict[str, str]] = {}
-    for run in (runs := list(runs)):
+    runs = list(runs)
+    for run in runs:
         states.setdefault(run.experiment, store.states(run.experiment))
     return [run for run in runs if states[run.experiment].get(run.id) != "done"]
 
@@ -70,12 +68,17 @@ def sweep(
     scheduler: str = "",
     again: bool = False,
 ) -> Swept:
-    """Carry `runs` out and store what they give, with what is to be said `about` code and machine.
+    """Measure `runs` and store the results.
 
-    Runs on the kernel in real time come one at a time, for they would slow each other; others
-    `jobs` at a time, or on the workers of the dask.distributed `scheduler`.  What another process
-    is measuring is waited for; `again`: what is stored is measured, too.  KeyboardInterrupt ends
-    the sweep with what was finished stored, and so does an OSError of `store`.
+    Runs on the kernel in real time are measured one at a time, because they slow each other.  The
+    sweep waits for runs that another process measures.  After KeyboardInterrupt, or an OSError of
+    `store`, the finished runs are stored.
+
+    Args:
+        jobs: parallel runs.
+        about: provenance: code and machine.
+        scheduler: address of dask.distributed, whose workers measure in place of processes.
+        again: measure stored runs, too.
     """
     swept = Swept([], {})
     together, alone = (
@@ -98,17 +101,17 @@ def sweep(
 
 
 def timed(run: Run) -> bool:
-    """Whether other work on this machine would change what `run` gives."""
+    """Return True if other work on this machine would change the result of `run`."""
     return run.engine == "kernel" and run.clock == "real"
 
 
 def keep(store: Store, ended: EndedRun) -> RunFailure | None:
-    """Store what became of a run; why it failed, if it did."""
-    failure = ended.given if isinstance(ended.given, RunFailure) else None
-    if not isinstance(ended.given, RunFailure):
+    """Store the outcome of a run; return its failure, if any."""
+    failure = ended.outcome if isinstance(ended.outcome, RunFailure) else None
+    if not isinstance(ended.outcome, RunFailure):
         try:
-            store.put(ended.run, ended.given, ended.about, ended.wall_s)
-        except (ValueError, TypeError) as error:  # what it gave is no row
+            store.put(ended.run, ended.outcome, ended.about, ended.wall_s)
+        except (ValueError, TypeError) as error:  # a row cannot hold the result
             failure = RunFailure(reason(error), traceback.format_exc())
     if failure:
         store.fail(ended.run, failure, ended.wall_s)
@@ -116,55 +119,57 @@ def keep(store: Store, ended: EndedRun) -> RunFailure | None:
 
 
 class Queue:
-    """Runs that are to be measured, each handed out once this process has claimed it."""
+    """Runs to measure; take() claims each for this process."""
 
     def __init__(self, runs: Iterable[Run], store: Store, watcher: Watcher, *, again: bool) -> None:
-        self.left, self.store, self.watcher, self.again = deque(runs), store, watcher, again
+        self.remaining = deque(runs)
+        self.store = store
+        self.watcher = watcher
+        self.again = again
 
     def take(self) -> Run | None:
-        """A run that nobody else measures; None if there is none at present."""
-        for _ in range(len(self.left)):
-            run = self.left.popleft()
+        """Claim and return a run; None if other processes measure all that remain."""
+        for _ in range(len(self.remaining)):
+            run = self.remaining.popleft()
             claim = self.store.claim(run, again=self.again)
             if claim is RunClaim.OURS:
                 return run
             if claim is RunClaim.STORED:
                 self.watcher.ended(run, None)
             else:
-                self.left.append(run)
+                self.remaining.append(run)
         return None
 
     def wait(self) -> Run | None:
-        """A run that nobody else measures, once there is one; None if others have ended all that
-        were left."""
-        while not (run := self.take()) and self.left:
-            clock.sleep(LOOK_EVERY_S)
+        """Wait until a run can be claimed, and return it; None if none remains."""
+        while not (run := self.take()) and self.remaining:
+            clock.sleep(POLL_S)
         return run
 
 
 def carry_out(one: RunAttempt, queue: Queue, jobs: int) -> Iterator[EndedRun]:
-    """Each run of `queue` as it ends, `jobs` at a time."""
-    if jobs > 1 and queue.left:
-        yield from in_processes(one, queue, min(jobs, len(queue.left)))
+    """Yield each run of `queue` when it ends, `jobs` in parallel."""
+    if jobs > 1 and queue.remaining:
+        yield from in_processes(one, queue, min(jobs, len(queue.remaining)))
         return
     while run := queue.wait():
         yield one(run)
 
 
 def in_processes(one: RunAttempt, queue: Queue, jobs: int) -> Iterator[EndedRun]:
-    """carry_out() in `jobs` processes, which end with this one whatever becomes of it.
+    """Yield each run of `queue` when it ends, measured by `jobs` processes.
 
-    A process that dies, for want of memory perhaps, costs the run that it was at and no other.
+    The processes die with this one.  A process that dies fails its current run only.
     """
     workers: dict[Connection, Worker] = {}
     numbers = count()
     try:
-        while queue.left or workers:
+        while queue.remaining or workers:
             while len(workers) < jobs and (run := queue.take() if workers else queue.wait()):
                 worker = Worker(one, next(numbers))
                 workers[worker.pipe] = worker
                 worker.give(run)
-            # without one it would wait for ever
+            # wait() of an empty list never returns
             for pipe in wait(list(workers)) if workers else ():
                 worker = workers[cast(Connection, pipe)]
                 yield worker.take()
@@ -178,28 +183,29 @@ def in_processes(one: RunAttempt, queue: Queue, jobs: int) -> Iterator[EndedRun]
 
 
 class Worker:
-    """A process that carries out one run after the other."""
+    """A process that measures one run after the other."""
 
     def __init__(self, one: RunAttempt, number: int) -> None:
-        # inherits what is imported and compiled already
+        # a fork inherits imported modules and compiled code
         context = multiprocessing.get_context("fork")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=work, args=(one, theirs, number), daemon=True)
         self.process.start()
-        theirs.close()  # so that its death is the end of the pipe
+        theirs.close()  # the death of the process closes the pipe
 
     def give(self, run: Run) -> None:
-        self.run, self.begin = run, clock.monotonic()
+        self.run = run
+        self.begin_s = clock.monotonic()
         self.pipe.send(run)
 
     def take(self) -> EndedRun:
-        """What became of the run that was given."""
+        """Return the outcome of the current run, or the failure that the process died."""
         try:
             ended: EndedRun = self.pipe.recv()
         except (EOFError, ConnectionError):
             self.process.join()
             why = f"the process that measured it died (exit status {self.process.exitcode})"
-            return EndedRun(self.run, RunFailure(why, ""), clock.monotonic() - self.begin, {})
+            return EndedRun(self.run, RunFailure(why, ""), clock.monotonic() - self.begin_s, {})
         return ended
 
     def end(self) -> None:
@@ -209,10 +215,10 @@ class Worker:
 
 
 def work(one: RunAttempt, pipe: Connection, number: int) -> None:
-    """What a Worker does: leave Ctrl-C to the parent, die with it, and carry out the runs that it
-    sends."""
-    global number_of_worker
-    number_of_worker = number
+    """Measure the runs from `pipe`, in a Worker's process: it ignores Ctrl-C and dies with its
+    parent."""
+    global worker_number
+    worker_number = number
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -221,7 +227,7 @@ def work(one: RunAttempt, pipe: Connection, number: int) -> None:
 
 
 def on_workers(scheduler: str, queue: Queue) -> Iterator[EndedRun]:
-    """Each run of `queue` as it ends on a worker of `scheduler`."""
+    """Yield each run of `queue` when it ends on a worker of `scheduler`."""
     from weft.experiments.runner.cluster import on_cluster
 
     while first := queue.wait():
@@ -229,11 +235,11 @@ def on_workers(scheduler: str, queue: Queue) -> Iterator[EndedRun]:
         while run := queue.take():
             runs.append(run)
         for answer in on_cluster(scheduler, runs):
-            yield EndedRun(answer.run, answer.given, answer.wall_s, answer.about)
+            yield EndedRun(answer.run, answer.outcome, answer.wall_s, answer.about)
 
 
 def attempt(experiment: Experiment, about: Mapping[str, Any], run: Run) -> EndedRun:
-    """Measure `run`; an error is its outcome, not the sweep's."""
+    """Measure `run`; an error becomes its outcome and does not end the sweep."""
     begin = clock.monotonic()
     try:
         if run.clock == "virtual":
@@ -242,26 +248,23 @@ def attempt(experiment: Experiment, about: Mapping[str, Any], run: Run) -> Ended
     except Exception as error:
         if stop := interrupt_behind(error):
             raise stop from error
-        return EndedRun(
-            run, RunFailure(reason(error), traceback.format_exc()), clock.monotonic() - begin, {}
-        )
+        failure = RunFailure(reason(error), traceback.format_exc())
+        return EndedRun(run, failure, clock.monotonic() - begin, {})
     return EndedRun(run, result, clock.monotonic() - begin, about)
 
 
 def under_virtual_clock(about: Mapping[str, Any], run: Run) -> EndedRun:
-    """Measure `run` on a kernel of its own; about code and machine, that kernel has its own say."""
+    """Measure `run` on a kernel of its own; `inside` has the provenance inside that kernel."""
     from weft.experiments.runner import virtual_runs
 
     begin = clock.monotonic()
-    answer = virtual_runs.measure(run, core=virtual_runs.core(number_of_worker))
-    return EndedRun(
-        run, answer.given, clock.monotonic() - begin, {**about, "inside": dict(answer.about)}
-    )
+    answer = virtual_runs.measure(run, core=virtual_runs.core(worker_number))
+    about = {**about, "inside": dict(answer.about)}
+    return EndedRun(run, answer.outcome, clock.monotonic() - begin, about)
 
 
 def interrupt_behind(error: BaseException) -> BaseException | None:
-    """The interrupt that `error` came in the way of: while a context is left, what it waits for may
-    be gone already."""
+    """Return the interrupt during whose clean-up `error` was raised, if any."""
     before = error.__context__
     while before and isinstance(before, Exception):
         before = before.__context__

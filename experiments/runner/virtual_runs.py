@@ -1,11 +1,10 @@
-"""One run under the virtual clock: on a kernel of its own, booted for it and seeded with it
+"""One run under the virtual clock, on a kernel of its own that is booted and seeded for it
 (testbed/uml/uml.py).
 
-A run is handed over as JSON and its answer comes back as JSON.  Inside nothing of the host is
-writable, compiled code is kept for this run alone, and the environment says no more than where
-programs are, so that what happens depends on the code and on the run, and on nothing else.  What an
-experiment predicts of the run is computed outside: a model is no part of what is measured, and its
-compiled code would be made anew for each run.
+Run and answer pass as JSON.  Inside, nothing of the host is writable, compiled code is kept for
+this run alone, and the environment only says where programs are, so the result depends on the code
+and the run alone.  Predictions are computed outside: a model is no part of the measurement, and
+each run would compile its code again.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ LONGEST_S = 86_400.0  # of real time
 
 @dataclass(frozen=True)
 class VirtualRunResult:
-    """What a run gave or why there is none, and what was said of the machine inside."""
+    """Result or failure of a run, and the provenance inside its kernel."""
 
-    given: Result | RunFailure
+    outcome: Result | RunFailure
     about: Mapping[str, Any]
 
 
 def measure(run: Run, *, core: int | None = None) -> VirtualRunResult:
-    """Measure `run` on a kernel of its own, which stays on processor `core`; what is predicted of
-    it is computed here.
+    """Measure `run` on a kernel of its own on processor `core`; compute predictions here.
 
-    FileNotFoundError if that kernel has not been built and cannot be, ChildProcessError with its
-    last words if it dies, and whatever the prediction raises.
+    Raises:
+        FileNotFoundError: the kernel is not built and cannot be built.
+        ChildProcessError: the kernel died.
     """
     exchange = uml.Exchange({RUN: json.dumps(run.content)}, [ANSWER])
     seeded = uml.VirtualClock(seed=run.seed + 1, syscall_ns=run.syscall_ns)
@@ -62,36 +61,35 @@ def measure(run: Run, *, core: int | None = None) -> VirtualRunResult:
     )
     if ANSWER not in exchange.taken:
         raise ChildProcessError(f"{run}: ended with status {status} and without an answer")
-    told = json.loads(exchange.taken[ANSWER])
-    if "failure" in told:
-        return VirtualRunResult(RunFailure(**told["failure"]), told["about"])
-    return VirtualRunResult(
-        find(run.experiment).with_prediction(run, Result(**told["result"])), told["about"]
-    )
+    reply = json.loads(exchange.taken[ANSWER])
+    if "failure" in reply:
+        return VirtualRunResult(RunFailure(**reply["failure"]), reply["about"])
+    result = find(run.experiment).with_prediction(run, Result(**reply["result"]))
+    return VirtualRunResult(result, reply["about"])
 
 
 def core(number: int) -> int:
-    """The processor for the worker with that number: another for each, as long as there are any."""
+    """Return the processor for a worker; workers share processors if there are too few."""
     cores = sorted(os.sched_getaffinity(0))
     return cores[number % len(cores)]
 
 
 def answer(run: Run) -> dict[str, Any]:
-    """What is measured of a run, JSON-able; called inside."""
+    """Measure a run inside the kernel; return the answer, JSON-able."""
     from weft.experiments.runner.provenance import code_and_machine
 
     begin = clock.monotonic()
-    told: dict[str, Any]
+    reply: dict[str, Any]
     try:
         result = find(run.experiment).measure(run)
-        told = {"result": asdict(replace(result, virtual_s=round(clock.monotonic() - begin, 9)))}
+        reply = {"result": asdict(replace(result, virtual_s=round(clock.monotonic() - begin, 9)))}
     except Exception as error:
-        told = {"failure": RunFailure(reason(error), traceback.format_exc())._asdict()}
-    return {**told, "about": code_and_machine(kernel=True)}
+        reply = {"failure": RunFailure(reason(error), traceback.format_exc())._asdict()}
+    return {**reply, "about": code_and_machine(kernel=True)}
 
 
 def main() -> None:
-    """Within User-Mode Linux: do the run that lies in FOLDER, and leave the answer there."""
+    """Inside User-Mode Linux: measure the run in FOLDER, and write the answer there."""
     run = Run(**json.loads((FOLDER / RUN).read_text(encoding="utf-8")))
     (FOLDER / ANSWER).write_text(json.dumps(answer(run)), encoding="utf-8")
 

@@ -148,7 +148,7 @@ def test_a_virtual_clock_is_one_on_a_worker_too(monkeypatch):
     given = virtual_runs.VirtualRunResult(Result(figures={"lost_pairs": 1}), {"kernel": "weft"})
     monkeypatch.setattr(virtual_runs, "measure", lambda asked: given if asked == run else None)
     told = cluster.answer(run)
-    assert told.given == given.given
+    assert told.outcome == given.outcome
     assert told.about["inside"] == {"kernel": "weft"}
 
 
@@ -156,7 +156,7 @@ def test_a_worker_predicts_what_it_has_measured(monkeypatch):
     experiment = replace(EXPERIMENT, predict=lambda run: {"model_bytes": run.integer("size")})
     monkeypatch.setattr(cluster, "find", lambda name: experiment)
     (run,) = experiment.runs({"size": "3", "scheme": "dr"}, seeds=1)
-    figures = cluster.answer(run).given.figures
+    figures = cluster.answer(run).outcome.figures
     assert [*figures] == ["area_bytes", "delays_us", "right", "model_bytes"]
     assert (figures["area_bytes"], figures["model_bytes"]) == (9, 3)
 
@@ -165,7 +165,7 @@ def test_another_version_of_the_experiment_is_refused(address):
     run = EXPERIMENT.runs(seeds=1)[0]
     newer = definition.Run(**{**run.content, "version": 2})
     (answer,) = on_cluster(address, [newer])
-    assert answer.given == RunFailure("ValueError: quick is version 1 on the worker, 2 here", "")
+    assert answer.outcome == RunFailure("ValueError: quick is version 1 on the worker, 2 here", "")
 
 
 def test_no_scheduler_no_workers_and_no_dask_are_said_in_one_line(tmp_path, monkeypatch):

@@ -109,7 +109,7 @@ def test_an_error_inside_is_the_runs_outcome():
         engine="kernel",
     )
     answer = virtual_runs.measure(run)
-    assert "no such" in answer.given.reason
+    assert "no such" in answer.outcome.reason
 
 
 @pytest.mark.virtual
@@ -129,7 +129,7 @@ def test_what_a_model_says_is_computed_outside(monkeypatch):
         "rate_mbps": "1000",
     }
     (run,) = find("ttc_kernel").plan({**cell, "seconds": "0.001"}, clock="virtual").runs
-    given, model = virtual_runs.measure(run).given, ttc_kernel.model(run)
+    given, model = virtual_runs.measure(run).outcome, ttc_kernel.model(run)
     assert [name for name in given.figures if name.startswith("model_")] == [*model] != []
     assert given.figures == {**inside[0], **model}
     assert not inside[0].keys() & model.keys()
