@@ -23,7 +23,7 @@ from weft.daemons.lbsp.routing import LbspShape
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.lbsp import columns
 from weft.experiments.lbsp.lbsp_model import Conditions, paced, simulate, traffic
-from weft.experiments.report import figures, style
+from weft.experiments.report import figures, panels, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Word
 from weft.topologies import build
@@ -31,7 +31,6 @@ from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -216,76 +215,48 @@ def percent(tier: str) -> Integer:
 
 SETTING = ("arrivals", "topology", *THRESHOLDS, "slots", "patterns")
 MODEL, KERNEL = "graph", "kernel"
+STATES = ((1, "-", "with states"), (0, ":", "without states"))
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Queues (figure 9a) and their distance (9b) over load: a row of panels for each setting.
+    """Draw queues (figure 9a) and their distance (9b) over load, a line of panels for each setting.
 
-    Lines are the model's; squares what was measured on the kernel, filled with states and hollow
-    without.
+    Lines are the model's; squares are of the kernel, filled with states and hollow without.
     """
     groups = figures.by_setting(table, SETTING)
-    figure.set_size_inches(7.6, 0.5 + 2.7 * len(groups))
-    panels = figure.subplots(len(groups), 2, squeeze=False)
-    for row_of_panels, (title, rows) in zip(panels, groups.items(), strict=True):
-        for axes, what in zip(row_of_panels, ("queue", "apart"), strict=True):
-            for (hop, label), colour in zip(HOPS.items(), style.SEVERAL, strict=False):
-                for states in (1, 0):
-                    name = f"{label}, {'with' if states else 'without'} states"
-                    of_states = [row for row in rows if row["states"] == states]
-                    line(
-                        axes,
-                        of_states,
-                        f"{hop}_{what}_packets",
-                        "-" if states else ":",
-                        colour,
-                        name,
-                    )
-                    if what == "queue":
-                        fill = colour if states else "none"
-                        squares(axes, of_states, f"{hop}_queue_packets", colour, fill, name)
-            heading = "mean queue" if what == "queue" else "groups apart"
+    lines = panels.lines_of_panels(figure, groups, 2, width=7.6, heights=[2.7] * len(groups))
+    for (queues, distances), rows in lines:
+        draw_queues(queues, rows)
+        draw_model(distances, rows, "apart")
+        for axes, heading in ((queues, "mean queue"), (distances, "groups apart")):
             axes.set(xlabel="load (fraction)", ylabel=f"{heading} (packets)", yscale="log")
-            axes.set_title(f"arrivals {title}", fontsize=7.5)
-    named: dict[str, Artist] = {}
-    for axes in figure.axes:
-        for handle, text in zip(*axes.get_legend_handles_labels(), strict=True):
-            named.setdefault(text, handle)
-    figure.legend(
-        list(named.values()), list(named), loc="outside upper center", ncols=2, fontsize=7
-    )
+    panels.legend(figure, loc="outside upper center", ncols=2, fontsize=7)
 
 
-def line(axes: Axes, rows: Table, key: str, dash: str, colour: str, name: str) -> None:
-    """The model's mean over seeds, at each load."""
-    values: dict[float, list[float]] = {}
-    for row in rows:
-        if row["engine"] == MODEL and row.get(key) is not None:
-            values.setdefault(float(str(row["load_fraction"])), []).append(float(str(row[key])))
-    if values:
-        loads = sorted(values)
-        axes.plot(
-            loads,
-            [mean(values[at]) for at in loads],
-            "o" + dash,
-            color=colour,
-            label=name,
-            markersize=3.5,
-        )
+def draw_model(axes: Axes, rows: Table, measure: str) -> None:
+    """Draw the model's means over seeds, with states and without."""
+    for (hop, label), colour in zip(HOPS.items(), style.SEVERAL, strict=False):
+        for states, dash, suffix in STATES:
+            runs = panels.select(rows, states=states, engine=MODEL)
+            means = panels.means_by(runs, "load_fraction", f"{hop}_{measure}_packets")
+            if means[0]:
+                look: dict[str, Any] = {"color": colour, "markersize": 3.5}
+                axes.plot(*means, "o" + dash, label=f"{label}, {suffix}", **look)
 
 
-def squares(axes: Axes, rows: Table, key: str, colour: str, fill: str, name: str) -> None:
-    """What was measured on the kernel."""
-    found = [row for row in rows if row["engine"] == KERNEL]
-    if found:
-        x, y = ([float(str(row[one])) for row in found] for one in ("load_fraction", key))
-        look: dict[str, Any] = {
-            "markeredgecolor": colour,
-            "markerfacecolor": fill,
-            "markersize": 6,
-            "linestyle": "none",
-        }
-        axes.plot(x, y, "s", label=f"{name}, on the kernel", **look)
+def draw_queues(axes: Axes, rows: Table) -> None:
+    """Draw mean queues: the model's, and those of the kernel as squares."""
+    draw_model(axes, rows, "queue")
+    for (hop, label), colour in zip(HOPS.items(), style.SEVERAL, strict=False):
+        for states, _, suffix in STATES:
+            runs = panels.select(rows, states=states, engine=KERNEL)
+            loads = panels.numbers(runs, "load_fraction")
+            queues = panels.numbers(runs, f"{hop}_queue_packets")
+            fill = colour if states else "none"
+            look: dict[str, Any] = {"markeredgecolor": colour, "markerfacecolor": fill}
+            if runs:
+                name = f"{label}, {suffix}, on the kernel"
+                axes.plot(loads, queues, "s", markersize=6, label=name, **look)
 
 
 EXPERIMENT = Experiment(

@@ -35,7 +35,7 @@ import numpy as np
 from weft.daemons.lbsp.routing import shape_of
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.lbsp import columns, lbsp_tcp
-from weft.experiments.report import figures, style
+from weft.experiments.report import figures, panels, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Spec, Word
 from weft.testbed.linux import clock
@@ -335,31 +335,23 @@ SETTING = ("topology", "rate_mbps", "queue_packets", "pairs", "load_fraction", "
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Outages of each scheme, for each failure and setting; a mark is a run, hollow where fidelity
-    failed."""
+    """Draw outages of each scheme by failure, a panel for each setting and a mark for each run."""
     groups = figures.by_setting(table, SETTING)
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
-    kinds = [one for one in FAILURES if any(row["failure"] == one for row in table)]
-    columns = min(2, len(groups))
-    rows_of_panels = -(-len(groups) // columns)
-    figure.set_size_inches(3.8 * columns, 0.4 + 3.0 * rows_of_panels)
-    panels = figure.subplots(rows_of_panels, columns, squeeze=False).flat
-    for axes, (title, rows) in zip(panels, groups.items(), strict=False):
-        for at, (scheme, (look, _)) in enumerate(looks.items()):
-            chosen = [row for row in rows if row["scheme"] == scheme and row["outage_ms"]]
-            shift = (at - (len(looks) - 1) / 2) * 0.8 / max(8, len(looks))
-            x = [kinds.index(str(row["failure"])) + shift for row in chosen]
-            y = [float(str(row["outage_ms"])) for row in chosen]
-            figures.marks(
-                axes, x, y, look, [figures.failed_fidelity(row) for row in chosen], label=look.label
-            )
+    kinds = [kind for kind in FAILURES if any(row["failure"] == kind for row in table)]
+    shifts = panels.offsets(len(looks), 0.8 / max(8, len(looks)))
+    ylabel = "until the last was rerouted (ms)"
+    grid = panels.grid(figure, len(groups), 2, panel=(3.8, 3.0), margin=(0, 0.4), ylabel=ylabel)
+    for axes, (title, rows) in zip(grid, groups.items(), strict=True):
+        for shift, (scheme, (look, _)) in zip(shifts, looks.items(), strict=True):
+            runs = [row for row in panels.select(rows, scheme=scheme) if row["outage_ms"]]
+            places = [kinds.index(str(row["failure"])) + shift for row in runs]
+            outages_ms = panels.numbers(runs, "outage_ms")
+            panels.run_marks(axes, runs, places, outages_ms, look, look.label)
         axes.set_xticks(range(len(kinds)), kinds)
-        axes.set(ylabel="until the last was rerouted (ms)", xlim=(-0.5, len(kinds) - 0.5))
         axes.set_title(title, fontsize=8.5)
-        axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
-    figure.legend(
-        *figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=7
-    )
+        axes.set(xlim=(-0.5, len(kinds) - 0.5), ylim=(0, 1.08 * axes.get_ylim()[1]))
+    panels.legend(figure, loc="outside upper center", ncols=6, fontsize=7)
 
 
 EXPERIMENT = Experiment(

@@ -22,7 +22,7 @@ collide, nor TTC leave its default: this traffic flatters them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +37,7 @@ from weft.topologies.core.link import Mbps
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_WARM_UP_S = 1.0
@@ -157,16 +158,21 @@ def plot(table: Table, figure: Figure) -> None:
         figure, groups, len(PANELS), width=7.6, heights=heights, sharex="col"
     )
     for line, rows in lines:
-        shown = [spec for spec in looks if panels.select(rows, scheme=spec)]
+        runs_of = {spec: panels.select(rows, scheme=spec) for spec in looks}
+        shown = {look: runs_of[spec] for spec, (look, _) in looks.items() if runs_of[spec]}
         for axes, (key, label) in zip(line, PANELS.items(), strict=True):
-            for place, spec in enumerate(shown):
-                runs, valid = panels.valid_runs(panels.select(rows, scheme=spec))
-                values, look = panels.numbers(runs, key), looks[spec][0]
-                panels.bar(axes, place, values, look, hollow=not valid, interval=True)
-            panels.name_rows(axes, [""] * len(shown))
+            draw_bars(axes, shown, key)
             axes.set_xlabel(label)
-        line[0].set_yticklabels([looks[spec][0].label for spec in shown])
+        line[0].set_yticklabels([look.label for look in shown])
         line[0].set_xlim(0, 1)
+
+
+def draw_bars(axes: Axes, shown: Mapping[style.SeriesStyle, Table], key: str) -> None:
+    """Draw the mean of `key` for each scheme."""
+    for place, (look, rows) in enumerate(shown.items()):
+        runs, valid = panels.valid_runs(rows)
+        panels.bar(axes, place, panels.numbers(runs, key), look, hollow=not valid, interval=True)
+    panels.name_rows(axes, [""] * len(shown))
 
 
 EXPERIMENT = Experiment(
