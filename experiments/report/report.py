@@ -44,15 +44,19 @@ th, td { text-align: left; padding: .15rem .7rem .15rem 0; border-bottom: 1px so
 
 
 def page(stored: Sequence[tuple[Experiment, StoredRows]], machine: str, disk_bytes: int = 0) -> str:
-    """The whole page; `machine`: where it was measured, in words; `disk_bytes`: what the results
-    take."""
+    """Return the whole page.
+
+    Args:
+        machine: the machines that measured, in words.
+        disk_bytes: size of the results.
+    """
     parts = [section(experiment, entries) for experiment, entries in stored]
     runs = sum(len(entries) for _, entries in stored)
     total_s = sum(float(about.get("wall_s") or 0) for _, entries in stored for _, about in entries)
     head = (
         f"<h1>weft: what is stored</h1><p>{several(runs, 'run')} of "
-        f"{several(len(stored), 'experiment')}, which took "
-        f"{duration(total_s)} one after the other.</p>"
+        f"{several(len(stored), 'experiment')}, "
+        f"which took {duration(total_s)} one after the other.</p>"
     )
     index = "".join(f'<a href="#{escape(one.name)}">{escape(one.name)}</a>' for one, _ in stored)
     return (
@@ -65,8 +69,7 @@ def page(stored: Sequence[tuple[Experiment, StoredRows]], machine: str, disk_byt
 
 
 def claimed(stored: Sequence[tuple[Experiment, StoredRows]]) -> str:
-    """What papers give for cells that are stored, and what came out; "" if no paper gives
-    anything."""
+    """Return the table of papers' claims beside our results; "" without claims."""
     lines, left_out = [], 0
     for experiment, entries in stored:
         for number, claim in enumerate(claims(experiment, [row for row, _ in entries])):
@@ -76,15 +79,15 @@ def claimed(stored: Sequence[tuple[Experiment, StoredRows]]) -> str:
             ours = f"{claim.ours:.4g}" + (
                 "" if math.isnan(claim.half_width) else f" ± {claim.half_width:.2g}"
             )
-            given = claim.paper
-            paper = given if isinstance(given, str) else f"{given:.4g}"
-            ratio = "" if isinstance(given, str) or not given else f"{claim.ours / given:.3f}"
+            figure = claim.paper
+            paper = figure if isinstance(figure, str) else f"{figure:.4g}"
+            ratio = "" if isinstance(figure, str) or not figure else f"{claim.ours / figure:.3f}"
             about = ": ".join(escape(words) for words in (claim.says, claim.cell) if words)
             lines.append(
                 f'<tr><td><a href="#{escape(experiment.name)}">{escape(experiment.name)}</a></td>'
                 f'<td class="words">{about}</td><td class="words" title="{escape(claim.meaning)}">'
-                f'{escape(claim.column)}</td><td class="number">{escape(paper)}</td><td '
-                f'class="number">{ours}</td>'
+                f'{escape(claim.column)}</td><td class="number">{escape(paper)}</td>'
+                f'<td class="number">{ours}</td>'
                 f'<td class="number">{ratio}</td><td class="number">{claim.runs}</td>'
                 f'<td class="{claim.fidelity}">{claim.fidelity or "-"}</td></tr>'
             )
@@ -96,25 +99,21 @@ def claimed(stored: Sequence[tuple[Experiment, StoredRows]]) -> str:
         else ""
     )
     return (
-        '<h2 id="claims">What papers say, and what came out</h2><p class="dim">Of each cell for '
-        "which a paper gives a "
-        "figure, or of which it says something: the paper's, ours as mean over the seeds with its "
-        "95 % interval, and "
+        '<h2 id="claims">What papers say, and what came out</h2>'
+        '<p class="dim">Of each cell for which a paper gives a figure, or of which it says '
+        "something: the paper's, ours as mean over the seeds with its 95 % interval, and "
         "ours by the paper's. Figure, command and what columns mean are where the name leads; "
-        "fidelity is that of runs "
-        "on the kernel, the worst.</p>"
-        '<div class="wide"><table><tr><th>experiment</th><th>what the paper says, and of which '
-        "cell</th><th>column</th>"
-        '<th class="number">paper</th>'
-        '<th class="number">ours</th><th class="number">ratio</th><th '
-        'class="number">runs</th><th>fidelity</th></tr>'
+        "fidelity is that of runs on the kernel, the worst.</p>"
+        '<div class="wide"><table><tr><th>experiment</th>'
+        "<th>what the paper says, and of which cell</th><th>column</th>"
+        '<th class="number">paper</th><th class="number">ours</th><th class="number">ratio</th>'
+        '<th class="number">runs</th><th>fidelity</th></tr>'
         f"{''.join(lines)}</table></div>{more}"
     )
 
 
 def section(experiment: Experiment, entries: StoredRows) -> str:
-    """One experiment: question, source, fidelity, figure, table and the command that measures it
-    again."""
+    """Return one experiment: question, source, fidelity, figure, table and command."""
     rows = [row for row, _ in entries]
     commits = Counter(
         str(about.get("commit") or "installed") + "+" * bool(about.get("dirty"))
@@ -132,12 +131,12 @@ def section(experiment: Experiment, entries: StoredRows) -> str:
 
 
 def engines(rows: Sequence[Row]) -> str:
-    """The engines of the rows, and the clock where it is virtual."""
+    """Return the engines of the rows, and the clock if it is virtual."""
     return ", ".join(sorted({figures.engine_of(row) for row in rows}))
 
 
 def fidelity(rows: Sequence[Row]) -> str:
-    """How many runs kept up, where that can be said."""
+    """Return the number of runs by fidelity verdict; "" without verdicts."""
     counts = Counter(str(row["fidelity"]) for row in rows if row.get("fidelity"))
     said = [
         f'<span class="{name}">{name} {counts[name]}</span>'
@@ -148,7 +147,7 @@ def fidelity(rows: Sequence[Row]) -> str:
 
 
 def picture(experiment: Experiment, entries: StoredRows) -> str:
-    """The figure of each clock, inside the page."""
+    """Return the figure of each clock, embedded in the page."""
     return "".join(
         drawn(experiment, [row for row, _ in of_clock], clock)
         for clock, of_clock in figures.by_clock(entries).items()
@@ -156,7 +155,7 @@ def picture(experiment: Experiment, entries: StoredRows) -> str:
 
 
 def drawn(experiment: Experiment, rows: Sequence[Row], clock: str) -> str:
-    """One of them."""
+    """Return one figure as an image element."""
     png = io.BytesIO()
     with figures.new() as figure:
         experiment.plot(rows, figure)
@@ -167,8 +166,7 @@ def drawn(experiment: Experiment, rows: Sequence[Row], clock: str) -> str:
 
 
 def table(experiment: Experiment, rows: Sequence[Row]) -> str:
-    """Mean and 95 % interval over the seeds, for each cell of the sweep and each figure that is a
-    number."""
+    """Return mean and 95 % interval over the seeds of each numeric figure, by cell."""
     names = figures_of(experiment, rows)[:MOST_FIGURES]
     varied = [
         key
@@ -195,34 +193,33 @@ def table(experiment: Experiment, rows: Sequence[Row]) -> str:
 
 
 def meanings(experiment: Experiment, rows: Sequence[Row]) -> str:
-    """What the columns of the rows mean, with their units, folded away."""
+    """Return the meanings and units of the columns, folded away."""
     names = dict.fromkeys(
         key for row in rows for key in row if key not in (*experiment.sweep, *columns.CIRCUMSTANCES)
     )
-    told = {name: columns.meaning_of(name, experiment.columns) for name in names}
+    known = {name: columns.meaning_of(name, experiment.columns) for name in names}
     lines = [
-        f"<tr><td><code>{escape(name)}</code></td><td>{escape(columns.unit(name))}</td><td "
-        f'class="words">'
-        f"{escape(meaning)}</td></tr>"
-        for name, meaning in told.items()
+        f"<tr><td><code>{escape(name)}</code></td><td>{escape(columns.unit(name))}</td>"
+        f'<td class="words">{escape(meaning)}</td></tr>'
+        for name, meaning in known.items()
         if meaning
     ]
     if not lines:
         return ""
     head = "<tr><th>column</th><th>unit</th><th>meaning</th></tr>"
     return (
-        f"<details><summary>What the columns mean</summary><div "
-        f'class="wide"><table>{head}{"".join(lines)}'
-    ) + ("</table></div></details>")
+        "<details><summary>What the columns mean</summary>"
+        f'<div class="wide"><table>{head}{"".join(lines)}</table></div></details>'
+    )
 
 
-def several(count: int, what: str) -> str:
-    """1 run, 2 runs."""
-    return f"{count} {what}" + "s" * (count != 1)
+def several(count: int, noun: str) -> str:
+    """Return a count with its noun: 1 run, 2 runs."""
+    return f"{count} {noun}" + "s" * (count != 1)
 
 
 def middle(rows: Sequence[Row], name: str) -> str:
-    """Mean and half of the interval, as text."""
+    """Return mean and half of the interval as text."""
     values = [float(value) for row in rows if isinstance(value := row.get(name), int | float)]
     if not values:
         return ""
@@ -231,16 +228,16 @@ def middle(rows: Sequence[Row], name: str) -> str:
 
 
 def command(experiment: Experiment, rows: Sequence[Row]) -> str:
-    """The command that measures these cells; what is as in the default sweep is left out."""
+    """Return the command that measures these cells, without settings of the default sweep."""
     words = ["weft run", experiment.name]
-    given = []
+    settings = []
     for key, values in experiment.sweep.items():
-        there = list(dict.fromkeys(row[key] for row in rows))
-        if set(map(str, there)) != set(map(str, values)):
-            text = ",".join(map(str, there))
-            given.append(f"'{key}={text}'" if set(text) & set(" ;*?&|<>()") else f"{key}={text}")
-    if given:
-        words += ["--set", *given]
+        measured = list(dict.fromkeys(row[key] for row in rows))
+        if set(map(str, measured)) != set(map(str, values)):
+            text = ",".join(map(str, measured))
+            settings.append(f"'{key}={text}'" if set(text) & set(" ;*?&|<>()") else f"{key}={text}")
+    if settings:
+        words += ["--set", *settings]
     seeds = 1 + max(int(str(row["seed"])) for row in rows)
     if seeds != experiment.seeds:
         words.append(f"--seeds {seeds}")
@@ -253,32 +250,28 @@ def command(experiment: Experiment, rows: Sequence[Row]) -> str:
 
 
 def appendix(stored: Sequence[tuple[Experiment, StoredRows]], machine: str, disk_bytes: int) -> str:
-    """For who repeats it: what is needed, how long each experiment took, how much disk, what is
-    expected."""
+    """Return the requirements of a repetition: machine, time, disk, expected agreement."""
     lines = []
     for experiment, entries in stored:
         took = sum(float(about.get("wall_s") or 0) for _, about in entries)
-        held = ", ".join(experiment.must_hold) or "-"
+        invariants = ", ".join(experiment.must_hold) or "-"
         rows = [row for row, _ in entries]
         expected = (
             "the same rows" if all(repeatable(row) for row in rows) else "rows within the intervals"
         )
         lines.append(
             f'<tr><td>{escape(experiment.name)}</td><td class="number">{len(entries)}</td>'
-            f'<td class="number">{duration(took)}</td><td '
-            f'class="number">{duration(took / len(entries))}</td>'
-            f"<td>{expected}</td><td>{escape(held)}</td></tr>"
+            f'<td class="number">{duration(took)}</td>'
+            f'<td class="number">{duration(took / len(entries))}</td>'
+            f"<td>{expected}</td><td>{escape(invariants)}</td></tr>"
         )
     return (
         '<h2 id="repeat">To repeat it</h2><p><code>make setup</code> on two cores, 4 GB of memory '
-        "and Linux 6.1 or "
-        "later, then the command below each figure. Experiments on the kernel need root; those on "
-        "other engines and "
-        f"those under the virtual clock do not. The results take {disk_bytes / 1e3:,.0f} kB of "
-        f"disk. Where the same "
-        "rows are expected, equal seeds give equal numbers on every machine, but for processor "
-        "times; others differ as "
-        "far as their fidelity allows. What is given here was measured on:</p>"
+        "and Linux 6.1 or later, then the command below each figure. Experiments on the kernel "
+        "need root; those on other engines and those under the virtual clock do not. "
+        f"The results take {disk_bytes / 1e3:,.0f} kB of disk. Where the same rows are expected, "
+        "equal seeds give equal numbers on every machine, but for processor times; others differ "
+        "as far as their fidelity allows. What is given here was measured on:</p>"
         f"<p>{escape(machine)}</p>"
         '<div class="wide"><table><tr><th>experiment</th><th class="number">runs</th>'
         '<th class="number">time of all</th><th class="number">of one</th><th>expected</th>'
@@ -288,14 +281,13 @@ def appendix(stored: Sequence[tuple[Experiment, StoredRows]], machine: str, disk
 
 
 def repeatable(row: Row) -> bool:
-    """Whether another machine gives the same row: graphs, the simulator, and the kernel under the
-    virtual clock."""
+    """Return whether another machine gives the same row: all but the kernel in real time."""
     return row["engine"] != "kernel" or row.get("clock") == "virtual"
 
 
 def machines(stored: Sequence[tuple[Experiment, StoredRows]]) -> str:
-    """The machines of all rows, in words."""
-    found = Counter(
+    """Return the machines of all rows in words."""
+    counts = Counter(
         f"{m.get('cpu_model', '?')}, {m.get('cpus', '?')} processors, "
         f"{int(m.get('memory_bytes', 0)) >> 30} GiB, "
         f"Linux {m.get('kernel', '?')}, Python {m.get('python', '?')}"
@@ -304,5 +296,5 @@ def machines(stored: Sequence[tuple[Experiment, StoredRows]]) -> str:
         if (m := about.get("machine"))
     )
     return "; ".join(
-        f"{name} ({count} run{'s' * (count > 1)})" for name, count in found.most_common()
+        f"{name} ({count} run{'s' * (count > 1)})" for name, count in counts.most_common()
     )
