@@ -110,7 +110,8 @@ def _gateway(network: Handle) -> Iterator[NetlinkMessage]:
     for node in range(network.topology.servers):
         index = _index(network.run, node)
         device = f"to{node}"
-        yield _link(network, node, index, device)
+        server = _index(network.run, 0), DEVICE
+        yield outside.veth((index, device), server, network.netns(node), flags=plan.IFF_UP)
         address = FIRST_SERVER + node
         head = (fib.AF_INET, 32, 0, 0, fib.RT_TABLE_MAIN, RTPROT_STATIC, RT_SCOPE_LINK)
         body = fib.RTMSG.pack(*head, fib.RTN_UNICAST, 0)
@@ -118,20 +119,6 @@ def _gateway(network: Handle) -> Iterator[NetlinkMessage]:
         body += netlink.u32(fib.RTA_OIF, index)
         command = f"ip route add {dotted(address)} dev {device}"
         yield NetlinkMessage(netlink.RTM_NEWROUTE, netlink.CREATE, body, command)
-
-
-def _link(network: Handle, node: int, index: int, device: str) -> NetlinkMessage:
-    """Return the request that makes both ends of the link to server `node`."""
-    peer = plan.IFINFO.pack(0, 0, _index(network.run, 0), 0, 0)
-    peer += netlink.text(plan.IFLA_IFNAME, DEVICE)
-    peer += netlink.u32(plan.IFLA_NET_NS_FD, network.netns(node))
-    data = netlink.nested(plan.IFLA_INFO_DATA, netlink.attribute(plan.VETH_INFO_PEER, peer))
-    body = plan.IFINFO.pack(0, 0, index, 1, 1) + netlink.text(plan.IFLA_IFNAME, device)
-    body += netlink.nested(plan.IFLA_LINKINFO, netlink.text(plan.IFLA_INFO_KIND, "veth"), data)
-    command = (
-        f"ip link add {device} up type veth peer {DEVICE} netns {network.plan.namespace(node)}"
-    )
-    return NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command)
 
 
 def _server(run: RunRecord, node: int) -> Iterator[NetlinkMessage]:

@@ -89,18 +89,30 @@ def _join(run: RunRecord, gateway: netns.Netns, device: str) -> None:
     """Create the link: one end in the node's namespace, the other in the machine's."""
     home = os.open(netns.OWN, os.O_RDONLY | os.O_CLOEXEC)
     index = (run.slot << 16) + FIRST_OUTSIDE
-    peer = plan.IFINFO.pack(0, 0, index + 1, 0, 0) + netlink.text(plan.IFLA_IFNAME, device)
-    peer += netlink.u32(plan.IFLA_NET_NS_FD, home)
-    data = netlink.nested(plan.IFLA_INFO_DATA, netlink.attribute(plan.VETH_INFO_PEER, peer))
-    body = plan.IFINFO.pack(0, 0, index, 0, 0) + netlink.text(plan.IFLA_IFNAME, DEVICE)
-    body += netlink.nested(plan.IFLA_LINKINFO, netlink.text(plan.IFLA_INFO_KIND, "veth"), data)
-    command = f"ip link add {DEVICE} type veth peer {device}"
     try:
-        gateway.netlink.request(
-            [netlink.NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command)]
-        )
+        gateway.netlink.request([veth((index, DEVICE), (index + 1, device), home)])
     finally:
         os.close(home)
+
+
+def veth(
+    near: tuple[int, str], far: tuple[int, str], far_netns: int, *, flags: int = 0
+) -> netlink.NetlinkMessage:
+    """Return the message that makes a veth pair.
+
+    Args:
+        near: index and name of the end in the namespace of the request.
+        far: index and name of the other end.
+        far_netns: descriptor of the namespace of the other end.
+        flags: interface flags of the near end.
+    """
+    peer = plan.IFINFO.pack(0, 0, far[0], 0, 0) + netlink.text(plan.IFLA_IFNAME, far[1])
+    peer += netlink.u32(plan.IFLA_NET_NS_FD, far_netns)
+    data = netlink.nested(plan.IFLA_INFO_DATA, netlink.attribute(plan.VETH_INFO_PEER, peer))
+    body = plan.IFINFO.pack(0, 0, near[0], flags, flags) + netlink.text(plan.IFLA_IFNAME, near[1])
+    body += netlink.nested(plan.IFLA_LINKINFO, netlink.text(plan.IFLA_INFO_KIND, "veth"), data)
+    command = f"ip link add {near[1]} type veth peer {far[1]}"
+    return netlink.NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command)
 
 
 def _dotted(address: int) -> str:
