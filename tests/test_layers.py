@@ -291,6 +291,7 @@ LONG_FUNCTIONS: set[str] = {
     "daemons/dar/daemon.py:Dar._look",
     "daemons/dar/leaf.py:LeafFlows.adapt",
     "daemons/fatpaths/construction.py:in_tree_layers",
+    "daemons/lbsp/daemon.py:Lbsp.__init__",
     "daemons/fatpaths/construction.py:near_minimal_layers",
     "daemons/fatpaths/construction.py:overlap_layers",
     "daemons/fatpaths/daemon.py:Layered.__init__",

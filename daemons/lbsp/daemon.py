@@ -1,29 +1,27 @@
-"""LBSP's daemon at one switch: failures found by hellos, told by failure messages, answered by
-alternative groups.
+"""LBSP's daemon at one switch: hellos detect failures, failure messages announce them, alternative
+groups avoid them.
 
-Every switch says hello at each port to another switch.  A link that is lost, or degraded, goes into
-the switch's failure message: its type and the destinations affected (LBSP, section 3.3.1), flooded
-over three hops.  From what it hears and what it sees itself a switch works out its table
-(routing.py), and sets the routes that change.
+A switch puts each lost or degraded link into its failure message, with its type and the affected
+destinations (LBSP, section 3.3.1), and floods it over three hops.  From the messages of others and
+its own links it computes its table (routing.py), and sets the routes that change.
 
-Three hops are enough.  What an edge switch must know of a link is needed only if the way to it
-works, and the message of the link's upper end comes by that way: from the far aggregation switch,
-over core and aggregation switch.  So messages go up, then down, and from an edge switch once more
-up, to the aggregation switches that must choose alike.
+Three hops are enough.  An edge switch needs the state of a link only if the path to it works, and
+the message of the link's upper end comes by that path.  Messages go up, then down, and from an edge
+switch up once more, to the aggregation switches that must choose alike.
 
-A switch that begins sets no routes before its neighbours are all up, or have had the time to be:
-routes that a predecessor left forward meanwhile.  A link that has never been up it leaves out from
-then on, but tells others only some time later: where a whole network begins, switch after switch,
-there would be more to tell than to hear.
+At start a switch sets no routes until its neighbours are up or `begin_s` has passed; its
+predecessor's routes forward in the meantime.  A link that has never been up is avoided from then
+on, but announced later, because at the start of a whole network the messages would be too many.
 
-Section 5.1.  The carrier tells which state a switch's own queues call for.  An edge switch takes
-it; an aggregation switch tells those that choose alike, two hops away through the edge switches of
-its pod, and takes what they agree on.
+The runtime reports the state that a switch's own queues require (section 5.1).  An edge switch
+takes it.  An aggregation switch tells those that choose alike, two hops away by the edge switches
+of its pod, and takes the state on which they agree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -69,12 +67,12 @@ HostRoutes = Sequence[tuple[Prefix, tuple[Hop, ...]]]
 
 
 class Lbsp:
-    """LBSP's state machine for switch `node` in a fat-tree of this shape.
+    """State machine of LBSP for a switch of a fat-tree with this shape.
 
-    hosts: of an edge switch, its own, and the port of each.
-    begin_s: how long neighbours may take to come up at first.
-    patience_s: how long before others are told that one has not.
-    hold_s: from news to new routes, so that what comes together is dealt with together.
+    hosts: prefixes of an edge switch's own hosts, each with its hop.
+    begin_s: time for neighbours to come up at first.
+    patience_s: time after which links that have never been up are announced.
+    hold_s: time between news and new routes, which handles several changes together.
     """
 
     def __init__(
@@ -90,50 +88,44 @@ class Lbsp:
         hold_s: float = 0.001,
         gap_s: float = 0.030,
     ) -> None:
-        self._neighbourhood, self._shape = neighbourhood, shape
-        self._node = node = neighbourhood.node
-        self._place = shape.place(node)
+        self._neighbourhood = neighbourhood
+        self._shape = shape
+        self._node = neighbourhood.node
+        self._position = shape.position(self._node)
         self._hosts = dict(hosts)
-        self._at = {
+        self._far = {
             neighbour.hop.port: neighbour.hop.node for neighbour in neighbourhood.neighbours()
         }
-        self._links = {port: shape.link(node, other) for port, other in self._at.items()}
+        self._links = {port: shape.link(self._node, far) for port, far in self._far.items()}
         self._carriers: set[int] = {hop.port for hops in self._hosts.values() for hop in hops}
-        self._up: set[int] = set()  # ports whose neighbour is
+        self._up: set[int] = set()  # ports whose neighbour is up
+        self._ever_up: set[int] = set()  # ports whose neighbour has been up
         self._degraded: set[int] = set()
-        first = shape.down_ports(self._place.tier)
-        self._down = [port for port in self._at if port < first]
-        self._above = [port for port in self._at if port >= first]
-        told: Any = {
-            "empty": _says_nothing,
-            "encode": messages.encode,
-            "lifetime_ms": lifetime_ms,
-            "gap_s": gap_s,
-        }
-        self._failures: Notices[LbspBody] = Notices(
-            node,
-            self._at,
+        first = shape.down_ports(self._position.tier)
+        self._down = [port for port in self._far if port < first]
+        self._above = [port for port in self._far if port >= first]
+        notices = partial(
+            Notices[LbspBody],
+            self._node,
+            self._far,
             incarnation=incarnation,
-            says_at=self._at,
             onward=self._onward,
-            scope=FAILURE_SCOPE,
-            **told,
+            empty=_is_empty,
+            encode=messages.encode,
+            lifetime_ms=lifetime_ms,
+            gap_s=gap_s,
         )
-        self._crowding: Notices[LbspBody] = Notices(
-            node,
-            self._at,
-            incarnation=incarnation,
-            says_at=self._down if self._place.tier == AGGREGATION else (),
-            onward=self._onward,
-            scope=CROWDING_SCOPE,
-            **told,
-        )
-        self._want = self._state = 0
-        self._begin_s, self._patience_s, self._hold_s = begin_s, max(begin_s, patience_s), hold_s
-        self._begins_s = inf  # when routes are set first
-        self._tells_s = inf  # when others are told of links that have never been up
-        self._ever: set[int] = set()  # ports whose neighbour has been
-        self._due_s = inf  # when routes are to be worked out
+        self._failures = notices(says_at=self._far, scope=FAILURE_SCOPE)
+        agreeing = self._down if self._position.tier == AGGREGATION else ()
+        self._crowding = notices(says_at=agreeing, scope=CROWDING_SCOPE)
+        self._required_state = 0
+        self._state = 0
+        self._begin_s = begin_s
+        self._patience_s = max(begin_s, patience_s)
+        self._hold_s = hold_s
+        self._begins_s = inf  # time of the first routes
+        self._announces_s = inf  # time to announce links that have never been up
+        self._due_s = inf  # time of the next computation
         self._begun = False
         self._routes: dict[Prefix, tuple[Hop, ...]] = {}
         self._asymmetric: frozenset[Prefix] = frozenset()
@@ -146,12 +138,12 @@ class Lbsp:
             self._crowding.deadline,
             self._due_s,
             self._begins_s,
-            self._tells_s,
+            self._announces_s,
         )
         return min(self._neighbourhood.deadline, *waits)
 
     def start(self, now: float) -> Sequence[Action]:
-        self._begins_s, self._tells_s = now + self._begin_s, now + self._patience_s
+        self._begins_s, self._announces_s = now + self._begin_s, now + self._patience_s
         return [*self._set_hosts(self._hosts), *self._follow(self._neighbourhood.start(now), now)]
 
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
@@ -163,7 +155,7 @@ class Lbsp:
         return self._hear(message, port, now) if isinstance(message, Notice) else NOTHING
 
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
-        if port in self._at:
+        if port in self._far:
             return self._follow(self._neighbourhood.link_changed(port, up, now), now)
         if up == (port in self._carriers):
             return NOTHING
@@ -180,12 +172,12 @@ class Lbsp:
         actions += [*sends, *(self._agree() if forgotten else ())]
         if now >= self._begins_s:
             actions += self._begin(now)
-        if now >= self._tells_s:
-            self._tells_s = inf
-            self._ever.update(self._at)
+        if now >= self._announces_s:
+            self._announces_s = inf
+            self._ever_up.update(self._far)
             actions += self._changed(now)
         if now >= self._due_s:
-            actions += self._work_out()
+            actions += self._compute()
         return actions
 
     def event(self, event: DaemonEvent, now: float) -> Sequence[Action]:
@@ -197,34 +189,36 @@ class Lbsp:
         raise useless(event)
 
     def _degrade(self, port: int, degraded: bool, now: float) -> Sequence[Action]:
-        """The link at `port` works slower than it should, or as it should again: somebody says so
-        or has measured it.
+        """Handle the news that the link at `port` is degraded, or healthy again.
 
-        ValueError if no other switch is there.
+        Raises:
+            ValueError: no other switch is at `port`.
         """
-        if port not in self._at:
+        if port not in self._far:
             raise ValueError(
-                f"port {port} leads to no other switch; those that do are {sorted(self._at)}"
+                f"port {port} leads to no other switch; those that do are {sorted(self._far)}"
             )
         if degraded == (port in self._degraded):
             return NOTHING
         (self._degraded.add if degraded else self._degraded.discard)(port)
-        name = self._neighbourhood.name(self._at[port])
-        text = f"port {port}: the link to {name} is {'degraded' if degraded else 'sound again'}"
+        name = self._neighbourhood.name(self._far[port])
+        text = f"port {port}: the link to {name} is {'degraded' if degraded else 'healthy again'}"
         return [Note(text), *self._changed(now)]
 
     def _queues_call(self, state: int, now: float) -> Sequence[Action]:
-        """Take the state that the queues of this switch call for (section 5.1).
+        """Take the state that the queues of this switch require (section 5.1).
 
         Raises:
             ValueError: there is no such state.
         """
         if not 0 <= state <= MOST_STATE:
-            raise ValueError(f"queues call for state {state}; states are 0 .. {MOST_STATE}")
-        if state == self._want or self._place.tier == CORE:
+            raise ValueError(f"states are 0 .. {MOST_STATE}, got {state}")
+        if state == self._required_state or self._position.tier == CORE:
             return NOTHING
-        self._want = state
-        sends = self._crowding.say(Crowding(state), now) if self._place.tier == AGGREGATION else []
+        self._required_state = state
+        sends = (
+            self._crowding.say(Crowding(state), now) if self._position.tier == AGGREGATION else []
+        )
         return [*self._agree(), *sends]
 
     def converged(self) -> bool:
@@ -240,7 +234,7 @@ class Lbsp:
 
     def status(self) -> dict[str, Any]:
         name = self._neighbourhood.name
-        refused = self._shape.own_range(self._place) if self._place.tier != CORE else None
+        refused = self._shape.own_range(self._position) if self._position.tier != CORE else None
         forwarded = [prefix for prefix in self._routes if prefix != refused]
         lost = [prefix for prefix in forwarded if not self._routes[prefix]]
         return {
@@ -258,7 +252,7 @@ class Lbsp:
                 }
                 for link, degraded in sorted(self._known().items())
             ],
-            "degraded": [name(self._at[port]) for port in sorted(self._degraded)],
+            "degraded": [name(self._far[port]) for port in sorted(self._degraded)],
         }
 
     def _set_hosts(self, prefixes: Iterable[Prefix]) -> list[Action]:
@@ -270,8 +264,8 @@ class Lbsp:
         ]
 
     def _follow(self, events: Iterable[HelloOutcome], now: float) -> list[Action]:
-        """Note who came and went, say so, and do the rest of `events`."""
-        came: list[int] = []
+        """Record and announce neighbours that came up or died; return all actions."""
+        came_up: list[int] = []
         rest: list[Action] = []
         changed = False
         for event in events:
@@ -281,28 +275,25 @@ class Lbsp:
             changed = True
             (self._up.add if event.up else self._up.discard)(event.hop.port)
             if event.up:
-                came.append(event.hop.port)
-                self._ever.add(event.hop.port)
-        told = [
-            send
-            for port in came
-            for notices in (self._failures, self._crowding)
-            for send in notices.tell(port, now)
-        ]
+                came_up.append(event.hop.port)
+                self._ever_up.add(event.hop.port)
+        sends: list[Send] = []
+        for port in came_up:
+            sends += [*self._failures.tell(port, now), *self._crowding.tell(port, now)]
         if not changed:
             return rest
-        if not self._begun and len(self._up) == len(self._at):
-            return [*rest, *told, *self._begin(now)]
-        return [*self._changed(now), *rest, *told]
+        if not self._begun and len(self._up) == len(self._far):
+            return [*rest, *sends, *self._begin(now)]
+        return [*self._changed(now), *rest, *sends]
 
     def _begin(self, now: float) -> list[Action]:
-        """Whoever is not there now is lost."""
-        self._begun, self._begins_s = True, inf
-        return [*self._changed(now), *self._work_out()]
+        """Set the first routes; neighbours that are not up now count as lost."""
+        self._begun = True
+        self._begins_s = inf
+        return [*self._changed(now), *self._compute()]
 
     def _changed(self, now: float) -> list[Send]:
-        """Our own links have, or what others say: tell what is new of ours, and work out the routes
-        soon."""
+        """Announce changes of our own links, and schedule a computation of the routes."""
         if not self._begun:
             return []
         self._due_s = min(self._due_s, now + self._hold_s)
@@ -310,20 +301,23 @@ class Lbsp:
 
     def _own_failures(self) -> Iterable[LinkFailure]:
         for port, link in sorted(self._links.items()):
-            if (port not in self._up and port in self._ever) or self._is_degraded(port):
-                affected = self._shape.affected(link, self._place)
-                yield LinkFailure(
-                    self._shape.kind(link), affected, self._at[port], degraded=port in self._up
-                )
+            if (port not in self._up and port in self._ever_up) or self._is_degraded(port):
+                kind, affected = self._shape.kind(link), self._shape.affected(link, self._position)
+                yield LinkFailure(kind, affected, self._far[port], degraded=port in self._up)
 
     def _is_degraded(self, port: int) -> bool:
-        """Whether we say so, or the lower end does, whose messages do not reach all whom they
-        concern."""
-        held = self._failures.held.get(self._at[port])
-        body = held.notice.body if held and self._links[port].upper == self._place else None
-        said = body.failures if isinstance(body, Failures) else ()
-        return port in self._degraded or any(
-            each.degraded and each.neighbour == self._node for each in said
+        """Return True if this switch, or the lower end of the link, knows it as degraded.
+
+        We repeat the lower end's announcement, because it does not reach all affected switches.
+        """
+        if port in self._degraded:
+            return True
+        entry = self._failures.held.get(self._far[port])
+        if not entry or self._links[port].upper != self._position:
+            return False
+        return any(
+            failure.degraded and failure.neighbour == self._node
+            for failure in _failures_in(entry.notice.body)
         )
 
     def _hear(self, notice: LbspNotice, port: int, now: float) -> Sequence[Action]:
@@ -337,100 +331,94 @@ class Lbsp:
         return [*sends, *self._changed(now)] if is_news else sends
 
     def _onward(self, notice: LbspNotice, port: int) -> Sequence[int]:
-        """Where what came in at `port` is passed on: to whom it may matter."""
-        if self._place.tier == CORE:
+        """Return the ports to which a notice from `port` is passed on."""
+        if self._position.tier == CORE:
             return self._down
-        if self._place.tier == AGGREGATION:
+        if self._position.tier == AGGREGATION:
             return self._down if port in self._above else ()
         return self._above
 
     def _makes_sense(self, notice: LbspNotice) -> bool:
-        """Whether the origin is a switch, and types and ranges are those of links that it has."""
-        shape, origin, body = self._shape, notice.origin, notice.body
+        """Return True if the origin is a switch, and its failures fit its links."""
+        shape, origin = self._shape, notice.origin
+        failures = _failures_in(notice.body)
         try:
-            reporter = shape.place(origin)
-            failures = body.failures if isinstance(body, Failures) else ()
-            links = [(each, shape.link(origin, each.neighbour)) for each in failures]
+            reporter = shape.position(origin)
+            links = [shape.link(origin, failure.neighbour) for failure in failures]
         except ValueError:
             return False
         return all(
-            (each.kind, each.affected) == (shape.kind(at), shape.affected(at, reporter))
-            for each, at in links
+            (failure.kind, failure.affected) == (shape.kind(link), shape.affected(link, reporter))
+            for failure, link in zip(failures, links, strict=True)
         )
 
     def _known(self) -> dict[Uplink, bool]:
-        """The links that have failed (False) or are degraded (True), as far as is known; of its
-        own, what it sees."""
-        shape = self._shape
-        found: dict[Uplink, bool] = {}
+        """Return the known failed (False) and degraded (True) links; our own as we see them."""
+        links: dict[Uplink, bool] = {}
         for origin, (notice, *_) in self._failures.held.items():
-            body = notice.body
-            for each in body.failures if isinstance(body, Failures) else ():
-                link = shape.link(origin, each.neighbour)
-                found[link] = each.degraded and found.get(link, True)
+            for failure in _failures_in(notice.body):
+                link = self._shape.link(origin, failure.neighbour)
+                links[link] = failure.degraded and links.get(link, True)
         for port, link in self._links.items():
-            if port in self._up and not found.get(link, True):
-                del found[link]  # hellos pass: what the other end said of it is old
+            if port in self._up and not links.get(link, True):
+                del links[link]  # hellos pass, so the other end's announcement is out of date
             if port not in self._up:
-                found[link] = False
+                links[link] = False
             elif self._is_degraded(port):
-                found[link] = True
-        return found
+                links[link] = True
+        return links
 
-    def _work_out(self) -> list[Action]:
-        """Set the routes that differ from those that are set."""
+    def _compute(self) -> list[Action]:
+        """Compute all routes and set those that change."""
         self._due_s = inf
         self._counters["computations"] += 1
         known = self._known()
-        dead, degraded = (
-            [link for link, slow in known.items() if slow == kind] for kind in (False, True)
-        )
-        table = lbsp.table(self._shape, self._place, dead, degraded)
-        wanted = {prefix: self._hops(route) for prefix, route in table.items()}
-        for prefix in self._routes.keys() - wanted.keys():  # a range that is as all others again
-            wanted[prefix] = self._hops(table[covering(prefix, table)])
+        dead = [link for link, degraded in known.items() if not degraded]
+        slow = [link for link, degraded in known.items() if degraded]
+        table = lbsp.table(self._shape, self._position, dead, slow)
+        routes = {prefix: self._hops(route) for prefix, route in table.items()}
+        for prefix in self._routes.keys() - routes.keys():  # no longer an exception
+            routes[prefix] = self._hops(table[covering(prefix, table)])
         changes: list[Action] = [
             SetRoute(prefix, hops)
-            for prefix, hops in wanted.items()
+            for prefix, hops in routes.items()
             if self._routes.get(prefix) != hops
         ]
-        self._routes = wanted
+        self._routes = routes
         return changes + self._note_asymmetry(table)
 
     def _hops(self, route: LbspRoute) -> tuple[Hop, ...]:
-        return tuple(Hop(port, self._at[port]) for port in route.ports)
+        return tuple(Hop(port, self._far[port]) for port in route.ports)
 
     def _note_asymmetry(self, table: Mapping[Prefix, LbspRoute]) -> list[Action]:
-        was, self._asymmetric = (
-            self._asymmetric,
-            frozenset(prefix for prefix, route in table.items() if not route.symmetric),
+        previous = self._asymmetric
+        self._asymmetric = frozenset(
+            prefix for prefix, route in table.items() if not route.symmetric
         )
         notes: list[Action] = [
-            Note(
-                f"{prefix}: no link group is whole, its packets take all ports that still "
-                f"lead there"
-            )
-            for prefix in sorted(self._asymmetric - was)
+            Note(f"{prefix}: no link group is intact; its packets take all ports that lead there")
+            for prefix in sorted(self._asymmetric - previous)
         ]
         return notes + [
-            Note(f"{prefix}: a whole link group again") for prefix in sorted(was - self._asymmetric)
+            Note(f"{prefix}: a link group is intact again")
+            for prefix in sorted(previous - self._asymmetric)
         ]
 
     def _agree(self) -> list[Action]:
-        """Take the state that this switch and those that choose alike call for together."""
-        wants = [self._want]
+        """Take the common state of this switch and those that choose alike."""
+        required = [self._required_state]
         for origin, (notice, *_) in self._crowding.held.items():
-            if self._alike(self._shape.place(origin)) and isinstance(notice.body, Crowding):
-                wants.append(notice.body.state)
-        state = lbsp.agreed(wants)
+            if self._alike(self._shape.position(origin)) and isinstance(notice.body, Crowding):
+                required.append(notice.body.state)
+        state = lbsp.agreed(required)
         if state == self._state:
             return []
         self._state = state
         return [SetQueueState(state)]
 
     def _alike(self, other: SwitchPosition) -> bool:
-        """Whether an aggregation switch chooses as this one does, for it carries the same flows."""
-        tier, pod, number = self._place
+        """Return True if an aggregation switch carries the same flows as this one."""
+        tier, pod, number = self._position
         apart = (other.number - number) % self._shape.groups
         return tier == AGGREGATION and other[:2] == (tier, pod) and not apart
 
@@ -447,12 +435,16 @@ class Lbsp:
 
 
 def covering(prefix: Prefix, table: Iterable[Prefix]) -> Prefix:
-    """The longest of `table` that holds all of `prefix`."""
+    """Return the longest prefix of `table` that covers `prefix`."""
     return max(
-        (one for one in table if one.length <= prefix.length and one.holds(prefix.network)),
-        key=lambda one: one.length,
+        (other for other in table if other.length <= prefix.length and other.holds(prefix.network)),
+        key=lambda other: other.length,
     )
 
 
-def _says_nothing(body: LbspBody) -> bool:
+def _failures_in(body: LbspBody) -> Sequence[LinkFailure]:
+    return body.failures if isinstance(body, Failures) else ()
+
+
+def _is_empty(body: LbspBody) -> bool:
     return not (body.failures if isinstance(body, Failures) else body.state)

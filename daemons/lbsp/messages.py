@@ -1,8 +1,7 @@
-"""What LBSP's switches tell each other beside hellos, as bytes: messages as in wire.py, of types
-that it leaves free.
+"""LBSP's messages beside hellos, as bytes, with the header and types of wire.py.
 
-Both kinds are notices: what an origin says of itself, under a sequence number, to all within a few
-hops (daemons/control/scoped_flooding.py).
+Both kinds are notices: an origin floods its own state, with a sequence number, over a few hops
+(daemons/control/scoped_flooding.py).
 """
 
 from __future__ import annotations
@@ -34,9 +33,10 @@ MOST_STATE = 2
 class LinkFailure:
     """One failed or degraded link of a notice's origin (LBSP, section 3.3.1).
 
-    kind: its failure type (Table 2).  affected: the destinations that are.
-    neighbour: its other end, which tells whose flows are affected: figure 5's A1 and A3, but not A0
-        and A2.
+    kind: failure type (Table 2).
+    affected: affected destinations.
+    neighbour: other end of the link, which determines the affected flows: figure 5's A1 and A3, but
+        not A0 and A2.
     """
 
     kind: int
@@ -47,24 +47,24 @@ class LinkFailure:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """All links of the origin that do not work as they should; none: they all do."""
+    """All failed and degraded links of the origin."""
 
     failures: tuple[LinkFailure, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Crowding:
-    """The state that the origin's own queues call for (LBSP, section 5.1)."""
+    """State that the origin's own queues require (LBSP, section 5.1)."""
 
     state: int
 
 
 LbspBody = Failures | Crowding
-LbspNotice = Notice[LbspBody]  # what is sent
+LbspNotice = Notice[LbspBody]
 
 
 def encode(notice: LbspNotice) -> bytes:
-    """`notice` as bytes; struct.error if a field has no room."""
+    """Return `notice` as bytes; struct.error if a field is too large."""
     kind = LBSP_FAILURES if isinstance(notice.body, Failures) else LBSP_CROWDING
     fixed = NOTICE.pack(
         MAGIC,
@@ -80,15 +80,18 @@ def encode(notice: LbspNotice) -> bytes:
     if isinstance(notice.body, Crowding):
         return fixed + STATE.pack(notice.body.state)
     entries = [
-        FAILURE.pack(each.kind, each.degraded, *each.affected, each.neighbour)
-        for each in notice.body.failures
+        FAILURE.pack(failure.kind, failure.degraded, *failure.affected, failure.neighbour)
+        for failure in notice.body.failures
     ]
     return fixed + COUNT.pack(len(entries)) + b"".join(entries)
 
 
 def decode(payload: bytes) -> LbspNotice | None:
-    """The notice that `payload` is, None for a message of another type; Garbage if it is
-    neither."""
+    """Return the notice in `payload`; None for a message of another type.
+
+    Raises:
+        wire.MalformedMessage: not a message.
+    """
     return decoded(payload, _DECODERS)
 
 
@@ -101,20 +104,20 @@ def _failures(rest: bytes) -> Failures:
     (count,) = COUNT.unpack_from(rest)
     if len(rest) != COUNT.size + count * FAILURE.size:
         raise MalformedMessage("lengths do not fit")
-    found = []
+    failures = []
     for kind, degraded, network, length, neighbour in FAILURE.iter_unpack(rest[COUNT.size :]):
         if degraded > 1 or length > 32:
             raise MalformedMessage(
-                f"no failure is degraded {degraded} and affects a prefix of length {length}"
+                f"degraded must be 0 or 1 and a prefix at most /32, got {degraded} and /{length}"
             )
-        found.append(LinkFailure(kind, Prefix(network, length), neighbour, bool(degraded)))
-    return Failures(tuple(found))
+        failures.append(LinkFailure(kind, Prefix(network, length), neighbour, bool(degraded)))
+    return Failures(tuple(failures))
 
 
 def _crowding(rest: bytes) -> Crowding:
     (state,) = STATE.unpack(rest)
     if state > MOST_STATE:
-        raise MalformedMessage(f"there is no state {state}")
+        raise MalformedMessage(f"states are 0 to {MOST_STATE}, got {state}")
     return Crowding(state)
 
 

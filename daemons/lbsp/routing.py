@@ -1,28 +1,20 @@
-"""LBSP (Lim, Appl. Sci. 2021): symmetric path groups of a k-ary fat-tree, and which of them a
-destination takes.
+"""LBSP (Lim, Appl. Sci. 2021): symmetric path groups of a k-ary fat-tree, and each destination's.
 
-The d = k/2 uplinks of each edge (ToR) switch and of each aggregation switch are parted into
-`groups` link groups of equal size: uplink u is of group u mod groups (section 3.2: by the parity of
-the port).  A link group of the edge switch and one of the aggregation switches it leads to make a
-path group: groups^2 path groups of (d / groups)^2 paths each, disjoint, and together all shortest
-paths (Table 1).  Destination number t takes link group t mod groups at the edge switch and floor(t
-/ groups) mod groups at the aggregation switches (its least bits); within a link group packets take
-turns.
+The d = k/2 uplinks of an edge (ToR) or aggregation switch form `groups` link groups of equal size:
+uplink u is in group u mod groups (section 3.2).  A link group of the edge switch and one of the
+aggregation switches above make a path group: groups^2 disjoint path groups of (d / groups)^2 paths,
+together all shortest paths (Table 1).  Destination t takes link group t mod groups at the edge
+switch and floor(t / groups) mod groups at the aggregation switches; packets use the ports of a link
+group in turn.  For k >= 16 the paper leaves the number of groups open (3.4): it is a parameter.
 
-For k >= 16 the paper leaves two choices open (3.4): more path groups, or more paths in each.  Ours:
-`groups` is a parameter, 2 by default at every k, as in its simulations; 4 at k = 16 is the other
-choice.
+A link group is intact for a destination if every path over it works; for an edge switch, over one
+and the same link group of all aggregation switches above.  If its own group is not intact, a
+destination takes the next intact one in circular order (3.3).  Aggregation switches of one group
+carry the same flows and choose alike (figure 5: A1 and A3 both leave the group of a link of A31).
+Degraded links count as failed while there is a group without them, otherwise as healthy.  The paper
+has no rule without an intact group; we then use all ports that lead on, in turn.
 
-Failures.  A link group is intact for a destination if every path over it works: for an edge switch,
-there must be a link group of the aggregation switches above, the same for all of them, over which
-all paths work.  A destination whose own group is not intact takes the next one that is, in circular
-order (3.3).  The aggregation switches whose numbers are of one group choose alike, for they carry
-the same flows (figure 5: A1 and A3 both leave the group of a link that only A31 has).  Degraded
-links count as failed as long as there is a group without them, and then as sound.  Ours: where no
-group is intact, packets take turns over all ports that lead on, and the table says so.
-
-Links are named by their lower end and its uplink; ports are numbered as in
-topologies/tiered/fattree.py.
+A link is named by its lower end and its uplink; ports are as in topologies/tiered/fattree.py.
 """
 
 from __future__ import annotations
@@ -39,16 +31,15 @@ if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
 EDGE, AGGREGATION, CORE = 1, 2, 3  # tiers of switches
-MOST_PORTS = 64  # candidates that a route of the data plane holds
+MOST_PORTS = 64  # ports of a route in the data plane
 Columns = tuple[tuple[int, ...], ...]
 
 
 class SwitchPosition(NamedTuple):
-    """A switch: its tier, its pod and its number there; core switches of one stride share their
-    `pod`.
+    """A switch: its tier, its pod and its number there.
 
-    Aggregation switch `number` of every pod reaches the core switches of that number, by uplink
-    `pod`.
+    Core switches of one stride share their `pod`.  Aggregation switch `number` of every pod reaches
+    the core switches of that number by uplink `pod`.
     """
 
     tier: int
@@ -73,10 +64,9 @@ class Uplink(NamedTuple):
 
 
 class LbspRoute(NamedTuple):
-    """Ports of a switch by the link group that is the destination's own; a single column for the
-    one way down.
+    """Ports of a route, a column for each own link group of destinations; one column downwards.
 
-    symmetric: whether each column is a link group, intact as far as is known.
+    symmetric: True if each column is a link group without known failures.
     """
 
     columns: Columns
@@ -84,11 +74,12 @@ class LbspRoute(NamedTuple):
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """The columns, all of one length, row by row: the i-th packet of group g takes place i *
-        groups + g.
+        """Return the columns row by row: the i-th port of group g is at position i * groups + g.
 
-        Where the columns are the same ports and too many, each group takes a part of them, so that
-        none is idle. ValueError where columns that differ are too long.
+        If equal columns have too many ports, each group takes a part of them, so that none is idle.
+
+        Raises:
+            ValueError: different columns have too many ports.
         """
         groups, columns = len(self.columns), self.columns
         if groups * len(columns[0]) > MOST_PORTS:
@@ -102,11 +93,11 @@ class LbspRoute(NamedTuple):
 
 @dataclass(frozen=True)
 class LbspShape:
-    """A k-ary fat-tree of so many pods (at most k), with d = k/2, `hosts` at each edge switch, and
-    `groups` link groups at each switch.
+    """Sizes of a k-ary fat-tree: at most k pods, d = k/2, `hosts` of an edge switch, and `groups`,
+    the link groups of a switch.
 
-    ValueError unless there are two pods, d is a power of two, and groups one that leaves a choice:
-    from 2 to d.
+    Raises:
+        ValueError: fewer than two pods, or d or groups is no power of two with 2 <= groups <= d.
     """
 
     pods: int
@@ -116,7 +107,7 @@ class LbspShape:
 
     @classmethod
     def of(cls, radices: Sequence[int], groups: int = 2) -> LbspShape:
-        """The fat-tree whose hosts' labels have these radices."""
+        """Return the sizes of the fat-tree whose host labels have these radices."""
         pods, d, hosts = radices
         return cls(pods, d, hosts, groups)
 
@@ -142,38 +133,37 @@ class LbspShape:
 
     @cached_property
     def members(self) -> tuple[tuple[int, ...], ...]:
-        """The uplinks of each link group; also the numbers of the aggregation switches that choose
-        alike."""
+        """Return the uplinks of each link group; also the numbers of aggregation switches that
+        choose alike."""
         return tuple(tuple(range(group, self.d, self.groups)) for group in range(self.groups))
 
-    def place(self, node: int) -> SwitchPosition:
-        """Which switch `node` is; ValueError if it is none."""
+    def position(self, node: int) -> SwitchPosition:
+        """Return the position of switch `node`; ValueError if it is none."""
         rest, in_tier = node - self.servers, self.pods * self.d
         if not 0 <= rest < 2 * in_tier + self.d * self.d:
             raise ValueError(f"node {node} is no switch of a fat-tree with k = {2 * self.d}")
         below = min(rest // in_tier, 2)  # tiers
         return SwitchPosition(below + 1, *divmod(rest - below * in_tier, self.d))
 
-    def node(self, place: SwitchPosition) -> int:
-        """The switch at `place`."""
-        return (
-            self.servers + (place.tier - 1) * self.pods * self.d + place.pod * self.d + place.number
-        )
+    def node(self, position: SwitchPosition) -> int:
+        """Return the node number of the switch at `position`."""
+        switches_below = ((position.tier - 1) * self.pods + position.pod) * self.d
+        return self.servers + switches_below + position.number
 
     def down_ports(self, tier: int) -> int:
-        """How many ports of a switch lead down; its uplinks follow them."""
+        """Return the number of ports that lead down; the uplinks follow them."""
         return {EDGE: self.hosts, AGGREGATION: self.d, CORE: self.pods}[tier]
 
     def link(self, node: int, neighbour: int) -> Uplink:
-        """The link between two switches; ValueError if there is none."""
-        low, high = self.place(min(node, neighbour)), self.place(max(node, neighbour))
+        """Return the link between two switches; ValueError if there is none."""
+        low, high = self.position(min(node, neighbour)), self.position(max(node, neighbour))
         link = Uplink(low, high.number if low.tier == EDGE else high.pod)
         if low.tier == CORE or link.upper != high:
             raise ValueError(f"no link joins switches {node} and {neighbour}")
         return link
 
     def links(self) -> list[Uplink]:
-        """All links between switches."""
+        """Return all links between switches."""
         return [
             Uplink(SwitchPosition(tier, pod, number), up)
             for tier in (EDGE, AGGREGATION)
@@ -183,30 +173,35 @@ class LbspShape:
         ]
 
     def link_group(self, tier: int, destination: int) -> int:
-        """The link group of its own that host number `destination` has at switches of `tier`
-        (section 3.2)."""
+        """Return the own link group of host number `destination` at switches of `tier` (section
+        3.2)."""
         return (destination if tier == EDGE else destination // self.groups) % self.groups
 
-    def own_range(self, at: SwitchPosition) -> Prefix:
-        """The addresses below an edge or aggregation switch, those that no host has included."""
-        return self.layout.prefix((at.pod, at.number) if at.tier == EDGE else (at.pod,))
+    def own_range(self, position: SwitchPosition) -> Prefix:
+        """Return the prefix of all addresses below an edge or aggregation switch."""
+        return self.layout.prefix(
+            (position.pod, position.number) if position.tier == EDGE else (position.pod,)
+        )
 
     def kind(self, link: Uplink) -> int:
-        """The failure type of `link` (Table 2): 0 .. groups-1 below, groups .. 2 groups - 1 above
-        aggregation."""
+        """Return the failure type of `link` (Table 2): 0 .. groups - 1 below aggregation switches,
+        groups .. 2 groups - 1 above."""
         return (link.lower.tier - 1) * self.groups + link.up % self.groups
 
     def affected(self, link: Uplink, reporter: SwitchPosition) -> Prefix:
-        """The destinations that the failure of `link` affects, as the switch at `reporter`, an end
-        of it, tells (3.3.1): from above, those that the port leads down to; from below, all."""
+        """Return the destinations that a failure of `link` affects, as its end `reporter` announces
+        (3.3.1): the upper end those below the link, the lower end all."""
         if reporter == link.lower:
             return EVERYTHING
         return self.own_range(link.lower)
 
 
 def shape_of(topology: Topology, groups: int = 2) -> LbspShape:
-    """The fat-tree that `topology` is, its switches with so many link groups; ValueError if LBSP
-    cannot part its paths, or a route of the data plane cannot hold them."""
+    """Return the sizes of the fat-tree `topology`.
+
+    Raises:
+        ValueError: LBSP cannot group its paths, or a route of the data plane cannot hold them.
+    """
     radices = topology.naming.layout.radices
     if topology.family != "fattree" or len(radices) != 3:
         raise ValueError(
@@ -221,41 +216,47 @@ def shape_of(topology: Topology, groups: int = 2) -> LbspShape:
 
 
 def next_state(state: int, crowd: tuple[int, int], threshold: int, percent: int) -> int:
-    """The state of a switch (section 5.1, figure 8) whose link groups 0 and 1 have so many packets
-    waiting at a port.
+    """Return the next state of a switch (section 5.1, figure 8).
 
-    From 0 to 1 if group 0 has over `threshold` and over t = `percent` / 100 times as many as group
-    1; to 2 the other way round.  Back to 0 when they are almost equal: ours, when the crowded one
-    has at most one packet more.
+    From 0 to 1 if group 0 has over `threshold` packets and over `percent` / 100 times those of
+    group 1; to 2 with the groups exchanged.  Back to 0 if the queues are almost equal; we require
+    that the longer has at most one packet more.
+
+    Args:
+        state: present state.
+        crowd: packets in the queues of link groups 0 and 1, per port.
+        threshold: packets.
+        percent: ratio t of the paper, in %.
     """
-    zero, one = crowd
-    if state == 1 and zero > one + 1:
+    group_0, group_1 = crowd
+    if state == 1 and group_0 > group_1 + 1:
         return 1
-    if state == 2 and one > zero + 1:
+    if state == 2 and group_1 > group_0 + 1:
         return 2
-    if zero > threshold and zero * 100 > one * percent:
+    if group_0 > threshold and group_0 * 100 > group_1 * percent:
         return 1
-    if one > threshold and one * 100 > zero * percent:
+    if group_1 > threshold and group_1 * 100 > group_0 * percent:
         return 2
     return 0
 
 
 def group_in_state(state: int, own: int, input_port: int) -> int:
-    """The link group for a packet whose destination's own is `own`, that came in by `input_port`
-    (Table 3).
+    """Return the link group of a packet from `input_port`; `own` is its destination's (Table 3).
 
-    In state 1 packets of group 0, in state 2 packets of group 1, take the group that the parity of
-    their input port says; all others take their own.
+    In state 1 packets of group 0, and in state 2 packets of group 1, take the group of their input
+    port's parity; all others take their own.
     """
     by_input_port = (state == 1 and own == 0) or (state == 2 and own == 1)
     return input_port & 1 if by_input_port else own
 
 
-def agreed(wants: Iterable[int]) -> int:
-    """The state in which aggregation switches that choose alike are, given what the queues of each
-    call for: what some want and none opposes."""
-    called = {want for want in wants if want}
-    return called.pop() if len(called) == 1 else 0
+def agreed(required: Iterable[int]) -> int:
+    """Return the common state of aggregation switches that choose alike.
+
+    It is the one state other than 0 that their queues require; 0 if they require both.
+    """
+    states = {state for state in required if state}
+    return states.pop() if len(states) == 1 else 0
 
 
 LbspTable = Mapping[Prefix, LbspRoute]
@@ -263,122 +264,137 @@ LbspTable = Mapping[Prefix, LbspRoute]
 
 def table(
     shape: LbspShape,
-    at: SwitchPosition,
+    position: SwitchPosition,
     dead: Collection[Uplink],
     degraded: Collection[Uplink] = (),
 ) -> LbspTable:
-    """The routes of the switch at `at` that knows of these links: one for everything above, one for
-    each range that an alternative group serves, and the ways down.
+    """Return the routes of the switch at `position`: one for all destinations above, one for each
+    range with an alternative group, and the routes down.
 
-    dead: failed.  degraded: they work, but slower.
-    Its own hosts an edge switch routes by itself.  What else lies in a switch's own range has no
-    ports: packets for addresses that no host has would come down and go up again.
+    An edge switch adds the routes of its own hosts.  The rest of a switch's own range has no ports;
+    otherwise packets for unused addresses would come down and go up again.
+
+    Args:
+        shape: sizes of the fat-tree.
+        position: the switch.
+        dead: failed links that it knows.
+        degraded: links that are slower than they should be.
     """
-    if at.tier == CORE:
+    if position.tier == CORE:
         return {
             shape.layout.prefix((pod,)): way_down(
-                pod, Uplink(SwitchPosition(AGGREGATION, pod, at.number), at.pod) not in dead
+                pod,
+                Uplink(SwitchPosition(AGGREGATION, pod, position.number), position.pod) not in dead,
             )
             for pod in range(shape.pods)
         }
-    view = _View(shape, at, frozenset(dead), frozenset(degraded) | frozenset(dead))
-    return view.edge() if at.tier == EDGE else view.aggregation()
+    view = _View(shape, position, frozenset(dead), frozenset(degraded) | frozenset(dead))
+    return view.edge() if position.tier == EDGE else view.aggregation()
 
 
 NOWHERE = LbspRoute(((),))
 
 
 def way_down(port: int, works: bool) -> LbspRoute:
-    """By the one port that leads to a destination below, or not at all: a packet must not go up
+    """Return the route to a destination below: `port`, or none, because a packet must not go up
     again."""
     return LbspRoute(((port,) if works else (),))
 
 
 class _View:
-    """What the switch at `at` makes of the failures it knows; `bad` are links to be avoided, dead
-    ones included."""
+    """Computation of a switch's routes from the failures that it knows.
+
+    bad: links to avoid, dead or degraded.
+    """
 
     def __init__(
-        self, shape: LbspShape, at: SwitchPosition, dead: frozenset[Uplink], bad: frozenset[Uplink]
+        self,
+        shape: LbspShape,
+        position: SwitchPosition,
+        dead: frozenset[Uplink],
+        bad: frozenset[Uplink],
     ) -> None:
-        self.shape, self.at, self.dead, self.bad = shape, at, dead, bad
+        self.shape, self.position, self.dead, self.bad = shape, position, dead, bad
         self.ups = range(shape.d)
         self.suspect_pods = {link.lower.pod for link in bad if link.lower.tier == AGGREGATION}
         self.suspect_edges = {link.lower[1:] for link in bad if link.lower.tier == EDGE}
 
     def edge(self) -> LbspTable:
-        """Columns for each edge switch elsewhere, those that most have told once."""
-        shape, found = self.shape, {}
-        sound = self.pick(self.first_hop, self.up_works)
+        """Return the routes of an edge switch: columns for each other edge switch, the most common
+        ones as the default route."""
+        shape, table = self.shape, {}
+        healthy = self.pick(self.first_hop, self.up_works)
         for pod in range(shape.pods):
-            trouble_above = pod != self.at.pod and self.suspect_pods & {pod, self.at.pod}
+            trouble_above = pod != self.position.pod and self.suspect_pods & {
+                pod,
+                self.position.pod,
+            }
             for number in range(shape.d):
-                if (pod, number) == self.at[1:]:
+                if (pod, number) == self.position[1:]:
                     continue
                 if not trouble_above and (pod, number) not in self.suspect_edges:
-                    found[pod, number] = sound
+                    table[pod, number] = healthy
                 else:
-                    found[pod, number] = self.to_edge(pod, number)
-        return {**self.compressed(found), self.shape.own_range(self.at): NOWHERE}
+                    table[pod, number] = self.to_edge(pod, number)
+        return {**self.compressed(table), self.shape.own_range(self.position): NOWHERE}
 
     def up_works(self, up: int) -> bool:
-        return Uplink(self.at, up) not in self.dead
+        return Uplink(self.position, up) not in self.dead
 
     def first_hop(self, group: int, avoid: frozenset[Uplink]) -> bool:
-        """Whether all our uplinks of a link group work."""
-        return not any(Uplink(self.at, up) in avoid for up in self.shape.members[group])
+        """Return True if all our uplinks of a link group work."""
+        return not any(Uplink(self.position, up) in avoid for up in self.shape.members[group])
 
     def to_edge(self, pod: int, number: int) -> LbspRoute:
-        """The columns for the hosts of an edge switch."""
+        """Return the columns for the hosts of an edge switch."""
         below = SwitchPosition(EDGE, pod, number)
 
         def intact(group: int, avoid: frozenset[Uplink]) -> bool:
             members = self.shape.members[group]
             if not self.first_hop(group, avoid) or any(Uplink(below, j) in avoid for j in members):
                 return False
-            return pod == self.at.pod or any(
+            return pod == self.position.pod or any(
                 self.second_hops(group, h, pod, avoid) for h in range(self.shape.groups)
             )
 
         def leads_on(j: int) -> bool:
             if not self.up_works(j) or Uplink(below, j) in self.dead:
                 return False
-            return pod == self.at.pod or any(
+            return pod == self.position.pod or any(
                 self.path_above(j, u, pod, self.dead) for u in self.ups
             )
 
         return self.pick(intact, leads_on)
 
     def second_hops(self, group: int, h: int, pod: int, avoid: frozenset[Uplink]) -> bool:
-        """Whether link group `h` of all aggregation switches of a group here works all the way down
-        into `pod`."""
+        """Return True if link group `h` of all our aggregation switches of `group` works down to
+        `pod`."""
         members = self.shape.members
         return all(self.path_above(j, u, pod, avoid) for j in members[group] for u in members[h])
 
     def path_above(self, j: int, u: int, pod: int, avoid: frozenset[Uplink]) -> bool:
-        """Whether both links between aggregation switches j here and in `pod` by core switch (u, j)
-        work."""
-        here, there = (
-            SwitchPosition(AGGREGATION, self.at.pod, j),
-            SwitchPosition(AGGREGATION, pod, j),
-        )
-        return Uplink(here, u) not in avoid and Uplink(there, u) not in avoid
+        """Return True if both links by core switch (u, j) work between aggregation switches j of
+        our pod and of `pod`."""
+        own = SwitchPosition(AGGREGATION, self.position.pod, j)
+        other = SwitchPosition(AGGREGATION, pod, j)
+        return Uplink(own, u) not in avoid and Uplink(other, u) not in avoid
 
     def aggregation(self) -> LbspTable:
-        """One column for each edge switch below, columns for each other pod."""
-        shape, (_, own, j) = self.shape, self.at
-        found = {(pod, 0): self.to_pod(pod) for pod in range(shape.pods) if pod != own}
+        """Return the routes of an aggregation switch: one port for each edge switch below, columns
+        for each other pod."""
+        shape, (_, own, j) = self.shape, self.position
+        table = {(pod, 0): self.to_pod(pod) for pod in range(shape.pods) if pod != own}
         down = {
             shape.layout.prefix((own, number)): way_down(
                 number, Uplink(SwitchPosition(EDGE, own, number), j) not in self.dead
             )
             for number in range(shape.d)
         }
-        return {**self.compressed(found), **down, shape.own_range(self.at): NOWHERE}
+        return {**self.compressed(table), **down, shape.own_range(self.position): NOWHERE}
 
     def to_pod(self, pod: int) -> LbspRoute:
-        """The columns for the hosts of another pod."""
-        j = self.at.number
+        """Return the columns for the hosts of another pod."""
+        j = self.position.number
         return self.pick(
             lambda h, avoid: self.second_hops(j % self.shape.groups, h, pod, avoid),
             lambda u: self.path_above(j, u, pod, self.dead),
@@ -387,40 +403,36 @@ class _View:
     def pick(
         self, intact: Callable[[int, frozenset[Uplink]], bool], leads_on: Callable[[int], bool]
     ) -> LbspRoute:
-        """For each group of its own that a destination may have, the first from there on that is
-        intact; if none is, all uplinks that lead on."""
-        shape = self.shape
-        first = shape.down_ports(self.at.tier)
+        """Return, for each own group, the next intact one; if none is intact, all uplinks that lead
+        on."""
+        count = self.shape.groups
+        first = self.shape.down_ports(self.position.tier)
+        ports = [tuple(first + up for up in members) for members in self.shape.members]
         for avoid in (self.bad, self.dead):
-            good = [group for group in range(shape.groups) if intact(group, avoid)]
+            good = [group for group in range(count) if intact(group, avoid)]
             if good:
-                chosen = [
-                    own + min((group - own) % shape.groups for group in good)
-                    for own in range(shape.groups)
-                ]
+                offsets = [min((group - own) % count for group in good) for own in range(count)]
                 return LbspRoute(
-                    tuple(
-                        tuple(first + up for up in shape.members[g % shape.groups]) for g in chosen
-                    )
+                    tuple(ports[(own + offset) % count] for own, offset in enumerate(offsets))
                 )
         rest = tuple(first + up for up in self.ups if leads_on(up))
-        return LbspRoute((rest,) * shape.groups, symmetric=False)
+        return LbspRoute((rest,) * count, symmetric=False)
 
     def compressed(self, routes: Mapping[tuple[int, int], LbspRoute]) -> dict[Prefix, LbspRoute]:
-        """Routes by (pod, edge switch) as one for everything, and those of pods and edge switches
-        that differ."""
-        layout, found = self.shape.layout, {}
+        """Return routes by (pod, edge switch) as a default route, and the routes of pods and edge
+        switches that differ."""
+        layout = self.shape.layout
         usual = _most_common(routes.values())
-        found[layout.prefix(())] = usual
+        table = {layout.prefix(()): usual}
         for pod in sorted({pod for pod, _ in routes}):
-            here = {number: route for (at, number), route in routes.items() if at == pod}
-            common = _most_common(here.values())
+            in_pod = {number: route for (other, number), route in routes.items() if other == pod}
+            common = _most_common(in_pod.values())
             if common != usual:
-                found[layout.prefix((pod,))] = common
-            for number, route in here.items():
+                table[layout.prefix((pod,))] = common
+            for number, route in in_pod.items():
                 if route != common:
-                    found[layout.prefix((pod, number))] = route
-        return found
+                    table[layout.prefix((pod, number))] = route
+        return table
 
 
 def _most_common(routes: Iterable[LbspRoute]) -> LbspRoute:

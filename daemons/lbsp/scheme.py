@@ -69,15 +69,14 @@ PLANE = {
 
 
 def rule(options: Options) -> SelectionRule:
-    """What the data plane does; with the logarithm of the number of groups.  ValueError unless that
-    is an integer."""
-    from weft.daemons.load_balancing.scheme import ChoiceRule  # which a daemon does not need
+    """Return the selection rule; ValueError unless the number of groups is a power of two."""
+    from weft.daemons.load_balancing.scheme import ChoiceRule  # unused by daemons
 
     groups = options["groups"]
     if groups & (groups - 1):
         raise ValueError(f"lbsp: groups must be a power of two, got {groups}")
     if groups != 2 and options["states"]:
-        raise ValueError(f"lbsp: states are those of two link groups, got groups={groups}")
+        raise ValueError(f"lbsp: states need two link groups, got groups={groups}")
     return SelectionRule(
         ChoiceRule.LBSP,
         {**options, "group_bits": groups.bit_length() - 1},
@@ -86,18 +85,18 @@ def rule(options: Options) -> SelectionRule:
 
 
 def shape(topology: Topology, options: Options) -> LbspShape:
-    """The fat-tree that `topology` is; ValueError unless LBSP can part its paths."""
+    """Return the sizes of the fat-tree `topology`; ValueError if LBSP cannot group its paths."""
     for_switches("lbsp", topology)
     return shape_of(topology, options["groups"])
 
 
 def check(topology: Topology, options: Options) -> None:
-    """ValueError unless LBSP can part the paths of `topology`."""
+    """Raise ValueError unless LBSP can group the paths of `topology`."""
     shape(topology, options)
 
 
 def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
-    """Every switch knows its place in the fat-tree and its own hosts."""
+    """Return configurations with the sizes of the fat-tree and, for a switch, its own hosts."""
     needs: tuple[Capability, ...] = (QueueState(),)
     if options["rate_kbps"]:
         needs += (LinkRates(1000 * options["rate_kbps"]),)
@@ -105,7 +104,7 @@ def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int,
 
 
 def machine(config: NodeConfig, incarnation: int) -> StateMachine:
-    """LBSP at one switch."""
+    """Return the state machine of LBSP for one switch."""
     options, interval_s = config.options, config.interval_ms / 1000
     return Lbsp(
         parameters.neighbourhood(config, incarnation),
@@ -131,7 +130,7 @@ def routes(
     """Return the ports of `switch` by prefix, in columns of link groups, and those of its hosts."""
     fabric = shape(topology, options)
     slow = [fabric.link(a, b) for a, _, b, _ in topology.links[sorted(degraded)].tolist()]
-    table = lbsp.table(fabric, fabric.place(switch), dead_uplinks(topology, fabric), slow)
+    table = lbsp.table(fabric, fabric.position(switch), dead_uplinks(topology, fabric), slow)
     ports = {prefix: list(route.ports) for prefix, route in table.items()}
     layout = topology.naming.layout
     for port, peer, *_ in topology.ports(switch):
@@ -149,25 +148,27 @@ def check_groups(daemons: Options, options: Options) -> None:
 
 
 def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
-    """The paths of the destination's link groups, or of all of them if hashes choose, every switch
-    knowing of the links that are dead."""
+    """Return the paths over the destination's link groups, or over all groups with `hash`.
+
+    Every switch knows all dead links.
+    """
     from weft.daemons.routing import path_shares
 
     fabric = shape(topology, options)
     dead = dead_uplinks(topology, fabric)
+    destination = Prefix(topology.naming.address(dst), 32)
 
     def choose(switch: int) -> Chosen:
-        place = fabric.place(switch)
         peers = {port: peer for port, peer, *_ in topology.ports(switch)}
         if dst in peers.values():
             return [(Hop(port, peer), 1.0) for port, peer in peers.items() if peer == dst]
-        table = lbsp.table(fabric, place, dead)
-        columns = table[covering(Prefix(topology.naming.address(dst), 32), table)].columns
-        if options["hash"]:
-            ports = [port for column in columns for port in column]
-        else:
-            ports = list(columns[fabric.link_group(place.tier, dst) if len(columns) > 1 else 0])
-        return path_shares.evenly([Hop(port, peers[port]) for port in ports])
+        position = fabric.position(switch)
+        table = lbsp.table(fabric, position, dead)
+        columns = table[covering(destination, table)].columns
+        if len(columns) > 1 and not options["hash"]:
+            columns = (columns[fabric.link_group(position.tier, dst)],)
+        hops = [Hop(port, peers[port]) for column in columns for port in column]
+        return path_shares.evenly(hops)
 
     return path_shares.paths(topology, src, dst, choose)
 

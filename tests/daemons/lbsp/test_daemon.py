@@ -55,7 +55,8 @@ def expected(topology, at, *dead):
     shape = LbspShape.of(topology.naming.layout.radices)
     links = [shape.link(*topology.links[topology.link(name)][[0, 2]].tolist()) for name in dead]
     return {
-        prefix: route.ports for prefix, route in lbsp.table(shape, shape.place(at), links).items()
+        prefix: route.ports
+        for prefix, route in lbsp.table(shape, shape.position(at), links).items()
     }
 
 
@@ -208,12 +209,12 @@ def test_a_destination_without_a_whole_group_is_told():
     simulator.run_for(0.5)
     assert (
         "e3.0",
-        "10.1.0.0/24: no link group is whole, its packets take all ports that still lead there",
+        "10.1.0.0/24: no link group is intact; its packets take all ports that lead there",
     ) in notes
     assert simulator.status(node("e3.0", EIGHT))["asymmetric"] == ["10.1.0.0/24"]
     simulator.restore(EIGHT.link("e1.0-a1.1"))
     simulator.run_for(0.5)
-    assert ("e3.0", "10.1.0.0/24: a whole link group again") in notes
+    assert ("e3.0", "10.1.0.0/24: a link group is intact again") in notes
 
 
 @pytest.mark.parametrize(("topology", "rounds"), [(FOUR, 12), (EIGHT, 1)])

@@ -18,7 +18,7 @@ SHAPES = [FOUR, EIGHT, SIXTEEN, SIXTEEN_OF_FOUR, LbspShape(4, 2, 8), LbspShape(2
 
 def switches(shape):
     return [
-        shape.place(node)
+        shape.position(node)
         for node in range(shape.servers, shape.servers + 2 * shape.pods * shape.d + shape.d**2)
     ]
 
@@ -399,5 +399,5 @@ def test_one_pod_has_nothing_to_choose():
 def test_hosts_are_no_switches():
     for node in (0, EIGHT.servers - 1, EIGHT.servers + 80):
         with pytest.raises(ValueError, match="is no switch"):
-            EIGHT.place(node)
+            EIGHT.position(node)
     assert Prefix(10 << 24, 8) == EIGHT.layout.prefix(())

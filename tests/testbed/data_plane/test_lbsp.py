@@ -96,7 +96,7 @@ def test_a_failed_link_is_left_for_its_range_only_and_taken_again(
     failed = shape.link(*topology.links[topology.link("e3.1-a3.1")][[0, 2]].tolist())
     sound = held(fabric, "e0.0")
     fabric.fail("e3.1-a3.1", silent=silent)
-    expected = table(shape, shape.place(topology.naming.node("e0.0")), [failed])
+    expected = table(shape, shape.position(topology.naming.node("e0.0")), [failed])
     wanted = {prefix: route.ports for prefix, route in expected.items()}
     assert wanted.keys() - sound.keys() == {Prefix(10 << 24 | 3 << 16 | 1 << 8, 24)}
     wait_until("e0.0 leaves group 1 for e3.1", lambda: held(fabric, "e0.0") == wanted)
