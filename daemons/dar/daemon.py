@@ -1,20 +1,18 @@
-"""DAR's daemon at one switch of a folded Clos network: flows counted, requests made, passed on and
-answered.
+"""DAR's daemon at one switch of a folded Clos network: flow counts, and requests to move flows.
 
-Routes are those of shortest paths by link state.  Flows that the data plane has in its table have a
-spine each, which a leaf gives those of its own hosts; all others go by their hash.
+Routes are shortest paths by link state.  Each flow in the data plane's table has a spine, which the
+leaf of its source assigns; other flows follow their hash.
 
-Once a period the carrier tells which flows there are.  As an output leaf, a leaf counts those that
-come by each spine, and sends an Explicit Adaptation Request for one of a bad link by way of a spine
-that works to the flow's input leaf. As an input leaf it moves the flow to another spine (leaf.py).
-What is lost on the way the next period makes good.
+Once a period the runtime reports the flows.  As an output leaf, a leaf counts the flows by spine,
+and sends an Explicit Adaptation Request for a flow of a bad link to the flow's input leaf, over any
+spine that leads there.  As an input leaf it moves the flow to another spine (leaf.py).  The next
+period repeats requests that were lost.
 
-Section 4 has the spines find out instead, by their queues: of the flows that found a queue too
-long, a spine sends a request for one per queue and period out of the port by which the flow came.
-Leaves do the same with their uplinks.
+In section 4 the spines detect bad links by their queues instead.  Once a period and queue, a spine
+sends a request for a flow that met a long queue, out of the flow's input port.  Leaves check their
+uplinks in the same way.
 
-Where a link, a spine or a leaf fails, routes change, and with them go the flows whose spine leads
-nowhere any more.
+If a link, a spine or a leaf fails, routes change, and flows without a usable spine move.
 """
 
 from __future__ import annotations
@@ -41,11 +39,12 @@ MOST_COUNT = 0xFFFF
 
 
 class Dar(Bfs):
-    """A state machine for one leaf, or for one spine, which has no hosts.
+    """State machine of DAR for one leaf, or for one spine, which has no hosts.
 
     destinations, local: see Bfs.
-    looks: when the carrier tells of flows; None if it does not.
-    first_spine, spines: the node number of spine 0, and how many there are.
+    looks: times of the runtime's reports of flows; None for a switch without them.
+    first_spine: node number of spine 0.
+    spines: number of spines.
     """
 
     def __init__(
@@ -56,25 +55,26 @@ class Dar(Bfs):
         local: Sequence[tuple[Prefix, tuple[Hop, ...]]],
         *,
         hold_s: float,
-        choices: LeafSettings,
+        settings: LeafSettings,
         looks: FlowPlacement | None,
         first_spine: int,
         spines: int,
         incarnation: int,
     ) -> None:
         super().__init__(neighbourhood, database, destinations, local, hold_s=hold_s)
-        self._choices, self._looks = choices, looks
-        self._first_spine, self._spines = first_spine, spines
+        self._settings = settings
+        self._looks = looks
+        self._first_spine = first_spine
+        self._spines = spines
         self._own = {prefix.network for prefix, _ in local}
         self._random = Random(database.node, incarnation)
-        self._leaf = LeafFlows(choices, self._random)
+        self._leaf = LeafFlows(settings, self._random)
         self._far = {
             neighbour.hop.port: neighbour.hop.node for neighbour in neighbourhood.neighbours()
         }
         self._ears = {"sent": 0, "passed_on": 0, "heard": 0, "stale": 0}
         self._sequence = incarnation
-        # by host's address, once it was looked for
-        self._leaves: dict[int, tuple[Prefix, int]] = {}
+        self._leaves: dict[int, tuple[Prefix, int]] = {}  # cache, by address of a host
         self._look_s = looks.next_s(0.0) if looks else float("inf")
 
     @property
@@ -111,18 +111,16 @@ class Dar(Bfs):
         return self._look(event.flows, now) if self._own else self._look_at_queues(event.flows)
 
     def status(self) -> dict[str, Any]:
-        """flows: on each link, by its far end.  bad: those with more than p."""
+        """Return flows of each link by its far end, and bad links, those with more than p flows."""
+        name = self._neighbourhood.name
         load = {"up": self._leaf.up(), "down": self._leaf.down()}
         flows = {
-            way: {
-                self._neighbourhood.name(self._far[port]): count
-                for port, count in sorted(counts.items())
-            }
-            for way, counts in load.items()
+            direction: {name(self._far[port]): count for port, count in sorted(counts.items())}
+            for direction, counts in load.items()
         }
         bad = {
-            way: sorted(name for name, count in of.items() if count > self._choices.p)
-            for way, of in flows.items()
+            direction: sorted(far for far, count in counts.items() if count > self._settings.p)
+            for direction, counts in flows.items()
         }
         return {
             **super().status(),
@@ -133,66 +131,63 @@ class Dar(Bfs):
         }
 
     def _look(self, flows: Iterable[SeenFlow], now: float) -> list[Action]:
-        """A period of a leaf: move flows of its own uplinks that are too full, and ask for those of
+        """Do a leaf's work of one period: move flows of overfull uplinks, and request moves from
         bad links down."""
         outgoing: list[SeenFlow] = []
         incoming: list[SeenFlow] = []
-        for seen in flows:
-            if seen.port in self._far:
-                (outgoing if seen.flow.source in self._own else incoming).append(seen)
+        for entry in flows:
+            if entry.port in self._far:
+                (outgoing if entry.flow.source in self._own else incoming).append(entry)
         self._leaf.learn(outgoing, incoming, now)
         links = self._links()
         actions: list[Action] = [*self._leaf.joined(now), *self._flows_moved_from_dead_links(now)]
         actions += self._leaf.spread(links, now, self._usable)
         for flow in self._leaf.crowded(links, now):
-            # One that was swapped for another, a moment ago, rests.
-            if (usable := self._usable(flow.destination)) and self._leaf.rested(flow, now):
-                load = self._leaf.up()
-                room = [port for port in usable if load[port] < self._leaf.most(load, links)]
-                actions += self._leaf.adapt(flow, usable, links, now, ways=self._usable, room=room)
-        if not self._choices.by_queue:
+            actions += self._relieve(flow, links, now)
+        if not self._settings.by_queue:
             load = self._leaf.down()
-            for seen in self._leaf.wanted(links):
-                actions += self._ask(seen, load[seen.port])
+            for entry in self._leaf.requests(links):
+                actions += self._ask(entry, load[entry.port])
         return actions
+
+    def _relieve(self, flow: FiveTuple, links: int, now: float) -> Sequence[Action]:
+        """Move a flow of an overfull uplink, unless it was swapped a moment ago."""
+        usable = self._usable(flow.destination)
+        if not usable or not self._leaf.rested(flow, now):
+            return NOTHING
+        load = self._leaf.up()
+        room = [port for port in usable if load[port] < self._leaf.most(load, links)]
+        return self._leaf.adapt(flow, usable, links, now, uplinks_to=self._usable, room=room)
 
     def _look_at_queues(self, flows: Iterable[SeenFlow]) -> list[Action]:
-        """A period of a spine."""
+        """Do a spine's work of one period: request a move from each long queue."""
         waiting: dict[int, list[SeenFlow]] = {}
-        for seen in flows:
-            hops = self._hops(seen.flow.destination)
-            if (
-                seen.queued
-                and seen.rested_s >= self._choices.cool_s
-                and len(hops) == 1
-                and seen.port in self._far
-            ):
-                waiting.setdefault(hops[0].port, []).append(seen)
+        for entry in flows:
+            hops = self._hops(entry.flow.destination)
+            movable = entry.rested_s >= self._settings.cool_s and entry.port in self._far
+            if entry.queued and movable and len(hops) == 1:
+                waiting.setdefault(hops[0].port, []).append(entry)
         actions: list[Action] = []
-        for _, found in sorted(waiting.items()):
-            seen = self._random.pick(found)
-            back = Hop(seen.port, self._far[seen.port])
-            actions.append(self._request(seen.flow, back, back.node, self._node, len(found)))
+        for _, entries in sorted(waiting.items()):
+            entry = self._random.pick(entries)
+            back = Hop(entry.port, self._far[entry.port])
+            actions.append(self._request(entry.flow, back, back.node, self._node, len(entries)))
         return actions
 
-    def _ask(self, seen: SeenFlow, count: int) -> list[Action]:
-        """Ask for a flow that comes to this output leaf, by way of any spine that leads to its
-        input leaf."""
-        towards, hops = self._towards(seen.flow.source), self._hops(seen.flow.source)
-        if towards is None or not hops:
+    def _ask(self, entry: SeenFlow, count: int) -> list[Action]:
+        """Request a move of an incoming flow, over any spine that leads to its input leaf."""
+        source, hops = self._leaf_of(entry.flow.source), self._hops(entry.flow.source)
+        if source is None or not hops:
             return []
-        return [
-            self._request(
-                seen.flow, self._random.pick(hops), towards[1], self._far[seen.port], count
-            )
-        ]
+        spine = self._far[entry.port]
+        return [self._request(entry.flow, self._random.pick(hops), source[1], spine, count)]
 
     def _request(self, flow: FiveTuple, by: Hop, leaf: int, spine: int, count: int) -> Send:
         self._sequence += 1
         self._ears["sent"] += 1
         spines, room = (
             (self._spines, self._room())
-            if self._choices.informed and not self._choices.by_queue
+            if self._settings.informed and not self._settings.by_queue
             else (0, 0)
         )
         count = min(count, MOST_COUNT)
@@ -202,8 +197,8 @@ class Dar(Bfs):
         return Send(by.port, messages.encode(ear))
 
     def _room(self) -> int:
-        """The spines with room towards this leaf whose link to it works, bit j for spine j."""
-        full = set(self._leaf.room(self._links()))
+        """Return the spines with a live link to this leaf and room on it, bit j for spine j."""
+        full = set(self._leaf.full_ports(self._links()))
         free = [
             near.hop.node - self._first_spine
             for near in self._neighbourhood.neighbours()
@@ -212,72 +207,68 @@ class Dar(Bfs):
         return sum(1 << spine for spine in free)
 
     def _pass_on(self, ear: Ear) -> Sequence[Action]:
-        """A spine sends a request to the leaf that it is for, if that is there."""
+        """Send a request from this spine on to its leaf, if that is up."""
         for near in self._neighbourhood.neighbours():
             if near.up and near.hop.node == ear.leaf and not self._own:
                 self._ears["passed_on"] += 1
-                return [
-                    Send(
-                        near.hop.port,
-                        messages.encode(replace(ear, sender=self._node, target=ear.leaf)),
-                    )
-                ]
+                passed_on = replace(ear, sender=self._node, target=ear.leaf)
+                return [Send(near.hop.port, messages.encode(passed_on))]
         return NOTHING
 
     def _adapt(self, ear: Ear, now: float) -> Sequence[Action]:
-        """Move the flow that is asked for, if it is still where it was and has rested."""
+        """Move the flow of a request if it is still on the same spine and may move."""
         self._ears["heard"] += 1
         port = next((port for port, node in self._far.items() if node == ear.spine), None)
-        usable, towards = self._usable(ear.flow.destination), self._towards(ear.flow.destination)
-        # Only the spine and the output leaf see the flow; what others ask in its name is not even
-        # remembered.
-        told = towards is not None and ear.origin in (ear.spine, towards[1])
+        usable, output = self._usable(ear.flow.destination), self._leaf_of(ear.flow.destination)
+        # only the spine and the output leaf see the flow; requests of others leave no state
+        authorised = output is not None and ear.origin in (ear.spine, output[1])
         if (
             port is None
-            or not told
+            or not authorised
             or not usable
             or not self._leaf.accepts(ear.flow, port, ear.origin, ear.sequence, now)
         ):
             self._ears["stale"] += 1
             return NOTHING
         room = [port for port in usable if self._is_in(ear, self._far[port])]
-        return self._leaf.adapt(ear.flow, usable, self._links(), now, ways=self._usable, room=room)
+        links = self._links()
+        return self._leaf.adapt(ear.flow, usable, links, now, uplinks_to=self._usable, room=room)
 
     def _is_in(self, ear: Ear, node: int) -> bool:
         spine = node - self._first_spine
         return 0 <= spine < ear.spines and bool(ear.room >> spine & 1)
 
     def _with_flows(self, actions: Sequence[Action], now: float) -> Sequence[Action]:
-        """`actions`, and where they change routes the flows that have to follow."""
+        """Return `actions` and, if they change routes, moves of flows from dead links."""
         if self._own and any(isinstance(action, SetRoute) for action in actions):
             return [*actions, *self._flows_moved_from_dead_links(now)]
         return actions
 
     def _flows_moved_from_dead_links(self, now: float) -> list[SetFlowPort]:
-        found: list[SetFlowPort] = []
-        for flow, each in list(self._leaf.outgoing.items()):
+        actions: list[SetFlowPort] = []
+        for flow, state in list(self._leaf.outgoing.items()):
             usable = self._usable(flow.destination)
-            if usable and each.port not in usable:
-                found += self._leaf.replace(flow, usable, self._links(), now)
-        return found
+            if usable and state.port not in usable:
+                actions += self._leaf.replace(flow, usable, self._links(), now)
+        return actions
 
     def _links(self) -> int:
-        """How many spines this switch reaches."""
+        """Return the number of live links to other switches."""
         return sum(near.up for near in self._neighbourhood.neighbours())
 
     def _hops(self, address: int) -> tuple[Hop, ...]:
-        towards = self._towards(address)
-        return self._routes.get(towards[0], ()) if towards else ()
+        leaf = self._leaf_of(address)
+        return self._routes.get(leaf[0], ()) if leaf else ()
 
     def _usable(self, address: int) -> list[int]:
-        """The ports by which `address` can be reached."""
+        """Return the ports that lead to `address`."""
         return [hop.port for hop in self._hops(address)]
 
-    def _towards(self, address: int) -> tuple[Prefix, int] | None:
-        """The prefix of another leaf's host, and that leaf; None for any other address."""
+    def _leaf_of(self, address: int) -> tuple[Prefix, int] | None:
+        """Return the prefix and the leaf of another leaf's host; None for any other address."""
         if address not in self._leaves:
-            found = [(prefix, node) for prefix, node in self._destinations if prefix.holds(address)]
-            if not found:
-                return None
-            self._leaves[address] = found[0]
-        return self._leaves[address]
+            for prefix, node in self._destinations:
+                if prefix.holds(address):
+                    self._leaves[address] = prefix, node
+                    break
+        return self._leaves.get(address)

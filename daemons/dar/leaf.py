@@ -1,20 +1,15 @@
-"""The flows of one leaf, and what becomes of them: as an output leaf, for which it asks; as an
-input leaf, where to.
+"""Flows of one leaf: requests of an output leaf, and moves of an input leaf.
 
-A leaf knows of its own flows the uplink, and of those of others for its hosts the port by which
-they come: both from the data plane's table, once a period.  Between two looks it reckons with what
-it has moved itself.
+Once a period the data plane's table gives the uplink of the leaf's own flows and the input port of
+flows to its hosts.  Between two periods the leaf adds its own moves.
 
-Ours, where the paper leaves it open:
-* a link is bad with more than p flows, or with more than there must be on one of the links that are
-  left;
-* a flow that has not rested since it was moved is not asked for, and a request for it is refused;
-* where flows rest, one that was asked for does not count on its link at the next look, nor does one
-  that was not there at the last: what still waits on the way that it has left would have others of
-  that link asked for in vain;
+The paper leaves open, and we decide:
+* a link is bad with more than p flows, or more than an even share of the live links;
+* for `cool_s` after its move a flow is not requested, and a request for it is refused;
+* with `cool_s`, a requested flow, or one that is new at its port, does not count on its link in the
+  next period: its packets still queued on the old path would cause requests in vain;
 * a flow is swapped back only to an uplink that leads to its destination;
-* of an uplink that is overfull itself, a flow moves to one with room, since its leaf knows where
-  there is room.
+* a flow of an overfull uplink moves to an uplink with room, which its leaf knows.
 """
 
 from __future__ import annotations
@@ -30,23 +25,21 @@ from weft.daemons.core.mixing import mixed
 from weft.daemons.dar.iteration import draw
 from weft.daemons.routing.selection import WORD, below
 
-# for how long a request is remembered; none is on its way for so long, and a forged one does no
-# more
+# time for which a request is remembered: longer than any transit, and a limit to a forged one
 HEARD_S = 10.0
 
-One = TypeVar("One")
-Ways = Callable[[int], Collection[int]]  # the uplinks by which an address can be reached
+Item = TypeVar("Item")
+UplinksTo = Callable[[int], Collection[int]]  # address -> uplinks that lead to it
 
 
 class LeafSettings(NamedTuple):
-    """What the paper leaves open, as in daemons/dar/iteration.py, and times.
+    """Parameters of a leaf; those not listed are as in daemons/dar/iteration.py.
 
-    by_queue: flows are judged by the queues that they find (section 4), and not counted.
-    by_destination: a leaf's flows to one host are placed and moved together (section 4).
-    limited: new flows leave uplinks that their hashes have made overfull at the first look (section
-        2's start).
-    cool_s: how long a flow rests when it has been moved.  active_s: silence from which on a flow
-        does not count.
+    by_queue: move flows that meet long queues (section 4), instead of counting flows.
+    by_destination: place and move a leaf's flows to one host together (section 4).
+    limited: move new flows from uplinks that hashes have overfilled (section 2's start).
+    cool_s: hold-down time of a flow after a move.
+    active_s: silence after which a flow does not count.
     """
 
     p: int
@@ -62,176 +55,183 @@ class LeafSettings(NamedTuple):
 
 @dataclass(slots=True)
 class OutgoingFlow:
-    """A flow of a host of this leaf: its uplink, since when, whether it counts, and the last
-    request for it of each switch that asked, with its time.  Switches number their requests each
-    for itself."""
+    """A flow of a host of this leaf.
+
+    port: its uplink.
+    moved_s: time of its last move.
+    active: True if it counts.
+    queued: True if it met a long queue.
+    last_requests: by switch, sequence number and time of its last request for this flow.
+    """
 
     port: int
     moved_s: float
     active: bool
     queued: bool
-    heard: dict[int, tuple[int, float]] = field(default_factory=dict)
+    last_requests: dict[int, tuple[int, float]] = field(default_factory=dict)
 
 
 class Random:
-    """Draws that follow from a node's number and the incarnation of its daemon."""
+    """Random numbers seeded by a node's number and the incarnation of its daemon."""
 
     def __init__(self, node: int, incarnation: int) -> None:
-        one, two = mixed(node, incarnation), mixed(node + (1 << 32), incarnation)
-        self._state = [one & WORD, one >> 32, two & WORD, two >> 32 | 1]
+        first = mixed(node, incarnation)
+        second = mixed(node + (1 << 32), incarnation)
+        self._state = [first & WORD, first >> 32, second & WORD, second >> 32 | 1]
 
-    def pick(self, of: Sequence[One]) -> One:
-        """One of them, each as likely; there is at least one."""
-        return of[below(draw(self._state), len(of))]
+    def pick(self, items: Sequence[Item]) -> Item:
+        """Return one of `items`, uniformly; there must be at least one."""
+        return items[below(draw(self._state), len(items))]
 
 
 class LeafFlows:
-    """The flows of one leaf; `counters` counts what was done with them."""
+    """Flows of one leaf; `counters` counts their moves."""
 
-    def __init__(self, choices: LeafSettings, random: Random) -> None:
-        self._choices, self._random = choices, random
+    def __init__(self, settings: LeafSettings, random: Random) -> None:
+        self._settings = settings
+        self._random = random
         self.outgoing: dict[FiveTuple, OutgoingFlow] = {}
-        self.incoming: list[SeenFlow] = []  # those that count
-        self._certain: list[SeenFlow] = []  # those among them whose link is certain
-        self._new: set[FiveTuple] = set()  # outgoing ones that were not there at the last look
-        # those asked for at the last look, and by which port they came
-        self._asked: dict[FiveTuple, int] = {}
+        self.incoming: list[SeenFlow] = []  # active ones
+        self._certain: list[SeenFlow] = []  # incoming flows whose link is certain
+        self._new: set[FiveTuple] = set()  # outgoing flows that are new in this period
+        self._requested: dict[FiveTuple, int] = {}  # in this period, with their input ports
         self.counters = {"moves": 0, "swaps": 0, "replaced": 0}
 
     def learn(self, outgoing: Iterable[SeenFlow], incoming: Iterable[SeenFlow], now: float) -> None:
-        """What the data plane's table says; flows that it has no more are forgotten."""
-        known, active_s = self.outgoing, self._choices.active_s
+        """Take over the data plane's table; forget flows that are not in it."""
+        known, active_s = self.outgoing, self._settings.active_s
         self.outgoing = {}
-        for seen in outgoing:
-            flow = known.get(seen.flow) or OutgoingFlow(seen.port, now - seen.rested_s, True, False)
-            flow.port, flow.active, flow.queued = seen.port, seen.idle_s <= active_s, seen.queued
-            self.outgoing[seen.flow] = flow
+        for entry in outgoing:
+            flow = known.get(entry.flow)
+            flow = flow or OutgoingFlow(entry.port, now - entry.rested_s, True, False)
+            flow.port = entry.port
+            flow.active = entry.idle_s <= active_s
+            flow.queued = entry.queued
+            self.outgoing[entry.flow] = flow
         self._new = self.outgoing.keys() - known.keys()
-        before, rest = {seen.flow for seen in self.incoming}, self._choices.cool_s > 0
-        self.incoming = [seen for seen in incoming if seen.idle_s <= active_s]
-        here = [
-            seen
-            for seen in self.incoming
-            if seen.flow in before and self._asked.get(seen.flow) != seen.port
-        ]
-        self._certain = here if rest else self.incoming
+        previous = {entry.flow for entry in self.incoming}
+        self.incoming = [entry for entry in incoming if entry.idle_s <= active_s]
+        self._certain = self.incoming
+        if self._settings.cool_s > 0:
+            self._certain = [
+                entry
+                for entry in self.incoming
+                if entry.flow in previous and self._requested.get(entry.flow) != entry.port
+            ]
 
     def up(self) -> Counter[int]:
-        """Flows on each uplink that has any."""
+        """Return the number of active flows on each uplink."""
         return Counter(flow.port for flow in self.outgoing.values() if flow.active)
 
     def down(self) -> Counter[int]:
-        """Flows that come in by each port by which any does."""
-        return Counter(seen.port for seen in self.incoming)
+        """Return the number of incoming flows of each port."""
+        return Counter(entry.port for entry in self.incoming)
 
     def most(self, load: Counter[int], links: int) -> int:
-        """How many flows a link may carry of this load on so many links."""
-        return max(self._choices.p, -(-load.total() // max(links, 1)))
+        """Return the number of flows from which on a link is full, with `load` on `links` links."""
+        return max(self._settings.p, -(-load.total() // max(links, 1)))
 
-    def wanted(self, links: int) -> list[SeenFlow]:
-        """The flows that this output leaf asks to have moved away: one of its fullest bad link, or
-        one of each."""
-        most, every = self.most(self.down(), links), self._choices.every_link
-        load = Counter(seen.port for seen in self._certain)
+    def requests(self, links: int) -> list[SeenFlow]:
+        """Return the flows that this output leaf wants moved: one of its fullest bad link, or one
+        of each bad link."""
+        most, every = self.most(self.down(), links), self._settings.every_link
+        load = Counter(entry.port for entry in self._certain)
         fullest = max(load.values(), default=0)
         bad = {port for port, count in load.items() if count > most and (every or count == fullest)}
         groups: dict[int, list[SeenFlow]] = {}
-        for seen in self._certain:
-            if seen.port in bad and seen.rested_s >= self._choices.cool_s:
-                groups.setdefault(seen.port if every else 0, []).append(seen)
-        found = [self._random.pick(flows) for _, flows in sorted(groups.items())]
-        self._asked = {seen.flow: seen.port for seen in found}
-        return found
+        for entry in self._certain:
+            if entry.port in bad and entry.rested_s >= self._settings.cool_s:
+                groups.setdefault(entry.port if every else 0, []).append(entry)
+        picked = [self._random.pick(flows) for _, flows in sorted(groups.items())]
+        self._requested = {entry.flow: entry.port for entry in picked}
+        return picked
 
-    def room(self, links: int) -> list[int]:
-        """Of the map that goes with a request, what is not free: ports by which as many flows come
-        as may."""
+    def full_ports(self, links: int) -> list[int]:
+        """Return the input ports without room, for the map in a request."""
         load = self.down()
         most = self.most(load, links)
         return [port for port, count in load.items() if count >= most]
 
     def crowded(self, links: int, now: float) -> list[FiveTuple]:
-        """One flow of the fullest uplink, if that is overfull; or one of each whose queue calls for
-        that."""
-        rested = [
-            (flow, each)
-            for flow, each in self.outgoing.items()
-            if each.active and self.rested(flow, now)
+        """Return a flow of the fullest uplink if that is overfull; with `by_queue`, one of each
+        uplink with a long queue."""
+        movable = [
+            (flow, state)
+            for flow, state in self.outgoing.items()
+            if state.active and self.rested(flow, now)
         ]
-        if self._choices.by_queue:
+        if self._settings.by_queue:
             by_port: dict[int, list[FiveTuple]] = {}
-            for flow, each in rested:
-                if each.queued:
-                    by_port.setdefault(each.port, []).append(flow)
+            for flow, state in movable:
+                if state.queued:
+                    by_port.setdefault(state.port, []).append(flow)
             return [self._random.pick(flows) for _, flows in sorted(by_port.items())]
         load = self.up()
         fullest = max(load.values(), default=0)
-        found = [
-            flow for flow, each in rested if load[each.port] == fullest > self.most(load, links)
-        ]
-        return [self._random.pick(found)] if found else []
+        if fullest <= self.most(load, links):
+            return []
+        flows = [flow for flow, state in movable if load[state.port] == fullest]
+        return [self._random.pick(flows)] if flows else []
 
     def accepts(self, flow: FiveTuple, port: int, origin: int, sequence: int, now: float) -> bool:
-        """Whether a request of `origin` for `flow`, which was on `port` then, still says something;
-        it does so once."""
-        known = self.outgoing.get(flow)
-        if known is None:
+        """Return True, once, if a request of `origin` for `flow` is new and the flow is still on
+        `port` and may move."""
+        state = self.outgoing.get(flow)
+        if state is None:
             return False
-        last, heard_s = known.heard.get(origin, (-1, now))
-        if sequence <= last and now - heard_s < HEARD_S:
+        last_sequence, last_s = state.last_requests.get(origin, (-1, now))
+        if sequence <= last_sequence and now - last_s < HEARD_S:
             return False
-        known.heard[origin] = sequence, now
-        return known.port == port and self.rested(flow, now)
+        state.last_requests[origin] = sequence, now
+        return state.port == port and self.rested(flow, now)
 
     def rested(self, flow: FiveTuple, now: float) -> bool:
-        """Whether `flow`, which is known, was moved long enough ago."""
-        return now - self.outgoing[flow].moved_s >= self._choices.cool_s
+        """Return True if the last move of `flow`, a known one, is `cool_s` or more ago."""
+        return now - self.outgoing[flow].moved_s >= self._settings.cool_s
 
     def together(self, flow: FiveTuple) -> list[FiveTuple]:
-        """The flows that are placed and moved with `flow`, which is one of them; also such as do
-        not count."""
-        if not self._choices.by_destination:
+        """Return the flows that are moved with `flow`, itself and inactive ones included."""
+        if not self._settings.by_destination:
             return [flow]
         return [other for other in self.outgoing if other.destination == flow.destination]
 
     def joined(self, now: float) -> list[SetFlowPort]:
-        """Send flows that are new by the way of those to the same destination, if they are moved
-        together."""
-        found = []
-        for flow in sorted(self._new) if self._choices.by_destination else ():
-            others = [other for other in self.together(flow) if other not in self._new] or [
-                min(self.together(flow))
-            ]
-            if self.outgoing[flow].port != (port := self.outgoing[others[0]].port):
-                found.append(self._place(flow, port, now))
-        return found
+        """Put new flows on the uplink of other flows to their destination, with
+        `by_destination`."""
+        if not self._settings.by_destination:
+            return []
+        actions = []
+        for flow in sorted(self._new):
+            group = self.together(flow)
+            leader = next((other for other in group if other not in self._new), min(group))
+            port = self.outgoing[leader].port
+            if self.outgoing[flow].port != port:
+                actions.append(self._place(flow, port, now))
+        return actions
 
-    def spread(self, links: int, now: float, ways: Ways) -> list[SetFlowPort]:
-        """Send new flows from uplinks that are overfull to ones that have room, if that is how
-        flows begin; not such as are moved together with others that are not new."""
+    def spread(self, links: int, now: float, uplinks_to: UplinksTo) -> list[SetFlowPort]:
+        """Move new flows from overfull uplinks to ones with room, with `limited`.
+
+        Groups with an older flow stay.
+        """
         load = self.up()
-        most, found = self.most(load, links), list[SetFlowPort]()
-        for flow in (
-            sorted(self._new)
-            if self._choices.limited and max(load.values(), default=0) > most
-            else ()
-        ):
+        most = self.most(load, links)
+        if not self._settings.limited or max(load.values(), default=0) <= most:
+            return []
+        actions: list[SetFlowPort] = []
+        for flow in sorted(self._new):
             old, group = self.outgoing[flow].port, self.together(flow)
-            moved = sum(self.outgoing[one].active for one in group)
-            free = [port for port in sorted(ways(flow.destination)) if load[port] + moved <= most]
-            if (
-                load[old] > most
-                and moved
-                and free
-                and self.rested(flow, now)
-                and self._new.issuperset(group)
-            ):
+            moved = sum(self.outgoing[other].active for other in group)
+            uplinks = sorted(uplinks_to(flow.destination))
+            free = [port for port in uplinks if load[port] + moved <= most]
+            movable = self.rested(flow, now) and self._new.issuperset(group)
+            if load[old] > most and moved and free and movable:
                 new = self._random.pick(free)
-                found += [self._place(one, new, now) for one in group]
+                actions += [self._place(other, new, now) for other in group]
                 load[old] -= moved
                 load[new] += moved
                 self.counters["moves"] += moved
-        return found
+        return actions
 
     def adapt(
         self,
@@ -240,15 +240,20 @@ class LeafFlows:
         links: int,
         now: float,
         *,
-        ways: Ways,
+        uplinks_to: UplinksTo,
         room: Collection[int] = (),
     ) -> list[SetFlowPort]:
-        """Move `flow`, and what is moved with it, to one of the `usable` uplinks, the present one
-        included; where that is full, swap as many flows back as have moved, such as can go by the
-        uplink that has become free.
+        """Move `flow` and its group to one of the `usable` uplinks, perhaps the present one.
 
-        room: those that have room at the far end too, if that is known: one of them that has room
-            here is taken, or else any of them.
+        If that becomes overfull, swap as many flows back to the uplink that has become free.
+
+        Args:
+            flow: a known flow.
+            usable: uplinks that lead to its destination.
+            links: number of live uplinks.
+            now: time, in s.
+            uplinks_to: address -> uplinks that lead to it.
+            room: uplinks with room at the far end, if known; preferred, those with room here first.
         """
         load, group = self.up(), self.together(flow)
         most, old, moved = self.most(load, links), self.outgoing[flow].port, self._count(group)
@@ -259,38 +264,60 @@ class LeafFlows:
         if new == old:
             return []
         self.counters["moves"] += moved
-        placed = [self._place(one, new, now) for one in group]
+        actions = [self._place(other, new, now) for other in group]
+        if not self._settings.swap:
+            return actions
+        return actions + self._swap_back(group, (new, old), moved, now, most, uplinks_to)
+
+    def _swap_back(
+        self,
+        group: Sequence[FiveTuple],
+        uplinks: tuple[int, int],
+        moved: int,
+        now: float,
+        most: int,
+        uplinks_to: UplinksTo,
+    ) -> list[SetFlowPort]:
+        """Move flows from the first of `uplinks` to the second until the first has `most` or as
+        many have moved as came."""
+        new, old = uplinks
+        actions: list[SetFlowPort] = []
         back = 0
-        while self._choices.swap and back < moved:
-            there = [
-                other for other, each in self.outgoing.items() if each.port == new and each.active
+        while back < moved:
+            on_new = [
+                other
+                for other, state in self.outgoing.items()
+                if state.port == new and state.active
             ]
             others = [
-                other for other in there if other not in group and old in ways(other.destination)
+                other
+                for other in on_new
+                if other not in group and old in uplinks_to(other.destination)
             ]
-            if len(there) <= most or not others:
+            if len(on_new) <= most or not others:
                 break
             swapped = self.together(self._random.pick(others))
-            placed += [self._place(one, old, now) for one in swapped]
+            actions += [self._place(other, old, now) for other in swapped]
             back += self._count(swapped)
         self.counters["swaps"] += back
-        return placed
+        return actions
 
     def replace(
         self, flow: FiveTuple, usable: Sequence[int], links: int, now: float
     ) -> list[SetFlowPort]:
-        """Move `flow`, and what is moved with it, to one of the `usable` uplinks that has room, or
-        to any."""
+        """Move `flow` and its group to a `usable` uplink with room, or else to any usable one."""
         load, group = self.up(), self.together(flow)
         most, moved = self.most(load, links), self._count(group)
         self.counters["replaced"] += moved
         port = self._random.pick([port for port in usable if load[port] + moved <= most] or usable)
-        return [self._place(one, port, now) for one in group]
+        return [self._place(other, port, now) for other in group]
 
     def _count(self, group: Sequence[FiveTuple]) -> int:
-        """How many of a group count: one at least, for which it is moved."""
-        return max(1, sum(self.outgoing[one].active for one in group))
+        """Return the number of active flows of a group that is moved, at least one."""
+        return max(1, sum(self.outgoing[flow].active for flow in group))
 
     def _place(self, flow: FiveTuple, port: int, now: float) -> SetFlowPort:
-        self.outgoing[flow].port, self.outgoing[flow].moved_s = port, now
+        state = self.outgoing[flow]
+        state.port = port
+        state.moved_s = now
         return SetFlowPort(flow, port)

@@ -1,9 +1,7 @@
-"""The Explicit Adaptation Request (EAR; DAR, section 4) as bytes: a message as in
-daemons/core/wire.py.
+"""Explicit Adaptation Request (EAR; DAR, section 4) as bytes, a message of daemons/core/wire.py.
 
-The paper leaves its layout open and gives it 8 bytes.  Ours names the flow by its 5-tuple, since
-that is what an input leaf moves, and the spine by which it comes, so that a request which is late
-or repeated has no effect.
+The paper gives it 8 bytes and leaves the layout open.  Ours has the flow's 5-tuple, because an
+input leaf moves single flows, and its spine, so that a late or repeated request has no effect.
 """
 
 from __future__ import annotations
@@ -22,14 +20,14 @@ MOST_SPINES = 64
 
 @dataclass(frozen=True, slots=True)
 class Ear:
-    """`origin` asks the input leaf `leaf` to move `flow` to another spine; `sender` passes that on
-    to `target`.
+    """Request of `origin` to input leaf `leaf` to move `flow` to another spine; `sender` passes it
+    on to `target`.
 
-    sequence: larger in each request of `origin`, and larger than those of the daemon that ran there
-        before.
-    spine: by which the flow comes.  count: flows that come by it, at most 65,535.
-    spines, room: how many spines there are, and the set of those that have room towards `origin`,
-        bit j for spine j; 0 and 0: that is not told.
+    sequence: grows with each request of `origin`, also across its restarts.
+    spine: spine of the flow.
+    count: flows on this spine, at most 65,535.
+    spines, room: number of spines, and those with room towards `origin`, bit j for spine j; 0 and 0
+        if unknown.
     """
 
     sender: int
@@ -45,7 +43,7 @@ class Ear:
 
 
 def encode(ear: Ear) -> bytes:
-    """`ear` as bytes; struct.error or OverflowError if a field has no room."""
+    """Return `ear` as bytes; struct.error or OverflowError if a field is too large."""
     fixed = FIXED.pack(
         MAGIC,
         VERSION,
@@ -64,8 +62,11 @@ def encode(ear: Ear) -> bytes:
 
 
 def decode(payload: bytes) -> Ear | None:
-    """The request that `payload` is, None for a message of another type; Garbage if it is
-    neither."""
+    """Return the request in `payload`; None for a message of another type.
+
+    Raises:
+        wire.MalformedMessage: not a message.
+    """
     return decoded(payload, {DAR_EAR: _ear})
 
 

@@ -100,14 +100,14 @@ PLANE = {
 
 
 def rule(options: Options) -> SelectionRule:
-    """What the data plane does."""
-    from weft.daemons.load_balancing.scheme import ChoiceRule  # which a daemon does not need
+    """Return the selection rule."""
+    from weft.daemons.load_balancing.scheme import ChoiceRule  # unused by daemons
 
     return SelectionRule(ChoiceRule.DAR, options, compares_queues=options["detect"] == QUEUE)
 
 
 def sizes(topology: Topology) -> tuple[int, int, int]:
-    """n, r and m of the folded Clos network that `topology` is; ValueError unless it is one."""
+    """Return n, r and m of the folded Clos network `topology`; ValueError unless it is one."""
     for_switches("dar", topology)
     naming, radices = topology.naming, topology.naming.layout.radices
     assert isinstance(naming, FabricNaming)
@@ -122,7 +122,7 @@ def sizes(topology: Topology) -> tuple[int, int, int]:
 
 
 def check(topology: Topology, options: Options) -> None:
-    """ValueError unless `topology` is a folded Clos network in which every permutation has a
+    """Raise ValueError unless `topology` is a folded Clos network in which every permutation has a
     routing without bad links."""
     from weft.daemons.dar import iteration
 
@@ -136,12 +136,12 @@ def check(topology: Topology, options: Options) -> None:
 
 
 def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
-    """Every switch knows its place, and looks at its flows in a phase of its own; spines only if
-    they have to."""
+    """Return configurations with the times of each switch's reports of flows, in phases of their
+    own; spines have reports only if queues detect bad links."""
     configs = node_configs(
         topology, "dar", __name__, options, candidates=own_hosts, all_destinations=True
     )
-    found = {}
+    needed = {}
     for node, config in configs.items():
         phase = 0.0 if options["together"] else node * GOLDEN_FRACTION % 1
         looks = FlowPlacement(
@@ -151,12 +151,12 @@ def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int,
             by_destination=bool(options["key"]),
         )
         has_use = bool(config.candidates) or options["detect"] == QUEUE
-        found[node] = replace(config, needs=(looks,) if has_use else ())
-    return found
+        needed[node] = replace(config, needs=(looks,) if has_use else ())
+    return needed
 
 
 def machine(config: NodeConfig, incarnation: int) -> StateMachine:
-    """DAR at one switch."""
+    """Return the state machine of DAR for one switch."""
     options = config.options
     leaves, hosts = config.radices
     spines = [node for _, (node,) in config.ports]
@@ -178,7 +178,7 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
         config.destinations,
         config.candidates,
         hold_s=options["hold_ms"] / 1000,
-        choices=choices,
+        settings=choices,
         looks=next((need for need in config.needs if isinstance(need, FlowPlacement)), None),
         first_spine=leaves * hosts + leaves,
         spines=len(spines),

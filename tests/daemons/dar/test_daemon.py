@@ -169,7 +169,7 @@ def test_requests_in_any_number_of_names_are_not_remembered():
         for spine in (1, 2):
             forged = replace(ear, origin=origin, spine=fabric.spine(spine), sequence=1)
             heard(machine, forged, now)
-    assert len(machine._leaf.outgoing[flow].heard) <= 1 + 2
+    assert len(machine._leaf.outgoing[flow].last_requests) <= 1 + 2
 
 
 def test_a_forged_request_of_a_late_number_is_forgotten():

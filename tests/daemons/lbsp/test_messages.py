@@ -44,8 +44,8 @@ def test_values_that_mean_nothing_are_garbage():
     good = Notice(1, 2, 3, 4, 5, 2, Failures((LinkFailure(1, Prefix(10 << 24, 24), 7, False),)))
     payload = bytearray(messages.encode(good))
     payload[-4 - 4 - 2] = 2  # degraded
-    with pytest.raises(wire.MalformedMessage, match="degraded 2"):
+    with pytest.raises(wire.MalformedMessage, match="got 2"):
         messages.decode(bytes(payload))
-    with pytest.raises(wire.MalformedMessage, match="no state 3"):
+    with pytest.raises(wire.MalformedMessage, match="got 3"):
         messages.decode(messages.encode(Notice(1, 2, 3, 4, 5, 1, Crowding(3))))
     assert messages.decode(wire.encode(wire.Hello(1, 2, 3, 30, 0, ()))) is None
