@@ -1,8 +1,7 @@
-"""Flows between hosts of a switch fabric, each on the path that its packets would take now: what
-switches that look at their flows see.
+"""Flows between hosts of a switch fabric, as the flow tables of switches report them.
 
-A flow sends all the time.  Its packets take no time, so that where it has moved is seen at the next
-look.
+A flow sends continuously, and its packets take no time: a moved flow is on its new path in the next
+report.
 """
 
 from __future__ import annotations
@@ -29,14 +28,16 @@ TCP = 6
 
 
 class Flows:
-    """The flows in a network of these nodes; none at first."""
+    """Flows in a network; none at first."""
 
     def __init__(self, topology: Topology, wires: Wires, nodes: Mapping[int, Node]) -> None:
-        self._topology, self._wires, self._nodes = topology, wires, nodes
+        self._topology = topology
+        self._wires = wires
+        self._nodes = nodes
         self._live: dict[FiveTuple, tuple[int, int]] = {}
 
     def begin(self, src: int, dst: int, ports: int = 0) -> FiveTuple:
-        """Let host `src` send a flow to host `dst`, `ports` being those of TCP."""
+        """Start a flow from host `src` to host `dst` with these TCP ports."""
         address = self._topology.naming.address
         flow = FiveTuple(address(src), address(dst), TCP, ports)
         self._live[flow] = src, dst
@@ -44,15 +45,15 @@ class Flows:
         return flow
 
     def end(self, flow: FiveTuple) -> None:
-        """Let it send no more."""
+        """End `flow`."""
         del self._live[flow]
 
     def live(self) -> list[FiveTuple]:
-        """Those that have begun and not ended."""
+        """Return the flows that have not ended."""
         return list(self._live)
 
     def path(self, flow: FiveTuple) -> PacketWalk:
-        """Where packets of `flow` go now."""
+        """Return the present path of `flow`."""
         src, dst = self._live[flow]
 
         def placed(node: int) -> Hop | None:
@@ -65,30 +66,30 @@ class Flows:
         )
 
     def loads(self) -> Counter[tuple[int, int]]:
-        """Flows on each link between two switches, by the switch that sends and the one that
-        hears."""
-        found: Counter[tuple[int, int]] = Counter()
+        """Return the number of flows on each link from switch to switch."""
+        counts: Counter[tuple[int, int]] = Counter()
         for flow in self._live:
-            found.update(pairwise(self.path(flow).path[1:]))
+            counts.update(pairwise(self.path(flow).path[1:]))
         return Counter(
-            {ends: count for ends, count in found.items() if min(ends) >= self._topology.servers}
+            {ends: count for ends, count in counts.items() if min(ends) >= self._topology.servers}
         )
 
     def look(self, number: int, now: float) -> Iterator[FlowsSeen]:
-        """What the switch is told of its flows, if a period of its has begun since it looked
-        last."""
+        """Yield the report of a switch's flows, if a period has begun since the last one."""
         node = self._nodes[number]
-        if not any(isinstance(each, SimulatedFlowPlacements) for each in node.capabilities):
+        if not any(
+            isinstance(capability, SimulatedFlowPlacements) for capability in node.capabilities
+        ):
             return
-        held = self._placements(number)
-        held.now = now
-        turn = held.config.turn(now)
-        if turn != held.turn:
-            held.turn = turn
-            yield FlowsSeen(tuple(self._seen(number, held, now)))
+        placements = self._placements(number)
+        placements.now = now
+        turn = placements.config.turn(now)
+        if turn != placements.turn:
+            placements.turn = turn
+            yield FlowsSeen(tuple(self._seen(number, placements, now)))
 
     def _start(self, flow: FiveTuple) -> int:
-        """Which of its leaf's hops `flow` takes by itself, modulo how many there are."""
+        """Return the number of the hop, modulo their number, that an unplaced flow takes."""
         src, _ = self._live[flow]
         leaf = self._at(src)
         if not self._nodes[leaf].config.options["start"]:
@@ -97,33 +98,35 @@ class Flows:
         return below(flow_hash(leaf, *flow[:2], flow.ports, flow.protocol), count)
 
     def _share(self, flow: FiveTuple) -> None:
-        """Where flows to a destination go together, the first of a leaf tells where."""
+        """Set the shared port of a destination by its first flow, if flows share ports."""
         src, dst = self._live[flow]
         leaf = self._at(src)
         hops = self._nodes[leaf].fib.lookup(flow.destination)
-        held = self._nodes[leaf].capability(SimulatedFlowPlacements) if hops else None
-        if held and held.config.by_destination and self._at(dst) != leaf:
-            held.shared.setdefault(flow.destination, hops[self._start(flow) % len(hops)].port)
+        placements = self._nodes[leaf].capability(SimulatedFlowPlacements) if hops else None
+        if placements and placements.config.by_destination and self._at(dst) != leaf:
+            placements.shared.setdefault(flow.destination, hops[self._start(flow) % len(hops)].port)
 
     def _placed(self, leaf: int, flow: FiveTuple) -> int | None:
-        """The port at `leaf`, whose host sends it, that `flow` was given, or that it shares with
-        those to the same destination; None if it goes by its own start."""
-        held = self._placements(leaf)
-        port, _ = held.ports.get(flow, (None, 0.0))
-        if port is not None or not held.config.by_destination:
+        """Return the port of `flow` at its leaf, its own or its destination's; None if unplaced."""
+        placements = self._placements(leaf)
+        port, _ = placements.ports.get(flow, (None, 0.0))
+        if port is not None or not placements.config.by_destination:
             return port
-        return held.shared.get(flow.destination)
+        return placements.shared.get(flow.destination)
 
     def _placements(self, node: int) -> SimulatedFlowPlacements:
         return self._nodes[node].capability(SimulatedFlowPlacements)
 
-    def _seen(self, number: int, held: SimulatedFlowPlacements, now: float) -> Iterator[SeenFlow]:
-        by_queue, p = (
-            self._nodes[number].config.options["detect"],
-            self._nodes[number].config.options["p"],
-        )
+    def _seen(
+        self, number: int, placements: SimulatedFlowPlacements, now: float
+    ) -> Iterator[SeenFlow]:
+        options = self._nodes[number].config.options
+        by_queue = options["detect"]
+        p = options["p"]
         loads: Counter[tuple[int, int]] = self.loads() if by_queue else Counter()
-        held.ports = {flow: entry for flow, entry in held.ports.items() if flow in self._live}
+        placements.ports = {
+            flow: entry for flow, entry in placements.ports.items() if flow in self._live
+        }
         for flow, (src, dst) in self._live.items():
             if number not in (self._at(src), self._at(dst)) and not by_queue:
                 continue
@@ -131,34 +134,34 @@ class Flows:
             onward = dict(pairwise(path)).get(number)
             queued = loads[number, onward] > p if onward is not None else False
             if number == self._at(src):
-                # Whoever is in the table stays where it is, whatever becomes of its route.
+                # a flow in the table keeps its port, also without a route
                 if (
-                    flow not in held.ports
+                    flow not in placements.ports
                     and onward is not None
                     and onward >= self._topology.servers
                 ):
-                    held.ports[flow] = self._port(number, onward), -inf
-                if flow in held.ports:
-                    port, since_s = held.ports[flow]
+                    placements.ports[flow] = self._port(number, onward), -inf
+                if flow in placements.ports:
+                    port, since_s = placements.ports[flow]
                     yield SeenFlow(flow, port, 0.0, now - since_s, queued)
             elif onward is not None:
                 port = self._port(number, path[path.index(number) - 1])
-                before, since_s, _ = held.seen.get(flow, (port, -inf, now))
-                held.seen[flow] = port, since_s if before == port else now, now
-                yield SeenFlow(flow, port, 0.0, now - held.seen[flow][1], queued)
-        together = {flow.destination for flow in held.ports}
-        held.shared = {
+                before, since_s, _ = placements.seen.get(flow, (port, -inf, now))
+                placements.seen[flow] = port, since_s if before == port else now, now
+                yield SeenFlow(flow, port, 0.0, now - placements.seen[flow][1], queued)
+        together = {flow.destination for flow in placements.ports}
+        placements.shared = {
             destination: port
-            for destination, port in held.shared.items()
+            for destination, port in placements.shared.items()
             if destination in together
         }
-        yield from self._idle(held, now)
+        yield from self._idle(placements, now)
 
-    def _idle(self, held: SimulatedFlowPlacements, now: float) -> Iterator[SeenFlow]:
-        """Flows that came in until not long ago."""
-        for flow, (port, since_s, last_s) in list(held.seen.items()):
-            if now - last_s > held.config.idle_s:
-                del held.seen[flow]
+    def _idle(self, placements: SimulatedFlowPlacements, now: float) -> Iterator[SeenFlow]:
+        """Yield recent flows that have stopped coming in."""
+        for flow, (port, since_s, last_s) in list(placements.seen.items()):
+            if now - last_s > placements.config.idle_s:
+                del placements.seen[flow]
             elif last_s < now:
                 yield SeenFlow(flow, port, now - last_s, now - since_s)
 
