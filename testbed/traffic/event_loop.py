@@ -34,23 +34,23 @@ class EventLoop:
     def watch(
         self, file: socket.socket | io.FileIO, events: int, handler: Callable[[int], None]
     ) -> None:
-        """Call `handler` when `one` is ready for any of `events`."""
+        """Call `handler` when `file` is ready for any of `events`."""
         self._handlers[file.fileno()] = handler
         self._epoll.register(file, events)
 
     def change(self, file: socket.socket, events: int) -> None:
-        """Watch `one` for other events."""
+        """Watch `file` for other events."""
         self._epoll.modify(file, events)
 
     def drop(self, file: socket.socket | None) -> None:
-        """Close `one` unless it is closed, and watch it no more."""
+        """Stop watching `file` and close it, unless it is closed."""
         if file is not None and file.fileno() >= 0:
             if self._handlers.pop(file.fileno(), None):
                 self._epoll.unregister(file)
             file.close()
 
     def turn(self) -> bool:
-        """Wait until something is ready, and handle it; whether the timer's time has come."""
+        """Wait for events and handle them; return whether the timer has expired."""
         due = False
         for fd, events in self._epoll.poll(None, MOST_EVENTS):
             if fd == self._timer.fileno():
@@ -60,6 +60,6 @@ class EventLoop:
         return due
 
     def close(self) -> None:
-        """Let go of the timer and of epoll; sockets are their owners'."""
+        """Close the timer and epoll; owners close their sockets."""
         self._timer.close()
         self._epoll.close()

@@ -1,4 +1,4 @@
-"""What a TCP flow is to carry, and what became of it."""
+"""A TCP flow to generate, and its result."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ class Flow(NamedTuple):
 
 @dataclass(frozen=True)
 class FlowResult:
-    """How a flow went; times since the beginning.
+    """Result of a flow; times are since the beginning of the run.
 
-    ended_s: when the receiver had all of it; None for an endless flow or one that was not finished
-        in time.
+    ended_s: time at which the receiver had all bytes; None for an endless or unfinished flow.
     received_bytes: within the measured time.
-    error: why it broke off.
+    error: reason of a broken connection.
     """
 
     flow: Flow
@@ -38,7 +37,7 @@ class FlowResult:
 
     @property
     def seconds(self) -> float | None:
-        """From the first packet of the handshake to the last byte."""
+        """Completion time, from the first packet of the handshake to the last byte."""
         return None if self.ended_s is None else self.ended_s - self.began_s
 
 
@@ -46,9 +45,9 @@ class FlowResult:
 class FlowResults:
     """All flows of one run, in order of their beginning.
 
-    measured_s: how long received_bytes were counted.
-    late_s: by how much the last-started flow began later than it should: the generator's own delay.
-    congestion_control, transport, sysctls: the TCP that was measured.
+    measured_s: time in which received_bytes were counted.
+    late_s: largest delay of a flow's start, by the generator.
+    congestion_control, transport, sysctls: of the measured TCP.
     """
 
     results: tuple[FlowResult, ...]
@@ -65,11 +64,11 @@ class FlowResults:
 
     @property
     def unfinished(self) -> int:
-        """Flows with an end that did not come to it."""
+        """Number of finite flows that did not end."""
         return sum(
             result.flow.size_bytes is not None and result.ended_s is None for result in self.results
         )
 
     def total(self, key: str) -> int:
-        """The sum of a field of TcpInfo over all flows."""
+        """Return the sum of a field of TcpInfo over all flows."""
         return sum(getattr(result.tcp, key) for result in self.results if result.tcp)

@@ -28,9 +28,10 @@ TCP_INFO_BYTES = 256
 
 
 def subflows(transport: str) -> int:
-    """How many subflows a connection has by `transport`, tcp or mptcp:subflows=4; 0 for plain TCP.
+    """Return the number of subflows by `transport`, tcp (0) or mptcp:subflows=4.
 
-    ValueError says what is wrong with it.
+    Raises:
+        ValueError: another transport.
     """
     name, options = parse(transport)
     if name == "tcp" and not options:

@@ -1,5 +1,4 @@
-"""UDP traffic slot by slot, as in TTC's packet model: in each slot every host sends one full
-packet, or none."""
+"""UDP traffic in slots, as in TTC's packet model: a host sends one full packet a slot, or none."""
 
 from __future__ import annotations
 
@@ -21,15 +20,14 @@ DRAIN_SLOTS = 100  # in which what is on its way arrives before receivers close
 
 @dataclass(frozen=True)
 class SentSlots:
-    """packets: how many were sent.  late_slots: slots that began by more than a slot too late: what
-    was sent in them came closer to its followers than it should."""
+    """Number of packets sent, and of slots that began more than one slot late."""
 
     packets: int
     late_slots: int
 
 
 def slot_s(rate_bps: int) -> float:
-    """The time that a full frame takes on a link of `rate_bps`."""
+    """Return the time that a full frame takes on a link of `rate_bps`, in s."""
     return 8 * FRAME_BYTES / rate_bps
 
 
@@ -41,12 +39,10 @@ def run(
     at_begin: Callable[[], None] = lambda: None,
     at_end: Callable[[], None] = lambda: None,
 ) -> SentSlots:
-    """In slot after slot let each host send a packet to the host that `destinations`[slot][host]
-    says, -1 for none.
+    """Send a packet from each host to `destinations`[slot][host] in each slot; -1: none.
 
-    `at_begin` is called right before the first slot and `at_end` after the last; run() returns when
-    100 slots more have gone by, for queues to empty.  Nobody reads what arrives: receivers drop it
-    when their sockets are full.
+    `at_begin` is called before the first slot, `at_end` after the last.  100 further slots let the
+    queues drain.  Receivers do not read: the kernel drops packets once their buffers are full.
     """
     senders, receivers = [], []
     addresses = [

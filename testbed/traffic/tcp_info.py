@@ -1,5 +1,4 @@
-"""What a sender's TCP knows of its flow: struct tcp_info of a socket, or of all subflows of a
-multipath connection."""
+"""struct tcp_info of a sender's socket, or of all subflows of a multipath connection."""
 
 from __future__ import annotations
 
@@ -13,13 +12,15 @@ BYTES_RECEIVED = 128  # where struct tcp_info has it, from Linux 4.1 on
 
 
 class TcpInfo(NamedTuple):
-    """What the sender's TCP knows when its flow ends (struct tcp_info).
+    """Fields of struct tcp_info at the end of a flow.
 
-    spurious: retransmissions that the receiver says it had already (DSACK).  reordered: times that
-    it saw its segments overtake each other.  marked: segments delivered with a congestion mark.
-    timeouts, timeout_ms: expiries of the retransmission timer, and how long it took from there
-    until all was made good; 0 before Linux 6.7.  Of multipath TCP all are sums over the subflows
-    that there are at the end, but for the round-trip times, which are the first one's.
+    spurious: retransmissions of segments that had arrived (DSACK).
+    reordered: observed reordering events.
+    marked: segments delivered with a congestion mark.
+    timeouts, timeout_ms: expiries of the retransmission timer, and total time of recovery from
+        them; 0 before Linux 6.7.
+
+    For multipath TCP: sums over the subflows at the end; round-trip times of the first subflow.
     """
 
     rtt_us: int
@@ -36,25 +37,25 @@ class TcpInfo(NamedTuple):
 
 
 def multipath_info(sender: socket.socket) -> TcpInfo:
-    """Of all subflows of a multipath connection."""
+    """Return the sums over all subflows of a multipath connection."""
     first, *others = [unpacked(info) for info in mptcp.subflow_infos(sender)] or [tcp_info(sender)]
     sums = zip(*(info[2:] for info in (first, *others)), strict=True)
     return TcpInfo(first.rtt_us, first.min_rtt_us, *map(sum, sums))
 
 
 def tcp_info(sender: socket.socket) -> TcpInfo:
-    """Of a socket."""
+    """Return the fields of a socket."""
     return unpacked(sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, mptcp.TCP_INFO_BYTES))
 
 
 def received_bytes(receiver: socket.socket) -> int:
-    """Payload that has arrived in order at a socket whose other end has not closed it."""
+    """Return the payload bytes that arrived in order at a socket whose peer has not closed it."""
     info = receiver.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, mptcp.TCP_INFO_BYTES)
     return int(struct.unpack_from("=Q", info, BYTES_RECEIVED)[0])
 
 
 def unpacked(kernel_info: bytes) -> TcpInfo:
-    """struct tcp_info as it was `told`; what an older kernel does not tell is 0."""
+    """Return the fields of struct tcp_info; fields that an older kernel lacks are 0."""
     info = kernel_info.ljust(mptcp.TCP_INFO_BYTES, b"\0")
 
     def word(offset: int) -> int:

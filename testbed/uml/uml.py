@@ -74,14 +74,13 @@ kill -KILL 0
 
 @dataclass(frozen=True, kw_only=True)
 class VirtualClock:
-    """How the clock goes where computing takes no time.
+    """Settings of the virtual clock, under which computing takes no time.
 
     seed: of every random number inside.
-    start_s: the wall clock's time at boot, in s since 1970.
-    read_ns, error_ns: what reading the clock and what a system call that fails cost, in ns.  With 1
-        ns hosts are as good as infinitely fast.
-    syscall_ns: how long a process sleeps after each of its system calls, in ns, as if it had a
-        processor of its own.
+    start_s: wall clock at boot, in s since 1970.
+    read_ns, error_ns: time taken by a reading of the clock and by a failed system call.  With 1 ns
+        hosts are practically infinitely fast.
+    syscall_ns: time that a process sleeps after each system call, as if it had its own processor.
     """
 
     seed: int = 1
@@ -91,7 +90,7 @@ class VirtualClock:
     syscall_ns: int = 0
 
     def arguments(self) -> list[str]:
-        """Of the kernel's command line."""
+        """Return the arguments for the kernel's command line."""
         times = [f"time-travel-read={self.read_ns}", f"time-travel-error={self.error_ns}"]
         times += [f"time-travel-syscall={self.syscall_ns}"] if self.syscall_ns else []
         start = f"time-travel-start={self.start_s}{'0' * 9}"
@@ -129,7 +128,7 @@ class DiedBooting(ChildProcessError):
 
 
 def installed() -> bool:
-    """Whether this machine has User-Mode Linux."""
+    """Return whether this machine has User-Mode Linux."""
     return shutil.which(KERNEL) is not None
 
 
