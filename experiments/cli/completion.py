@@ -1,8 +1,6 @@
-"""The command completion, and what a shell is told when somebody presses Tab: argcomplete's work,
-with our names.
+"""The command completion, and completions for a shell, by argcomplete.
 
-argcomplete asks the parser for commands and options; what stands in the place of an argument, its
-name tells.
+argcomplete reads commands and options from the parser; an argument's name selects its completer.
 """
 
 from __future__ import annotations
@@ -11,6 +9,8 @@ import argparse
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
+
+from weft.experiments.cli.options import Commands, add_command
 
 Completer = Callable[..., Iterable[str]]
 SHELLS = ("bash", "zsh", "fish")
@@ -21,29 +21,23 @@ HOW = {
 }
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add completion."""
-    text = (
-        "what a shell must read so that Tab completes commands, options, experiments, "
-        "networks and schemes"
-    )
-    add = commands.add_parser(
-        "completion", help=text, description=f"Print {text}.", epilog="; ".join(HOW.values())
-    )
-    add.add_argument("shell", choices=SHELLS, help="which shell is asked for")
-    add.set_defaults(action=completion)
+    text = "print shell code that completes commands, options, experiments, networks and schemes"
+    parser = add_command(commands, "completion", completion, text, epilog="; ".join(HOW.values()))
+    parser.add_argument("shell", choices=SHELLS, help="shell")
 
 
-def completion(given: argparse.Namespace) -> int:
-    """Print the code."""
+def completion(arguments: argparse.Namespace) -> int:
+    """Print the shell code."""
     from argcomplete.shell_integration import shellcode
 
-    print(shellcode(["weft"], shell=given.shell), end="")
+    print(shellcode(["weft"], shell=arguments.shell), end="")
     return 0
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
-    """Answer the shell that asks, and exit."""
+    """Print completions for the calling shell, and exit."""
     import argcomplete
 
     prepare(parser)
@@ -51,19 +45,18 @@ def complete(parser: argparse.ArgumentParser) -> None:
 
 
 def prepare(parser: argparse.ArgumentParser) -> None:
-    """Say of every argument of `parser` and of its commands what may stand there."""
+    """Attach completers to the arguments of `parser` and of its commands."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
                 prepare(command)
-        elif chosen := completer(action):
-            action.completer = chosen  # type: ignore[attr-defined]
+        elif function := completer(action):
+            action.completer = function  # type: ignore[attr-defined]
 
 
 def completer(action: argparse.Action) -> Completer | None:
-    """What finds the values of `action`; None for those of which argcomplete knows enough, such as
-    files."""
-    known: dict[str, Completer] = {
+    """Return the completer of `action`; None where argcomplete needs none, as for files."""
+    completers: dict[str, Completer] = {
         "experiment": experiments,
         "topology": topologies,
         "routing": schemes,
@@ -71,25 +64,25 @@ def completer(action: argparse.Action) -> Completer | None:
         "run": live_runs,
         "set": assignments,
     }
-    return known.get(action.dest)
+    return completers.get(action.dest)
 
 
 def experiments(**_: Any) -> list[str]:
-    """Names of experiments."""
+    """Return the names of experiments."""
     from weft.experiments.runner import definition
 
     return definition.names()
 
 
 def topologies(**_: Any) -> list[str]:
-    """An example of every family of networks."""
+    """Return an example of every family of networks."""
     from weft.topologies import families
 
     return [family.example for family in families().values()]
 
 
 def schemes(**_: Any) -> list[str]:
-    """Names of routing schemes."""
+    """Return the names of routing schemes."""
     from weft.daemons.core import registry
 
     return list(registry.schemes())
@@ -98,11 +91,11 @@ def schemes(**_: Any) -> list[str]:
 def assignments(
     prefix: str = "", parsed_args: argparse.Namespace | None = None, **_: Any
 ) -> Iterator[str]:
-    """KEY= for each parameter of the experiment that was named before, and behind one the values of
-    its sweep."""
+    """Yield KEY= for each parameter of the experiment on the command line; after KEY=, its
+    values."""
     from weft.experiments.runner import definition
 
-    with suppress(ValueError):  # there is no such experiment
+    with suppress(ValueError):  # unknown experiment
         sweep = definition.find(str(getattr(parsed_args, "experiment", ""))).sweep
         key, equals, _value = prefix.partition("=")
         if equals:
@@ -112,9 +105,9 @@ def assignments(
 
 
 def live_runs(**_: Any) -> list[str]:
-    """Networks that are up, as far as one may know."""
+    """Return the runs that are up and visible to this user."""
     from weft.testbed.runs import run
 
     with suppress(ValueError, OSError):
-        return [one.id for one in run.runs() if one.alive()]
+        return [record.id for record in run.runs() if record.alive()]
     return []

@@ -1,8 +1,7 @@
 """Runs of a sweep on the workers of a dask.distributed cluster.
 
-A worker gets a run and sends back what it gave; rows are stored here, so nothing need be shared but
-the code.  It carries one run out at a time however many threads it has: the graph engine uses all
-cores, and times are measured. Under the virtual clock the run has a kernel of its own there, too.
+A worker receives a run and returns its result; rows are stored here, so workers share only the
+code.  A worker measures one run at a time: the graph engine uses all cores, and times are measured.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ one_at_a_time = Lock()  # of this process
 
 
 class WorkerResult(NamedTuple):
-    """What became of a run on a worker: its result or why there is none, about the worker's code
-    and machine, and the wall time."""
+    """A run on a worker: its result or failure, provenance, and wall time."""
 
     run: Run
     outcome: Result | RunFailure

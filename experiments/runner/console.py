@@ -1,7 +1,6 @@
-"""What a person sees while something runs: on standard error, moving on a terminal, plain lines
-elsewhere.
+"""Progress and tables on standard error and output: moving on a terminal, plain lines elsewhere.
 
-rich is imported where it is first needed, so that `weft --help` does not wait for it.
+rich is imported at first use, so `weft --help` stays quick.
 """
 
 from __future__ import annotations
@@ -21,33 +20,32 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-QUIET_S = 2.0  # what takes no longer needs no word; and plain lines come no faster
+QUIET_S = 2.0  # shorter work is not reported; also the least interval of plain lines
 MARKS = {"PASS": "green", "WARN": "yellow", "FAIL": "red"}
 
 
 @lru_cache
 def terminal() -> Console:
-    """The terminal behind standard error."""
+    """Return the terminal of standard error."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
 
 
 def plain() -> bool:
-    """Whether standard error is something other than a terminal."""
+    """Return True if standard error is no terminal."""
     return not sys.stderr.isatty()
 
 
 def say(text: str) -> None:
-    """One line on standard error."""
+    """Print one line on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
 class Bar:
-    """Progress of a sweep of `total` runs; use as a context, and tell it of every run that ended.
+    """Progress bar of a sweep of `total` runs, a context manager.
 
-    It moves by itself only if `ticking`: that takes a thread, which must not be there when the
-    sweep forks.
+    ticking: refresh continuously.  This takes a thread, so the sweep must not fork.
     """
 
     def __init__(self, title: str, total: int, *, ticking: bool) -> None:
@@ -97,7 +95,7 @@ class Bar:
         left = f"{duration(left_s)} left" if self.count < self.total else ""
         if failure:
             self.failed += 1
-            if self.total > 1:  # of one alone it is told at the end
+            if self.total > 1:  # a single failure is reported at the end
                 self._line(f"{self.title}: {run} failed: {failure.reason}")
         if self.bar:
             failed = f"  {self.failed} failed" if self.failed else ""
@@ -117,8 +115,7 @@ class Bar:
 
 @contextmanager
 def stages(title: str) -> Iterator[Callable[[str], None]]:
-    """Yields what is to be told of each stage as it begins; plain lines only once it takes more
-    than two seconds."""
+    """Yield a function that reports the name of each stage; plain lines only after QUIET_S."""
     if plain():
         began = clock.monotonic()
 
@@ -137,7 +134,7 @@ def stages(title: str) -> Iterator[Callable[[str], None]]:
 
 
 class StoryStep:
-    """One step of a story: what it found, and whether that is as it should be."""
+    """One step of a demonstration: its finding, and PASS or FAIL."""
 
     def __init__(self) -> None:
         self.found, self.mark = "", "PASS"
@@ -148,8 +145,7 @@ class StoryStep:
 
 @contextmanager
 def step(what: str) -> Iterator[StoryStep]:
-    """Tell that `what` is being done, and when it is, how long it took and what was found; an error
-    is a FAIL."""
+    """Report a step, and at its end its duration and finding; an error is a FAIL."""
     told, begin = StoryStep(), clock.monotonic()
     try:
         if plain():
@@ -165,14 +161,14 @@ def step(what: str) -> Iterator[StoryStep]:
 
 
 def line(mark: str, took_s: float, what: str, found: str) -> None:
-    """A line of the story."""
+    """Print a line about a finished step."""
     if plain():
         say(f"{mark}  {duration(took_s):>7}  {what}" + (f": {found}" if found else ""))
         return
     from rich.table import Table
     from rich.text import Text
 
-    # wraps what is long beside the mark and the time, not below them
+    # wraps long texts beside the mark and the time
     grid = Table.grid(padding=(0, 2))
     text = Text.assemble(what, (f": {found}" if found else "", "dim"))
     grid.add_row(Text(mark, f"bold {MARKS[mark]}"), Text(f"{duration(took_s):>7}", "dim"), text)
@@ -190,7 +186,7 @@ def duration(seconds: float) -> str:
 
 
 def show(rows: list[Row], columns: list[str]) -> None:
-    """`rows` as a table on standard output: aligned text with a header, on a terminal or not."""
+    """Print `rows` as a table of aligned text with a header."""
     cells = [columns] + [[cell(row.get(column)) for column in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     numeric = [
@@ -207,14 +203,14 @@ def show(rows: list[Row], columns: list[str]) -> None:
 
 
 def show_one(row: Row) -> None:
-    """A row on standard output, a line for each of its figures."""
+    """Print a row, a line for each figure."""
     width = max(map(len, row))
     for key, value in row.items():
         print(f"{key:<{width}}  {cell(value)}")
 
 
 def cell(value: object) -> str:
-    """A figure as text; a distribution as its size."""
+    """Return a figure as text; a distribution as its size."""
     match value:
         case None:
             return ""
