@@ -1,16 +1,13 @@
-"""What can go wrong with a part of a server-centric network that is up in the kernel, and whom it
-concerns.
+"""Failures of one element of a server-centric network in the kernel, and the paths they affect.
 
 link         a link between two servers loses its carrier at both ends
-silent-link  packets vanish on it, carriers stay
-one-way      packets vanish in one direction
-flap         packets vanish for FLAP_DEAD_S, then pass for FLAP_ALIVE_S, again and again, carriers
-stay
-node         a server loses its power: far ends of its own links lose their carrier, those behind
-             its switch hear nothing any more
-rack         so do a switch and all its servers
-daemon       the routing daemon of a server is killed; the server goes on forwarding by the routes
-that it has
+silent-link  packets on it are lost, carriers stay
+one-way      packets in one direction are lost
+flap         packets are lost for FLAP_DEAD_S, then pass for FLAP_ALIVE_S, in turns; carriers stay
+node         a server loses power: the far ends of its own links lose their carrier, servers behind
+             its switch receive nothing
+rack         a switch and all its servers lose power
+daemon       the routing daemon of a server is killed; the server still forwards by its routes
 """
 
 from __future__ import annotations
@@ -35,13 +32,14 @@ FLAP_DEAD_S, FLAP_ALIVE_S = 0.2, 0.3
 
 @dataclass(frozen=True)
 class ElementFailure:
-    """name: of the link or node that fails.  nodes: whose own traffic is nobody's to save, and not
-    measured.
+    """A failure of one element.
 
-    passes: whether a path, servers from source to destination, leads through what fails.
-    after: the topology as those who know of the failure see it.
-    lasts: whether it stays as it is until it is mended, so that one can tell who is cut off.
-    happen, mend: do it to a network that is up, and undo it; daemons may need time to see either.
+    name: of the link or node that fails.
+    nodes: failed nodes; their own traffic is not measured.
+    passes: returns whether a path, servers from source to destination, crosses the element.
+    after: the topology without the element.
+    happen, mend: cause and repair the failure in a running network; daemons may react later.
+    lasts: the failure stays until the repair, so the pairs that it cuts off are predictable.
     """
 
     name: str
@@ -54,8 +52,7 @@ class ElementFailure:
 
 
 class Flaps:
-    """`failure` and its mending in turns, by a thread of its own between happen() and mend(), or
-    until the network has gone."""
+    """A failure and its repair in turns, by a thread, from happen() until mend()."""
 
     def __init__(self, failure: ElementFailure) -> None:
         self._failure = failure
@@ -64,14 +61,14 @@ class Flaps:
         self._turns: Future[bool] | None = None
 
     def happen(self, net: Net) -> None:
-        """The first time at once."""
+        """Fail at once, then take turns."""
         self._over.clear()
         self._failure.happen(net)
         self._pool = ThreadPoolExecutor(1)
         self._turns = self._pool.submit(self._take_turns, net)
 
     def mend(self, net: Net) -> None:
-        """For good; raises what went wrong meanwhile."""
+        """Stop with a working element; raise an error of the thread."""
         assert self._pool
         assert self._turns
         self._over.set()
@@ -80,7 +77,7 @@ class Flaps:
             self._failure.mend(net)
 
     def _take_turns(self, net: Net) -> bool:
-        """Whether it is dead in the end."""
+        """Take turns until mend(); return whether the element is dead in the end."""
         while not self._over.wait(FLAP_DEAD_S):
             self._failure.mend(net)
             if self._over.wait(FLAP_ALIVE_S):
@@ -92,18 +89,18 @@ class Flaps:
 def links(
     topology: Topology, generator: np.random.Generator, *, silent: bool = False
 ) -> Iterator[ElementFailure]:
-    """Each link between two servers, in random order."""
+    """Yield each link between two servers, in random order."""
     for link in generator.permutation(np.flatnonzero(topology.level > 0)).tolist():
         yield of_link(topology, link, silent=silent)
 
 
 def silent_links(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
-    """The same, in silence."""
+    """Yield each link between two servers, failing silently, in random order."""
     return links(topology, generator, silent=True)
 
 
 def one_way(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
-    """Each link between two servers, in random order, in silence and towards a random end only."""
+    """Yield each link between two servers, failing silently in a random direction."""
     for link in generator.permutation(np.flatnonzero(topology.level > 0)).tolist():
         yield of_link(
             topology, link, silent=True, only_to=int(generator.choice(topology.links[link, [0, 2]]))
@@ -111,35 +108,34 @@ def one_way(topology: Topology, generator: np.random.Generator) -> Iterator[Elem
 
 
 def flapping(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
-    """Each link between two servers, in random order."""
+    """Yield each link between two servers, in random order."""
     for failure in links(topology, generator, silent=True):
         flaps = Flaps(failure)
         yield replace(failure, happen=flaps.happen, mend=flaps.mend, lasts=False)
 
 
 def servers(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
-    """Each server, in random order."""
+    """Yield each server, in random order."""
     for server in generator.permutation(topology.servers).tolist():
         yield of_nodes(topology, [server], fail_nodes(topology, [server]))
 
 
 def whole_racks(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
-    """Each switch with its servers, in random order."""
+    """Yield each switch with its servers, in random order."""
     for switch in generator.permutation(racks(topology)).tolist():
         behind = [peer for _, peer, _, _ in topology.ports(switch)]
         yield of_nodes(topology, [switch, *behind], fail_racks(topology, [switch]))
 
 
 def daemons(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
-    """The daemon of each server, in random order: its neighbours give the server up as a way to
-    anywhere."""
+    """Yield the daemon of each server, in random order; neighbours then avoid the server."""
     return map(of_daemon, servers(topology, generator))
 
 
 def of_link(
     topology: Topology, link: int, *, silent: bool, only_to: int | None = None
 ) -> ElementFailure:
-    """The death of one link between two servers."""
+    """Return the failure of one link between two servers."""
     ends = {int(topology.links[link, 0]), int(topology.links[link, 2])}
     name = topology.link_name(link)
     hears_nothing = None if only_to is None else topology.naming.name(only_to)
@@ -154,7 +150,7 @@ def of_link(
 
 
 def of_nodes(topology: Topology, members: Sequence[int], after: Topology) -> ElementFailure:
-    """The loss of power of all `members`, named after the first."""
+    """Return the loss of power of all `members`, named after the first."""
     gone, names = frozenset(members), [topology.naming.name(node) for node in members]
 
     def happen(net: Net) -> None:
@@ -171,7 +167,7 @@ def of_nodes(topology: Topology, members: Sequence[int], after: Topology) -> Ele
 
 
 def of_daemon(server: ElementFailure) -> ElementFailure:
-    """The death of the daemon of the server whose failure is given, instead."""
+    """Return the death of the daemon of `server` in place of the server's own failure."""
     name = server.name
     return replace(
         server, happen=lambda net: net.kill_daemon(name), mend=lambda net: net.start_daemon(name)

@@ -1,19 +1,17 @@
-"""Random faults, hundreds of campaigns of them: does every scheme end as predicted, whatever
-happened?
+"""Campaigns of random faults: does every scheme end as predicted, whatever happened?
 
-In each campaign links die with and without a carrier, in one direction or both, and flap; packets
-between daemons are lost, late, doubled, reordered, changed on their way and said again; routers,
-switches and racks lose their power and come back with empty tables; daemons are killed, stopped,
-and started beside the routes that they left; all stop at once; clocks are set.  When it is over,
-exactly the pairs of servers must reach each other that the scheme's own paths, or a breadth-first
-search, join over what is left; then everything is mended, and all must.  Meanwhile no state machine
-raises, packets go round for no longer than the scheme allows, and no daemon keeps what grows with
-what has happened.
+In each campaign links fail with and without loss of carrier, in one direction or both, and flap.
+Packets between daemons are lost, late, duplicated, reordered, corrupted and replayed.  Routers,
+switches and racks lose power and return with empty tables.  Daemons are killed, stopped, and
+restarted beside their old routes, one or all at once.  Clocks are set.
 
-A campaign that ends otherwise is made smaller, to a few events, and printed as a command that
-repeats it.  Without a carrier's seal (SECURITY.md), as in the fabric engine, state machines are
-told what a flipped bit or an old packet says; on the kernel they are only if the run is not
-authenticated.
+Then exactly the pairs must reach each other that the scheme connects over the remaining links, and
+after the repair of everything all pairs.  Meanwhile no state machine raises, no packet loops longer
+than the scheme allows, and no daemon's state grows with the number of events.
+
+A campaign that ends otherwise is shrunk to a few events and printed as a command that repeats it.
+The fabric engine, and an unauthenticated run on the kernel, deliver corrupted and replayed packets
+to the state machines (SECURITY.md).
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ from weft.experiments.runner.parameters import Integer, Spec
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DRAWN = "drawn"  # for events: those that the seed draws
+DRAWN = "drawn"  # value of `events`: the seed draws them
 NETWORKS = (
     "dcell:n=3,k=1",
     "ficonn:n=4,k=1",
@@ -48,39 +46,38 @@ NETWORKS = (
     "clos:n=2,r=3,m=3",
     "complete:n=4,p=1",
 )
-# of smaller campaigns, each of which takes seconds on the kernel
+# tries of shrinking; on the kernel each takes seconds
 MOST_TRIES, MOST_TRIES_ON_KERNEL = 400, 25
-MOST_SHRUNK = 3  # campaigns of a run that are made smaller
-# So that sources find their ways within the minute that there is, after whatever happened.
+MOST_SHRUNK = 3  # failed campaigns of a run that are shrunk
+# budgets with which sources find their paths within a minute after any events
 EAGER = {"hello_ms": 100, "probes_per_s": 50, "urgent_per_s": 50, "wakes_per_s": 200}
 FORGIVING = {"most_hold_ms": 2000, "most_damp_ms": 2000}
 
 
 def eager(name: str) -> str:
-    """The scheme called `name` as campaigns have it by default."""
+    """Return the scheme `name` with the budgets of campaigns."""
     known = registry.schemes()[name].parameters
-    given = [f"{key}={value}" for key, value in {**EAGER, **FORGIVING}.items() if key in known]
-    return f"{name}:{','.join(given)}"
+    settings = [f"{key}={value}" for key, value in {**EAGER, **FORGIVING}.items() if key in known]
+    return f"{name}:{','.join(settings)}"
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A campaign, what was wrong with it, and how long it took to be as predicted, in s."""
+    """A campaign, its findings, and the times (s) until the network was as predicted."""
 
     campaign: Campaign
     findings: Sequence[Finding]
     settled_s: Sequence[float]
 
 
-def in_simulator(one: Campaign) -> Judged:
-    """Carry it out in the fabric engine."""
-    simulated = SimulatedCampaign(one)
-    return Judged(one, simulated.run(), simulated.settled_s)
+def in_simulator(faults: Campaign) -> Judged:
+    """Carry a campaign out in the fabric engine."""
+    simulated = SimulatedCampaign(faults)
+    return Judged(faults, simulated.run(), simulated.settled_s)
 
 
 def campaigns(run: Run) -> list[Campaign]:
-    """Those of `run`: the one that it spells out, or as many as it says, each with a seed of its
-    own."""
+    """Return the campaigns of `run`: the one in `events`, or drawn ones with a seed each."""
     topology, routing = run.text("topology"), run.text("routing")
     first, steps, pairs = (run.integer(name) for name in ("campaign", "steps", "pairs"))
     if run.text("events") != DRAWN:
@@ -94,72 +91,74 @@ def campaigns(run: Run) -> list[Campaign]:
 
 
 def events(run: Run) -> Any:
-    """The events that `run` spells out."""
+    """Return the events that `run` lists."""
     return parse("" if run.text("events") == "none" else run.text("events"), common.network(run))
 
 
 def kinds_on_kernel(run: Run) -> Sequence[str]:
-    """What can be done to a network on this kernel: its clock is everybody's unless it is
-    virtual."""
+    """Return the kinds of events on this kernel; a clock is set only if it is virtual."""
     return [kind for kind in KINDS if kind != "clock" or run.clock == "virtual"]
 
 
 def measure(run: Run) -> Result:
-    """Carry out all campaigns of `run`; what failed is told on standard error, made smaller."""
+    """Carry out all campaigns of `run`; print failed ones, shrunk, on standard error."""
     judge: Callable[[Campaign], Judged] = in_simulator if run.engine == "fabric" else on_new_network
-    told: dict[str, Any] = {}
-    found = (
-        [judge(one) for one in campaigns(run)]
-        if run.engine == "fabric"
-        else on_one_network(campaigns(run), told)
-    )
-    failed = [each for each in found if each.findings]
-    commands = [repeat(each, judge, run.engine) for each in failed[:MOST_SHRUNK]]
-    for each, command in zip(failed, commands, strict=False):
-        print(f"chaos: {each.findings[0]}\n  {command}", file=sys.stderr, flush=True)
+    about: dict[str, Any] = {}
+    if run.engine == "fabric":
+        results = [judge(faults) for faults in campaigns(run)]
+    else:
+        results = on_one_network(campaigns(run), about)
+    failed = [result for result in results if result.findings]
+    commands = [repeat(result, judge, run.engine) for result in failed[:MOST_SHRUNK]]
+    for result, command in zip(failed, commands, strict=False):
+        print(f"chaos: {result.findings[0]}\n  {command}", file=sys.stderr, flush=True)
     return Result(
         figures={
-            "events_count": sum(len(each.campaign.events) for each in found),
+            "events_count": sum(len(result.campaign.events) for result in results),
             "failed": len(failed),
             "passed": not failed,
-            "what_failed": [str(each.findings[0]) for each in failed],
+            "what_failed": [str(result.findings[0]) for result in failed],
             "repeat": commands,
-            "settled_s": [each.settled_s[0] for each in found if each.settled_s],
-            "healed_s": [each.settled_s[1] for each in found if len(each.settled_s) > 1],
+            "settled_s": [result.settled_s[0] for result in results if result.settled_s],
+            "healed_s": [result.settled_s[1] for result in results if len(result.settled_s) > 1],
         },
-        fidelity=told.pop("fidelity", None),
-        circumstances=told,
+        fidelity=about.pop("fidelity", None),
+        circumstances=about,
     )
 
 
-def on_one_network(wanted: Sequence[Campaign], told: dict[str, Any]) -> list[Judged]:
-    """Carry campaigns out on a network in the kernel, one after the other, up to the first that
-    fails; whether the machine kept up goes into `told`."""
+def on_one_network(drawn: Sequence[Campaign], about: dict[str, Any]) -> list[Judged]:
+    """Carry campaigns out on one network in the kernel, up to the first that fails.
+
+    Args:
+        about: receives the fidelity of the emulation.
+    """
     from weft.experiments.chaos.on_kernel import KernelCampaigns
     from weft.testbed.measure.fidelity import Fidelity
     from weft.testbed.mininet.net import Net
 
-    found: list[Judged] = []
-    link = common.link_with_queues(wanted[0].routing)
-    # campaigns kill daemons
-    net = Net(wanted[0].topology, link=link, routing=wanted[0].routing, packed=0)
+    results: list[Judged] = []
+    routing = drawn[0].routing
+    link = common.link_with_queues(routing)
+    # a process for each daemon: campaigns kill them
+    net = Net(drawn[0].topology, link=link, routing=routing, packed=0)
     with net, Fidelity(net) as fidelity:
-        carried = KernelCampaigns(net, wanted[0].routing)
-        for one in wanted:
-            found.append(Judged(one, carried.run(one), carried.settled_s))
-            if found[-1].findings:
+        on_kernel = KernelCampaigns(net, routing)
+        for faults in drawn:
+            results.append(Judged(faults, on_kernel.run(faults), on_kernel.settled_s))
+            if results[-1].findings:
                 break
-    told |= {"fidelity": fidelity.report.verdict, "fidelity_report": fidelity.report.as_dict()}
-    return found
+    about |= {"fidelity": fidelity.report.verdict, "fidelity_report": fidelity.report.as_dict()}
+    return results
 
 
-def on_new_network(one: Campaign) -> Judged:
-    """Carry it out on a network of its own in the kernel."""
-    return on_one_network([one], {})[0]
+def on_new_network(faults: Campaign) -> Judged:
+    """Carry a campaign out on a new network in the kernel."""
+    return on_one_network([faults], {})[0]
 
 
 def repeat(failed: Judged, judge: Callable[[Campaign], Judged], engine: str) -> str:
-    """The command that repeats a campaign of few events which fails as that one does."""
+    """Return the command of a campaign of few events that fails like `failed`."""
     kind = failed.findings[0].kind
 
     def fails(smaller: Campaign) -> bool:
@@ -170,7 +169,7 @@ def repeat(failed: Judged, judge: Callable[[Campaign], Judged], engine: str) -> 
 
 
 def check(run: Run) -> None:
-    """ValueError unless the scheme of `run` is for its network, and its events for both."""
+    """Raise ValueError unless the scheme of `run` suits its network, and the events suit both."""
     common.check_routing(run)
     if run.text("events") != DRAWN and run.engine == "kernel" and run.clock == "real":
         if any(event.kind == "clock" for event in events(run)):
@@ -183,7 +182,7 @@ def check(run: Run) -> None:
 
 
 def goes_together(run: Run) -> bool:
-    """Whether the scheme of `run` is for its network."""
+    """Return whether the scheme of `run` suits its network."""
     try:
         common.check_routing(run)
     except ValueError:
@@ -192,8 +191,7 @@ def goes_together(run: Run) -> bool:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """How long after the last event all is as predicted, and after the last mending: for each
-    scheme, the part of its campaigns over time."""
+    """Draw the fraction of campaigns that are as predicted, over the time since the last event."""
     panels = figure.subplots(1, 2, sharey=True)
     figure.set_size_inches(9, 4)
     looks = style.lines(style.in_order(str(row["routing"]) for row in table))
