@@ -7,8 +7,8 @@ from weft.experiments.runner.definition import Statement
 
 CONVERGENCE = {
     "mean_iterations": (
-        "iterations until no link is bad, mean over permutations; null if "
-        "one did not settle, as below"
+        "iterations until no link is bad, mean over permutations; null if one did not settle, as "
+        "below"
     ),
     "standard_error_iterations": "its standard error",
     "median_iterations": "median over permutations",
@@ -19,14 +19,13 @@ CONVERGENCE = {
     "moves_per_flow": "moves of flows to another spine",
     "swaps_per_flow": "swaps of two flows",
     "*_model_iterations": "what the paper's models of sections 3.1 (single output) and 3.2 or 3.3 "
-    "(last step) expect; "
-    "null where they say nothing",
+    "(last step) expect; null where they say nothing",
 }
 SETTLING = {
     "permutations": "permutations that were over when the run ended",
     "in_step": (
-        "whether all hosts go from one permutation to the next together; else the "
-        "times below are null"
+        "whether all hosts go from one permutation to the next together; else the times below are "
+        "null"
     ),
     "median_settling_us": "from the beginning of a permutation to its last move, median",
     "p99_settling_us": "99th percentile of that",

@@ -226,8 +226,8 @@ EXPERIMENT = Experiment(
             meaning="what a request says of spines: nothing, or which have room", words=tuple(RULES)
         ).over("paper", "informed"),
         "traffic": Word(
-            meaning="permutations: those of section 5 that are hard, or all; or two flows "
-            "of a leaf to the same host",
+            meaning="permutations: those of section 5 that are hard, or all; or two flows of a "
+            "leaf to the same host",
             words=tuple(TRAFFIC),
         ).over("worst"),
         "start": Word(

@@ -311,8 +311,8 @@ EXPERIMENT = Experiment(
         ),
         "transport": common.TRANSPORT.over("tcp"),
         "traffic": Word(
-            meaning="endless flows of a worst permutation, or message after message, each "
-            "host at its own pace",
+            meaning="endless flows of a worst permutation, or message after message, each host at "
+            "its own pace",
             words=(ENDLESS, "messages"),
         ).over(ENDLESS),
         "message_kb": Integer(meaning="size of a message", unit="KiB", least=1, most=65_536).over(

@@ -275,8 +275,8 @@ EXPERIMENT = Experiment(
     columns=columns.SETTLING,
     statements=[
         Statement(
-            says="every permutation settles within 80 us at 19.2 Gbit/s, 0.48 of the rate "
-            "(figure 13c)",
+            says="every permutation settles within 80 us at 19.2 Gbit/s, 0.48 of the rate (figure "
+            "13c)",
             paper="at most 80",
             column="max_settling_us",
             cell={"topology": "clos:n=24,r=48,m=24", "host_gbps": 19.2, "scheme": "dar"},

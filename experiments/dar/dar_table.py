@@ -269,8 +269,8 @@ def plot(table: Table, figure: Figure) -> None:
             axes.set(xlabel=label)
         line[0].set_yticklabels([SCHEMES[name][1] for name in by_scheme])
     figure.suptitle(
-        "bars, first numbers: means; strokes, second numbers: the least throughput of a "
-        "receiver, otherwise the most",
+        "bars, first numbers: means; strokes, second numbers: the least throughput of a receiver, "
+        "otherwise the most",
         fontsize=9,
     )
 
@@ -313,8 +313,8 @@ AXES: dict[str, Axis] = {
         40.0
     ),
     "scheme": Word(
-        meaning="DAR by queues (section 4), by counts (section 2), by counts with the map "
-        "of spines; or another",
+        meaning="DAR by queues (section 4), by counts (section 2), by counts with the map of "
+        "spines; or another",
         words=tuple(SCHEMES),
     ).over(*SCHEMES),
     "key": Word(
@@ -359,8 +359,8 @@ AXES: dict[str, Axis] = {
         meaning="room of a switch behind each link", unit="packets", least=2, most=10_000
     ).over(16),
     "kernel_mbps": Integer(
-        meaning="on the kernel, rate of links between switches: packet times are told as "
-        "those of link_gbps",
+        meaning="on the kernel, rate of links between switches: packet times are told as those of "
+        "link_gbps",
         unit="Mbit/s",
         least=1,
         most=100_000,

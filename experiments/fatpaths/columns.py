@@ -22,8 +22,8 @@ FCT = {
     "repeated": "list: segments of each flow that TCP sent again",
     "repeated_in_vain": "list: of these, those that the receiver had already",
     "timeouts": (
-        "list: expiries of each flow's retransmission timer; 0 before Linux 6.7, "
-        "which does not tell"
+        "list: expiries of each flow's retransmission timer; 0 before Linux 6.7, which does not "
+        "tell"
     ),
     "timeout_ms": (
         "list: how long it took each flow to recover, from the expiries on; 0 before Linux 6.7"
@@ -64,8 +64,8 @@ GAPS = {
     ),
     "goodput_bps": "payload of all flows that arrives in a second",
     "fluid_bps": (
-        "the same of max-min fair fluids on the same paths; null where flows end, "
-        "or paths are not known"
+        "the same of max-min fair fluids on the same paths; null where flows end, or paths are not "
+        "known"
     ),
     **ORDER,
 }

@@ -150,8 +150,8 @@ def draw_shares(
 
 EXPERIMENT = Experiment(
     name="diversity",
-    question="How many shortest and other disjoint paths do low-diameter networks have, and "
-    "how do pairs interfere?",
+    question="How many shortest and other disjoint paths do low-diameter networks have, and how "
+    "do pairs interfere?",
     source="FatPaths, table IV and figure 6",
     engines=("graph",),
     axes={

@@ -236,8 +236,8 @@ def draw_times(
 
 EXPERIMENT = Experiment(
     name="fatpaths_fct",
-    question="How long do flows take over FatPaths' layers, beside ECMP and LetFlow, under "
-    "skewed and random mapping?",
+    question="How long do flows take over FatPaths' layers, beside ECMP and LetFlow, under skewed "
+    "and random mapping?",
     source="FatPaths, figures 11, 14, 15 and 16",
     engines=("kernel",),
     axes={

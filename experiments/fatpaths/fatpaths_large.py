@@ -239,8 +239,8 @@ CONSTRUCTIONS: Mapping[str, str] = {
 
 EXPERIMENT = Experiment(
     name="fatpaths_large",
-    question="How long do flows take over FatPaths' layers, as fluids, in networks of "
-    "thousands of hosts?",
+    question="How long do flows take over FatPaths' layers, as fluids, in networks of thousands "
+    "of hosts?",
     source="FatPaths, section VII-B4, figure 13",
     engines=("graph",),
     axes={
@@ -252,8 +252,8 @@ EXPERIMENT = Experiment(
             "one", "again", "all"
         ),
         "draws": Number(
-            meaning="with balance=again or informed: how often a flow draws a layer in the "
-            "time that one takes alone",
+            meaning="with balance=again or informed: how often a flow draws a layer in the time "
+            "that one takes alone",
             least=0,
             most=1 / STEP,
         ).over(5.0),

@@ -109,8 +109,8 @@ def completion(rows: Sequence[Row]) -> tuple[float, bool]:
 
 EXPERIMENT = Experiment(
     name="fatpaths_stencil",
-    question="How long does a stencil with a barrier take over FatPaths' layers, beside "
-    "ECMP and LetFlow?",
+    question="How long does a stencil with a barrier take over FatPaths' layers, beside ECMP and "
+    "LetFlow?",
     source="FatPaths, figure 17",
     engines=("kernel",),
     axes={

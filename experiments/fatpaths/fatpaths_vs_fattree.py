@@ -264,8 +264,8 @@ def draw_bars(axes: Axes, rows: Sequence[Row], colours: dict[str, str]) -> None:
 
 EXPERIMENT = Experiment(
     name="fatpaths_vs_fattree",
-    question="How do flows fare on low-diameter networks with FatPaths, beside a fat-tree "
-    "of equal cost with NDP?",
+    question="How do flows fare on low-diameter networks with FatPaths, beside a fat-tree of "
+    "equal cost with NDP?",
     source="FatPaths, figures 2 and 11",
     engines=("fabric", "kernel"),
     axes={
@@ -300,8 +300,8 @@ EXPERIMENT = Experiment(
     columns=columns.VS_FATTREE,
     statements=[
         Statement(
-            says="throughput of a flow on Slim Fly by that on a fat-tree of equal cost with "
-            "NDP (figure 2)",
+            says="throughput of a flow on Slim Fly by that on a fat-tree of equal cost with NDP "
+            "(figure 2)",
             paper="2 to 4",
             column="throughput_mean_fraction",
             cell={"topology": "slimfly:q=5,p=4", "routing": "layers"},

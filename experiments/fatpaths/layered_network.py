@@ -75,13 +75,13 @@ SIZE_FRACTION = Number(
 )
 SECONDS = Number(meaning="time during which flows begin", unit="s", least=1e-3, most=3600)
 CONNECTIONS = Word(
-    meaning="whether each flow opens a connection, whose first packet Linux repeats after 1 "
-    "s, or finds one open",
+    meaning="whether each flow opens a connection, whose first packet Linux repeats after 1 s, or "
+    "finds one open",
     words=("new", "open"),
 )
 REORDERING = Integer(
-    meaning="segments that may overtake one before TCP takes it for lost; 0: by time, as "
-    "Linux does (RACK, RFC 8985)",
+    meaning="segments that may overtake one before TCP takes it for lost; 0: by time, as Linux "
+    "does (RACK, RFC 8985)",
     unit="segments",
     least=0,
     most=10_000,

@@ -185,8 +185,8 @@ def draw_network(axes: Axes, place: int, rows: Sequence[Row]) -> None:
 
 EXPERIMENT = Experiment(
     name="layered_throughput",
-    question="How much worst-case traffic can layered routing carry, and how near is that "
-    "to what all paths could?",
+    question="How much worst-case traffic can layered routing carry, and how near is that to what "
+    "all paths could?",
     source="FatPaths, section VI, figures 9 and 12",
     engines=("graph",),
     axes={

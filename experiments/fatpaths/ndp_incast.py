@@ -191,8 +191,8 @@ def draw_others(axes: Axes, rows: Sequence[Row], colours: Mapping[str, str]) -> 
 
 EXPERIMENT = Experiment(
     name="ndp_incast",
-    question="How long do many senders to one host take by the purified transport, with "
-    "packets trimmed, and by TCP?",
+    question="How long do many senders to one host take by the purified transport, with packets "
+    "trimmed, and by TCP?",
     source="NDP, SIGCOMM 2017; FatPaths, section III-C",
     engines=("kernel", "fabric"),
     axes={

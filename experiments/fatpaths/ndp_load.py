@@ -227,8 +227,8 @@ def draw_times(axes: Axes, rows: Sequence[Row], label: str, colour: str) -> None
 
 EXPERIMENT = Experiment(
     name="ndp_load",
-    question="How do short and long flows fare as more begin, by the purified transport and "
-    "by TCP?",
+    question="How do short and long flows fare as more begin, by the purified transport and by "
+    "TCP?",
     source="FatPaths, appendix D, figures 20 and 21",
     engines=("kernel", "fabric"),
     axes={

@@ -73,8 +73,8 @@ def draw(axes: Axes, rows: list[dict[str, Value]], key: str, colours: dict[int, 
 
 EXPERIMENT = Experiment(
     name="path_distributions",
-    question="How are disjoint paths and path interference distributed over pairs of "
-    "routers, by the length of paths?",
+    question="How are disjoint paths and path interference distributed over pairs of routers, by "
+    "the length of paths?",
     source="FatPaths, figures 7 and 8",
     engines=("graph",),
     axes={

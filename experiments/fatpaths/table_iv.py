@@ -125,8 +125,8 @@ def check_network(text: str) -> None:
 
 NETWORK = Spec(
     meaning="network of switches",
-    form="slimfly:q=19,p=14, dragonfly:p=8, hyperx:l=3,s=11, xpander, jellyfish, "
-    "fattree:k=36, file:PATH, ...",
+    form="slimfly:q=19,p=14, dragonfly:p=8, hyperx:l=3,s=11, xpander, jellyfish, fattree:k=36, "
+    "file:PATH, ...",
     check=check_network,
     canonical=canonical,
 )

@@ -15,8 +15,8 @@ TIMES = {
 }
 QUEUES = {
     "*_queue_packets": (
-        "mean queue of a port of that hop: up from edge, up from "
-        "aggregation, down from core switches"
+        "mean queue of a port of that hop: up from edge, up from aggregation, down from core "
+        "switches"
     ),
     "*_means_apart_packets": (
         "distance between the mean queues of a switch's two link groups, mean over switches"
@@ -30,8 +30,7 @@ QUEUES = {
 RECOVERY = {
     "pairs_hit": "pairs that lost a ping to the failure",
     "outage_ms": "from the failure to the first answer after the last lost ping, over all pairs; "
-    "of a degraded link, "
-    "until it is avoided, null if it never is",
+    "of a degraded link, until it is avoided, null if it never is",
     "median_ms": "the same of a pair that was hit, median",
     "unreachable_pairs": "pairs that still had no answer when the failure was mended",
     "lost_pings": "pings lost to the failure",

@@ -12,8 +12,8 @@ from weft.experiments.runner.definition import Experiment, Statement
 
 EXPERIMENT = Experiment(
     name="lbsp_degraded",
-    question="How long do long flows take under LBSP, packet scatter and others, when a "
-    "link is degraded?",
+    question="How long do long flows take under LBSP, packet scatter and others, when a link is "
+    "degraded?",
     source="LBSP, section 4, figure 7c",
     engines=("kernel",),
     axes={

@@ -55,8 +55,8 @@ def traffic(run: Run) -> list[Flow]:
 
 EXPERIMENT = Experiment(
     name="lbsp_long",
-    question="How long do long flows take under LBSP, packet scatter and others, with all "
-    "links sound and one not?",
+    question="How long do long flows take under LBSP, packet scatter and others, with all links "
+    "sound and one not?",
     source="LBSP, section 4, figure 6b",
     engines=("kernel",),
     axes=lbsp_tcp.LONG_FLOWS,

@@ -66,8 +66,8 @@ def plot(table: Table, figure: Figure) -> None:
 
 EXPERIMENT = Experiment(
     name="lbsp_oversubscription",
-    question="How long do long flows take under LBSP and packet scatter, with a failed "
-    "link, the slower the core is?",
+    question="How long do long flows take under LBSP and packet scatter, with a failed link, the "
+    "slower the core is?",
     source="LBSP, section 4, figure 7a",
     engines=("kernel",),
     axes={

@@ -261,8 +261,8 @@ def draw_queues(axes: Axes, rows: Table) -> None:
 
 EXPERIMENT = Experiment(
     name="lbsp_queues",
-    question="How long do LBSP's queues grow, and how far apart are its link groups, with "
-    "and without their states?",
+    question="How long do LBSP's queues grow, and how far apart are its link groups, with and "
+    "without their states?",
     source="LBSP, section 5.2, figure 9",
     engines=("graph", "kernel"),
     axes={

@@ -356,8 +356,8 @@ def plot(table: Table, figure: Figure) -> None:
 
 EXPERIMENT = Experiment(
     name="lbsp_recovery",
-    question="How long until the last flow that a failure affects is rerouted, and what is "
-    "lost meanwhile?",
+    question="How long until the last flow that a failure affects is rerouted, and what is lost "
+    "meanwhile?",
     source="LBSP, section 3.3; beyond the paper",
     engines=("kernel",),
     axes={

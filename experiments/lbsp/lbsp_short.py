@@ -53,8 +53,8 @@ def traffic(run: Run, hosts: int) -> Iterator[Flow]:
 
 EXPERIMENT = Experiment(
     name="lbsp_short",
-    question="How long do short flows take under LBSP, packet scatter and others, with all "
-    "links sound and one not?",
+    question="How long do short flows take under LBSP, packet scatter and others, with all links "
+    "sound and one not?",
     source="LBSP, section 4, figures 6a and 7b",
     engines=("kernel",),
     axes={

@@ -10,8 +10,7 @@ from weft.experiments.engines.common_columns import ORDER, UNFINISHED
 
 CHOICES = {
     "up*_redirected_fraction": "choices at switches of that layer that left D-mod-k's port; null "
-    "where there were "
-    "none, and on the kernel under schemes other than TTC",
+    "where there were none, and on the kernel under schemes other than TTC",
     "default_path_fraction": "of what goes over the top layer, what keeps to D-mod-k's path",
 }
 QUEUES = {
@@ -60,8 +59,8 @@ TTC_THEORY = {
 TTC_KERNEL = {
     **QUEUES,
     "delay_mean_slots": (
-        "mean time of a packet from the first switch to the receiver, in "
-        "packet times; queueing alone"
+        "mean time of a packet from the first switch to the receiver, in packet times; queueing "
+        "alone"
     ),
     "delay_p99_slots": "99th percentile of that time, with the delays that links themselves have",
     "lost_packets": "packets that did not arrive",

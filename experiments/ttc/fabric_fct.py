@@ -285,8 +285,8 @@ def mark(
 
 EXPERIMENT = Experiment(
     name="fabric_fct",
-    question="How long do short and long flows take under each scheme, with all links "
-    "sound, one failed, one degraded?",
+    question="How long do short and long flows take under each scheme, with all links sound, one "
+    "failed, one degraded?",
     source="DRILL (SIGCOMM 2017), section 4; LetFlow (NSDI 2017), section 6",
     engines=("kernel",),
     axes={

@@ -177,8 +177,8 @@ def draw_bars(axes: Axes, shown: Mapping[style.SeriesStyle, Table], key: str) ->
 
 EXPERIMENT = Experiment(
     name="fabric_gain",
-    question="How much more TCP goodput does a fabric give when switches choose per packet, "
-    "and by queue length?",
+    question="How much more TCP goodput does a fabric give when switches choose per packet, and "
+    "by queue length?",
     source="DRILL (SIGCOMM 2017), section 4; TTC's schemes under real TCP",
     engines=("kernel",),
     axes={

@@ -331,8 +331,8 @@ def over_load(
 
 EXPERIMENT = Experiment(
     name="ttc_kernel",
-    question="Are queues and delays of real packets what TTC's slotted model says, and what "
-    "does TCP make of it?",
+    question="Are queues and delays of real packets what TTC's slotted model says, and what does "
+    "TCP make of it?",
     source="TTC, section 4.2, figures 5 and 6, on the kernel",
     engines=("kernel",),
     axes={
