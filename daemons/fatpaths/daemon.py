@@ -1,13 +1,12 @@
-"""Layered routing as a routing daemon: one route for each layer and router, kept alive by link
-state.
+"""Layered routing as a daemon: one route for each layer and router, adapted by link state.
 
-Addresses without a layer take all equally short paths, as under ecmp.  In a layer a router has one
-hop for each other router, that of the layer's tables as long as all links of that path live, else
-another: live_layers.py.  When a link of its own dies, a router leaves it at once wherever a
-neighbour has an intact path; the rest follows when link state has told of it.
+Addresses without a layer take all shortest paths, as under ecmp.  In a layer a router has one hop
+for each other router: that of the layer's tables if the path is intact, otherwise another
+(live_layers.py).  When its own link dies, a router at once uses neighbours with intact paths; other
+routes follow with link state.
 
-Routes of layers wait until link state knows every link that this router's paths take, so that each
-is set once; or, for links that are dead from the beginning, until link state has not changed for a
+The routes of layers wait until link state has every link of this router's paths, so that each is
+set once.  If links are dead from the beginning, they wait until link state has been stable for a
 while.
 """
 
@@ -30,11 +29,11 @@ PATIENCE = 8
 
 
 class Layered(Bfs):
-    """A state machine for the node of `neighbourhood` and `database`; `destinations` and `local` as
-    for Bfs, without layers.
+    """State machine of layered routing for the node of `neighbourhood` and `database`.
 
-    wait_s: how long link state must not have changed for links that it lacks to be taken for dead;
-        PATIENCE times as long while it lacks routers.
+    destinations, local: as for Bfs, without layers.
+    wait_s: time without a change of link state after which missing links count as dead; PATIENCE
+        times as long while routers are missing.
     """
 
     def __init__(
@@ -51,19 +50,22 @@ class Layered(Bfs):
         layers = range(tables.layers)
         own = [(tagged(prefix, layer), hops) for layer in layers for prefix, hops in local]
         super().__init__(neighbourhood, database, destinations, [*local, *own], hold_s=hold_s)
-        self._tables, self._first, self._router = tables, tables.first, database.node - tables.first
+        self._tables = tables
+        self._first = tables.first
+        self._router = database.node - tables.first
         others = [(prefix, node - tables.first) for prefix, node in self._destinations]
         self._places = {
             tagged(prefix, layer): (layer, router) for layer in layers for prefix, router in others
         }
-        self._uses: dict[tuple[int, int], list[Prefix]] = {}  # by link of our paths, whose they are
+        self._uses: dict[tuple[int, int], list[Prefix]] = {}  # prefixes by link of their path
         for prefix, (layer, t) in self._places.items():
             for link in tables.links(layer, t, self._router):
                 self._uses.setdefault(link, []).append(prefix)
-        self._dead: set[tuple[int, int]] = set()  # of these links
-        self._complete = False  # link state knew all links of our paths, or nothing more came
-        self._wait_s, self._complete_s = wait_s, inf
-        self._changes = -1  # the database.changes since which the wait lasts
+        self._dead: set[tuple[int, int]] = set()  # links of our paths
+        self._complete = False  # True once link state has all links of our paths, or is stable
+        self._wait_s = wait_s
+        self._complete_s = inf
+        self._changes = -1  # database.changes at the start of the wait
 
     @property
     def deadline(self) -> float:
@@ -78,8 +80,7 @@ class Layered(Bfs):
         return super().converged() and all(self._routes.get(prefix) for prefix in self._places)
 
     def status(self) -> dict[str, Any]:
-        """layers: for each, the routes that are the layer's own, those that lead elsewhere while
-        links are dead, and those that lead nowhere."""
+        """Return the status of Bfs and, for each layer, its own routes, detours and lost routes."""
         layers = [
             {"layer": layer, "own": 0, "detours": 0, "lost": 0}
             for layer in range(self._tables.layers)
@@ -91,19 +92,19 @@ class Layered(Bfs):
                 lost.append(str(prefix))
             own = hops and hops[0].node - self._first == self._tables.hop(layer, t, self._router)
             layers[layer]["own" if own else "detours" if hops else "lost"] += 1
-        told = super().status()
-        routes = told["routes"] + len(self._places) - len(lost)
+        status = super().status()
+        routes = status["routes"] + len(self._places) - len(lost)
         return {
-            **told,
+            **status,
             "routes": routes,
-            "routes_lost": told["routes_lost"] + lost,
+            "routes_lost": status["routes_lost"] + lost,
             "layers": layers,
         }
 
     def _follow(self, events: Iterable[HelloOutcome], now: float) -> list[Action]:
         actions = super()._follow(events, now)
         if not self._complete and self._changes != self._database.changes:
-            # Where many daemons start one after the other, routers are missing for long.
+            # many daemons start one after the other, so routers may be missing for long
             patience = 1 if len(self._database.entries) == self._tables.routers else PATIENCE
             self._changes, self._complete_s = self._database.changes, now + patience * self._wait_s
         return actions
@@ -116,14 +117,14 @@ class Layered(Bfs):
         for prefix, (layer, t) in self._places.items():
             if hop not in self._routes.get(prefix, ()):
                 continue
-            # another link may lead there
-            found = self._first + self._tables.hop(layer, t, self._router)
-            if found not in up:
+            # a parallel link may lead to the same neighbour
+            node = self._first + self._tables.hop(layer, t, self._router)
+            if node not in up:
                 detour = self._tables.detour(layer, t, self._router, live)
                 if detour is None:
                     continue
-                found = self._first + detour
-            self._routes[prefix] = (up[found][0],)
+                node = self._first + detour
+            self._routes[prefix] = (up[node][0],)
             actions.append(SetRoute(prefix, self._routes[prefix]))
         return actions
 
@@ -146,28 +147,29 @@ class Layered(Bfs):
         for prefix in self._affected(dead, up):
             layer, t = self._places[prefix]
             if prefix in broken:
-                found = self._tables.live_hop(layer, t, self._router, live, nearer.get(t, ()))
+                router = self._tables.live_hop(layer, t, self._router, live, nearer.get(t, ()))
             else:
-                found = self._tables.hop(layer, t, self._router)
-            yield prefix, () if found is None else (up[self._first + found][0],)
+                router = self._tables.hop(layer, t, self._router)
+            yield prefix, () if router is None else (up[self._first + router][0],)
 
     def _affected(
         self, dead: set[tuple[int, int]], up: Mapping[int, Sequence[Hop]]
     ) -> Collection[Prefix]:
-        """The prefixes in layers whose hop may have changed, `dead` being the links of our paths
-        that are dead now."""
-        changed, self._dead = dead | self._dead, dead
-        hops = {hop for each in up.values() for hop in each}
+        """Return the prefixes in layers whose hop may have changed; `dead` are the links of our
+        paths that are dead now."""
+        changed = dead | self._dead
+        self._dead = dead
+        live_hops = {hop for hops in up.values() for hop in hops}
         lost = {
             prefix
             for prefix in self._places
-            if (held := self._routes.get(prefix)) and held[0] not in hops
+            if (route := self._routes.get(prefix)) and route[0] not in live_hops
         }
         unset = self._places.keys() - self._routes.keys()
         return lost.union(unset, *(self._uses[link] for link in changed))
 
     def _live(self, graph: shortest.Adjacency, up: Mapping[int, Sequence[Hop]]) -> Live:
-        """The live links of every router, our own as we see them now."""
+        """Return the neighbours of every router over live links, our own as we see them now."""
         first = self._first
         live = [
             {peer - first for peer in graph.get(first + router, ())}

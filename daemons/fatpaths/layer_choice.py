@@ -1,23 +1,19 @@
-"""When a flow takes another layer, and which: what hosts decide for each packet, on integers.
+"""Choice of a flow's layer, by hosts, for each packet, on integers.
 
-testbed/data_plane/layer_choice.h is the same in C, held equal by a test; this is its specification,
-and what models use.
+This is the specification of testbed/data_plane/layer_choice.h, which a test compares with it, and
+serves models.  A FatPaths sender draws a random layer for each flowlet (sections III-B, V-F).  A
+flowlet ends at one of these events, or when an ICMP error reports a broken path:
 
-FatPaths' senders draw a layer uniformly at random for each flowlet (sections III-B, V-F).  Where a
-flowlet ends:
+    gap   a silence longer than gap_us, as in LetFlow
+    cut   TCP cuts its window (section VIII-A1): a packet with CWR, or a retransmission.
+          Retransmissions of packets sent before a cut belong to it, but a second retransmission of
+          the first packet of a recovery is another cut.
+    ecn   as Linux' tcp_plb: in each of ecn_rounds rounds, each a window of packets, at least
+          ecn_percent of the acknowledgements carry ECN echoes
 
-    gap   the flow was silent for longer than gap_us, as in LetFlow
-    cut   TCP cut its window (section VIII-A1).  On the wire that is a packet with CWR, or one that
-          is sent again.  What is sent again of all that was sent before a cut belongs to it; the
-          packet with which a recovery began, sent once more, is another cut.
-    ecn   as Linux' tcp_plb: in each of ecn_rounds rounds, a window of packets long, at least
-          ecn_percent of the acknowledgements carried ECN echoes
-
-Besides, a flow draws again when an ICMP error says that its path is broken.
-
-Least marked: for each layer between two hosts, an average of how many of the acknowledgements
-carried echoes while a flow was in that layer; it fades by an eighth whenever layers are compared,
-so that all are tried again.  Of layers that are as good, that is the first from a random one on.
+The choice "least marked" keeps, for each layer between two hosts, an average of the fraction of
+acknowledgements with echoes.  It fades by an eighth whenever layers are compared, so that all are
+tried again.  Ties go to the first layer from a random one on.
 """
 
 from __future__ import annotations
@@ -32,7 +28,7 @@ MARKS_SHIFT, FADE_SHIFT, ALL_MARKED = 4, 3, 1 << 16
 
 
 class Trigger(IntFlag):
-    """What ends a flowlet."""
+    """Events that end a flowlet."""
 
     NONE = 0
     GAP = 1
@@ -50,7 +46,7 @@ class Start(IntEnum):
 
 
 class Choice(IntEnum):
-    """Which layer a flowlet takes."""
+    """Rules for a flowlet's layer."""
 
     RANDOM = 0
     LEAST = 1
@@ -58,7 +54,7 @@ class Choice(IntEnum):
 
 @dataclass
 class LayerFlowState:
-    """What a host knows of a flow of its own; sequence numbers have 32 bits."""
+    """State of a flow at its source; sequence numbers have 32 bits."""
 
     layer: int = 0
     known: bool = False
@@ -72,20 +68,23 @@ class LayerFlowState:
 
 
 def comes_before(a: int, b: int) -> bool:
-    """Whether sequence number `a` is older than `b`, which lies less than 2^31 from it."""
+    """Return True if sequence number `a` is older than `b`, which is less than 2^31 away."""
     return (a - b) & WORD >= 1 << 31
 
 
 def ends_gap(idle_ns: int, gap_us: int) -> bool:
-    """Whether a flow that was silent for so long begins a flowlet."""
+    """Return True if a silence of `idle_ns` ends a flowlet."""
     return idle_ns > gap_us * 1000
 
 
 def shows_cut(flow: LayerFlowState, seq: int, end: int, reduced: bool) -> bool:
-    """Whether a packet with the sequence numbers from `seq` up to, not including, `end` shows that
-    its window was cut.
+    """Return True if a packet shows a cut of its flow's window.
 
-    reduced: it carries CWR.
+    Args:
+        flow: state of the flow.
+        seq: first sequence number of the packet.
+        end: sequence number after its last.
+        reduced: the packet carries CWR.
     """
     if not flow.known:
         flow.known = True
@@ -107,8 +106,15 @@ def shows_cut(flow: LayerFlowState, seq: int, end: int, reduced: bool) -> bool:
 def ends_congested_rounds(
     flow: LayerFlowState, ack: int, echo: bool, *, percent: int, rounds: int
 ) -> bool:
-    """Whether the acknowledgement of all before `ack` ends the last of `rounds` congested rounds;
-    `echo`: it carries ECE."""
+    """Return True if an acknowledgement ends the last of `rounds` congested rounds.
+
+    Args:
+        flow: state of the flow.
+        ack: acknowledgement number.
+        echo: the acknowledgement carries ECE.
+        percent: fraction of echoes from which on a round is congested.
+        rounds: consecutive congested rounds.
+    """
     flow.acks += 1
     flow.echoes += echo
     if not flow.known or comes_before(ack, flow.round_end):
@@ -123,13 +129,12 @@ def ends_congested_rounds(
 
 
 def note_echo(marks: MutableSequence[int], layer: int, echo: bool) -> None:
-    """Count an acknowledgement, with or without ECE, for `layer`; `marks` are the averages of a
-    pair of hosts."""
+    """Update `marks`, the averages of a pair of hosts, by an acknowledgement in `layer`."""
     marks[layer] += -(marks[layer] >> MARKS_SHIFT) + (ALL_MARKED >> MARKS_SHIFT if echo else 0)
 
 
 def least_marked(marks: MutableSequence[int], layers: int, random: int) -> int:
-    """The layer with the lowest average, which fade."""
+    """Return the layer with the lowest average, and let all averages fade."""
     start = below(random, layers)
     order = [(start + i) % layers for i in range(layers)]
     best = min(order, key=lambda layer: marks[layer])
@@ -141,7 +146,7 @@ def least_marked(marks: MutableSequence[int], layers: int, random: int) -> int:
 def next_layer(
     choice: Choice, marks: MutableSequence[int], layers: int, random: Iterator[int]
 ) -> int:
-    """The layer of a flowlet, one of `layers`; `random`: words."""
+    """Return the layer of a flowlet, one of `layers`; `random` yields 32-bit words."""
     word = next(random)
     return least_marked(marks, layers, word) if choice == Choice.LEAST else below(word, layers)
 
@@ -154,7 +159,7 @@ def first_layer(
     turn: int,
     random: Iterator[int],
 ) -> int:
-    """The first layer of a flow; `turn`: of flows between the same hosts before it."""
+    """Return the first layer of a flow; `turn` counts earlier flows between the same hosts."""
     if start == Start.FIRST:
         return 0
     return turn % layers if start == Start.TURN else next_layer(choice, marks, layers, random)

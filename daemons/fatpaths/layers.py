@@ -35,7 +35,7 @@ UNREACHED = 127
 
 
 def as_it_is(function: Any) -> Any:
-    """No compiler."""
+    """Return `function` as it is, without a compiler."""
     return function
 
 
@@ -48,7 +48,7 @@ class RouterArrays:
 
     @classmethod
     def of(cls, topology: Topology) -> RouterArrays:
-        """The routers of `topology` and their links that have not failed; ValueError if its servers
+        """Return the routers of `topology` and their healthy links; ValueError if its servers
         forward."""
         import numpy as np
 
@@ -69,20 +69,19 @@ class RouterArrays:
 
     @property
     def tail(self) -> Array:
-        """The router that each arc leaves."""
+        """Return the router that each arc leaves."""
         import numpy as np
 
         return np.repeat(np.arange(self.routers), np.diff(self.start))
 
     def back(self) -> Array:
-        """For each arc, the arc of the same link the other way."""
+        """Return, for each arc, the opposite arc of the same link."""
         import numpy as np
 
         return np.lexsort((self.tail, self.peer))
 
     def arc_of(self) -> NDArray[np.int32]:
-        """The arc from each router to each neighbour, shape (routers, routers), -1 between
-        others."""
+        """Return the arc between each two neighbours, shape (routers, routers); -1 elsewhere."""
         import numpy as np
 
         found = np.full((self.routers, self.routers), -1, dtype=np.int32)
@@ -91,15 +90,14 @@ class RouterArrays:
 
 
 def everything(graph: RouterArrays) -> Flags:
-    """All arcs of `graph`."""
+    """Return all arcs of `graph`."""
     import numpy as np
 
     return np.ones(len(graph.peer), dtype=bool)
 
 
 def distances(graph: RouterArrays, arcs: Flags) -> NDArray[np.int8]:
-    """Links from u to t over `arcs` alone, shape (routers u, routers t), UNREACHED where there is
-    no path."""
+    """Return the hops from u to t over `arcs` alone, shape (routers u, routers t), or UNREACHED."""
     import numpy as np
 
     adjacent = np.zeros((graph.routers, graph.routers), dtype=np.float32)
@@ -116,8 +114,10 @@ def distances(graph: RouterArrays, arcs: Flags) -> NDArray[np.int8]:
 
 
 def next_hops(graph: RouterArrays, arcs: Flags, generator: Generator) -> NDArray[np.int32]:
-    """A table of shortest paths over `arcs`, shape (routers t, routers u): a random hop where
-    several are as good, and -1 where there is no path."""
+    """Return a table of shortest paths over `arcs`, shape (routers t, routers u).
+
+    Ties are broken at random; -1 without a path.
+    """
     import numpy as np
 
     far = distances(graph, arcs)
@@ -138,15 +138,15 @@ def next_hops(graph: RouterArrays, arcs: Flags, generator: Generator) -> NDArray
 
 
 def with_fallback(table: NDArray[np.int32], first: NDArray[np.int32]) -> NDArray[np.int32]:
-    """`table`, shape (routers t, routers u), with the hops of layer 0, `first`, where it has
-    none."""
+    """Return `table`, shape (routers t, routers u), with missing hops taken from layer 0,
+    `first`."""
     import numpy as np
 
     return np.where(table < 0, first, table)
 
 
 def tables(graph: RouterArrays, layers: Sequence[Flags], generator: Generator) -> NDArray[np.int32]:
-    """The tables of layer 0 and of each of `layers`, sets of arcs."""
+    """Return the tables of layer 0 and of each of `layers`, sets of arcs."""
     import numpy as np
 
     first = next_hops(graph, everything(graph), generator)
@@ -158,18 +158,18 @@ def tables(graph: RouterArrays, layers: Sequence[Flags], generator: Generator) -
 
 
 def path(table: NDArray[np.int32], src: int, dst: int) -> list[int]:
-    """The routers from `src` to `dst` by one layer's table, shape (routers t, routers u);
+    """Return the routers from `src` to `dst` by one layer's table, shape (routers t, routers u);
     ValueError if it loops."""
-    found = [src]
-    while found[-1] != dst:
-        found.append(int(table[dst, found[-1]]))
-        if len(found) > len(table):
+    routers = [src]
+    while routers[-1] != dst:
+        routers.append(int(table[dst, routers[-1]]))
+        if len(routers) > len(table):
             raise ValueError(f"the path from router {src} to router {dst} loops")
-    return found
+    return routers
 
 
 def routes(topology: Topology, table: NDArray[np.int32], node: int) -> dict[int, int]:
-    """The port by which the switch `node` sends to each other switch in one layer."""
+    """Return the output port of switch `node` for each other switch in one layer."""
     port_to = {
         peer: port for port, peer, _, _ in topology.live_ports(node) if peer >= topology.servers
     }
@@ -182,8 +182,8 @@ def routes(topology: Topology, table: NDArray[np.int32], node: int) -> dict[int,
 
 
 def distinct_paths(found: NDArray[np.int32]) -> Array:
-    """How many different paths the layers give each ordered pair, shape (routers t, routers s); 0
-    for t = s."""
+    """Return the number of different paths of each ordered pair in all layers, shape (routers t,
+    routers s); 0 for t = s."""
     import numpy as np
 
     layers, routers, _ = found.shape

@@ -1,25 +1,21 @@
-"""What a router does in each layer while links are dead, so that packets reach every router that
-can be reached.
+"""Next hops of layers with dead links, such that packets reach every reachable router.
 
-A path of a layer is intact if all its links live.  The hop of router u to router t in a layer is
+A path of a layer is intact if all its links are alive.  The hop of router u to router t in a layer
+is the first of
 
-    the layer's own, if its path from u is intact;
-    else a live neighbour whose path in this layer is intact, the nearest to t of them;
-    else a neighbour that is nearer to t over the live links.
+    the layer's own hop, if its path from u is intact;
+    the live neighbour nearest to t whose path in this layer is intact;
+    a neighbour that is nearer to t over live links.
 
-There is no loop.  What comes to a router with an intact path stays on it, for the rest of it is
-intact, too.  Elsewhere a packet either goes to such a router at once or comes nearer to t.  The
-second rule needs no agreement: a router with an intact path forwards by it whether it has heard of
-the failure or not, so that who sees its own link die can act before anybody else knows.  Only the
-third one does.
+There is no loop: a packet at a router with an intact path stays on it; any other packet goes to
+such a router at once, or comes nearer to t.  A router that loses a link applies the second rule at
+once, because routers with intact paths forward by them in any case.  Only the third rule needs
+common knowledge.  Ties are broken by layer and destination, to spread the load.  In FatPaths
+(section V-G) senders leave a broken layer; here the layer goes on.
 
-Of several neighbours that are as good, layers and destinations take different ones, so that not all
-layers fall back to the same links.  FatPaths (section V-G) lets senders leave a layer that is
-broken; here the layer goes on, and the sender need not know.
-
-Tables are what layers.py makes, in one row of bytes, so that daemons need no array library and
-share them: the node that is router 0 and how many routers there are, as 32-bit integers; then
-router numbers, counted from 0, by layer, destination and router, as 16-bit ones.
+Tables come from layers.py, as one row of bytes that daemons share: the node number of router 0 and
+the number of routers, 32 bits each, then router numbers by layer, destination and router, 16 bits
+each.
 """
 
 from __future__ import annotations
@@ -37,12 +33,19 @@ if TYPE_CHECKING:
 
 HEADER = struct.Struct("=2I")
 MOST_ROUTERS = 1 << 16
-Live = Sequence[Set[int]]  # by router, those to which it has a live link
+Live = Sequence[Set[int]]  # by router, its neighbours over live links
 
 
 def packed(tables: NDArray[np.int32], first: int) -> bytes:
-    """Tables of shape (layers, routers, routers) as LayerTables reads them, `first` being the node
-    that is router 0; ValueError for more routers than 16 bits count."""
+    """Return tables of shape (layers, routers, routers) as bytes for LayerTables.
+
+    Args:
+        tables: hops, by layer, destination and router.
+        first: node number of router 0.
+
+    Raises:
+        ValueError: more than MOST_ROUTERS routers.
+    """
     routers = tables.shape[1]
     if routers > MOST_ROUTERS:
         raise ValueError(
@@ -52,10 +55,11 @@ def packed(tables: NDArray[np.int32], first: int) -> bytes:
 
 
 class LayerTables:
-    """The forwarding tables of all layers of a network, from packed().
+    """Forwarding tables of all layers of a network, from packed().
 
-    first: the node that is router 0.
-    routers, layers: how many there are.
+    first: node number of router 0.
+    routers: number of routers.
+    layers: number of layers.
     """
 
     def __init__(self, tables: bytes) -> None:
@@ -64,12 +68,12 @@ class LayerTables:
         self.layers = len(self._next) // self.routers**2
 
     def hop(self, layer: int, t: int, u: int) -> int:
-        """The router after `u` on the way to `t`, u != t."""
-        found: int = self._next[(layer * self.routers + t) * self.routers + u]
-        return found
+        """Return the router after `u` on the path to `t`, u != t."""
+        router: int = self._next[(layer * self.routers + t) * self.routers + u]
+        return router
 
     def links(self, layer: int, t: int, u: int) -> Iterator[tuple[int, int]]:
-        """The links on the way from `u` to `t`, in order, as pairs of routers."""
+        """Yield the links of the path from `u` to `t`, in order, as pairs of routers."""
         base = (layer * self.routers + t) * self.routers
         while u != t:
             after = self._next[base + u]
@@ -77,7 +81,7 @@ class LayerTables:
             u = after
 
     def intact(self, layer: int, t: int, u: int, live: Live) -> int:
-        """How many links the path from `u` to `t` has; -1 if one of them is dead."""
+        """Return the number of links of the path from `u` to `t`; -1 if one of them is dead."""
         count = 0
         for a, b in self.links(layer, t, u):
             if b not in live[a]:
@@ -86,41 +90,40 @@ class LayerTables:
         return count
 
     def detour(self, layer: int, t: int, u: int, live: Live) -> int | None:
-        """The live neighbour of `u` whose path to `t` is intact and shortest, None if there is
-        none; for who has no intact path itself."""
-        found, least = None, (0, 0)
+        """Return the live neighbour of `u` with the shortest intact path to `t`; None if there is
+        none.  The path of `u` itself is not intact."""
+        nearest, least = None, (0, 0)
         for v in live[u]:
             links = self.intact(layer, t, v, live)
             if links >= 0:
                 cost = links, mix(mix(layer, t), v)
-                if found is None or cost < least:
-                    found, least = v, cost
-        return found
+                if nearest is None or cost < least:
+                    nearest, least = v, cost
+        return nearest
 
     def live_hop(self, layer: int, t: int, u: int, live: Live, nearer: Sequence[int]) -> int | None:
-        """The router to which `u` sends what is for `t`; None if `t` cannot be reached.
+        """Return the next hop of `u` for packets to `t`; None if `t` is unreachable.
 
-        nearer: the neighbours of `u` that are nearer to `t` over live links.
+        `nearer` are the neighbours of `u` that are nearer to `t` over live links.
         """
         if self.intact(layer, t, u, live) >= 0:
             return self.hop(layer, t, u)
-        found = self.detour(layer, t, u, live)
-        if found is None and nearer:
-            found = nearer[mix(layer, t) % len(nearer)]
-        return found
+        detour = self.detour(layer, t, u, live)
+        if detour is None and nearer:
+            return nearer[mix(layer, t) % len(nearer)]
+        return detour
 
     def live_path(self, layer: int, t: int, s: int, live: Live) -> list[int]:
-        """The routers on the way from `s` to `t`, both included, when all know the live links; none
-        if there is no way."""
-        found = [s]
-        while self.intact(layer, t, found[-1], live) < 0:
-            after = self.detour(layer, t, found[-1], live)
+        """Return the routers from `s` to `t`, both included, if all know the live links; none if
+        `t` is unreachable."""
+        path = [s]
+        while self.intact(layer, t, path[-1], live) < 0:
+            after = self.detour(layer, t, path[-1], live)
             if after is None:
                 adjacency = {router: sorted(near) for router, near in enumerate(live)}
-                after = self.live_hop(
-                    layer, t, found[-1], live, shortest.next_hops(adjacency, found[-1]).get(t, ())
-                )
+                nearer = shortest.next_hops(adjacency, path[-1]).get(t, ())
+                after = self.live_hop(layer, t, path[-1], live, nearer)
             if after is None:
                 return []
-            found.append(after)
-        return found + [after for _, after in self.links(layer, t, found[-1])]
+            path.append(after)
+        return path + [after for _, after in self.links(layer, t, path[-1])]

@@ -99,7 +99,7 @@ PLANE = {"layers": OWN["layers"], **HOSTS, "forwarding": FORWARDING, "ecn": ECN}
 
 @dataclass(frozen=True)
 class LayerWiring:
-    """A network by what joins what: two of the same links are equal."""
+    """A network, equal to another with the same spec and links."""
 
     spec: str
     links: bytes
@@ -137,12 +137,12 @@ def _tables(wiring: LayerWiring, layers: int, kind: int, rho: int, seed: int) ->
 
 
 def check(topology: Topology, options: Options) -> None:
-    """ValueError unless `topology` is a switch fabric of which there can be such layers."""
+    """Raise ValueError unless `topology` is a switch fabric in which such layers exist."""
     tables(topology, options)
 
 
 def configure(topology: Topology, options: Options, link_kbps: int) -> Mapping[int, NodeConfig]:
-    """Every switch knows the tables of all layers, which prefix leads to which switch, and its
+    """Return configurations with the tables of all layers, the prefixes of switches, and a switch's
     hosts."""
     known = packed(tables(topology, options), topology.servers)
     return node_configs(
@@ -157,7 +157,7 @@ def configure(topology: Topology, options: Options, link_kbps: int) -> Mapping[i
 
 
 def machine(config: NodeConfig, incarnation: int) -> StateMachine:
-    """The routes of all layers, kept alive by link state."""
+    """Return the state machine of layered routing."""
     hello_s = config.interval_ms / 1000
     return Layered(
         parameters.neighbourhood(config, incarnation),
@@ -189,8 +189,7 @@ def rule(options: Options) -> SelectionRule:
 
 
 def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
-    """The path of each layer over the links that live (live_layers.py), all of them taken equally
-    often."""
+    """Return the path of each layer over live links (live_layers.py), with equal shares."""
     if src == dst:
         return [RoutedPath((src,))]
     first, live = topology.servers, topology.adjacency

@@ -1,8 +1,7 @@
-"""A host's end of the purified transport: all its messages, and the pace of what it sends and
-pulls.
+"""A host's endpoint of the purified transport: all its messages, and the pace of data and pulls.
 
-Whoever owns it hands it what arrives and calls poll() at its deadline(); it answers with what to
-send.  All times are integers, nanoseconds.
+The caller passes in packets that arrive and calls poll() at deadline(); poll() returns the packets
+to send.  All times are integers in nanoseconds.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class EndpointCounters:
 
 
 class _Pace:
-    """When the next packet of a kind is due, if they follow each other at a rate."""
+    """Time at which the next packet of a kind is due, at a limited rate."""
 
     def __init__(self, burst_ns: int) -> None:
         self.due, self._burst_ns = 0, burst_ns
@@ -99,8 +98,8 @@ class Endpoint:
         self._timer: int | None = None  # no deadline of a message is earlier
 
     def send(self, now: int, flow: int, peer: int, size_bytes: int) -> None:
-        """Begin to send a message to host `peer`; ValueError if the number `flow` has been used, or
-        for its size."""
+        """Begin to send a message to host `peer`; ValueError if the number `flow` is in use, or the
+        size is out of range."""
         if flow in self.outgoing:
             raise ValueError(f"transport: flow {flow} has been used")
         self.outgoing[flow] = self._active[flow] = message = OutgoingMessage(
@@ -111,9 +110,14 @@ class Endpoint:
     def receive(
         self, now: int, peer: int, packet: TransportPacket, whole: bool, at_host: bool = False
     ) -> None:
-        """A packet has come from host `peer`.
+        """Handle a packet from host `peer`.
 
-        whole: with its payload, if it is data.  at_host: trimmed before this host's own link.
+        Args:
+            now: time, in ns.
+            peer: the sender.
+            packet: the packet.
+            whole: False for data without its payload.
+            at_host: trimmed before this host's own link.
         """
         if packet.layer >= self.parameters.layers:
             self.counters.strange += 1
@@ -140,8 +144,7 @@ class Endpoint:
         self._list(message)
 
     def poll(self, now: int) -> list[Transmission]:
-        """What to send now: questions and answers, then the pulls, then the packets whose time has
-        come."""
+        """Return the packets to send now: probes and answers, then pulls, then data that is due."""
         found: list[Transmission] = []
         if self._timer is not None and self._timer <= now:
             self._expire(now, found)
@@ -154,8 +157,8 @@ class Endpoint:
         return found
 
     def deadline(self) -> int | None:
-        """When to call poll() next, in the past for at once; None: not before something has
-        come."""
+        """Return the time of the next poll(), in the past for at once; None: not before a packet
+        arrives."""
         if self._answers:
             return 0
         times = [self._pulling.due] if self._peers else []

@@ -41,7 +41,7 @@ class Incoming:
 
     @property
     def done(self) -> bool:
-        """Whether all of it has come."""
+        """Return True if all packets have arrived."""
         return self._left == 0
 
     def belongs(self, data: Data, whole: bool) -> bool:

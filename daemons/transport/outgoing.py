@@ -1,4 +1,4 @@
-"""A message at its sender: which packet is next, and what became of each."""
+"""A message at its sender: the next packet, and the state of each."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class OutgoingMessage:
 
     @property
     def done(self) -> bool:
-        """Whether every packet is acknowledged."""
+        """Return True if every packet is acknowledged."""
         return self._acknowledged == self.packets
 
     @property
     def may_send(self) -> bool:
-        """Whether a packet may be sent now."""
+        """Return True if a packet may be sent now."""
         return (
             self.failed is None
             and self.credits > 0
@@ -78,7 +78,7 @@ class OutgoingMessage:
         return self._sent(self._next - 1, now)
 
     def acknowledged(self, ack: Ack, now: int) -> None:
-        """A packet has come whole."""
+        """Handle the acknowledgement of a packet."""
         self._heard(ack.pulls, now)
         state = self._state[ack.sequence] if ack.sequence < self.packets else ACKNOWLEDGED
         if state in (UNSENT, ACKNOWLEDGED):
@@ -91,7 +91,7 @@ class OutgoingMessage:
         self._acknowledged += 1
 
     def refused(self, nack: Nack, now: int) -> None:
-        """Of a packet only the header has come."""
+        """Handle the news that a packet was trimmed to its header."""
         self._heard(nack.pulls, now)
         if nack.sequence < self.packets and self._state[nack.sequence] == IN_FLIGHT:
             del self._in_flight[nack.sequence]
@@ -104,7 +104,7 @@ class OutgoingMessage:
             self.layer = (self.layer + 1 + self._draw(layers - 1)) % layers
 
     def pulled(self, pull: Pull, now: int) -> None:
-        """The receiver wants more."""
+        """Handle a pull from the receiver."""
         self._heard(pull.pulls, now)
 
     def deadline(self) -> int | None:
@@ -116,7 +116,7 @@ class OutgoingMessage:
 
     @property
     def timeout_ns(self) -> int:
-        """How long it waits now, longer after each silence."""
+        """Return the present timeout, which grows with each silence."""
         return self._parameters.timeout_ns << min(self._silences, LONGEST_BACKOFF)
 
     def expire(self, now: int) -> Iterator[Data]:

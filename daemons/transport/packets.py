@@ -89,7 +89,7 @@ TransportPacket = Data | Ack | Nack | Pull
 
 
 def packets_of(size_bytes: int, payload_bytes: int) -> int:
-    """How many packets a message has."""
+    """Return the number of packets of a message."""
     return -(-size_bytes // payload_bytes)
 
 

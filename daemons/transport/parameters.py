@@ -1,4 +1,4 @@
-"""What an endpoint of the purified transport must know of its network."""
+"""Parameters of an endpoint of the purified transport."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Parameters:
         return (self.attempts + 1) * (self.timeout_ns << LONGEST_BACKOFF)
 
     def gap_ns(self, frame_bytes: int) -> int:
-        """How long a frame takes on the link."""
+        """Return the transmission time of a frame on the link, in ns."""
         return 8_000_000_000 * frame_bytes // self.rate_bps
 
 
