@@ -1,5 +1,4 @@
-"""What the page shows that is no event: where nodes stand, which schemes there are, what results
-are stored."""
+"""Data of the page besides events: positions of nodes, schemes, stored results."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ MOST_ROWS = 2000  # of an experiment, shown
 
 
 def drawing(topology: Topology) -> dict[str, Any]:
-    """Where everything stands, y downwards, JSON-able.
+    """Return the positions of nodes, links and groups, y downwards, JSON-able.
 
     nodes: (x, y, radius) of each, by number.  links: the control point of each, from end to end a
         quadratic curve.
@@ -51,7 +50,7 @@ def drawing(topology: Topology) -> dict[str, Any]:
 
 
 def _with_hosts(topology: Topology, places: DrawingLayout) -> tuple[Any, Any]:
-    """The places and radii of all nodes; hosts that the layout leaves out stand around their
+    """Return positions and radii of all nodes; hosts that the layout omits surround their
     routers."""
     at, radius = places.at.copy(), np.full(topology.nodes, SERVER)
     if places.hosts:
@@ -71,7 +70,7 @@ def _xy(place: complex) -> list[float]:
 
 
 def schemes(plan: NetworkPlan, journal: dict[str, Any]) -> list[str]:
-    """The schemes that the data plane of this run can change to; none if it has no data plane."""
+    """Return the schemes that this run's data plane can change to; none without a data plane."""
     came_up_with = scheme_change.routing(journal)
     if (
         came_up_with == "none"
@@ -90,27 +89,25 @@ def schemes(plan: NetworkPlan, journal: dict[str, Any]) -> list[str]:
 
 
 def data(network: RunningNetwork) -> dict[str, Any]:
-    """All of it but the results."""
+    """Return drawing and schemes of the network."""
     journal = network.run.journal
     return {"drawing": drawing(network.topology), "schemes": schemes(network.plan, journal)}
 
 
 def results(folder: Path) -> dict[str, Any]:
-    """What is stored in `folder`: by experiment its runs, each a row with its fidelity;
-    JSON-able."""
+    """Return the stored rows in `folder` by experiment, JSON-able."""
     store = Store(folder)
     report = (folder / "report.html").is_file()
-    found: dict[str, list[dict[str, Any]]] = {}
-    if store.path.exists():  # else it might be made, from older results, and be root's
-        for name in store.experiments():
-            with suppress(ValueError):  # of an experiment that there was once
-                entries = store.table(definition.find(name))[:MOST_ROWS]
-                found[name] = [
-                    {**row, "commit": str(about.get("commit", ""))[:12]} for row, about in entries
-                ]
-    return {"folder": str(folder), "report": report, "experiments": found}
+    tables: dict[str, list[dict[str, Any]]] = {}
+    for name in store.experiments():
+        with suppress(ValueError):  # a former experiment
+            entries = store.table(definition.find(name))[:MOST_ROWS]
+            tables[name] = [
+                {**row, "commit": str(about.get("commit", ""))[:12]} for row, about in entries
+            ]
+    return {"folder": str(folder), "report": report, "experiments": tables}
 
 
-def as_json(told: Any) -> bytes:
-    """`told` as compact JSON, in UTF-8."""
-    return json.dumps(told, separators=(",", ":"), default=str).encode()
+def as_json(content: Any) -> bytes:
+    """Return `content` as compact JSON in UTF-8."""
+    return json.dumps(content, separators=(",", ":"), default=str).encode()

@@ -1,9 +1,8 @@
-"""Which of some pairs of servers cannot reach each other, told as it happens: a ping each turn for
-each pair.
+"""Outages between some pairs of servers as they happen, detected by regular pings.
 
-It loads the network and this machine little, and so finds less than testbed/measure/outage.py: an
-outage is known to the time between two pings, and one that is shorter may not be seen.  One that
-lasts is told when LOST pings in a row have no answer, a shorter one when it is over.
+The pings load network and machine little, so they detect less than testbed/measure/outage.py: times
+are known to one ping interval, and shorter outages may be missed.  A lasting outage is reported
+after LOST unanswered pings in a row, a shorter one at its end.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ MOST_PAIRS = 0x10000
 
 @dataclass
 class PingedPair:
-    """A pair that is pinged: what was sent, and when an answer last came."""
+    """A pinged pair: requests sent, and the last answer."""
 
     src: int
     dst: int
     echo: icmp.Echo
     sent: int = 0
-    answered: int = 0  # the last request that was
+    answered: int = 0  # number of the last answered request
     answered_s: float = 0.0
-    cut_off: bool = False  # and told to be
+    cut_off: bool = False  # and reported
 
 
 def spread(servers: int, count: int) -> list[tuple[int, int]]:
-    """`count` pairs at most of so many servers, each of another source, with ends far from each
-    other by number."""
+    """Return at most `count` pairs of servers with distinct sources and ends far apart by
+    number."""
     count = min(count, servers if servers > 1 else 0)
     sources = [i * servers // count for i in range(count)]
     return [(src, (src + servers // 2 + (servers > 2)) % servers) for src in sources]
 
 
 class LiveOutages:
-    """Pings pairs of servers of `net` until closed.
+    """Ping pairs of servers of `net` until closed.
 
     fileno: an epoll descriptor, readable when answers wait.
     """
@@ -78,16 +77,15 @@ class LiveOutages:
         return self._poll.fileno()
 
     def turn(self) -> list[StreamEvent]:
-        """Take in answers, ping if it is time to; the `outage` events of pairs that were cut off,
-        or are so no more."""
-        found = self._hear()
+        """Read answers, ping if it is time, and return the `outage` events."""
+        events = self._hear()
         now = clock.monotonic()
         if now >= self._next_s:
-            found += self._begun()
+            events += self._begun()
             self._next_s = max(self._next_s + self._interval_s, now)
             for pair in self._pairs:
                 self._send(pair)
-        return found
+        return events
 
     def _send(self, pair: PingedPair) -> None:
         pair.sent += 1
@@ -97,38 +95,39 @@ class LiveOutages:
             self._sockets[pair.src].sendto(pair.echo.request(pair.sent & 0xFFFF), to)
 
     def _hear(self) -> list[StreamEvent]:
-        behind_s = clock.wall() - clock.monotonic()
-        found = []
+        wall_minus_monotonic_s = clock.wall() - clock.monotonic()
+        events = []
         for fd, _ in self._poll.poll(0):
-            while got := icmp.receive(self._readers[fd]):
-                packet, ns = got
+            while message := icmp.receive(self._readers[fd]):
+                packet, ns = message
                 answer = icmp.parse(packet)
                 if answer is None or answer.token != self._token:
                     continue
                 pair = self._pairs[answer.key >> 16]
                 number = pair.sent - ((pair.sent - answer.key) & 0xFFFF)
                 if number > pair.answered:
-                    found += self._answered(pair, number, ns / 1e9 - behind_s)
-        return found
+                    at_s = ns / 1e9 - wall_minus_monotonic_s
+                    events += self._answered(pair, number, at_s)
+        return events
 
     def _answered(self, pair: PingedPair, number: int, at_s: float) -> list[StreamEvent]:
-        """An `outage` event if requests before this one had no answer."""
-        before, last_s = pair.answered, pair.answered_s
-        pair.answered, pair.answered_s, pair.cut_off = number, at_s, False
-        if number == before + 1:
+        """Return an `outage` event if earlier requests had no answer."""
+        lost = number - pair.answered - 1
+        lasted_s = round(at_s - pair.answered_s, 6)
+        pair.answered = number
+        pair.answered_s = at_s
+        pair.cut_off = False
+        if not lost:
             return []
-        return [
-            self._event(pair, at_s, "over")
-            | {"lasted_s": round(at_s - last_s, 6), "lost": number - before - 1}
-        ]
+        return [self._event(pair, at_s, "over") | {"lasted_s": lasted_s, "lost": lost}]
 
     def _begun(self) -> list[StreamEvent]:
-        found = []
+        events = []
         for pair in self._pairs:
             if not pair.cut_off and pair.sent - pair.answered >= LOST:
                 pair.cut_off = True
-                found.append(self._event(pair, pair.answered_s, "begun"))
-        return found
+                events.append(self._event(pair, pair.answered_s, "begun"))
+        return events
 
     def _event(self, pair: PingedPair, at_s: float, state: str) -> StreamEvent:
         name = self._net.topology.naming.name
