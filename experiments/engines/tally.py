@@ -1,5 +1,4 @@
-"""What becomes of the pairs that the graph engine routes: pairs by hops, pairs without a route,
-flows on channels."""
+"""Counts of the graph engine: pairs by hops, pairs without a route, flows on channels."""
 
 from __future__ import annotations
 
@@ -17,12 +16,12 @@ SMALL_BATCH = 1 << 14  # pairs that are routed by the same loads, to begin with
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """What became of the pairs.
+    """The outcome of routing pairs.
 
-    hops: how many pairs have a route of so many hops; empty if none has one.
-    lost: how many are not connected.
-    left_out: how many have an end that is dead itself.
-    loads: flows on each channel, shape (servers, k + 2), if they were asked for.
+    hops: number of pairs by the hops of their route; empty if no pair has one.
+    lost: number of pairs without a route.
+    left_out: number of pairs with a dead end.
+    loads: flows on each channel, shape (servers, k + 2), if counted.
     """
 
     hops: NDArray[np.int64]
@@ -61,8 +60,7 @@ class Tally:
 
 
 class Book:
-    """What one thread counts: pairs by hops as loops.py has them, and flows on `channels`
-    channels."""
+    """Counts of one thread: pairs by hops, as in loops.py, and flows on `channels` channels."""
 
     def __init__(self, channels: int) -> None:
         self.hops = np.zeros(LONGEST + 3, np.int64)
@@ -70,14 +68,14 @@ class Book:
 
 
 def post(books: Sequence[Book], into: NDArray[np.int64]) -> None:
-    """Move the flows of all `books` to `into`."""
+    """Add the flows of all `books` to `into`, and reset them."""
     for book in books:
         into += book.flows
         book.flows[:] = 0
 
 
 def tally(histogram: NDArray[np.int64], loads: NDArray[np.int64] | None = None) -> Tally:
-    """The Tally of a histogram as loops.py has it."""
+    """Return the tally of a histogram of loops.py."""
     hops = histogram[:-2]
     return Tally(
         np.trim_zeros(hops, "b"), int(histogram[loops.LOST]), int(histogram[loops.LEFT_OUT]), loads
@@ -85,11 +83,11 @@ def tally(histogram: NDArray[np.int64], loads: NDArray[np.int64] | None = None) 
 
 
 def batches(count: int) -> Iterator[tuple[int, int]]:
-    """0 .. count-1 in batches, as (first, last + 1): a 256th of all, at most SMALL_BATCH, or a 64th
-    of those before.
+    """Yield 0 .. count-1 in batches (first, last + 1).
 
-    Flows of one batch are placed by the same loads.  So they may be routed in any order and on any
-    number of cores, and once there are many no flow misses more than 1.6 % of what is there.
+    A batch is a 256th of all, at most SMALL_BATCH, or a 64th of those before.  Flows of one batch
+    are placed by the same loads, so any order and number of cores gives the same result, and in
+    later batches no flow misses more than 1.6 % of the load.
     """
     first = 0
     while first < count:
@@ -99,6 +97,6 @@ def batches(count: int) -> Iterator[tuple[int, int]]:
 
 
 def chunks(count: int, most: int) -> Iterator[tuple[int, int]]:
-    """0 .. count-1 in parts of at most `most`, as (first, last + 1)."""
+    """Yield 0 .. count-1 in parts (first, last + 1) of at most `most`."""
     for first in range(0, count, most):
         yield first, min(count, first + most)
