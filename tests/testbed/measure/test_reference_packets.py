@@ -105,8 +105,8 @@ class TestOnTheKernel:
         net = network("star:n=2", LINK)
         true = reference_packets._planned(net)
         index, one = next(iter(true.items()))
-        kind = one.kind._replace(**claimed)
-        wrong = {index: one._replace(kind=kind, arriving=kind.at_once + kind.queue_packets)}
+        port = one.port._replace(**claimed)
+        wrong = {index: one._replace(port=port, arriving=port.at_once + port.queue_packets)}
         monkeypatch.setattr(reference_packets, "_planned", lambda net: {**true, **wrong})
         found = deviations(net)[index]
         assert found._replace(gap_ns=round(found.gap_ns)) == off
