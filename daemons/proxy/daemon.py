@@ -72,7 +72,7 @@ def tables(network: Ccrdn) -> PathTables:
 
 def _most_servers(k: int) -> int:
     """Return the bound on the servers of DR's path to a proxy and on from there."""
-    return 2 * (2 ** (k + 1) - 1) + 1
+    return (4 << k) - 1
 
 
 def _probe_queue(settings: ProbeSettings) -> ProbeQueue:
