@@ -309,8 +309,6 @@ LONG_FUNCTIONS: set[str] = {
     "daemons/simulator/simulator.py:Simulator.__init__",
     "daemons/simulator/transport_network.py:TransportNetwork.__init__",
     "daemons/simulator/wires.py:Wires.__init__",
-    "testbed/mininet/cpu_share.py:measure",
-    "testbed/mininet/net.py:Net.__init__",
     "testbed/uml/uml.py:run",
     "experiments/ccrdn/connectivity_kernel.py:plot",
     "experiments/ccrdn/proxy_failover.py:pings",

@@ -16,7 +16,7 @@ from weft.experiments.runner.sweep import remaining, sweep, timed
 from weft.testbed.mininet import mininet_topology
 
 Given = Scalar | Sequence[Scalar]
-build = mininet_topology.built  # of a spec, a networkx graph or a Topo; needs no Mininet
+build = mininet_topology.as_topology  # of a spec, a networkx graph or a Topo; needs no Mininet
 
 
 class _Quiet:

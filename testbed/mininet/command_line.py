@@ -1,4 +1,4 @@
-"""Mininet's command line, with what our networks can do besides, and which no mistake ends."""
+"""Mininet's command line with the commands of weft; an error does not end it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ from weft.topologies.core.link import rate_bps
 
 
 class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
-    """mininet> with fail, restore, degrade, impair, scheme, status, routes; an error is one line,
-    and it goes on."""
+    """mininet> with fail, restore, degrade, impair, scheme, status and routes."""
 
     def onecmd(self, line: str) -> Any:
-        """Carry a line out; True to leave."""
+        """Run a line; return True to leave.  An error is printed in one line."""
         try:
             return super().onecmd(line)
         except Exception as wrong:
-            # whatever it is, the network is up and the next line may be right
+            # The network is up, so the next line may succeed after any error.
             error(f"*** {type(wrong).__name__}: {' '.join(str(wrong).split())}\n")
             return None
 
     def waitForNode(self, node: Any) -> None:
-        """Print what a node says until its command has ended.
+        """Print a node's output until its command has ended.
 
-        What is typed meanwhile goes to the command, but only from a terminal: elsewhere it is the
-        next lines.
+        Input goes to the command only from a terminal; elsewhere it is the next lines.
         """
         if self.isatty():
             super().waitForNode(node)
@@ -60,7 +58,7 @@ class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
             self.inputFile = None
 
     def do_dpctl(self, line: str) -> None:
-        """Say, for every switch, what it is in place of an OpenFlow switch.
+        """Show for every switch what it is instead of an OpenFlow switch.
         Usage: dpctl COMMAND"""
         for switch in self.mn.switches:
             output(switch.dpctl(*line.split()))
@@ -68,14 +66,12 @@ class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
     def do_switch(self, line: str) -> None:
         """Stop a switch from forwarding, or let it forward again.
         Usage: switch SWITCH start|stop"""
-        name, what = self._words(line, "switch SWITCH start|stop", 2, 2)
+        name, action = self._words(line, "switch SWITCH start|stop", 2, 2)
         switch = self.mn.nameToNode.get(name)
-        if switch not in self.mn.switches or what not in ("start", "stop"):
-            names = " ".join(one.name for one in self.mn.switches[:5])
-            raise ValueError(
-                f"switch SWITCH start|stop, and {line!r} is not that; switches are {names} ..."
-            )
-        if what == "start":
+        if switch not in self.mn.switches or action not in ("start", "stop"):
+            names = " ".join(node.name for node in self.mn.switches[:5])
+            raise ValueError(f"usage: switch SWITCH start|stop; switches are {names} ...")
+        if action == "start":
             switch.start(self.mn.controllers)
         else:
             switch.stop(deleteIntfs=False)
@@ -83,30 +79,30 @@ class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
     def do_fail(self, line: str) -> None:
         """Fail a link, or a node of a network of routers; silent: packets vanish, carriers stay.
         Usage: fail LINK|NODE [silent]"""
-        what, *silent = self._words(line, "fail LINK|NODE [silent]", 1, 2)
+        name, *silent = self._words(line, "fail LINK|NODE [silent]", 1, 2)
         if silent not in ([], ["silent"]):
             raise ValueError("usage: fail LINK|NODE [silent]")
-        self.mn.fail(what, silent=bool(silent))
+        self.mn.fail(name, silent=bool(silent))
 
     def do_restore(self, line: str) -> None:
         """Undo fail.
         Usage: restore LINK|NODE"""
-        (what,) = self._words(line, "restore LINK|NODE", 1, 1)
-        self.mn.restore(what)
+        (name,) = self._words(line, "restore LINK|NODE", 1, 1)
+        self.mn.restore(name)
 
     def do_degrade(self, line: str) -> None:
-        """Let a link carry less, or as much as before again.
+        """Set the rate of a link.
         Usage: degrade LINK RATE, as in degrade s1-s2 2mbit"""
         link, rate = self._words(line, "degrade LINK RATE, as in degrade s1-s2 2mbit", 2, 2)
         self.mn.degrade(link, rate_bps(rate))
 
     def do_impair(self, line: str) -> None:
-        """Let a link lose or delay packets or carry less, both ways; clear: as it was when the
-        network came up. Usage: impair LINK loss PERCENT, delay TIME, jitter TIME, rate RATE, queue
-        PACKETS, some of them; or clear"""
+        """Set loss, delay, rate or queue of a link in both directions; clear undoes it.
+        Usage: impair LINK clear, or impair LINK with any of
+        loss PERCENT, delay TIME, jitter TIME, rate RATE, queue PACKETS"""
         usage = (
             "impair LINK clear, or impair LINK loss 0.5 delay 2ms jitter 1ms rate 3mbit "
-            "queue 50, some of them"
+            "queue 50 (any of these)"
         )
         link, *words = [word.removeprefix("--") for word in self._words(line, usage, 2, 11)]
         if words == ["clear"]:
@@ -118,7 +114,7 @@ class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
         self.mn.impair(link, **dict(zip(words[::2], words[1::2], strict=True)))
 
     def do_scheme(self, line: str) -> None:
-        """Let a running switch fabric choose ports by another scheme.
+        """Change the scheme of a running switch fabric.
         Usage: scheme SCHEME, as in scheme drill:d=2,m=1"""
         (scheme,) = self._words(line, "scheme SCHEME, as in scheme drill:d=2,m=1", 1, 1)
         self.mn.up.change_scheme(scheme)
@@ -132,14 +128,10 @@ class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
         if nodes := state["nodes"]:
             columns = list(nodes[0])
             rows = [columns, *([str(row[column]) for column in columns] for row in nodes)]
-            widths = [max(len(row[at]) for row in rows) for at in range(len(columns))]
+            widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
             for row in rows:
-                output(
-                    "  ".join(
-                        cell.ljust(width) for cell, width in zip(row, widths, strict=True)
-                    ).rstrip()
-                    + "\n"
-                )
+                cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+                output("  ".join(cells).rstrip() + "\n")
 
     def do_routes(self, line: str) -> None:
         """Show the routes of a node.
@@ -148,10 +140,6 @@ class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
         if name not in self.mn:
             raise ValueError(f"no node {name}")
         out, err, _ = self.mn[name].pexec("ip route show table all")
-        output(
-            "".join(
-                f"{kept}\n"
-                for kept in (out or err).splitlines()
-                if " table local " not in f"{kept} "
-            )
-        )
+        for route in (out or err).splitlines():
+            if " table local " not in f"{route} ":
+                output(f"{route}\n")

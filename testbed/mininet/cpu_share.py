@@ -1,9 +1,10 @@
-"""Hosts that get a share of the processor: Mininet's CPULimitedHost."""
+"""Hosts with a share of the processor: Mininet's CPULimitedHost."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from weft.testbed.linux import cgroup, clock
@@ -14,16 +15,15 @@ if TYPE_CHECKING:
 
 
 class LimitedHost(LanHost):
-    """A host in a control group.  cpu: its share of the machine's time, 0 to 1.  cores: those that
-    it may run on."""
+    """A host in a control group, with a share of the machine's time and cores of its own."""
 
     def __init__(self, name: str, *args: Any, sched: str = "cfs", **params: Any) -> None:
         if sched != "cfs":
             raise ValueError(f"{name}: sched={sched}: shares of the processor are cfs here")
         if clock.is_virtual():
             raise ValueError(
-                f"{name}: no host has a share of the processor under the virtual clock: "
-                f"computing takes no time"
+                f"{name}: no host has a share of the processor under the virtual clock, where "
+                "computing takes no time"
             )
         super().__init__(name, *args, **params)
         self.group = cgroup.ControlGroup(self.namespace)
@@ -34,53 +34,56 @@ class LimitedHost(LanHost):
             self.group.add(self.pid)
 
     def popen(self, *args: Any, **params: Any) -> Popen[bytes]:
-        """A process in the host's namespace and control group."""
-        # in the node /sys is another
+        """Start a process in the host's namespace and control group."""
+        # The control group is entered first, because the node has another /sys.
         enter = [*self.group.entering(), "mnexec", "-da", str(self.pid)]
         popen: Popen[bytes] = super().popen(*args, **({"mncmd": enter} | params))  # type: ignore[misc]
         return popen
 
     def config(self, cpu: float = -1, cores: Any = None, **params: Any) -> Any:
-        """Set its share, -1 for all that there is, and its cores, beside what Mininet's config()
-        does."""
+        """Set the host's share (-1: no limit) and cores, then run Mininet's config()."""
         self.setCPUFrac(cpu)
         self.setCPUs(cores)
         return super().config(**params)  # type: ignore[misc]
 
     def setCPUFrac(self, f: float, sched: str | None = None) -> None:
-        """Let the host have `f` of all processors' time; -1: all that there is."""
+        """Set the share of all processors' time; -1: no limit."""
         if sched not in (None, "cfs"):
             raise ValueError(f"{self.name}: sched={sched}: shares of the processor are cfs here")
         self.group.limit(None if f is None or f < 0 else f * (os.cpu_count() or 1))
 
     def setCPUs(self, cores: Any, mems: int = 0) -> None:
-        """Let the host run on these cores only; None: on all."""
+        """Set the cores that the host may use; None: all."""
         if cores is not None and cores != []:
-            listed = cores if isinstance(cores, list | tuple) else [cores]
-            self.group.pin(",".join(map(str, listed)), self.pid)
+            numbers = cores if isinstance(cores, list | tuple) else [cores]
+            self.group.pin(",".join(map(str, numbers)), self.pid)
 
 
 def measure(hosts: Sequence[LimitedHost], fraction: float, seconds: int) -> list[float]:
-    """The share of all processors, in per cent, that each host has in each second while it computes
-    without end.
+    """Return the share of all processors (per cent) of each busy host in each second.
 
-    Host by host, as Mininet's runCpuLimitTest() has it.
+    The shares are in the order of the hosts, then of time, as in Mininet's runCpuLimitTest().
     """
     cores = os.cpu_count() or 1
-    busy = max(1, -int(-cores * fraction // 1))
+    loops = max(1, -int(-cores * fraction // 1))
     pids = {
-        host: [host.cmd("while true; do a=1; done & echo $!").split()[-1] for _ in range(busy)]
+        host: [host.cmd("while true; do a=1; done & echo $!").split()[-1] for _ in range(loops)]
         for host in hosts
     }
-    found: dict[LimitedHost, list[float]] = {host: [] for host in hosts}
-    before = {host: (clock.monotonic(), host.group.used_ns()) for host in hosts}
+    readings = {host: [_processor_time(host)] for host in hosts}
     for _ in range(seconds):
         clock.sleep(1)
         for host in hosts:
-            now = clock.monotonic(), host.group.used_ns()
-            took_s, used_s = now[0] - before[host][0], (now[1] - before[host][1]) / 1e9
-            found[host].append(100 * used_s / took_s / cores)
-            before[host] = now
+            readings[host].append(_processor_time(host))
     for host in hosts:
         host.cmd("kill -9 " + " ".join(pids[host]))
-    return [share for host in hosts for share in found[host]]
+    shares = []
+    for host in hosts:
+        for (begin_s, before_s), (end_s, after_s) in pairwise(readings[host]):
+            shares.append(100 * (after_s - before_s) / (end_s - begin_s) / cores)
+    return shares
+
+
+def _processor_time(host: LimitedHost) -> tuple[float, float]:
+    """Return the time, and the processor time that the host has used, both in s."""
+    return clock.monotonic(), host.group.used_ns() / 1e9

@@ -1,6 +1,6 @@
-"""Mininet's hosts, switches and controllers where a Lan makes them.
+"""Mininet's hosts, switches and controllers in a Lan.
 
-Each class goes before a class of Mininet's, or of a script's own, in a class made of both: see
+Each class is the first base of a class whose second is Mininet's or a script's own; see
 mininet_classes.py.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from weft.testbed.mininet.lan import Lan
     from weft.testbed.mininet.lan_ports import LanPort
 
-OF_OPENFLOW = (
+OPENFLOW_PARAMETERS = (
     "datapath",
     "failMode",
     "inband",
@@ -32,47 +32,47 @@ OF_OPENFLOW = (
 
 
 class LanNode(LazyShell):
-    """A node in a namespace of its own, which is made with it."""
+    """A node that creates its own namespace."""
 
     lan: Lan
     sysctls: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, name: str, *args: Any, **params: Any) -> None:
         if params.pop("inNamespace", True) is False:
-            raise ValueError(
-                f"{name}: inNamespace=False: here every node has a namespace of its own"
-            )
+            raise ValueError(f"{name}: inNamespace=False: every node has a namespace of its own")
         self.namespace = self.lan.add_node(name, self.sysctls)
         super().__init__(name, *args, **params)  # type: ignore[call-arg]  # of mininet.node.Node
 
     @classmethod
     def checkSetup(cls) -> None:
-        """Nothing is needed: what Mininet's classes look for is not used."""
+        """Check nothing: the programs that Mininet's classes need are not used."""
 
     def cmd(self, *args: Any, **params: Any) -> Any:
-        """Run a command in the node's shell; setting the loopback up, which it is, starts none."""
+        """Run a command in the node's shell; setting the loopback up needs none."""
         if args == ("ifconfig lo up",):
             return ""
         return super().cmd(*args, **params)  # type: ignore[misc]
 
-    def joined(self, port: LanPort) -> None:
-        """A link has been made that ends at `port`."""
+    def link_added(self, port: LanPort) -> None:
+        """Handle a new link that ends at `port`."""
 
 
 class LanHost(LanNode):
-    """A host.  One that gets its first link when the network is up is given its address at once."""
+    """A host; a first link while the network is up gets its address at once."""
 
     up = False
 
-    def joined(self, port: LanPort) -> None:
+    def link_added(self, port: LanPort) -> None:
         if self.up and self.defaultIntf() is port:
             self.configDefault()
 
 
 class LanSwitch(LanNode):
-    """A switch: a bridge that learns where addresses are, without controller.
+    """A switch: a learning bridge without a controller.
 
-    stp: whether it keeps a spanning tree with the others, and prio: with which priority.
+    Args:
+        stp: run a spanning tree with the other switches.
+        prio: priority in the spanning tree.
     """
 
     controlIntf = None
@@ -87,66 +87,63 @@ class LanSwitch(LanNode):
         prio: int | None = None,
         **params: Any,
     ) -> None:
-        for without_meaning in OF_OPENFLOW:
-            params.pop(without_meaning, None)
+        for parameter in OPENFLOW_PARAMETERS:
+            params.pop(parameter, None)
         params.pop("inNamespace", None)
-        self.stp, self.prio = bool(stp), prio
+        self.stp = bool(stp)
+        self.prio = prio
         self.sysctls = {BRIDGE_FILTER_SYSCTL: "0"} if self.lan.bridge_filter else {}
         super().__init__(name, dpid=dpid, **params)
         self.bridge = self.lan.add_bridge(name, stp=self.stp, priority=prio)
 
-    def joined(self, port: LanPort) -> None:
+    def link_added(self, port: LanPort) -> None:
         self.attach(port)
 
     def attach(self, intf: LanPort | str) -> None:
-        """Let an interface belong to the bridge."""
+        """Add an interface to the bridge."""
         self.lan.attach(self.intf(intf).end, self.bridge)
 
     def detach(self, intf: LanPort | str) -> None:
-        """Let an interface no longer belong to the bridge."""
+        """Remove an interface from the bridge."""
         self.lan.attach(self.intf(intf).end, 0)
 
     def start(self, controllers: object) -> None:
-        """Let the bridge forward, which it does from the beginning."""
+        """Set the bridge up; a new bridge is up already."""
         self.lan.set_up(self.name, self.bridge, self.name, True)
 
     def stop(self, deleteIntfs: bool = True) -> None:
-        """Let the bridge forward nothing; with `deleteIntfs`, delete its links, too."""
+        """Set the bridge down; with `deleteIntfs`, delete its links too."""
         if self.name in self.lan.spaces:
             self.lan.set_up(self.name, self.bridge, self.name, False)
         super().stop(deleteIntfs)  # type: ignore[misc]
 
     def connected(self) -> bool:
-        """Whether it forwards; a spanning tree takes some seconds to be found."""
+        """Return True if the bridge forwards; a spanning tree needs some seconds."""
         if not self.stp:
             return True
         command = ["ip", "-n", self.namespace, "-j", "-d", "link", "show", "master", self.name]
-        told = json.loads(
-            subprocess.run(command, capture_output=True, text=True, check=True).stdout or "[]"
-        )
-        states = [port["linkinfo"]["info_slave_data"]["state"] for port in told]
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        ports = json.loads(output or "[]")
+        states = [port["linkinfo"]["info_slave_data"]["state"] for port in ports]
         return all(state in ("forwarding", "blocking") for state in states)
 
     def dpctl(self, *args: str) -> str:
-        """There is no OpenFlow."""
-        return (
-            f"{self.name} is a bridge that learns, without OpenFlow; see {self.name} "
-            f"bridge fdb show\n"
-        )
+        """Return a hint, because a bridge has no OpenFlow."""
+        name = self.name
+        return f"{name} is a bridge that learns, without OpenFlow; see {name} bridge fdb show\n"
 
 
 class LanController(LanNode):
-    """What Mininet shows as a controller: switches learn by themselves, and it has nothing to
-    do."""
+    """A controller without a task: switches learn by themselves."""
 
     def __init__(self, name: str, **params: Any) -> None:
         super().__init__(name)
 
     def start(self) -> None:
-        """Switches need no controller."""
+        """Do nothing: switches need no controller."""
 
     def stop(self, *_: Any, **__: Any) -> None:
-        """There is nothing to be stopped."""
+        """End the shell."""
         self.terminate()
 
     def IP(self, intf: Any = None) -> str:

@@ -1,5 +1,4 @@
-"""Mininet's interfaces and links where a Lan makes them: veths whose ends are made in place, and
-shaped exactly."""
+"""Mininet's interfaces and links in a Lan: veths, shaped exactly."""
 
 from __future__ import annotations
 
@@ -19,15 +18,15 @@ from weft.topologies.core.link import LinkSpec, Mbps, delay_us
 if TYPE_CHECKING:
     from weft.testbed.mininet.lan import Lan, VethEnd
 
-QUEUE_PACKETS = 1000  # where a script gives a rate and no queue, as Mininet's
-# of TCIntf: disciplines that this kernel may lack
-NOT_HERE = ("use_hfsc", "enable_ecn", "enable_red", "speedup")
+QUEUE_PACKETS = 1000  # Mininet's default for a link with a rate
+# parameters of TCIntf that this class lacks
+UNAVAILABLE = ("use_hfsc", "enable_ecn", "enable_red", "speedup")
 NO_EFFECT = ("use_htb", "use_tbf", "latency_ms", "gro", "txo", "rxo", "disable_gro")
 SHAPE = ("bw", "delay", "jitter", "loss", "max_queue_size")
 
 
 class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
-    """One end of a link.  Set up, down, addressed and shaped by netlink, without a shell."""
+    """One end of a link; netlink sets its state, address and shape, without a shell."""
 
     lan: Lan
     ip: str | None
@@ -38,26 +37,31 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
     def __init__(
         self, name: str, node: Any = None, port: int | None = None, link: Any = None, **params: Any
     ) -> None:
-        self.end: VethEnd = link.made[name]
+        self.end: VethEnd = link.ends[name]
         shape = {key: params.pop(key) for key in SHAPE if key in params}
         super().__init__(name, node=node, port=port, link=link, **params)
         self.params |= shape
         link.shapes.append((self, shape))
 
     def ifconfig(self, *args: str) -> str:
-        """Set the interface up or down, or let ifconfig do what else is asked."""
+        """Set the interface up or down by netlink; run ifconfig for other arguments."""
         if args not in (("up",), ("down",)):
-            said: str = super().ifconfig(*args)
-            return said
+            output: str = super().ifconfig(*args)
+            return output
         self.lan.set_up(self.node.name, self.end.ifindex, self.name, args == ("up",))
         return ""
 
     def setIP(self, ipstr: str, prefixLen: int | None = None) -> str:
-        """Give the interface this one address; ValueError without the length of its prefix."""
+        """Set the interface's only address.
+
+        Raises:
+            ValueError: the length of the prefix is missing.
+        """
         address, _, length = ipstr.partition("/")
         if not length and prefixLen is None:
             raise ValueError(f"{self.name}: no prefix length for the address {ipstr}")
-        self.ip, self.prefixLen = address, length or prefixLen
+        self.ip = address
+        self.prefixLen = length or prefixLen
         self._ip("address", "flush", "dev", self.name, "scope", "global")
         self._ip(
             "address", "add", f"{address}/{self.prefixLen}", "broadcast", "+", "dev", self.name
@@ -75,34 +79,32 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
         return ""
 
     def _ip(self, *words: str) -> str:
-        """What `ip` says in the node's namespace; OSError with its words if it fails."""
-        done = subprocess.run(
-            ["ip", "-n", self.node.namespace, *words], capture_output=True, text=True, check=False
-        )
-        self.lan.told(" ".join(["ip", "-n", self.node.namespace, *words]))
-        if done.returncode:
-            raise OSError(f"ip {' '.join(words)} in {self.node.name}: {done.stderr.strip()}")
-        return done.stdout
+        """Return the output of `ip` in the node's namespace; raise OSError if it fails."""
+        command = ["ip", "-n", self.node.namespace, *words]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.lan.log(" ".join(command))
+        if result.returncode:
+            raise OSError(f"ip {' '.join(words)} in {self.node.name}: {result.stderr.strip()}")
+        return result.stdout
 
     def _state(self) -> dict[str, Any]:
-        """What `ip` knows of the interface; empty if it is gone."""
+        """Return the interface as `ip -j address` describes it; empty if it does not exist."""
         try:
-            told: list[dict[str, Any]] = json.loads(
-                self._ip("-j", "address", "show", "dev", self.name)
-            )
+            output = self._ip("-j", "address", "show", "dev", self.name)
         except OSError:
             return {}
-        return told[0] if told else {}
+        interfaces: list[dict[str, Any]] = json.loads(output)
+        return interfaces[0] if interfaces else {}
 
     def isUp(self, setUp: bool = False) -> bool:
-        """Whether the interface is set up; with `setUp`, after setting it up."""
+        """Return True if the interface is up; with `setUp`, set it up first."""
         if setUp:
             self.ifconfig("up")
             return True
         body = IFINFO.pack(0, 0, self.end.ifindex, 0, 0)
         socket = self.lan.spaces[self.node.name].netlink
-        found = socket.get(netlink.RTM_GETLINK, body, f"ip link show {self.name}")
-        return bool(IFINFO.unpack_from(found)[3] & 1)
+        reply = socket.get(netlink.RTM_GETLINK, body, f"ip link show {self.name}")
+        return bool(IFINFO.unpack_from(reply)[3] & 1)
 
     def updateIP(self) -> str | None:
         return self.updateAddr()[0]
@@ -111,9 +113,9 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
         return self.updateAddr()[1]
 
     def updateAddr(self) -> tuple[str | None, str | None]:
-        """The addresses that the interface has now, whoever set them."""
+        """Return the current address and Ethernet address of the interface."""
         state = self._state()
-        inet = [one for one in state.get("addr_info", []) if one["family"] == "inet"]
+        inet = [entry for entry in state.get("addr_info", []) if entry["family"] == "inet"]
         self.ip = inet[0]["local"] if inet else None
         self.mac = state.get("address")
         return self.ip, self.mac
@@ -129,24 +131,24 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
         return "OK" if self._state() else "MISSING"
 
     def config(self, **params: Any) -> dict[str, Any]:
-        """Mininet's parameters of interfaces, and those of shaped links on any: see TCIntf.config
-        and carry().
+        """Set Mininet's parameters of interfaces, and those of TCIntf.config on any interface.
 
-        ValueError, in one line, for what cannot be honoured.
+        Raises:
+            ValueError: a parameter is unavailable.
         """
-        for name in NOT_HERE:
+        for name in UNAVAILABLE:
             if params.pop(name, None):
                 raise ValueError(
-                    f"{self.name}: {name} is not to be had here; {', '.join(SHAPE)} are"
+                    f"{self.name}: {name} is unavailable here; {', '.join(SHAPE)} are available"
                 )
         for name in NO_EFFECT:
             params.pop(name, None)
         shape = {key: params.pop(key) for key in SHAPE if key in params}
         result: dict[str, Any] = super().config(**params) or {}
-        self.carry(**shape)
+        self.shape(**shape)
         return result
 
-    def carry(
+    def shape(
         self,
         bw: float | None = None,
         delay: str | None = None,
@@ -154,9 +156,14 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
         loss: float | None = None,
         max_queue_size: int | None = None,
     ) -> None:
-        """Let what leaves here from now on be carried so; None leaves what is.
+        """Shape packets that leave from now on; None leaves a parameter unchanged.
 
-        bw: Mbit/s.  delay, jitter: such as 5ms.  loss: per cent.  max_queue_size: packets.
+        Args:
+            bw: rate in Mbit/s.
+            delay: such as 5ms; likewise jitter.
+            jitter: largest deviation from the delay.
+            loss: per cent.
+            max_queue_size: packets.
         """
         if bw is not None or max_queue_size is not None:
             self._set_rate(bw, max_queue_size)
@@ -166,35 +173,30 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
             self._set_delay(delay, jitter)
 
     def far(self) -> LanPort:
-        """The other end of the link."""
-        one, other = self.link.intf1, self.link.intf2
-        found: LanPort = other if one is self else one
-        return found
+        """Return the other end of the link."""
+        port: LanPort = self.link.intf2 if self.link.intf1 is self else self.link.intf1
+        return port
 
     def _set_rate(self, bw: float | None, queue: int | None) -> None:
         socket = self.lan.spaces[self.node.name].netlink
-        held = tc.shapes(socket).get(self.end.ifindex)
-        if bw is None and (held is None or held.rate_bps is None):
+        before = tc.shapes(socket).get(self.end.ifindex)
+        rate_bps = before.rate_bps if before else None
+        if bw is not None:
+            rate_bps = round(float(bw) * Mbps)
+        if rate_bps is None:
             raise ValueError(f"{self.name}: max_queue_size needs bw: without a rate nothing waits")
-        rate_bps = held.rate_bps if bw is None and held else round(float(bw or 0) * Mbps)
-        packets = (
-            int(queue)
-            if queue
-            else held.queue_packets
-            if held and held.queue_packets
-            else QUEUE_PACKETS
-        )
-        spec = LinkSpec(rate_bps=rate_bps or 0, queue_packets=packets)
-        live_port.set_rate(socket, self.end.ifindex, self.name, spec, held)
-        self.lan.told(
+        packets = int(queue) if queue else (before and before.queue_packets) or QUEUE_PACKETS
+        spec = LinkSpec(rate_bps=rate_bps, queue_packets=packets)
+        live_port.set_rate(socket, self.end.ifindex, self.name, spec, before)
+        self.lan.log(
             f"tc -n {self.node.namespace} class on {self.name}: {spec.rate_bps} bit/s, "
             f"{packets} packets"
         )
         if not self.shaped:
-            self._bundle_no_packets()
+            self._turn_off_bundles()
 
-    def _bundle_no_packets(self) -> None:
-        """Let what waits in a queue be packets, not bundles of up to 64 kB."""
+    def _turn_off_bundles(self) -> None:
+        """Turn offloads off, so that a queue holds packets, not bundles of up to 64 kB."""
         self.shaped = True
         with netns.inside(self.lan.spaces[self.node.name].fd):
             offloads = Offloads()
@@ -205,8 +207,7 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
         self._ip("link", "set", self.name, "gso_max_segs", "1")
 
     def _arrivals(self) -> tuple[netlink.Socket, VethEnd]:
-        """A socket where packets of this direction arrive, and the port, which has hooks for
-        filters afterwards."""
+        """Return a socket in the namespace of the far end, and that end, with hooks for filters."""
         far = self.far()
         socket = self.lan.spaces[far.node.name].netlink
         socket.request([tc.clsact(far.end.ifindex, far.name)])
@@ -215,7 +216,7 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
     def _set_loss(self, percent: float) -> None:
         socket, port = self._arrivals()
         live_port.set_loss(socket, port.ifindex, port.dev, round(percent * live_port.BILLION / 100))
-        self.lan.told(
+        self.lan.log(
             f"tc -n {self.lan.run.namespace(port.node)} filter on {port.dev}: loses {percent:g} %"
         )
 
@@ -224,23 +225,24 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
             doctor.require(feature, f"{self.name}: a delay of {delay or '0'}")
         socket, port = self._arrivals()
         ifb = (port.ifindex - FIRST_PORT + FIRST_IFB, f"d-{port.dev}"[:15])
-        times = [delay_us(_with_unit(each)) if each else 0 for each in (delay, jitter)]
+        times = [delay_us(_with_unit(time)) if time else 0 for time in (delay, jitter)]
         live_port.set_delay(
             socket, (port.ifindex, port.dev), ifb, times[0], times[1], seen=clock.is_virtual()
         )
 
 
 def _with_unit(time: str | float) -> str:
-    """Mininet hands times to tc, which takes a number without a unit for microseconds."""
+    """Return a time with its unit; like tc, read a bare number as microseconds."""
     text = str(time)
     return text if text[-1:].isalpha() else f"{text}us"
 
 
 class LanLink(mininet_link.Link):  # type: ignore[misc]
-    """A link between two nodes, made with both ends in place.
+    """A link between two nodes.
 
-    made: its ends by the names of their interfaces.  shapes: what they are to carry, once both are
-        there.
+    Attributes:
+        ends: by interface name.
+        shapes: parameters of the ports, set when both exist.
     """
 
     lan: Lan
@@ -249,7 +251,7 @@ class LanLink(mininet_link.Link):  # type: ignore[misc]
     port_class: Callable[[Any], type[LanPort]]
 
     def __init__(self, node1: Any, node2: Any, **params: Any) -> None:
-        self.made: dict[str, VethEnd] = {}
+        self.ends: dict[str, VethEnd] = {}
         self.shapes: list[tuple[LanPort, dict[str, Any]]] = []
         kind = params.pop("intf", None)
         classes = {
@@ -257,9 +259,9 @@ class LanLink(mininet_link.Link):  # type: ignore[misc]
         }
         super().__init__(node1, node2, **(params | {"fast": True} | classes))
         for port, shape in self.shapes:
-            port.carry(**shape)
+            port.shape(**shape)
         for port in (self.intf1, self.intf2):
-            port.node.joined(port)
+            port.node.link_added(port)
 
     def makeIntfPair(
         self,
@@ -271,13 +273,11 @@ class LanLink(mininet_link.Link):  # type: ignore[misc]
         node2: Any = None,
         deleteIntfs: bool = True,
     ) -> tuple[str, str]:
-        """Make both ends."""
-        near, far = (
-            self.lan.new_port(*end)
-            for end in ((node1.name, intfname1, addr1), (node2.name, intfname2, addr2))
-        )
+        """Make both ends and return their names."""
+        near = self.lan.new_port(node1.name, intfname1, addr1)
+        far = self.lan.new_port(node2.name, intfname2, addr2)
         self.lan.join(near, far)
-        self.made = {intfname1: near, intfname2: far}
+        self.ends = {intfname1: near, intfname2: far}
         return intfname1, intfname2
 
     def delete(self) -> None:
@@ -288,4 +288,4 @@ class LanLink(mininet_link.Link):  # type: ignore[misc]
         self.intf1 = self.intf2 = None
 
     def stop(self) -> None:
-        """It goes with the run."""
+        """Do nothing: the link is removed with the run."""

@@ -1,9 +1,8 @@
-"""A node of Mininet's in a namespace that is there already, without a shell until somebody needs
-one.
+"""Mininet's node in an existing namespace, without a shell until one is needed.
 
-A shell costs Mininet a process and a pseudo-terminal for each node.  Here it starts when one of its
-attributes is first read, by cmd() as a rule; private directories are mounted then, for they belong
-to the shell and to what it starts.
+A shell costs a process and a pseudo-terminal for each node.  It starts at the first read of one of
+its attributes, usually by cmd().  Private directories are mounted then, because they belong to the
+shell and its children.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from subprocess import Popen
 
-OF_THE_SHELL = {
+SHELL_ATTRIBUTES = {
     "shell",
     "stdin",
     "stdout",
@@ -28,17 +27,16 @@ OF_THE_SHELL = {
 
 
 class LazyShell:
-    """To be inherited before mininet.node.Node; `namespace` must be set before Node.__init__
-    runs."""
+    """Mix-in before mininet.node.Node; set `namespace` before Node.__init__."""
 
     namespace: str
     name: str
     inNamespace: bool
-    _starting: bool | None = None  # None: not to be started, while Node.__init__ asks for it
+    _starting: bool | None = None  # None: Node.__init__ has not asked for a shell yet
 
     def __getattr__(self, name: str) -> Any:
         """Start the shell when one of its attributes is first read."""
-        if name not in OF_THE_SHELL or self._starting:
+        if name not in SHELL_ATTRIBUTES or self._starting:
             raise AttributeError(
                 f"{self.__dict__.get('name', type(self).__name__)} has no attribute {name}"
             )
@@ -47,14 +45,14 @@ class LazyShell:
 
     @property
     def has_shell(self) -> bool:
-        """Whether the shell has been started, and not been ended."""
+        """Return True while the shell runs."""
         return bool(self.__dict__.get("shell"))
 
     def startShell(self, mnopts: str | None = None) -> None:
         """Start the shell that cmd() talks to, in the node's namespace."""
         if self._starting is None:
             self._starting = False
-            for attribute in OF_THE_SHELL:
+            for attribute in SHELL_ATTRIBUTES:
                 self.__dict__.pop(attribute, None)
             return
         self.shell = None
@@ -68,7 +66,7 @@ class LazyShell:
         self.mountPrivateDirs()
 
     def mountPrivateDirs(self) -> None:
-        """Mount what `privateDirs` says, once there is a shell."""
+        """Mount `privateDirs` if there is a shell."""
         if self.has_shell:
             super().mountPrivateDirs()  # type: ignore[misc]
 
@@ -79,6 +77,6 @@ class LazyShell:
         return popen
 
     def terminate(self) -> None:
-        """End the shell, if it ever started."""
+        """End the shell if it was started."""
         if self.has_shell:
             super().terminate()  # type: ignore[misc]

@@ -1,18 +1,18 @@
-"""What Mininet's constructor takes, and what becomes of it here: honoured, or refused in one line.
+"""Arguments of Mininet's constructor: honoured, or refused in one line.
 
 | argument | where switches are bridges | where they are routers |
 |---|---|---|
 | topo, build, xterms | as in Mininet | as in Mininet |
 | switch, host, intf | classes or partials; see testbed/mininet/mininet_classes.py | refused |
-| link | a class, a partial, or a LinkSpec | the same; a class says nothing |
-| controller | shown, with nothing to do; one that is to be obeyed is refused | refused |
-| ipBase, autoSetMacs | as in Mininet | refused: addresses follow from the place |
+| link | a class, a partial, or a LinkSpec | the same; a class has no effect |
+| controller | a placeholder; a real one is refused | refused |
+| ipBase, autoSetMacs | as in Mininet | refused: addresses follow from the position |
 | autoStaticArp | as in Mininet | entries are static anyway |
 | autoPinCpus | needs host=CPULimitedHost | refused |
 | waitConnected | waits for the spanning tree, where there is one | start() waits anyway |
-| cleanup | removes what dead runs left, of ours | the same |
+| cleanup | removes the remains of dead runs of weft | the same |
 | inNamespace | switches always have namespaces of their own | the same |
-| listenPort | nobody listens for OpenFlow | the same |
+| listenPort | no effect without OpenFlow | the same |
 """
 
 from __future__ import annotations
@@ -27,25 +27,27 @@ from mininet.node import CPULimitedHost, Host
 
 from weft.testbed.mininet.cpu_share import LimitedHost
 from weft.testbed.mininet.mininet_classes import WITHOUT_CONTROLLER, is_plain_switch
-from weft.testbed.mininet.mininet_topology import has_cycle
+from weft.testbed.mininet.mininet_topology import has_cycle, is_topo
 from weft.topologies.core.grammar import unknown
 from weft.topologies.core.link import LinkSpec
 
 ORDER = (
-    *(
-        "topo",
-        "switch",
-        "host",
-        "controller",
-        "link",
-        "intf",
-        "build",
-        "xterms",
-        "cleanup",
-        "ipBase",
-        "inNamespace",
-    ),
-    *("autoSetMacs", "autoStaticArp", "autoPinCpus", "listenPort", "waitConnected"),
+    "topo",
+    "switch",
+    "host",
+    "controller",
+    "link",
+    "intf",
+    "build",
+    "xterms",
+    "cleanup",
+    "ipBase",
+    "inNamespace",
+    "autoSetMacs",
+    "autoStaticArp",
+    "autoPinCpus",
+    "listenPort",
+    "waitConnected",
 )
 NOT_ROUTED = {
     "switch": "switches are routers",
@@ -59,57 +61,68 @@ NOT_ROUTED = {
 
 
 def is_usual(name: str, value: Any) -> bool:
-    """Whether an argument says no more than Mininet's default, or than what switches without
-    OpenFlow do anyway."""
+    """Return True for Mininet's default, or a value without effect here."""
     if name == "switch":
         return is_plain_switch(value)
     if name == "controller":
         values = value if isinstance(value, list) else [value]
-        return all(getattr(one, "__name__", "") in WITHOUT_CONTROLLER for one in values)
+        return all(getattr(maker, "__name__", "") in WITHOUT_CONTROLLER for maker in values)
     return value in (Host, Intf, TCIntf, "10.0.0.0/8")
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """topology: what is to be built.  mininet: the other arguments, by Mininet's names, only those
-    that were given."""
+    """Arguments of Net.
+
+    Attributes:
+        topology: the network to build.
+        mininet: the other arguments that the caller set, by Mininet's names.
+    """
 
     topology: Any
     mininet: Mapping[str, Any]
 
     @classmethod
     def of(cls, topology: Any, positional: Sequence[Any], named: Mapping[str, Any]) -> Arguments:
-        """From a call; TypeError, in one line, for an argument that there is not, or that is given
-        twice."""
+        """Return the arguments of a call.
+
+        Raises:
+            TypeError: an argument is unknown, or given twice.
+        """
         if len(positional) >= len(ORDER):
             raise TypeError(f"Net takes {len(ORDER)} arguments at the most")
-        given = dict(zip(ORDER[1:], positional, strict=False))
+        arguments = dict(zip(ORDER[1:], positional, strict=False))
         for key, value in named.items():
             if key not in ORDER:
                 raise TypeError(f"Net: {unknown('argument', key, ORDER)}")
-            if key in given or (key == "topo" and topology is not None):
+            if key in arguments or (key == "topo" and topology is not None):
                 raise TypeError(f"Net: {key} is given twice")
-            given[key] = value
-        topo = given.pop("topo", None)
-        return cls(topo if topology is None else topology, given)
+            arguments[key] = value
+        topo = arguments.pop("topo", None)
+        return cls(topo if topology is None else topology, arguments)
 
     @property
     def link_spec(self) -> LinkSpec | None:
-        """What every link carries; None if nothing is said, or if a class of links is given."""
+        """Return the spec of every link; None without one, or for a class of links."""
         link = self.mininet.get("link")
         return link if isinstance(link, LinkSpec) else None
 
     def bridges(self, topo: Any) -> bool:
-        """Whether switches are bridges if nothing is said: in a network without circles, or with a
-        spanning tree."""
+        """Return True if switches are bridges by default.
+
+        They are without a topology, and in a Topo without cycles or with a spanning tree.
+        """
+        if topo is None:
+            return True
+        if not is_topo(topo):
+            return False
         switch = self.mininet.get("switch")
         stp = isinstance(switch, partial) and switch.keywords.get("stp")
         return bool(stp) or not has_cycle(topo)
 
-    def require_bridged(self, **of_routers: object) -> None:
-        """ValueError for what goes with routers only, arguments that are None unless given, and for
-        what does not go together."""
-        for name, value in of_routers.items():
+    def require_bridged(self, **routed_only: object) -> None:
+        """Raise ValueError for arguments that need routers, or that conflict."""
+        for name, value in routed_only.items():
             if value is not None:
                 raise ValueError(
                     f"{name} needs routing=, such as ecmp: switches of this network are bridges"
@@ -122,16 +135,17 @@ class Arguments:
             raise ValueError("autoPinCpus needs host=CPULimitedHost")
 
     def require_routed(self, topology: Any) -> None:
-        """ValueError for what goes with bridges only."""
+        """Raise ValueError for arguments that need bridges."""
         if topology is None:
             raise ValueError(
-                "routing needs the whole network from the beginning: give Net a Topo, a "
-                "graph or a name"
+                "routing needs the whole network from the beginning: give Net a Topo, a graph or a "
+                "name"
             )
-        for name, why in NOT_ROUTED.items():
+        for name, reason in NOT_ROUTED.items():
             if self.mininet.get(name) and not is_usual(name, self.mininet[name]):
                 raise ValueError(
-                    f"{name}: {why} in a routed network; routing='bridge' has switches as Mininet's"
+                    f"{name}: {reason} in a routed network; "
+                    "routing='bridge' has switches as Mininet's"
                 )
         link = self.mininet.get("link")
         is_class = isinstance(link, partial) or (isinstance(link, type) and issubclass(link, Link))
@@ -139,11 +153,8 @@ class Arguments:
             raise ValueError(f"link: a LinkSpec or a class of Mininet's links, not {link!r}")
 
     def for_mininet(self) -> dict[str, Any]:
-        """What Mininet's own constructor is to be given."""
-        kept = {
-            key: value
-            for key, value in self.mininet.items()
-            if key not in ("build", "cleanup", "link")
-        }
-        link = self.mininet.get("link")
-        return kept | ({} if link is None or isinstance(link, LinkSpec) else {"link": link})
+        """Return the arguments for Mininet's own constructor."""
+        omitted = {"build", "cleanup"}
+        if self.mininet.get("link") is None or self.link_spec:
+            omitted.add("link")
+        return {key: value for key, value in self.mininet.items() if key not in omitted}

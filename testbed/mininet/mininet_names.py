@@ -1,5 +1,4 @@
-"""Let a script of Mininet's own run on our networks: names of Mininet's modules are given other
-meanings in this process, and then the script is run."""
+"""Run a script of Mininet's on weft: names in Mininet's modules are replaced in this process."""
 
 from __future__ import annotations
 
@@ -26,17 +25,18 @@ MN = Path("/usr/bin/mn")
 
 
 class CPULimitedHost(LimitedHost, mininet.node.Host):  # type: ignore[misc]  # mininet has no types
-    """What scripts derive their own hosts from."""
+    """Base class for hosts of scripts."""
 
 
 class BridgeSwitch(LanSwitch, mininet.node.Switch):  # type: ignore[misc]
-    """What scripts derive their own switches from, and what `mn --switch ovsk,protocols=OpenFlow13`
-    derives."""
+    """Base class for switches of scripts, and of `mn --switch ovsk,protocols=OpenFlow13`."""
 
 
 class NoCleanup(mininet.clean.Cleanup):  # type: ignore[misc]
-    """Mininet's own ends processes by name and removes interfaces by pattern; this removes what
-    dead runs left."""
+    """Remove only the remains of dead runs.
+
+    Mininet's own kills processes by name and removes interfaces by pattern.
+    """
 
     @classmethod
     def cleanup(cls) -> None:
@@ -44,7 +44,7 @@ class NoCleanup(mininet.clean.Cleanup):  # type: ignore[misc]
 
 
 def give_names() -> None:
-    """Let Mininet's names mean ours from now on, for modules that are imported later."""
+    """Replace Mininet's names for modules that are imported later."""
     mininet.net.Mininet = mininet.net.MininetWithControlNet = Net
     mininet.net.CLI = mininet.cli.CLI = CommandLine
     mininet.clean.Cleanup, mininet.clean.cleanup = NoCleanup, NoCleanup.cleanup
@@ -57,17 +57,16 @@ def give_names() -> None:
 
 
 def run_script(path: Path, arguments: Sequence[str]) -> dict[str, Any]:
-    """Run a script, as `python PATH ARGUMENTS` would, with Mininet's names meaning ours; its global
-    names.
+    """Run a script as `python PATH ARGUMENTS` would, with replaced names; return its globals.
 
-    ValueError if there is no such file.  What the script raises is raised.
+    Errors of the script propagate.
+
+    Raises:
+        ValueError: there is no such file.
     """
     if not path.is_file():
-        raise ValueError(
-            f"{path}: no such script"
-            if path != MN
-            else f"{MN} is not there: apt-get install mininet"
-        )
+        hint = ": apt-get install mininet" if path == MN else ""
+        raise ValueError(f"{path}: no such script{hint}")
     give_names()
     sys.argv[:] = [str(path), *arguments]
     sys.path.insert(0, str(path.resolve().parent))

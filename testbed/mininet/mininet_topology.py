@@ -1,8 +1,6 @@
-"""Mininet's Topo -> a networkx graph, from which topologies/core/user_graph.py makes a network of
-routers.
+"""Mininet's Topo as a networkx graph, from which topologies/core/user_graph.py makes routers.
 
-Names, parallel links and the rate of each link are kept: bw of a link is its rate, max_queue_size
-its queue.
+Names and parallel links stay; bw of a link is its rate, max_queue_size its queue.
 """
 
 from __future__ import annotations
@@ -29,15 +27,14 @@ NO_MEANING = {
     "fast",
     "cls",
 }
-OF_A_LINK = {"bw": "rate", "max_queue_size": "queue", "delay": "delay", "loss": "loss"}
+LINK_ATTRIBUTES = {"bw": "rate", "max_queue_size": "queue", "delay": "delay", "loss": "loss"}
 
 
-def built(topology: str | Topology | nx.Graph) -> Topology:
-    """Return the network of a spec such as "dcell:n=4,k=1", of a networkx graph or of a Topo of
-    Mininet's.
+def as_topology(topology: str | Topology | nx.Graph) -> Topology:
+    """Return the topology of a spec such as "dcell:n=4,k=1", a networkx graph or Mininet's Topo.
 
     Raises:
-        ValueError: it describes no network; the message says why, in one line.
+        ValueError: it describes no network; the message has the reason.
     """
     if isinstance(topology, str):
         return build(topology)
@@ -47,13 +44,12 @@ def built(topology: str | Topology | nx.Graph) -> Topology:
 
 
 def is_topo(topology: object) -> bool:
-    """Whether `topology` is a Topo of Mininet's, or looks like one."""
+    """Return True for an object with the attributes of Mininet's Topo."""
     return all(hasattr(topology, name) for name in ("hosts", "switches", "links", "nodeInfo"))
 
 
 def has_cycle(topo: Any) -> bool:
-    """Whether switches of `topo` are joined in a circle, in which bridges would let packets go
-    round for ever."""
+    """Return True if switches of `topo` form a cycle, where bridges would loop packets for ever."""
     leader = {name: name for name in topo.nodes()}
 
     def lead(name: str) -> str:
@@ -63,54 +59,55 @@ def has_cycle(topo: Any) -> bool:
 
     for a, b in topo.links():
         if topo.isSwitch(a) and topo.isSwitch(b):
-            one, other = lead(a), lead(b)
-            if one == other:
+            leader_a = lead(a)
+            leader_b = lead(b)
+            if leader_a == leader_b:
                 return True
-            leader[one] = other
+            leader[leader_a] = leader_b
     return False
 
 
 def graph_of(topo: Any) -> nx.MultiGraph:
-    """The graph of `topo`; ValueError for a parameter of a node or link that a network of routers
-    cannot have."""
+    """Return the graph of `topo`.
+
+    Raises:
+        ValueError: a network of routers does not support a parameter of a node or link.
+    """
     import networkx as nx
 
     graph = nx.MultiGraph()
     for name in topo.nodes(sort=True):
         _check_node(name, topo.nodeInfo(name))
         graph.add_node(name, kind="switch" if topo.isSwitch(name) else "host")
-    for a, b, said in topo.links(sort=True, withInfo=True):
-        given = {
-            key: value for key, value in said.items() if key not in NO_MEANING and value is not None
+    for a, b, info in topo.links(sort=True, withInfo=True):
+        parameters = {
+            key: value for key, value in info.items() if key not in NO_MEANING and value is not None
         }
-        if unknown := sorted(given.keys() - OF_A_LINK.keys()):
-            raise ValueError(f"link {a}-{b}: {unknown[0]} is not to be had in a routed network")
-        told = {OF_A_LINK[key]: value for key, value in given.items()}
-        if "rate" in told:
-            told["rate"] = round(float(told["rate"]) * Mbps)
-        if "delay" in told and not str(told["delay"])[-1:].isalpha():
-            told["delay"] = f"{told['delay']}us"  # as tc reads a number
-        graph.add_edge(a, b, **told)
+        if unknown := sorted(parameters.keys() - LINK_ATTRIBUTES.keys()):
+            raise ValueError(f"link {a}-{b}: {unknown[0]} is unavailable in a routed network")
+        attributes = {LINK_ATTRIBUTES[key]: value for key, value in parameters.items()}
+        if "rate" in attributes:
+            attributes["rate"] = round(float(attributes["rate"]) * Mbps)
+        if "delay" in attributes and not str(attributes["delay"])[-1:].isalpha():
+            attributes["delay"] = f"{attributes['delay']}us"  # as tc reads a number
+        graph.add_edge(a, b, **attributes)
     return graph
 
 
 def node_parameters(topo: Any) -> dict[str, dict[str, Any]]:
-    """What the objects of nodes are given, by name: their private directories."""
-    found = {name: topo.nodeInfo(name).get("privateDirs") for name in topo.nodes()}
-    return {name: {"privateDirs": kept} for name, kept in found.items() if kept}
+    """Return the parameters of Mininet's node objects by name: private directories."""
+    directories = {name: topo.nodeInfo(name).get("privateDirs") for name in topo.nodes()}
+    return {name: {"privateDirs": paths} for name, paths in directories.items() if paths}
 
 
-def _check_node(name: str, said: dict[str, Any]) -> None:
-    """ValueError for what follows from a node's place in a routed network, or is not to be had
-    there."""
+def _check_node(name: str, info: dict[str, Any]) -> None:
+    """Raise ValueError for a parameter that a node of a routed network cannot have."""
     for key in ("ip", "mac", "defaultRoute", "cpu", "cores", "cls", "inNamespace"):
-        if said.get(key) is not None:
-            why = (
-                "follows from its place"
-                if key in ("ip", "mac", "defaultRoute")
-                else "is not to be had"
-            )
-            raise ValueError(
-                f"{name}: {key} {why} in a routed network; routing='bridge' has switches as "
-                f"Mininet's"
-            )
+        if info.get(key) is None:
+            continue
+        fixed = key in ("ip", "mac", "defaultRoute")
+        reason = "follows from its place" if fixed else "is unavailable"
+        raise ValueError(
+            f"{name}: {key} {reason} in a routed network; "
+            "routing='bridge' has switches as Mininet's"
+        )

@@ -1,25 +1,24 @@
-"""`with Net("dcell:n=4,k=1", link=..., routing="dr") as net:`  A network with Mininet's face.
+"""Mininet's interface to a network: `with Net("dcell:n=4,k=1", link=..., routing="dr") as net:`.
 
 Net is a mininet.net.Mininet: net.get("h3").cmd("ping ..."), net.pingAll(), CLI(net) and users'
-scripts work.  What it stands on is ours: namespaces, links and queues by RunningNetwork, routing by
-daemons, one process for each node.
+scripts work.  RunningNetwork provides namespaces, links, queues and routing daemons.
 
-It takes Mininet's own Topo and constructor arguments, too.  Switches of such a network are bridges
-that learn, as Mininet's are with its default controller, and nodes and links come and go while it
-is up (testbed/mininet); with `routing`, or where switches are joined in a circle, they are routers,
-as in every other network of ours.
+Net also takes Mininet's Topo and constructor arguments.  Switches of such a network are learning
+bridges, as with Mininet's default controller, and nodes and links may be added while it is up.
+With `routing`, or if switches form a cycle, they are routers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from weft.daemons.core.registry import usual
 from weft.testbed.mininet.bridged_net import BridgedNet
 from weft.testbed.mininet.mininet_arguments import Arguments
-from weft.testbed.mininet.mininet_topology import built, is_topo, node_parameters
+from weft.testbed.mininet.mininet_topology import as_topology, is_topo, node_parameters
 from weft.testbed.mininet.node import Host, LazyShellNode, Link, Port, Switch
 from weft.testbed.network import impair
 from weft.testbed.network.degrade import set_rate
@@ -36,30 +35,29 @@ if TYPE_CHECKING:
 class Net(BridgedNet):
     """A network in the kernel, from start() or `with` until stop().
 
-    topology: a spec such as "dcell:n=4,k=1", a Topology, a networkx graph (see
-        topologies/core/user_graph.py), a Topo of Mininet's (its name there is topo), or None for
-        what addHost(), addSwitch() and addLink() will make.
-    arguments, mininet: Mininet's other constructor arguments, by position or by name; see
-        mininet_arguments.py.
-    link: what every link carries in each direction; None: as fast as this machine goes; or a class
-        of Mininet's links.
-    host_link: what the links between hosts and switches of a fabric carry; None: as much as the
-        others.
-    own_links: by link, what those carry that differ; None: what a graph, or a Topo, says of its
-        own.
-    routing: the scheme, such as "dr" or "dr:hello_ms=30", "static" for routes without daemons, or
-        "none"; by default dr if it is server-centric, else ecmp.  "bridge", the default of a Topo
-        without circles: switches learn.
-    name: the run's name; by default four hexadecimal digits.
-    packed: how many processes share the daemons; 0: every node has one of its own; None: chosen by
-        the numbers of daemons and processors.
-    authenticated: whether daemons believe only what this run's daemons say; see SECURITY.md.
-    restart: whether daemons that die though nobody asked them to are started again.
-    outwards: whether hosts of a network of routers reach the machine's network, as by `weft up
-        --nat`.
-    progress: called with the name of each stage as it begins.
-    Raises ValueError for what cannot be built.  start() raises OSError for what the kernel refuses,
-    and leaves nothing.
+    Args:
+        topology: a spec such as "dcell:n=4,k=1", a Topology, a networkx graph (see
+            topologies/core/user_graph.py), Mininet's Topo (there the name is topo), or None for a
+            network of addHost(), addSwitch() and addLink().
+        arguments: Mininet's other constructor arguments by position; see mininet_arguments.py.
+        link: spec of every link in each direction; None: unlimited; or a class of Mininet's links.
+        host_link: spec of links between hosts and switches of a fabric; None: that of the others.
+        own_links: specs by link that differ; None: those of a graph or Topo.
+        routing: the scheme, such as "dr" or "dr:hello_ms=30", "static" for routes without daemons,
+            "none", or "bridge" for learning switches.  Default: bridge for a Topo without cycles,
+            dr for a server-centric network, else ecmp.
+        name: of the run; by default four hexadecimal digits.
+        packed: processes that share the daemons; 0: one for each node; None: by the numbers of
+            daemons and processors.
+        authenticated: daemons accept only messages of this run's daemons; see SECURITY.md.
+        restart: start daemons again that died unasked.
+        outwards: hosts of a network of routers reach the machine's network, as by `weft up --nat`.
+        progress: called with the name of each stage as it begins.
+        mininet: Mininet's constructor arguments by name.
+
+    Raises:
+        ValueError: the network cannot be built.  start() raises OSError if the kernel refuses, and
+            leaves nothing.
     """
 
     network: RunningNetwork
@@ -80,63 +78,62 @@ class Net(BridgedNet):
         progress: Callable[[str], None] = lambda stage: None,
         **mininet: Any,
     ) -> None:
-        given = Arguments.of(
+        parsed = Arguments.of(
             topology, arguments, mininet | ({} if link is None else {"link": link})
         )
-        topology = given.topology
         self.run_name = name
-        if routing is None and (
-            topology is None or (is_topo(topology) and given.bridges(topology))
-        ):
-            routing = BRIDGES  # of a Topo without circles
+        if routing is None and parsed.bridges(parsed.topology):
+            routing = BRIDGES
         self.bridged = routing == BRIDGES
         if self.bridged:
-            given.require_bridged(
+            parsed.require_bridged(
                 host_link=host_link, own_links=own_links, packed=packed, outwards=outwards or None
             )
-            self.build_bridged(topology, given)
+            self.build_bridged(parsed)
             return
-        given.require_routed(topology)
+        self._prepare_routed(
+            parsed,
+            routing,
+            host_link=host_link,
+            own_links=own_links,
+            packed=packed,
+            authenticated=authenticated,
+            restart=restart,
+            outwards=outwards,
+            progress=progress,
+        )
+
+    def _prepare_routed(self, arguments: Arguments, routing: str | None, **options: Any) -> None:
+        """Check the arguments of a network of routers, which start() creates with `options`."""
+        topology = arguments.topology
+        arguments.require_routed(topology)
         super().__init__(build=False, controller=None)
-        self.of_nodes = node_parameters(topology) if is_topo(topology) else {}
-        self.topology = built(topology)
-        self.link_spec = given.link_spec
-        self.host_link_spec = host_link
-        self.own_links = own_links
+        self._node_parameters = node_parameters(topology) if is_topo(topology) else {}
+        self.topology = as_topology(topology)
         self.routing = usual(self.topology) if routing is None else routing
-        self.packed = packed
-        self.authenticated = authenticated
-        self.restart = restart
-        self.outwards = outwards
-        self.progress = progress
+        self._create = partial(
+            RunningNetwork.create,
+            self.topology,
+            arguments.link_spec,
+            scheme=self.routing,
+            name=self.run_name,
+            **options,
+        )
 
     def start(self) -> None:
-        """Bring the network up, daemons too, and return when they have converged (neighbours, then
-        routes)."""
+        """Bring the network up, and return when its daemons have converged."""
         if self.bridged:
             super().start()
             return
-        self.network = RunningNetwork.create(
-            self.topology,
-            self.link_spec,
-            host_link=self.host_link_spec,
-            own_links=self.own_links,
-            scheme=self.routing,
-            name=self.run_name,
-            packed=self.packed,
-            authenticated=self.authenticated,
-            restart=self.restart,
-            outwards=self.outwards,
-            progress=self.progress,
-        )
-        self._show(self.network)
+        self.network = self._create()
+        self._add_objects(self.network)
 
-    def _show(self, network: RunningNetwork) -> None:
-        """Mininet's objects for what is there."""
+    def _add_objects(self, network: RunningNetwork) -> None:
+        """Create Mininet's objects for the nodes and links."""
         topology = network.topology
         for number, name in enumerate(network.plan.names):
             kind = Host if number < topology.servers else Switch
-            params = self.of_nodes.get(topology.naming.label(number), {})
+            params = self._node_parameters.get(topology.naming.label(number), {})
             node = kind(name, network, number, **params)
             (self.hosts if kind is Host else self.switches).append(node)
             self.nameToNode[name] = node
@@ -146,7 +143,7 @@ class Net(BridgedNet):
         self.built = True
 
     def stop(self) -> None:
-        """Take everything out of the kernel again."""
+        """Remove everything from the kernel."""
         if self.bridged:
             super().stop()
             return
@@ -168,10 +165,14 @@ class Net(BridgedNet):
 
     @property
     def up(self) -> RunningNetwork:
-        """The network that is up; ValueError where there is none of routers."""
+        """Return the running network.
+
+        Raises:
+            ValueError: it is not up, or its switches are bridges.
+        """
         if "network" not in self.__dict__:
-            why = "switches of this network are bridges" if self.bridged else "it is not up"
-            raise ValueError(f"{why}: there are no routers and no daemons")
+            reason = "switches of this network are bridges" if self.bridged else "it is not up"
+            raise ValueError(f"{reason}: there are no routers and no daemons")
         return self.network
 
     @property
@@ -180,38 +181,41 @@ class Net(BridgedNet):
 
     @property
     def stages(self) -> dict[str, float]:
-        """Seconds that each part of coming up took."""
+        """Return the seconds of each stage of start()."""
         return self.up.stages
 
     def netns(self, node: int) -> int:
-        """A descriptor of the namespace of `node`."""
+        """Return a descriptor of the namespace of `node`."""
         return self.up.netns(node)
 
     def ifindex(self, node: int, port: int) -> int:
-        """The index of the interface that is `port` of `node`."""
+        """Return the index of the interface at `port` of `node`."""
         return self.up.ifindex(node, port)
 
     def status(self) -> dict[str, Any]:
-        """Failed links and daemons; see RunningNetwork.status."""
+        """Return failed links and daemons; see RunningNetwork.status."""
         return self.bridged_status() if self.bridged else self.up.status()
 
     def kill_daemon(self, node: str) -> None:
-        """End the daemon of `node` by SIGKILL; its routes stay.  ValueError if it has none."""
+        """Kill the daemon of `node`; its routes stay.  ValueError: there is none."""
         control.kill(self.up.run.directory, node)
 
     def start_daemon(self, node: str) -> None:
-        """Start the daemon of `node` again.  ValueError if it has one."""
+        """Start the daemon of `node` again.  ValueError: it runs."""
         control.start(self.up.run.directory, node)
 
     def wait_until_converged(self, timeout_s: float = 60.0) -> None:
-        """Return when every daemon has all its neighbours and routes; TimeoutError names those that
-        have not."""
+        """Return when every daemon has all its neighbours and routes.
+
+        Raises:
+            TimeoutError: the message names the daemons without.
+        """
         self.up.wait_until_converged(timeout_s)
 
     def fail(self, name: str, *, silent: bool = False, only_to: str | None = None) -> None:
-        """Fail the link or node called `name`, h0-w0 or h0; see faults.fail.
+        """Fail the link or node called `name`, such as h0-w0 or h0; see faults.fail.
 
-        Where switches are bridges, only links fail.
+        Only links fail where switches are bridges.
         """
         if self.bridged:
             self.fail_bridged(name, silent=silent, only_to=only_to)
@@ -226,15 +230,14 @@ class Net(BridgedNet):
             self.up.restore(name)
 
     def degrade(self, link: str, rate_bps: int) -> None:
-        """Let `link` carry `rate_bps` in both directions; its queues stay."""
+        """Set the rate of `link` in both directions; its queues stay."""
         if self.bridged:
             self.degrade_bridged(link, rate_bps)
         else:
             set_rate(self.up, link, rate_bps)
 
     def impair(self, link: str, **words: Any) -> None:
-        """Let `link` lose or delay packets or carry less, both ways, as the words of impair.asked()
-        say."""
+        """Set loss, delay, rate or queue of `link` in both directions; see impair.asked()."""
         change = impair.asked(**words)
         if self.bridged:
             self.impair_bridged(link, change)
@@ -242,11 +245,14 @@ class Net(BridgedNet):
             impair.impair(self.up, link, change)
 
     def unimpair(self, link: str) -> None:
-        """Let `link` be again as it was when the network came up.  ValueError if switches are
-        bridges."""
+        """Undo impair() of `link`.
+
+        Raises:
+            ValueError: switches are bridges, which do not store the original shape.
+        """
         if self.bridged:
             raise ValueError(
-                "what a link between bridges carried before is not kept: give that to "
-                "impair, as in loss 0 delay 0ms"
+                "the original shape of a link between bridges is unknown: set it by impair, as in "
+                "loss 0 delay 0ms"
             )
         impair.undo(self.up, link)

@@ -1,5 +1,4 @@
-"""Tests that Mininet has and that need other means here: iperf by iperf3, shares of the processor
-by our own groups."""
+"""Mininet's tests that need other means here: iperf by iperf3, shares by control groups."""
 
 from __future__ import annotations
 
@@ -14,37 +13,36 @@ from weft.testbed.mininet.cpu_share import LimitedHost, measure
 from weft.testbed.runs.run import RunRecord
 from weft.testbed.traffic.iperf import IperfNode, IperfSpec, rates
 
-NO_ROUTE = "ping: connect: "  # and why, in words that Mininet does not know
+NO_ROUTE = "ping: connect: "  # followed by an error that Mininet cannot parse
 UNITS = {"k": ("Kbits", 1e3), "m": ("Mbits", 1e6), "g": ("Gbits", 1e9)}
 SUFFIXES = {"K": 1e3, "M": 1e6, "G": 1e9}
 
 
 class NetTests:
-    """To be inherited before mininet.net.Mininet."""
+    """Mix-in before mininet.net.Mininet."""
 
     hosts: list[Any]
 
     @property
     def identity(self) -> RunRecord:
-        """The run that the hosts belong to."""
+        """Return the run of the hosts."""
         raise NotImplementedError
 
     @staticmethod
     def _parsePing(pingOutput: str) -> tuple[int, int]:
-        """Packets sent and received; a node without a route sends one that nobody gets, whatever
-        its error."""
+        """Return packets sent and received; without a route one is sent and lost."""
         if NO_ROUTE in pingOutput:
             return 1, 0
-        found: tuple[int, int] = Mininet._parsePing(pingOutput)
-        return found
+        counts: tuple[int, int] = Mininet._parsePing(pingOutput)
+        return counts
 
     @staticmethod
     def _parsePingFull(pingOutput: str) -> tuple[float, ...]:
-        """The same, and round trip times."""
+        """Return packets sent and received, and round-trip times."""
         if NO_ROUTE in pingOutput:
             return 1, 0, 0, 0, 0, 0
-        found: tuple[float, ...] = Mininet._parsePingFull(pingOutput)
-        return found
+        counts: tuple[float, ...] = Mininet._parsePingFull(pingOutput)
+        return counts
 
     def iperf(
         self,
@@ -55,65 +53,77 @@ class NetTests:
         seconds: int = 5,
         port: int | None = None,
     ) -> list[str]:
-        """What a server received and a client sent in one iperf3 test between two hosts, the first
-        and the last if nothing is said: as in Mininet, two rates such as "9.57 Mbits/sec", before
-        them udpBw where l4Type is UDP.
+        """Run one iperf3 test and return the rates that the server received and the client sent.
 
-        fmt: k, m or g for the unit; by default what fits.  port: of the server; by default any that
-            is free.
-        Raises IperfError with iperf3's words if it fails; nobody's processes are ended but the
-        test's.
+        As in Mininet a rate is text such as "9.57 Mbits/sec", and udpBw precedes them for UDP.
+
+        Args:
+            hosts: client and server; by default the first and the last host.
+            l4Type: TCP or UDP.
+            udpBw: rate of UDP, such as 10M.
+            fmt: unit k, m or g; by default the largest that fits.
+            seconds: duration.
+            port: of the server; by default any free one.
+
+        Raises:
+            IperfError: iperf3 failed; the message is its own.
         """
         client, server = hosts or (self.hosts[0], self.hosts[-1])
         if l4Type not in ("TCP", "UDP"):
             raise ValueError(f"iperf: l4Type is TCP or UDP, not {l4Type!r}")
         output(f"*** Iperf: testing {l4Type} bandwidth between {client} and {server}\n")
-        udp_rate_bps = bits(udpBw) if l4Type == "UDP" else None
+        udp_rate_bps = rate_bps_of(udpBw) if l4Type == "UDP" else None
         ends = [endpoint(host) for host in (client, server)]
         try:
             spec = IperfSpec(seconds=seconds, udp_rate_bps=udp_rate_bps)
-            found = rates(ends[0], ends[1], spec, self.identity.id, port=port)
+            rates_bps = rates(ends[0], ends[1], spec, self.identity.id, port=port)
         finally:
             for end in ends:
                 os.close(end.netns)
-        result = [written(rate, fmt) for rate in found]
+        result = [rate_text(rate, fmt) for rate in rates_bps]
         if udp_rate_bps is not None:
             result.insert(0, udpBw)
         output(f"*** Results: {result}\n")
         return result
 
     def runCpuLimitTest(self, cpu: float, duration: int = 5) -> list[float]:
-        """The share of all processors, in per cent, that each host has in each of `duration`
-        seconds while it computes without end.  ValueError unless hosts have shares."""
+        """Return the share of all processors (per cent) of each busy host, second by second.
+
+        Raises:
+            ValueError: hosts have no shares.
+        """
         if not all(isinstance(host, LimitedHost) for host in self.hosts):
             raise ValueError("runCpuLimitTest needs host=CPULimitedHost")
-        found = measure(self.hosts, cpu, duration)
-        output(f"*** Results: {found}\n")
-        return found
+        shares = measure(self.hosts, cpu, duration)
+        output(f"*** Results: {shares}\n")
+        return shares
 
 
 def endpoint(host: Any) -> IperfNode:
-    """Where iperf3 runs; its descriptor is the caller's to close.  ValueError for a node without an
-    address."""
+    """Return a host as an end of iperf3; the caller closes its descriptor.
+
+    Raises:
+        ValueError: the host has no address.
+    """
     address = host.IP()
     if not address:
         raise ValueError(f"iperf: {host} has no address")
-    return IperfNode(
-        host.name, os.open(netns.NAMES / host.namespace, os.O_RDONLY | os.O_CLOEXEC), address
-    )
+    fd = os.open(netns.NAMES / host.namespace, os.O_RDONLY | os.O_CLOEXEC)
+    return IperfNode(host.name, fd, address)
 
 
-def bits(text: str) -> int:
-    """Bits per second from iperf's 10M; ValueError otherwise."""
-    number, unit = (text[:-1], text[-1:].upper()) if text[-1:].isalpha() else (text, "")
+def rate_bps_of(text: str) -> int:
+    """Return the bits per second of iperf's 10M; raise ValueError for other text."""
+    has_unit = text[-1:].isalpha()
     try:
-        return round(float(number) * SUFFIXES.get(unit, 1 if not unit else float("nan")))
-    except ValueError:
+        scale = SUFFIXES[text[-1].upper()] if has_unit else 1
+        return round(float(text[:-1] if has_unit else text) * scale)
+    except (KeyError, ValueError):
         raise ValueError(f"iperf: {text!r} is no rate; write it as in 10M") from None
 
 
-def written(rate_bps: float, fmt: str | None) -> str:
-    """A rate as iperf writes it, in the unit of `fmt`."""
+def rate_text(rate_bps: float, fmt: str | None) -> str:
+    """Return a rate as iperf writes it, in the unit of `fmt`."""
     if fmt is not None and fmt.lower() not in UNITS:
         raise ValueError(f"iperf: fmt is k, m or g, not {fmt!r}")
     fits = [unit for unit in UNITS.values() if rate_bps >= unit[1]] or [UNITS["k"]]

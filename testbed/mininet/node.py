@@ -1,8 +1,7 @@
-"""Mininet's nodes and interfaces on namespaces that are there already.
+"""Mininet's nodes and interfaces on existing namespaces.
 
-A node's shell starts when somebody first asks for it (testbed/mininet/lazy_shell.py); setting an
-interface up or down goes by netlink, and so does what a link is to carry.  Everything else is
-Mininet's own: cmd(), popen(), the CLI, users' scripts.
+A node's shell starts on demand (lazy_shell.py).  Netlink sets interfaces up or down and shapes
+them.  The rest is Mininet's own: cmd(), popen(), the CLI, users' scripts.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class LazyShellNode(LazyShell, node.Node):  # type: ignore[misc]  # mininet has no types
-    """A mininet Node in a namespace that exists, without a shell until it is needed."""
+    """A mininet Node in an existing namespace."""
 
     def __init__(self, name: str, network: RunningNetwork, number: int, **params: Any) -> None:
         self.network = network
@@ -29,7 +28,7 @@ class LazyShellNode(LazyShell, node.Node):  # type: ignore[misc]  # mininet has 
         super().__init__(name, **params)
 
     def IP(self, intf: Port | str | None = None) -> str | None:
-        """The node's one address, the same on every port; None for a crossbar."""
+        """Return the node's only address, the same on every port; None for a crossbar."""
         plan = self.network.plan
         return None if plan.topology.is_crossbar(self.number) else dotted(plan.address(self.number))
 
@@ -45,34 +44,32 @@ class Switch(LazyShellNode, node.Switch):  # type: ignore[misc]
     """A crossbar, which is a Linux bridge, or a router."""
 
     def defaultDpid(self, dpid: object = None) -> str:
-        """Its place among the switches, from 1, as in topologies/mininet_topo.py; a user's name may
-        have no number."""
+        """Return the position among the switches, from 1; names may have no number."""
         return f"{self.number - self.network.topology.servers + 1:016x}"
 
     def start(self, controllers: object) -> None:
-        """It runs already."""
+        """Do nothing: the switch runs already."""
 
     def stop(self, deleteIntfs: bool = True) -> None:
-        """ValueError: what a router forwards ends with its links; its daemon may be stopped without
-        that."""
+        """Raise ValueError: only links and the daemon of a router can be stopped."""
         raise ValueError(
-            f"{self.name} is no OpenFlow switch that could be stopped; write fail {self.name}"
+            f"{self.name} is no OpenFlow switch and cannot be stopped; write fail {self.name}"
         )
 
     def connected(self) -> bool:
         return True
 
     def dpctl(self, *args: str) -> str:
-        """There is no OpenFlow."""
-        what = "a bridge" if self.network.topology.is_crossbar(self.number) else "a router"
-        return f"{self.name} is {what}, without OpenFlow; see routes {self.name}\n"
+        """Return a hint, because the switch has no OpenFlow."""
+        kind = "a bridge" if self.network.topology.is_crossbar(self.number) else "a router"
+        return f"{self.name} is {kind}, without OpenFlow; see routes {self.name}\n"
 
 
 class Port(link.Intf):  # type: ignore[misc]
     """One end of a link."""
 
     def __init__(self, owner: LazyShellNode, port: int) -> None:
-        # Not Intf.__init__, which asks a shell for its address and sets the interface up.
+        # Intf.__init__ would start a shell to read the address and set the interface up.
         plan = owner.network.plan
         self.node = owner
         self.port = port
@@ -87,11 +84,12 @@ class Port(link.Intf):  # type: ignore[misc]
         owner.nameToIntf[self.name] = self
 
     def ifconfig(self, *args: str) -> str:
-        """Set the interface up or down, or let ifconfig do what else is asked."""
-        network, number = self.node.network, self.node.number
+        """Set the interface up or down by netlink; run ifconfig for other arguments."""
+        network = self.node.network
+        number = self.node.number
         if args not in (("up",), ("down",)):
-            said: str = super().ifconfig(*args)
-            return said
+            output: str = super().ifconfig(*args)
+            return output
         with network.at(number) as socket:
             if args == ("up",):
                 faults.bring_up(network, number, self.port, socket)
@@ -100,16 +98,23 @@ class Port(link.Intf):  # type: ignore[misc]
         return ""
 
     def config(self, **params: Any) -> dict[str, Any]:
-        """Let what leaves here from now on be carried as bw (Mbit/s), delay, jitter (5ms), loss
-        (per cent) and max_queue_size (packets) say; ValueError, in one line, for anything else."""
+        """Shape packets that leave from now on.
+
+        Args:
+            params: bw (Mbit/s), delay and jitter (5ms), loss (per cent), max_queue_size (packets).
+
+        Raises:
+            ValueError: another parameter is set.
+        """
         shape = {
             name: params.pop(name, None)
             for name in ("bw", "delay", "jitter", "loss", "max_queue_size")
         }
-        if left := [name for name, value in params.items() if value is not None]:
+        unavailable = [name for name, value in params.items() if value is not None]
+        if unavailable:
             raise ValueError(
-                f"{self.name}: {left[0]} is not to be had in a routed network; "
-                f"{', '.join(shape)} are"
+                f"{self.name}: {unavailable[0]} is unavailable in a routed network; "
+                f"{', '.join(shape)} are available"
             )
         impair.impair_way(
             self.node.network, self.node.number, self.port, impair.from_mininet(**shape)
@@ -117,7 +122,7 @@ class Port(link.Intf):  # type: ignore[misc]
         return {}
 
     def isUp(self, setUp: bool = False) -> bool:
-        """Whether the interface is set up; with `setUp`, after setting it up."""
+        """Return True if the interface is up; with `setUp`, set it up first."""
         if setUp:
             self.ifconfig("up")
         network = self.node.network
@@ -144,5 +149,6 @@ class Link(link.Link):  # type: ignore[misc]
     """A link that exists."""
 
     def __init__(self, intf1: Port, intf2: Port) -> None:
-        self.intf1, self.intf2 = intf1, intf2
+        self.intf1 = intf1
+        self.intf2 = intf2
         intf1.link = intf2.link = self

@@ -207,7 +207,7 @@ def test_daemons_are_watched_by_their_own_counters(network):
         wait_until(
             "every daemon's timer fired",
             lambda: all(
-                row.ticks > watch._rows_before[node].ticks
+                row.ticks > watch._daemons_before[node].ticks
                 for node, row in fidelity._with_process(watch._all_rows()).items()
             ),
         )

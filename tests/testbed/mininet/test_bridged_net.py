@@ -148,7 +148,7 @@ def test_links_carry_what_the_topo_says_until_it_is_changed():
         assert (shape.rate_bps, shape.queue_packets, lost) == (4_000_000, 1000, 1_000_000_000)
         second.intf1.config(loss=0)
         assert held(second.intf1)[1] == 0
-        with pytest.raises(ValueError, match="enable_red is not to be had"):
+        with pytest.raises(ValueError, match="enable_red is unavailable"):
             second.intf1.config(enable_red=True)
         with pytest.raises(ValueError, match="0 to 100 %, got 101 %"):
             second.intf1.config(loss=101)
@@ -204,7 +204,7 @@ def test_a_link_is_impaired_both_ways(net):
     ):
         with pytest.raises(ValueError, match=said):
             net.impair("h1-s1", **words)
-    with pytest.raises(ValueError, match="carried before is not kept"):
+    with pytest.raises(ValueError, match="original shape of a link between bridges is unknown"):
         net.unimpair("h1-s1")
     with pytest.raises(ValueError, match="no link 0 between h1 and h2"):
         net.delLinkBetween(net["h1"], net["h2"])

@@ -114,7 +114,7 @@ def test_the_command_line_outlives_every_mistake_and_has_our_commands(net, tmp_p
     said = "".join(record.getMessage() for record in caplog.records)
     for words in (
         "w0 is a bridge, without OpenFlow",
-        "w0 is no OpenFlow switch that could be stopped",
+        "w0 is no OpenFlow switch and cannot be stopped",
         "switches are w0 w1 w2 w3",
         "source: /nonexistent: No such file",
         "no server h99",
@@ -146,7 +146,7 @@ def test_an_interface_carries_what_config_says_in_its_direction_only(net):
                 "the other way is as it was"
             )
         with pytest.raises(
-            ValueError, match="use_hfsc is not to be had in a routed network; bw, delay"
+            ValueError, match="use_hfsc is unavailable in a routed network; bw, delay"
         ):
             port.config(use_hfsc=True)
     finally:
