@@ -22,7 +22,7 @@ EVENTS = 8
 
 
 def main(spec: str, sequences: int, first: int) -> int:
-    """How many sequences failed."""
+    """Return the number of sequences that failed."""
     topology, wrong, began = build(spec), 0, time.perf_counter()
     fate = Fate(topology, first)
     for number in range(first, first + sequences):

@@ -1,5 +1,7 @@
-"""How exact shaped links are: TCP goodput as a share of rate x payload / frame.  Run as root, on a
-quiet machine."""
+"""Accuracy of shaped links: TCP goodput / (rate x payload / frame).
+
+Run as root, on a quiet machine.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,7 @@ SECONDS = 5
 
 
 def goodput_share(rate_bps: int) -> float:
-    """Goodput of one TCP flow across two links and a crossbar, as a share of what the rate
-    allows."""
+    """Return the goodput of a TCP flow across two links and a crossbar / the possible goodput."""
     network = RunningNetwork.create(
         build("dcell:n=3,k=0"), LinkSpec(rate_bps=rate_bps, queue_packets=250), scheme="static"
     )
@@ -28,7 +29,7 @@ def goodput_share(rate_bps: int) -> float:
 
 
 def main() -> None:
-    """Print the share for the rates at which a small machine keeps up."""
+    """Print the share for rates that a small machine can carry."""
     lines = []
     for rate in (10, 100):
         share = goodput_share(rate * Mbps)

@@ -1,5 +1,7 @@
-"""What measuring costs, on 156 servers: pings and paths of all pairs, counters, the verdict.  Run
-as root."""
+"""Cost of measuring on 156 servers: pings and paths of all pairs, counters, the verdict.
+
+Run as root.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,14 @@ BPF_STATS_RUN_TIME = 0
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds that `work` takes."""
+    """Return the seconds that `work` takes."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
 
 
 def dequeue_cost_ns(net: RunningNetwork) -> float:
-    """Time of the program that watches dequeues, per dequeue, as the kernel counts it."""
+    """Return the mean run time of the dequeue program, as the kernel counts it."""
     enable = libbpf.library().bpf_enable_stats
     enable.argtypes = [ctypes.c_int]
     counting = enable(BPF_STATS_RUN_TIME)
@@ -46,7 +48,7 @@ def dequeue_cost_ns(net: RunningNetwork) -> float:
 
 
 def tc_shows_all(net: RunningNetwork) -> None:
-    """The counters of every queue by `tc`, a process for each namespace."""
+    """Read the counters of every queue by `tc`, one process for each namespace."""
     for node in range(net.topology.nodes):
         subprocess.run(
             ["tc", "-s", "-j", "-n", net.plan.namespace(node), "qdisc"],
@@ -56,7 +58,7 @@ def tc_shows_all(net: RunningNetwork) -> None:
 
 
 def ping_processes(net: RunningNetwork, count: int) -> None:
-    """A `ping` process each for the first `count` pairs."""
+    """Run a `ping` process for each of the first `count` pairs."""
     for src, dst in all_pairs(net)[:count]:
         address = ".".join(map(str, net.topology.naming.address(dst).to_bytes(4, "big")))
         command = ["ip", "netns", "exec", net.plan.namespace(src), "ping", "-c1", address]
@@ -102,7 +104,7 @@ def lines(net: RunningNetwork) -> list[Line]:
 
 
 def main() -> None:
-    """Print all of it for a DCell of 156 servers."""
+    """Print all figures for a DCell of 156 servers."""
     net = RunningNetwork.create(build("dcell:n=3,k=2"), LINK, scheme="static")
     try:
         show("What measuring costs", lines(net))

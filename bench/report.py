@@ -1,4 +1,4 @@
-"""How a bench prints what it found."""
+"""Table of a bench's figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Line:
-    """One figure, and the least or the most that it should be."""
+    """One figure, with its required minimum or maximum."""
 
     what: str
     value: float
