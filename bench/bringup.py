@@ -95,7 +95,8 @@ def mininet(root: Path, family: str, *parameters: int) -> tuple[float, float]:
 
 def checkout(directory: Path, spec: str) -> tuple[float, float, float]:
     """The same with the code in `directory`, in a process of its own; and the processor time of
-    coming up."""
+    coming up.
+    """
     command = [sys.executable, "-c", WEFT, spec]
     environment = {**os.environ, "PYTHONPATH": str(directory)}
     done = subprocess.run(
@@ -148,7 +149,8 @@ def beside_mininet(pods: int, without: bool) -> list[Line]:
 def layered(turns: int) -> list[Line]:
     """A fabric with a daemon for each switch and nine layers, up when every daemon has its routes:
     with a process for each, and with one for each processor, in turns; the best of each, since
-    other work on the machine only adds to it."""
+    other work on the machine only adds to it.
+    """
     spec, scheme, name, most = LAYERED
     lines, cpus = [], len(os.sched_getaffinity(0))
     took: dict[int, list[tuple[float, float]]] = {0: [], cpus: []}
@@ -165,7 +167,8 @@ def layered(turns: int) -> list[Line]:
 
 def in_turns(turns: int, without: bool) -> list[Line]:
     """Each of NETWORKS, in turns with Mininet's SMALL unless `without`: the best of each, and how
-    many times as many links a second come up."""
+    many times as many links a second come up.
+    """
     lines = []
     small = build(SMALL)
     for spec, name, most in NETWORKS:

@@ -44,7 +44,8 @@ def networks(name: str) -> list[str]:
 
 def carry_out(part: Part) -> list[str]:
     """Carry campaigns out, on the scheme's networks in turn; of each that failed what was wrong,
-    and its command."""
+    and its command.
+    """
     name, first, count, pairs = part
     specs, told = networks(name), []
     for seed in range(first, first + count):
@@ -61,8 +62,10 @@ def carry_out(part: Part) -> list[str]:
 
 
 def kept(file: Path | None) -> dict[Part, list[str]]:
-    """What was wrong in each part that `file` tells of; a last line that was not written to its end
-    is taken away."""
+    """What was wrong in each part that `file` tells of.
+
+    A last line that was not written to its end is taken away.
+    """
     if file is None or not file.exists():
         return {}
     *lines, rest = file.read_text(encoding="utf-8").split("\n")

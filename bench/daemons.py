@@ -1,5 +1,7 @@
-"""What 156 routing daemons cost, how soon they notice, and whether they raise false alarms.  Run as
-root, on a quiet machine: DCell_{2,3}, hellos every 30 ms, three of which may be missing."""
+"""What 156 routing daemons cost, how soon they notice, and whether they raise false alarms.
+
+Run as root, on a quiet machine: DCell_{2,3}, hellos every 30 ms, three of which may be missing.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ def cpu_s(pids: set[int]) -> float:
 
 def cost(network: RunningNetwork) -> tuple[float, float]:
     """Share of one core that all daemons take together, and the median memory of a process in
-    MB."""
+    MB.
+    """
     pids = {row.pid for row in network.rows().values()}
     before, began = cpu_s(pids), time.monotonic()
     time.sleep(WINDOW_S)
@@ -52,7 +55,8 @@ def us_per_message(
     topology: Topology, packed: int, among: Sequence[int], *, authenticated: bool
 ) -> list[float]:
     """Processor time for each message that daemons hear, all else included; then how many ms it
-    takes them to notice that each of the links `among` has died in silence."""
+    takes them to notice that each of the links `among` has died in silence.
+    """
     network = RunningNetwork.create(
         topology, LINK, scheme="dr", packed=packed, authenticated=authenticated
     )
@@ -70,7 +74,8 @@ def us_per_message(
 
 def seals(topology: Topology, packed: int, among: Sequence[int]) -> list[Line]:
     """What it costs to seal and open messages, with and without in turns: processor time, and time
-    until a death is noticed."""
+    until a death is noticed.
+    """
     kinds: dict[bool, list[list[float]]] = {False: [], True: []}
     for _ in range(TURNS):
         for authenticated, found in kinds.items():
@@ -119,7 +124,8 @@ def false_alarms(network: RunningNetwork, seconds: int) -> int:
 
 def main() -> None:
     """Print cost, notice and alarms for a process per node, and the cost of two processes for
-    all."""
+    all.
+    """
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument(
         "--alarm-s", type=int, default=300, help="how long to load the network and look for alarms"

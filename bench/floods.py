@@ -76,7 +76,8 @@ class Batches:
 
     def send(self) -> int:
         """How many of the next batch have left: fewer than all where the socket or the link had no
-        room for more, after a moment's rest if that was none.  OSError for any other error."""
+        room for more, after a moment's rest if that was none.  OSError for any other error.
+        """
         at = ctypes.byref(
             self._headers, ctypes.sizeof(Header) * BATCH * (self._turn % self._batches)
         )
@@ -103,7 +104,8 @@ def flood(fd: int, payload: bytes, per_s: int, seconds: float) -> None:
 
 def overheard(network: RunningNetwork, node: int, port: int, count: int) -> list[bytes]:
     """So many messages, sealed, of the daemon at the other end of the link at `port` of `node`, as
-    they come in."""
+    they come in.
+    """
     found: list[bytes] = []
     with (
         netns.inside(network.netns(node)),

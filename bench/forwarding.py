@@ -49,7 +49,8 @@ KERNEL = "kernel IPv4 forwarding"
 
 def chain(switches: int) -> Topology:
     """Two hosts with a row of switches between them: port 0 leads towards the first, port 1 towards
-    the second."""
+    the second.
+    """
     naming = FabricNaming([2], [Tier("e", (switches,))])
     s = np.arange(switches - 1)
     ends = np.concatenate([wire(0, 0, 2, 0), wire(1, 0, 1 + switches, 1)])
@@ -59,7 +60,8 @@ def chain(switches: int) -> Topology:
 
 class Sender:
     """Sends from the first host of `network` to the second, a batch of messages in each system
-    call."""
+    call.
+    """
 
     def __init__(self, network: RunningNetwork, payload_bytes: int) -> None:
         with netns.inside(network.netns(0)):
@@ -102,7 +104,8 @@ def cost_ns(sender: Sender, packets: int, cpu: int) -> float:
 
 class Chains:
     """A short and a long chain, by the kernel alone or with the data plane; with links like
-    `link`."""
+    `link`.
+    """
 
     def __init__(
         self,
@@ -133,7 +136,8 @@ class Chains:
 
     def measure(self, packets: int, cpu: int) -> tuple[float, float]:
         """Nanoseconds of processor time that a packet takes through the short chain and through the
-        long one."""
+        long one.
+        """
         short, long = self.senders
         return cost_ns(short, packets, cpu), cost_ns(long, packets // 3, cpu)
 
@@ -150,7 +154,8 @@ def hops_ns(
     chains: Mapping[str, Chains], *, packets: int, rounds: int, cpu: int
 ) -> dict[str, float]:
     """By name of the chains, nanoseconds that a hop takes, all measured in turns; and the least of
-    each."""
+    each.
+    """
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in chains}
     for _ in range(rounds):
         for name, each in chains.items():
@@ -172,7 +177,8 @@ def arrived(chains: Mapping[str, Chains]) -> dict[str, float]:
 def as_leaves(plane: DataPlane) -> None:
     """Let every switch look up and note the flows that come in at its port 0, as a leaf does those
     of its hosts; in a real network one of a packet's three switches does this, and one notes where
-    it came from."""
+    it came from.
+    """
     for number in range(len(plane.switches)):
         fields = plane._layout.unpack(*plane._switches[number,])
         plane._switches[number,] = (plane._layout.pack({**fields, "hosts": 1}),)
@@ -182,7 +188,8 @@ def costs(
     plain: Chains, ours: Chains, *, packets: int, rounds: int, cpu: int
 ) -> dict[str, tuple[float, float]]:
     """For each variant the least that a packet took through the short chain and through the long
-    one."""
+    one.
+    """
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in (KERNEL, *SCHEMES)}
     for _ in range(rounds):
         found[KERNEL].append(plain.measure(packets, cpu))

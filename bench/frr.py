@@ -38,7 +38,8 @@ MOST_LOAD = 0.85
 @contextmanager
 def theirs(spec: str, hello_ms: int) -> Iterator[tuple[RunningNetwork, set[int], float]]:
     """FRR on a network of its own, gone afterwards: the network, its processes, and the memory of a
-    node in MB."""
+    node in MB.
+    """
     network = RunningNetwork.create(build(spec), None)
     try:
         with frr(network, Ospf(network.plan, hello_ms)) as routed:

@@ -91,7 +91,8 @@ def speeds(spec: str) -> list[Line]:
 
 def connection_rules() -> list[Line]:
     """What beta-DCell's connection rule costs: DCell's flows a second over its, with as many
-    candidates each."""
+    candidates each.
+    """
     found = []
     for n in (3, 4):
         dcell, beta = (
@@ -164,7 +165,8 @@ def first_call() -> list[Line]:
 
 def memory() -> list[Line]:
     """Of a process that routes on the largest network with a tenth of the links dead, counting
-    loads."""
+    loads.
+    """
     subprocess.run([sys.executable, "-c", LARGE], check=True)
     most_bytes = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     return [

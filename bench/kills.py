@@ -1,6 +1,7 @@
-"""SIGKILL the whole tool at random moments, clean up, and look for what is left; SIGKILL sweeps,
-and look for what they have lost or doubled when they are done; bring networks up with few open
-files.  Run as root.
+"""SIGKILL the whole tool at random moments, clean up, and look for what is left.
+
+SIGKILL sweeps, and look for what they have lost or doubled when they are done; bring networks up
+with few open files.  Run as root.
 
 Each run draws a seed of its own and prints it.
 """
@@ -87,7 +88,8 @@ def kill_once(rng: random.Random, results: Path, kind: str) -> list[str]:
 
 def helpers(before: set[int], name: str) -> list[str]:
     """Return the processes of run `name` that outlive the killed tool and were not there before
-    it."""
+    it.
+    """
     try:
         wait_until(
             "no process of the tool is left", lambda: set(clean.processes(name, [])) <= before
@@ -128,7 +130,8 @@ def weft(*words: str) -> None:
 
 def half_broken(name: str) -> list[str]:
     """What keeps a run, on whose link somebody was at work who was killed, from being whole
-    again."""
+    again.
+    """
     for words in (
         ["restore", LINK, "--run", name],
         ["exec", "--run", name, "h0", "ping", "-c", "1", "-w", "10", "h3"],
@@ -176,7 +179,8 @@ def leftovers(mine: list[run.RunRecord], journals: list[dict[str, Any]]) -> list
 
 def sweep_killed(rng: random.Random, results: Path) -> list[str]:
     """Kill a sweep, its workers too, a few times, and let it end: what is lost or doubled, in
-    words."""
+    words.
+    """
     command = [
         *WEFT,
         "run",
@@ -212,7 +216,8 @@ def sweep_killed(rng: random.Random, results: Path) -> list[str]:
 
 def main() -> None:
     """Exit status 1 if anything was left of what was killed, or a sweep has lost or doubled a
-    run."""
+    run.
+    """
     import tempfile
 
     given = argparse.ArgumentParser(description=__doc__)

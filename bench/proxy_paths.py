@@ -54,7 +54,8 @@ Pair = tuple[int, int]
 @dataclass(frozen=True)
 class Verdict:
     """Pairs: those asked for, those the algorithm connects both ways, and of those the ones that
-    ping and the ones that take the computed path; a line for each that does not."""
+    ping and the ones that take the computed path; a line for each that does not.
+    """
 
     pairs: int
     connected: int
@@ -88,8 +89,11 @@ def verdict(
     hops: dict[Pair, int],
     pairs: Sequence[Pair],
 ) -> Verdict:
-    """What is true of `pairs` now; `live`: the topology without what is dead; `hops`: of the paths
-    that the algorithm computes for those that it connects."""
+    """What is true of `pairs` now.
+
+    `live`: the topology without what is dead; `hops`: of the paths that the algorithm computes for
+    those that it connects.
+    """
     connected = sorted(both_ways(hops) & set(pairs))
     lost = {(row.src, row.dst) for row in ping(network, connected, timeout_s=0.5, retries=2).lost}
     chosen = choices(network, {src for src, _ in connected})
@@ -124,7 +128,8 @@ def verdict(
 
 def mute(live: Topology, scheme: str, one: Trace, route: Sequence[int]) -> bool:
     """Whether the server at which a trace ended, the next one of `route`, has no way back to the
-    source."""
+    source.
+    """
     if len(one.nodes) >= len(route) or not (one.reason or "").startswith("no answer"):
         return False
     back = (route[len(one.nodes)], one.src)

@@ -1,5 +1,7 @@
-"""How long packets are lost when a link dies in silence, detection included.  Run as root, on a
-quiet machine: FiConn_{2,4} and DCell_{2,3}, hellos every 30 ms, three of which may be missing.
+"""How long packets are lost when a link dies in silence, detection included.
+
+Run as root, on a quiet machine: FiConn_{2,4} and DCell_{2,3}, hellos every 30 ms, three of which
+may be missing.
 
 For each failure a link between two servers is drawn among those that the watched pairs' packets
 take, there or back; it swallows everything from then on.  A pair's outage is the gap between its
@@ -37,7 +39,8 @@ Pairs = Sequence[tuple[int, int]]
 @dataclass(frozen=True)
 class Recovery:
     """What a number of failures did: outages of the pairs that found another way, how many found
-    none within `after_s`, and how late the latest ping was.  No outage, and the median is 0."""
+    none within `after_s`, and how late the latest ping was.  No outage, and the median is 0.
+    """
 
     outages_ms: list[float]
     lost: int
@@ -90,7 +93,8 @@ def recovery(
     network: RunningNetwork, pairs: Pairs, failures: int, *, after_s: float = AFTER_S
 ) -> Recovery:
     """Let so many links die in silence, one after the other, each mended `after_s` later and before
-    the next."""
+    the next.
+    """
     found = Recovery([], 0, 0.0, after_s)
     for _, outages, lost, late_ms in one_by_one(network, pairs, failures, after_s=after_s):
         found = Recovery(

@@ -53,7 +53,8 @@ assert isinstance(NAMING, CcrdnNaming)
 
 def hops(network: RunningNetwork) -> Iterator[tuple[int, int, End]]:
     """(node, port, its end) of the hop towards the second host, at the first host and every
-    router."""
+    router.
+    """
     for node in (0, *range(2, network.topology.nodes)):
         port = 1 if node else 0
         yield node, port, network.plan.ends[node][port]
@@ -61,7 +62,8 @@ def hops(network: RunningNetwork) -> Iterator[tuple[int, int, End]]:
 
 def lead(network: RunningNetwork, octets: set[int]) -> None:
     """Give routers the routes of a server of SPEC, and everybody one to the second host for packets
-    that carry one of these octets."""
+    that carry one of these octets.
+    """
     prefixes = {
         prefix
         for prefix, _ in proxy_addresses.prefix_routes(NAMING.network, NAMING.network.t[-1] // 2)
@@ -130,7 +132,8 @@ def dfr(octet: int) -> Equip:
 
 def tar(network: RunningNetwork, stack: ExitStack, first_port: int) -> int:
     """Routers know THOUSANDS of flows, from ports from `first_port` on, and let each carry
-    ONWARD."""
+    ONWARD.
+    """
     lead(network, {ONWARD})
     transit_maps = stack.enter_context(closing(transit_program.of(network)))
     source, destination = network.plan.address(0), network.plan.address(1)

@@ -64,7 +64,8 @@ def failures(packed: int = 0) -> dict[str, float]:
 
 def tcp(spec: str, scheme: str, seconds: float) -> dict[str, float]:
     """A permutation of endless TCP flows across a fabric at 1 Gbit/s and 5 us a link, between its
-    two halves."""
+    two halves.
+    """
     topology = build(spec)
     half = topology.servers // 2
     order = np.random.default_rng(1).permutation(half).tolist()

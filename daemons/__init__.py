@@ -1,2 +1,4 @@
-"""What a node decides.  Pure: time, randomness and packets are arguments, and what to do comes back
-as data."""
+"""What a node decides.
+
+Pure: time, randomness and packets are arguments, and what to do comes back as data.
+"""

@@ -121,8 +121,10 @@ def canonical(spec: str) -> str:
 
 
 def _from_file(spec: str) -> Topology:
-    """Return the network of file:PATH[,p=HOSTS][@DIGEST]; ValueError if the content has another
-    digest."""
+    """Return the network of file:PATH[,p=HOSTS][@DIGEST].
+
+    ValueError if the content has another digest.
+    """
     import hashlib
     from pathlib import PurePath
 
@@ -144,7 +146,8 @@ def _from_file(spec: str) -> Topology:
 
 def resolved(spec: str) -> str:
     """Return `spec` itself, or the jellyfish that equivalent-jellyfish:seed=1,of=SPEC stands
-    for."""
+    for.
+    """
     from weft.topologies.core.grammar import integer, parse, unknown, unparse
 
     name, values = parse(spec)

@@ -15,8 +15,10 @@ from weft.topologies.core.address import Prefix
 
 
 class Hop(NamedTuple):
-    """The next node of a route and the port towards it; several nodes may lie behind the port of a
-    crossbar."""
+    """The next node of a route and the port towards it.
+
+    Several nodes may lie behind the port of a crossbar.
+    """
 
     port: int
     node: int
@@ -114,7 +116,8 @@ class SetFlowRewrite(Action):
 @dataclass(frozen=True, slots=True)
 class SetQueueState(Action):
     """Move a switch's packets between its link groups by this state of LBSP
-    (daemons/lbsp/routing.py)."""
+    (daemons/lbsp/routing.py).
+    """
 
     state: int
 
@@ -122,7 +125,8 @@ class SetQueueState(Action):
 @dataclass(frozen=True, slots=True)
 class SetFlowPort(Action):
     """Send packets of `flow` from this switch's own hosts by `port`, regardless of the route's
-    ports."""
+    ports.
+    """
 
     flow: FiveTuple
     port: int

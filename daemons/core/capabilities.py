@@ -55,8 +55,10 @@ class FlowRewrite(Capability):
 
 @dataclass(frozen=True, slots=True)
 class QueueState(Capability):
-    """Move packets between the link groups of a switch by its state; report the state that its
-    queues require."""
+    """Move packets between the link groups of a switch by its state.
+
+    Report the state that its queues require.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,10 @@ class FlowPlacement(Capability):
     by_destination: bool = False
 
     def turn(self, now: float) -> int:
-        """Return the number of the period of `now`; a time up to a millionth of a period early
-        counts as the next."""
+        """Return the number of the period of `now`.
+
+        A time up to a millionth of a period early counts as the next.
+        """
         return floor(now / self.period_s - self.phase_fraction + 1e-6)
 
     def next_s(self, now: float) -> float:

@@ -38,8 +38,9 @@ def compiled(function: F, **instead: Callable[..., Any]) -> F:
 
 
 def allocates_nothing(function: F) -> F:
-    """Mark a function that allocates no array, as all of PURE are; compiled() then inlines it
-    without reference counts.
+    """Mark a function that allocates no array, as all of PURE are.
+
+    compiled() then inlines it without reference counts.
 
     Counting references to arrays costs more than arithmetic, and passing a dozen arguments more
     than most functions: the packet model of TTC runs three to six times as fast.
@@ -126,7 +127,8 @@ def _digest(functions: list[FunctionType]) -> str:
 
 def _code_text(code: CodeType) -> str:
     """Return the byte code of a function and of those nested in it, with names and constants, as
-    text."""
+    text.
+    """
     constants = [
         _code_text(value) if isinstance(value, CodeType) else repr(value)
         for value in code.co_consts
@@ -138,7 +140,8 @@ def _code_text(code: CodeType) -> str:
 
 def _constants(function: FunctionType) -> str:
     """Return the values of the global names of `function` that are numbers, texts or tuples of
-    these."""
+    these.
+    """
     values = {name: function.__globals__.get(name) for name in function.__code__.co_names}
     return repr(
         sorted((name, value) for name, value in values.items() if isinstance(value, CONSTANTS))
@@ -147,7 +150,8 @@ def _constants(function: FunctionType) -> str:
 
 def _reached(functions: list[FunctionType]) -> Iterator[FunctionType]:
     """Yield `functions` and all functions of this project that they call, directly or not, each
-    once."""
+    once.
+    """
     reached, pending = set(functions), list(functions)
     while pending:
         function = pending.pop()

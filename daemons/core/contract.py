@@ -29,7 +29,8 @@ from weft.daemons.core.events import DaemonEvent
 
 class Adjacencies(NamedTuple):
     """Counts of neighbours, one for each port where a neighbour is: expected by the topology, up,
-    and losses so far."""
+    and losses so far.
+    """
 
     promised: int
     up: int

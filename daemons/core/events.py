@@ -22,7 +22,8 @@ class DaemonEvent:
 @dataclass(frozen=True, slots=True)
 class DestinationInUse(DaemonEvent):
     """This server sent a packet of its own to `destination`, the first one ever or after a
-    pause."""
+    pause.
+    """
 
     destination: int
 
@@ -58,7 +59,8 @@ class QueuesCall(DaemonEvent):
 @dataclass(frozen=True, slots=True)
 class LinkDegraded(DaemonEvent):
     """The link at `port` carries less than its rate, or, with degraded=False, its full rate
-    again."""
+    again.
+    """
 
     port: int
     degraded: bool
@@ -82,7 +84,9 @@ class SeenFlow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FlowsSeen(DaemonEvent):
-    """The flow table of a switch, once a period; flows between two hosts of the switch are left
-    out."""
+    """The flow table of a switch, once a period.
+
+    Flows between two hosts of the switch are left out.
+    """
 
     flows: tuple[SeenFlow, ...]

@@ -64,7 +64,8 @@ class NodeConfig:
 
 def routers(topology: Topology) -> range:
     """Return the nodes that run a daemon: servers of a server-centric network, switches of a
-    fabric."""
+    fabric.
+    """
     return (
         range(topology.servers)
         if topology.server_centric

@@ -79,8 +79,10 @@ def scheme(spec: str) -> tuple[Scheme, dict[str, int]]:
 
 
 def checked(topology: Topology, spec: str) -> tuple[Scheme, dict[str, int]]:
-    """Return the scheme in `spec` and its options, as scheme() does; ValueError if it cannot route
-    `topology`."""
+    """Return the scheme in `spec` and its options, as scheme() does.
+
+    ValueError if it cannot route `topology`.
+    """
     named_scheme, options = scheme(spec)
     named_scheme.check(topology, options)
     named_scheme.rule(options)

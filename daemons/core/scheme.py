@@ -141,8 +141,9 @@ class Scheme:
 def options_of(
     owner: str, parameters: Mapping[str, IntegerParameter], texts: Mapping[str, str]
 ) -> dict[str, int]:
-    """Return the values in `texts` as integers, defaults filled in; a word becomes its position
-    among the words.
+    """Return the values in `texts` as integers, defaults filled in.
+
+    A word becomes its position among the words.
 
     Raises:
         ValueError: a value is unknown or out of range; one line that begins with `owner`.
@@ -158,8 +159,10 @@ def options_of(
 
 
 def for_servers(name: str, topology: Topology) -> Ccrdn:
-    """Return the sizes of `topology`; ValueError unless it is a DCell, beta-DCell or FiConn, as
-    scheme `name` needs."""
+    """Return the sizes of `topology`.
+
+    ValueError unless it is a DCell, beta-DCell or FiConn, as scheme `name` needs.
+    """
     naming = topology.naming
     if not topology.server_centric:
         raise ValueError(

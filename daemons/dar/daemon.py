@@ -132,7 +132,8 @@ class Dar(Bfs):
 
     def _look(self, flows: Iterable[SeenFlow], now: float) -> list[Action]:
         """Do a leaf's work of one period: move flows of overfull uplinks, and request moves from
-        bad links down."""
+        bad links down.
+        """
         outgoing: list[SeenFlow] = []
         incoming: list[SeenFlow] = []
         for entry in flows:

@@ -134,7 +134,8 @@ def check(n: int, r: int, m: int, rules: IterationRules) -> None:
 
 def check_traffic(network: ClosFlows, rules: IterationRules) -> None:
     """ValueError, in one line, for flows that no routing without bad links has room for, as far as
-    counting tells."""
+    counting tells.
+    """
     n, p = network.n, rules.p
     outputs = Counter(host // n for host in network.destination)
     if outputs and max(outputs.values()) > n:
@@ -158,7 +159,8 @@ def check_traffic(network: ClosFlows, rules: IterationRules) -> None:
 
 def draw(state: MutableIntSequence) -> int:
     """The next 32 random bits of `state`, four words of 32 bits that are not all 0 (xoshiro128++,
-    Blackman, Vigna)."""
+    Blackman, Vigna).
+    """
     a, b, c, d = state[0], state[1], state[2], state[3]
     total = a + d & WORD
     found = ((total << 7 | total >> 25) & WORD) + a & WORD
@@ -237,7 +239,8 @@ def random_with_room(
     state: MutableIntSequence,
 ) -> int:
     """A random spine with fewer than p in both of one[first:first+m] and other[start:start+m],
-    NOWHERE if none has."""
+    NOWHERE if none has.
+    """
     found, seen = NOWHERE, 0
     for spine in range(m):
         if one[first + spine] < p and other[start + spine] < p:
@@ -267,7 +270,8 @@ def of_output(
     network: ClosFlows, output: int, least: int, only: int, state: MutableIntSequence
 ) -> int:
     """A random flow of `output` that does not rest, whose link has `least` flows or more and whose
-    spine is `only`, if that is one; NOWHERE if there is none."""
+    spine is `only`, if that is one; NOWHERE if there is none.
+    """
     found, seen = NOWHERE, 0
     for host in range(output * network.n, (output + 1) * network.n):
         flow = network.source[host]
@@ -287,7 +291,8 @@ def of_output(
 
 def of_input(network: ClosFlows, leaf: int, least: int, state: MutableIntSequence) -> int:
     """A random flow of input `leaf` that does not rest and whose uplink has `least` flows or more,
-    or NOWHERE."""
+    or NOWHERE.
+    """
     found, seen = NOWHERE, 0
     for flow in range(leaf * network.n, (leaf + 1) * network.n):
         spine = network.spine[flow]
@@ -313,7 +318,8 @@ def victim(network: ClosFlows, rules: IterationRules, flow: int, state: MutableI
 
 def together(network: ClosFlows, rules: IterationRules, flow: int, other: int) -> bool:
     """Whether `other`, of the same input leaf, is placed and moved with `flow`, as `flow` itself
-    is."""
+    is.
+    """
     if flow == other:
         return True
     return rules.key == DEST and network.destination[flow] == network.destination[other]
@@ -350,8 +356,10 @@ def request(
 def new_spine(
     network: ClosFlows, rules: IterationRules, flow: int, informed: int, state: MutableIntSequence
 ) -> int:
-    """The spine that `flow` moves to; `informed` if the request for it carries the output leaf's
-    map `room`."""
+    """The spine that `flow` moves to.
+
+    `informed` if the request for it carries the output leaf's map `room`.
+    """
     m, leaf, output = network.m, flow // network.n, network.destination[flow] // network.n
     if informed:
         least = rules.p  # fewer flows than this on a link, and all that move have room
@@ -371,8 +379,10 @@ def new_spine(
 
 
 def put(network: ClosFlows, rules: IterationRules, flow: int, spine: int) -> int:
-    """Move `flow`, and what is placed together with it, to `spine`; returns how many flows those
-    are."""
+    """Move `flow`, and what is placed together with it, to `spine`.
+
+    Returns how many flows those are.
+    """
     leaf, output = flow // network.n * network.m, network.destination[flow] // network.n * network.m
     old, first, count = network.spine[flow], flow // network.n * network.n, 0
     for other in range(first, first + network.n) if rules.key == DEST else range(flow, flow + 1):
@@ -395,7 +405,8 @@ def move(
     state: MutableIntSequence,
 ) -> None:
     """Move `flow` to a new spine, and swap as many flows back as have moved, while its uplink is
-    overfull."""
+    overfull.
+    """
     old, spine = network.spine[flow], new_spine(network, rules, flow, informed, state)
     if spine == old:
         return

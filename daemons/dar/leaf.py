@@ -133,7 +133,8 @@ class LeafFlows:
 
     def requests(self, links: int) -> list[SeenFlow]:
         """Return the flows that this output leaf wants moved: one of its fullest bad link, or one
-        of each bad link."""
+        of each bad link.
+        """
         most, every = self.most(self.down(), links), self._settings.every_link
         load = Counter(entry.port for entry in self._certain)
         fullest = max(load.values(), default=0)
@@ -154,7 +155,8 @@ class LeafFlows:
 
     def crowded(self, links: int, now: float) -> list[FiveTuple]:
         """Return a flow of the fullest uplink if that is overfull; with `by_queue`, one of each
-        uplink with a long queue."""
+        uplink with a long queue.
+        """
         movable = [
             (flow, state)
             for flow, state in self.outgoing.items()
@@ -175,7 +177,8 @@ class LeafFlows:
 
     def accepts(self, flow: FiveTuple, port: int, origin: int, sequence: int, now: float) -> bool:
         """Return True, once, if a request of `origin` for `flow` is new and the flow is still on
-        `port` and may move."""
+        `port` and may move.
+        """
         state = self.outgoing.get(flow)
         if state is None:
             return False
@@ -197,7 +200,8 @@ class LeafFlows:
 
     def joined(self, now: float) -> list[SetFlowPort]:
         """Put new flows on the uplink of other flows to their destination, with
-        `by_destination`."""
+        `by_destination`.
+        """
         if not self._settings.by_destination:
             return []
         actions = []
@@ -279,7 +283,8 @@ class LeafFlows:
         uplinks_to: UplinksTo,
     ) -> list[SetFlowPort]:
         """Move flows from the first of `uplinks` to the second until the first has `most` or as
-        many have moved as came."""
+        many have moved as came.
+        """
         new, old = uplinks
         actions: list[SetFlowPort] = []
         back = 0

@@ -20,8 +20,9 @@ MOST_SPINES = 64
 
 @dataclass(frozen=True, slots=True)
 class Ear:
-    """Request of `origin` to input leaf `leaf` to move `flow` to another spine; `sender` passes it
-    on to `target`.
+    """Request of `origin` to input leaf `leaf` to move `flow` to another spine.
+
+    `sender` passes it on to `target`.
 
     sequence: grows with each request of `origin`, also across its restarts.
     spine: spine of the flow.

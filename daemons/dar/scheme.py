@@ -1,5 +1,6 @@
 """DAR: flows that leaves move from spine to spine until no link has more than p (Zahavi et al.,
-ANCS 2012)."""
+ANCS 2012).
+"""
 
 from __future__ import annotations
 
@@ -123,7 +124,8 @@ def sizes(topology: Topology) -> tuple[int, int, int]:
 
 def check(topology: Topology, options: Options) -> None:
     """Raise ValueError unless `topology` is a folded Clos network in which every permutation has a
-    routing without bad links."""
+    routing without bad links.
+    """
     from weft.daemons.dar import iteration
 
     n, r, m = sizes(topology)
@@ -137,7 +139,8 @@ def check(topology: Topology, options: Options) -> None:
 
 def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
     """Return configurations with the times of each switch's reports of flows, in phases of their
-    own; spines have reports only if queues detect bad links."""
+    own; spines have reports only if queues detect bad links.
+    """
     configs = node_configs(
         topology, "dar", __name__, options, candidates=own_hosts, all_destinations=True
     )

@@ -47,7 +47,8 @@ class _Search(NamedTuple):
 
 class DfrRouting(Flooding):
     """State machine of DFR for the server of `neighbourhood` and `database`, whose scope is the
-    server's X(settings.b)."""
+    server's X(settings.b).
+    """
 
     def __init__(
         self,
@@ -143,7 +144,8 @@ class DfrRouting(Flooding):
 
     def _classes(self) -> Iterator[tuple[Prefix, HopState, int | None]]:
         """Yield each class of packets with a common decision: prefix, state, and a destination of
-        the class; None if the packets have reached their proxy's sub-network."""
+        the class; None if the packets have reached their proxy's sub-network.
+        """
         network = self._network
         for state in self._states:
             octet = self._octet(state)
@@ -201,7 +203,8 @@ class DfrRouting(Flooding):
 def prefixes(network: Ccrdn, server: int, b: int) -> list[tuple[Prefix, int]]:
     """Return the prefixes of destinations for which `server` has one decision, each with a
     destination in it: the sub-networks beside its own at every level above b, and every other
-    server of its X(b)."""
+    server of its X(b).
+    """
     t, layout = network.t, network.layout
     label = layout.label_of(server)
     pairs = []

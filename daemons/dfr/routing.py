@@ -53,7 +53,8 @@ def start(dfr: Dfr, packet: MutableSequence[int]) -> None:
 
 def exit_link(rule: int, t: Sequence[int], b: int, cur: int, dst: int) -> tuple[int, int]:
     """Return the last server of DR's route from `cur` to `dst` within the X(b) of `cur`, and the
-    level of the link that leaves there; `dst` and 0 if the route stays within."""
+    level of the link that leaves there; `dst` and 0 if the route stays within.
+    """
     target = dst
     link = 0
     while True:
@@ -164,7 +165,8 @@ def onward(
     parent: Sequence[int],
 ) -> int:
     """Return next_hop() of a packet with hops left, from `distance` and `parent` of a search from
-    `cur`, which is the same for all packets."""
+    `cur`, which is the same for all packets.
+    """
     first = cur - cur % t[dfr.b]
     while True:
         target = dst if packet[PROXY] == NOWHERE else packet[PROXY]

@@ -1,5 +1,6 @@
 """DFR, fault-tolerant routing: link state within a scope, local reroutes beyond it (CCRDN
-4.2.1)."""
+4.2.1).
+"""
 
 from __future__ import annotations
 
@@ -50,8 +51,10 @@ def settings(network: Ccrdn, options: Options) -> Dfr:
 
 
 def octets_in_use(network: Ccrdn, options: Options) -> tuple[int, ...]:
-    """Return the first octets of packets' addresses, that of a packet at its source first;
-    ValueError if there are too few."""
+    """Return the first octets of packets' addresses, that of a packet at its source first.
+
+    ValueError if there are too few.
+    """
     states = dfr_addresses.states(network, settings(network, options))
     return tuple(first_octet(number) for number, _ in enumerate(states))
 

@@ -155,8 +155,10 @@ class Layered(Bfs):
     def _affected(
         self, dead: set[tuple[int, int]], up: Mapping[int, Sequence[Hop]]
     ) -> Collection[Prefix]:
-        """Return the prefixes in layers whose hop may have changed; `dead` are the links of our
-        paths that are dead now."""
+        """Return the prefixes in layers whose hop may have changed.
+
+        `dead` are the links of our paths that are dead now.
+        """
         changed = dead | self._dead
         self._dead = dead
         live_hops = {hop for hops in up.values() for hop in hops}

@@ -20,8 +20,10 @@ MOST_LAYERS = first_octets.BELOW_LOOPBACK
 
 
 def in_layer(address: int, layer: int) -> int:
-    """The address in layer `layer`, 0 .. 62, of the server with the address `address`; ValueError
-    for any other layer."""
+    """The address in layer `layer`, 0 .. 62, of the server with the address `address`.
+
+    ValueError for any other layer.
+    """
     if not 0 <= layer < MOST_LAYERS:
         raise ValueError(f"layered routing: there are layers 0 .. {MOST_LAYERS - 1}, got {layer}")
     return first_octets.with_octet(address, first_octets.first_octet(layer))

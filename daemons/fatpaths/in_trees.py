@@ -109,7 +109,8 @@ def carry(arc_of: Table, tables: Table, load: Numbers, layer: int, t: int) -> No
 
 def mark(arc_of: Table, tables: Table, used: Array, layer: int, t: int, s: int) -> None:
     """Mark in `used`, by a number that only this router, destination and layer have, the arcs of
-    the paths from `s` to `t` in the layers before this one."""
+    the paths from `s` to `t` in the layers before this one.
+    """
     routers = tables.shape[1]
     for earlier in range(layer):
         at = s
@@ -121,7 +122,8 @@ def mark(arc_of: Table, tables: Table, used: Array, layer: int, t: int, s: int) 
 
 def is_new(arc_of: Table, tables: Table, used: Array, layer: int, t: int, s: int) -> bool:
     """Whether the path of this layer from `s` to `t` has an arc that mark() has not marked for
-    them."""
+    them.
+    """
     routers = tables.shape[1]
     at, new = s, False
     while at != t:
@@ -146,7 +148,8 @@ def best(
     s: int,
 ) -> int:
     """The neighbour through which `s` gets a new path to `t` at the least cost, UNSET if there is
-    none."""
+    none.
+    """
     routers = tables.shape[1]
     own = (layer * routers + t) * routers + s
     found, least = UNSET, NO_PATH
@@ -169,7 +172,8 @@ def best(
 
 def bind(tables: Table, layer: int, t: int, s: int, u: int) -> None:
     """Let `s` send to `u` on the way to `t`, and `u` and those behind it along their shortest paths
-    if they have no hop yet."""
+    if they have no hop yet.
+    """
     tables[layer, t, s] = u
     at = u
     while tables[layer, t, at] == UNSET:

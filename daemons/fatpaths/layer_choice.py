@@ -38,7 +38,8 @@ class Trigger(IntFlag):
 
 class Start(IntEnum):
     """A flow's first layer: layer 0, a random one, or the next after the last flow between the same
-    hosts."""
+    hosts.
+    """
 
     FIRST = 0
     RANDOM = 1

@@ -48,8 +48,10 @@ class RouterArrays:
 
     @classmethod
     def of(cls, topology: Topology) -> RouterArrays:
-        """Return the routers of `topology` and their healthy links; ValueError if its servers
-        forward."""
+        """Return the routers of `topology` and their healthy links.
+
+        ValueError if its servers forward.
+        """
         import numpy as np
 
         if topology.server_centric:
@@ -139,7 +141,8 @@ def next_hops(graph: RouterArrays, arcs: Flags, generator: Generator) -> NDArray
 
 def with_fallback(table: NDArray[np.int32], first: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return `table`, shape (routers t, routers u), with missing hops taken from layer 0,
-    `first`."""
+    `first`.
+    """
     import numpy as np
 
     return np.where(table < 0, first, table)
@@ -158,8 +161,10 @@ def tables(graph: RouterArrays, layers: Sequence[Flags], generator: Generator) -
 
 
 def path(table: NDArray[np.int32], src: int, dst: int) -> list[int]:
-    """Return the routers from `src` to `dst` by one layer's table, shape (routers t, routers u);
-    ValueError if it loops."""
+    """Return the routers from `src` to `dst` by one layer's table, shape (routers t, routers u).
+
+    ValueError if it loops.
+    """
     routers = [src]
     while routers[-1] != dst:
         routers.append(int(table[dst, routers[-1]]))
@@ -183,7 +188,8 @@ def routes(topology: Topology, table: NDArray[np.int32], node: int) -> dict[int,
 
 def distinct_paths(found: NDArray[np.int32]) -> Array:
     """Return the number of different paths of each ordered pair in all layers, shape (routers t,
-    routers s); 0 for t = s."""
+    routers s); 0 for t = s.
+    """
     import numpy as np
 
     layers, routers, _ = found.shape

@@ -90,8 +90,10 @@ class LayerTables:
         return count
 
     def detour(self, layer: int, t: int, u: int, live: Live) -> int | None:
-        """Return the live neighbour of `u` with the shortest intact path to `t`; None if there is
-        none.  The path of `u` itself is not intact."""
+        """Return the live neighbour of `u` with the shortest intact path to `t`.
+
+        None if there is none.  The path of `u` itself is not intact.
+        """
         nearest, least = None, (0, 0)
         for v in live[u]:
             links = self.intact(layer, t, v, live)
@@ -114,8 +116,10 @@ class LayerTables:
         return detour
 
     def live_path(self, layer: int, t: int, s: int, live: Live) -> list[int]:
-        """Return the routers from `s` to `t`, both included, if all know the live links; none if
-        `t` is unreachable."""
+        """Return the routers from `s` to `t`, both included, if all know the live links.
+
+        None if `t` is unreachable.
+        """
         path = [s]
         while self.intact(layer, t, path[-1], live) < 0:
             after = self.detour(layer, t, path[-1], live)

@@ -39,8 +39,9 @@ def layer(
     trial: Array,
     nexts: Array,
 ) -> None:
-    """Fill `table`, shape (routers t, routers u), as far as paths of `length` links allow; the rest
-    stays UNSET.
+    """Fill `table`, shape (routers t, routers u), as far as paths of `length` links allow.
+
+    The rest stays UNSET.
 
     far: links between routers.  pairs: source and destination, in the order in which they are
         served.
@@ -81,7 +82,8 @@ def lightest(
     nexts: Array,
 ) -> bool:
     """Put into `path` the path of `length` links from `s` to `t` of the least weight that enters no
-    router twice and follows `table` from where that has a hop; False if there is none."""
+    router twice and follows `table` from where that has a hop; False if there is none.
+    """
     least, cost = NO_PATH, 0.0
     trial[0], depth = s, 0
     nexts[0] = start[s]

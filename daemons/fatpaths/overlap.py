@@ -1,5 +1,6 @@
 """One layer of FatPaths' listing 2, over arrays: paths of a given length that share few links with
-earlier ones."""
+earlier ones.
+"""
 
 from __future__ import annotations
 

@@ -143,7 +143,8 @@ def check(topology: Topology, options: Options) -> None:
 
 def configure(topology: Topology, options: Options, link_kbps: int) -> Mapping[int, NodeConfig]:
     """Return configurations with the tables of all layers, the prefixes of switches, and a switch's
-    hosts."""
+    hosts.
+    """
     known = packed(tables(topology, options), topology.servers)
     return node_configs(
         topology,
@@ -171,8 +172,9 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
 
 
 def rule(options: Options) -> SelectionRule:
-    """What hosts and switches do with packets; ValueError if the kernel were to forward and to
-    mark.
+    """What hosts and switches do with packets.
+
+    ValueError if the kernel were to forward and to mark.
 
     A route of a layer has one port; where addresses without a layer have several, a flow's hash
     chooses, as under ecmp.

@@ -92,7 +92,8 @@ def lightest(
 ) -> int:
     """Put into `path` the routers from `dst` back to `src` of the path whose links have the fewest
     uses, and of those the one with the fewest links; how many links it has.  Links run both ways,
-    and so does the path."""
+    and so does the path.
+    """
     routers = len(start) - 1
     most = routers + 1  # more than the links of any path
     cost[:] = most * most * most

@@ -1,5 +1,6 @@
 """Layers that are trees, with which FatPaths compares its own: PAST, SPAIN and k shortest paths
-(appendix C)."""
+(appendix C).
+"""
 
 from __future__ import annotations
 
@@ -118,8 +119,11 @@ def spain_layers(
 def _coloured(
     graph: RouterArrays, t: int, paths: int, generator: Generator, accelerate: Compiler
 ) -> NDArray[np.int32]:
-    """The trees to `t`, shape (colours, routers); neighbours and routers in random order, as the
-    listing leaves open which of equal paths is found."""
+    """The trees to `t`, shape (colours, routers).
+
+    Neighbours and routers in random order, as the listing leaves open which of equal paths is
+    found.
+    """
     import numpy as np
 
     after = np.empty((graph.routers * paths, graph.routers), dtype=np.int32)
@@ -165,7 +169,8 @@ def k_shortest_layers(
 def plant(layers: NDArray[np.int32], path: Sequence[int]) -> bool:
     """Put `path`, routers from source to destination, into the first of `layers`, shape (layers,
     routers t, routers u), that has no other path of its source and goes along with those that are
-    there; whether there was one."""
+    there; whether there was one.
+    """
     import numpy as np
 
     return put(layers, np.array(path, dtype=np.int32), 0, len(path))
@@ -175,7 +180,8 @@ def plant_each(
     layers: NDArray[np.int32], nodes: NDArray[np.int32], ranges: NDArray[np.int64]
 ) -> None:
     """plant() for nodes[begin:end] of each row (begin, end) of `ranges`, in order, unless it is
-    empty."""
+    empty.
+    """
     for row in range(len(ranges)):
         if ranges[row, 0] < ranges[row, 1]:
             put(layers, nodes, ranges[row, 0], ranges[row, 1])
@@ -234,7 +240,8 @@ def k_shortest_paths(
 
 def _drawn(groups: list[list[int]], n: int, generator: Generator) -> tuple[NDArray[np.int64], ...]:
     """Of `groups` of equally long paths, as equal_paths() writes them, n for each source: where
-    each path is, how many routers it has, and how many of these there are for each source."""
+    each path is, how many routers it has, and how many of these there are for each source.
+    """
     import numpy as np
 
     offsets, sizes, counts, last = [], [], [], UNSET

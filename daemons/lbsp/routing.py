@@ -133,8 +133,10 @@ class LbspShape:
 
     @cached_property
     def members(self) -> tuple[tuple[int, ...], ...]:
-        """Return the uplinks of each link group; also the numbers of aggregation switches that
-        choose alike."""
+        """Return the uplinks of each link group.
+
+        Also the numbers of aggregation switches that choose alike.
+        """
         return tuple(tuple(range(group, self.d, self.groups)) for group in range(self.groups))
 
     def position(self, node: int) -> SwitchPosition:
@@ -174,7 +176,8 @@ class LbspShape:
 
     def link_group(self, tier: int, destination: int) -> int:
         """Return the own link group of host number `destination` at switches of `tier` (section
-        3.2)."""
+        3.2).
+        """
         return (destination if tier == EDGE else destination // self.groups) % self.groups
 
     def own_range(self, position: SwitchPosition) -> Prefix:
@@ -185,12 +188,14 @@ class LbspShape:
 
     def kind(self, link: Uplink) -> int:
         """Return the failure type of `link` (Table 2): 0 .. groups - 1 below aggregation switches,
-        groups .. 2 groups - 1 above."""
+        groups .. 2 groups - 1 above.
+        """
         return (link.lower.tier - 1) * self.groups + link.up % self.groups
 
     def affected(self, link: Uplink, reporter: SwitchPosition) -> Prefix:
         """Return the destinations that a failure of `link` affects, as its end `reporter` announces
-        (3.3.1): the upper end those below the link, the lower end all."""
+        (3.3.1): the upper end those below the link, the lower end all.
+        """
         if reporter == link.lower:
             return EVERYTHING
         return self.own_range(link.lower)
@@ -297,7 +302,8 @@ NOWHERE = LbspRoute(((),))
 
 def way_down(port: int, works: bool) -> LbspRoute:
     """Return the route to a destination below: `port`, or none, because a packet must not go up
-    again."""
+    again.
+    """
     return LbspRoute(((port,) if works else (),))
 
 
@@ -321,7 +327,8 @@ class _View:
 
     def edge(self) -> LbspTable:
         """Return the routes of an edge switch: columns for each other edge switch, the most common
-        ones as the default route."""
+        ones as the default route.
+        """
         shape, table = self.shape, {}
         healthy = self.pick(self.first_hop, self.up_works)
         for pod in range(shape.pods):
@@ -368,20 +375,23 @@ class _View:
 
     def second_hops(self, group: int, h: int, pod: int, avoid: frozenset[Uplink]) -> bool:
         """Return True if link group `h` of all our aggregation switches of `group` works down to
-        `pod`."""
+        `pod`.
+        """
         members = self.shape.members
         return all(self.path_above(j, u, pod, avoid) for j in members[group] for u in members[h])
 
     def path_above(self, j: int, u: int, pod: int, avoid: frozenset[Uplink]) -> bool:
         """Return True if both links by core switch (u, j) work between aggregation switches j of
-        our pod and of `pod`."""
+        our pod and of `pod`.
+        """
         own = SwitchPosition(AGGREGATION, self.position.pod, j)
         other = SwitchPosition(AGGREGATION, pod, j)
         return Uplink(own, u) not in avoid and Uplink(other, u) not in avoid
 
     def aggregation(self) -> LbspTable:
         """Return the routes of an aggregation switch: one port for each edge switch below, columns
-        for each other pod."""
+        for each other pod.
+        """
         shape, (_, own, j) = self.shape, self.position
         table = {(pod, 0): self.to_pod(pod) for pod in range(shape.pods) if pod != own}
         down = {
@@ -403,8 +413,10 @@ class _View:
     def pick(
         self, intact: Callable[[int, frozenset[Uplink]], bool], leads_on: Callable[[int], bool]
     ) -> LbspRoute:
-        """Return, for each own group, the next intact one; if none is intact, all uplinks that lead
-        on."""
+        """Return, for each own group, the next intact one.
+
+        If none is intact, all uplinks that lead on.
+        """
         count = self.shape.groups
         first = self.shape.down_ports(self.position.tier)
         ports = [tuple(first + up for up in members) for members in self.shape.members]
@@ -420,7 +432,8 @@ class _View:
 
     def compressed(self, routes: Mapping[tuple[int, int], LbspRoute]) -> dict[Prefix, LbspRoute]:
         """Return routes by (pod, edge switch) as a default route, and the routes of pods and edge
-        switches that differ."""
+        switches that differ.
+        """
         layout = self.shape.layout
         usual = _most_common(routes.values())
         table = {layout.prefix(()): usual}

@@ -33,7 +33,8 @@ AWAKE_S = 0.001  # time for which a server that was woken counts as awake
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
     """Answer to our probe number `token`: path number `path` to server `destination` is connected
-    or not, and its greatest load."""
+    or not, and its greatest load.
+    """
 
     destination: int
     path: int
@@ -44,8 +45,10 @@ class ProbeAnswer:
 
 @dataclass(frozen=True, slots=True)
 class HopLost:
-    """Server `by` reports that the hop from server `near` to server `far` is dead; one of our paths
-    uses it."""
+    """Server `by` reports that the hop from server `near` to server `far` is dead.
+
+    One of our paths uses it.
+    """
 
     near: int
     far: int
@@ -131,7 +134,8 @@ class Probes:
 
     def tell(self, path: Sequence[int], hop: tuple[int, int], now: float) -> list[ProbeOutcome]:
         """Tell the last server of `path`, which begins here, that `hop` is dead, as if its own
-        probe had passed here."""
+        probe had passed here.
+        """
         if not self._news.take(now):
             return []
         return self._return(wire.HopDied(self.node, self.node, *hop, tuple(reversed(path))), now)
@@ -165,7 +169,8 @@ class Probes:
 
     def _entered(self, probe: wire.Probe, visited: tuple[int, ...]) -> Hashable:
         """Return the key of the path through the proxy's sub-network if the last of `visited` is
-        its first server there; otherwise None."""
+        its first server there; otherwise None.
+        """
         if not self._table_s or len(visited) < 2:
             return None
         previous, last = (
@@ -175,7 +180,8 @@ class Probes:
 
     def _learn(self, answer: wire.Probe, position: int, now: float) -> None:
         """Remember the broken path of an answer if it enters a sub-network at this server, the one
-        at `position`, and breaks within."""
+        at `position`, and breaks within.
+        """
         path = self._entered(answer, answer.visited[: position + 1])
         last = answer.visited[-1]
         if not path or last == self.node:

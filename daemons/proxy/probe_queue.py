@@ -132,7 +132,9 @@ class ProbeQueue:
 
     @property
     def deadline(self) -> float:
-        """Return the time at which an urgent probe leaves or times out; routine ones wait for the
-        next hello."""
+        """Return the time at which an urgent probe leaves or times out.
+
+        Routine ones wait for the next hello.
+        """
         urgent = self._lanes[URGENT]
         return min(urgent.bucket.free_s if urgent.waiting else inf, urgent.expires_s)

@@ -94,7 +94,8 @@ def joined(rule: int, level: int, i: int) -> int:
 
 def near(rule: int, t: Sequence[int], pair: Parting) -> bool:
     """Return True if src is near to dst (condition 1): the link from a to b joins the X(h-2) of src
-    to the X(h-2) of dst.  Servers of one X(0) are near."""
+    to the X(h-2) of dst.  Servers of one X(0) are near.
+    """
     if pair.level == 0:
         return True
     size = t[pair.level - 2] if pair.level > 1 else 1
@@ -106,7 +107,8 @@ def near(rule: int, t: Sequence[int], pair: Parting) -> bool:
 
 class Span(NamedTuple):
     """Links to candidate proxies, as numbers of joined(): a_from .. a_to - 1 from sub-network a
-    (Property 1) and b_from .. b_to - 1 from sub-network b (Property 2)."""
+    (Property 1) and b_from .. b_to - 1 from sub-network b (Property 2).
+    """
 
     a_from: int
     a_to: int
@@ -215,13 +217,15 @@ def most_routes(t: Sequence[int]) -> int:
 
 def shortest_first(hops: int, load: int) -> int:
     """Return the cost of the paper's choice (5.4): the least congested bottleneck among the
-    shortest connected routes."""
+    shortest connected routes.
+    """
     return hops << 40 | load
 
 
 def least_loaded_first(hops: int, load: int) -> int:
     """Return the cost of the alternative in 5.4: the shortest among the routes with the least
-    congested bottleneck."""
+    congested bottleneck.
+    """
     return load << 16 | hops
 
 
@@ -274,7 +278,8 @@ def greatest_load(tables: PathTables, pair: Parting, proxy: int, load: Sequence[
 
 def outweighs_load(cost: RouteCost, length: int, dead: int) -> bool:
     """Return True if no channel is dead, and a route of `length` hops is cheaper than any longer
-    one under any load."""
+    one under any load.
+    """
     return dead == NEVER and cost(length, dead) < cost(length + 1, 0)
 
 
@@ -355,7 +360,8 @@ def waypoints(
     rule: int, t: Sequence[int], src: int, dst: int, proxy: int
 ) -> tuple[int, int, int, int]:
     """Return the servers of the two links by which a route enters and leaves sub-network `proxy`,
-    in the order of the route."""
+    in the order of the route.
+    """
     pair = parting(t, src, dst)
     a, b, c = (pair.base + subnetwork * t[pair.level - 1] for subnetwork in (pair.a, pair.b, proxy))
     return (
@@ -367,8 +373,10 @@ def waypoints(
 
 
 def route(rule: int, t: Sequence[int], src: int, dst: int, proxy: int) -> list[int]:
-    """Return the servers of the route by way of sub-network `proxy`, both ends included; -1 is DR's
-    route."""
+    """Return the servers of the route by way of sub-network `proxy`, both ends included.
+
+    -1 is DR's route.
+    """
     if proxy < 0:
         return dr.route(rule, t, src, dst)
     leave, enter, depart, arrive = waypoints(rule, t, src, dst, proxy)

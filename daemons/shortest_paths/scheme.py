@@ -1,5 +1,6 @@
 """Shortest paths over live links: on every network, and on switch fabrics with Linux multipath
-routes."""
+routes.
+"""
 
 from __future__ import annotations
 

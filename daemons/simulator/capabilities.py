@@ -1,5 +1,6 @@
 """Capabilities of simulated nodes beyond forwarding, one class for each kind in
-daemons/core/capabilities.py."""
+daemons/core/capabilities.py.
+"""
 
 from __future__ import annotations
 

@@ -399,7 +399,8 @@ class TarRouting:
 
     def _paths_broken(self, flows: Iterable[tuple[FiveTuple, int]], now: float) -> list[Action]:
         """Forget broken paths, each a flow and its probe's token, and tell the servers before this
-        one."""
+        one.
+        """
         actions: list[Action] = []
         broken: dict[int, list[tuple[FiveTuple, int]]] = {}  # by server before this one
         for flow, token in flows:

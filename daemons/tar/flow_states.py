@@ -105,7 +105,8 @@ class FlowStates:
 
     def passed(self, flow: FiveTuple) -> None:
         """Count `flow` as virtual no more: this server passed its probe on and stays on the
-        path."""
+        path.
+        """
         self._virtual.pop(flow, None)
 
     def expired(self, now: float) -> Iterator[FiveTuple]:

@@ -162,7 +162,8 @@ class OwnFlows:
 
     def failed(self, flow: FiveTuple, own: OwnFlow, now: float) -> None:
         """Schedule the next attempt: at once, or later if the flow is inactive or has failed
-        ATTEMPTS times."""
+        ATTEMPTS times.
+        """
         own.asking = False
         own.attempt = (own.attempt + 1) % ATTEMPTS
         own.failures += 1

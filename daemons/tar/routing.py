@@ -63,7 +63,8 @@ def start(marks: MutableSequence[int]) -> None:
 
 def most_hops(level: int) -> int:
     """Return the bound on the hops between two servers that part at `level` (Li et al., theorem
-    7)."""
+    7).
+    """
     hops = 1
     for _ in range(level):
         hops = 3 * hops + 2
@@ -109,8 +110,10 @@ def remaining(rule: int, t: Sequence[int], cur: int, dst: int, marks: Sequence[i
 
 
 def reachable(cur: int, to: int, n: int, free_level_0: int, dead: Sequence[int]) -> bool:
-    """Return True if `to`, at the switch of `cur`, is `cur` or reachable by the switch; arguments
-    as in next_hop()."""
+    """Return True if `to`, at the switch of `cur`, is `cur` or reachable by the switch.
+
+    Arguments as in next_hop().
+    """
     return to == cur or (free_level_0 > 0 and not (len(dead) and dead[to % n]))
 
 
@@ -310,15 +313,19 @@ def draw_at(server: int, flow: int, attempt: int) -> int:
 
 
 def unreachable(t: Sequence[int], down: Sequence[int], server: int) -> Sequence[int]:
-    """Return `dead` of next_hop() at `server`, from all dead channels (daemons/routing/scope.py);
-    empty if `down` is."""
+    """Return `dead` of next_hop() at `server`, from all dead channels (daemons/routing/scope.py).
+
+    Empty if `down` is.
+    """
     ports, first = len(t) + 1, server - server % t[0]
     return down[(first + 1) * ports - 1 : (first + t[0]) * ports : ports]
 
 
 def free_links(rule: int, t: Sequence[int], down: Sequence[int], server: int) -> tuple[int, int]:
-    """Return 1 if the level-0 link of `server` is alive, and 1 if its other link is; otherwise
-    0."""
+    """Return 1 if the level-0 link of `server` is alive, and 1 if its other link is.
+
+    Otherwise 0.
+    """
     channels = down[server * (len(t) + 1) : (server + 1) * (len(t) + 1)]
     links = [level for level in range(1, len(t)) if peer(rule, t, server, level) >= 0]
     return 1 - channels[0], int(any(not channels[level] for level in links))

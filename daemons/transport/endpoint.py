@@ -17,8 +17,10 @@ from weft.daemons.transport.parameters import MOST_INCOMING, MOST_INCOMING_OF_PE
 
 
 class Transmission(NamedTuple):
-    """`packet` goes to host `peer`, with this much payload; data without any is a question
-    (outgoing.py)."""
+    """`packet` goes to host `peer`, with this much payload.
+
+    Data without any is a question (outgoing.py).
+    """
 
     peer: int
     packet: TransportPacket
@@ -98,8 +100,10 @@ class Endpoint:
         self._timer: int | None = None  # no deadline of a message is earlier
 
     def send(self, now: int, flow: int, peer: int, size_bytes: int) -> None:
-        """Begin to send a message to host `peer`; ValueError if the number `flow` is in use, or the
-        size is out of range."""
+        """Begin to send a message to host `peer`.
+
+        ValueError if the number `flow` is in use, or the size is out of range.
+        """
         if flow in self.outgoing:
             raise ValueError(f"transport: flow {flow} has been used")
         self.outgoing[flow] = self._active[flow] = message = OutgoingMessage(
@@ -157,8 +161,10 @@ class Endpoint:
         return found
 
     def deadline(self) -> int | None:
-        """Return the time of the next poll(), in the past for at once; None: not before a packet
-        arrives."""
+        """Return the time of the next poll(), in the past for at once.
+
+        None: not before a packet arrives.
+        """
         if self._answers:
             return 0
         times = [self._pulling.due] if self._peers else []

@@ -109,7 +109,8 @@ class OutgoingMessage:
 
     def deadline(self) -> int | None:
         """When to ask after the packet that has been in flight longest, or for the pulls that do
-        not come; None while the message waits for its turn."""
+        not come; None while the message waits for its turn.
+        """
         if self._in_flight:
             return next(iter(self._in_flight.values())) + self.timeout_ns
         return None if self.may_send else self._heard_at + self.timeout_ns
@@ -120,8 +121,10 @@ class OutgoingMessage:
         return self._parameters.timeout_ns << min(self._silences, LONGEST_BACKOFF)
 
     def expire(self, now: int) -> Iterator[Data]:
-        """Packets whose bare headers are to be sent now, when the deadline has come; none if it is
-        given up."""
+        """Packets whose bare headers are to be sent now, when the deadline has come.
+
+        None if it is given up.
+        """
         if self._silences == self._parameters.attempts:
             left = self.packets - self._acknowledged
             self.failed = reason(self.peer, now - self._heard_at, left, self.packets)

@@ -78,7 +78,8 @@ class Nack:
 @dataclass(frozen=True, slots=True)
 class Pull:
     """Since the message began, `pulls` packets of `flow` were asked for beyond its window: one that
-    is lost is made good by the next."""
+    is lost is made good by the next.
+    """
 
     flow: int
     layer: int

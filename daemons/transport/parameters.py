@@ -16,6 +16,7 @@ TIMEOUT_FRAMES, LEAST_TIMEOUT_NS = 400, 1_000_000
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
     """rate_bps: of the host's link: data leaves, and is pulled, no faster.
+
     frame_bytes: of a full packet on the link.
     window: packets of each message that are sent without being asked for (FatPaths: 8; NDP's
         authors: 23).
@@ -58,7 +59,8 @@ class Parameters:
     @property
     def lifetime_ns(self) -> int:
         """Return the silence after which a receiver forgets a message: its sender has given it up
-        before."""
+        before.
+        """
         return (self.attempts + 1) * (self.timeout_ns << LONGEST_BACKOFF)
 
     def gap_ns(self, frame_bytes: int) -> int:
@@ -68,5 +70,6 @@ class Parameters:
 
 def timeout_ns(rate_bps: int, frame_bytes: int = 1514, *, least_ns: int = LEAST_TIMEOUT_NS) -> int:
     """A timeout for links of `rate_bps`: longer than a header takes behind a full queue of headers
-    at each of a few hops, and than a packet behind those of a window for every other sender."""
+    at each of a few hops, and than a packet behind those of a window for every other sender.
+    """
     return max(least_ns, TIMEOUT_FRAMES * 8_000_000_000 * frame_bytes // rate_bps)

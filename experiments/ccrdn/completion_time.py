@@ -84,7 +84,8 @@ def workload_of(text: str) -> tuple[str, int]:
 
 def ends(run: Run) -> tuple[Ints, Ints]:
     """Return sources and destinations of all messages: the first of every server, then the second
-    of every server, and so on."""
+    of every server, and so on.
+    """
     generator = np.random.default_rng([run.seed, 0])
     servers = graph(run.text("topology")).servers
     name, number = workload_of(run.text("workload"))

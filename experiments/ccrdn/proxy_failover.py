@@ -69,7 +69,8 @@ COLUMNS = (
 @dataclass(frozen=True)
 class Hit:
     """A failure, the measured pairs, the number of affected pairs they are drawn from, and the hops
-    of each measured pair before the failure."""
+    of each measured pair before the failure.
+    """
 
     failure: ElementFailure
     pairs: list[Pair]

@@ -1,2 +1,3 @@
 """Campaigns of faults against networks of routing daemons: drawn, carried out, judged, and made
-smaller."""
+smaller.
+"""

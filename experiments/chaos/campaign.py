@@ -68,7 +68,8 @@ MOST_PAIRS = 1000  # that are looked at unless something else is said
 @dataclass(frozen=True, order=True)
 class FaultEvent:
     """at_s: since the campaign began.  where: the name of a link or node.  value: see the table
-    above."""
+    above.
+    """
 
     at_s: float
     kind: str
@@ -107,8 +108,10 @@ def written(events: Iterable[FaultEvent]) -> str:
 
 
 def parse(text: str, topology: Topology) -> tuple[FaultEvent, ...]:
-    """The events that `text` lists, in order of time; ValueError, in one line, for what `topology`
-    has not."""
+    """The events that `text` lists, in order of time.
+
+    ValueError, in one line, for what `topology` has not.
+    """
     events = tuple(
         sorted(
             (_event(one, topology) for one in text.split("+") if one), key=lambda event: event.at_s
@@ -238,7 +241,8 @@ def damage(events: Iterable[FaultEvent], topology: Topology) -> Damage:
 @dataclass(frozen=True)
 class Campaign:
     """topology, routing: as `weft up` takes them.  seed: of the chances that packets have.  pairs:
-    of servers that are looked at, the same ones for the same seed."""
+    of servers that are looked at, the same ones for the same seed.
+    """
 
     topology: str
     routing: str

@@ -46,7 +46,8 @@ FaultStep = tuple[float, str, str, str]  # seconds since the step before, kind, 
 
 class Draw:
     """The steps of one campaign on `topology`, of the kinds that are asked for, as `random`
-    says."""
+    says.
+    """
 
     def __init__(self, topology: Topology, random: Random, kinds: Collection[str]) -> None:
         self.topology, self.random = topology, random
@@ -148,8 +149,10 @@ def die(draw: Draw) -> Iterator[FaultStep]:
 
 
 def without_power(draw: Draw, node: int, *, announced: bool) -> Iterator[FaultStep]:
-    """The steps of a node that loses its power; announced: its neighbours see the carriers of its
-    links go."""
+    """The steps of a node that loses its power.
+
+    Announced: its neighbours see the carriers of its links go.
+    """
     yield 0.0, "die", draw.name(node), ""
     if announced and "down" in draw.kinds:
         for *_, link in draw.topology.ports(node):

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 def machines() -> list[str]:
     """The schemes that have daemons, one for each kind of daemon: those that differ in the data
-    plane alone share theirs."""
+    plane alone share theirs.
+    """
     found: dict[object, str] = {}
     for name in ("bfs", *registry.schemes()):
         if machine := registry.schemes()[name].machine:
@@ -33,7 +34,8 @@ def everybody(topology: Topology) -> PairSet:
 
 def hosts_of(topology: Topology, nodes: Iterable[int]) -> set[int]:
     """The servers whose packets enter and leave the network by one of `nodes`: themselves where
-    servers forward."""
+    servers forward.
+    """
     chosen = set(nodes)
     if topology.server_centric:
         return {node for node in chosen if node < topology.servers}
@@ -42,7 +44,8 @@ def hosts_of(topology: Topology, nodes: Iterable[int]) -> set[int]:
 
 def doubtful(topology: Topology, damage: Damage) -> PairSet:
     """The pairs of which nothing is predicted: a node without a daemon sends by the routes that it
-    has, while its neighbours lead nobody there."""
+    has, while its neighbours lead nobody there.
+    """
     unsure = hosts_of(topology, damage.headless)
     return {pair for pair in everybody(topology) if unsure.intersection(pair)}
 

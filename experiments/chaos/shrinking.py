@@ -19,7 +19,8 @@ def shrink(
     campaign: Campaign, fails: Callable[[Campaign], bool], *, most_tries: int = 400
 ) -> Campaign:
     """A smaller campaign of which `fails` is true, as it is of `campaign`; at most so many are
-    tried."""
+    tried.
+    """
     tries = 0
 
     def still(events: Sequence[FaultEvent]) -> bool:

@@ -256,7 +256,8 @@ class SimulatedCampaign:
 
     def _loops(self, pair: tuple[int, int], where: str) -> None:
         """Packets of `pair` go round; that must be over soon after what happened last, unless
-        messages are lost."""
+        messages are lost.
+        """
         since_s = self.looping_since.setdefault(pair, self.simulator.now)
         bound_s = 0.0 if self.scheme.loop_free else inf if self.wires else 2 * self.notice_s + 1.0
         if any(self.simulator.node(node).inherited for node in self.routers()):

@@ -1,5 +1,6 @@
 """How much the state machines of a network keep: entries of their containers, and bytes of what
-they remember."""
+they remember.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ SLOTS = OfKinds(
 
 def entries(machine: object) -> int:
     """Entries of all containers that `machine` leads to by attributes and by containers; of bytes,
-    one each."""
+    one each.
+    """
     seen: set[int] = set()
     todo: list[Any] = [machine]
     found = 0

@@ -45,8 +45,10 @@ class Terminated(BaseException):
 
 
 def parser() -> Parser:
-    """Return the parser of every command; the attribute `action` of its result carries out the
-    command."""
+    """Return the parser of every command.
+
+    The attribute `action` of its result carries out the command.
+    """
     from weft.experiments.cli import (
         capture_commands,
         compare_commands,
@@ -82,8 +84,10 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return the exit status.  No other user can write to files that it
-    creates."""
+    """Run one command.
+
+    Return the exit status.  No other user can write to files that it creates.
+    """
     previous = signal.signal(signal.SIGTERM, terminate)
     umask = os.umask(0o022)
     os.umask(umask | 0o022)
@@ -167,7 +171,8 @@ def explain(error: Exception) -> int:
 
 def mentions(words: Sequence[str], path: str) -> bool:
     """Return True if a word of the command line is `path`, or an option's value: then the user can
-    correct it."""
+    correct it.
+    """
     return any(word == path or word.endswith(f"={path}") for word in words)
 
 

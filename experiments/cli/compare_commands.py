@@ -132,8 +132,10 @@ def columns(experiment: Experiment, text: str) -> list[str]:
 
 
 def figure_names(experiment: Experiment, text: str, pairs: list[tuple[Row, Row]]) -> list[str]:
-    """Return the figures that `text` lists, by default all numeric ones; ValueError for an unknown
-    one."""
+    """Return the figures that `text` lists, by default all numeric ones.
+
+    ValueError for an unknown one.
+    """
     from weft.experiments.report.comparison import figures_of
     from weft.topologies.core.grammar import unknown
 

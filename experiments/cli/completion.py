@@ -91,8 +91,10 @@ def schemes(**_: Any) -> list[str]:
 def assignments(
     prefix: str = "", parsed_args: argparse.Namespace | None = None, **_: Any
 ) -> Iterator[str]:
-    """Yield KEY= for each parameter of the experiment on the command line; after KEY=, its
-    values."""
+    """Yield KEY= for each parameter of the experiment on the command line.
+
+    After KEY=, its values.
+    """
     from weft.experiments.runner import definition
 
     with suppress(ValueError):  # unknown experiment

@@ -1,5 +1,6 @@
 """What there is to know of an experiment: `weft describe EXPERIMENT`, and what `weft run EXPERIMENT
---help` prints."""
+--help` prints.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +92,8 @@ def described(experiment: Experiment, entries: Entries) -> dict[str, Any]:
 
 def stored(entries: Entries) -> dict[str, Any]:
     """How many runs are stored, by which commits (None for an installed weft), and how long one
-    took."""
+    took.
+    """
     from statistics import median
 
     took = [float(about["wall_s"]) for _, about in entries if about.get("wall_s") is not None]

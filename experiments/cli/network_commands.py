@@ -1,5 +1,6 @@
 """Commands on networks in the kernel: up, exec, fail, restore, degrade, scheme, status, rekey,
-daemon, restart, down, ps, clean."""
+daemon, restart, down, ps, clean.
+"""
 
 from __future__ import annotations
 
@@ -404,7 +405,8 @@ def rekey(arguments: argparse.Namespace) -> int:
 
 def daemon(arguments: argparse.Namespace) -> int:
     """Run a node's daemon in the foreground in place of the supervisor's, with the same
-    configuration; or stop the supervisor's."""
+    configuration; or stop the supervisor's.
+    """
     from weft.testbed.network import foreground
     from weft.testbed.node_daemon import control
     from weft.testbed.runs.run import ENVIRONMENT

@@ -77,7 +77,8 @@ def is_small(topology: Topology) -> bool:
 
 def diameter_hops(topology: Topology) -> int:
     """The longest of all shortest paths between servers; all pairs at once, by products of the
-    adjacency matrix."""
+    adjacency matrix.
+    """
     servers, a, b = topology.servers, topology.links[:, 0], topology.links[:, 2]
     if topology.server_centric:  # two servers of a crossbar are one hop apart
         adjacent = np.zeros((topology.nodes, topology.nodes), dtype=np.float32)
@@ -96,8 +97,9 @@ def diameter_hops(topology: Topology) -> int:
 
 
 def longest(adjacent: NDArray[np.float32], among: NDArray[np.int64], spec: str) -> int:
-    """The longest of all shortest paths between the nodes `among`; ValueError if there is none
-    between two of them.
+    """The longest of all shortest paths between the nodes `among`.
+
+    ValueError if there is none between two of them.
 
     adjacent: above 0 where a link joins two nodes, shape (nodes, nodes).
     """

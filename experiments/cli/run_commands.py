@@ -282,7 +282,8 @@ def commit(provenance: Mapping[str, Any]) -> str:
 
 def verdict(experiment: Experiment, rows: list[Row], failures: Mapping[Run, RunFailure]) -> int:
     """Return 1 if a run failed or broke an invariant, with a line on standard error for each
-    cause; else 0."""
+    cause; else 0.
+    """
     from weft.experiments.runner.console import say
 
     for run, failure in failures.items():
@@ -296,7 +297,8 @@ def verdict(experiment: Experiment, rows: list[Row], failures: Mapping[Run, RunF
 
 def columns(rows: list[Row], parameters: Collection[str]) -> list[str]:
     """Return the columns for a terminal: neither run ids nor distributions, and long texts only of
-    `parameters` in which rows differ."""
+    `parameters` in which rows differ.
+    """
     from weft.experiments.runner.console import cell
 
     names = []

@@ -1,5 +1,6 @@
 """`weft up --clock virtual`: it starts itself once more on a kernel of its own, and asks the host
-for lines."""
+for lines.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ def check(given: argparse.Namespace) -> None:
 
 def check_lab(lab: Lab, given: argparse.Namespace) -> None:
     """ValueError, in one line, unless a kernel for virtual time can bring `lab` up, and read its
-    file."""
+    file.
+    """
     from weft.testbed.uml import uml
 
     topology, path = lab.topology, Path(given.topology).resolve()
@@ -68,7 +70,8 @@ def check_lab(lab: Lab, given: argparse.Namespace) -> None:
 
 def check_costs(costs: Mapping[str, int], clock: str) -> None:
     """ValueError, in one line, for a cost in ns that is out of range, or that the real clock would
-    have to know."""
+    have to know.
+    """
     for name, ns in costs.items():
         option = f"--{name.replace('_', '-')}"
         if ns and clock != "virtual":
@@ -81,7 +84,8 @@ def check_costs(costs: Mapping[str, int], clock: str) -> None:
 
 def up(given: argparse.Namespace) -> int:
     """Bring the network up on a kernel for virtual time, and pass lines that are typed to its
-    command line."""
+    command line.
+    """
     from weft.testbed.network.bring_up import HOP_NS
     from weft.testbed.runs import isolated_python
     from weft.testbed.uml import uml
@@ -105,8 +109,10 @@ def up(given: argparse.Namespace) -> int:
 
 
 def command_line(net: Net) -> None:
-    """Mininet's, until somebody leaves it; lines come from the host where this is what up() has
-    started."""
+    """Mininet's, until somebody leaves it.
+
+    Lines come from the host where this is what up() has started.
+    """
     from weft.testbed.mininet.command_line import CommandLine
     from weft.testbed.uml.host_questions import ATTENDED, Terminal, keep_time
 

@@ -63,8 +63,10 @@ def log_path(run: RunRecord, node: str) -> Path:
 
 
 def entries(path: Path) -> Iterator[tuple[float, str, str]]:
-    """Yield (monotonic time in s, node, line); a line of a traceback has the time of the line
-    before."""
+    """Yield (monotonic time in s, node, line).
+
+    A line of a traceback has the time of the line before.
+    """
     at_s = 0.0
     for line in path.read_text(errors="replace").splitlines():
         columns = line.split(" ", MONOTONIC_COLUMN + 1)

@@ -1,6 +1,7 @@
 """Messages over TCP through a folded Clos network on the kernel: what hosts get, and when leaves
 move flows; and in place of DAR's daemons a controller that knows all flows (CENTRAL,
-engines/edge_colouring.py)."""
+engines/edge_colouring.py).
+"""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ class ClosMessagesPlan:
 
 class ClosMessagesOutcome(NamedTuple):
     """moved: moves and swaps of each leaf in each `every_s`, in order.  counted: as
-    clos_run.counted()."""
+    clos_run.counted().
+    """
 
     seen: FabricObservation
     moved: list[list[int]]
@@ -109,7 +111,8 @@ def watched(
     on: FabricRun, plan: ClosMessagesPlan, began: threading.Event
 ) -> Iterator[list[list[int]]]:
     """What leaves move, looked at every `every_s` from the event `began` on until the end of the
-    `with`."""
+    `with`.
+    """
     found: list[list[int]] = []
     end = threading.Event()
     if not plan.every_s:

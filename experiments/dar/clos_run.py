@@ -1,5 +1,6 @@
 """A folded Clos network on the kernel whose flows are placed: by DAR's daemons, by a central
-controller, or not at all; where they go, and which links have too many of them."""
+controller, or not at all; where they go, and which links have too many of them.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ def check_scheme(text: str) -> None:
 
 def links_of(run: Run) -> tuple[LinkSpec, LinkSpec]:
     """What links between switches are like, and those of hosts, which carry `host_percent` of
-    that."""
+    that.
+    """
     rate_bps, queue = run.integer("rate_mbps") * Mbps, run.integer("queue_packets")
     host = LinkSpec(rate_bps=rate_bps * run.integer("host_percent") // 100, queue_packets=queue)
     return LinkSpec(rate_bps=rate_bps, queue_packets=queue), host
@@ -80,7 +82,8 @@ def links_of(run: Run) -> tuple[LinkSpec, LinkSpec]:
 
 def worst_permutation(rng: Generator, topology: Topology) -> list[tuple[int, int]]:
     """Flows of a leaf to different leaves, as far as there are so many, in an order of each leaf's
-    own (section 5); none within a leaf."""
+    own (section 5); none within a leaf.
+    """
     n, r, _ = sizes(topology)
     found = []
     free = {leaf: [leaf * n + int(host) for host in rng.permutation(n)] for leaf in range(r)}
@@ -94,7 +97,8 @@ def worst_permutation(rng: Generator, topology: Topology) -> list[tuple[int, int
 
 def in_turn(destination: NDArray[np.int64]) -> Callable[[flows.Flow], flows.Flow | None]:
     """What each host sends when a message of its has arrived: as much to its next destination,
-    shape (messages, hosts), the first of which it has sent to."""
+    shape (messages, hosts), the first of which it has sent to.
+    """
     sent = [1] * destination.shape[1]
 
     def following(arrived: flows.Flow) -> flows.Flow | None:
@@ -111,7 +115,8 @@ def in_turn(destination: NDArray[np.int64]) -> Callable[[flows.Flow], flows.Flow
 
 def messages(destination: NDArray[np.int64], size_bytes: int, every_s: float) -> list[flows.Flow]:
     """Flows of so many bytes from every host to its destination in each row of `destination`, shape
-    (messages, hosts), a row every so many seconds."""
+    (messages, hosts), a row every so many seconds.
+    """
     return [
         flows.Flow(at * every_s, src, int(dst), size_bytes)
         for at, row in enumerate(destination)
@@ -136,7 +141,8 @@ def up(
     topology: Topology, links: tuple[LinkSpec, LinkSpec], spec: str, seed: int
 ) -> Iterator[FabricRun]:
     """`topology` under the scheme `spec`, with `links` between switches and to hosts, up for the
-    length of a `with`."""
+    length of a `with`.
+    """
     link, host_link = links
     by_daemons = has_own_daemons(spec)
     rule = rule_of(spec)
@@ -177,7 +183,8 @@ class Placed(NamedTuple):
 
 class LeafSwitch(NamedTuple):
     """One leaf: its number among the switches, its hosts' addresses, and what is at the other end
-    of each interface."""
+    of each interface.
+    """
 
     number: int
     own: set[int]
@@ -186,8 +193,10 @@ class LeafSwitch(NamedTuple):
 
 @dataclass
 class SpineFlowTable:
-    """The flows that cross spines, from the data plane's own table; closed with the data plane's
-    maps."""
+    """The flows that cross spines, from the data plane's own table.
+
+    Closed with the data plane's maps.
+    """
 
     network: RunningNetwork
     maps: Any

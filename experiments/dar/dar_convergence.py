@@ -74,7 +74,8 @@ def rules(run: Run) -> IterationRules:
 
 def check(run: Run) -> None:
     """ValueError for a network on which the iteration does not converge, or not in bearable
-    time."""
+    time.
+    """
     n, r, m = size(run.text("topology"))
     chosen, each = rules(run), 1
     iteration.check(n, r, m, chosen)
@@ -104,7 +105,8 @@ def solved(model: Callable[[], float]) -> float | None:
 
 def models(n: int, r: int, m: int, chosen: IterationRules) -> dict[str, float | None]:
     """Expected iterations by the paper's models, as far as they are for such a network, and for its
-    rule."""
+    rule.
+    """
     single = last = None
     if not chosen.informed and max(n, r) <= MOST_MODELLED:
         if chosen.p == 1 and chosen.key == FLOW:

@@ -154,7 +154,8 @@ def check_scheme(text: str) -> None:
 
 def check(run: Run) -> None:
     """ValueError unless `run` names a folded Clos network that DAR is for, and a congestion
-    control."""
+    control.
+    """
     from weft.daemons.core import registry
 
     registry.checked(common.network(run), run.text("scheme"))

@@ -51,7 +51,8 @@ def measure(run: Run) -> Result:
 
 def simulated(run: Run) -> Result:
     """Moves, requests and the time to settle on wires in memory, where all flows are seen at
-    once."""
+    once.
+    """
     from weft.daemons.simulator.simulator import Simulator
     from weft.experiments.dar import clos_run
     from weft.topologies import build
@@ -83,7 +84,8 @@ def simulated(run: Run) -> Result:
 
 def on_kernel(run: Run) -> Result:
     """Goodput of the flows together and of the slowest, what was overtaken, and what DAR did for
-    that."""
+    that.
+    """
     from weft.experiments.dar import clos_run
     from weft.experiments.dar.clos_messages import controlled
     from weft.experiments.engines import fabric_run
@@ -131,7 +133,8 @@ def on_kernel(run: Run) -> Result:
 
 def flows_of(run: Run, topology: Topology) -> tuple[list[Flow], Callable[[Flow], Flow | None]]:
     """The flows of `run`: endless ones, or of each host its first message, and which comes after
-    which."""
+    which.
+    """
     from weft.experiments.dar import clos_run
     from weft.experiments.engines.workloads import derangements, endless
 
@@ -167,8 +170,10 @@ def where(on: FabricRun) -> list[object]:
 
 
 def placement(placed: list[object], on: FabricRun, began_s: float | None) -> dict[str, Value]:
-    """The most flows on a link, and when the last was moved if all `began_s`; None under schemes
-    that place none."""
+    """The most flows on a link, and when the last was moved if all `began_s`.
+
+    None under schemes that place none.
+    """
     from weft.experiments.dar.clos_run import Placed, loads
 
     known = [each for each in placed if isinstance(each, Placed)]
@@ -185,7 +190,8 @@ def moves(
     moved: Mapping[str, int], warm: Mapping[str, int], before: Mapping[str, int], flows: int
 ) -> dict[str, Value]:
     """Moves and swaps for each flow, flows that left links that were taken for dead, requests, and
-    moves after the warm-up; None without DAR's daemons."""
+    moves after the warm-up; None without DAR's daemons.
+    """
     if not moved:
         return dict.fromkeys(
             ("moves_per_flow", "swaps", "replaced", "requests", "stale_requests", "late_moves")
@@ -203,7 +209,8 @@ def moves(
 
 def check_scheme(text: str) -> None:
     """ValueError unless there is such a scheme of the data plane, or it is the central
-    controller."""
+    controller.
+    """
     from weft.experiments.dar.clos_run import check_scheme
 
     check_scheme(text)
@@ -211,7 +218,8 @@ def check_scheme(text: str) -> None:
 
 def check(run: Run) -> None:
     """ValueError unless `run` names a folded Clos network that its scheme is for, and a transport
-    and a control."""
+    and a control.
+    """
     from weft.daemons.core import registry
     from weft.experiments.dar.clos_run import CENTRAL
 

@@ -175,7 +175,8 @@ def on_kernel(run: Run) -> tuple[SettlingMoves, ClosMessagesOutcome]:
 
 def moved_in_each(reroutes: NDArray[np.int64], periods: int, per: int) -> NDArray[np.int64]:
     """Of each permutation, so many `periods` of `per` slots, the flows moved and the last slot of
-    the last period in which any was, as in Control."""
+    the last period in which any was, as in Control.
+    """
     found = []
     for at, counts in enumerate(reroutes.reshape(-1, periods)):
         last = np.flatnonzero(counts)

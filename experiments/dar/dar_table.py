@@ -201,8 +201,10 @@ def on_kernel(run: Run) -> Result:
 
 
 def measure(run: Run) -> Result:
-    """The lines of the paper's table, over receivers; reroutes, EARs and stale ones of a
-    message."""
+    """The lines of the paper's table, over receivers.
+
+    Reroutes, EARs and stale ones of a message.
+    """
     if run.engine == "kernel":
         return on_kernel(run)
     found = outcome(run)

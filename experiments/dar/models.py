@@ -86,8 +86,10 @@ def induced(state: LeafState, n: int, m: int) -> list[Transition]:
 
 
 def improvement(state: LeafState, n: int, m: int) -> list[Transition]:
-    """What the move of a flow of the fullest link does to `state`; nothing where no link is bad
-    (table 1)."""
+    """What the move of a flow of the fullest link does to `state`.
+
+    Nothing where no link is bad (table 1).
+    """
     bad_links, bad_flows = m - state.empty - state.good, n - state.good
     if not bad_links:
         return [Transition(0, 0, 1.0)]
@@ -127,7 +129,8 @@ def _crowded(flows: int, links: int) -> int:
 
 def random_start(state: LeafState, n: int, m: int, links: int) -> float:
     """The probability of `state` where each of n flows takes a random one of `links` of the m
-    links."""
+    links.
+    """
     empty, bad = state.empty - (m - links), m - state.empty - state.good
     if empty < 0:
         return 0.0
@@ -140,7 +143,8 @@ def random_start(state: LeafState, n: int, m: int, links: int) -> float:
 
 def single_output(n: int, m: int, *, links: int) -> float:
     """Expected iterations of model 3.1, p = 1, where every flow begins on a random one of `links`
-    links."""
+    links.
+    """
     states, matrix = single_output_chain(n, m)
     return expected_steps(matrix, np.array([random_start(state, n, m, links) for state in states]))
 
@@ -187,8 +191,10 @@ class LastStep(NamedTuple):
         return self.improve + induced - self.improve * induced
 
     def iterations(self, r: int) -> float:
-        """Expected iterations for r output leaves; ValueError if there are too many to be solved
-        for."""
+        """Expected iterations for r output leaves.
+
+        ValueError if there are too many to be solved for.
+        """
         return last_step(r, lambda bad: self.worse(bad / r), lambda bad: self.better(bad / r))
 
 

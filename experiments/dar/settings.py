@@ -48,7 +48,8 @@ def slots_of_10_us(run: Run) -> int:
 
 def flows_of_link(run: Run) -> int:
     """p: how many hosts' rates a link carries, rounded, so that 0.52 of its rate is taken for a
-    half, too."""
+    half, too.
+    """
     return max(1, round(run.number("link_gbps") / run.number("host_gbps")))
 
 
@@ -113,7 +114,8 @@ def check_kernel(run: Run) -> None:
 
 def kernel_plan(run: Run, wanted: Sequence[Flow], seconds: float, **more: Any) -> ClosMessagesPlan:
     """That `wanted` be sent on the kernel for `seconds`, in the network, at the rates and by the
-    scheme of `run`; the others are fields of the plan."""
+    scheme of `run`; the others are fields of the plan.
+    """
     from weft.experiments.dar import clos_messages
 
     return clos_messages.ClosMessagesPlan(

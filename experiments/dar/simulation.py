@@ -83,7 +83,8 @@ def repeat(
     state: Ints,
 ) -> None:
     """Fill `outcome`, a new permutation for each of its entries, none with more than `most`
-    iterations."""
+    iterations.
+    """
     for at in range(len(outcome.iterations)):
         permute(net, traffic, state)
         place(net, rules, state)
@@ -100,7 +101,8 @@ def simulate(
     most: int,
 ) -> PermutationOutcome:
     """The outcome of `permutations` permutations on `net`, none with more than `most`
-    iterations."""
+    iterations.
+    """
     state = rng.integers(1, 1 << 32, 4)
     outcome = PermutationOutcome(
         np.zeros(permutations, np.int64), np.zeros((permutations, 3), np.int64)

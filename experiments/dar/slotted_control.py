@@ -47,6 +47,7 @@ NEVER = -1
 
 class SpineScheme(NamedTuple):
     """A scheme.  kind: QUEUE or COUNT: DAR, by where it sees bad links; for each flow, HASH: any
+
     spine, D_MOD_K: its destination mod m, GIVEN: as `given` says; for each packet, RANDOM,
     DRILL(2,1) or SHORTEST queue.
 

@@ -41,8 +41,9 @@ from weft.experiments.engines.workloads import derangements
 
 
 class HostQueues(NamedTuple):
-    """Of each host: packets it may send by now, of its rate; packets of its message that it has
-    sent.
+    """Of each host: packets it may send by now, of its rate.
+
+    Packets of its message that it has sent.
 
     rate: packets in a slot.  size: packets of a message.  destination: shape (messages, hosts).
     began: of each message, the slot in which the first host began it, or -1.
@@ -114,7 +115,8 @@ def many_slots(
     net: Clos, known: Control, way: SpineScheme, hosts: HostQueues, slots: int, starts: Ints
 ) -> None:
     """`slots` slots.  starts: of each slot, the link and the host that come first, as numbers of 32
-    bits."""
+    bits.
+    """
     links, count = len(net.queues.length), len(hosts.sent)
     for slot in range(slots):
         depart(net)
@@ -132,7 +134,8 @@ def many_slots(
 
 def destinations(n: int, r: int, traffic: str, messages: int, rng: Generator) -> Ints:
     """A permutation of the hosts for each message, shape (messages, hosts): `random`, nobody to
-    itself, or `worst`."""
+    itself, or `worst`.
+    """
     if traffic == "random":
         return derangements(rng, n * r, messages)
     flows, state, found = (
@@ -158,8 +161,10 @@ def optimum(n: int, m: int, destination: Ints) -> Ints:
 
 
 class SlottedOutcome(NamedTuple):
-    """net.received has what arrived, known.reroutes what moved when; hosts.began when messages
-    began."""
+    """net.received has what arrived, known.reroutes what moved when.
+
+    Hosts.began when messages began.
+    """
 
     net: Clos
     known: Control

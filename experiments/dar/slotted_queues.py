@@ -45,7 +45,8 @@ class Packets(NamedTuple):
 class LinkQueues(NamedTuple):
     """Of each link: first and last packet of its queue and how many wait; of each link, those from
     hosts included, how much of the room behind it is taken.  moving: scratch, the packet that each
-    link carries in this slot, or -1."""
+    link carries in this slot, or -1.
+    """
 
     head: Ints
     tail: Ints
@@ -84,7 +85,8 @@ class Received(NamedTuple):
 
 class Clos(NamedTuple):
     """A folded CLOS(n,r,m) and its packets.  room: packets that a switch has room for behind each
-    of its links."""
+    of its links.
+    """
 
     n: int
     r: int
@@ -165,7 +167,8 @@ def enqueue(net: Clos, packet: int, link: int) -> int:
 @allocates_nothing
 def depart(net: Clos) -> None:
     """Fill `moving`: what each link carries in this slot, by the room that there was at its
-    beginning."""
+    beginning.
+    """
     queues, last = net.queues, len(net.queues.length) - net.n * net.r
     for link in range(len(queues.length)):
         has_room = link >= last or queues.taken[link] < net.room

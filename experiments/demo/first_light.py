@@ -136,8 +136,10 @@ class Story:
         return reachability.lost(reachability.pinged(self.net)), noticed_s
 
     def restore(self, name: str, probe: OutageProbe) -> tuple[float, bool]:
-        """Restore a link; return the time (s) until the last watched pair answered, and whether
-        every pair pings."""
+        """Restore a link.
+
+        Return the time (s) until the last watched pair answered, and whether every pair pings.
+        """
         from weft.experiments.engines import reachability
 
         begin_s = clock.monotonic()

@@ -76,8 +76,10 @@ def sizes(text: str) -> None:
 
 
 def traffic(text: str) -> None:
-    """ValueError unless there is the traffic pattern `text`; whether a network has servers enough
-    is not asked."""
+    """ValueError unless there is the traffic pattern `text`.
+
+    Whether a network has servers enough is not asked.
+    """
     from weft.experiments.engines.pairs import PATTERNS
 
     pattern(text, {name: one.parameter for name, one in PATTERNS.items()})
@@ -85,7 +87,8 @@ def traffic(text: str) -> None:
 
 def pattern(text: str, parameters: Mapping[str, str | None]) -> None:
     """ValueError unless `text` is one of the patterns that `parameters` has, with the integer that
-    it takes, if any."""
+    it takes, if any.
+    """
     name, given = parse(text)
     if name not in parameters:
         raise ValueError(unknown("traffic", name, parameters))
@@ -129,7 +132,8 @@ def check_routing(run: Run) -> None:
 
 def link_with_queues(routing: str) -> LinkSpec | None:
     """Return a link with a rate for a scheme that compares queues, which a link without one has
-    not; else None."""
+    not; else None.
+    """
     from weft.daemons.core import registry
 
     scheme, options = registry.scheme(routing)
@@ -150,7 +154,8 @@ def link(run: Run) -> LinkSpec:
 
 def check_delay(run: Run) -> None:
     """ValueError if links with the data plane's program at their ends are to have a delay and the
-    clock is real."""
+    clock is real.
+    """
     if run.integer("delay_us") and run.clock == "real":
         raise ValueError(
             f"{run.experiment}: delay_us={run.integer('delay_us')} needs --clock virtual: in real "
@@ -165,8 +170,10 @@ def check_tcp(run: Run) -> None:
 
 
 def check_control(run: Run, control: str) -> None:
-    """ValueError unless this kernel has the congestion control `control`.  Under the virtual clock
-    another kernel than this one measures, and has its own say then."""
+    """ValueError unless this kernel has the congestion control `control`.
+
+    Under the virtual clock another kernel than this one measures, and has its own say then.
+    """
     available = AVAILABLE.read_text(encoding="utf-8").split()
     if run.clock != "virtual" and control not in available:
         raise ValueError(

@@ -1,5 +1,6 @@
 """A switch fabric on the kernel for one run: network, data plane, damage, TCP traffic, and what was
-seen meanwhile."""
+seen meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class FabricRun:
 @dataclass(frozen=True)
 class FabricObservation:
     """What the flows were like, how much their packets overtook each other, and whether the machine
-    kept up."""
+    kept up.
+    """
 
     flows: FlowResults
     order: OrderTable
@@ -60,7 +62,8 @@ def damaged_link(topology: Topology) -> int:
 
 def check_scheme(run: Run) -> None:
     """ValueError unless `run` names a load-balancing scheme and a fabric of switches in tiers that
-    it suits."""
+    it suits.
+    """
     selection, options = registry.data_plane(run.text("scheme"))
     topology = network(run)
     if topology.server_centric or not (topology.level == 1).any():

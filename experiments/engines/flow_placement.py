@@ -38,7 +38,8 @@ class Placement(NamedTuple):
 
 def nth(key: Any, number: int, total: int) -> int:
     """The `number`-th of 0 .. total-1 in a random order: a Feistel network on the least even number
-    of bits, run again where it leads past the end."""
+    of bits, run again where it leads past the end.
+    """
     bits = 1
     while 1 << 2 * bits < total:
         bits += 1

@@ -58,8 +58,10 @@ class Messages(NamedTuple):
 def depart(
     tables: PathTables, policy: Policy, src: int, dst: int, flows: Array, route: Array, room: Array
 ) -> int:
-    """Choose a route by the `flows` under way, count it there and write its channels into `route`;
-    return how many."""
+    """Choose a route by the `flows` under way, count it there and write its channels into `route`.
+
+    Return how many.
+    """
     at = parting(tables.t, src, dst)
     _, proxy = search(tables, policy, cost, at, flows, NEVER, room)
     length = channels(tables, at, proxy, write, route, 0)
@@ -144,7 +146,8 @@ def arrive(
     messages: Messages, state: FluidState, under_way: Ints, now_s: float, step_s: float, ready: Ints
 ) -> tuple[int, int]:
     """Let `step_s` pass: messages that end go from `under_way`, those that waited for them into
-    `ready`; how many there are in each."""
+    `ready`; how many there are in each.
+    """
     still, begun = 0, 0
     for i in range(len(under_way)):
         message = under_way[i]

@@ -78,8 +78,10 @@ def policy(
 
 @lru_cache(maxsize=4)
 def graph(spec: str) -> Graph:
-    """The network that `spec`, dcell:n=3,k=3 say, describes; ValueError if it is no (Generalized)
-    DCell or FiConn."""
+    """The network that `spec`, dcell:n=3,k=3 say, describes.
+
+    ValueError if it is no (Generalized) DCell or FiConn.
+    """
     name, given = parse(spec)
     rules = {name: rule for rule, name in FAMILY.items()}
     if name not in rules:
@@ -256,14 +258,16 @@ class Graph(Wiring):
 
     def _dead(self, faults: Faults) -> NDArray[np.int64]:
         """The load that a search sees on each channel before the first flow: DEAD where it is
-        dead."""
+        dead.
+        """
         load = np.zeros(self.channels, np.int64)
         load[: len(faults.down)] = faults.down.astype(np.int64) * loops.DEAD
         return load
 
     def _tally(self, books: Sequence[Book], load: NDArray[np.int64] | None) -> Tally:
         """What `books` have of pairs, and the flows `load` on each channel if they were asked
-        for."""
+        for.
+        """
         hops = np.sum([book.hops for book in books], axis=0)
         return tally(hops, None if load is None else load.reshape(-1, self.ports))
 

@@ -50,14 +50,17 @@ def tabulate(
     channels: Array,
 ) -> None:
     """Fill in the tables of an X(level) for its servers first .. last-1, given those of a smaller
-    one."""
+    one.
+    """
     for src in range(first, last):
         tabulate_from(below, level, src, hops, counts, channels)
 
 
 def links(rule: int, t: Array, level: int, end_a: Array, end_b: Array) -> int:
-    """Write the ends of all level-`level` links, the smaller first and in its order; return how
-    many."""
+    """Write the ends of all level-`level` links, the smaller first and in its order.
+
+    Return how many.
+    """
     count = 0
     for a in range(t[-1]):
         b = peer(rule, t, a, level)
@@ -81,8 +84,10 @@ def route(
     histogram: Array,
     lengths: Array,
 ) -> None:
-    """PR for the pairs first .. last-1, DR where `policy` tries no proxies; `load` and `lengths` as
-    search() takes them."""
+    """PR for the pairs first .. last-1, DR where `policy` tries no proxies.
+
+    `load` and `lengths` as search() takes them.
+    """
     for index in range(first, last):
         src, dst = pair(pairs, index)
         if len(dead_server) and (dead_server[src] or dead_server[dst]):
@@ -99,7 +104,8 @@ def take_apart(
     tables: PathTables, inner: int, first: int, last: int, counted: Array, added: Array
 ) -> None:
     """Add the flows on the stretches of the X(inner)s first .. last-1, numbered as in
-    daemons/routing/path_tables.py, to the channels that these are made of."""
+    daemons/routing/path_tables.py, to the channels that these are made of.
+    """
     size, channels = tables.t[inner], tables.ports
     ports = channels + size
     for server in range(first * size, last * size):
@@ -114,8 +120,10 @@ def take_apart(
 def survey(
     tables: PathTables, policy: Policy, pairs: Pairs, first: int, last: int, sums: Array
 ) -> None:
-    """Add up, over the pairs first .. last-1: candidates, their squares; proxy routes no longer
-    than DR's, their squares; pairs that have a shorter one (CCRDN 6.3, 7.1)."""
+    """Add up, over the pairs first .. last-1: candidates, their squares.
+
+    Proxy routes no longer than DR's, their squares; pairs that have a shorter one (CCRDN 6.3, 7.1).
+    """
     for index in range(first, last):
         src, dst = pair(pairs, index)
         at = parting(tables.t, src, dst)
@@ -137,8 +145,10 @@ def survey(
 
 
 def take_hop(t: Array, cur: int, to: int, down: Array, added: Array) -> bool:
-    """Whether the hop from `cur` to its neighbour `to` is alive; counts the flow on its channels if
-    it is."""
+    """Whether the hop from `cur` to its neighbour `to` is alive.
+
+    Counts the flow on its channels if it is.
+    """
     ports = len(t) + 1
     level = common_level(t, cur, to)
     here, there = cur * ports + level, (to + 1) * ports - 1
@@ -203,7 +213,8 @@ def search_breadth_first(
     queue: Array,
 ) -> None:
     """Shortest paths from server `src` to every other.  distance, queue: room for t[k] numbers
-    each."""
+    each.
+    """
     distances(rule, t, len(t) - 1, down, src, distance, queue[:0], queue)
     for dst in range(t[-1]):
         if dst == src:

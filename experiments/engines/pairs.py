@@ -112,8 +112,10 @@ def permutation(rng: np.random.Generator, servers: int, _: int) -> Pairs:
 
 
 def many_all_to_all(rng: np.random.Generator, servers: int, group: int) -> Pairs:
-    """Random groups of servers, all-to-all within each; the last group has what is left (CCRDN
-    6.2)."""
+    """Random groups of servers, all-to-all within each.
+
+    The last group has what is left (CCRDN 6.2).
+    """
     left = servers % group
     count = servers // group * group * (group - 1) + left * (left - 1)
     return Pairs(MANY_ALL_TO_ALL, servers, count, _key(rng), rng.permutation(servers), group)
@@ -131,8 +133,10 @@ PATTERNS: Mapping[str, PairPattern] = {
 
 
 def pairs(spec: str, servers: int, rng: np.random.Generator) -> Pairs:
-    """What `spec`, uniform:flows=1000000 or many-all-to-all:group=100 say, names; ValueError says
-    what is wrong."""
+    """What `spec`, uniform:flows=1000000 or many-all-to-all:group=100 say, names.
+
+    ValueError says what is wrong.
+    """
     name, given = parse(spec)
     if name not in PATTERNS:
         raise ValueError(unknown("traffic", name, PATTERNS))

@@ -1,5 +1,6 @@
 """Pairs of servers that the daemons of a scheme connect, and the hops between them, as the scheme's
-registration predicts them from the healthy links."""
+registration predicts them from the healthy links.
+"""
 
 from __future__ import annotations
 

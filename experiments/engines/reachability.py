@@ -25,7 +25,8 @@ TIMEOUT_S = 0.4
 
 def without_route(net: NetworkHandle) -> PairSet:
     """The ordered pairs of servers between which a forwarding table on the way has no route, or
-    routes that loop."""
+    routes that loop.
+    """
     lost = set()
     with ForwardingTables(net) as fib:
         for src, dst in all_pairs(net):
@@ -37,8 +38,10 @@ def without_route(net: NetworkHandle) -> PairSet:
 
 
 def wait_for_routes(net: NetworkHandle, expected: PairSet) -> bool:
-    """Return when exactly the pairs `expected` are without a route; False if that does not come
-    about."""
+    """Return when exactly the pairs `expected` are without a route.
+
+    False if that does not come about.
+    """
     with suppress(TimeoutError):
         return wait_until("routes", lambda: without_route(net) == expected, timeout_s=NOTICE_S)
     return False
@@ -72,7 +75,8 @@ def wait_for_pings(
     timeout_s: float = NOTICE_S,
 ) -> PairSet:
     """Ping `pairs` again and again until exactly the `expected` ones answer, or the time is over:
-    who answered last."""
+    who answered last.
+    """
     seen: list[PairSet] = []
 
     def as_expected() -> bool:

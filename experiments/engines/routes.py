@@ -32,7 +32,8 @@ def find(
 
 def lost_pairs(routing: str, topology: Topology) -> PairSet:
     """Every ordered pair of servers for which `routing` finds no path over the live links of
-    `topology`."""
+    `topology`.
+    """
     found, options = registry.checked(topology, routing)
     servers = range(topology.servers)
     return {

@@ -1,5 +1,6 @@
 """The tables of daemons/routing/path_tables.py as the graph engine has them: as large as memory and
-16 bits allow."""
+16 bits allow.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +55,10 @@ def with_lengths(network: Ccrdn, share: Share, most: int | None = None) -> PathT
 
 
 def with_stretches(network: Ccrdn, share: Share) -> PathTables | None:
-    """The same with stretches, as long as they can be without taking too many counters; None if
-    none are as few."""
+    """The same with stretches, as long as they can be without taking too many counters.
+
+    None if none are as few.
+    """
     ports = [network.k + 2 + size for size in network.t[: network.k]]
     most = [
         min(MOST_COUNTER_BYTES // 4 // network.t[-1], MOST_CHANNELS // size)

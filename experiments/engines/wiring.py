@@ -37,7 +37,8 @@ NO_FAULTS = Faults(np.zeros(0, np.uint8), np.zeros(0, np.uint8))
 
 class Wiring:
     """One network: its sizes, its channels and its links, drawn up when they are first asked
-    for."""
+    for.
+    """
 
     def __init__(self, network: Ccrdn) -> None:
         self.network = network
@@ -49,7 +50,8 @@ class Wiring:
 
     def require_room(self, bytes_per_server: int, what: str) -> None:
         """ValueError if `what`, of so many bytes for each server, takes more memory than this
-        machine has."""
+        machine has.
+        """
         needed, there = (
             self.servers * bytes_per_server,
             os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -66,8 +68,10 @@ class Wiring:
 
     @cached_property
     def links(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int8]]:
-        """Ends and levels of all links, numbered as in the Topology of this network; a level-0
-        link's ends are both its server."""
+        """Ends and levels of all links, numbered as in the Topology of this network.
+
+        A level-0 link's ends are both its server.
+        """
         ends = [(np.arange(self.servers, dtype=np.int32),) * 2]
         for level in range(1, self.k + 1):
             a, b = np.zeros((2, self.servers // 2), np.int32)
@@ -82,8 +86,10 @@ class Wiring:
 
     @cached_property
     def wired(self) -> NDArray[np.bool_]:
-        """Which channels there are, shape (servers, k + 2); FiConn's servers have no link at most
-        of the levels."""
+        """Which channels there are, shape (servers, k + 2).
+
+        FiConn's servers have no link at most of the levels.
+        """
         return self._down(*self.links).reshape(-1, self.ports).astype(bool)
 
     @property
@@ -96,7 +102,8 @@ class Wiring:
 
     def link_faults(self, rng: np.random.Generator, *, fraction: float) -> Faults:
         """Both directions of `fraction` of all links, drawn as topologies/core/failures.py draws
-        them (CCRDN 6.4)."""
+        them (CCRDN 6.4).
+        """
         a, b, level = self.links
         chosen = draw(np.arange(len(a)), fraction=fraction, generator=rng)
         return Faults(self._down(a[chosen], b[chosen], level[chosen]), NO_FAULTS.servers)

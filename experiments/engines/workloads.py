@@ -1,5 +1,6 @@
-"""Traffic from seeds: who sends how much to whom, and when.  Pure: a generator of random numbers is
-an argument.
+"""Traffic from seeds: who sends how much to whom, and when.
+
+Pure: a generator of random numbers is an argument.
 
 Hosts are numbered from 0.
 """
@@ -21,8 +22,9 @@ PACKET_BYTES = 1460  # of payload, in which the published distributions count
 
 
 def derangements(rng: Generator, hosts: int, count: int) -> NDArray[np.int64]:
-    """`count` times a destination for each host, itself never, each host once; every such
-    assignment equally likely.
+    """`count` times a destination for each host, itself never, each host once.
+
+    Every such assignment equally likely.
 
     Shape (count, hosts).
     """
@@ -42,14 +44,16 @@ def permutation(rng: Generator, hosts: int) -> list[tuple[int, int]]:
 
 def k_permutation(rng: Generator, hosts: int, k: int) -> list[tuple[int, int]]:
     """Every host sends k flows and receives k (TTC, section 4.1): k permutations on top of each
-    other."""
+    other.
+    """
     return [pair for drawn in derangements(rng, hosts, k).tolist() for pair in enumerate(drawn)]
 
 
 def cross(rng: Generator, hosts: int, group: int) -> list[tuple[int, int]]:
     """A permutation in which every host sends to a host of another group of `group` hosts in a row,
     an edge switch say: all of it must go up.  ValueError unless there are two groups or more of
-    that size."""
+    that size.
+    """
     if hosts % group or hosts < 2 * group:
         raise ValueError(f"cross: {hosts} hosts are not two or more groups of {group}")
     places = rng.permuted(np.tile(np.arange(group), (2, hosts // group, 1)), axis=2)
@@ -106,7 +110,8 @@ def all_to_all(hosts: int) -> list[tuple[int, int]]:
 
 def uniform(rng: Generator, hosts: int) -> list[tuple[int, int]]:
     """Every host sends to another, all of them equally likely; so some receive much and some
-    nothing."""
+    nothing.
+    """
     dst = (np.arange(hosts) + 1 + rng.integers(hosts - 1, size=hosts)) % hosts
     return list(enumerate(dst.tolist()))
 
@@ -126,7 +131,8 @@ def shuffle(hosts: int) -> list[tuple[int, int]]:
 
 def stencil(hosts: int, offset: int) -> list[tuple[int, int]]:
     """A two-dimensional stencil: every host sends to those 1 and `offset` away on both sides
-    (FatPaths, section II-C: 42, and 1337 for more than 10,000 hosts)."""
+    (FatPaths, section II-C: 42, and 1337 for more than 10,000 hosts).
+    """
     found = [
         (src, (src + step) % hosts) for step in (1, -1, offset, -offset) for src in range(hosts)
     ]
@@ -135,14 +141,16 @@ def stencil(hosts: int, offset: int) -> list[tuple[int, int]]:
 
 def mapped(rng: Generator, hosts: int, chosen: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """`chosen` with its hosts placed at random: FatPaths' randomised workload mapping (section
-    III-D)."""
+    III-D).
+    """
     place = rng.permutation(hosts).tolist()
     return [(place[src], place[dst]) for src, dst in chosen]
 
 
 class TrafficPattern(NamedTuple):
     """Who sends to whom, by name: `pairs` takes a generator, the number of hosts, and the parameter
-    if there is one."""
+    if there is one.
+    """
 
     meaning: str
     parameter: str | None
@@ -186,8 +194,10 @@ PATTERNS: Mapping[str, TrafficPattern] = {
 
 
 def pairs(spec: str, hosts: int, rng: Generator) -> list[tuple[int, int]]:
-    """The (src, dst) of the pattern that `spec` names, stride:step=8 say; ValueError says what is
-    wrong with it."""
+    """The (src, dst) of the pattern that `spec` names, stride:step=8 say.
+
+    ValueError says what is wrong with it.
+    """
     name, given = parse(spec)
     if name not in PATTERNS:
         raise ValueError(unknown("traffic pattern", name, PATTERNS))
@@ -218,7 +228,8 @@ def endless(chosen: list[tuple[int, int]]) -> list[Flow]:
 
 class Sizes(NamedTuple):
     """Flow sizes as points of their cumulative distribution, between which it is linear: bytes, and
-    the fraction of flows that are no larger."""
+    the fraction of flows that are no larger.
+    """
 
     bytes_: tuple[float, ...]
     fraction: tuple[float, ...]
@@ -296,7 +307,8 @@ SIZES: Mapping[str, Sizes] = {
 
 def sizes(spec: str) -> Sizes:
     """The distribution that `spec` names: web-search, data-mining:most_bytes=1000000,
-    fixed:bytes=100000."""
+    fixed:bytes=100000.
+    """
     name, given = parse(spec)
     least = "bytes" if name == "fixed" else "most_bytes"
     for key in given:
@@ -345,7 +357,8 @@ def ideal_s(
 ) -> float:
     """The time that `size_bytes` take over `hops` links of `rate_bps` of which nobody else sends:
     store and forward of the first packet at each hop but the first, then the rest at the rate;
-    connection set-up and propagation aside."""
+    connection set-up and propagation aside.
+    """
     packets = max(1, math.ceil(size_bytes / packet_bytes))
     on_wire = size_bytes + packets * header_bytes
     first = min(size_bytes, packet_bytes) + header_bytes

@@ -1,2 +1,3 @@
 """FatPaths (Besta et al., SC 2020): low-diameter networks, layers and transports, on the graph and
-with real packets."""
+with real packets.
+"""

@@ -73,7 +73,8 @@ def worst_case(graph: RouterGraph, rng: Generator) -> Ints:
 def worst_case_demands(graph: RouterGraph, rng: Generator, intensity: float = 1.0) -> Demands:
     """worst_case() as demands: each host sends at a link's rate, but only a fraction `intensity` of
     them, drawn with `rng`; FatPaths has 0.55 in figure 9.  ValueError for an intensity outside (0,
-    1]."""
+    1].
+    """
     if not 0 < intensity <= 1:
         raise ValueError(f"intensity must lie in (0, 1], got {intensity:g}")
     to, hosts = worst_case(graph, rng), graph.hosts[graph.endpoints]
@@ -87,8 +88,10 @@ def worst_case_demands(graph: RouterGraph, rng: Generator, intensity: float = 1.
 
 
 def demands_of(pairs: Sequence[tuple[int, int]], router_of: Ints) -> Demands:
-    """What hosts that send along `pairs` at a link's rate ask between routers; flows within a
-    router are left out."""
+    """What hosts that send along `pairs` at a link's rate ask between routers.
+
+    Flows within a router are left out.
+    """
     ends = router_of[np.asarray(pairs, dtype=np.int64).reshape(-1, 2)]
     ends = ends[ends[:, 0] != ends[:, 1]]
     unique, amount = np.unique(ends, axis=0, return_counts=True)
@@ -97,7 +100,8 @@ def demands_of(pairs: Sequence[tuple[int, int]], router_of: Ints) -> Demands:
 
 def assignment(cost: Floats) -> Ints:
     """The column of each row in the assignment of least cost, by shortest augmenting paths (Jonker
-    and Volgenant)."""
+    and Volgenant).
+    """
     n = len(cost)
     row_price, column_price = np.zeros(n + 1), np.zeros(n + 1)
     row_of, before = np.full(n + 1, n), np.zeros(n + 1, np.int64)
@@ -134,7 +138,8 @@ def table_paths(
     graph: RouterGraph, tables: NDArray[np.int32], demands: Demands
 ) -> list[list[RouterPath]]:
     """The distinct paths of each demand over the layers of `tables`, see
-    daemons/fatpaths/layers.py."""
+    daemons/fatpaths/layers.py.
+    """
     arc_of = arcs(graph)
     found = []
     for src, dst in zip(demands.src.tolist(), demands.dst.tolist(), strict=True):
@@ -159,7 +164,8 @@ def arcs(graph: RouterGraph) -> NDArray[np.int32]:
 
 def short_paths(graph: RouterGraph, demands: Demands, extra_hops: int) -> list[list[RouterPath]]:
     """All paths of each demand that are at most max(its distance, D + extra_hops) links long and
-    enter no router twice."""
+    enter no router twice.
+    """
     found = []
     for src, dst in zip(demands.src.tolist(), demands.dst.tolist(), strict=True):
         far = graph.distance[:, dst].tolist()
@@ -226,7 +232,8 @@ def maximum(paths: Sequence[Sequence[RouterPath]], demands: Demands, arc_count: 
 
 def flow_bound(graph: RouterGraph, demands: Demands) -> tuple[float, float]:
     """The largest T over all paths there are: what was reached, and a bound on it, GAP apart or
-    less."""
+    less.
+    """
     # few others are worth their links
     columns = [dict.fromkeys(paths) for paths in short_paths(graph, demands, 1)]
     least_bound, found = np.inf, 0.0
@@ -245,8 +252,10 @@ def add_cheapest(
     columns: Sequence[dict[RouterPath, None]],
     optimum: Optimum,
 ) -> float:
-    """Add to each demand's columns the path that costs least at the prices of `optimum`; the bound
-    on T that these prices give."""
+    """Add to each demand's columns the path that costs least at the prices of `optimum`.
+
+    The bound on T that these prices give.
+    """
     sources, row_of = np.unique(demands.src, return_inverse=True)
     cost, by = compiled(cheapest_paths)(graph.start, graph.peer, optimum.arc_price, sources)
     for number, (row, src, dst) in enumerate(zip(row_of, demands.src, demands.dst, strict=True)):
@@ -260,7 +269,8 @@ def add_cheapest(
 
 def cheapest_paths(start: Ints, peer: Ints, price: Floats, sources: Ints) -> tuple[Floats, Ints]:
     """From each of `sources` to every router, the least sum of prices of arcs and the last arc of
-    such a path; among paths that cost the same within rounding, one with few links."""
+    such a path; among paths that cost the same within rounding, one with few links.
+    """
     routers = len(start) - 1
     cost, by = np.full((len(sources), routers), np.inf), np.full((len(sources), routers), -1)
     for row in range(len(sources)):

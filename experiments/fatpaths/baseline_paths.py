@@ -1,5 +1,6 @@
 """Paths that FatPaths' layers are compared with and that no forwarding table by destination holds:
-the k shortest, and Valiant's by way of a random router."""
+the k shortest, and Valiant's by way of a random router.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ def k_shortest_paths(
     graph: RouterGraph, demands: Demands, k: int, rng: Generator
 ) -> list[list[RouterPath]]:
     """The k shortest paths of each demand that enter no router twice, fewer where there are not as
-    many, by Yen's algorithm (FatPaths, appendix C-D); of equal ones, `rng` draws."""
+    many, by Yen's algorithm (FatPaths, appendix C-D); of equal ones, `rng` draws.
+    """
     order = np.lexsort((rng.random(len(graph.peer)), graph.tail))  # of the arcs of each router
     search = compiled(detour)
     by = np.empty(graph.routers, dtype=np.int64)
@@ -93,7 +95,8 @@ def detour(
 def valiant_load(graph: RouterGraph, demands: Demands) -> Floats:
     """What each arc carries if every demand is sent once, its packets by way of routers drawn
     uniformly from all, and from there, as to there, split evenly at each router among the next hops
-    of shortest paths (Valiant, SIAM J. Comput. 1982).  1 / max of it is the throughput."""
+    of shortest paths (Valiant, SIAM J. Comput. 1982).  1 / max of it is the throughput.
+    """
     traffic = np.zeros((graph.routers, graph.routers))
     share = demands.amount / graph.routers
     np.add.at(traffic, demands.src, share[:, None])
@@ -107,7 +110,8 @@ def even_load(
     start: Ints, peer: Ints, distance: NDArray[np.int8], traffic: Floats, load: Floats
 ) -> None:
     """Add to the load of each arc what `traffic`, shape (routers, routers), brings over it where
-    every router splits evenly among the next hops of shortest paths."""
+    every router splits evenly among the next hops of shortest paths.
+    """
     routers = len(start) - 1
     for dst in range(routers):
         arriving = traffic[:, dst].copy()

@@ -34,8 +34,10 @@ def check_pattern(text: str) -> None:
 
 
 def measure(run: Run) -> Result:
-    """Of all ordered pairs of routers, the share with 0, 1, 2, ... flows; how many have more than
-    three or nine."""
+    """Of all ordered pairs of routers, the share with 0, 1, 2, ... flows.
+
+    How many have more than three or nine.
+    """
     topology, rng = build(run.text("topology")), np.random.default_rng(run.seed)
     links = topology.links[topology.level == 0]
     router_of = np.empty(topology.servers, dtype=np.int64)

@@ -41,8 +41,10 @@ def hops_of(run: Run, graph: RouterGraph) -> int:
 
 
 def measure(run: Run) -> Result:
-    """Shares of pairs by length and number of shortest paths; mean, tail and distribution of CDP
-    and PI."""
+    """Shares of pairs by length and number of shortest paths.
+
+    Mean, tail and distribution of CDP and PI.
+    """
     graph = RouterGraph.of(build(run.text("topology")))
     hops, rng = hops_of(run, graph), np.random.default_rng(run.seed)
     among = np.ix_(graph.endpoints, graph.endpoints)
@@ -80,8 +82,10 @@ def shares(values: NDArray[np.int64]) -> list[float]:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Above, lengths and numbers of shortest paths; below, CDP and PI beside the values that the
-    paper prints."""
+    """Above, lengths and numbers of shortest paths.
+
+    Below, CDP and PI beside the values that the paper prints.
+    """
     rows = {str(row["topology"]): row for row in table}
     names = in_order(list(rows))
     figure.set_size_inches(10, 8.8)

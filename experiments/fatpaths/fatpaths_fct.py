@@ -38,8 +38,10 @@ OF_FLOWS = {  # columns with what TCP knew of each flow, by field of TcpInfo
 
 
 def measure(run: Run) -> Result:
-    """Time of every flow, and means and 99th percentiles of short and long ones; what the hosts'
-    layers did."""
+    """Time of every flow, and means and 99th percentiles of short and long ones.
+
+    What the hosts' layers did.
+    """
     from weft.experiments.engines import fabric_run
 
     fraction, seconds = float(run.parameters["size_fraction"]), float(run.parameters["seconds"])
@@ -66,8 +68,9 @@ def measure(run: Run) -> Result:
 
 
 def times(table: FlowResults, fraction: float, seconds: float) -> dict[str, Value]:
-    """The columns about the flows' times; one that has not ended counts with the time that it has
-    had.
+    """The columns about the flows' times.
+
+    One that has not ended counts with the time that it has had.
 
     Of those that are warm, the flows that begin in the first half of `seconds` are dropped, as in
     section VII-A8.
@@ -157,7 +160,8 @@ def coloured(
     looks: Mapping[str, tuple[style.SeriesStyle, str]],
 ) -> dict[str, tuple[style.SeriesStyle, str]]:
     """`looks` with a colour of its own for each scheme that differs from another in its parameters
-    alone."""
+    alone.
+    """
     colours = dict[str, str]()
     for spec, (look, _) in looks.items():
         free = [colour for colour in style.SEVERAL if colour not in colours.values()]

@@ -105,7 +105,8 @@ def layer_tables(topology: Topology, run: Run) -> NDArray[np.int32]:
 def channels(topology: Topology, tables: NDArray[np.int32], who: Ints, layer: Ints | None) -> Ints:
     """The channels that each flow takes in its layer, or in each if `layer` is None: shape (flows,
     layers, hops), NONE behind the last.  Links between routers come first, then those from hosts,
-    then those to them."""
+    then those to them.
+    """
     first, routers = topology.servers, tables.shape[1]
     router_of = np.array([topology.ports(host)[0][1] - first for host in range(topology.servers)])
     src, dst = router_of[who].T
@@ -139,8 +140,10 @@ class LayerMoves(NamedTuple):
     informed: bool
 
     def move(self, slow: Ints, routes: Ints, used: Ints) -> None:
-        """Let some of the flows `slow` draw again; `used`: flows on each channel, changed as they
-        move."""
+        """Let some of the flows `slow` draw again.
+
+        `used`: flows on each channel, changed as they move.
+        """
         for flow in slow[self.rng.random(len(slow)) < self.draws * STEP]:
             each = routes[flow]
             np.subtract.at(used, each[self.layer[flow]][each[self.layer[flow]] != NONE], 1)
@@ -153,8 +156,9 @@ class LayerMoves(NamedTuple):
 
 
 def simulate(begin: Floats, routes: Ints, moves: LayerMoves | None = None) -> Floats:
-    """How long each flow takes, in times of a flow alone; infinite for one that has not ended in
-    MOST_TIMES after the last one began.
+    """How long each flow takes, in times of a flow alone.
+
+    Infinite for one that has not ended in MOST_TIMES after the last one began.
 
     routes: shape (flows, layers, hops).  A flow uses all its layers at once, or with `moves` one at
         a time.
@@ -224,7 +228,8 @@ def draw_distributions(axes: Axes, rows: Table) -> None:
 
 def check(run: Run) -> None:
     """ValueError unless there are such layers, more than one to take all of, and hosts for the
-    traffic."""
+    traffic.
+    """
     if run.text("construction") == MINIMAL and run.text("balance") != "one":
         raise ValueError("fatpaths_large: construction=minimal is one layer, take balance=one")
     topology = build(run.text("topology"))

@@ -60,7 +60,8 @@ def layered_scheme(run: Run) -> str:
 
 def skewed(topology: Topology) -> list[tuple[int, int]]:
     """All hosts of a router send to those of the router half of all routers with hosts farther
-    on."""
+    on.
+    """
     router_of = [topology.ports(host)[0][1] for host in range(topology.servers)]
     below = {
         router: [host for host in range(topology.servers) if router_of[host] == router]
@@ -178,7 +179,8 @@ def carry(
 
 def check(run: Run) -> None:
     """ValueError unless the network of `run` has such layers, and its engine frames of that
-    size."""
+    size.
+    """
     transports.check(run)
     if run.text("routing") in LAYERED:
         registry.checked(build(run.text("topology")), layered_scheme(run))

@@ -82,7 +82,8 @@ def measure(run: Run) -> Result:
 
 def fluid_bps(run: Run, network: RunningNetwork, chosen: Sequence[tuple[int, int]]) -> float | None:
     """What max-min fair fluids would carry on the paths of the endless flows between the pairs
-    `chosen`; None for other flows, and where paths change or are not known."""
+    `chosen`; None for other flows, and where paths change or are not known.
+    """
     from weft.testbed.traffic.flows import PORT
 
     if (run.text("flows"), run.text("transport")) != ("endless", "tcp"):

@@ -30,8 +30,9 @@ TCP = 6
 
 
 def fair_shares(routes: Ints) -> NDArray[np.float64]:
-    """The rate of each flow, of a channel's; `routes`: shape (flows, hops), NONE where there is no
-    further hop.
+    """The rate of each flow, of a channel's.
+
+    `routes`: shape (flows, hops), NONE where there is no further hop.
 
     Not compiled: that takes a second under the virtual clock, a thousand flows without it
     milliseconds.

@@ -65,7 +65,8 @@ def disjoint_paths(
     graph: RouterGraph, tables: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], float]:
     """How many paths of each ordered pair of routers with hosts no two of which share a link,
-    WANTED at most; and the mean links of a path over all pairs and layers."""
+    WANTED at most; and the mean links of a path over all pairs and layers.
+    """
     among = graph.endpoints
     found = np.zeros((len(among), len(among)), dtype=np.int64)
     hops = compiled(count_disjoint)(
@@ -125,7 +126,8 @@ def apart(one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
 
 def most_apart(together: NDArray[np.bool_]) -> int:
     """How many layers, three at most, are all apart from each other, together[i, j] saying so of i
-    > j."""
+    > j.
+    """
     most = 1
     for i in range(len(together)):
         for j in range(i):

@@ -142,7 +142,8 @@ def brought_up(run: Run) -> Iterator[RunningNetwork]:
 
 def check(run: Run) -> None:
     """ValueError unless `run` names a network of switches that its scheme suits, traffic that it
-    has hosts for, and a TCP that this kernel has."""
+    has hosts for, and a TCP that this kernel has.
+    """
     topology = common.network(run)
     registry.checked(
         topology, complete(run.text("scheme"), seed=run.seed, ecn=run.integer("ecn_packets"))
@@ -161,7 +162,8 @@ def who(run: Run, hosts: int) -> list[tuple[int, int]]:
 
 def steps(fraction: float) -> NDArray[np.int64]:
     """The paper's flow sizes: the web-search distribution in 20 equally likely steps, from 32 KiB
-    to 2 MiB, times `fraction`."""
+    to 2 MiB, times `fraction`.
+    """
     of = SIZES["web-search"]
     middle = (np.arange(SIZE_STEPS) + 0.5) / SIZE_STEPS
     sizes = np.clip(np.interp(middle, of.fraction, of.bytes_), LEAST_BYTES, MOST_BYTES)
@@ -178,7 +180,8 @@ def arrivals(
     duration_s: float,
 ) -> Iterator[Flow]:
     """Flows that arrive at random between the pairs `chosen`, so many that a pair's sender uses
-    `load_fraction` of `rate_bps`, headers aside."""
+    `load_fraction` of `rate_bps`, headers aside.
+    """
     from weft.testbed.traffic.flows import Flow
 
     per_s = len(chosen) * load_fraction * rate_bps / (8 * float(sizes.mean()))
@@ -222,7 +225,8 @@ def tcp(
 
 def layer_figures(network: RunningNetwork) -> dict[str, Value]:
     """How often flows of hosts drew a layer again, by reason, and the fraction of packets in layer
-    0; None where hosts choose no layers."""
+    0; None where hosts choose no layers.
+    """
     from weft.testbed.data_plane.layer_program import LayerProgram, program_of
 
     names = ("flows", "gaps", "cuts", "echoes", "errors")

@@ -1,5 +1,6 @@
-"""How much of the worst case can layers carry?  FatPaths, section VI and figure 9; layer count and
-rho as in figure 12.
+"""How much of the worst case can layers carry?  FatPaths, section VI and figure 9.
+
+Layer count and rho as in figure 12.
 
 Every router sends to another one, so matched that distances sum to the most; a fraction `intensity`
 of the hosts sends, each at a link's rate.  MAT is the largest T for which every demand can be sent
@@ -64,7 +65,8 @@ BOUNDS = ("none", "short", "flow")
 
 def measure(run: Run) -> Result:
     """T, the bound that was asked for, and how many distinct paths the layers give the demanded and
-    all pairs."""
+    all pairs.
+    """
     topology = build(run.text("topology"))
     graph = RouterGraph.of(topology)
     demands = achievable_throughput.worst_case_demands(
@@ -127,7 +129,8 @@ def planned_layers(
     rng: np.random.Generator,
 ) -> NDArray[np.int32]:
     """In-trees that hold the paths which serve these demands best, and for all other pairs what
-    in-trees hold."""
+    in-trees hold.
+    """
     first = next_hops(routers, everything(routers), rng)
     own = [path for (path,) in achievable_throughput.table_paths(graph, first[None], demands)]
     planned = [

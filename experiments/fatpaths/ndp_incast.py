@@ -44,8 +44,10 @@ def loads(run: Run) -> list[Load]:
 
 
 def measure(run: Run) -> Result:
-    """When the first, the mean and the last message had come, by the ideal; what was lost, trimmed
-    and sent again."""
+    """When the first, the mean and the last message had come, by the ideal.
+
+    What was lost, trimmed and sent again.
+    """
     rate_bps, wanted = run.integer("rate_mbps") * Mbps, loads(run)
     ideal_s = transports.ideal_s(wanted, rate_bps)
     found = transports.carry(
@@ -73,7 +75,8 @@ def measure(run: Run) -> Result:
 
 def check(run: Run) -> None:
     """ValueError unless the network of `run` has hosts for its traffic, and its transport is
-    there."""
+    there.
+    """
     transports.check(run)
     loads(run)
 

@@ -28,7 +28,8 @@ NETWORKS = [name for name in TABLE_IV if not name.startswith("complete")]
 
 def plot(table: Table, figure: Figure) -> None:
     """A column for each network, above its disjoint paths and below its interference, as fractions
-    of k'; colours tell the length, and dashes the Jellyfish."""
+    of k'; colours tell the length, and dashes the Jellyfish.
+    """
     kinds: dict[str, list[dict[str, Value]]] = {}
     for row in table:
         kinds.setdefault(label(str(row["topology"])).removesuffix("-JF"), []).append(row)
@@ -53,7 +54,8 @@ def plot(table: Table, figure: Figure) -> None:
 
 def draw(axes: Axes, rows: list[dict[str, Value]], key: str, colours: dict[int, str]) -> None:
     """A line for each network and length, with gaps where no sample is: the classes of pairs are
-    seen."""
+    seen.
+    """
     for row in sorted(rows, key=lambda row: int(str(row["used_hops"]))):
         shares = row[key]
         assert isinstance(shares, list)

@@ -31,7 +31,8 @@ BATCH = 256  # pairs that a thread takes at a time, at most
 
 class Sample(NamedTuple):
     """values: what was counted for each sampled pair, or pair of pairs.  radix: k', by which
-    FatPaths divides them."""
+    FatPaths divides them.
+    """
 
     values: Ints
     radix: int
@@ -52,7 +53,8 @@ class Sample(NamedTuple):
 
 def random_pairs(graph: RouterGraph, count: int, rng: Generator) -> Ints:
     """`count` ordered pairs of different routers with hosts, shape (count, 2); all of them if there
-    are fewer."""
+    are fewer.
+    """
     among = graph.endpoints
     if len(among) * (len(among) - 1) <= count:
         return np.array([(a, b) for a in among for b in among if a != b])
@@ -152,8 +154,10 @@ def count_disjoint(
 
 
 def shortest(distance: NDArray[np.int8], sources: Ints, targets: Ints) -> int:
-    """The fewest links, 1 at least, from one of two routers to one of two others; NONE for no
-    second one."""
+    """The fewest links, 1 at least, from one of two routers to one of two others.
+
+    NONE for no second one.
+    """
     least: int = max(1, distance[sources[0], targets[0]])
     if targets[1] != NONE:
         least = max(1, min(least, distance[sources[0], targets[1]]))
@@ -244,7 +248,8 @@ def interference(graph: RouterGraph, fours: Ints, most_hops: int) -> Sample:
 
 def total_network_load(graph: RouterGraph) -> float:
     """TNL: k' N_r / d, the most flows on shortest paths that do not share a link (section
-    IV-B3)."""
+    IV-B3).
+    """
     return len(graph.peer) / graph.mean_distance
 
 

@@ -23,7 +23,8 @@ UNREACHED = 127  # a distance: no path
 @dataclass(frozen=True, eq=False)
 class RouterGraph:
     """start: shape (routers + 1,).  peer, edge: of each arc, the router it leads to and the number
-    of its link, which both of its arcs share.  hosts: how many hosts each router has."""
+    of its link, which both of its arcs share.  hosts: how many hosts each router has.
+    """
 
     start: Ints
     peer: Ints
@@ -32,8 +33,10 @@ class RouterGraph:
 
     @classmethod
     def of(cls, topology: Topology) -> RouterGraph:
-        """That of `topology`, over links that have not failed; ValueError if its servers
-        forward."""
+        """That of `topology`, over links that have not failed.
+
+        ValueError if its servers forward.
+        """
         if topology.server_centric:
             raise ValueError(f"{topology.spec} has no routers, its servers forward")
         live = topology.links[~topology.failed]

@@ -14,7 +14,8 @@ from weft.topologies import build
 class PaperNetwork(NamedTuple):
     """A row of table IV: d', D, k', routers, hosts; then CDP (mean, 1 % tail) and PI (mean, 99.9 %
     tail) in per cent of k' at d' links.  D, k', routers and hosts are not printed for Jellyfish,
-    and are those of its counterpart."""
+    and are those of its counterpart.
+    """
 
     label: str
     hops: int
@@ -65,7 +66,8 @@ TABLE_V_SAMPLES = (
 
 def table_v(family: str, parameters: Mapping[str, int]) -> tuple[int, int, int, int | None] | None:
     """N_r, k', p and D of a network of these parameters by the forms of table V (D not printed for
-    Xpander); None for what is not in the table, or not of its variant."""
+    Xpander); None for what is not in the table, or not of its variant.
+    """
     given = parameters.get
     if family == "slimfly":
         q = parameters["q"]
@@ -134,7 +136,8 @@ NETWORK = Spec(
 
 def label(topology: str) -> str:
     """What figures call a network: the paper's name where it has one, otherwise the name and its
-    main parameter."""
+    main parameter.
+    """
     if topology in TABLE_IV:
         return TABLE_IV[topology].label
     family, _, rest = topology.partition(":")

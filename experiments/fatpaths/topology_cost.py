@@ -145,8 +145,10 @@ def of_a_host(topology: Topology, prices: Mapping[str, int]) -> dict[str, Value]
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Edge density and radix over hosts (figure 19); the cost of a host by part at the size nearest
-    to 10,000."""
+    """Edge density and radix over hosts (figure 19).
+
+    The cost of a host by part at the size nearest to 10,000.
+    """
     families = list(dict.fromkeys(str(row["family"]) for row in table))
     figure.set_size_inches(11, 3.8)
     density, radix, cost = figure.subplots(1, 3)

@@ -50,6 +50,7 @@ class Transport(NamedTuple):
 @dataclass(frozen=True)
 class TransferTimes:
     """seconds: that each load took, in order of `at_s`, None for one that did not come to its end.
+
     ended_s: when the last had come.  figures: columns of the row.
     """
 
@@ -124,8 +125,10 @@ def on_wires(
     layers: int = 1,
     frame_bytes: int = FRAME_BYTES,
 ) -> TransferTimes:
-    """By daemons.transport in simulated time; without `route` any shortest path, packet by
-    packet."""
+    """By daemons.transport in simulated time.
+
+    Without `route` any shortest path, packet by packet.
+    """
     import random
 
     from weft.daemons.simulator.transport_network import TransportNetwork, sprayed

@@ -33,8 +33,11 @@ GROUPS = 2  # the states are those of two
 
 
 class Conditions(NamedTuple):
-    """d = k/2.  states: 1 if crowded groups give packets away.  Thresholds in packets and per cent,
-    of edge and of aggregation switches (5 and 1.5 times, 20 and 2 times in the paper)."""
+    """d = k/2.  states: 1 if crowded groups give packets away.
+
+    Thresholds in packets and per cent, of edge and of aggregation switches (5 and 1.5 times, 20 and
+    2 times in the paper).
+    """
 
     d: int
     states: int
@@ -69,9 +72,11 @@ class FabricQueues(NamedTuple):
 
 
 class QueueSums(NamedTuple):
-    """Sums over slots and ports of what waits at each hop; sums over slots and switches of how far
-    the mean queues of the two link groups lie apart, for the first two hops; changes of state,
-    likewise."""
+    """Sums over slots and ports of what waits at each hop.
+
+    Sums over slots and switches of how far the mean queues of the two link groups lie apart, for
+    the first two hops; changes of state, likewise.
+    """
 
     waiting: Ints
     apart: NDArray[np.float64]
@@ -142,7 +147,8 @@ def at_aggregation(
 
 def crowd(length: Ints, first: int, d: int, group: int) -> int:
     """What waits at the ports of a link group, those of the switch beginning at `first`, on
-    average, rounded down."""
+    average, rounded down.
+    """
     total = 0
     for port in range(group, d, GROUPS):
         total += length[first + port]
@@ -150,8 +156,10 @@ def crowd(length: Ints, first: int, d: int, group: int) -> int:
 
 
 def change_states(on: Conditions, fabric: FabricQueues, seen: QueueSums) -> None:
-    """Every switch looks at its queues; aggregation switches take what those that choose alike said
-    a slot ago."""
+    """Every switch looks at its queues.
+
+    Aggregation switches take what those that choose alike said a slot ago.
+    """
     switches = 2 * on.d * on.d
     for switch in range(switches):
         pod, number = switch // on.d, switch % on.d
@@ -233,8 +241,10 @@ def many_slots(
 def simulate(
     on: Conditions, load_fraction: float, *, slots: int, patterns: int, rng: Generator
 ) -> QueueSums:
-    """`slots` slots for each of `patterns` random permutations, from an empty fabric each time;
-    means of Seen's sums are over all of them."""
+    """`slots` slots for each of `patterns` random permutations, from an empty fabric each time.
+
+    Means of Seen's sums are over all of them.
+    """
     d = on.d
     seen = QueueSums(np.zeros(3, np.int64), np.zeros(2), np.zeros(2, np.int64))
     run = compiled(many_slots)
@@ -246,7 +256,8 @@ def simulate(
 
 def traffic(d: int, load_fraction: float, slots: int, rng: Generator) -> tuple[Ints, Ints]:
     """One pattern: for each host its destination, and for each slot and edge switch the host that
-    begins a burst."""
+    begins a burst.
+    """
     edges = 2 * d * d
     to = np.zeros(edges * d, np.int64)
     for src, dst in permutation(rng, edges * d):

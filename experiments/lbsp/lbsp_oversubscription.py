@@ -41,7 +41,8 @@ def check(run: Run) -> None:
 
 def traffic(run: Run) -> list[Flow]:
     """Four flows from the edge switches of pod 2, the last of which has the damaged link, and one
-    from pod 4."""
+    from pod 4.
+    """
     from weft.testbed.traffic.flows import Flow
 
     topology = build(run.text("topology"))
@@ -59,7 +60,8 @@ def traffic(run: Run) -> list[Flow]:
 
 def plot(table: Table, figure: Figure) -> None:
     """Times over the ratio, with the failed link where there are such runs: the paper has no
-    others."""
+    others.
+    """
     failed = [row for row in table if row["damage"] == "link"]
     lbsp_tcp.plot(failed or table, figure, across="oversubscription")
 

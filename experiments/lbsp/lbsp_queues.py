@@ -51,7 +51,8 @@ HOPS = {
 
 def measure(run: Run) -> Result:
     """Mean queue of each hop, mean distance between link groups' queues, and how often a switch
-    changes its state."""
+    changes its state.
+    """
     if run.engine == "kernel":
         return on_kernel(run)
     d = shape(run).d
@@ -158,7 +159,8 @@ def by_hop(
     topology: Topology, d: int, table: Mapping[tuple[int, int], Occupancy]
 ) -> dict[str, Value]:
     """The mean queues of figure 9's hops: up at edge and aggregation switches, down at core
-    switches."""
+    switches.
+    """
     found: dict[str, Value] = {}
     for level, (hop, of_apart) in enumerate(
         (("edge", True), ("aggregation", True), ("core", False)), 1
@@ -184,7 +186,8 @@ def shape(run: Run) -> LbspShape:
 
 def check(run: Run) -> None:
     """ValueError unless LBSP is for the fat-tree of `run`, memory has room, and the engine has its
-    arrivals."""
+    arrivals.
+    """
     d = shape(run).d
     room_bytes = 8 * 4 * d**3 * d * d * run.integer("slots")
     if run.engine == "graph" and room_bytes > MOST_BYTES:

@@ -63,7 +63,8 @@ LEARN_S = 6.0  # that a degraded link may take to be found
 
 class Routed(NamedTuple):
     """A network and who routes it: how to wait until that has converged, how many neighbours it has
-    lost, and the memory of each switch's share of it, [] where switches share processes."""
+    lost, and the memory of each switch's share of it, [] where switches share processes.
+    """
 
     network: RunningNetwork
     wait: Callable[[], None]
@@ -147,7 +148,8 @@ def bgp(scheme: str, plan: NetworkPlan) -> Bgp:
 
 def outages(on: Routed, run: Run) -> dict[str, Value]:
     """What pings tell of a failure and of its end, and what the failure does to the packets of
-    flows."""
+    flows.
+    """
     from weft.testbed.measure.outage import OutageProbe
     from weft.testbed.measure.reordering import Reordering
 
@@ -195,8 +197,10 @@ def patience_s(scheme: str) -> float:
 
 @contextmanager
 def traffic(network: RunningNetwork, run: Run, seconds: float) -> Iterator[None]:
-    """UDP between the hosts behind the edge switch concerned and as many others; it has arrived
-    when this ends."""
+    """UDP between the hosts behind the edge switch concerned and as many others.
+
+    It has arrived when this ends.
+    """
     from weft.testbed.traffic import slotted_udp
 
     rate_bps = run.integer("rate_mbps") * Mbps
@@ -315,7 +319,8 @@ def check_scheme(text: str) -> None:
 
 def check(run: Run) -> None:
     """Raise ValueError unless `run` names a fat-tree that its scheme is for, or FRR is there and
-    does what is asked."""
+    does what is asked.
+    """
     from weft.daemons.core import registry
     from weft.testbed.machine import doctor
 

@@ -95,7 +95,8 @@ def damaged(topology: Topology) -> str:
 
 def check(run: Run) -> None:
     """ValueError unless `run` names a fat-tree that has what is damaged, and whose paths its scheme
-    can part, and its slowest links have a rate."""
+    can part, and its slowest links have a rate.
+    """
     topology = common.network(run)
     selection, options = registry.data_plane(run.text("scheme"))
     shape_of(topology)  # the damage is where a fat-tree has it
@@ -172,8 +173,10 @@ def tcp(run: Run, on: FabricRun, wanted: Sequence[Flow], *, deadline_s: float) -
 
 
 def measure(run: Run, wanted: Sequence[Flow], *, deadline_s: float) -> Result:
-    """Completion times and reordering of the flows `wanted`; one that has not ended in time counts
-    with the time that it has had."""
+    """Completion times and reordering of the flows `wanted`.
+
+    One that has not ended in time counts with the time that it has had.
+    """
     from weft.experiments.engines.fabric_run import circumstances, order_figures
 
     with fabric(run) as on:

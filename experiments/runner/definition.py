@@ -264,16 +264,20 @@ class Experiment:
         return self.with_prediction(run, self.measure(run))
 
     def with_prediction(self, run: Run, measured: Result) -> Result:
-        """Return `measured` with the predicted figures of `run` added; ValueError for a figure that
-        is in both."""
+        """Return `measured` with the predicted figures of `run` added.
+
+        ValueError for a figure that is in both.
+        """
         predicted = self.predict(run)
         if duplicates := [key for key in predicted if key in measured.figures]:
             raise ValueError(f"{self.name}: {', '.join(duplicates)} is both measured and predicted")
         return replace(measured, figures={**measured.figures, **predicted})
 
     def _engines(self, names: Sequence[str], clock: str) -> Sequence[str]:
-        """Return the engines `names`, or the default; ValueError for an unknown engine, or one that
-        excludes `clock`."""
+        """Return the engines `names`, or the default.
+
+        ValueError for an unknown engine, or one that excludes `clock`.
+        """
         for engine in names:
             if engine not in self.engines:
                 raise ValueError(f"{self.name}: " + unknown("engine", engine, self.engines))

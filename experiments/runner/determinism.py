@@ -11,7 +11,8 @@ from weft.experiments.runner.rows import row_of, text_of
 
 def differences(runs: Sequence[Run], rows: Sequence[Row]) -> list[str]:
     """Measure `runs` again, store nothing, and return a line for each run whose row differs from
-    the one in `rows`."""
+    the one in `rows`.
+    """
     stored = {row["run"]: row for row in rows}
     lines = []
     for run in runs:

@@ -1,5 +1,6 @@
 """How long runs will take, by those that are stored, or else by the time that the experiment
-declares."""
+declares.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ def with_setup_s(run: Run, declared_s: float | None) -> float | None:
 
 def setup_s(run: Run) -> float:
     """Return what boot and bring-up add to `run` in s: nothing in real time, whose declared times
-    contain them."""
+    contain them.
+    """
     if run.clock == "real":
         return 0.0
     topology = run.parameters.get("topology")
@@ -76,7 +78,8 @@ def daemons_s(run: Run, virtual_s: float) -> float:
 
 def is_least(runs: Iterable[Run], experiment: Experiment, store: Store) -> bool:
     """Return whether the estimate of `runs` is a lower bound: traffic under a virtual clock was
-    never timed."""
+    never timed.
+    """
     timed_clocks = {
         row.get("clock", "real") for row, about in store.table(experiment) if about.get("wall_s")
     }
@@ -85,7 +88,8 @@ def is_least(runs: Iterable[Run], experiment: Experiment, store: Store) -> bool:
 
 def declared(experiment: Experiment) -> float | None:
     """What a run of the default sweep takes on one core, by the time that the experiment declares
-    for all of them."""
+    for all of them.
+    """
     if experiment.takes_s is None:
         return None
     runs = experiment.runs()
@@ -95,7 +99,8 @@ def declared(experiment: Experiment) -> float | None:
 
 def total_s(expected: Mapping[Run, float | None], jobs: int) -> float | None:
     """How long the runs take, those on the kernel in real time one after the other, others `jobs`
-    at a time; None if nobody knows of one."""
+    at a time; None if nobody knows of one.
+    """
     if None in expected.values():
         return None
     alone = sum(took or 0 for run, took in expected.items() if timed(run))

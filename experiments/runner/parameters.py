@@ -21,7 +21,8 @@ NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
     """meaning: for people, without the unit.  unit: that of the value, empty for a pure number or a
-    name."""
+    name.
+    """
 
     meaning: str
     unit: str = ""

@@ -16,7 +16,8 @@ FILE = Path(__file__).resolve()  # git follows no links
 
 def code_and_machine(*, kernel: bool) -> dict[str, Any]:
     """Commit, time and machine, JSON-able; with `kernel`, for runs on it, which of its features
-    there are too."""
+    there are too.
+    """
     commit, dirty = code()
     features = (
         {"features": {feature.name: feature.present for feature in probe()}} if kernel else {}
@@ -33,7 +34,8 @@ def code_and_machine(*, kernel: bool) -> dict[str, Any]:
 @lru_cache
 def code() -> tuple[str | None, bool]:
     """The commit that this code is of, None outside a work tree, and whether a tracked file differs
-    from it."""
+    from it.
+    """
     try:
         # an installed copy may lie within a work tree of something else
         git("ls-files", "--error-unmatch", str(FILE))
@@ -45,8 +47,10 @@ def code() -> tuple[str | None, bool]:
 
 
 def git(*argv: str) -> str:
-    """What git prints about the work tree that holds this file, whoever owns it; it is not written
-    to."""
+    """What git prints about the work tree that holds this file, whoever owns it.
+
+    It is not written to.
+    """
     where = ["-C", str(FILE.parent), "-c", "safe.directory=*", "--no-optional-locks"]
     done = subprocess.run(
         ["git", *where, *argv], capture_output=True, text=True, check=True, timeout=10

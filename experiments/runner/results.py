@@ -56,7 +56,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 class RunClaim(Enum):
     """The outcome of a claim: this process measures the run, another process does, or the run has
-    its row."""
+    its row.
+    """
 
     OURS = "ours"
     TAKEN = "taken"
@@ -158,7 +159,8 @@ class Store:
 
     def table(self, experiment: Experiment) -> list[tuple[Row, dict[str, Any]]]:
         """Return (row, provenance) of every run of the current version of `experiment`, sorted by
-        engine, parameters and seed."""
+        engine, parameters and seed.
+        """
         entries = []
         for row, provenance in self._entries_of(experiment.name):
             run = provenance["run"]

@@ -216,7 +216,8 @@ class Worker:
 
 def work(one: RunAttempt, pipe: Connection, number: int) -> None:
     """Measure the runs from `pipe`, in a Worker's process: it ignores Ctrl-C and dies with its
-    parent."""
+    parent.
+    """
     global worker_number
     worker_number = number
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -39,7 +39,8 @@ GRACE_S = 10.0  # after the last arrival, for flows to end
 
 def measure(run: Run) -> Result:
     """Time and slowdown of every flow, and their means and 99th percentiles for short and long
-    ones."""
+    ones.
+    """
     from weft.experiments.engines import fabric_run
 
     rate_bps = run.integer("rate_mbps") * Mbps
@@ -78,8 +79,10 @@ def traffic(run: Run, hosts: int, rate_bps: int) -> Iterator[Flow]:
 
 
 def times(topology: Topology, table: FlowResults, rate_bps: int) -> dict[str, Value]:
-    """The columns about the flows' times; one that has not ended counts with the time that it has
-    had."""
+    """The columns about the flows' times.
+
+    One that has not ended counts with the time that it has had.
+    """
     from weft.experiments.engines.fabric_run import HEADER_BYTES, PAYLOAD_BYTES
     from weft.experiments.engines.workloads import ideal_s
 
@@ -121,8 +124,10 @@ def times(topology: Topology, table: FlowResults, rate_bps: int) -> dict[str, Va
 def summary(
     name: str, seconds: Floats, slowdowns: Floats, chosen: NDArray[np.bool_]
 ) -> dict[str, Value]:
-    """Mean and 99th percentile of the chosen flows' times, and of their slowdowns; None if there is
-    no such flow."""
+    """Mean and 99th percentile of the chosen flows' times, and of their slowdowns.
+
+    None if there is no such flow.
+    """
     found: dict[str, Value] = {}
     for key, values in (("ms", 1000 * seconds[chosen]), ("slowdown", slowdowns[chosen])):
         found[f"{name}_mean_{key}"] = float(values.mean()) if len(values) else None
@@ -132,7 +137,8 @@ def summary(
 
 def check(run: Run) -> None:
     """ValueError unless `run` names a fabric that its scheme suits, and a TCP that this kernel
-    has."""
+    has.
+    """
     from weft.experiments.engines import fabric_run
 
     fabric_run.check_scheme(run)
@@ -212,7 +218,8 @@ def draw_marks(panels: Sequence[Axes], rows: Sequence[Row], looks: style.Looks) 
 
 def draw_distributions(panels: Sequence[Axes], rows: Sequence[Row], looks: style.Looks) -> None:
     """Times of short flows and of long ones as distributions, and the mean slowdown of eight
-    classes of size."""
+    classes of size.
+    """
     short, long, by_size = panels
     for scheme, (look, dash) in looks.items():
         of = [row for row in rows if row["scheme"] == scheme]

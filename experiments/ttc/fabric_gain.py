@@ -78,7 +78,8 @@ def traffic(run: Run, topology: Topology) -> str:
 def ideal_flows(topology: Topology, chosen: Sequence[tuple[int, int]]) -> int:
     """How many flows' worth of a link's rate `topology`, of two tiers, can carry of flows that all
     have such a rate: those within an edge switch, and of the others of each edge switch as many as
-    it has uplinks."""
+    it has uplinks.
+    """
     edge = {host: topology.ports(host)[0][1] for host in range(topology.servers)}
     leaving = Counter(edge[src] for src, dst in chosen if edge[src] != edge[dst])
     uplinks = Counter(topology.links[topology.level == 1][:, 0].tolist())
@@ -126,8 +127,10 @@ def measure(run: Run) -> Result:
 
 
 def check_traffic(text: str) -> None:
-    """ValueError unless there is the pattern `text`; cross alone takes the hosts of an edge
-    switch."""
+    """ValueError unless there is the pattern `text`.
+
+    Cross alone takes the hosts of an edge switch.
+    """
     from weft.experiments.engines.workloads import PATTERNS
 
     if text != "cross":

@@ -86,8 +86,10 @@ class SchemeRules(NamedTuple):
 
 
 def rules(spec: str) -> SchemeRules:
-    """The scheme that `spec` names, for the models; ValueError for a scheme or a parameter that
-    they lack."""
+    """The scheme that `spec` names, for the models.
+
+    ValueError for a scheme or a parameter that they lack.
+    """
     name, _ = parse(spec)
     selection, found = registry.data_plane(spec)
     scheme = selection.rule(found)
@@ -191,7 +193,8 @@ class UpwardChoices(NamedTuple):
 
     def figures(self) -> dict[str, float | None]:
         """The columns about redirection: fractions of decisions by layer, and of what goes over the
-        top layer."""
+        top layer.
+        """
         made, other = self.made.tolist(), self.redirected.tolist()
         return {
             **{

@@ -1,5 +1,6 @@
 """TTC's flow model (section 4.1): flow after flow is assigned a path through FT(n,d), and load is
-flows on a link."""
+flows on a link.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """TTC's packet model (section 4.2): slotted time, one packet on each link in each slot, a queue at
-every link."""
+every link.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +29,9 @@ PACKETS_OF_A_LINK = 100  # on average, beyond which queues grow without bound
 
 
 class SlottedState(NamedTuple):
-    """The network between two slots; what counts is an array of one element, so that it can change
-    in place.
+    """The network between two slots.
+
+    What counts is an array of one element, so that it can change in place.
 
     dst, born, behind, strayed: of each packet: its destination, the slot it was sent in, the packet
         behind it in its queue, and how often it was redirected.

@@ -57,7 +57,8 @@ KEPT_WITHOUT_THRESHOLD = 0.5  # of the decisions of each layer, as section 3 of 
 
 def scheme(spec: str, k: int, hosts: int) -> SchemeRules:
     """The scheme that `spec` names, with a threshold that depends on k or on the number of hosts
-    worked out."""
+    worked out.
+    """
     thresholds = {
         "sqrt": max(1, round(math.sqrt(k))),
         "loglog": math.ceil(math.log2(math.log(hosts))),
@@ -114,7 +115,8 @@ def layer_loads(run: Run, ft: LayeredTreeShape, rule: SchemeRules, choices: Upwa
 
 def check(run: Run) -> None:
     """ValueError unless `run` names a fat-tree, and flows that fit into memory and are assigned in
-    time."""
+    time.
+    """
     flows, repetitions = (
         fat_tree(run.experiment, run.text("topology")).hosts * run.integer("k"),
         run.integer("repetitions"),

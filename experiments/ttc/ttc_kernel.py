@@ -127,7 +127,8 @@ def udp(run: Run, on: Any, rate_bps: int, load: float) -> Result:
 
 def links_us(run: Run, topology: Topology, destinations: NDArray[np.int64]) -> float:
     """What the delays of links add up to on a packet's way from its first switch on, on average
-    over all that are sent: destinations[slot, host] is a host, or -1 for no packet."""
+    over all that are sent: destinations[slot, host] is a host, or -1 for no packet.
+    """
     if not run.integer("delay_us"):
         return 0.0
     hosts = range(topology.servers)
@@ -182,7 +183,8 @@ def tcp(run: Run, on: Any) -> Result:
 
 def layers(topology: Topology, table: Mapping[tuple[int, int], Occupancy]) -> dict[str, Value]:
     """Mean and maximum queue of each layer of links: up and down between tiers l and l+1, and down
-    to the hosts."""
+    to the hosts.
+    """
     from weft.testbed.measure.occupancy import merge_queues
 
     found: dict[str, Value] = {}
@@ -202,7 +204,8 @@ def layers(topology: Topology, table: Mapping[tuple[int, int], Occupancy]) -> di
 def redirected(run: Run, topology: Topology, before: Counters, after: Counters) -> dict[str, Value]:
     """Of the packets that switches of each tier sent up the fraction that TTC moved away from
     D-mod-k's port; None under other schemes, for which the data plane does not count this, and
-    where nothing went up."""
+    where nothing went up.
+    """
     of_ttc = registry.rule(run.text("scheme")).rule == ChoiceRule.TTC
     found: dict[str, Value] = {}
     for level in range(1, int(topology.level.max()) + 1):

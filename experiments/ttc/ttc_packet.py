@@ -74,7 +74,8 @@ def measure(run: Run) -> Result:
 
 def check(run: Run) -> None:
     """ValueError unless `run` names a fat-tree that memory has room for, and watches no more slots
-    than there are."""
+    than there are.
+    """
     ft = fat_tree(run.experiment, run.text("topology"))
     if ft.hosts > MOST_HOSTS:
         raise ValueError(

@@ -73,8 +73,9 @@ def fixed_point(load: float, delta: int) -> Floats:
 
 
 def relax(s: Floats, load: float, delta: int) -> Floats:
-    """The solution of equation (10) for the first len(s) fractions, those beyond being 0; `s` is
-    zeros on entry.
+    """The solution of equation (10) for the first len(s) fractions, those beyond being 0.
+
+    `s` is zeros on entry.
 
     Summed from i on, (10) says that packets arrive at queues with i-1 packets or more as fast as
     queues with i or more let packets go (our derivation):
@@ -112,8 +113,9 @@ def growth(delta: int) -> float:
 def supermarket(
     length: NDArray[np.int64], delta: int, arrival: int, draws: NDArray[np.int64], at_least: Floats
 ) -> None:
-    """Events of finitely many queues, of which `length` changes in place; at_least[i] is raised by
-    the number of queues with i packets or more, after each event.
+    """Events of finitely many queues, of which `length` changes in place.
+
+    at_least[i] is raised by the number of queues with i packets or more, after each event.
 
     arrival: the probability that an event is an arrival and no (possible) departure, as a 32-bit
         fraction.
@@ -162,7 +164,8 @@ def simulate(
 
 def measured_growth(limit: Floats, delta: int) -> float | None:
     """The factor by which log 1/s_i grows at the end of `limit`, over the last 2 (delta + 1) steps,
-    in which it swings twice; None where fewer are known."""
+    in which it swings twice; None where fewer are known.
+    """
     wanted = 2 * (delta + 1)
     steps = np.diff(np.log(-np.log(limit[2:])))[-wanted:]
     return float(np.exp(steps.mean())) if len(steps) == wanted else None
@@ -170,7 +173,8 @@ def measured_growth(limit: Floats, delta: int) -> float | None:
 
 def measure(run: Run) -> Result:
     """Mean queue length and tail of the fixed point, and of a simulation of finitely many
-    queues."""
+    queues.
+    """
     load, delta, queues = (
         float(run.parameters["load_fraction"]),
         run.integer("delta"),

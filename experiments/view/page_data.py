@@ -50,8 +50,10 @@ def drawing(topology: Topology) -> dict[str, Any]:
 
 
 def _with_hosts(topology: Topology, places: DrawingLayout) -> tuple[Any, Any]:
-    """Return positions and radii of all nodes; hosts that the layout omits surround their
-    routers."""
+    """Return positions and radii of all nodes.
+
+    Hosts that the layout omits surround their routers.
+    """
     at, radius = places.at.copy(), np.full(topology.nodes, SERVER)
     if places.hosts:
         return at, radius

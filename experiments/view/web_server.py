@@ -186,7 +186,8 @@ class File(OnLoopback):
 
 class ReportHandler(OnLoopback):
     """The page of weft report, for a form: a link sends no header, and an address would keep the
-    token."""
+    token.
+    """
 
     def post(self) -> None:
         self.require(self.get_body_argument("token", ""))
@@ -256,7 +257,8 @@ class Do(Guarded):
 
 def give_up_rights() -> None:
     """Be nobody from now on, in this process and all that it could start, of which there can be
-    none."""
+    none.
+    """
     parent = os.getppid()
     os.chdir("/")
     if os.geteuid() == 0:

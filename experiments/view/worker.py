@@ -71,8 +71,10 @@ def content(network: RunningNetwork, results: Path) -> web_server.Content:
 
 
 def carry_out(run: str, requests: int, channel: ServerPipe, results: Path) -> None:
-    """Answer the web server's requests, in a thread because finding a path takes a while; report
-    its failure."""
+    """Answer the web server's requests, in a thread because finding a path takes a while.
+
+    Report its failure.
+    """
     actions = Actions(RunningNetwork.open(run))
     with open(requests, "rb") as lines:
         for line in lines:
@@ -89,8 +91,9 @@ def carry_out(run: str, requests: int, channel: ServerPipe, results: Path) -> No
 
 
 def serve_in_child(page: web_server.Content, listener: socket.socket) -> tuple[int, int, int]:
-    """Start the web server; return its process id, the pipe for its events and the pipe of its
-    requests.
+    """Start the web server.
+
+    Return its process id, the pipe for its events and the pipe of its requests.
 
     If it fails, the last line of its requests has the traceback: it may write no file.
     """
@@ -127,8 +130,10 @@ def require_page(port: int) -> None:
 
 
 def report(run: str, trace: str) -> int:
-    """Write `trace` into the log of `run`, and tell the person its last line; return the exit
-    status."""
+    """Write `trace` into the log of `run`, and tell the person its last line.
+
+    Return the exit status.
+    """
     path = DIRECTORY / run / "log" / "view.err"
     with (
         suppress(OSError),
@@ -139,8 +144,10 @@ def report(run: str, trace: str) -> int:
 
 
 def tell(error: str) -> int:
-    """Print `error` in place of the address, or on standard error after it; return the exit
-    status."""
+    """Print `error` in place of the address, or on standard error after it.
+
+    Return the exit status.
+    """
     if sys.stdout.closed:
         print(f"weft: the view has failed: {error}", file=sys.stderr, flush=True)
     else:
@@ -162,8 +169,10 @@ def listen(port: int) -> socket.socket:
 
 
 def view(run: str, port: int, updates_per_s: float, pairs: int, results: Path) -> None:
-    """Print the address of the page, and serve it until the run ends; BrokenPipeError if the web
-    server dies."""
+    """Print the address of the page, and serve it until the run ends.
+
+    BrokenPipeError if the web server dies.
+    """
     network = RunningNetwork.open(run)
     with listen(port) as listener:
         page = content(network, results)

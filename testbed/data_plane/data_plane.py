@@ -223,8 +223,9 @@ class DataPlane:
             socket.close()
 
     def set_scheme(self, spec: str, *, seed: int = 0, empty_queues: bool = False) -> dict[int, int]:
-        """Choose ports by the scheme `spec` from now on, without losing a packet; returns each
-        switch's seed.
+        """Choose ports by the scheme `spec` from now on, without losing a packet.
+
+        Returns each switch's seed.
 
         empty_queues: also where links have no rate, so that a scheme that compares queues finds all
             of them empty: for who asks what comparing costs.

@@ -1,5 +1,6 @@
 """The flows in the table of a switch, told to its daemon once a period, and where that has them go
-(DAR)."""
+(DAR).
+"""
 
 from __future__ import annotations
 

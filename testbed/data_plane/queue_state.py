@@ -1,5 +1,6 @@
 """The state that a switch's queues call for, and the one by which it moves packets (LBSP, section
-5)."""
+5).
+"""
 
 from __future__ import annotations
 

@@ -67,8 +67,10 @@ def parse(text: str, *, name: str) -> Lab:
 
 
 def _content(text: str, name: str) -> Any:
-    """Return the parsed YAML.  Aliases are refused: a few lines of them can expand beyond the
-    memory."""
+    """Return the parsed YAML.
+
+    Aliases are refused: a few lines of them can expand beyond the memory.
+    """
     import yaml
 
     try:
@@ -128,8 +130,10 @@ def _packed(content: Any) -> int | None:
 
 
 def with_mtu(lab: Lab, mtu_bytes: int) -> Lab:
-    """Return `lab` with this MTU on every link; ValueError if it is no MTU or links have no
-    rate."""
+    """Return `lab` with this MTU on every link.
+
+    ValueError if it is no MTU or links have no rate.
+    """
     if not isinstance(mtu_bytes, int) or isinstance(mtu_bytes, bool):
         raise ValueError(f"mtu: a number of bytes such as 9000, got {quoted(mtu_bytes)}")
     if lab.link is None:

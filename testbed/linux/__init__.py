@@ -1,2 +1,3 @@
 """The kernel as it is, without weft: netlink, namespaces, queueing disciplines, nft, libbpf,
-processes, the clock."""
+processes, the clock.
+"""

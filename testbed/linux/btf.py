@@ -32,7 +32,8 @@ CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}  # of struct, by size
 
 class StructField(NamedTuple):
     """A field of a struct: where it begins and how long it is, in bytes, and the integers in it, as
-    struct has them."""
+    struct has them.
+    """
 
     offset: int
     size: int
@@ -51,8 +52,10 @@ class StructLayout:
         self.fields = fields
 
     def pack(self, values: Mapping[str, int | Sequence[int]]) -> bytes:
-        """The struct with these values, fields without one being 0; ValueError for a field that
-        there is not."""
+        """The struct with these values, fields without one being 0.
+
+        ValueError for a field that there is not.
+        """
         packed = bytearray(self.size)
         for name, value in values.items():
             if name not in self.fields:
@@ -91,8 +94,10 @@ def layouts(path: Path) -> Mapping[str, StructLayout]:
 
 
 def section(elf: bytes, section_name: bytes, path: Path) -> bytes:
-    """The contents of a section of an ELF64 file; ValueError, which names `path`, if it has none of
-    this name."""
+    """The contents of a section of an ELF64 file.
+
+    ValueError, which names `path`, if it has none of this name.
+    """
     headers_at, size, count, names = ELF.unpack_from(elf)
     headers = [SECTION_HEADER.unpack_from(elf, headers_at + i * size) for i in range(count)]
     names_at = headers[names][2]
@@ -127,8 +132,10 @@ def _types(btf: bytes) -> tuple[Types, bytes]:
 
 
 def _integers(types: Types, number: int) -> str:
-    """The integers that a type consists of, as struct has them; "" for others, and where there is
-    padding between."""
+    """The integers that a type consists of, as struct has them.
+
+    "" for others, and where there is padding between.
+    """
     kind, _, body, size = types[number]
     if kind in TRANSPARENT:
         return _integers(types, size)

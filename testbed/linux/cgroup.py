@@ -21,8 +21,10 @@ LEAST_QUOTA_US = 1_000
 
 
 class ControlGroup:
-    """The control group called `name`, made with it; ValueError if this system has none that limit
-    processor time."""
+    """The control group called `name`, made with it.
+
+    ValueError if this system has none that limit processor time.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -71,8 +73,10 @@ class ControlGroup:
         (ROOT / "cpu" / self.name / "cpu.cfs_quota_us").write_text(str(quota))
 
     def pin(self, cores: str, pid: int) -> None:
-        """Let the group run on these cores, 0 or 0-2,5; `pid` is in it, and so is what it
-        starts."""
+        """Let the group run on these cores, 0 or 0-2,5.
+
+        `pid` is in it, and so is what it starts.
+        """
         if self.second and not (ROOT / self.name / "cpuset.cpus").exists():
             raise ValueError(f"{self.name}: cores cannot be chosen here: the cgroup has no cpuset")
         folder = ROOT / self.name if self.second else ROOT / "cpuset" / self.name

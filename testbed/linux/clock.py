@@ -57,14 +57,16 @@ cpu_s = time.process_time  # seconds of processor time that this process has use
 @cache
 def is_virtual() -> bool:
     """Whether the kernel's clock is virtual: computing takes no time, and no timer is late
-    (testbed/uml/uml.py)."""
+    (testbed/uml/uml.py).
+    """
     return any(word.startswith("time-travel") for word in _told_at_boot())
 
 
 @cache
 def calls_cost_nothing() -> bool:
     """Whether the kernel's clock is virtual and system calls take none of its time, as is so unless
-    it was told."""
+    it was told.
+    """
     return is_virtual() and not any(
         word.startswith("time-travel-syscall=") for word in _told_at_boot()
     )
@@ -122,7 +124,8 @@ class Times(ctypes.Structure):
 
 class Timer:
     """A descriptor, readable from the moment on that was set last, exact to the nanosecond
-    (timerfd_create(2))."""
+    (timerfd_create(2)).
+    """
 
     def __init__(self) -> None:
         self._fd = _checked(libc.timerfd_create(MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC))
@@ -166,8 +169,10 @@ def utc_time(wall_s: float) -> str:
 def wait_until(
     what: str, answer: Callable[[], T], *, timeout_s: float = 30.0, every_s: float = 0.005
 ) -> T:
-    """Return the first true `answer()`; TimeoutError tells `what` was awaited and the last
-    answer."""
+    """Return the first true `answer()`.
+
+    TimeoutError tells `what` was awaited and the last answer.
+    """
     end_s = monotonic() + timeout_s
     while not (value := answer()):
         if monotonic() > end_s:

@@ -37,7 +37,8 @@ NDA_DST, NDA_LLADDR, NUD_PERMANENT = 1, 2, 0x80
 
 class KernelRoute(NamedTuple):
     """A route in the kernel: (ifindex, next hop's address) of each hop, none for an unreachable
-    route."""
+    route.
+    """
 
     prefix: Prefix
     hops: tuple[tuple[int, int], ...]
@@ -48,7 +49,8 @@ def route_message(
 ) -> NetlinkMessage:
     """The change that forwards `prefix` to any one of `via`, (ifindex, device, next hop's address)
     each; this node's own packets have the source address `source`.  Without any hop: the change to
-    an unreachable route."""
+    an unreachable route.
+    """
     if not via:
         return _unreachable(prefix)
     flags = RTNH_F_ONLINK if len(via) == 1 else 0  # of several hops each has its own
@@ -115,7 +117,8 @@ def removal_message(prefix: Prefix) -> NetlinkMessage:
 
 def neighbour_message(ifindex: int, dev: str, address: int, mac: bytes) -> NetlinkMessage:
     """The change that makes a permanent neighbour entry: `address` is at `mac` behind device
-    `ifindex`."""
+    `ifindex`.
+    """
     body = NDMSG.pack(AF_INET, ifindex, NUD_PERMANENT, 0, 0)
     body += netlink.attribute(NDA_DST, struct.pack(">I", address)) + netlink.attribute(
         NDA_LLADDR, mac
@@ -130,7 +133,8 @@ def routes(
     socket: netlink.Socket, owner: int = RTPROT_WEFT
 ) -> dict[Prefix, tuple[tuple[int, int], ...]]:
     """Our routes in the kernel, or those of protocol number `owner`: (ifindex, next hop's address)
-    of each hop, none for an unreachable route."""
+    of each hop, none for an unreachable route.
+    """
     request = RTMSG.pack(AF_INET, 0, 0, 0, RT_TABLE_MAIN, owner, 0, 0, 0)
     dumped = (parse_route(body, owner) for body in socket.dump(netlink.RTM_GETROUTE, request))
     # before 5.0 a kernel lists everybody's
@@ -139,7 +143,8 @@ def routes(
 
 def parse_route(body: bytes, owner: int = RTPROT_WEFT) -> KernelRoute | None:
     """What a message of type RTM_NEWROUTE or RTM_DELROUTE is about, None if the route is not that
-    of protocol number `owner`."""
+    of protocol number `owner`.
+    """
     _, length, _, _, _, protocol, *_ = RTMSG.unpack_from(body)
     if protocol != owner:
         return None
@@ -214,21 +219,25 @@ class KernelFib:
 
     def device_down(self, port: int) -> None:
         """The device of `port` went down, and the kernel removed its routes and its neighbour
-        entries, permanent ones too; the neighbour entries come back with the routes."""
+        entries, permanent ones too; the neighbour entries come back with the routes.
+        """
         self._resolved = {hop for hop in self._resolved if hop.port != port}
         self._down.add(port)
 
     def device_up(self, port: int) -> bool:
-        """The device of `port` is up; whether routes went when it went down.  The protocol has been
-        told, but need not set them again: the neighbour may be back before it has decided
-        anything."""
+        """The device of `port` is up.
+
+        Whether routes went when it went down.  The protocol has been told, but need not set them
+        again: the neighbour may be back before it has decided anything.
+        """
         was_down = port in self._down
         self._down.discard(port)
         return was_down
 
     def reconcile(self) -> list[NetlinkMessage]:
-        """Let the kernel hold what is wanted and nothing else of ours; what had to be changed for
-        that.
+        """Let the kernel hold what is wanted and nothing else of ours.
+
+        What had to be changed for that.
 
         Raises NetlinkError for the first change that the kernel refused, when all the others have
         been made.

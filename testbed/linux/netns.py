@@ -164,8 +164,9 @@ def _set_sysctls(own: Sysctls, values: Mapping[str, str], defaults: dict[str, st
 
 
 def _reserve(names: Sequence[str]) -> None:
-    """Make the empty files on which namespaces are mounted; FileExistsError for a name that is
-    taken.
+    """Make the empty files on which namespaces are mounted.
+
+    FileExistsError for a name that is taken.
 
     They are links to the first: where names lie on a disk, a new file costs 0.1-0.4 ms, a link
     0.003.  A mount belongs to the name, not to the file.
@@ -218,7 +219,8 @@ class Sysctls:
 
 def own_sysctls() -> int:
     """A descriptor of sys/net in a proc file system of our own, which is gone when it is closed; of
-    SYSCTLS where there can be none."""
+    SYSCTLS where there can be none.
+    """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     mounted = _mounted_proc()
     if mounted < 0:
@@ -230,8 +232,10 @@ def own_sysctls() -> int:
 
 
 def _mounted_proc() -> int:
-    """A descriptor of a new proc file system, mounted nowhere; -1 if the C library or the kernel
-    has none to give."""
+    """A descriptor of a new proc file system, mounted nowhere.
+
+    -1 if the C library or the kernel has none to give.
+    """
     try:
         context = libc.fsopen(b"proc", FSOPEN_CLOEXEC)
     except AttributeError:  # glibc before 2.36
@@ -247,8 +251,10 @@ def _mounted_proc() -> int:
 
 
 def write_sysctl(path: str, value: str) -> None:
-    """Set /proc/sys/net/`path` of the calling thread's namespace; OSError with its name if the
-    kernel refuses."""
+    """Set /proc/sys/net/`path` of the calling thread's namespace.
+
+    OSError with its name if the kernel refuses.
+    """
     _write(path, value, str(Path(SYSCTLS, path)), None)
 
 
@@ -267,7 +273,8 @@ def _write(path: str, value: str, at: str, folder: int | None) -> None:
 
 def _share(directory: Path) -> None:
     """Make `directory` a shared mount, as `ip netns add` does, so that names appear in every mount
-    namespace."""
+    namespace.
+    """
     with open("/proc/self/mountinfo") as mounts:
         if any(line.split()[4] == str(directory) for line in mounts):
             return
@@ -276,8 +283,10 @@ def _share(directory: Path) -> None:
 
 
 def forget(names: Iterable[str]) -> None:
-    """Remove the names, also half-made ones; a namespace ends when no process and no descriptor
-    holds it."""
+    """Remove the names, also half-made ones.
+
+    A namespace ends when no process and no descriptor holds it.
+    """
     for name in names:
         path = NAMES / name
         with suppress(FileNotFoundError):

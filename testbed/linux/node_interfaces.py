@@ -1,5 +1,6 @@
 """A node's place in the kernel: its namespace, its address, its interfaces and who is behind
-them."""
+them.
+"""
 
 from __future__ import annotations
 

@@ -39,8 +39,9 @@ def of_maps(release: str) -> set[int]:
 
 
 def keep_only(*kept: int) -> None:
-    """Give up for good every capability of this process that is not `kept`; one that it does not
-    have it does not get.
+    """Give up for good every capability of this process that is not `kept`.
+
+    One that it does not have it does not get.
 
     OSError if the kernel refuses.
     """

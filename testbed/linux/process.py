@@ -31,6 +31,8 @@ def allow_descriptors(count: int) -> None:
 
 
 def allow_more_descriptors(count: int) -> None:
-    """Let this process open `count` files beside those that it has open, and a few others;
-    ValueError if the system does not."""
+    """Let this process open `count` files beside those that it has open, and a few others.
+
+    ValueError if the system does not.
+    """
     allow_descriptors(len(os.listdir("/proc/self/fd")) + count + SPARE_DESCRIPTORS)

@@ -32,7 +32,9 @@ WIDTH = 80
 @dataclass(frozen=True)
 class Feature:
     """present: None if that could not be tried.  detail: what was found, or what the kernel said.
-    needed_for: what weft does with it.  get: how to get it."""
+
+    needed_for: what weft does with it.  get: how to get it.
+    """
 
     name: str
     present: bool | None
@@ -51,8 +53,10 @@ def probe(*, fresh: bool = False) -> list[Feature]:
 
 
 def require(name: str, why: str) -> None:
-    """Return if the feature called `name` is there; ValueError, in one line, says who needs it and
-    how to get it."""
+    """Return if the feature called `name` is there.
+
+    ValueError, in one line, says who needs it and how to get it.
+    """
     tries = {one.name: one for one in (*TRIES, *PROGRAMS)}
     if any(feature.name == name and feature.present for feature in _remembered()):
         return
@@ -88,7 +92,8 @@ def _try(one: Try, scratch: Scratch) -> Feature:
 
 def as_json(features: Sequence[Feature]) -> dict[str, Any]:
     """JSON-able: {"kernel": release, "root": bool, "features": [{"name", "present", "detail",
-    "needed_for", "get"}]}; "present" is null where trying needs root."""
+    "needed_for", "get"}]}; "present" is null where trying needs root.
+    """
     return {
         "kernel": os.uname().release,
         "root": os.geteuid() == 0,
@@ -98,7 +103,8 @@ def as_json(features: Sequence[Feature]) -> dict[str, Any]:
 
 def show(features: Sequence[Feature]) -> None:
     """Print what there is for a person, 80 columns wide: a summary, what is missing, and the
-    rest."""
+    rest.
+    """
     names = {
         state: [feature.name for feature in features if feature.present is state]
         for state in (True, False, None)
@@ -134,8 +140,10 @@ def _wrapped(text: str, later: str = "") -> str:
 
 
 def _memory() -> Path | None:
-    """The file in which what was found is kept until the next boot; None if this user has no place
-    for one."""
+    """The file in which what was found is kept until the next boot.
+
+    None if this user has no place for one.
+    """
     if os.geteuid() == 0:
         return DIRECTORY / "doctor.json"
     place = os.environ.get("XDG_RUNTIME_DIR")

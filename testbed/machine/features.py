@@ -45,7 +45,8 @@ FRR = Path("/usr/lib/frr")  # where Debian and Ubuntu have its daemons, and no P
 
 class Scratch:
     """A namespace of the thread's own, if it is to be private, with as many devices as are asked
-    for."""
+    for.
+    """
 
     def __init__(self, *, private: bool) -> None:
         if private and netns.libc.unshare(netns.CLONE_NEWNET):
@@ -264,8 +265,10 @@ def names(scratch: Scratch) -> str:
 
 
 def unprivileged(scratch: Scratch) -> str:
-    """Whether a user without any right may make a namespace of his own; tried by a child that
-    becomes nobody."""
+    """Whether a user without any right may make a namespace of his own.
+
+    Tried by a child that becomes nobody.
+    """
     child = os.fork()
     if not child:
         if os.geteuid() == 0:

@@ -1,5 +1,6 @@
 """What measured a result: the kernel, the processors, and the settings that change what networks
-do."""
+do.
+"""
 
 from __future__ import annotations
 
@@ -97,8 +98,10 @@ def cpuinfo() -> dict[str, str]:
 
 
 def virtualization(info: dict[str, str]) -> str | None:
-    """User-Mode Linux or the hypervisor, by the name that the firmware gives; None on bare
-    metal."""
+    """User-Mode Linux or the hypervisor, by the name that the firmware gives.
+
+    None on bare metal.
+    """
     if "User Mode Linux" in info.get("vendor_id", ""):
         return "User-Mode Linux"
     if "hypervisor" not in info.get("flags", "").split():
@@ -111,8 +114,10 @@ def virtualization(info: dict[str, str]) -> str | None:
 
 
 def _text(path: str) -> str | None:
-    """A file of one line, with its spaces made one each; None if it is not there or not for us to
-    read."""
+    """A file of one line, with its spaces made one each.
+
+    None if it is not there or not for us to read.
+    """
     try:
         return " ".join(Path(path).read_text().split())
     except OSError:

@@ -1,2 +1,3 @@
 """Measurements: ping, traceroute, outages, port counters, queues, reordering, host load,
-fidelity."""
+fidelity.
+"""

@@ -44,7 +44,9 @@ class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
 
     def do_source(self, line: str) -> None:
         """Read commands from a file.
-        Usage: source FILE"""
+
+        Usage: source FILE
+        """
         (path,) = self._words(line, "source FILE", 1, 1)
         try:
             with open(path, encoding="utf-8") as file:
@@ -59,13 +61,17 @@ class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
 
     def do_dpctl(self, line: str) -> None:
         """Show for every switch what it is instead of an OpenFlow switch.
-        Usage: dpctl COMMAND"""
+
+        Usage: dpctl COMMAND
+        """
         for switch in self.mn.switches:
             output(switch.dpctl(*line.split()))
 
     def do_switch(self, line: str) -> None:
         """Stop a switch from forwarding, or let it forward again.
-        Usage: switch SWITCH start|stop"""
+
+        Usage: switch SWITCH start|stop
+        """
         name, action = self._words(line, "switch SWITCH start|stop", 2, 2)
         switch = self.mn.nameToNode.get(name)
         if switch not in self.mn.switches or action not in ("start", "stop"):
@@ -78,7 +84,9 @@ class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
 
     def do_fail(self, line: str) -> None:
         """Fail a link, or a node of a network of routers; silent: packets vanish, carriers stay.
-        Usage: fail LINK|NODE [silent]"""
+
+        Usage: fail LINK|NODE [silent]
+        """
         name, *silent = self._words(line, "fail LINK|NODE [silent]", 1, 2)
         if silent not in ([], ["silent"]):
             raise ValueError("usage: fail LINK|NODE [silent]")
@@ -86,20 +94,26 @@ class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
 
     def do_restore(self, line: str) -> None:
         """Undo fail.
-        Usage: restore LINK|NODE"""
+
+        Usage: restore LINK|NODE
+        """
         (name,) = self._words(line, "restore LINK|NODE", 1, 1)
         self.mn.restore(name)
 
     def do_degrade(self, line: str) -> None:
         """Set the rate of a link.
-        Usage: degrade LINK RATE, as in degrade s1-s2 2mbit"""
+
+        Usage: degrade LINK RATE, as in degrade s1-s2 2mbit
+        """
         link, rate = self._words(line, "degrade LINK RATE, as in degrade s1-s2 2mbit", 2, 2)
         self.mn.degrade(link, rate_bps(rate))
 
     def do_impair(self, line: str) -> None:
         """Set loss, delay, rate or queue of a link in both directions; clear undoes it.
+
         Usage: impair LINK clear, or impair LINK with any of
-        loss PERCENT, delay TIME, jitter TIME, rate RATE, queue PACKETS"""
+        loss PERCENT, delay TIME, jitter TIME, rate RATE, queue PACKETS
+        """
         usage = (
             "impair LINK clear, or impair LINK loss 0.5 delay 2ms jitter 1ms rate 3mbit "
             "queue 50 (any of these)"
@@ -115,13 +129,17 @@ class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
 
     def do_scheme(self, line: str) -> None:
         """Change the scheme of a running switch fabric.
-        Usage: scheme SCHEME, as in scheme drill:d=2,m=1"""
+
+        Usage: scheme SCHEME, as in scheme drill:d=2,m=1
+        """
         (scheme,) = self._words(line, "scheme SCHEME, as in scheme drill:d=2,m=1", 1, 1)
         self.mn.up.change_scheme(scheme)
 
     def do_status(self, line: str) -> None:
         """Show the run, its failed links and its daemons.
-        Usage: status"""
+
+        Usage: status
+        """
         state = self.mn.status()
         failed = ", ".join(map(str, state["failed"])) or "none"
         output(f"{state['run']}: {state['topology']}, {state['scheme']}, failed links: {failed}\n")
@@ -135,7 +153,9 @@ class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
 
     def do_routes(self, line: str) -> None:
         """Show the routes of a node.
-        Usage: routes NODE"""
+
+        Usage: routes NODE
+        """
         (name,) = self._words(line, "routes NODE", 1, 1)
         if name not in self.mn:
             raise ValueError(f"no node {name}")

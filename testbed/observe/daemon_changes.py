@@ -77,7 +77,8 @@ def _row(values: list[int]) -> dict[str, Any]:
 
 class DaemonLogs:
     """Report what daemons add to the files in the folder `directory` after construction: log lines
-    and changes of neighbours."""
+    and changes of neighbours.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -16,8 +16,10 @@ IPV4, UDP, ETHERNET_BYTES, UDP_BYTES = 0x0800, 17, 14, 8
 
 
 def control_payload(frame: bytes) -> tuple[str, bytes] | None:
-    """Return the sender's address and the UDP payload of an Ethernet frame to the daemons' port;
-    None for any other frame."""
+    """Return the sender's address and the UDP payload of an Ethernet frame to the daemons' port.
+
+    None for any other frame.
+    """
     if (
         len(frame) < ETHERNET_BYTES + 20
         or int.from_bytes(frame[12:14], "big") != IPV4

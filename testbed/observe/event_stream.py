@@ -95,7 +95,8 @@ class EventStream:
 
     def first(self) -> list[StreamEvent]:
         """Return the `network` event, and a `link` event of each link that differs from the
-        plan."""
+        plan.
+        """
         now = clock.monotonic()
         events = [self._network_event()]
         states = zip(self._names, self.changes.links(), self._specs, strict=True)

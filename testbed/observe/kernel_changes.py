@@ -31,7 +31,8 @@ KernelRoutes = dict[Prefix, tuple[int, ...]]  # the interface of each hop
 @dataclass
 class WatchedPort:
     """What is known of a port: whether it is set up, whether it drops what arrives, its rate if it
-    has one."""
+    has one.
+    """
 
     node: int
     link: int
@@ -87,8 +88,10 @@ class KernelChanges:
         }
 
     def _state(self, link: int) -> tuple[str, str, int]:
-        """What became of a link; the one node that no longer hears the other, if the other still
-        does; its rate."""
+        """What became of a link.
+
+        The one node that no longer hears the other, if the other still does; its rate.
+        """
         ends = [self._ports[end.ifindex] for _, _, end in self._network.both_ends(link)]
         rate = min(port.rate_bps for port in ends)
         if not all(port.up for port in ends):
@@ -98,13 +101,18 @@ class KernelChanges:
         return SILENT if deaf else UP, only, rate
 
     def links(self) -> list[tuple[str, str, int]]:
-        """The state of every link: UP, SILENT or DOWN; the one node at which a silent failure drops
-        packets, "" if both do; its rate in bit/s, 0 if it has none."""
+        """The state of every link: UP, SILENT or DOWN.
+
+        The one node at which a silent failure drops packets, "" if both do; its rate in bit/s, 0 if
+        it has none.
+        """
         return [self._state(link) for link in range(len(self._told))]
 
     def hear(self, timeout_s: float) -> None:
-        """Take in what the kernel has to say; return after `timeout_s` at the latest if it is
-        silent."""
+        """Take in what the kernel has to say.
+
+        Return after `timeout_s` at the latest if it is silent.
+        """
         for fd, _ in self.poll.poll(max(0.0, timeout_s)):
             node, ear = self._ears[fd]
             now = clock.monotonic()

@@ -39,7 +39,8 @@ class PingedPair:
 
 def spread(servers: int, count: int) -> list[tuple[int, int]]:
     """Return at most `count` pairs of servers with distinct sources and ends far apart by
-    number."""
+    number.
+    """
     count = min(count, servers if servers > 1 else 0)
     sources = [i * servers // count for i in range(count)]
     return [(src, (src + servers // 2 + (servers > 2)) % servers) for src in sources]

@@ -129,8 +129,9 @@ def _halves(time_ns: int) -> tuple[int, int]:
 
 
 def read(path: Path) -> Iterator[CapturedPacket]:
-    """Yield the packets of a file that Files wrote; a truncated block, as in a capture that still
-    runs, ends them.
+    """Yield the packets of a file that Files wrote.
+
+    A truncated block, as in a capture that still runs, ends them.
 
     Raises:
         ValueError: no pcapng file of this byte order, times not in ns, or a malformed block.

@@ -162,7 +162,8 @@ class PortReader:
 
     def _places(self, dump: bytes) -> Iterator[tuple[int, int, int, int, int]]:
         """Yield for each device its index, and the offsets of index, bytes sent, drops and waiting
-        packets."""
+        packets.
+        """
         start = 0
         while start < len(dump):
             size, kind, *_ = netlink.HEADER.unpack_from(dump, start)

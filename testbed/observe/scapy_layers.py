@@ -71,7 +71,8 @@ class RepeatedEntry(Packet):
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes]:
         """What of `s` is this layer's payload, none, and what is left for the next entry, as scapy
-        asks."""
+        asks.
+        """
         return b"", s
 
 

@@ -100,7 +100,8 @@ class Actions:
 
     def _path(self, src: str, dst: str) -> ViewerReply:
         """Return `nodes` and `links` of the path that packets take now, and `reason` if they do not
-        arrive."""
+        arrive.
+        """
         topology = self._network.topology
         name = topology.naming.name
         ends = topology.naming.node(src), topology.naming.node(dst)
@@ -131,7 +132,8 @@ class Actions:
 
     def _node(self, node: str) -> ViewerReply:
         """Return the facts about a node: `links`, `address`, `neighbours`, `routes`, the end of its
-        `log`."""
+        `log`.
+        """
         topology = self._network.topology
         plan = self._network.plan
         number = topology.naming.node(node)

@@ -10,8 +10,10 @@ from weft.testbed.traffic.tcp_info import TcpInfo
 
 
 class Flow(NamedTuple):
-    """`size_bytes` of payload from host `src` to host `dst`, `at_s` after the beginning; None:
-    until the end."""
+    """`size_bytes` of payload from host `src` to host `dst`, `at_s` after the beginning.
+
+    None: until the end.
+    """
 
     at_s: float
     src: int

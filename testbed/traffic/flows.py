@@ -362,7 +362,8 @@ class _Loop:
 
     def arrived(self, connection: _Connection, at_s: float) -> None:
         """All of a flow has been received, at that time of the monotonic clock: begin what follows
-        it, if anything."""
+        it, if anything.
+        """
         assert connection.flow.size_bytes
         connection.received = connection.flow.size_bytes
         connection.ended_s = at_s - self.begin

@@ -157,16 +157,20 @@ def between(
 def rates(
     client: IperfNode, server: IperfNode, spec: IperfSpec, run: str, *, port: int | None = None
 ) -> tuple[float, float]:
-    """Bits per second that the server received and that the client sent, in one iperf3 test;
-    IperfError if it fails."""
+    """Bits per second that the server received and that the client sent, in one iperf3 test.
+
+    IperfError if it fails.
+    """
     text, what = between(client, server, spec, run, port=port)
     goodput_bps = _read(0, 1, spec, text, what).goodput_bps
     return goodput_bps, float(json.loads(text)["end"]["sum_sent"]["bits_per_second"])
 
 
 def iperfs(net: NetworkHandle, pairs: Iterable[tuple[int, int]], spec: IperfSpec) -> list[Iperf]:
-    """iperf() for all of `pairs` at the same time, in their order; the first failure is raised when
-    all have ended."""
+    """iperf() for all of `pairs` at the same time, in their order.
+
+    The first failure is raised when all have ended.
+    """
     todo = list(pairs)
     with ThreadPoolExecutor(max_workers=max(1, len(todo))) as pool:
         return list(pool.map(lambda pair: iperf(net, pair[0], pair[1], spec), todo))
@@ -201,8 +205,10 @@ class _Process:
         self.popen.communicate()
 
     def wait_until_it_listens(self, port: int, what: str) -> None:
-        """Return when somebody in the process's namespace listens to TCP `port`; IperfError if
-        nobody will."""
+        """Return when somebody in the process's namespace listens to TCP `port`.
+
+        IperfError if nobody will.
+        """
         # psutil would look in our namespace, not in the process's
         sockets = Path(f"/proc/{self.popen.pid}/net/tcp")
         end = clock.monotonic() + GRACE_S

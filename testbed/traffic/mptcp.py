@@ -54,8 +54,9 @@ def check() -> None:
 
 
 def prepare(net: NetworkHandle, receivers: Collection[int], count: int, port: int) -> None:
-    """Let connections to port `port` of the hosts `receivers` have `count` subflows; the others go
-    to the ports behind.
+    """Let connections to port `port` of the hosts `receivers` have `count` subflows.
+
+    The others go to the ports behind.
 
     OSError, in the words of `ip mptcp`, if that cannot be.
     """

@@ -118,8 +118,10 @@ def ideal_s(size_bytes: int, parameters: Parameters) -> float:
 
 
 def parameters_of(net: NetworkHandle, *, window: int = 8, layers: int = 1) -> Parameters:
-    """Parameters for the hosts of `net`, whose links have the rate of the first one's; ValueError
-    if that has none."""
+    """Parameters for the hosts of `net`, whose links have the rate of the first one's.
+
+    ValueError if that has none.
+    """
     socket_ = netlink_of(net, 0)
     try:
         index = net.ifindex(0, _port(net, 0))
@@ -239,7 +241,8 @@ def check(net: NetworkHandle, messages: Sequence[NdpMessage], parameters: Parame
 
 def octets(layers: int) -> bytes:
     """The first octet of addresses in each layer: with one layer packets carry the address
-    itself."""
+    itself.
+    """
     return bytes(
         [SERVER_BLOCK >> 24] if layers == 1 else [first_octet(layer) for layer in range(layers)]
     )

@@ -1,5 +1,6 @@
 """libndp.so, the purified transport in C: its structures, and an endpoint that is used as
-daemons.transport's is."""
+daemons.transport's is.
+"""
 
 from __future__ import annotations
 

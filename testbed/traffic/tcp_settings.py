@@ -11,8 +11,10 @@ from weft.testbed.runs.network_handle import NetworkHandle
 
 
 def tune(net: NetworkHandle, sysctls: Mapping[str, str]) -> None:
-    """Set sysctls, paths under /proc/sys/net, at every host; OSError with its name for one that the
-    kernel refuses."""
+    """Set sysctls, paths under /proc/sys/net, at every host.
+
+    OSError with its name for one that the kernel refuses.
+    """
 
     def work() -> None:
         for host in range(net.topology.servers):

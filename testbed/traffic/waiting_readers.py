@@ -36,7 +36,8 @@ EndCallback = Callable[[str | None], None]
 
 class SocketReading(NamedTuple):
     """A socket that is to be read by its descriptor, how many bytes are awaited, and who is
-    told."""
+    told.
+    """
 
     fd: int
     size_bytes: int | None
@@ -88,8 +89,10 @@ class WaitingReaders:
                 raise
 
     def close(self) -> None:
-        """Wait for the threads, whose sockets have all ended or been stopped; nobody is called any
-        more."""
+        """Wait for the threads, whose sockets have all ended or been stopped.
+
+        Nobody is called any more.
+        """
         for _ in self._threads:
             self._wanted.put(None)
         for thread in self._threads:

@@ -57,7 +57,8 @@ class Terminal:
 
 def keep_time(pace: float | None) -> None:
     """Start a process that passes Ctrl-C on to this one, and keeps virtual time at most `pace`
-    times as fast as real time; it ends with this one."""
+    times as fast as real time; it ends with this one.
+    """
     parent = os.getpid()
     if os.fork():
         return
@@ -113,7 +114,8 @@ class OutsideHost:
 
     def _time(self, real_s: float) -> str:
         """Wait until so much real time has passed since the first time that this was asked,
-        people's time left out."""
+        people's time left out.
+        """
         now_s = clock.monotonic()
         self.begin_s = self.begin_s or now_s - real_s
         clock.sleep(max(0.0, self.begin_s + real_s - now_s))

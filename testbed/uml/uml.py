@@ -255,7 +255,8 @@ def _mounts(folder: Path, *, writable: bool = True) -> str:
 
 def _hidden(*more: Path) -> list[Path]:
     """What of the host is needed and lies in a folder that is fresh inside; all else is seen
-    through the overlay."""
+    through the overlay.
+    """
     needed = sorted({PROJECT, Path(sys.prefix), *more})
     return [folder for folder in needed if any(folder.is_relative_to(fresh) for fresh in FRESH)]
 
@@ -278,7 +279,8 @@ def _command(argv: Sequence[str], folder: Path, environment: Mapping[str, str]) 
 @dataclass(frozen=True)
 class Machine:
     """One instance of `kernel` with `memory_mb` on processor `core`, which meets us in the folder
-    `common`."""
+    `common`.
+    """
 
     common: Path
     kernel: str
@@ -415,8 +417,10 @@ def _copy(tails: Sequence[tuple[BinaryIO, BinaryIO]]) -> None:
 
 
 def _pass_on(pipes: Mapping[int, BinaryIO], deadline: float) -> None:
-    """Write what comes out of each pipe to its sink until nobody is left to write; TimeoutError at
-    `deadline`."""
+    """Write what comes out of each pipe to its sink until nobody is left to write.
+
+    TimeoutError at `deadline`.
+    """
     with selectors.DefaultSelector() as selector:
         for pipe in pipes:
             selector.register(pipe, selectors.EVENT_READ)
@@ -436,7 +440,8 @@ def _pass_on(pipes: Mapping[int, BinaryIO], deadline: float) -> None:
 
 def _folder_for_memory(memory_mb: int) -> str:
     """Where the kernel keeps its memory, a file without a name: in memory if there is room and code
-    may run from it."""
+    may run from it.
+    """
     shared = "/dev/shm"
     with suppress(FileNotFoundError):
         there = os.statvfs(shared)

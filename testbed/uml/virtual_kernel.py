@@ -63,8 +63,10 @@ def find() -> Path | None:
 
 
 def require() -> Path:
-    """The kernel, built now if that can be done; FileNotFoundError or OSError, in one line, if it
-    cannot."""
+    """The kernel, built now if that can be done.
+
+    FileNotFoundError or OSError, in one line, if it cannot.
+    """
     return find() or build(shown(sys.stderr.write, sys.stderr.isatty()))
 
 
@@ -158,7 +160,8 @@ def _writable() -> Path:
 
 def _make_folder(folder: Path) -> None:
     """Let `folder` be there; those that are made, above it too, have FOLDER_MODE whatever the
-    umask."""
+    umask.
+    """
     if folder.is_dir():
         return
     _make_folder(folder.parent)

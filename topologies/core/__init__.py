@@ -1,2 +1,3 @@
 """Parts of every network: nodes and links as arrays, names and addresses, families and their
-grammar, failed parts."""
+grammar, failed parts.
+"""

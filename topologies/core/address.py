@@ -124,8 +124,10 @@ class AddressLayout:
         return tuple(reversed(digits))
 
     def sizes(self, digits: Sequence[int]) -> list[int]:
-        """Return how many labels begin with `digits` followed by 0, 1, ...; `digits` must be
-        shorter than a label."""
+        """Return how many labels begin with `digits` followed by 0, 1, .
+
+        `digits` must be shorter than a label.
+        """
         return [prod(self.radices[len(digits) + 1 :])] * self.radices[len(digits)]
 
     def number_of(self, digits: Sequence[int]) -> int:
@@ -186,8 +188,10 @@ class Naming(ABC):
         return self.servers + self.switch_number(text)
 
     def address(self, node: int) -> int:
-        """Return the IPv4 address of `node` as an integer; ValueError for a crossbar, which has
-        none."""
+        """Return the IPv4 address of `node` as an integer.
+
+        ValueError for a crossbar, which has none.
+        """
         if node < self.servers:
             return self.layout.address(self.layout.label_of(node))
         address = self.switch_address(node - self.servers)
@@ -211,8 +215,10 @@ def parse_digits(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Tier:
-    """Switches of a fabric at the same distance from the hosts; names are `letter` and digits below
-    `radices`."""
+    """Switches of a fabric at the same distance from the hosts.
+
+    Names are `letter` and digits below `radices`.
+    """
 
     letter: str
     radices: tuple[int, ...]
@@ -223,8 +229,9 @@ class Tier:
 
 
 class FabricNaming(Naming):
-    """Names in a switch fabric: a switch is its tier's letter and its digits, e1.2; tiers count
-    from 1, at the hosts.
+    """Names in a switch fabric: a switch is its tier's letter and its digits, e1.2.
+
+    Tiers count from 1, at the hosts.
 
     Switches are numbered tier by tier from the hosts up, within a tier as their digits say.
     """

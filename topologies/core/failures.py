@@ -19,8 +19,10 @@ from weft.topologies.core.topology import Topology
 
 
 def fail_links(topology: Topology, links: ArrayLike) -> Topology:
-    """Return `topology` with the links numbered `links` failed, too; ValueError if there is no such
-    link."""
+    """Return `topology` with the links numbered `links` failed, too.
+
+    ValueError if there is no such link.
+    """
     numbers = _numbers("link", links, len(topology.links))
     failed = topology.failed.copy()
     failed[numbers] = True
@@ -37,7 +39,8 @@ def fail_nodes(topology: Topology, nodes: ArrayLike) -> Topology:
 
 def fail_racks(topology: Topology, switches: ArrayLike) -> Topology:
     """Return `topology` with the racks of `switches` failed: each crossbar or edge switch and all
-    its servers."""
+    its servers.
+    """
     numbers = _numbers("node", switches, topology.nodes)
     if others := np.setdiff1d(numbers, racks(topology)).tolist():
         raise ValueError(

@@ -55,8 +55,10 @@ class IntegerParameter:
     def word(
         cls, meaning: str, words: Iterable[str], *, default: str | None = None
     ) -> IntegerParameter:
-        """Return a parameter with named values; the first is the default unless `default` names
-        another."""
+        """Return a parameter with named values.
+
+        The first is the default unless `default` names another.
+        """
         names = tuple(words)
         default_value = names.index(default) if default else 0
         return cls(

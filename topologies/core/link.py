@@ -67,8 +67,10 @@ class LinkSpec:
 
 
 def rate_bps(text: str) -> int:
-    """Return bits per second from "20mbit", "1gbit", "800kbit" or a plain number; ValueError
-    otherwise."""
+    """Return bits per second from "20mbit", "1gbit", "800kbit" or a plain number.
+
+    ValueError otherwise.
+    """
     return _scaled(
         text, {"gbit": Gbps, "mbit": Mbps, "kbit": kbps, "bit": 1, "": 1}, "rate", "20mbit"
     )

@@ -46,7 +46,8 @@ def places(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
 
 def require_room(family: str, layout: AddressLayout, *, nodes: int, links: int) -> None:
     """Raise ValueError for a network too large to be held in memory, or without an address for each
-    server."""
+    server.
+    """
     if max(nodes, links) > MOST:
         raise ValueError(
             f"{family}: {nodes:.3g} nodes and {links:.3g} links are too many, the most is "
@@ -142,7 +143,8 @@ class Topology:
     @cached_property
     def _ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Link ends sorted by (node, port), and where each node's begin: rows are node, port, peer,
-        peer port, link."""
+        peer port, link.
+        """
         index = np.arange(len(self.links))[:, None]
         ends = np.concatenate(
             [np.hstack([self.links, index]), np.hstack([self.links[:, [2, 3, 0, 1]], index])]
@@ -152,7 +154,8 @@ class Topology:
 
     def ports(self, node: int) -> list[tuple[int, int, int, int]]:
         """Return (port, peer, peer's port, link) of every port of `node` in order, failed links
-        included."""
+        included.
+        """
         ends, start = self._ends
         return [
             (port, peer, far, link)
@@ -190,7 +193,8 @@ class Topology:
 
     def neighbours(self, node: int) -> dict[int, tuple[int, ...]]:
         """Return the routing nodes behind each port, failed or not: all others at the crossbar, or
-        the peer."""
+        the peer.
+        """
         by_port = {}
         for port, peer, _, _ in self.ports(node):
             behind = (
@@ -201,7 +205,8 @@ class Topology:
 
     def is_crossbar(self, node: int) -> bool:
         """Return True for a switch of a server-centric network, which knows nothing of the
-        network."""
+        network.
+        """
         return self.server_centric and node >= self.servers
 
     def link_between(self, a: int, b: int) -> int:
@@ -244,7 +249,8 @@ class Topology:
 
     def check(self) -> None:
         """Raise ValueError unless every link has two ends, no port is used twice and no server has
-        no link."""
+        no link.
+        """
         a, pa, b, pb = self.links.T
         if len(self.links) != len(self.level) or len(self.links) != len(self.failed):
             raise ValueError(f"{self.spec}: links, level and failed differ in length")

@@ -54,7 +54,8 @@ def build(parameters: Mapping[str, int]) -> Topology:
 
 def consecutive(a: int, h: int) -> NDArray[np.int64]:
     """Return the routers that global links join if link j of a group leads to the j-th of the other
-    groups."""
+    groups.
+    """
     import numpy as np
 
     low, high = np.triu_indices(a * h + 1, 1)
@@ -63,7 +64,8 @@ def consecutive(a: int, h: int) -> NDArray[np.int64]:
 
 def palm_tree(a: int, h: int) -> NDArray[np.int64]:
     """Return the routers that global links join if link j of a group leads to the group j + 1
-    before it."""
+    before it.
+    """
     import numpy as np
 
     groups = a * h + 1

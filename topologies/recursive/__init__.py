@@ -1,2 +1,3 @@
 """Server-centric networks built recursively: DCell, beta-DCell, FiConn, and their common
-arithmetic."""
+arithmetic.
+"""

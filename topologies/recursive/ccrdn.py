@@ -37,8 +37,9 @@ IntegerOrArray = TypeVar("IntegerOrArray", int, "NDArray[np.int64]")
 def gateway(
     rule: int, t: Sequence[int], level: int, i: IntegerOrArray, j: IntegerOrArray
 ) -> IntegerOrArray:
-    """Return the server of copy `i` of X(level-1) whose level-`level` link leads to copy `j`; i !=
-    j.
+    """Return the server of copy `i` of X(level-1) whose level-`level` link leads to copy `j`.
+
+    I != j.
 
     The server is numbered within its copy.  `i` and `j` may be arrays of the same shape.
 
@@ -63,7 +64,8 @@ def gateway(
 
 def bridge(rule: int, t: Sequence[int], level: int, i: int, j: int) -> tuple[int, int]:
     """Return both ends of the level-`level` link between copies `i` and `j` of X(level-1), the end
-    in `i` first."""
+    in `i` first.
+    """
     near = gateway(rule, t, level, i, j)
     if rule == BETA_DCELL:
         return near, t[level - 1] - 1 - near
@@ -89,8 +91,10 @@ def far_subnetwork(rule: int, t: Sequence[int], level: int, i: int, p: int) -> i
 
 
 def peer(rule: int, t: Sequence[int], server: int, level: int) -> int:
-    """Return the server at the far end of `server`'s level-`level` link, `level` >= 1; -1 if there
-    is none (FiConn)."""
+    """Return the server at the far end of `server`'s level-`level` link, `level` >= 1.
+
+    -1 if there is none (FiConn).
+    """
     sub = t[level - 1]
     i = server % t[level] // sub
     j = far_subnetwork(rule, t, level, i, server % sub)
@@ -158,13 +162,17 @@ class Ccrdn:
         return AddressLayout(tuple(reversed(self.copies)))
 
     def peer(self, server: int, level: int) -> int:
-        """Return the server at the far end of `server`'s level-`level` link; -1 if there is
-        none."""
+        """Return the server at the far end of `server`'s level-`level` link.
+
+        -1 if there is none.
+        """
         return peer(self.rule, self.t, server, level)
 
     def port(self, level: int) -> int:
-        """Return the port of a server's level-`level` link; a FiConn server has at most two (CCRDN
-        3.2, dual-port)."""
+        """Return the port of a server's level-`level` link.
+
+        A FiConn server has at most two (CCRDN 3.2, dual-port).
+        """
         return min(level, 1) if self.rule == FICONN else level
 
     def levels(self, server: int) -> list[int]:

@@ -1,5 +1,7 @@
-"""FiConn (Li et al., INFOCOM 2009; CCRDN 3.2): at most two ports a server.  Labels and addresses as
-in dcell.py."""
+"""FiConn (Li et al., INFOCOM 2009; CCRDN 3.2): at most two ports a server.
+
+Labels and addresses as in dcell.py.
+"""
 
 from __future__ import annotations
 

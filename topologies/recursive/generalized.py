@@ -58,8 +58,10 @@ def even(size: int) -> bool:
 
 
 def family(name: str, rule: ConnectionRule, *, summary: str, source: str) -> Family:
-    """Return generalized DCell with `rule` as the family `name`; ValueError if the name is
-    taken."""
+    """Return generalized DCell with `rule` as the family `name`.
+
+    ValueError if the name is taken.
+    """
     if name in FAMILY.values():
         raise ValueError(f"{name}: there is such a family")
     number = add_rule(rule)

@@ -70,8 +70,10 @@ class FatTreeShape(NamedTuple):
 
 
 def shape(parameters: Mapping[str, int]) -> FatTreeShape:
-    """Return the shape of these parameters; ValueError unless either k or n and d are set, and at
-    most 2d pods."""
+    """Return the shape of these parameters.
+
+    ValueError unless either k or n and d are set, and at most 2d pods.
+    """
     if "k" in parameters:
         if "n" in parameters or "d" in parameters:
             raise ValueError(
