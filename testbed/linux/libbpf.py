@@ -40,7 +40,7 @@ class BpfError(OSError):
 
 def missing(path: Path) -> BpfError:
     """Return the error for a program that is not compiled."""
-    return BpfError(2, f"{path} is missing: `make bpf` compiles it (needs clang and libbpf-dev)")
+    return BpfError(2, f"{path} is missing: make bpf compiles it (needs clang and libbpf-dev)")
 
 
 _POINTER, _INT, _U32, _TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_char_p
