@@ -51,7 +51,7 @@ def test_lbsps_parameters_are_those_of_the_paper() -> None:
         ("ttc:delta=-1", "ttc: delta must be at least 0, got -1"),
         ("ttc:dleta=1", "did you mean delta?"),
         ("lbsp:groups=3", "lbsp: groups must be a power of two, got 3"),
-        ("lbsp:groups=4,states=1", "states are those of two link groups"),
+        ("lbsp:groups=4,states=1", "states need two link groups"),
         ("lbsp:edge_percent=99", "edge_percent must be at least 100"),
         ("ttc:tie=maybe", "ttc: tie must be stay or redirect, got 'maybe'"),
         ("letflow:gap_us=x", "letflow: gap_us must be an integer, got 'x'"),

@@ -154,7 +154,9 @@ def test_workloads_are_what_they_say(workload):
 
 
 def test_a_message_waits_for_what_its_sender_sends_and_gets_before():
-    after, before = completion_time.waiting(np.array([0, 1, 0, 1, 2]), np.array([1, 2, 1, 0, 0]), 3)
+    after, before = completion_time.dependencies(
+        np.array([0, 1, 0, 1, 2]), np.array([1, 2, 1, 0, 0]), 3
+    )
     assert sorted(zip(after.tolist(), before.tolist(), strict=True)) == [
         (1, 0),
         (2, 0),

@@ -132,7 +132,7 @@ def test_ends_of_a_link_are_in_one_network_and_no_two_are_alike(spec):
 @pytest.mark.parametrize(
     ("kind", "spec", "words"),
     [
-        (Bgp, "dcell:n=3,k=1", "switch fabrics"),
+        (Bgp, "dcell:n=3,k=1", "switch fabric of at most 3 tiers"),
         (Bgp, "fattree:n=4,d=2", "at most 3 tiers"),
         (Ospf, "fattree:k=4", "servers route"),
     ],

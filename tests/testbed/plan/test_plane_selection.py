@@ -95,7 +95,7 @@ def test_links_and_needs_are_told():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("lbsp:groups=4,states=1", "states are those of two link groups, got groups=4"),
+        ("lbsp:groups=4,states=1", "states need two link groups, got groups=4"),
         ("lbsp:groups=3", "groups must be a power of two"),
         ("lbsp:groups=x", "groups must be an integer"),
         ("lbsp:groups=8", "groups must be a power of two from 2 to k/2 = 4, got 8"),
