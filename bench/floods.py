@@ -3,7 +3,7 @@
 A process at h0 sends as many packets a second as it is told to, by its link to h3, to the group
 that wakes daemons: first such as a stranger makes, which the filter of h3's socket drops; then one
 that h0's daemon has said, over and over, which passes the filter and is refused where it is opened.
-Nobody but h0 and h3 may lose a neighbour, and these none but each other.
+Only h0 and h3 may lose a neighbour, and only each other.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ For each scheme that says anything a network comes up, and a process at one of i
 link to another, such packets as the search for hostile messages (tests/fuzz) makes of what daemons
 of that scheme say, without a seal; one in ONE_IN is a message sealed by the node's own daemon, said
 again, most with a bit changed, which the filter of the neighbour's socket lets pass.  Meanwhile
-nobody may end, raise or lose a neighbour; afterwards no route may be another, and no process larger
-by more than 10 MB.
+no daemon may end, raise or lose a neighbour.  Afterwards routes must be as before, no process
+larger by more than 10 MB.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def weft(*words: str) -> None:
 
 
 def half_broken(name: str) -> list[str]:
-    """What keeps a run, on whose link somebody was at work who was killed, from being whole
+    """Return what is wrong with a run whose link a killed process was changing
     again.
     """
     for words in (

@@ -61,8 +61,9 @@ def hops(network: RunningNetwork) -> Iterator[tuple[int, int, End]]:
 
 
 def lead(network: RunningNetwork, octets: set[int]) -> None:
-    """Give routers the routes of a server of SPEC, and everybody one to the second host for packets
-    that carry one of these octets.
+    """Give routers the routes of a server of SPEC.
+
+    All get one to the second host for packets that carry one of these octets.
     """
     prefixes = {
         prefix
@@ -118,7 +119,7 @@ def dfr(octet: int) -> Equip:
                 prefix = Prefix(
                     first_octets.with_octet(network.plan.address(1) & ~255, turn[0]), 24
                 )
-                others = [first_octets.everybody(octet) for octet in OCTETS[8::4]]
+                others = [first_octets.all_addresses(octet) for octet in OCTETS[8::4]]
                 made.set(
                     [
                         SetPrefixRewrite(prefix, turn[1]),

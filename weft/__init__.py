@@ -6,7 +6,7 @@ What a program of your own needs is here; each name is imported when it is first
 daemon, which needs none, does not pay for it.
 
 The rooms of this package are the four folders that lie beside this one in the repository; here are
-links to them, so that they are imported as parts of one package and clash with nobody's own.
+links to them, so that they are parts of one package and clash with no package of a user.
 """
 
 TYPE_CHECKING = False  # as typing has it, without importing that

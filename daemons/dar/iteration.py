@@ -60,7 +60,7 @@ class IterationRules(NamedTuple):
     folded: input leaf i and output leaf i are one switch, and flows within it need no spine.
     key: what an input leaf places and moves: FLOW, each flow by itself; DEST, all of its flows to
         one host together (section 4, where the tables of switches are by destination).
-    rest: iterations for which nobody asks to move a flow again after it has moved or was swapped
+    rest: iterations without a request for a flow that has moved or was swapped
         back (section 4's timer).  A flow that rests may still be swapped back.
     """
 

@@ -157,9 +157,9 @@ class DfrRouting(Flooding):
             proxy = dfr_addresses.packet_in(network, state, self._node)[dfr.PROXY]
             b = self._settings.b
             if self._node % t[level] // t[level - 1] == state.subnetwork:
-                yield first_octets.everybody(octet), state, None
+                yield first_octets.all_addresses(octet), state, None
             elif dfr.exit_link(network.rule, t, b, self._node, proxy)[1] == level:
-                yield first_octets.everybody(octet), state, proxy
+                yield first_octets.all_addresses(octet), state, proxy
             # no other packet in this state comes here
 
     def _down(self, up: set[Hop]) -> bytearray:

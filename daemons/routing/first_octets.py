@@ -30,6 +30,6 @@ def prefix(own: Prefix, octet: int) -> Prefix:
     return Prefix(with_octet(own.network, octet), own.length)
 
 
-def everybody(octet: int) -> Prefix:
+def all_addresses(octet: int) -> Prefix:
     """Return the prefix of all addresses that begin with `octet`."""
     return Prefix(octet << 24, 8)

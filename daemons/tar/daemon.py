@@ -103,7 +103,8 @@ class TarRouting:
             for prefix, hops in routes
         ]
         next_hops = [
-            (first_octets.everybody(self._octets[node]), (hop,)) for node, hop in self._hops.items()
+            (first_octets.all_addresses(self._octets[node]), (hop,))
+            for node, hop in self._hops.items()
         ]
         return direct + next_hops
 

@@ -19,7 +19,7 @@ CONNECTIVITY_KERNEL = {
     "settled_s": "from the failures to the time when the pings were as expected, or patience ended",
 }
 PROXY_FAILOVER = {
-    "failed": "what died, by name; null if nothing that can die concerns anybody",
+    "failed": "failed element, by name; null if none affects a pair",
     "affected_pairs": "pairs, of those traced, whose packets went through it",
     "watched_pairs": "of these, those that ping each other every few ms",
     "outage_ms": "median over watched pairs of the time without answers while the failure lasts",

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 LINKS = ("down", "silent", "deaf", "up")
 PACKETS = ("lose", "double", "corrupt", "replay", "slow", "jitter", "clear")
 NODES = ("die", "live", "kill", "start", "stop", "clock")
-EVERYBODY = ("pause",)
-KINDS = (*LINKS, *PACKETS, *NODES, *EVERYBODY)
+WHOLE_NETWORK = ("pause",)
+KINDS = (*LINKS, *PACKETS, *NODES, *WHOLE_NETWORK)
 PERCENT, MILLISECONDS = (
     ("lose", "double", "corrupt", "replay"),
     ("slow", "jitter", "stop", "pause", "clock"),
@@ -154,7 +154,7 @@ def _check(event: FaultEvent, topology: Topology) -> None:
     elif kind in NODES:
         if topology.naming.node(event.where) not in routers(topology):
             raise ValueError(f"{said}: {event.where} runs no daemon")
-    elif kind in EVERYBODY and event.where != NOWHERE:
+    elif kind in WHOLE_NETWORK and event.where != NOWHERE:
         raise ValueError(f"{said}: concerns all nodes, write - for where")
     if kind in PERCENT or kind in MILLISECONDS:
         least, most = (

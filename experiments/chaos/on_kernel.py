@@ -3,8 +3,7 @@ found wrong.
 
 What is looked at:
 
-    crash      a daemon has died, or has dropped a packet over which it raised, though nobody killed
-    it
+    crash      a daemon has died unasked, or has dropped a packet for which it raised
     loop       packets still run out of hops when all is as predicted
     unlike     when daemons have had SETTLE_S after the last event, other pairs ping than are
                predicted of what is broken; or, when all is whole again, not all do
@@ -12,7 +11,7 @@ What is looked at:
     state      its memory has grown by more than MOST_GROWTH_BYTES
 
 What a clock is set by, it is set back by in the end.  It is the machine's: only under a virtual
-clock is there one that is nobody else's.
+clock is there one of its own.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from weft.experiments.chaos.campaign import (
     Finding,
     alteration,
 )
-from weft.experiments.chaos.prediction import doubtful, everybody, reachable
+from weft.experiments.chaos.prediction import all_pairs, doubtful, reachable
 from weft.experiments.engines import reachability
 from weft.experiments.engines.predicted_paths import both_ways
 from weft.experiments.engines.routes import PairSet
@@ -72,7 +71,7 @@ class KernelCampaigns:
         """Let everything happen; what is wrong then."""
         self.settled_s = []
         self.random = Random(campaign.seed)
-        pairs = sorted(everybody(self.topology))
+        pairs = sorted(all_pairs(self.topology))
         few = min(campaign.pairs, MOST_PINGED)
         chosen = sorted(self.random.sample(pairs, few)) if len(pairs) > few else pairs
         self.links = AlteredLinks(self.net.network, self.random)
@@ -233,7 +232,7 @@ class KernelCampaigns:
         names = self.topology.naming.name
         for pairs, what in (
             (expected - reached, "lost"),
-            (reached - expected, "reached though nobody predicts it"),
+            (reached - expected, "reached against the prediction"),
         ):
             if pairs:
                 return f"{len(pairs)} pairs {what}, such as {' to '.join(map(names, min(pairs)))}"

@@ -26,7 +26,7 @@ def machines() -> list[str]:
     return list(found.values())
 
 
-def everybody(topology: Topology) -> PairSet:
+def all_pairs(topology: Topology) -> PairSet:
     """All ordered pairs of servers."""
     servers = range(topology.servers)
     return {(src, dst) for src in servers for dst in servers if src != dst}
@@ -44,10 +44,10 @@ def hosts_of(topology: Topology, nodes: Iterable[int]) -> set[int]:
 
 def doubtful(topology: Topology, damage: Damage) -> PairSet:
     """The pairs of which nothing is predicted: a node without a daemon sends by the routes that it
-    has, while its neighbours lead nobody there.
+    has, while no neighbour leads there.
     """
     unsure = hosts_of(topology, damage.headless)
-    return {pair for pair in everybody(topology) if unsure.intersection(pair)}
+    return {pair for pair in all_pairs(topology) if unsure.intersection(pair)}
 
 
 def reachable(
@@ -66,7 +66,7 @@ def reachable(
     )
     broken = fail_links(topology, sorted(damage.links() - (lone - damage.down)))
     broken = fail_nodes(broken, sorted(damage.dead | damage.headless))
-    found = connects(broken, routing, among or everybody(topology)) - doubtful(topology, damage)
+    found = connects(broken, routing, among or all_pairs(topology)) - doubtful(topology, damage)
     ends = {(link, end) for link, end in damage.deaf if link in lone}
     hosts = {(int(topology.links[link, [0, 2]].min()), end) for link, end in ends}
     to_host = {host for host, end in hosts if end == host}

@@ -10,7 +10,7 @@ What is looked at:
     converged  a daemon has not converged, when all is whole again
     state      it keeps far more than it did before the campaign
 
-Nobody seals what is said here: a packet that is changed on its way is believed as far as it makes
+Messages are not sealed here: a packet that is changed on its way is believed as far as it makes
 sense.
 """
 
@@ -37,7 +37,7 @@ from weft.experiments.chaos.campaign import (
     Finding,
     alteration,
 )
-from weft.experiments.chaos.prediction import doubtful, everybody, reachable
+from weft.experiments.chaos.prediction import all_pairs, doubtful, reachable
 from weft.experiments.chaos.state_size import sizes, too_large
 from weft.experiments.engines.routes import PairSet
 from weft.topologies import build
@@ -76,7 +76,7 @@ class SimulatedCampaign:
         self.simulator = Simulator(
             self.topology, campaign.routing, wire=WIRE, random=Random(campaign.seed)
         )
-        pairs = sorted(everybody(self.topology))
+        pairs = sorted(all_pairs(self.topology))
         few = campaign.pairs
         self.pairs = sorted(Random(campaign.seed).sample(pairs, few)) if len(pairs) > few else pairs
         self.damage = Damage()
@@ -112,7 +112,7 @@ class SimulatedCampaign:
                 "what is broken",
             )
             self.heal()
-            self.settle(everybody(self.topology), "all being whole again")
+            self.settle(all_pairs(self.topology), "all being whole again")
             self.converge()
             if larger := too_large(self.size, sizes(self.simulator)):
                 raise Failed("state", larger)
@@ -304,7 +304,7 @@ class SimulatedCampaign:
             lost, gained = wanted - reached, reached - wanted - unsure
             if lost or gained:
                 return self._told(lost, "lost") or self._told(
-                    gained, "reached though nobody predicts it"
+                    gained, "reached against the prediction"
                 )
         return ""
 

@@ -177,7 +177,7 @@ def default_sweep(experiment: Experiment) -> str:
         f"{len(runs)} runs ({len(runs) // experiment.seeds} cells, {seeds} each) on the "
         f"{runs[0].engine} engine"
     )
-    took = "nobody has measured how long they take"
+    took = "their time was not measured"
     if experiment.takes_s is not None:
         took = f"about {duration(experiment.takes_s)} on two cores"
     return f"{size}; {took}"

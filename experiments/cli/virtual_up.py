@@ -109,7 +109,7 @@ def up(given: argparse.Namespace) -> int:
 
 
 def command_line(net: Net) -> None:
-    """Mininet's, until somebody leaves it.
+    """Mininet's, until its user leaves it.
 
     Lines come from the host where this is what up() has started.
     """

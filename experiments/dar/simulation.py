@@ -65,7 +65,7 @@ def permute(net: ClosFlows, traffic: int, state: MutableIntSequence) -> None:
     if traffic in (WORST, PAIRS):
         size = 2 if traffic == PAIRS else 1
         for flow in range(n * r):
-            # Flow i n + k goes to leaf i + k, the k-th host of which nobody else takes; of pairs,
+            # Flow i n + k goes to leaf i + k, the k-th host of which no other flow takes; of pairs,
             # only every second k.
             k = flow % n // size
             net.destination[flow] = (flow // n + k) % r * n + k * size

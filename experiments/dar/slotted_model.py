@@ -133,7 +133,7 @@ def many_slots(
 
 
 def destinations(n: int, r: int, traffic: str, messages: int, rng: Generator) -> Ints:
-    """A permutation of the hosts for each message, shape (messages, hosts): `random`, nobody to
+    """A permutation of the hosts for each message, shape (messages, hosts): `random`, no host to
     itself, or `worst`.
     """
     if traffic == "random":

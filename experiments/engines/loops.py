@@ -8,7 +8,7 @@ In all of them:
 histogram: pairs by hops; its last entry counts those that are not connected, the one before those
     left out.
 dead_server: 1 for a server whose pairs are left out; empty if there is none.
-added: flows that each channel carries, to be increased; empty if nobody asks.
+added: flows that each channel carries, to be increased; empty if not wanted.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def wait_for_paths(
     """Let every one of `pairs` send, and return when their packets take as many `hops` as they are
     to take.
 
-    False if that does not come about; at once, when each has pinged, if nobody knows.
+    False if that does not come about; at once, when each has pinged, if it is not known.
     """
 
     def settled() -> bool:

@@ -355,7 +355,7 @@ def poisson(
 def ideal_s(
     size_bytes: int, *, rate_bps: int, hops: int, header_bytes: int, packet_bytes: int
 ) -> float:
-    """The time that `size_bytes` take over `hops` links of `rate_bps` of which nobody else sends:
+    """The time that `size_bytes` take over `hops` links of `rate_bps` with no other sender:
     store and forward of the first packet at each hop but the first, then the rest at the rate;
     connection set-up and propagation aside.
     """

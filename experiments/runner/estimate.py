@@ -99,7 +99,7 @@ def declared(experiment: Experiment) -> float | None:
 
 def total_s(expected: Mapping[Run, float | None], jobs: int) -> float | None:
     """How long the runs take, those on the kernel in real time one after the other, others `jobs`
-    at a time; None if nobody knows of one.
+    at a time; None if there is none.
     """
     if None in expected.values():
         return None

@@ -47,7 +47,7 @@ def code() -> tuple[str | None, bool]:
 
 
 def git(*argv: str) -> str:
-    """What git prints about the work tree that holds this file, whoever owns it.
+    """Return git's output about the work tree of this file, whichever user owns it.
 
     It is not written to.
     """

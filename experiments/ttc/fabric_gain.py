@@ -3,7 +3,7 @@
 Every host sends one endless flow and receives one; with traffic=cross, to and from hosts behind
 another edge switch, so that all traffic goes up.  With as many uplinks as hosts (clos:n=4,r=2,m=4)
 it all fits if it is spread evenly, while hashing flows leaves on average (1 - 1/4)^4 = 32 % of the
-uplinks without any.  With twice as many hosts (clos:n=8,r=2,m=4) it leaves 10 %, so that nobody can
+uplinks without any.  With twice as many hosts (clos:n=8,r=2,m=4) it leaves 10 %, so no scheme can
 gain more than 11 % on it.  traffic=permutation lets half of the hosts there find their peers behind
 their own switch: as many flows go up as there are uplinks, of which hashing again leaves a third
 without any, but the other half of the goodput is the same for all schemes.

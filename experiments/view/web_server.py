@@ -170,7 +170,7 @@ class OnLoopback(RequestHandler):
         self.finish(f"{self._reason}\n")
 
     def log_exception(self, *_: Any) -> None:
-        """Nobody reads a log here."""
+        """Write no access log."""
 
 
 class File(OnLoopback):
@@ -256,7 +256,7 @@ class Do(Guarded):
 
 
 def give_up_rights() -> None:
-    """Be nobody from now on, in this process and all that it could start, of which there can be
+    """Become the user nobody, in this process and all that it could start, of which there can be
     none.
     """
     parent = os.getppid()

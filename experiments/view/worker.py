@@ -156,7 +156,7 @@ def tell(error: str) -> int:
 
 
 def listen(port: int) -> socket.socket:
-    """A socket on loopback at `port`, 0 for any that is free; OSError if somebody has it."""
+    """Return a socket on loopback at `port`, 0 for any free one; OSError if it is taken."""
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

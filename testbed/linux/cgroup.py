@@ -5,7 +5,7 @@ A group is called as the node's namespace is, and so it is known whose it is; se
 
 Where the groups are of version 2 and the root does not hand the controllers cpu and cpuset down
 yet, it does from the first group on, and is left so: it limits nothing by itself, systemd has it so
-as soon as one service has a limit, and to take it back would take away the limits of whoever has
+as soon as one service has a limit; taking it back would remove the limits of services that have
 set some since, here or in another run.
 """
 

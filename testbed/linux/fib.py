@@ -137,7 +137,7 @@ def routes(
     """
     request = RTMSG.pack(AF_INET, 0, 0, 0, RT_TABLE_MAIN, owner, 0, 0, 0)
     dumped = (parse_route(body, owner) for body in socket.dump(netlink.RTM_GETROUTE, request))
-    # before 5.0 a kernel lists everybody's
+    # before 5.0 a kernel lists the routes of all protocols
     return {route.prefix: route.hops for route in dumped if route}
 
 

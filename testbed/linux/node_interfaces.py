@@ -13,8 +13,7 @@ class Interface:
     """The device that is one port.
 
     neighbours: who is one hop away through it: node -> (IPv4 address, Ethernet address).
-    link: a number that all who hear each other there have for that link or crossbar, and nobody for
-        another.
+    link: a number shared by all nodes at that link or crossbar, and by no other link.
     """
 
     ifindex: int

@@ -1,7 +1,7 @@
 """What this kernel can do, and what to do where it cannot.
 
 Everything is tried once per boot and remembered; what was found absent is tried again before
-anybody is refused for it, as it may have been installed since.
+a command is refused for it, as it may have been installed since.
 """
 
 from __future__ import annotations

@@ -267,7 +267,7 @@ def names(scratch: Scratch) -> str:
 def unprivileged(scratch: Scratch) -> str:
     """Whether a user without any right may make a namespace of his own.
 
-    Tried by a child that becomes nobody.
+    Tried by a child that becomes the user nobody.
     """
     child = os.fork()
     if not child:

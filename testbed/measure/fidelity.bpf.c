@@ -112,7 +112,7 @@ static __always_inline void leave(struct port *p, __u64 before)
 	p->begin_ns = now;
 }
 
-/* Runs under the lock of the queue: nobody else changes what is kept for its device. */
+/* Runs under the lock of the queue: no other processor changes the device's entry. */
 SEC("tp_btf/qdisc_dequeue")
 int BPF_PROG(dequeue, struct Qdisc *qdisc, struct netdev_queue *txq, int packets, struct sk_buff *skb)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* How many packets wait in each queue, all the time: at every enqueue and dequeue, the length that ends is charged with
- * the time that it lasted.  Runs under the lock of the queue, so nobody else changes what is kept for its device.
+ * the time that it lasted.  Runs under the lock of the queue, so no other processor changes the device's entry.
  */
 #include "../data_plane/kernel.h"
 #include <bpf/bpf_helpers.h>

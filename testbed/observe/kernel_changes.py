@@ -225,7 +225,7 @@ class KernelChanges:
         ]
 
     def count(self, node: int) -> int:
-        """How many routes of the node lead to somebody."""
+        """Return the number of the node's routes that lead somewhere."""
         return sum(1 for hops in self.routes[node].values() if hops)
 
     def devices(self, node: int, hops: tuple[int, ...]) -> list[str]:

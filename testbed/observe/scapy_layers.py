@@ -13,7 +13,7 @@ types filled in:
 
     UDP() / Weft() / LAYERS["hello"](sender=7, heard=[ENTRIES["hello.heard"](node=5)])
 
-Nobody has a run's key here, and so its daemons, unless they are unauthenticated, refuse what is
+scapy has no key of the run, so its daemons, unless they are unauthenticated, refuse what is
 made.
 """
 

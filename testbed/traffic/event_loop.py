@@ -1,7 +1,7 @@
 """Sockets that are waited for together, and until when, exact to the nanosecond and without reading
 the clock.
 
-epoll's own timeout is rounded up to a millisecond, and whoever gives it has to read the clock each
+epoll's own timeout is rounded up to a millisecond, and a caller has to read the clock each
 time, which under User-Mode Linux is a third of the system calls of a program that passes packets.
 Here a timer of the kernel's is one more descriptor among the others (timerfd_create(2)).
 """

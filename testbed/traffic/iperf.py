@@ -205,9 +205,9 @@ class _Process:
         self.popen.communicate()
 
     def wait_until_it_listens(self, port: int, what: str) -> None:
-        """Return when somebody in the process's namespace listens to TCP `port`.
+        """Return when a process in the namespace listens to TCP `port`.
 
-        IperfError if nobody will.
+        IperfError if none will.
         """
         # psutil would look in our namespace, not in the process's
         sockets = Path(f"/proc/{self.popen.pid}/net/tcp")

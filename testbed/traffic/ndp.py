@@ -36,7 +36,7 @@ from weft.topologies.core.address import SERVER_BLOCK, dotted
 from weft.topologies.core.link import ETHERNET_BYTES
 
 PORT = 6331
-# on a clock that waits for nobody: a host may not run for so long on a busy machine
+# on a clock that does not wait: a host may not run for so long on a busy machine
 LEAST_TIMEOUT_NS = 100_000_000
 REAL_TIME_PRIORITY = 10
 BUFFER_BYTES = 8 << 20

@@ -74,7 +74,9 @@ class WaitingReaders:
             they had; never for None.  ended: called after the last byte, with the error if one
             ended it.
         """
-        own = os.dup(receiver.fileno())  # whose number nobody else can get while this is being read
+        own = os.dup(
+            receiver.fileno()
+        )  # a number that no other socket can get while this one is read
         self._reading += 1
         if self._reading > len(self._threads):
             self._start()
@@ -91,7 +93,7 @@ class WaitingReaders:
     def close(self) -> None:
         """Wait for the threads, whose sockets have all ended or been stopped.
 
-        Nobody is called any more.
+        No callback is called any more.
         """
         for _ in self._threads:
             self._wanted.put(None)

@@ -3,7 +3,7 @@
 A question is a file in the folder that host and kernel have in common.  Inside, ask() looks for the
 answer again and again, which takes no time there.  Outside, Host stops the whole kernel as soon as
 it sees a question, and lets it go on when it has answered.  So no virtual time passes while
-somebody types, and real time can be waited for.
+a user types, and real time can be waited for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft.testbed.linux import clock
 
 FOLDER = Path("/run/uml")  # inside
 ATTENDED = "WEFT_ATTENDED"  # set in the environment of a command that may ask; the pace, or nothing
-INTERRUPT = "interrupt"  # the file that says that somebody has pressed Ctrl-C
+INTERRUPT = "interrupt"  # file that marks a Ctrl-C of the user
 STEP_S = 0.05  # of virtual time, after which Ctrl-C and the pace are looked after
 _numbers = count()
 
@@ -49,7 +49,7 @@ class Terminal:
         return self._never_ready[0]
 
     def readline(self) -> str:
-        """What somebody typed, with its end of line; "" if there is no more."""
+        """Return the user's line, with its end of line; "" if there is no more."""
         sys.stdout.flush()
         sys.stderr.flush()
         return ask(wants="line")

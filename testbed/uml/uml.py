@@ -417,7 +417,7 @@ def _copy(tails: Sequence[tuple[BinaryIO, BinaryIO]]) -> None:
 
 
 def _pass_on(pipes: Mapping[int, BinaryIO], deadline: float) -> None:
-    """Write what comes out of each pipe to its sink until nobody is left to write.
+    """Write what comes out of each pipe to its sink until no writer is left.
 
     TimeoutError at `deadline`.
     """

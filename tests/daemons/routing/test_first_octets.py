@@ -17,4 +17,4 @@ def test_addresses_keep_all_but_the_first_octet() -> None:
     assert first_octets.prefix(Prefix(10 << 24 | 0x010200, 24), 65) == Prefix(
         65 << 24 | 0x010200, 24
     )
-    assert first_octets.everybody(65) == Prefix(65 << 24, 8)
+    assert first_octets.all_addresses(65) == Prefix(65 << 24, 8)

@@ -18,7 +18,7 @@ from weft.testbed.mininet.net import Net
 from weft.testbed.node_daemon import control
 
 ROOT = Path(__file__).parents[3]
-KINDS = [kind for kind in campaign_module.KINDS if kind != "clock"]  # which is everybody's
+KINDS = [kind for kind in campaign_module.KINDS if kind != "clock"]  # which is all_pairs's
 EVERY = (
     "0:down:h0-h3+0.05:silent:h1-w0+0.1:deaf:h1-h6:h6+0.1:lose:all:20+0.15:corrupt:h4-h7:30+0.15:replay:h5-h10:50"
     "+0.2:slow:h8-h11:5+0.2:jitter:h2-w0:5+0.25:double:h6-w2:100+0.3:die:h7+0.4:kill:h10+0.5:stop:h11:150"

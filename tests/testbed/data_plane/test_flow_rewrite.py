@@ -128,7 +128,8 @@ def tables(network):
             (first_octets.prefix(own, 64), hop) for own, hop in dr.prefix_routes(ccrdn, server)
         ]
         routes += [
-            (first_octets.everybody(65 + node), (port, node)) for node, port in neighbours.items()
+            (first_octets.all_addresses(65 + node), (port, node))
+            for node, port in neighbours.items()
         ]
         with net.at(server) as held:
             held.request([route(net, server, prefix, *hop) for prefix, hop in routes])
