@@ -261,7 +261,7 @@ class DataPlane:
 
     @property
     def trims(self) -> bool:
-        """Whether its ports trim packets."""
+        """True if its ports trim packets."""
         node, port = switch_ports(self.net.topology)[0]
         trim_bytes: int = self._ports[self.net.ifindex(node, port) & 0xFFFF,][
             PORT.fields.index(("trim_bytes", "I"))
