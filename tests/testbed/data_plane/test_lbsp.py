@@ -72,9 +72,10 @@ def test_each_destination_keeps_to_its_link_groups_in_turns(
         plane.attach()
     far = net.topology.naming.node("s7.0.0")
     for low, high in ((1, 1), (0, 1)):
+        pair = [(0, far + low + 2 * high)]
+        wait_until("links carry packets", lambda pair=pair: not ping(net, pair).lost_fraction)
         before = sent(net)
-        destination = far + low + 2 * high
-        assert ping(net, [(0, destination)], count=40).lost_fraction == 0
+        assert ping(net, pair, count=40).lost_fraction == 0
         ups = between(net, before, "e0.0")
         assert {port: ups[port] for port in range(4, 8)} == {
             4 + low: 20,
