@@ -188,7 +188,7 @@ def test_what_needs_mininet_says_how_to_get_it(weft):
 
 
 # A program that rewrites and one that traces.
-@pytest.mark.parametrize("program", ["bpf/select_blind", "tracing/fidelity"])
+@pytest.mark.parametrize("program", ["data_plane/select_blind", "measure/fidelity"])
 def test_programs_are_the_same_for_every_processor(program, tmp_path):
     """So a wheel needs one of each; with compile-once, libbpf adapts them to the kernel."""
     made = f"testbed/{program}.bpf.o"

@@ -99,7 +99,7 @@ VARIANTS = {
     "no spare link": ((3, 3, 3), IterationRules(p=1, folded=1), 200),
     "informed": ((6, 6, 6), IterationRules(p=2, folded=1, informed=1), 240),
     "every link": ((6, 6, 6), IterationRules(p=2, folded=1, every_link=1), 200),
-    "by destination": ((6, 6, 6), IterationRules(p=2, folded=1, key=DEST), 240),
+    "by destination": ((6, 6, 6), IterationRules(p=2, folded=1, key=DEST), 1200),
 }
 
 
