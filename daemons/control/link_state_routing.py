@@ -1,8 +1,9 @@
 """Base of link-state protocols: hellos, flooding of changes, and computation of routes.
 
 Routes are computed `hold_s` after the first change.  While changes go on, the time between two
-computations grows.  A late computation shows that the machine is too slow for its daemons: the next
-one waits LATE times its lateness.
+computations grows.  Two late computations in a row show that the machine is too slow for its
+daemons: the next one waits LATE times the smaller lateness.  A single one shows a pause, and routes
+must be corrected soon after it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from weft.daemons.core.actions import NOTHING, UNCHANGED, Action, Hop
 from weft.daemons.core.contract import Adjacencies, useless
 from weft.daemons.core.events import DaemonEvent
 
-LATE = 2  # shortest wait after a computation, in its lateness
+LATE = 2  # shortest wait after two late computations, in the smaller lateness
 
 
 class Flooding(ABC):
@@ -32,6 +33,7 @@ class Flooding(ABC):
         self._hold_s = hold_s
         self._compute_s = inf  # time of the next computation
         self._computed_s = -inf  # time of the last one
+        self._late_s = 0.0  # lateness of the last one
         self._rest_s = 5 * hold_s  # shortest time between two
         self._computed = 0  # database.changes at the last one
         self._counters = {"computations": 0}
@@ -79,9 +81,11 @@ class Flooding(ABC):
             events += self._database.tick(now)
         actions = self._follow(events, now)
         if now >= self._compute_s:
-            late_s = now - self._compute_s
+            late_s, before_s = now - self._compute_s, self._late_s
+            self._late_s = late_s
             self._rest_s = max(
-                backoff(self._rest_s, now - self._computed_s, 5 * self._hold_s), LATE * late_s
+                backoff(self._rest_s, now - self._computed_s, 5 * self._hold_s),
+                LATE * min(late_s, before_s),
             )
             self._compute_s = inf
             self._computed_s = now

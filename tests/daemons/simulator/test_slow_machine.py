@@ -20,3 +20,15 @@ def test_a_network_comes_up_in_a_time_in_proportion_and_its_messages_make_no_sto
     losses = sum(simulator.status(node)["downs"] for node in switches)
     assert losses < len(SLIM_FLY.links) / 10
     assert simulator.counters["bytes"] < 6e6, "four times as many as on a machine that keeps up"
+
+
+def test_routes_are_corrected_soon_after_a_pause():
+    """When one late computation alone counted, packets looped for twice the length of a pause."""
+    topology = build("complete:n=4,p=1")
+    simulator = Simulator(topology, "bfs")
+    simulator.run_until_converged()
+    for node in range(topology.servers, topology.nodes):
+        simulator.stall(node, 10.0)
+    simulator.restart(6)
+    simulator.run_for(11.0)
+    assert not simulator.walk(0, 2).lost
