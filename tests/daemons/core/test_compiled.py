@@ -41,6 +41,32 @@ def trebled(a: int) -> int:
     return 3 * a
 
 
+def test_the_digest_covers_all_functions_that_are_called_and_constants():
+    """numba's cache on disk must not answer for other code."""
+    twice.__module__ = doubled.__module__ = trebled.__module__ = "weft.experiments"
+    before = module._digest([twice])
+    globals()["doubled"], kept = trebled, doubled
+    try:
+        assert module._digest([twice]) != before
+    finally:
+        globals()["doubled"] = kept
+    assert module._digest([twice]) == before
+    scaled.__module__ = "weft.experiments"
+    before = module._digest([scaled])
+    globals()["FACTOR"] = 3
+    try:
+        assert module._digest([scaled]) != before
+    finally:
+        globals()["FACTOR"] = 2
+
+
+FACTOR = 2
+
+
+def scaled(a: int) -> int:
+    return FACTOR * a
+
+
 def test_another_function_can_be_called_instead():
     twice.__module__ = doubled.__module__ = trebled.__module__ = "weft.experiments"
     assert compiled(twice)(5) == 10

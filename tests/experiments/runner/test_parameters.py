@@ -202,3 +202,9 @@ def test_a_number_may_be_written_in_several_ways():
         1000,
         -0.25,
     ]
+
+
+def test_an_axis_takes_other_values_of_the_same_parameter():
+    axis = Integer(meaning="hosts", least=1, most=9).over(1, 2)
+    assert axis.values == (1, 2)
+    assert axis.over(3) == (axis.parameter, (3,))

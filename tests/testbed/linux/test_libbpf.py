@@ -40,7 +40,7 @@ def program(tmp_path, compiled):
 
 
 def test_a_missing_object_says_how_to_make_it(tmp_path):
-    with pytest.raises(BpfError, match=r"x\.bpf\.o is missing: `make bpf`"):
+    with pytest.raises(BpfError, match=r"x\.bpf\.o is missing: make bpf compiles it"):
         Object(tmp_path / "x.bpf.o")
 
 
