@@ -1,5 +1,4 @@
-"""How fast networks come up and go down, beside Mininet with TCLink, or beside another checkout of
-weft.
+"""Time to bring networks up and down, beside Mininet with TCLink or another checkout of weft.
 
 Mininet runs in a network namespace of its own, because it puts its switches' interfaces where it
 stands.  It brings the large networks up in half an hour and more, so each of ours takes turns with

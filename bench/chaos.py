@@ -62,7 +62,7 @@ def carry_out(part: Part) -> list[str]:
 
 
 def kept(file: Path | None) -> dict[Part, list[str]]:
-    """What was wrong in each part that `file` tells of.
+    """Return the faults of each part in `file`.
 
     A last line that was not written to its end is taken away.
     """

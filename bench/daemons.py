@@ -1,4 +1,4 @@
-"""What 156 routing daemons cost, how soon they notice, and whether they raise false alarms.
+"""Cost, detection time and false alarms of 156 routing daemons.
 
 Run as root, on a quiet machine: DCell_{2,3}, hellos every 30 ms, three of which may be missing.
 """
@@ -73,8 +73,9 @@ def us_per_message(
 
 
 def seals(topology: Topology, packed: int, among: Sequence[int]) -> list[Line]:
-    """What it costs to seal and open messages, with and without in turns: processor time, and time
-    until a death is noticed.
+    """Measure the cost of authentication, with and without it in turns.
+
+    Lines hold processor time, and time until a failure is noticed.
     """
     kinds: dict[bool, list[list[float]]] = {False: [], True: []}
     for _ in range(TURNS):

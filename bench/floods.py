@@ -75,8 +75,12 @@ class Batches:
         self._libc = ctypes.CDLL(None, use_errno=True)
 
     def send(self) -> int:
-        """How many of the next batch have left: fewer than all where the socket or the link had no
-        room for more, after a moment's rest if that was none.  OSError for any other error.
+        """Send the next batch and return how many packets left.
+
+        Fewer leave where socket or link are full; if none does, wait a moment.
+
+        Raises:
+            OSError: any other error.
         """
         at = ctypes.byref(
             self._headers, ctypes.sizeof(Header) * BATCH * (self._turn % self._batches)

@@ -1,5 +1,4 @@
-"""What a hop costs: each scheme of the data plane beside the kernel's own IPv4 forwarding, in one
-run, on one core.
+"""Cost of a hop under each scheme of the data plane, beside the kernel's IPv4 forwarding.
 
 Small UDP packets go from a host through a chain of switches to another, which drops them; sender,
 switches and receiver run on one processor, in the sender's time or in that of its ksoftirqd.  What
@@ -206,7 +205,7 @@ def costs(
 
 
 def trimming(shaped: Chains, trims: Chains, *, packets: int, rounds: int, cpu: int) -> list[Line]:
-    """What a hop takes more where its queue is looked at before each packet."""
+    """Return the additional cost of a hop whose queue is read before each packet."""
     found: list[list[float]] = [[], []]
     for _ in range(rounds):
         for each, chains in zip(found, (shaped, trims), strict=True):

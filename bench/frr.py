@@ -62,7 +62,7 @@ def ours(spec: str, hello_ms: int) -> Iterator[tuple[RunningNetwork, set[int], f
 
 
 def load(pids: set[int]) -> float:
-    """How many processors these processes take while nothing fails."""
+    """Return the processors that these processes use while nothing fails."""
     before, began = cpu_s(pids), time.monotonic()
     time.sleep(WINDOW_S)
     return (cpu_s(pids) - before) / (time.monotonic() - began)

@@ -1,8 +1,6 @@
-"""How fast the graph engine routes, beside the simulator of CCRDN's authors and beside what was
-asked for.
+"""Speed of the graph engine, beside the simulator of CCRDN's authors and the goals.
 
-Speeds are per second of CPU time of one core, so that a busy machine says less wrong things about
-them.
+Speeds are per second of processor time of one core, which a busy machine distorts less.
 """
 
 from __future__ import annotations
@@ -90,9 +88,7 @@ def speeds(spec: str) -> list[Line]:
 
 
 def connection_rules() -> list[Line]:
-    """What beta-DCell's connection rule costs: DCell's flows a second over its, with as many
-    candidates each.
-    """
+    """Return DCell's flows a second over beta-DCell's, with as many candidates each."""
     found = []
     for n in (3, 4):
         dcell, beta = (

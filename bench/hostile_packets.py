@@ -141,7 +141,7 @@ def wrong(
     routed: Mapping[int, object],
     size: Mapping[int, int],
 ) -> Iterator[str]:
-    """What is not as it was."""
+    """Return the differences from the state before."""
     name = network.topology.naming.name
     for node, row in network.rows().items():
         was = before[node]

@@ -145,7 +145,7 @@ def half_broken(name: str) -> list[str]:
 
 
 def leftovers(mine: list[run.RunRecord], journals: list[dict[str, Any]]) -> list[str]:
-    """What there still is of these runs, which had these journals."""
+    """Return what is left of these runs, which had these journals."""
     names = {space for journal in journals for space in journal.get("namespaces", [])}
     found = [f"directory {one.directory}" for one in mine if one.directory.exists()]
     found += [f"namespace {name}" for name in names & set(os.listdir(netns.NAMES))]

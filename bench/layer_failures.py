@@ -1,5 +1,4 @@
-"""How long packets in a layer are lost when a link dies, announced by its carrier or in silence:
-Slim Fly with q = 5.
+"""Outages in a layer of Slim Fly with q = 5 after announced and silent failures.
 
 Pairs of hosts ping each other every 2 ms in layer 0; each failure is of a link between routers that
 packets of some of them take.  A pair's outage is the gap between its pings that were answered, so

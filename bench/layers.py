@@ -1,5 +1,4 @@
-"""What FatPaths' layers cost: the program at hosts for each packet, and a hop at a switch with many
-layers' routes.
+"""Cost of FatPaths' layers: the program at hosts, and a hop at a switch with many routes.
 
 The program at hosts is run by the kernel on one packet after the other (BPF_PROG_TEST_RUN), each
 time once, since a packet that has left in a layer is no more what it was; the median beside that of
@@ -50,7 +49,7 @@ def packet(seq: int, destination: int) -> bytes:
 
 
 def run_ns(program: int, data: bytes) -> int:
-    """How long `program` took for a packet; OSError if the kernel cannot say."""
+    """Return the time that `program` takes for a packet; OSError if the kernel cannot say."""
     given, room = ctypes.create_string_buffer(data, len(data)), ctypes.create_string_buffer(2048)
     context = ctypes.create_string_buffer(CONTEXT.pack(time.monotonic_ns()), CONTEXT.size)
     where = [ctypes.addressof(each) for each in (given, room, context)]

@@ -1,5 +1,6 @@
-"""Whether packets take the paths that PR's algorithm computes, with all links alive and with a
-tenth of them dead.
+"""Comparison of packets' paths with those that PR computes, with and without failures.
+
+A tenth of the links fails.
 
 Run as root: every ordered pair of DCell_{1,4}, beta-DCell_{1,5} and FiConn_{2,4}, and 2,000 pairs
 of DCell_{2,3}, under each pr-* scheme.  Counted is what is true at one moment, the first at which
@@ -89,7 +90,7 @@ def verdict(
     hops: dict[Pair, int],
     pairs: Sequence[Pair],
 ) -> Verdict:
-    """What is true of `pairs` now.
+    """Return the state of `pairs` now.
 
     `live`: the topology without what is dead; `hops`: of the paths that the algorithm computes for
     those that it connects.
@@ -127,9 +128,7 @@ def verdict(
 
 
 def mute(live: Topology, scheme: str, one: Trace, route: Sequence[int]) -> bool:
-    """Whether the server at which a trace ended, the next one of `route`, has no way back to the
-    source.
-    """
+    """Return True if the server at which a trace ended has no path back to the source."""
     if len(one.nodes) >= len(route) or not (one.reason or "").startswith("no answer"):
         return False
     back = (route[len(one.nodes)], one.src)

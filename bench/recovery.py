@@ -1,4 +1,4 @@
-"""How long packets are lost when a link dies in silence, detection included.
+"""Outages after silent failures of links, detection included.
 
 Run as root, on a quiet machine: FiConn_{2,4} and DCell_{2,3}, hellos every 30 ms, three of which
 may be missing.
@@ -38,8 +38,9 @@ Pairs = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Recovery:
-    """What a number of failures did: outages of the pairs that found another way, how many found
-    none within `after_s`, and how late the latest ping was.  No outage, and the median is 0.
+    """Outages of pairs that recovered, pairs that did not within `after_s`, and the latest ping.
+
+    Without an outage the median is 0.
     """
 
     outages_ms: list[float]

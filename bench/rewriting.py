@@ -1,5 +1,4 @@
-"""What a hop costs packets of proxy routing beside plain ones, on servers in between, in one run
-and on one core.
+"""Cost of a hop for packets of proxy routing, beside plain ones, on servers in between.
 
 Small UDP packets go through chains of routers (forwarding.py says how a hop is measured).  In one
 pair of chains the routers hold what the chain alone gives; in each of the others what servers have

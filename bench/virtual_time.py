@@ -1,5 +1,4 @@
-"""How fast the kernel engine is under the virtual clock: failures found, packets carried, a large
-network brought up.
+"""Speed of the kernel engine under the virtual clock: failures, packets, a large network.
 
     python -m bench.virtual_time [--only WHAT ...]
 
@@ -112,7 +111,7 @@ INSIDE = {
 
 
 def measured(what: str) -> dict[str, float]:
-    """What INSIDE says, with the wall and processor time that it took from boot to power-off."""
+    """Return the output of INSIDE, with wall and processor time from boot to power-off."""
     out = io.BytesIO()
     before, begin_s = resource.getrusage(resource.RUSAGE_CHILDREN), clock.monotonic()
     argv = [sys.executable, "-m", "bench.virtual_time", "--inside", what]

@@ -23,7 +23,11 @@ PERSONS = re.compile(r"\b(nobody|somebody|whoever|everybody|anybody|someone)\b",
 USER_NOBODY = re.compile(r"user `?nobody`?|as nobody\b|\(nobody\)")
 NOUN_FRAGMENT = re.compile(r"(What|Who|Whether|How)\b")
 # Folders whose docstrings all begin as they should.
-IMPERATIVE = ("topologies", "testbed/data_plane", "testbed/frr", "testbed/measure", "testbed/plan")
+IMPERATIVE = (
+    *("topologies", "daemons/control", "daemons/core", "daemons/proxy", "daemons/tar"),
+    *("testbed/data_plane", "testbed/frr", "testbed/measure", "testbed/mininet", "testbed/plan"),
+    *("testbed/runs", "testbed/network", "experiments/report", "bench"),
+)
 FOLDERS = ("topologies", "daemons", "testbed", "experiments", "bench", "examples", "weft")
 
 
