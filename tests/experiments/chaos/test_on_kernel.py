@@ -56,7 +56,7 @@ def test_what_is_not_as_predicted_is_found(monkeypatch):
         monkeypatch.setattr(carried, "_break_links", lambda: None)
         events = parse("0:down:h0-h3+0:down:h1-h6+0:down:h4-h7", net.topology)
         (finding,) = carried.run(Campaign("", "", events, pairs=20))
-        assert (finding.kind, "reached though nobody predicts it" in finding.what) == (
+        assert (finding.kind, "reached against the prediction" in finding.what) == (
             "unlike",
             True,
         )
