@@ -42,7 +42,7 @@ class MutableIntSequence(Protocol):
 
 
 class IterationRules(NamedTuple):
-    """What the paper leaves open; flags are 0 or 1.
+    """Choices that the paper leaves open; flags are 0 or 1.
 
     p: flows that a link carries.
     start: MODULO, flow f on spine f mod n (figure 9; mod m where there are fewer spines); RANDOM,
@@ -100,12 +100,12 @@ class ClosFlows(NamedTuple):
 
 
 def rearrangeable(n: int, m: int, p: int) -> bool:
-    """Whether every permutation has a routing without bad links (section 5)."""
+    """Return True if every permutation has a routing without bad links (section 5)."""
     return m * p >= n
 
 
 def strictly_nonblocking(n: int, m: int, p: int) -> bool:
-    """Whether a new flow always finds a spine with room at both ends.
+    """Return True if a new flow always finds a spine with room at both ends.
 
     Derived: n-1 other flows fill at most floor((n-1) / p) uplinks, and as many links down.
     """
@@ -251,7 +251,7 @@ def random_with_room(
 
 
 def settled(network: ClosFlows, p: int) -> bool:
-    """Whether no link has more than p flows."""
+    """Return True if no link has more than p flows."""
     link, links = 0, network.r * network.m
     while link < links and network.up[link] <= p and network.down[link] <= p:
         link += 1

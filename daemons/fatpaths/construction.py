@@ -1,4 +1,4 @@
-"""How layers are made: at random (FatPaths, listing 1), with little overlap (listing 2), as
+"""Constructions of layers: at random (FatPaths, listing 1), with little overlap (listing 2), as
 in-trees (ours); trees.py has those that layers are compared with.
 
 Every construction takes the graph, the number of layers n with layer 0 counted, and a generator of

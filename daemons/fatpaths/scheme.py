@@ -172,7 +172,7 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
 
 
 def rule(options: Options) -> SelectionRule:
-    """What hosts and switches do with packets.
+    """Return the rule for packets at hosts and switches.
 
     ValueError if the kernel were to forward and to mark.
 

@@ -69,7 +69,7 @@ def colour_paths(
 
 
 def known(paths: Array, number: int, length: int) -> bool:
-    """Whether path `number`, of so many links, is one of those before it."""
+    """Return True if path `number`, of so many links, equals an earlier one."""
     for earlier in range(number):
         same = True
         for hop in range(length + 1):
