@@ -73,8 +73,8 @@ def rules(address: int) -> list[NetlinkMessage]:
         *(([*key, *look_up], f"{words} {look_up_words}") for key, words in keys()),
     ]
     sets = [
-        nft.flow_map(TABLE, FLOWS, 1),
-        nft.flow_memory(TABLE, SEEN, 2, AGAIN_MS, MOST_SEEN),
+        TABLE.map(FLOWS, 1, nft.FLOW, nft.OCTET),
+        TABLE.memory(SEEN, 2, nft.FLOW, AGAIN_MS, MOST_SEEN),
     ]
     return tables(sets, output, input_rules(address, STEERED_ADDRESSES))
 
@@ -107,7 +107,8 @@ def key_of(flow: FiveTuple) -> bytes:
 
 
 def _element(flow: FiveTuple, octet: int | None) -> NetlinkMessage:
-    return nft.flow(TABLE, FLOWS, key_of(flow), octet)
+    value = None if octet is None else bytes([octet])
+    return TABLE.element(FLOWS, key_of(flow), value)
 
 
 class FlowRewriting(OwnPackets):

@@ -66,7 +66,8 @@ def rules(address: int, direct: int) -> list[NetlinkMessage]:
         set_first_octet(direct),
         (look_up, f"@nh,128,8 set ip daddr map @{OCTETS}"),
     ]
-    return tables([nft.prefix_map(TABLE, OCTETS, 1)], output, input_rules(address, CARRYING))
+    octets = TABLE.map(OCTETS, 1, nft.ADDRESS, nft.OCTET, intervals=True)
+    return tables([octets], output, input_rules(address, CARRYING))
 
 
 def at_once(octets: Mapping[Prefix, int]) -> dict[Prefix, int]:
@@ -147,6 +148,6 @@ class PrefixRewriting(LinuxCapability):
                 for prefix, octet in self._octets.items()
                 if prefix.network >> 24 == self._direct
             }
-            self._tables.change(nft.prefixes(TABLE, OCTETS, own))
+            self._tables.change(TABLE.prefixes(OCTETS, own))
             self._transit.set_prefixes(at_once(self._octets))
             self._installed = dict(self._octets)

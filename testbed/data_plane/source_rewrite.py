@@ -29,7 +29,6 @@ import struct
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -43,7 +42,8 @@ from weft.testbed.linux.fib import RTA_DST, RTA_OIF, RTMSG, RTPROT_WEFT
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.topologies.core.address import SERVER_BLOCK, dotted
 
-TABLE, STEERED, SEEN = "weft", "steered", "seen"
+TABLE = nft.NftTable("weft")
+STEERED, SEEN = "steered", "seen"
 AGAIN_MS = 4000
 MOST_SEEN = 65_536
 LOOPBACK = 1
@@ -75,12 +75,9 @@ class CarriedAddresses(NamedTuple):
 STEERED_ADDRESSES = CarriedAddresses(
     [nft.mask(0xC0000000, 0), nft.compare(nft.EQUAL, struct.pack(">I", 0x40000000))], "64.0.0.0/2"
 )
-FROM_ITSELF = [
-    nft.input_device(),
-    nft.compare(nft.EQUAL, struct.pack("=I", LOOPBACK)),
-    nft.accept(),
-]
-TO_ITSELF = [nft.output_device(), nft.compare(nft.EQUAL, struct.pack("=I", LOOPBACK)), nft.accept()]
+LOOPBACK_ONLY = nft.compare(nft.EQUAL, struct.pack("=I", LOOPBACK))
+FROM_ITSELF = [nft.load_meta(nft.INPUT_DEVICE), LOOPBACK_ONLY, nft.accept()]
+TO_ITSELF = [nft.load_meta(nft.OUTPUT_DEVICE), LOOPBACK_ONLY, nft.accept()]
 
 
 def load_destination() -> bytes:
@@ -116,12 +113,12 @@ def tables(
 ) -> list[NetlinkMessage]:
     """Return the changes that make the table with these sets and chains at output and input."""
     return [
-        *nft.table(TABLE),
+        *TABLE.replace(),
         *sets,
-        nft.chain(TABLE, "out", "route", nft.LOCAL_OUT),
-        nft.chain(TABLE, "in", "filter", nft.LOCAL_IN),
-        *(nft.rule(TABLE, "out", expressions, words) for expressions, words in output),
-        *(nft.rule(TABLE, "in", expressions, words) for expressions, words in input_),
+        TABLE.chain("out", "route", nft.LOCAL_OUT),
+        TABLE.chain("in", "filter", nft.LOCAL_IN),
+        *(TABLE.rule("out", *rule) for rule in output),
+        *(TABLE.rule("in", *rule) for rule in input_),
     ]
 
 
@@ -142,8 +139,8 @@ def rules(address: int) -> list[NetlinkMessage]:
         set_first_octet(first_octets.FIRST),
     ]
     sets = [
-        nft.address_map(TABLE, STEERED, 1),
-        nft.address_memory(TABLE, SEEN, 2, AGAIN_MS, MOST_SEEN),
+        TABLE.map(STEERED, 1, nft.ADDRESS, nft.ADDRESS),
+        TABLE.memory(SEEN, 2, nft.ADDRESS, AGAIN_MS, MOST_SEEN),
     ]
     return tables(sets, output, input_rules(address, STEERED_ADDRESSES))
 
@@ -350,6 +347,11 @@ class OwnPackets(LinuxCapability):
                 yield struct.unpack_from(">I", packet, quoted + IP_DESTINATION)[0]
 
 
+def _steer(destination: int, address: int | None) -> NetlinkMessage:
+    value = None if address is None else struct.pack(">I", address)
+    return TABLE.element(STEERED, struct.pack(">I", destination), value)
+
+
 class SourceRewriting(OwnPackets):
     """Steering of one server's own packets by destination."""
 
@@ -372,7 +374,7 @@ class SourceRewriting(OwnPackets):
             routes,
             ports,
         )
-        self._steered = Elements(self._tables, partial(nft.element, TABLE, STEERED))
+        self._steered = Elements(self._tables, _steer)
 
     def set(self, changes: Iterable[SetSourceRewrite]) -> None:
         self._steered.want({change.destination: change.rewritten for change in changes})

@@ -33,9 +33,8 @@ RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
 RTM_NEWTFILTER, RTM_DELTFILTER, RTM_GETTFILTER = 44, 45, 46
 RTM_GETSTATS, IFLA_STATS_LINK_64 = 94, 1
 
-# of messages in one send; the kernel works through them before send() returns
-BATCH_BYTES = 96 * 1024
-RECEIVE_BYTES = 1 << 18  # of a buffer for one receive
+BATCH_BYTES = 96 * 1024  # of one send, which returns when the kernel has made the changes
+RECEIVE_BYTES = 1 << 18  # size of a buffer for one receive
 HEADER = struct.Struct("=IHHII")
 ATTRIBUTE = struct.Struct("=HH")
 IF_STATS = struct.Struct("=BxxxII")
@@ -148,32 +147,47 @@ class Socket:
             batch.append(message)
             size += 16 + len(message.body)
             if size >= BATCH_BYTES:
-                self._send(batch, tolerate)
+                self.send(batch, tolerate)
                 batch, size = [], 0
         if batch:
-            self._send(batch, tolerate)
+            self.send(batch, tolerate)
 
-    def _send(self, batch: list[NetlinkMessage], tolerate: frozenset[int]) -> None:
+    def send(
+        self,
+        batch: list[NetlinkMessage],
+        tolerate: frozenset[int] = frozenset(),
+        begin: bytes = b"",
+        end: bytes = b"",
+    ) -> None:
+        """Make the changes of `batch`, which has one at least, in one send.
+
+        Args:
+            batch: the changes.
+            tolerate: see request().
+            begin: packed message before them, numbered `sequence`; an error refuses them all.
+            end: packed message behind them, numbered 0.
+
+        Raises:
+            NetlinkError: for the first refused change.
+        """
         # the kernel works in order and reports every error, so only the last message needs an
         # acknowledgement
         first = self.sequence + 1
         self.sequence += len(batch)
         last = self.sequence
-        packed = bytearray()
+        packed = bytearray(begin)
         for sequence, (kind, flags, body, _) in enumerate(batch, first):
             flags |= NLM_F_REQUEST | (NLM_F_ACK if sequence == last else 0)
             packed += HEADER.pack(16 + len(body), kind, flags, sequence, 0) + body
-        self.socket.send(packed)
+        self.socket.send(packed + end)
         failed: NetlinkError | None = None
         for kind, flags, sequence, body in self._receive_until(last):
-            if (
-                kind == NLMSG_ERROR
-                and (code := -struct.unpack_from("=i", body)[0])
-                and code not in tolerate
-            ):
-                failed = failed or NetlinkError(
-                    code, f"{batch[sequence - first].command}: {words(code, flags, body)}"
-                )
+            code = -struct.unpack_from("=i", body)[0] if kind == NLMSG_ERROR else 0
+            if code and code not in tolerate:
+                command = batch[max(0, sequence - first)].command
+                failed = failed or NetlinkError(code, f"{command}: {words(code, flags, body)}")
+                if sequence < first:
+                    break
         if failed:
             raise failed
 

@@ -224,4 +224,4 @@ def test_as_many_prefixes_as_a_server_may_have_are_changed_at_once(spare_netns):
         tables.change(prefix_rewrite.rules(10 << 24, 64))
         for count in (2000, 3, 0):
             octets = {Prefix((64 << 24) + (i << 8), 24): 65 for i in range(count)}
-            tables.change(nft.prefixes(prefix_rewrite.TABLE, prefix_rewrite.OCTETS, octets))
+            tables.change(prefix_rewrite.TABLE.prefixes(prefix_rewrite.OCTETS, octets))

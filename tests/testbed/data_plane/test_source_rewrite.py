@@ -170,10 +170,10 @@ def test_a_change_that_is_refused_is_told_in_nfts_words(spare_netns):
         with pytest.raises(
             netlink.NetlinkError, match=r"delete element ip weft steered .*: No such file"
         ):
-            tables.change([nft.element("weft", "steered", 1, None)])
-        tables.change([nft.element("weft", "steered", 1, 2)])
+            tables.change([source_rewrite.TABLE.element("steered", bytes(4), None)])
+        tables.change([source_rewrite.TABLE.element("steered", bytes(4), bytes(4))])
         with pytest.raises(netlink.NetlinkError, match="add map ip nothing"):
-            tables.change([nft.address_map("nothing", "steered", 1)])
+            tables.change([nft.NftTable("nothing").map("steered", 1, nft.ADDRESS, nft.ADDRESS)])
 
 
 def test_loads_are_what_ports_have_sent(network):

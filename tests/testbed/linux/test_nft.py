@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from weft.daemons.core.actions import FiveTuple
@@ -11,22 +13,24 @@ from weft.testbed.linux.netlink import NetlinkMessage
 from weft.topologies.core.address import Prefix
 
 GENMSG = "02000000"
+T = nft.NftTable("t")
 TABLE = "06000100 74000000"
 SET = "06000200 6d000000"
+KEY = bytes.fromhex("0a000001")
 
 
 @pytest.mark.parametrize(
     ("message", "kind", "body"),
     [
         (
-            nft.chain("t", "out", "route", nft.LOCAL_OUT),
+            T.chain("out", "route", nft.LOCAL_OUT),
             0xA03,
             TABLE
             + "08000300 6f757400 0a000700 726f757465000000"
             + "14000480 08000100 00000003 08000200 ffffff6a",
         ),
         (
-            nft.address_map("t", "m", 1),
+            T.map("m", 1, nft.ADDRESS, nft.ADDRESS),
             0xA09,
             TABLE
             + SET
@@ -34,12 +38,12 @@ SET = "06000200 6d000000"
             + "08000600 00000007 08000700 00000004 08000a00 00000001",
         ),
         (
-            nft.element("t", "m", 0x0A000001, 0x40000001),
+            T.element("m", KEY, bytes.fromhex("40000001")),
             0xA0C,
             TABLE + SET + "20000380 1c000180 0c000180 08000100 0a000001 0c000280 08000100 40000001",
         ),
         (
-            nft.element("t", "m", 0x0A000001, None),
+            T.element("m", KEY, None),
             0xA0E,
             TABLE + SET + "14000380 10000180 0c000180 08000100 0a000001",
         ),
@@ -79,7 +83,7 @@ def test_an_expression_is_that_of_nft(expression: bytes, expected: str) -> None:
 
 def test_a_prefix_is_an_interval_whose_end_is_an_element_of_its_own() -> None:
     prefix = Prefix(0x40000000, 8)
-    flush, change = nft.prefixes("t", "m", {prefix: 65})
+    flush, change = T.prefixes("m", {prefix: 65})
     assert (flush.kind & 0xFF, change.kind & 0xFF) == (nft.DELSETELEM, nft.NEWSETELEM)
     elements = netlink.attributes(change.body, nft.GENMSG.size)[3]
     begin = "1c000180 0c000180 08000100 40000000 0c000280 05000100 41000000"
@@ -91,11 +95,11 @@ def test_a_prefix_is_an_interval_whose_end_is_an_element_of_its_own() -> None:
 def test_a_flow_key_has_four_words() -> None:
     key = flow_rewrite.key_of(FiveTuple(0x0A000001, 0x0A000002, 6, 0x03E807D0))
     assert key == bytes.fromhex("0a000001 40000002 06000000 03e807d0")
-    assert len(key) == nft.FLOW_KEY_BYTES
+    assert len(key) == nft.FLOW.size_bytes
 
 
 def test_a_new_table_replaces_one_of_that_name() -> None:
-    messages = nft.table("t")
+    messages = T.replace()
     assert [message.kind & 0xFF for message in messages] == [
         nft.NEWTABLE,
         nft.DELTABLE,
@@ -106,3 +110,19 @@ def test_a_new_table_replaces_one_of_that_name() -> None:
         "nft delete table ip t",
         "nft add table ip t",
     ]
+
+
+@pytest.mark.parametrize("intervals", [False, True])
+def test_a_map_of_prefixes_has_intervals(intervals: bool) -> None:
+    message = T.map("m", 1, nft.ADDRESS, nft.OCTET, intervals=intervals)
+    flags = netlink.attributes(message.body, nft.GENMSG.size)[3]
+    assert flags == bytes([0, 0, 0, nft.SET_MAP | (nft.SET_INTERVAL if intervals else 0)])
+    assert ("flags interval;" in message.command) == intervals
+
+
+def test_a_transaction_that_is_refused_as_a_whole_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nft, "NF_TABLES", 4)  # nfnetlink_log, which has no transactions
+    tables = nft.Ruleset()
+    tables.socket.settimeout(10)
+    with closing(tables), pytest.raises(netlink.NetlinkError, match="nft add table ip t: "):
+        tables.change(T.replace())
