@@ -1,20 +1,48 @@
-"""Parts that the figures of experiments share: grids of panels, bars, marks of runs, legends."""
+"""Figures of experiments as data: Bars and Curves, in panels by column and setting.
+
+`Experiment.plot` takes such a figure as it is:
+
+    plot=Bars(
+        columns={"goodput_fraction": "mean goodput (fraction)", "late_fraction": ""},
+        by=("scheme", "transport"),
+        facet=("topology", "rate_mbps", "damage"),
+    )
+    plot=Curves(
+        columns={"mean_ms": "mean time (ms)", "p99_ms": ""},
+        x="load_fraction",
+        series="scheme",
+        facet=("topology", "traffic"),
+        log=("mean_ms", "p99_ms"),
+    )
+
+A figure with parts of both kinds is Stack(Bars(...), Curves(...)).  Figures that show something
+else are functions (table, figure) made of the parts below.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
 
 from weft.experiments.report import figures, style
-from weft.experiments.report.statistics import bootstrap_interval
+from weft.experiments.report.statistics import mean_and_half_width
 from weft.experiments.runner.definition import Row, Table, Value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
 LEAST_WIDTH_INCHES = 6.4
+MOST_MARKS = 40  # a line with more places has no marks
+LETTERS_AN_INCH = 14  # of a title
+STROKES = ("|", "x", "+", "o", "d")
 
 
 def select(rows: Iterable[Row], **values: Value) -> list[Row]:
@@ -60,9 +88,8 @@ def grid(
 ) -> list[Axes]:
     """Return `count` panels in rows of at most `most_columns`; the first of each row has `ylabel`.
 
-    Args:
-        panel: width and height of a panel, inches.
-        margin: width and height that the figure has beside its panels, inches.
+    panel: width and height of a panel, inches.
+    margin: width and height that the figure has beside its panels, inches.
     """
     columns = min(most_columns, count)
     rows = -(-count // columns)
@@ -87,10 +114,9 @@ def lines_of_panels(
 ) -> Iterator[tuple[Sequence[Axes], Table]]:
     """Yield a line of panels and its rows for each of `groups`, whose name is its title.
 
-    Args:
-        width: of the figure, inches.
-        heights: of each line, inches.
-        options: for Figure.subplots.
+    width: of the figure, inches.
+    heights: of each line, inches.
+    options: for Figure.subplots.
     """
     figure.set_size_inches(width, 0.5 + sum(heights))
     places = figure.subplots(len(groups), columns, squeeze=False, height_ratios=heights, **options)
@@ -121,9 +147,8 @@ def bar(
 ) -> None:
     """Draw a horizontal bar for the mean of `values`; nothing without values.
 
-    Args:
-        hollow: whether no run of the bar kept fidelity.
-        interval: whether to draw the 95 % confidence interval of the mean.
+    hollow: whether no run of the bar kept fidelity.
+    interval: whether to draw the 95 % confidence interval of the mean (Student's t).
     """
     if not values:
         return
@@ -131,8 +156,7 @@ def bar(
     face = style.PAPER if hollow else look.colour
     axes.barh(place, centre, 0.68, facecolor=face, edgecolor=look.colour)
     if interval:
-        low, high = bootstrap_interval(values)
-        error = [[max(0.0, centre - low)], [max(0.0, high - centre)]]
+        _, error = mean_and_half_width(values)
         ink = look.colour if hollow else style.INK
         axes.errorbar([centre], [place], xerr=error, fmt="none", ecolor=ink)
 
@@ -159,10 +183,401 @@ def write_beside(axes: Axes, x: float, place: float, text: str) -> None:
     axes.annotate(text, (x, place), (5, 0), textcoords="offset points", va="center", size=7)
 
 
-def legend(figure: Figure, panels: Iterable[Axes] | None = None, **options: Any) -> None:
+def legend(
+    figure: Figure | SubFigure, panels: Iterable[Axes] | None = None, **options: Any
+) -> None:
     """Draw one legend of all panels, or of `panels`, with each label once."""
     handles: dict[str, Any] = {}
     for axes in figure.axes if panels is None else panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     figure.legend(list(handles.values()), list(handles), **options)
+
+
+def every_row(table: Table) -> Table:
+    """Return all rows."""
+    return table
+
+
+def ordered(values: Iterable[Any]) -> list[Any]:
+    """Return each of `values` once: numbers ascending, words as they come."""
+    distinct: list[Any] = list(dict.fromkeys(values))
+    if all(isinstance(value, int | float) for value in distinct):
+        return sorted(distinct)
+    return distinct
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % confidence interval (low, high) of the mean of `values`."""
+    centre, half_width = mean_and_half_width(values)
+    return centre - half_width, centre + half_width
+
+
+def extremes(values: Sequence[float]) -> tuple[float, float]:
+    """Return the least and the largest of `values`."""
+    return min(values), max(values)
+
+
+def relative(table: Table, columns: Iterable[str], over: Row, same: Sequence[str]) -> list[Row]:
+    """Return the rows with `columns` divided by their mean in the baseline's rows.
+
+    over: values that select the baseline's rows, such as {"scheme": "ecmp"}.
+    same: keys in which a row agrees with its baseline; rows without a baseline are left out.
+    """
+    baselines = select(table, **over)
+    ratios = []
+    for row in table:
+        base = select(baselines, **{key: row[key] for key in same})
+        if base:
+            means = {key: mean(numbers(base, key)) for key in columns}
+            ratios.append(row | {key: float(str(row[key])) / means[key] for key in means})
+    return ratios
+
+
+def melted(table: Table, columns: Mapping[str, str], name: str, value: str) -> list[Row]:
+    """Return a row for each row and column: its label as `name`, its figure as `value`.
+
+    It makes series of several columns, such as a measured and a predicted one.
+    """
+    return [
+        row | {name: label, value: row[column]}
+        for column, label in columns.items()
+        for row in table
+        if row.get(column) is not None
+    ]
+
+
+def exploded(table: Table, columns: Iterable[str], index: str, step: float = 1) -> list[Row]:
+    """Return a row for each element of the lists `columns`; its place times `step` is `index`."""
+    rows = []
+    for row in table:
+        lists: dict[str, Any] = {key: row[key] for key in columns}
+        for place in range(max(map(len, lists.values()))):
+            elements = {key: values[place] for key, values in lists.items() if place < len(values)}
+            rows.append({**row, **dict.fromkeys(lists), **elements, index: place * step})
+    return rows
+
+
+def cumulative(table: Table, column: str, keys: Sequence[str]) -> list[Row]:
+    """Return the distribution of the lists `column`, pooled over rows that agree in `keys`.
+
+    Each element becomes a row: its value is `column`, the fraction of elements up to it is
+    `fraction`.  Runs that failed fidelity count only without any other.
+    """
+    groups: dict[tuple[Value, ...], list[Row]] = {}
+    for row in table:
+        groups.setdefault(tuple(row.get(key) for key in keys), []).append(row)
+    rows: list[Row] = []
+    for group in groups.values():
+        runs, _ = valid_runs(group)
+        values = np.sort(np.concatenate([np.array(run[column], float) for run in runs]))
+        fractions = np.arange(1, len(values) + 1) / max(1, len(values))
+        common = {key: runs[0].get(key) for key in (*keys, "fidelity")}
+        for value, fraction in zip(values.tolist(), fractions.tolist(), strict=True):
+            rows.append({**common, column: value, "fraction": fraction})
+    return rows
+
+
+class Panel(NamedTuple):
+    """A panel of a figure.
+
+    column: the figure that it shows.
+    rows: the rows that have it.
+    """
+
+    title: str
+    column: str
+    rows: list[Row]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panels(ABC):
+    """A figure as data: `Experiment.plot` is one.  Use Bars or Curves; several make a Stack.
+
+    A line of panels stands for a setting, a panel for a column.  Where each line would have a
+    single panel, the panels of several settings share a line.
+
+    columns: label of the axis by column of the table; an empty label follows from the column's
+        name and unit.  Columns without any figure are left out.
+    facet: parameters; each combination of their values is a setting with its own line.  A title
+        names the first of them, the first `always`, and those that vary.
+    across: a parameter; each of its values has a panel of its own within a line.
+    log: columns, or x, whose axis is logarithmic.
+    baseline: value that a thin line marks, such as 1 for ratios.
+    rows: prepares the table: selects rows, or adds columns, by partial(relative, ...), melted,
+        exploded or cumulative.
+    looks: SeriesStyle of each value of a key; schemes have the same look in every figure.
+    """
+
+    columns: Mapping[str, str]
+    facet: Sequence[str] = ()
+    always: int = 1
+    across: str = ""
+    log: Collection[str] = ()
+    baseline: float | None = None
+    rows: Callable[[Table], Table] = every_row
+    looks: Callable[[str, Iterable[Value]], style.SeriesLooks] = style.looks
+
+    WRAP: ClassVar[int]
+    PANEL_INCHES: ClassVar[float]
+    MARGIN_INCHES: ClassVar[float]
+
+    def __call__(self, table: Table, figure: Figure) -> None:
+        """Draw the rows on an empty figure."""
+        Stack(self)(table, figure)
+
+    def lines(self, table: Table) -> list[list[Panel]]:
+        """Return the panels of each line; empty if the table has no rows to draw."""
+        rows = self.rows(table)
+        columns = [key for key in self.columns if any(row.get(key) is not None for row in rows)]
+        values = ordered(row[self.across] for row in rows) if self.across else []
+        if not columns:
+            return []
+        groups = {"": list(rows)}
+        if self.facet:
+            groups = figures.by_setting(rows, self.facet, always=self.always)
+        lines = []
+        for title, group in groups.items():
+            parts = {"": group}
+            if self.across:
+                parts = {
+                    f"{style.words(self.across)}: {value}": select(group, **{self.across: value})
+                    for value in values
+                }
+            line = [
+                Panel(name, column, [row for row in part if row.get(column) is not None])
+                for column in columns
+                for name, part in parts.items()
+            ]
+            heading = fill(title, int(LETTERS_AN_INCH * self.PANEL_INCHES * len(line)))
+            line[0] = line[0]._replace(title=f"{heading}\n{line[0].title}".strip())
+            lines.append(line)
+        if any(len(line) > 1 for line in lines):
+            return lines
+        single = [line[0] for line in lines]
+        return [single[first : first + self.WRAP] for first in range(0, len(single), self.WRAP)]
+
+    def size_inches(self, lines: Sequence[Sequence[Panel]]) -> tuple[float, float]:
+        """Return width and height of the drawing."""
+        width = self.MARGIN_INCHES + self.PANEL_INCHES * max(map(len, lines))
+        return max(LEAST_WIDTH_INCHES, width), 0.4 + sum(map(self.height_inches, lines))
+
+    @abstractmethod
+    def height_inches(self, line: Sequence[Panel]) -> float:
+        """Return the height of a line of panels."""
+
+    @abstractmethod
+    def draw_line(
+        self, line: Sequence[Panel], axes: Sequence[Axes], looks: style.SeriesLooks
+    ) -> None:
+        """Draw the panels of a line."""
+
+    @property
+    @abstractmethod
+    def coloured(self) -> str:
+        """Return the key whose values have looks of their own."""
+
+    def draw(self, place: Figure | SubFigure, lines: Sequence[Sequence[Panel]]) -> None:
+        """Draw the panels into `place`, with one legend above them."""
+        rows = [row for line in lines for panel in line for row in panel.rows]
+        looks = self.looks(self.coloured, ordered(row[self.coloured] for row in rows))
+        heights = [self.height_inches(line) for line in lines]
+        grid = place.subplots(
+            len(lines), max(map(len, lines)), squeeze=False, height_ratios=heights
+        )
+        for line, places in zip(lines, grid, strict=True):
+            self.draw_line(line, places[: len(line)], looks)
+            for panel, axes in zip(line, places, strict=False):
+                axes.set_title(panel.title, fontsize=8.5)
+                axes.set_visible(bool(panel.rows))
+            for axes in places[len(line) :]:
+                axes.remove()
+        legend(place, loc="outside upper left", ncols=4, fontsize=7.5)
+
+    def label(self, axes: Axes, name: Literal["x", "y"], key: str) -> None:
+        """Label the x or y axis, which shows `key`, and set its scale."""
+        text = self.columns.get(key) or style.axis(key)
+        axis = axes.xaxis if name == "x" else axes.yaxis
+        axis.set_label_text(text, fontsize=8.5)
+        if key in self.log:
+            axes.set(**{f"{name}scale": "log"})
+            figures.plain_numbers(axis)
+        elif key.endswith("_bps"):
+            axis.set_major_formatter(style.number)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars(Panels):
+    """Horizontal bars: means over the runs that kept fidelity, with 95 % intervals.
+
+    Each bar has its mean in figures.  It is hollow if no run of it kept fidelity.
+
+    by: keys that tell the bars of a panel apart; the first has the colours.
+    strokes: further columns by the column that they are marked beside, with their labels, such as
+        {"mean_ms": {"p99_ms": "99th percentile", "paper_ms": "the paper"}}.
+    """
+
+    by: Sequence[str] = ("scheme",)
+    strokes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    WRAP = 1
+    PANEL_INCHES = 2.5
+    MARGIN_INCHES = 1.6
+
+    @property
+    def coloured(self) -> str:
+        return self.by[0]
+
+    def bars(self, line: Sequence[Panel], looks: style.SeriesLooks) -> dict[tuple[Value, ...], str]:
+        """Return the label of each bar of a line by its values of `by`, in their order."""
+        rows = [row for panel in line for row in panel.rows]
+        keys = ordered(tuple(row[key] for key in self.by) for row in rows)
+        order = list(looks)
+        keys.sort(key=lambda key: order.index(key[0]))
+        varied = [
+            place for place in range(1, len(self.by)) if len({key[place] for key in keys}) > 1
+        ]
+        return {
+            key: ", ".join([looks[key[0]].label, *(str(key[place]) for place in varied)])
+            for key in keys
+        }
+
+    def height_inches(self, line: Sequence[Panel]) -> float:
+        rows = [row for panel in line for row in panel.rows]
+        return 0.85 + 0.23 * len({tuple(row[key] for key in self.by) for row in rows})
+
+    def draw_line(
+        self, line: Sequence[Panel], axes: Sequence[Axes], looks: style.SeriesLooks
+    ) -> None:
+        labels = self.bars(line, looks)
+        first: dict[str, Axes] = {}
+        for panel, place in zip(line, axes, strict=True):
+            for number, key in enumerate(labels):
+                rows = select(panel.rows, **dict(zip(self.by, key, strict=True)))
+                self.draw_bar(place, number, rows, panel.column, looks[key[0]])
+            name_rows(place, list(labels.values()) if place is axes[0] else [""] * len(labels))
+            self.label(place, "x", panel.column)
+            if self.baseline is not None:
+                place.axvline(self.baseline, color=style.INK, linewidth=0.7)
+            if panel.column in first:
+                place.sharex(first[panel.column])
+            first.setdefault(panel.column, place)
+            place.margins(x=0.24)
+            place.grid(visible=False, axis="y")
+            place.autoscale_view()
+            if panel.column not in self.log:
+                place.set_xlim(left=min(0, place.get_xlim()[0]))
+
+    def draw_bar(
+        self, axes: Axes, place: int, rows: Table, column: str, look: style.SeriesStyle
+    ) -> None:
+        """Draw the mean of `column`, its interval and its strokes."""
+        if not rows:
+            return
+        runs, valid = valid_runs(rows)
+        values = numbers(runs, column)
+        bar(axes, place, values, look, hollow=not valid, interval=len(values) > 1)
+        ends = [interval(values)[1]]
+        strokes = self.strokes.get(column, {}).items()
+        for (other, label), marker in zip(strokes, STROKES, strict=False):
+            if others := numbers(runs, other):
+                ends.append(mean(others))
+                shape: dict[str, Any] = {"color": style.INK, "markerfacecolor": "none"}
+                axes.plot(mean(others), place, marker, markersize=7, label=label, **shape)
+        write_beside(axes, max(ends), place, style.number(mean(values)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curves(Panels):
+    """Means over the runs that kept fidelity along `x`, a line for each series, with their bands.
+
+    Marks are hollow if no run of the line kept fidelity.
+
+    x: a numeric parameter, or a column that `rows` adds.
+    series: key with a line and a colour for each value.
+    dash: another key with a line for each value, told apart by dashes.
+    band: lower and upper end of the band by the values at a place: `interval` or `extremes`.
+    """
+
+    x: str
+    series: str = "scheme"
+    dash: str = ""
+    band: Callable[[Sequence[float]], tuple[float, float]] = interval
+
+    WRAP = 3
+    PANEL_INCHES = 3.1
+    MARGIN_INCHES = 0.3
+
+    @property
+    def coloured(self) -> str:
+        return self.series
+
+    def height_inches(self, line: Sequence[Panel]) -> float:
+        return 2.8
+
+    def draw_line(
+        self, line: Sequence[Panel], axes: Sequence[Axes], looks: style.SeriesLooks
+    ) -> None:
+        for panel, place in zip(line, axes, strict=True):
+            for value, look in looks.items():
+                rows = select(panel.rows, **{self.series: value})
+                if self.dash:
+                    self.draw_dashed(place, rows, panel.column, look)
+                else:
+                    self.draw_curve(place, rows, panel.column, look)
+            self.label(place, "x", self.x)
+            self.label(place, "y", panel.column)
+            if self.baseline is not None:
+                place.axhline(self.baseline, color=style.INK, linewidth=0.7)
+
+    def draw_dashed(
+        self, axes: Axes, rows: Sequence[Row], column: str, look: style.SeriesStyle
+    ) -> None:
+        """Draw the lines of one series, one for each value of `dash`."""
+        for value, dash in zip(ordered(row[self.dash] for row in rows), cycle(style.DASHES)):
+            label = f"{look.label}, {value}"
+            self.draw_curve(
+                axes,
+                select(rows, **{self.dash: value}),
+                column,
+                look._replace(dash=dash, label=label),
+            )
+
+    def draw_curve(
+        self, axes: Axes, rows: Sequence[Row], column: str, look: style.SeriesStyle
+    ) -> None:
+        """Draw one line of means and its band."""
+        if not rows:
+            return
+        runs, valid = valid_runs(rows)
+        values = values_by(runs, self.x, column)
+        means = [mean(several) for several in values.values()]
+        shape = style.line(look)
+        if len(values) > MOST_MARKS:
+            shape["marker"] = ""
+        if not valid:
+            shape |= {"markerfacecolor": style.PAPER, "markeredgecolor": look.colour}
+        axes.plot(list(values), means, **shape)
+        if any(len(several) > 1 for several in values.values()):
+            low, high = zip(*map(self.band, values.values()), strict=True)
+            axes.fill_between(list(values), low, high, color=look.colour, alpha=0.13, linewidth=0)
+            axes.vlines(list(values), low, high, color=look.colour, linewidth=0.8)
+
+
+class Stack:
+    """A figure of several parts, one below the other; parts without rows are left out."""
+
+    def __init__(self, *parts: Panels) -> None:
+        self.parts = parts
+
+    def __call__(self, table: Table, figure: Figure) -> None:
+        """Draw the rows on an empty figure."""
+        blocks = [(part, lines) for part in self.parts if (lines := part.lines(table))]
+        if not blocks:
+            figure.text(0.5, 0.5, "no run has what this figure shows", ha="center")
+            return
+        widths, heights = zip(*(part.size_inches(lines) for part, lines in blocks), strict=True)
+        figure.set_size_inches(max(widths), 0.2 + sum(heights))
+        places = figure.subfigures(len(blocks), 1, squeeze=False, height_ratios=heights).flat
+        for place, (part, lines) in zip(places, blocks, strict=True):
+            part.draw(place, lines)

@@ -49,8 +49,11 @@ class SeriesStyle(NamedTuple):
     variant: int = 0
 
 
+SCHEME_KEYS = ("scheme", "routing")
 # of a figure's schemes: look and dash
 Looks = Mapping[str, tuple[SeriesStyle, str]]
+# of the values of a key
+SeriesLooks = Mapping[Any, SeriesStyle]
 
 # Of the schemes that one figure compares, no two share a colour or a marker, and those with the
 # same dash differ in lightness, so that a figure printed in black and white can be read.
@@ -167,6 +170,33 @@ def lines(specs: Iterable[str]) -> dict[str, tuple[SeriesStyle, str]]:
         look = look._replace(label=f"{look.label} {spec.partition(':')[2]}".strip())
         looks[spec] = (look, look.dash)
     return looks
+
+
+def looks(key: str, values: Iterable[Any]) -> SeriesLooks:
+    """Return the look of each value of `key`: of schemes, engines, or series in their order."""
+    distinct = list(dict.fromkeys(values))
+    if key in SCHEME_KEYS:
+        return {spec: look for spec, (look, _) in lines(in_order(distinct)).items()}
+    if key == "engine":
+        return {name: ENGINES[name] for name in distinct}
+    numeric = any(isinstance(value, int | float) for value in distinct)
+    return {
+        value: SeriesStyle(
+            f"{words(key)} {value}" if numeric else str(value),
+            SEVERAL[place % len(SEVERAL)],
+            MARKERS[place % len(MARKERS)],
+            dash=DASHES[place % len(DASHES)],
+        )
+        for place, value in enumerate(distinct)
+    }
+
+
+def number(value: float, _: object = None) -> str:
+    """Return `value` in three digits, with k, M or G for large ones; a formatter of axes, too."""
+    for factor, prefix in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if abs(value) >= factor:
+            return f"{value / factor:.3g}{prefix}"
+    return f"{value:.3g}"
 
 
 def another_dash(dash: str, variant: int) -> str:

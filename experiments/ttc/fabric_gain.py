@@ -22,29 +22,20 @@ collide, nor TTC leave its default: this traffic flatters them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.report import figures, panels, style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.report.panels import Bars
+from weft.experiments.runner.definition import Experiment, Result, Run
 from weft.experiments.runner.parameters import Spec
 from weft.experiments.ttc import columns
 from weft.topologies import build
 from weft.topologies.core.link import Mbps
 from weft.topologies.core.topology import Topology
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 MOST_WARM_UP_S = 1.0
-PANELS = {
-    "goodput_fraction": "goodput (fraction of the ideal)",
-    "late_fraction": "late packets (fraction)",
-}
 SETTING = (
     *(
         "topology",
@@ -149,35 +140,6 @@ def check(run: Run) -> None:
     pairs(traffic(run, topology), topology.servers, np.random.default_rng(0))
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw bars of goodput and of late packets with 95 % confidence intervals over seeds.
-
-    Runs that failed fidelity count only without any other run; the bar is hollow then.
-    """
-    groups = figures.by_setting(table, SETTING, always=3)
-    looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
-    heights = [0.8 + 0.22 * len({row["scheme"] for row in rows}) for rows in groups.values()]
-    lines = panels.lines_of_panels(
-        figure, groups, len(PANELS), width=7.6, heights=heights, sharex="col"
-    )
-    for line, rows in lines:
-        runs_of = {spec: panels.select(rows, scheme=spec) for spec in looks}
-        shown = {look: runs_of[spec] for spec, (look, _) in looks.items() if runs_of[spec]}
-        for axes, (key, label) in zip(line, PANELS.items(), strict=True):
-            draw_bars(axes, shown, key)
-            axes.set_xlabel(label)
-        line[0].set_yticklabels([look.label for look in shown])
-        line[0].set_xlim(0, 1)
-
-
-def draw_bars(axes: Axes, shown: Mapping[style.SeriesStyle, Table], key: str) -> None:
-    """Draw the mean of `key` for each scheme."""
-    for place, (look, rows) in enumerate(shown.items()):
-        runs, valid = panels.valid_runs(rows)
-        panels.bar(axes, place, panels.numbers(runs, key), look, hollow=not valid, interval=True)
-    panels.name_rows(axes, [""] * len(shown))
-
-
 EXPERIMENT = Experiment(
     name="fabric_gain",
     question="How much more TCP goodput does a fabric give when switches choose per packet, and "
@@ -207,6 +169,13 @@ EXPERIMENT = Experiment(
     version=2,
     takes_s=2200,
     measure=measure,
-    plot=plot,
+    plot=Bars(
+        columns={
+            "goodput_fraction": "goodput (fraction of the ideal)",
+            "late_fraction": "late packets (fraction)",
+        },
+        facet=SETTING,
+        always=3,
+    ),
     check=check,
 )

@@ -172,7 +172,7 @@ def test_goodput_of_each_setting_and_scheme_is_drawn_by_itself() -> None:
     ]
     rows += [row("ecmp", 100, 0.4, "PASS"), row("ttc", 250, 0.3, "FAIL")]
     with figures.new() as figure:
-        fabric_gain.plot(rows, figure)
+        fabric_gain.EXPERIMENT.plot(rows, figure)
         left = figure.axes[::2]
         widths = [[round(bar.get_width(), 3) for bar in axes.patches] for axes in left]
         titles = [axes.get_title(loc="left") for axes in left]
