@@ -330,32 +330,34 @@ class Panels(ABC):
         """Return the panels of each line; empty if the table has no rows to draw."""
         rows = self.rows(table)
         columns = [key for key in self.columns if any(row.get(key) is not None for row in rows)]
-        values = ordered(row[self.across] for row in rows) if self.across else []
         if not columns:
             return []
+        values = ordered(row[self.across] for row in rows) if self.across else []
         groups = {"": list(rows)}
         if self.facet:
             groups = figures.by_setting(rows, self.facet, always=self.always)
-        lines = []
-        for title, group in groups.items():
-            parts = {"": group}
-            if self.across:
-                parts = {
-                    f"{style.words(self.across)}: {value}": select(group, **{self.across: value})
-                    for value in values
-                }
-            line = [
-                Panel(name, column, [row for row in part if row.get(column) is not None])
-                for column in columns
-                for name, part in parts.items()
-            ]
-            heading = fill(title, int(LETTERS_AN_INCH * self.PANEL_INCHES * len(line)))
-            line[0] = line[0]._replace(title=f"{heading}\n{line[0].title}".strip())
-            lines.append(line)
+        lines = [self.line(title, group, columns, values) for title, group in groups.items()]
         if any(len(line) > 1 for line in lines):
             return lines
         single = [line[0] for line in lines]
         return [single[first : first + self.WRAP] for first in range(0, len(single), self.WRAP)]
+
+    def line(
+        self, title: str, rows: Sequence[Row], columns: Iterable[str], values: Sequence[Value]
+    ) -> list[Panel]:
+        """Return the panels of one setting: for each column, one for each value of `across`."""
+        parts = {
+            f"{style.words(self.across)}: {value}": select(rows, **{self.across: value})
+            for value in values
+        }
+        line = [
+            Panel(name, column, [row for row in part if row.get(column) is not None])
+            for column in columns
+            for name, part in (parts or {"": rows}).items()
+        ]
+        heading = fill(title, int(LETTERS_AN_INCH * self.PANEL_INCHES * len(line)))
+        line[0] = line[0]._replace(title=f"{heading}\n{line[0].title}".strip())
+        return line
 
     def size_inches(self, lines: Sequence[Sequence[Panel]]) -> tuple[float, float]:
         """Return width and height of the drawing."""
@@ -456,17 +458,21 @@ class Bars(Panels):
                 rows = select(panel.rows, **dict(zip(self.by, key, strict=True)))
                 self.draw_bar(place, number, rows, panel.column, looks[key[0]])
             name_rows(place, list(labels.values()) if place is axes[0] else [""] * len(labels))
-            self.label(place, "x", panel.column)
-            if self.baseline is not None:
-                place.axvline(self.baseline, color=style.INK, linewidth=0.7)
             if panel.column in first:
                 place.sharex(first[panel.column])
             first.setdefault(panel.column, place)
-            place.margins(x=0.24)
-            place.grid(visible=False, axis="y")
-            place.autoscale_view()
-            if panel.column not in self.log:
-                place.set_xlim(left=min(0, place.get_xlim()[0]))
+            self.finish(place, panel.column)
+
+    def finish(self, axes: Axes, column: str) -> None:
+        """Label and scale a panel that shows `column`, with room for the figures of its bars."""
+        self.label(axes, "x", column)
+        if self.baseline is not None:
+            axes.axvline(self.baseline, color=style.INK, linewidth=0.7)
+        axes.margins(x=0.24)
+        axes.grid(visible=False, axis="y")
+        axes.autoscale_view()
+        if column not in self.log:
+            axes.set_xlim(left=min(0, axes.get_xlim()[0]))
 
     def draw_bar(
         self, axes: Axes, place: int, rows: Table, column: str, look: style.SeriesStyle
