@@ -1,5 +1,4 @@
-"""The synchronous iteration of distributed adaptive routing (DAR, section 2 and figure 9), as pure
-functions.
+"""Synchronous iteration of distributed adaptive routing (DAR, section 2 and figure 9).
 
 CLOS(n,r,m) has r input leaves and r output leaves of n hosts each, and m spines.  Flow f comes from
 host f, at input leaf f // n, and goes to host destination[f], at output leaf destination[f] // n;
@@ -8,14 +7,16 @@ bad.  In an iteration every output leaf with a bad link picks a flow of its full
 flow's input leaf to move it.  Destinations need not be a permutation, if no output leaf has more
 than n flows.
 
-What the paper leaves open is a field of Rules.  Everything is integers in flat arrays (lists do as
-well), no function allocates, and numba compiles the same source.  Randomness is an argument: four
-words of generator state.
+The excess is the number of flows above p, summed over links.  With informed requests, one for each
+output leaf, and swaps, it never grows: docs/notes/dar.md has the proof.
+
+Choices that the paper leaves open are fields of IterationRules.  All functions are pure, work on
+flat arrays (or lists) of integers and allocate nothing; numba compiles the same source.  Randomness
+is an argument: four words of generator state.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
@@ -26,7 +27,8 @@ STARTS = {"modulo": MODULO, "random": RANDOM, "limited": LIMITED, "spread": SPRE
 FLOW, DEST = range(2)
 KEYS = {"flow": FLOW, "dest": DEST}
 NOWHERE = -1  # the spine of a flow that needs none
-REQUESTS, MOVES, SWAPS = range(3)  # what `counts` counts
+REQUESTS, MOVES, SWAPS, SPOILT, GROWTHS = range(5)  # indices of `counts`
+COUNTERS = 5
 
 
 class MutableIntSequence(Protocol):
@@ -99,31 +101,22 @@ class ClosFlows(NamedTuple):
     rest: MutableIntSequence
 
 
-def rearrangeable(n: int, m: int, p: int) -> bool:
-    """Return True if every permutation has a routing without bad links (section 5)."""
-    return m * p >= n
-
-
-def strictly_nonblocking(n: int, m: int, p: int) -> bool:
-    """Return True if a new flow always finds a spine with room at both ends.
-
-    Derived: n-1 other flows fill at most floor((n-1) / p) uplinks, and as many links down.
-    """
-    return m >= 2 * ((n - 1) // p) + 1
-
-
 def check(n: int, r: int, m: int, rules: IterationRules) -> None:
-    """ValueError, in one line, for a network or rules under which the iteration cannot converge."""
+    """Raise ValueError for a network or rules under which the iteration cannot converge.
+
+    A routing without bad links exists for every permutation if and only if m p >= n (section 5).
+    """
     if min(n, r, m, rules.p) < 1:
         raise ValueError(f"dar: n, r, m and p must be at least 1, got {n}, {r}, {m} and {rules.p}")
-    if not rearrangeable(n, m, rules.p):
+    if m * rules.p < n:
         least = -(-n // rules.p)
         raise ValueError(
             f"dar: {m} spines carry {m * rules.p} of a leaf's {n} flows at p={rules.p}: "
             f"take m >= {least}"
         )
-    for_ever = n == m == 2 or (m == 2 and not rules.swap)  # found by exhaustive search
-    if for_ever and m * rules.p == n and not rules.stay and not rules.informed:
+    # an exhaustive search has runs that never end
+    endless = n == m == 2 or (m == 2 and not rules.swap)
+    if endless and m * rules.p == n and not rules.stay and not rules.informed:
         raise ValueError(
             f"dar: with m=2 at p={rules.p}, flows that never stay may move for ever: "
             "take new_spine=any"
@@ -132,51 +125,28 @@ def check(n: int, r: int, m: int, rules: IterationRules) -> None:
         raise ValueError(f"dar: flows rest for 0 iterations or more, got {rules.rest}")
 
 
-def check_traffic(network: ClosFlows, rules: IterationRules) -> None:
-    """ValueError, in one line, for flows that no routing without bad links has room for, as far as
-    counting tells.
-    """
-    n, p = network.n, rules.p
-    outputs = Counter(host // n for host in network.destination)
-    if outputs and max(outputs.values()) > n:
-        raise ValueError(
-            f"dar: a leaf takes {n} flows, got {max(outputs.values())}: send no leaf more"
-        )
-    if rules.key == DEST:
-        together = Counter((flow // n, host) for flow, host in enumerate(network.destination))
-        sizes = set(together.values())
-        if max(sizes) > p:
-            most = max(sizes)
-            raise ValueError(
-                f"dar: {most} flows of a leaf go to one host, and a link carries {p}: take key=flow"
-            )
-        if len(sizes) == 1 and network.m * (p // max(sizes)) * max(sizes) < n:
-            raise ValueError(
-                f"dar: {n} flows by {max(sizes)} do not fit {network.m} spines at p={p}: "
-                f"take key=flow"
-            )
-
-
 def draw(state: MutableIntSequence) -> int:
-    """The next 32 random bits of `state`, four words of 32 bits that are not all 0 (xoshiro128++,
-    Blackman, Vigna).
+    """Return the next 32 random bits of `state`, four words of 32 bits that are not all 0.
+
+    The generator is xoshiro128++ (Blackman, Vigna).
     """
     a, b, c, d = state[0], state[1], state[2], state[3]
     total = a + d & WORD
-    found = ((total << 7 | total >> 25) & WORD) + a & WORD
+    bits = ((total << 7 | total >> 25) & WORD) + a & WORD
     c ^= a
     d ^= b
-    state[1], state[0] = b ^ c, a ^ d
+    state[0] = a ^ d
+    state[1] = b ^ c
     state[2] = c ^ (b << 9 & WORD)
     state[3] = (d << 11 | d >> 21) & WORD
-    return found
+    return bits
 
 
 def invert(network: ClosFlows) -> None:
-    """Set `source` by `destination`: a flow is at its host's place, or at the next free one of that
-    leaf.
+    """Set `source` from `destination`.
 
-    Where a leaf has more than n flows, those with the highest numbers are left out.
+    A flow has its host's place, or the next free one of that leaf.  If a leaf has more than n
+    flows, those with the highest numbers are left out.
     """
     for place in range(len(network.source)):
         network.source[place] = NOWHERE
@@ -209,7 +179,7 @@ def place(network: ClosFlows, rules: IterationRules, state: MutableIntSequence) 
 def first_spine(
     network: ClosFlows, rules: IterationRules, flow: int, state: MutableIntSequence
 ) -> int:
-    """The spine that `flow` starts on."""
+    """Return the first spine of `flow`."""
     n, m, first = network.n, network.m, flow // network.n * network.n
     size = 1
     if rules.key == DEST:
@@ -230,36 +200,37 @@ def first_spine(
 
 
 def random_with_room(
-    one: MutableIntSequence,
-    first: int,
-    other: MutableIntSequence,
-    start: int,
+    up: MutableIntSequence,
+    first_up: int,
+    down: MutableIntSequence,
+    first_down: int,
     m: int,
     p: int,
     state: MutableIntSequence,
 ) -> int:
-    """A random spine with fewer than p in both of one[first:first+m] and other[start:start+m],
-    NOWHERE if none has.
+    """Return a random spine whose loads in `up` and `down` are below p, or NOWHERE.
+
+    The loads of m spines begin at `first_up` and `first_down`.
     """
-    found, seen = NOWHERE, 0
+    choice, count = NOWHERE, 0
     for spine in range(m):
-        if one[first + spine] < p and other[start + spine] < p:
-            seen += 1
-            if below(draw(state), seen) == 0:
-                found = spine
-    return found
+        if up[first_up + spine] < p and down[first_down + spine] < p:
+            count += 1
+            if below(draw(state), count) == 0:
+                choice = spine
+    return choice
 
 
-def settled(network: ClosFlows, p: int) -> bool:
-    """Return True if no link has more than p flows."""
-    link, links = 0, network.r * network.m
-    while link < links and network.up[link] <= p and network.down[link] <= p:
-        link += 1
-    return link == links
+def excess(network: ClosFlows, p: int) -> int:
+    """Return the flows above p, summed over all links; 0 if no link is bad."""
+    flows = 0
+    for link in range(network.r * network.m):
+        flows += max(0, network.up[link] - p) + max(0, network.down[link] - p)
+    return flows
 
 
 def fullest(load: MutableIntSequence, first: int, m: int) -> int:
-    """The most flows on one of the links load[first:first+m]."""
+    """Return the most flows on one of the links load[first:first+m]."""
     most = 0
     for link in range(first, first + m):
         most = max(most, load[link])
@@ -269,10 +240,11 @@ def fullest(load: MutableIntSequence, first: int, m: int) -> int:
 def of_output(
     network: ClosFlows, output: int, least: int, only: int, state: MutableIntSequence
 ) -> int:
-    """A random flow of `output` that does not rest, whose link has `least` flows or more and whose
-    spine is `only`, if that is one; NOWHERE if there is none.
+    """Return a random flow to `output` that does not rest and whose link has `least` flows or more.
+
+    only: the spine of the flow, or NOWHERE for any spine.  Returns NOWHERE if there is no flow.
     """
-    found, seen = NOWHERE, 0
+    choice, count = NOWHERE, 0
     for host in range(output * network.n, (output + 1) * network.n):
         flow = network.source[host]
         if flow < 0 or network.rest[flow] > 0:
@@ -283,43 +255,42 @@ def of_output(
             and (only < 0 or spine == only)
             and network.down[output * network.m + spine] >= least
         ):
-            seen += 1
-            if below(draw(state), seen) == 0:
-                found = flow
-    return found
+            count += 1
+            if below(draw(state), count) == 0:
+                choice = flow
+    return choice
 
 
 def of_input(network: ClosFlows, leaf: int, least: int, state: MutableIntSequence) -> int:
-    """A random flow of input `leaf` that does not rest and whose uplink has `least` flows or more,
-    or NOWHERE.
+    """Return a random flow of `leaf` that does not rest and whose uplink has `least` flows or more.
+
+    Returns NOWHERE if there is none.
     """
-    found, seen = NOWHERE, 0
+    choice, count = NOWHERE, 0
     for flow in range(leaf * network.n, (leaf + 1) * network.n):
         spine = network.spine[flow]
         if spine >= 0 and network.rest[flow] == 0 and network.up[leaf * network.m + spine] >= least:
-            seen += 1
-            if below(draw(state), seen) == 0:
-                found = flow
-    return found
+            count += 1
+            if below(draw(state), count) == 0:
+                choice = flow
+    return choice
 
 
 def victim(network: ClosFlows, rules: IterationRules, flow: int, state: MutableIntSequence) -> int:
-    """A random flow on the uplink of `flow` that is not placed together with it, or NOWHERE."""
-    found, seen, first = NOWHERE, 0, flow // network.n * network.n
+    """Return a random flow on the uplink of `flow` that is not placed with it, or NOWHERE."""
+    choice, count, first = NOWHERE, 0, flow // network.n * network.n
     for other in range(first, first + network.n):
         if network.spine[other] == network.spine[flow] and not together(
             network, rules, flow, other
         ):
-            seen += 1
-            if below(draw(state), seen) == 0:
-                found = other
-    return found
+            count += 1
+            if below(draw(state), count) == 0:
+                choice = other
+    return choice
 
 
 def together(network: ClosFlows, rules: IterationRules, flow: int, other: int) -> bool:
-    """Whether `other`, of the same input leaf, is placed and moved with `flow`, as `flow` itself
-    is.
-    """
+    """Return True if `other`, of the same input leaf, is placed and moved with `flow`."""
     if flow == other:
         return True
     return rules.key == DEST and network.destination[flow] == network.destination[other]
@@ -328,10 +299,9 @@ def together(network: ClosFlows, rules: IterationRules, flow: int, other: int) -
 def request(
     network: ClosFlows, rules: IterationRules, state: MutableIntSequence
 ) -> tuple[int, int]:
-    """Write to `requested` the flows that leaves want moved: first those of output leaves, then
-    those of input leaves.
+    """Write the flows that leaves want moved to `requested`, output leaves first.
 
-    Returns how many there are of output leaves, and of all.
+    Returns the number of output leaves' flows, and of all.
     """
     m, p, count = network.m, rules.p, 0
     for output in range(network.r):
@@ -356,9 +326,9 @@ def request(
 def new_spine(
     network: ClosFlows, rules: IterationRules, flow: int, informed: int, state: MutableIntSequence
 ) -> int:
-    """The spine that `flow` moves to.
+    """Return the spine that `flow` moves to.
 
-    `informed` if the request for it carries the output leaf's map `room`.
+    informed: 1 if the request carries the output leaf's map `room`.
     """
     m, leaf, output = network.m, flow // network.n, network.destination[flow] // network.n
     if informed:
@@ -378,10 +348,12 @@ def new_spine(
     return (network.spine[flow] + 1 + below(draw(state), m - 1)) % m
 
 
-def put(network: ClosFlows, rules: IterationRules, flow: int, spine: int) -> int:
-    """Move `flow`, and what is placed together with it, to `spine`.
+def put(
+    network: ClosFlows, rules: IterationRules, flow: int, spine: int, counts: MutableIntSequence
+) -> int:
+    """Move `flow` and those placed with it to `spine`; return their number.
 
-    Returns how many flows those are.
+    counts: raised in place if a link to an output leaf becomes bad.
     """
     leaf, output = flow // network.n * network.m, network.destination[flow] // network.n * network.m
     old, first, count = network.spine[flow], flow // network.n * network.n, 0
@@ -393,6 +365,7 @@ def put(network: ClosFlows, rules: IterationRules, flow: int, spine: int) -> int
     network.down[output + old] -= count
     network.up[leaf + spine] += count
     network.down[output + spine] += count
+    counts[SPOILT] += network.down[output + spine] - count <= rules.p < network.down[output + spine]
     return count
 
 
@@ -404,13 +377,14 @@ def move(
     counts: MutableIntSequence,
     state: MutableIntSequence,
 ) -> None:
-    """Move `flow` to a new spine, and swap as many flows back as have moved, while its uplink is
-    overfull.
+    """Move `flow` to a new spine.
+
+    While its uplink is overfull, swap flows back, at most as many as have moved.
     """
     old, spine = network.spine[flow], new_spine(network, rules, flow, informed, state)
     if spine == old:
         return
-    back, moved = 0, put(network, rules, flow, spine)
+    back, moved = 0, put(network, rules, flow, spine, counts)
     counts[MOVES] += moved
     while (
         rules.swap and back < moved and network.up[flow // network.n * network.m + spine] > rules.p
@@ -418,18 +392,20 @@ def move(
         other = victim(network, rules, flow, state)
         if other < 0:
             break
-        back += put(network, rules, other, old)
+        back += put(network, rules, other, old, counts)
     counts[SWAPS] += back
 
 
 def iterate(
     network: ClosFlows, rules: IterationRules, counts: MutableIntSequence, state: MutableIntSequence
 ) -> None:
-    """One iteration: all requests are made before the first flow moves, and are served in random
-    order.
+    """Carry out one iteration.
 
-    counts: requests (one EAR message each, unless an input leaf makes it for itself), flows moved
-    on request, and flows swapped back for them, raised in place.
+    All requests are made before the first flow moves, and are served in random order.
+
+    counts: raised in place: requests (one EAR message each; requests of an input leaf to itself do
+        not count), flows moved on request, flows swapped back for them, and links to output leaves
+        that have become bad.
     """
     of_outputs, count = request(network, rules, state)
     if rules.rest:
@@ -439,14 +415,14 @@ def iterate(
         for link in range(network.r * network.m):
             network.room[link] = network.down[link]
     counts[REQUESTS] += of_outputs
-    # A request is kept as 2 flow + 1 if an output leaf made it, so that the order can be shuffled.
-    for at in range(count):
-        network.requested[at] = 2 * network.requested[at] + (at < of_outputs)
-    for left in range(count, 0, -1):
-        taken = below(draw(state), left)
-        wanted = network.requested[taken]
-        network.requested[taken] = network.requested[left - 1]
-        move(network, rules, wanted // 2, rules.informed * (wanted % 2), counts, state)
+    # 2 flow + 1 for the request of an output leaf, so that the order can be shuffled
+    for place in range(count):
+        network.requested[place] = 2 * network.requested[place] + (place < of_outputs)
+    for remaining in range(count, 0, -1):
+        place = below(draw(state), remaining)
+        flow, by_output = divmod(network.requested[place], 2)
+        network.requested[place] = network.requested[remaining - 1]
+        move(network, rules, flow, rules.informed * by_output, counts, state)
 
 
 def converge(
@@ -456,10 +432,16 @@ def converge(
     counts: MutableIntSequence,
     state: MutableIntSequence,
 ) -> int:
-    """Iterations until no link is bad, or -1 if `most` of them are not enough."""
-    for iterations in range(most + 1):
-        if settled(network, rules.p):
+    """Return the iterations until no link is bad, or -1 if `most` of them are not enough.
+
+    counts: as in iterate(), and the iterations in which the excess grew.
+    """
+    before = excess(network, rules.p)
+    for iterations in range(most):
+        if not before:
             return iterations
-        if iterations < most:
-            iterate(network, rules, counts, state)
-    return -1
+        iterate(network, rules, counts, state)
+        after = excess(network, rules.p)
+        counts[GROWTHS] += after > before
+        before = after
+    return -1 if before else most

@@ -6,6 +6,7 @@ from weft.experiments.engines.common_columns import ORDER
 from weft.experiments.runner.definition import Statement
 
 CONVERGENCE = {
+    "sampled_permutations": "permutations that were measured",
     "mean_iterations": (
         "iterations until no link is bad, mean over permutations; null if one did not settle, as "
         "below"
@@ -18,6 +19,8 @@ CONVERGENCE = {
     "requests_per_flow": "requests that outputs sent",
     "moves_per_flow": "moves of flows to another spine",
     "swaps_per_flow": "swaps of two flows",
+    "new_bad_links_per_move": "links to output leaves that became bad, for a move or a swap",
+    "excess_growths": "iterations in which the flows above p, summed over links, grew",
     "*_model_iterations": "what the paper's models of sections 3.1 (single output) and 3.2 or 3.3 "
     "(last step) expect; null where they say nothing",
 }

@@ -1,29 +1,41 @@
 """How many iterations does DAR take until no link is bad?  DAR, section 5.1, figures 10, 11 and 12.
 
-The iteration of section 2 on CLOS(n,r,m), from figure 9's start, for flows of 1/p of a link's rate:
-the paper's rule, and requests that carry the map of spines with room (rule=informed, not in the
-paper).  Beside them the Markov models of sections 3.1 and 3.2 (p = 1) and 3.3 (p = 2, n >= 4).  The
-figures of the paper: 10a m=n=r, p=1; 10b m=2n=2r, p=1; 11 n=m=6, p=1, by r; 12 m=n=r, p=2.
+The iteration of section 2 on CLOS(n,r,m), from figure 9's start, for flows of 1/p of a link's rate.
+rule=informed, not in the paper: requests carry the map of spines with room.  Beside them the Markov
+models of sections 3.1 and 3.2 (p = 1) and 3.3 (p = 2, n >= 4).  The figures of the paper: 10a
+m=n=r, p=1; 10b m=2n=2r, p=1; 11 n=m=6, p=1, by r; 12 m=n=r, p=2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import cycle
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.daemons.dar import iteration
-from weft.daemons.dar.iteration import DEST, FLOW, KEYS, STARTS, IterationRules
+from weft.daemons.dar.iteration import (
+    DEST,
+    FLOW,
+    GROWTHS,
+    KEYS,
+    MOVES,
+    REQUESTS,
+    SPOILT,
+    STARTS,
+    SWAPS,
+    IterationRules,
+)
 from weft.experiments.dar import columns
 from weft.experiments.dar.models import full_rate, half_rate, single_output
-from weft.experiments.dar.simulation import PAIRS, TRAFFIC, network, permute, simulate
+from weft.experiments.dar.settings import clos_size
+from weft.experiments.dar.simulation import TRAFFIC, network, simulate, standard_error
 from weft.experiments.engines.arrays import Ints
 from weft.experiments.report import panels, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value, canonical
-from weft.experiments.runner.parameters import Integer, Spec, Word
-from weft.topologies.core.grammar import parse
+from weft.experiments.runner.parameters import Integer, Number, Spec, Word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +45,6 @@ MOST_FLOWS = 20_000
 MOST_TIGHT = 42  # flows where m p = n: the paper's rule takes exponentially long in them
 MOST_MODELLED = 40  # n and r of the models
 DRAWN = ("topology", "p", "rule")  # by axes, panels and lines
-RULES = {"paper": 0, "informed": 1}
 SERIES = (
     ("paper", "mean_iterations", "the paper's rule, simulated", "o-"),
     ("informed", "mean_iterations", "informed requests, simulated", "s-"),
@@ -43,13 +54,8 @@ SERIES = (
 
 
 def size(topology: str) -> tuple[int, int, int]:
-    """n, r and m of `topology`; ValueError unless it is a Clos network of few enough hosts."""
-    name, given = parse(topology)
-    if name != "clos":
-        raise ValueError(
-            f"dar_convergence: the network must be clos:n=..,r=..,m=.., got {topology}"
-        )
-    n, r, m = (int(given[key]) for key in "nrm")
+    """Return n, r and m of `topology`; ValueError unless it is a small enough Clos network."""
+    n, r, m = clos_size(topology)
     if n * r > MOST_FLOWS or m > 2 * n:
         raise ValueError(
             f"dar_convergence: take at most {MOST_FLOWS} hosts and m <= 2n, got {topology}"
@@ -58,101 +64,102 @@ def size(topology: str) -> tuple[int, int, int]:
 
 
 def rules(run: Run) -> IterationRules:
-    """What `run` asks for, where the paper leaves it open."""
-    informed = RULES[run.text("rule")]
+    """Return the choices of `run` that the paper leaves open."""
     return IterationRules(
         p=run.integer("p"),
         start=STARTS[run.text("start")],
         every_link=int(run.text("requests") == "every-link"),
         swap=int(run.text("swap") == "yes"),
         stay=int(run.text("new_spine") == "any"),
-        informed=informed,
+        informed=int(run.text("rule") == "informed"),
         key=KEYS[run.text("key")],
         rest=run.integer("rest_iterations"),
     )
 
 
 def check(run: Run) -> None:
-    """ValueError for a network on which the iteration does not converge, or not in bearable
-    time.
-    """
+    """Raise ValueError if the iteration does not converge, or takes exponentially long."""
     n, r, m = size(run.text("topology"))
-    chosen, each = rules(run), 1
-    iteration.check(n, r, m, chosen)
+    p, key = run.integer("p"), run.text("key")
+    iteration.check(n, r, m, rules(run))
+    together = 1
     if run.text("traffic") == "pairs":
         if n % 2:
             raise ValueError(
                 f"dar_convergence: pairs need an even number of hosts at a leaf, got n={n}"
             )
-        net = network(n, r, m)
-        permute(net, PAIRS, [1, 2, 3, 4])
-        iteration.check_traffic(net, chosen)
-        each = 2 if chosen.key == DEST else 1
-    if m * (chosen.p // each * each) == n and not chosen.informed and n * r > MOST_TIGHT:
+        together = 2 if KEYS[key] == DEST else 1
+    flows_of_spine = p // together * together
+    if m * flows_of_spine < n:
+        raise ValueError(f"dar_convergence: pairs do not fit {m} spines at p={p}: take key=flow")
+    if m * flows_of_spine == n and run.text("rule") == "paper" and n * r > MOST_TIGHT:
         instead = "take more spines, a larger p or rule=informed"
         raise ValueError(
             f"dar_convergence: {n * r} flows and m p = n settle after exponentially long: {instead}"
         )
 
 
-def solved(model: Callable[[], float]) -> float | None:
-    """The value of `model`, None where it has none."""
-    try:
-        return model()
-    except ValueError:
-        return None
-
-
-def models(n: int, r: int, m: int, chosen: IterationRules) -> dict[str, float | None]:
-    """Expected iterations by the paper's models, as far as they are for such a network, and for its
-    rule.
-    """
-    single = last = None
-    if not chosen.informed and max(n, r) <= MOST_MODELLED:
-        if chosen.p == 1 and chosen.key == FLOW:
-            links = min(n, m) if chosen.start == iteration.MODULO else m
-            single = solved(lambda: single_output(n, m, links=links))
-            last = solved(lambda: full_rate(n, m).iterations(r))
-        if chosen.p == 2 and chosen.key == FLOW:
-            last = solved(lambda: half_rate(n, m).iterations(r))
-    return {"single_output_model_iterations": single, "last_step_model_iterations": last}
+def models(run: Run) -> dict[str, Value]:
+    """Return the expected iterations by the paper's models, None if they do not apply."""
+    n, r, m = size(run.text("topology"))
+    columns: dict[str, Value] = {
+        "single_output_model_iterations": None,
+        "last_step_model_iterations": None,
+    }
+    if run.text("rule") != "paper" or KEYS[run.text("key")] != FLOW or max(n, r) > MOST_MODELLED:
+        return columns
+    with suppress(ValueError):
+        if run.integer("p") == 1:
+            columns["single_output_model_iterations"] = single_output(n, m)
+            columns["last_step_model_iterations"] = full_rate(n, m).iterations(r)
+        elif run.integer("p") == 2:
+            weighted = run.text("model_3_3") == "weighted"
+            model = half_rate(n, m, weighted=weighted)
+            columns["last_step_model_iterations"] = model.iterations(r)
+    return columns
 
 
 def measure(run: Run) -> Result:
-    """Return iterations over permutations, and requests, moves and swaps of a flow."""
+    """Return iterations over permutations, and requests, moves and swaps of a flow.
+
+    Random numbers are seeded by the whole run, so cells of a sweep are independent.
+    """
     n, r, m = size(run.text("topology"))
-    iteration_rules = rules(run)
     outcome = simulate(
         network(n, r, m),
-        iteration_rules,
+        rules(run),
         TRAFFIC[run.text("traffic")],
         run.integer("permutations"),
-        np.random.default_rng(run.seed),
+        np.random.default_rng(int(run.id, 16)),
         most=run.integer("most_iterations"),
+        error_fraction=run.number("error_percent") / 100,
     )
-    requests, moves, swaps = (outcome.counts.mean(axis=0) / (n * r)).tolist()
+    totals = outcome.counts.sum(axis=0)
+    flows = n * r * len(outcome.iterations)
+    moves = max(1, int(totals[MOVES] + totals[SWAPS]))
     return Result(
         figures={
             **statistics(outcome.iterations),
             "settled_fraction": float((outcome.iterations >= 0).mean()),
-            "requests_per_flow": requests,
-            "moves_per_flow": moves,
-            "swaps_per_flow": swaps,
-            **models(n, r, m, iteration_rules),
+            "requests_per_flow": float(totals[REQUESTS] / flows),
+            "moves_per_flow": float(totals[MOVES] / flows),
+            "swaps_per_flow": float(totals[SWAPS] / flows),
+            "new_bad_links_per_move": float(totals[SPOILT] / moves),
+            "excess_growths": int(totals[GROWTHS]),
+            **models(run),
         }
     )
 
 
 def statistics(iterations: Ints) -> dict[str, Value]:
     """Return the columns about iterations, each None unless every permutation settled."""
+    drawn: dict[str, Value] = {"sampled_permutations": len(iterations)}
     if (iterations < 0).any():
         keys = ("mean", "standard_error", "median", "p99", "worst")
-        return {f"{key}_iterations": None for key in keys}
-    several = len(iterations) > 1
-    error = float(iterations.std(ddof=1) / np.sqrt(len(iterations))) if several else None
-    return {
+        return drawn | {f"{key}_iterations": None for key in keys}
+    return drawn | {
         "mean_iterations": float(iterations.mean()),
-        "standard_error_iterations": error,
+        "standard_error_iterations": standard_error(iterations),
         "median_iterations": float(np.quantile(iterations, 0.5)),
         "p99_iterations": float(np.quantile(iterations, 0.99)),
         "worst_iterations": int(iterations.max()),
@@ -169,7 +176,7 @@ def series_of(table: Table) -> dict[str, list[Row]]:
         key for key in EXPERIMENT.axes if key not in DRAWN and len({row[key] for row in table}) > 1
     ]
     for row in table:
-        n, r, m = size(str(row["topology"]))
+        n, r, m = clos_size(str(row["topology"]))
         more = "".join(f", {style.words(key)} = {row[key]}" for key in ("p", *varied))
         if n == r:
             title = f"m = r = n{more}, by n" if m == n else f"m = {m / n:g} n, r = n{more}, by n"
@@ -207,7 +214,9 @@ def plot(table: Table, figure: Figure) -> None:
     panels.legend(figure, loc="outside upper left", ncols=2, title=heading, alignment="left")
 
 
-TIGHT, DOUBLE, BY_R = (2, 3, 4, 5, 6, 8, 12, 16, 24), (2, 3, 4, 5, 6, 7, 8, 10, 12), (2, 3, 4, 5, 7)
+TIGHT = (2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48)
+DOUBLE = range(2, 13)
+BY_R = (2, 3, 4, 5, 7)
 EXPERIMENT = Experiment(
     name="dar_convergence",
     question="How many iterations does DAR take until no link is bad?",
@@ -225,7 +234,8 @@ EXPERIMENT = Experiment(
             1, 2
         ),
         "rule": Word(
-            meaning="what a request says of spines: nothing, or which have room", words=tuple(RULES)
+            meaning="what a request says of spines: nothing, or which have room",
+            words=("paper", "informed"),
         ).over("paper", "informed"),
         "traffic": Word(
             meaning="permutations: those of section 5 that are hard, or all; or two flows of a "
@@ -233,7 +243,7 @@ EXPERIMENT = Experiment(
             words=tuple(TRAFFIC),
         ).over("worst"),
         "start": Word(
-            meaning="spines at first: host mod n, any, any whose uplink has room, host mod m",
+            meaning="first spine: host mod n, any, any whose uplink has room, host mod m",
             words=tuple(STARTS),
         ).over("modulo"),
         "requests": Word(
@@ -257,8 +267,18 @@ EXPERIMENT = Experiment(
             most=1000,
         ).over(0),
         "permutations": Integer(
-            meaning="permutations of a run", unit="permutations", least=1, most=1_000_000
-        ).over(400),
+            meaning="permutations of a batch", unit="permutations", least=2, most=1_000_000
+        ).over(1000),
+        "error_percent": Number(
+            meaning="standard error of the mean, of the mean: batches follow until it is reached",
+            unit="%",
+            least=0.01,
+            most=1000,
+        ).over(2.0),
+        "model_3_3": Word(
+            meaning="model 3.3: moves that induce another: those to a full uplink, or all",
+            words=("weighted", "unweighted"),
+        ).over("weighted"),
         "most_iterations": Integer(
             meaning="iterations after which a run gives a permutation up",
             unit="iterations",
@@ -268,8 +288,9 @@ EXPERIMENT = Experiment(
     },
     columns=columns.CONVERGENCE,
     seeds=1,
+    version=2,
     measure=measure,
     plot=plot,
     check=check,
-    takes_s=25,
+    takes_s=90,
 )

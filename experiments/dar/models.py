@@ -6,7 +6,7 @@ Section 3.3 is damaged in the text at hand: its constants are reconstructed here
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from itertools import product
 from math import comb, factorial
@@ -37,26 +37,29 @@ class Transition(NamedTuple):
 
 
 def expected_steps(matrix: Floats, start: Floats) -> float:
-    """Expected steps of a Markov chain until it is absorbed.
+    """Return the expected steps of a Markov chain until it is absorbed.
 
-    matrix: probabilities among the states that are not absorbing.  start: of each of them, at the
-    beginning; what is missing from 1 is absorbed there and then.  ValueError if the chain takes
-    longer than LONGEST.
+    Args:
+        matrix: probabilities among the states that do not absorb.
+        start: probabilities of these states at the beginning; the rest of 1 is absorbed at once.
+
+    Raises:
+        ValueError: the chain takes more than LONGEST steps.
     """
     times = np.linalg.solve(np.eye(len(matrix)) - matrix, np.ones(len(matrix)))
-    found = float(start @ times)
-    if not 0 <= found <= LONGEST:
+    steps = float(start @ times)
+    if not 0 <= steps <= LONGEST:
         raise ValueError(
             f"the chain takes more than {LONGEST:g} iterations, which cannot be solved for"
         )
-    return found
+    return steps
 
 
 def _moves(state: LeafState, m: int, *, bad: float, leaves_bad: bool) -> Iterator[Transition]:
-    """Where a flow goes that moves to a uniform link: a bad one with probability `bad`, or else a
-    good one (table 1).
+    """Yield the moves of one flow to a uniform link (table 1).
 
-    leaves_bad: whether the link that a bad flow leaves stays bad, in place of becoming good.
+    bad: probability that a bad flow moves instead of a good one.
+    leaves_bad: True if the link that a bad flow leaves stays bad; else it becomes good.
     """
     empty, good = state
     others = m - empty - good
@@ -76,7 +79,7 @@ def _moves(state: LeafState, m: int, *, bad: float, leaves_bad: bool) -> Iterato
 
 
 def induced(state: LeafState, n: int, m: int) -> list[Transition]:
-    """What a random flow's move does to `state`; it happens with probability n / m (table 1)."""
+    """Return what an induced move, which has probability n / m, does to `state` (table 1)."""
     bad_links, bad_flows = m - state.empty - state.good, n - state.good
     moved = _moves(state, m, bad=bad_flows / n, leaves_bad=bad_flows > ENOUGH * bad_links)
     return [
@@ -86,9 +89,9 @@ def induced(state: LeafState, n: int, m: int) -> list[Transition]:
 
 
 def improvement(state: LeafState, n: int, m: int) -> list[Transition]:
-    """What the move of a flow of the fullest link does to `state`.
+    """Return what the move of a flow of the fullest link does to `state` (table 1).
 
-    Nothing where no link is bad (table 1).
+    A state without bad links does not change.
     """
     bad_links, bad_flows = m - state.empty - state.good, n - state.good
     if not bad_links:
@@ -97,123 +100,116 @@ def improvement(state: LeafState, n: int, m: int) -> list[Transition]:
 
 
 def single_output_chain(n: int, m: int) -> tuple[list[LeafState], Floats]:
-    """Model 3.1: the states of one output leaf with a bad link, and the probabilities among them, p
-    = 1.
+    """Return the states of an output leaf with bad links, and the probabilities among them.
 
-    An iteration is an induced move and then an improvement.  The state without bad links absorbs.
+    Model 3.1, p = 1.  An iteration is an induced move and then an improvement.  The state without
+    bad links absorbs.
     """
     states = [
         LeafState(empty, good)
         for empty, good in product(range(m + 1), range(n + 1))
         if empty + good < m and n - good >= 2 * (m - empty - good)
     ]
-    index = {state: at for at, state in enumerate(states)}
+    index = {state: number for number, state in enumerate(states)}
     matrix = np.zeros((len(states), len(states)))
-    for state, at in index.items():
+    for state, row in index.items():
         for first in induced(state, n, m):
             middle = LeafState(state.empty + first.empty, state.good + first.good)
             for then in improvement(middle, n, m):
                 after = LeafState(middle.empty + then.empty, middle.good + then.good)
                 if after.empty + after.good < m and first.probability * then.probability:
-                    matrix[at, index[after]] += first.probability * then.probability
+                    matrix[row, index[after]] += first.probability * then.probability
     return states, matrix
 
 
 @cache
 def _crowded(flows: int, links: int) -> int:
-    """Ways to put `flows` distinct flows on `links` distinct links with two or more on each."""
+    """Return the ways to put distinct flows on distinct links, two or more on each."""
     if links == 0 or flows < 2 * links:
         return int(links == 0 and flows == 0)
     return links * (_crowded(flows - 1, links) + (flows - 1) * _crowded(flows - 2, links - 1))
 
 
-def random_start(state: LeafState, n: int, m: int, links: int) -> float:
-    """The probability of `state` where each of n flows takes a random one of `links` of the m
-    links.
-    """
-    empty, bad = state.empty - (m - links), m - state.empty - state.good
-    if empty < 0:
-        return 0.0
-    choices = factorial(links) // (factorial(empty) * factorial(state.good) * factorial(bad))
+def random_start(state: LeafState, n: int, m: int) -> float:
+    """Return the probability of `state` if each of n flows takes a random one of m links."""
+    bad = m - state.empty - state.good
+    choices = factorial(m) // (factorial(state.empty) * factorial(state.good) * factorial(bad))
     ways: int = (
         choices * (factorial(n) // factorial(n - state.good)) * _crowded(n - state.good, bad)
     )
-    return float(ways / links**n)
+    return float(ways / m**n)
 
 
-def single_output(n: int, m: int, *, links: int) -> float:
-    """Expected iterations of model 3.1, p = 1, where every flow begins on a random one of `links`
-    links.
-    """
+def single_output(n: int, m: int) -> float:
+    """Return the expected iterations of model 3.1, p = 1; flows begin on random links of all m."""
     states, matrix = single_output_chain(n, m)
-    return expected_steps(matrix, np.array([random_start(state, n, m, links) for state in states]))
+    return expected_steps(matrix, np.array([random_start(state, n, m) for state in states]))
 
 
 def _binomial(n: int, probability: float) -> Floats:
-    """The probabilities of 0 .. n successes."""
+    """Return the probabilities of 0 .. n successes."""
     return np.array(
         [comb(n, k) * probability**k * (1 - probability) ** (n - k) for k in range(n + 1)]
     )
 
 
-def last_step(r: int, worse: Callable[[int], float], better: Callable[[int], float]) -> float:
-    """Expected iterations until none of r output leaves is bad, all of them being so at first
-    (sections 3.2, 3.3).
-
-    worse, better: by the number U of bad leaves, the probability that a good leaf becomes bad (B),
-    and that a bad one becomes good (C).  The 2^r states of the paper's chain are lumped on U, on
-    which alone B and C depend.
-    """
-    matrix = np.zeros((r, r))
-    for bad in range(1, r + 1):
-        kept, spoilt = _binomial(bad, 1 - better(bad)), _binomial(r - bad, worse(bad))
-        matrix[bad - 1] = np.convolve(kept, spoilt)[1:]
-    return expected_steps(matrix, np.eye(r)[r - 1])
-
-
 class LastStep(NamedTuple):
-    """B and C of a last-step model: each is its value at U bad leaves.
+    """Last-step model (sections 3.2, 3.3): r output leaves, all bad at first.
 
-    spoil: B per U / r.  improve: C_imp.  help: C_ind per U / r.
+    U is the number of bad output leaves.  B is the probability that a good leaf becomes bad, C that
+    a bad one becomes good.
+
+    spoil: B per U / r.
+    improve: C_imp.
+    help: C_ind per U / r.
     """
 
     spoil: float
     improve: float
     help: float
 
-    def worse(self, bad_fraction: float) -> float:
-        """B, where bad_fraction is U / r."""
-        return bad_fraction * self.spoil
-
     def better(self, bad_fraction: float) -> float:
-        """C = C_imp + C_ind - C_imp C_ind."""
+        """Return C = C_imp + C_ind - C_imp C_ind at U / r."""
         induced = bad_fraction * self.help
         return self.improve + induced - self.improve * induced
 
     def iterations(self, r: int) -> float:
-        """Expected iterations for r output leaves.
+        """Return the expected iterations for r output leaves.
 
-        ValueError if there are too many to be solved for.
+        The 2^r states of the paper's chain are lumped on U, on which alone B and C depend.
+
+        Raises:
+            ValueError: the chain takes more than LONGEST iterations.
         """
-        return last_step(r, lambda bad: self.worse(bad / r), lambda bad: self.better(bad / r))
+        matrix = np.zeros((r, r))
+        for bad in range(1, r + 1):
+            still_bad = _binomial(bad, 1 - self.better(bad / r))
+            spoilt = _binomial(r - bad, bad / r * self.spoil)
+            matrix[bad - 1] = np.convolve(still_bad, spoilt)[1:]
+        return expected_steps(matrix, np.eye(r)[r - 1])
 
 
 def full_rate(n: int, m: int) -> LastStep:
-    """Section 3.2, p = 1: B = U/r, C_imp = (m-n+1)/m, C_ind = U/r 2/n (m-n+1)/m."""
+    """Return the model of section 3.2, p = 1.
+
+    B = U/r, C_imp = (m-n+1)/m, C_ind = U/r 2/n (m-n+1)/m.
+    """
     improve = (m - n + 1) / m
     return LastStep(1.0, improve, 2 / n * improve)
 
 
-def half_rate(n: int, m: int) -> LastStep:
-    """Section 3.3, p = 2, reconstructed, n >= 4.
+def half_rate(n: int, m: int, *, weighted: bool = True) -> LastStep:
+    """Return the model of section 3.3, p = 2, n >= 4, reconstructed.
 
-    The worst good state has t = n/2 full links, the bad state next to it t' = n/2 - 2.  An induced
-    move makes a good leaf bad with (n/2-1)/m, the paper's B_max before its last step, and a bad one
-    good with 3/n (m-t')/m.  A moved flow induces a move only if its new uplink is full: weighted by
-    P[Bin(n,1/m) >= 2], as the paper suggests.
+    The worst good state has n/2 full links, the bad state next to it t' = n/2 - 2.  An induced move
+    makes a good leaf bad with (n/2-1)/m, the paper's B_max before its last step, and a bad one good
+    with 3/n (m-t')/m.
+
+    weighted: a moved flow induces a move only if its new uplink is full, with P[Bin(n,1/m) >= 2],
+        as the paper suggests; else each move induces one.
     """
     if n < 4:
         raise ValueError(f"the model of section 3.3 needs n >= 4, got {n}")
     full = n / 2 - 2
-    swaps = 1 - float(_binomial(n, 1 / m)[:2].sum())
+    swaps = 1 - float(_binomial(n, 1 / m)[:2].sum()) if weighted else 1.0
     return LastStep(swaps * (n / 2 - 1) / m, 1 - full / m, swaps * 3 / n * (m - full) / m)

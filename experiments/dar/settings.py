@@ -18,12 +18,18 @@ KERNEL_FRAME_BYTES, MOST_KERNEL_HOSTS = 1514, 256
 MOST_HOSTS = 4096
 
 
-def size(topology: str) -> tuple[int, int, int]:
-    """n, r and m of `topology`; ValueError unless it is a Clos network of few enough hosts."""
-    name, given = parse(topology)
+def clos_size(topology: str) -> tuple[int, int, int]:
+    """Return n, r and m of `topology`; ValueError unless it is a Clos network."""
+    name, parameters = parse(topology)
     if name != "clos":
         raise ValueError(f"the network must be clos:n=..,r=..,m=.., got {topology}")
-    n, r, m = (int(given[key]) for key in "nrm")
+    n, r, m = (int(parameters[key]) for key in "nrm")
+    return n, r, m
+
+
+def size(topology: str) -> tuple[int, int, int]:
+    """Return n, r and m of `topology`; ValueError unless it is a small enough Clos network."""
+    n, r, m = clos_size(topology)
     if n * r > MOST_HOSTS or r * m > 4 * MOST_HOSTS:
         raise ValueError(
             f"take at most {MOST_HOSTS} hosts and {4 * MOST_HOSTS} links of spines, got {topology}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 
 from weft.daemons.dar.iteration import (
+    COUNTERS,
     ClosFlows,
     IterationRules,
     MutableIntSequence,
@@ -25,10 +27,10 @@ TRAFFIC = {"worst": WORST, "random": ANY, "pairs": PAIRS}
 
 
 class PermutationOutcome(NamedTuple):
-    """What permutations took, one after the other.
+    """Outcome of permutations, one after the other.
 
-    iterations: shape (permutations,), -1 where the most that was allowed was not enough.
-    counts: shape (permutations, 3): requests, flows moved on request, flows swapped back.
+    iterations: shape (permutations,), -1 for a permutation that was given up.
+    counts: shape (permutations, COUNTERS), see iteration.converge().
     """
 
     iterations: Ints
@@ -45,9 +47,9 @@ def network(n: int, r: int, m: int) -> ClosFlows:
 @allocates_nothing
 def shuffle(items: MutableIntSequence, first: int, count: int, state: MutableIntSequence) -> None:
     """Put items[first:first+count] in random order."""
-    for left in range(count, 1, -1):
-        taken, last = first + below(draw(state), left), first + left - 1
-        items[taken], items[last] = items[last], items[taken]
+    for remaining in range(count, 1, -1):
+        place, last = first + below(draw(state), remaining), first + remaining - 1
+        items[place], items[last] = items[last], items[place]
 
 
 @allocates_nothing
@@ -82,30 +84,45 @@ def repeat(
     outcome: PermutationOutcome,
     state: Ints,
 ) -> None:
-    """Fill `outcome`, a new permutation for each of its entries, none with more than `most`
-    iterations.
-    """
-    for at in range(len(outcome.iterations)):
+    """Fill `outcome` with new permutations of at most `most` iterations each."""
+    for entry in range(len(outcome.iterations)):
         permute(net, traffic, state)
         place(net, rules, state)
-        outcome.iterations[at] = converge(net, rules, most, outcome.counts[at], state)
+        outcome.iterations[entry] = converge(net, rules, most, outcome.counts[entry], state)
+
+
+def standard_error(iterations: Ints) -> float:
+    """Return the standard error of the mean of at least two permutations."""
+    return float(iterations.std(ddof=1) / np.sqrt(len(iterations)))
 
 
 def simulate(
     net: ClosFlows,
     rules: IterationRules,
     traffic: int,
-    permutations: int,
+    batch: int,
     rng: Generator,
     *,
     most: int,
+    error_fraction: float = math.inf,
 ) -> PermutationOutcome:
-    """The outcome of `permutations` permutations on `net`, none with more than `most`
-    iterations.
+    """Return the outcome of batches of permutations on `net`.
+
+    Batches follow until the standard error of the mean is at most `error_fraction` of it, or a
+    permutation has not settled after `most` iterations.
     """
     state = rng.integers(1, 1 << 32, 4)
-    outcome = PermutationOutcome(
-        np.zeros(permutations, np.int64), np.zeros((permutations, 3), np.int64)
-    )
-    compiled(repeat)(net, rules, traffic, most, outcome, state)
-    return outcome
+    outcomes = PermutationOutcome(np.zeros(0, np.int64), np.zeros((0, COUNTERS), np.int64))
+    while True:
+        outcome = PermutationOutcome(
+            np.zeros(batch, np.int64), np.zeros((batch, COUNTERS), np.int64)
+        )
+        compiled(repeat)(net, rules, traffic, most, outcome, state)
+        outcomes = PermutationOutcome(*map(np.concatenate, zip(outcomes, outcome, strict=True)))
+        iterations = outcomes.iterations
+        if (
+            math.isinf(error_fraction)
+            or (iterations < 0).any()
+            or standard_error(iterations) <= error_fraction * iterations.mean()
+        ):
+            return outcomes

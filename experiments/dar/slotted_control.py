@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.daemons.dar.iteration import (
+    COUNTERS,
     DEST,
     MOVES,
     NOWHERE,
@@ -121,7 +122,7 @@ def control(
         own=zeros(hosts),
         draws=zeros(2),
         remembered=zeros(r) + m,
-        counts=zeros(3),
+        counts=zeros(COUNTERS),
         ears=zeros(3),
         per=per,
         reroutes=zeros(r, -(-slots // per)),

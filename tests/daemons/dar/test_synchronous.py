@@ -49,10 +49,10 @@ def abstract(n, r, m, rules, destination, seed):
         [0] * (r * m),
         [0] * flows,
     )
-    state, counts, iterations = [seed, 2, 3, 4], [0, 0, 0], 0
+    state, counts, iterations = [seed, 2, 3, 4], [0] * iteration.COUNTERS, 0
     iteration.invert(net)
     iteration.place(net, rules, state)
-    while not iteration.settled(net, rules.p):
+    while iteration.excess(net, rules.p):
         iterations += 1
         of_outputs, count = iteration.request(net, rules, state)
         assert of_outputs == count  # figure 9's start leaves no uplink overfull
@@ -63,7 +63,7 @@ def abstract(n, r, m, rules, destination, seed):
             flow, spine = wanted.pop(below(iteration.draw(state), len(wanted)))
             if net.spine[flow] == spine:
                 iteration.move(net, rules, flow, rules.informed, counts, state)
-    return iterations, counts
+    return iterations, counts[:3]
 
 
 def paired(n, r, generator):

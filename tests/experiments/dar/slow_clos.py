@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from weft.daemons.dar.iteration import (
+    COUNTERS,
     DEST,
     NOWHERE,
     ClosFlows,
@@ -210,7 +211,7 @@ class SlowClos:
                 else:
                     wanted, informed = True, self.way.rules.informed
             if wanted:
-                counts = [0, 0, 0]
+                counts = [0] * COUNTERS
                 move(flows, self.way.rules, host, informed, counts, self.state)
                 self.reroutes += [(slot, counts[1] + counts[2])]
         self.wanted = set()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from weft.daemons.dar import iteration
 from weft.daemons.dar.iteration import IterationRules
 from weft.experiments.dar import models, simulation
 from weft.experiments.dar.dar_convergence import EXPERIMENT, series_of
@@ -52,15 +53,15 @@ def test_the_last_step_models_have_the_constants_of_the_paper() -> None:
         models.half_rate(3, 3)
 
 
-def thrown(rng: np.random.Generator, n: int, m: int, links: int) -> LeafState:
-    """The state that n flows on random ones of `links` of m links make."""
-    load = np.bincount(rng.integers(links, size=n), minlength=m)
+def thrown(rng: np.random.Generator, n: int, m: int) -> LeafState:
+    """The state that n flows on random ones of m links make."""
+    load = np.bincount(rng.integers(m, size=n), minlength=m)
     return LeafState(int((load == 0).sum()), int((load == 1).sum()))
 
 
-def simulate_single(rng: np.random.Generator, n: int, m: int, links: int) -> int:
+def simulate_single(rng: np.random.Generator, n: int, m: int) -> int:
     """Iterations of model 3.1, by flows that are thrown one after the other as table 1 says."""
-    (empty, good), steps = thrown(rng, n, m, links), 0
+    (empty, good), steps = thrown(rng, n, m), 0
     while empty + good < m:
         for forced in (False, True):
             bad, flows = m - empty - good, n - good
@@ -84,24 +85,22 @@ def simulate_single(rng: np.random.Generator, n: int, m: int, links: int) -> int
     return steps
 
 
-@pytest.mark.parametrize(("n", "m", "links"), [(3, 3, 3), (5, 5, 5), (6, 12, 6), (6, 9, 9)])
-def test_the_chain_of_one_output_is_that_of_table_1(n: int, m: int, links: int) -> None:
+@pytest.mark.parametrize(("n", "m"), [(3, 3), (5, 5), (6, 12), (6, 9)])
+def test_the_chain_of_one_output_is_that_of_table_1(n: int, m: int) -> None:
     rng = np.random.default_rng(5)
-    found = np.array([simulate_single(rng, n, m, links) for _ in range(4000)])
-    assert near(found, models.single_output(n, m, links=links))
+    found = np.array([simulate_single(rng, n, m) for _ in range(4000)])
+    assert near(found, models.single_output(n, m))
 
 
-@pytest.mark.parametrize(("n", "m", "links"), [(4, 4, 4), (4, 6, 4), (4, 5, 5)])
-def test_flows_begin_as_if_thrown(n: int, m: int, links: int) -> None:
+@pytest.mark.parametrize(("n", "m"), [(4, 4), (4, 6), (4, 5)])
+def test_flows_begin_as_if_thrown(n: int, m: int) -> None:
     """The probability of every state, by all ways to throw."""
     ways: Counter[LeafState] = Counter()
-    for throw in product(range(links), repeat=n):
+    for throw in product(range(m), repeat=n):
         load = np.bincount(throw, minlength=m)
         ways[LeafState(int((load == 0).sum()), int((load == 1).sum()))] += 1
     for state, count in ways.items():
-        assert models.random_start(state, n, m, links) == pytest.approx(
-            float(Fraction(count, links**n))
-        )
+        assert models.random_start(state, n, m) == pytest.approx(float(Fraction(count, m**n)))
 
 
 @pytest.mark.parametrize(("n", "r", "m"), [(2, 2, 1), (2, 2, 2), (2, 3, 2), (3, 2, 2), (2, 3, 3)])
@@ -159,7 +158,9 @@ def mean(n: int, p: int, **options: int) -> np.ndarray:
 def test_machine_code_draws_what_python_does() -> None:
     net, rules = simulation.network(4, 4, 4), IterationRules()
     fast = simulation.simulate(net, rules, WORST, 20, np.random.default_rng(6), most=10**6)
-    slow = simulation.PermutationOutcome(np.zeros(20, np.int64), np.zeros((20, 3), np.int64))
+    slow = simulation.PermutationOutcome(
+        np.zeros(20, np.int64), np.zeros((20, iteration.COUNTERS), np.int64)
+    )
     # Python's own integers
     state = np.array(np.random.default_rng(6).integers(1, 1 << 32, 4).tolist(), object)
     simulation.repeat(simulation.network(4, 4, 4), rules, WORST, 10**6, slow, state)
@@ -199,6 +200,11 @@ def test_informed_requests_settle_without_spare_links_where_the_papers_rule_take
         ({"topology": "clos:n=7,r=7,m=7", "p": "1", "rule": "paper"}, "rule=informed"),
         ({"topology": "clos:n=8,r=4,m=3", "p": "2"}, "take m >= 4"),
         ({"topology": "fattree:k=4"}, "clos:n=..,r=..,m=.., got fattree"),
+        ({"traffic": "pairs", "topology": "clos:n=3,r=3,m=3"}, "an even number of hosts"),
+        (
+            {"traffic": "pairs", "topology": "clos:n=6,r=6,m=2", "p": "3", "key": "dest"},
+            "pairs do not fit 2 spines at p=3: take key=flow",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_refused(given: dict[str, str], message: str) -> None:

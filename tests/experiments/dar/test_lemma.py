@@ -1,0 +1,92 @@
+"""The lemma of docs/notes/dar.md in every engine: the excess, flows above p summed over links, never
+grows if requests are informed and each output leaf sends one at a time."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from tests.daemons.dar.dar_fabric import Fabric
+from weft.daemons.dar.iteration import FLOW, GROWTHS, IterationRules, excess
+from weft.experiments.dar import simulation
+from weft.experiments.dar.slotted_control import COUNT, SpineScheme
+from weft.experiments.dar.slotted_model import simulate
+
+NETWORKS = [(2, 2, 2, 1), (4, 4, 4, 1), (5, 9, 5, 1), (6, 3, 8, 1), (6, 6, 3, 2), (7, 5, 3, 3)]
+
+
+@pytest.mark.parametrize("traffic", [simulation.WORST, simulation.ANY])
+@pytest.mark.parametrize(("n", "r", "m", "p"), NETWORKS)
+def test_the_excess_never_grows_in_the_iteration(
+    n: int, r: int, m: int, p: int, traffic: int
+) -> None:
+    outcome = simulation.simulate(
+        simulation.network(n, r, m),
+        IterationRules(p=p, informed=1),
+        traffic,
+        500,
+        np.random.default_rng(n),
+        most=100_000,
+    )
+    assert (outcome.iterations >= 0).all()
+    assert outcome.iterations.sum() > 300
+    assert outcome.counts[:, GROWTHS].sum() == 0
+
+
+@pytest.mark.parametrize("rule", [{"informed": 0}, {"informed": 1, "every_link": 1}])
+def test_the_excess_grows_without_the_maps_or_with_several_requests(rule: dict[str, int]) -> None:
+    outcome = simulation.simulate(
+        simulation.network(5, 5, 5),
+        IterationRules(p=1, **rule),
+        simulation.WORST,
+        200,
+        np.random.default_rng(1),
+        most=100_000,
+    )
+    assert outcome.counts[:, GROWTHS].sum() > 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_excess_never_grows_in_the_slotted_model(seed: int) -> None:
+    """One endless permutation at the full rate, stopped after each period."""
+    rules = IterationRules(p=1, folded=1, rest=8, informed=1, key=FLOW)
+    way = SpineScheme(COUNT, rules, 3, 8, 0)
+    excesses = []
+    for periods in range(1, 40):
+        outcome = simulate(
+            (6, 6, 6),
+            way,
+            1.0,
+            traffic="worst",
+            size=10_000,
+            room=8,
+            slots=8 * periods,
+            warm=0,
+            per=8,
+            rng=np.random.default_rng(seed),
+        )
+        excesses.append(excess(outcome.known.flows, 1))
+    assert excesses[0] > 0
+    assert excesses == sorted(excesses, reverse=True)
+    assert excesses[-1] == 0
+
+
+@pytest.mark.parametrize("options", ["together=1,cool=0", "together=1", ""])
+@pytest.mark.parametrize("seed", range(2))
+def test_the_excess_never_grows_under_the_daemons(options: str, seed: int) -> None:
+    """The full rate without a spare link, leaves in step and in phases of their own."""
+    fabric = Fabric("clos:n=5,r=5,m=5", f"p=1,informed=1,{options}".strip(","))
+    generator = random.Random(seed)
+    orders = [generator.sample(range(5), 5) for _ in range(5)]
+    for leaf, order in enumerate(orders):
+        for host, output in enumerate(order):
+            fabric.flows.begin(5 * leaf + host, 5 * output + leaf)
+    excesses = []
+    for _ in range(400):
+        fabric.simulator.run_for(0.0025)
+        excesses.append(sum(max(0, flows - 1) for flows in fabric.flows.loads().values()))
+    assert excesses[0] > 0
+    assert excesses == sorted(excesses, reverse=True)
+    assert excesses[-1] == 0
