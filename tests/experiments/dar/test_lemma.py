@@ -1,5 +1,5 @@
-"""The lemma of docs/notes/dar.md in every engine: the excess, flows above p summed over links, never
-grows if requests are informed and each output leaf sends one at a time."""
+"""The lemma of docs/notes/dar.md in every engine: the excess, flows above p summed over links,
+never grows if requests are informed and each output leaf sends one at a time."""
 
 from __future__ import annotations
 
