@@ -34,15 +34,17 @@ struct incoming {
 	struct incoming *next_pending, *heard_before, *heard_after;
 	uint8_t *received; /* a bitmap of `places` bits until all packets have arrived */
 	uint64_t size_bytes, heard_at;
-	uint32_t flow, peer, packets, places, left, trimmed, pulls, queued;
+	struct peer_queue *queue;
+	uint32_t flow, packets, places, left, trimmed, pulls, queued;
 	uint16_t payload_bytes;
 	uint8_t window, layer, listed;
 };
 
 /* A peer: its messages with pulls to send, and the number of all its messages. */
 struct peer_queue {
+	struct peer_queue *next_peer;
 	struct incoming *first, *last;
-	uint32_t next_peer, messages;
+	uint32_t peer, messages;
 };
 
 /* A hash table with open addressing. */
@@ -64,11 +66,10 @@ struct pace {
 struct ndp_endpoint {
 	struct ndp_parameters parameters;
 	struct ndp_counters counters;
-	struct table outgoing, incoming;
+	struct table outgoing, incoming, peers;
 	struct outgoing *first_sender, *last_sender, *first_active, *last_active;
 	struct incoming *first_heard, *last_heard;
-	struct peer_queue *peer_queues;
-	uint32_t peers, first_peer, last_peer;
+	struct peer_queue *first_peer, *last_peer; /* that have pulls to send */
 	struct pace sending, pulling;
 	uint64_t gap_ns, timer;
 	struct list answers, output;
@@ -527,27 +528,26 @@ static void remove_expired(struct ndp_endpoint *e, uint64_t now)
 
 	while ((m = e->first_heard) && !m->listed && now - m->heard_at > lifetime_ns) {
 		remove_heard(e, m);
-		erase(&e->incoming, (uint64_t)m->peer << 32 | m->flow);
-		e->peer_queues[m->peer].messages--;
+		erase(&e->incoming, (uint64_t)m->queue->peer << 32 | m->flow);
+		m->queue->messages--;
 		free(m->received);
 		free(m);
 	}
 }
 
-/* Make room for `peer`; 0, or -ENOMEM. */
-static int add_peer(struct ndp_endpoint *e, uint32_t peer)
+/* Return the queue of `peer`, 0 without memory. */
+static struct peer_queue *queue_of(struct ndp_endpoint *e, uint32_t peer)
 {
-	struct peer_queue *queue;
+	struct peer_queue *queue = find(&e->peers, peer);
 
-	if (peer < e->peers)
+	if (queue || !(queue = calloc(1, sizeof(*queue))))
+		return queue;
+	queue->peer = peer;
+	if (insert(&e->peers, peer, queue)) {
+		free(queue);
 		return 0;
-	queue = realloc(e->peer_queues, (peer + (size_t)1) * sizeof(*queue));
-	if (!queue)
-		return -ENOMEM;
-	memset(queue + e->peers, 0, (peer + (size_t)1 - e->peers) * sizeof(*queue));
-	e->peer_queues = queue;
-	e->peers = peer + 1;
-	return 0;
+	}
+	return queue;
 }
 
 static struct incoming *count_refused(struct ndp_endpoint *e)
@@ -561,11 +561,13 @@ static struct incoming *new_incoming(struct ndp_endpoint *e, uint64_t now, uint3
 {
 	uint64_t packets =
 		data->number / data->payload_bytes + (data->number % data->payload_bytes != 0);
+	struct peer_queue *queue;
 	struct incoming *m;
 
 	remove_expired(e, now);
-	if (e->incoming.used >= NDP_MOST_INCOMING || add_peer(e, peer) ||
-	    e->peer_queues[peer].messages >= NDP_MOST_INCOMING_OF_PEER)
+	queue = queue_of(e, peer);
+	if (!queue || e->incoming.used >= NDP_MOST_INCOMING ||
+	    queue->messages >= NDP_MOST_INCOMING_OF_PEER)
 		return count_refused(e);
 	if (packets > NDP_MOST_PACKETS) {
 		e->counters.strange++;
@@ -577,13 +579,13 @@ static struct incoming *new_incoming(struct ndp_endpoint *e, uint64_t now, uint3
 		return count_refused(e);
 	}
 	*m = (struct incoming){ .size_bytes = data->number,
+				.queue = queue,
 				.flow = data->flow,
-				.peer = peer,
 				.packets = packets,
 				.left = packets,
 				.payload_bytes = data->payload_bytes,
 				.window = data->detail };
-	e->peer_queues[peer].messages++;
+	queue->messages++;
 	add_heard(e, m, now);
 	return m;
 }
@@ -614,25 +616,38 @@ static int make_room(struct incoming *m, uint32_t sequence)
 	return 0;
 }
 
+/* Queue `queue`, which has pulls to send, behind the other peers. */
+static void add_peer(struct ndp_endpoint *e, struct peer_queue *queue)
+{
+	queue->next_peer = 0;
+	if (e->first_peer)
+		e->last_peer->next_peer = queue;
+	else
+		e->first_peer = queue;
+	e->last_peer = queue;
+}
+
+/* Queue `m` behind the other messages of its peer. */
+static void add_pending(struct incoming *m)
+{
+	struct peer_queue *queue = m->queue;
+
+	m->next_pending = 0;
+	if (queue->first)
+		queue->last->next_pending = m;
+	else
+		queue->first = m;
+	queue->last = m;
+}
+
 static void queue_pull(struct ndp_endpoint *e, struct incoming *m)
 {
-	struct peer_queue *queue;
+	int idle = !m->queue->first;
 
-	queue = &e->peer_queues[m->peer];
 	m->listed = 1;
-	m->next_pending = 0;
-	if (queue->first) {
-		queue->last->next_pending = m;
-		queue->last = m;
-		return;
-	}
-	queue->first = queue->last = m;
-	queue->next_peer = NONE;
-	if (e->first_peer == NONE)
-		e->first_peer = m->peer;
-	else
-		e->peer_queues[e->last_peer].next_peer = m->peer;
-	e->last_peer = m->peer;
+	add_pending(m);
+	if (idle)
+		add_peer(e, m->queue);
 }
 
 /* Register `data` and return the kind of its answer. */
@@ -702,12 +717,10 @@ static void receive_data(struct ndp_endpoint *e, uint64_t now, uint32_t peer,
 
 static void pull_one(struct ndp_endpoint *e, uint64_t now)
 {
-	uint32_t peer = e->first_peer;
-	struct peer_queue *queue = &e->peer_queues[peer];
+	struct peer_queue *queue = e->first_peer;
 	struct incoming *m = queue->first;
 
 	e->first_peer = queue->next_peer;
-	queue->next_peer = NONE;
 	queue->first = m->next_pending;
 	if (m->queued) {
 		m->queued--;
@@ -718,27 +731,16 @@ static void pull_one(struct ndp_endpoint *e, uint64_t now)
 					   .flow = m->flow,
 					   .kind = NDP_PULL,
 					   .layer = m->layer },
-			       .peer = peer,
+			       .peer = queue->peer,
 		       });
 		e->counters.pulls++;
 		charge(&e->pulling, now, e->gap_ns);
 	}
 	m->listed = m->queued > 0;
-	if (m->listed) {
-		m->next_pending = 0;
-		if (queue->first)
-			queue->last->next_pending = m;
-		else
-			queue->first = m;
-		queue->last = m;
-	}
-	if (!queue->first)
-		return;
-	if (e->first_peer == NONE)
-		e->first_peer = peer;
-	else
-		e->peer_queues[e->last_peer].next_peer = peer;
-	e->last_peer = peer;
+	if (m->listed)
+		add_pending(m);
+	if (queue->first)
+		add_peer(e, queue);
 }
 
 /* The endpoint (endpoint.py). */
@@ -752,7 +754,6 @@ struct ndp_endpoint *ndp_new(const struct ndp_parameters *parameters)
 	e->parameters = *parameters;
 	e->gap_ns = gap_ns(e, e->parameters.frame_bytes);
 	e->sending.burst_ns = e->pulling.burst_ns = e->parameters.burst * e->gap_ns;
-	e->first_peer = NONE;
 	e->timer = NDP_NEVER;
 	return e;
 }
@@ -778,11 +779,14 @@ void ndp_free(struct ndp_endpoint *e)
 			free(m);
 		}
 	}
+	for (size_t i = 0; i < e->peers.places; i++)
+		free(e->peers.values[i]);
+	free(e->peers.keys);
+	free(e->peers.values);
 	free(e->outgoing.keys);
 	free(e->outgoing.values);
 	free(e->incoming.keys);
 	free(e->incoming.values);
-	free(e->peer_queues);
 	free(e->answers.items);
 	free(e->output.items);
 	free(e->events);
@@ -808,7 +812,7 @@ ptrdiff_t ndp_poll(struct ndp_endpoint *e, uint64_t now, const struct ndp_transm
 	for (size_t i = 0; i < e->answers.count; i++)
 		append(e, &e->output, e->answers.items[i]);
 	e->answers.count = 0;
-	while (e->first_peer != NONE && e->pulling.due <= now)
+	while (e->first_peer && e->pulling.due <= now)
 		pull_one(e, now);
 	while (e->first_sender && e->sending.due <= now)
 		send_one(e, now);
@@ -822,7 +826,7 @@ uint64_t ndp_deadline(const struct ndp_endpoint *e)
 
 	if (e->answers.count)
 		return 0;
-	if (e->first_peer != NONE && e->pulling.due < deadline_ns)
+	if (e->first_peer && e->pulling.due < deadline_ns)
 		deadline_ns = e->pulling.due;
 	if (e->first_sender && e->sending.due < deadline_ns)
 		deadline_ns = e->sending.due;

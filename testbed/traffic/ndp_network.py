@@ -1,0 +1,250 @@
+"""Simulation of endpoints of the purified transport on switches that trim, compiled.
+
+Some ten thousand hosts take minutes.  Results are a function of the arguments alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import POINTER, Structure, byref, c_int, c_uint16, c_uint32, c_uint64, c_void_p
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.daemons.fatpaths.layers import RouterArrays, distances, everything
+from weft.daemons.transport.endpoint import Delivered, EndpointCounters, Finished
+from weft.daemons.transport.parameters import Parameters
+from weft.testbed.traffic import ndp_library
+from weft.testbed.traffic.ndp_library import CCounters, CEvent, CParameters
+from weft.topologies.core.topology import Topology
+
+SPRAY, HASH = 0, 1
+INTERRUPTIONS = 200  # of a run, at which Python sees signals
+
+
+class LinkModel(Structure):
+    """Properties of all links: struct ndp_link."""
+
+    _fields_ = (
+        ("rate_bps", c_uint64),
+        ("delay_ns", c_uint64),
+        ("trim_bytes", c_uint32),
+        ("header_bytes", c_uint32),
+        ("share", c_uint32),
+        ("unused", c_uint32),
+    )
+
+
+class PortCounters(Structure):
+    """Counters of a port: struct ndp_port_counters."""
+
+    _fields_ = tuple(
+        (name, c_uint64)
+        for name in (
+            "frames",
+            "bytes",
+            "trimmed",
+            "headers_lost",
+            "most_data_bytes",
+            "most_header_bytes",
+        )
+    )
+
+
+class CWiring(Structure):
+    """struct ndp_wiring."""
+
+    _fields_ = (
+        ("first_port", c_void_p),
+        ("peer", c_void_p),
+        ("last_port", c_void_p),
+        ("first_hop", c_void_p),
+        ("next_hops", c_void_p),
+        ("n_hosts", c_uint32),
+        ("n_switches", c_uint32),
+        ("layers", c_uint32),
+        ("choice", c_uint32),
+    )
+
+
+class Ports(NamedTuple):
+    """Healthy ports of all nodes, in order of node and port.
+
+    first: first port of each node, and the number of all ports.
+    node, peer: nodes at both ends of each port.
+    """
+
+    first: NDArray[np.uint32]
+    node: NDArray[np.int64]
+    peer: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, topology: Topology) -> Ports:
+        """Return the ports of `topology`."""
+        links = topology.links[~topology.failed]
+        ends = np.concatenate([links, links[:, [2, 3, 0, 1]]])
+        ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
+        first = np.searchsorted(ends[:, 0], np.arange(topology.nodes + 1))
+        return cls(first.astype(np.uint32), ends[:, 0], ends[:, 2])
+
+
+class NextHops(NamedTuple):
+    """Next hops of packets, as in struct ndp_wiring."""
+
+    first: NDArray[np.uint32]
+    ports: NDArray[np.uint16]
+    layers: int
+    choice: int
+
+
+def shortest(topology: Topology, choice: int) -> NextHops:
+    """Return all hops on shortest paths, of which `choice` (SPRAY or HASH) takes one."""
+    ports = Ports.of(topology)
+    is_arc = (ports.node >= topology.servers) & (ports.peer >= topology.servers)
+    tail, head = ports.node[is_arc] - topology.servers, ports.peer[is_arc] - topology.servers
+    number = (np.arange(len(ports.node)) - ports.first[ports.node])[is_arc]
+    graph = RouterArrays.of(topology)
+    hops = distances(graph, everything(graph))
+    last_switches = np.unique(ports.peer[: topology.servers]) - topology.servers
+    counts = np.zeros((topology.switches, topology.switches), dtype=np.int64)
+    nearer = []
+    for last in last_switches:
+        chosen = hops[tail, last] == hops[head, last] + 1
+        counts[last] = np.bincount(tail[chosen], minlength=topology.switches)
+        nearer.append(number[chosen])
+    first = np.concatenate([[0], np.cumsum(counts)])
+    return NextHops(first.astype(np.uint32), np.concatenate(nearer).astype(np.uint16), 1, choice)
+
+
+def layered(topology: Topology, tables: NDArray[np.int32]) -> NextHops:
+    """Return the hop of each layer.
+
+    Args:
+        tables: next router by layer, last router and router (daemons/fatpaths/layers.py).
+    """
+    ports = Ports.of(topology)
+    number = (np.arange(len(ports.node)) - ports.first[ports.node]).astype(np.uint16)
+    port_to = np.zeros((topology.switches, topology.switches), dtype=np.uint16)
+    is_arc = (ports.node >= topology.servers) & (ports.peer >= topology.servers)
+    tail, head = ports.node[is_arc] - topology.servers, ports.peer[is_arc] - topology.servers
+    port_to[tail, head] = number[is_arc]
+    hops = port_to[np.arange(topology.switches), tables]
+    first = np.arange(hops.size + 1, dtype=np.uint32)
+    return NextHops(first, hops.reshape(-1), len(tables), SPRAY)
+
+
+class NdpNetwork:
+    """Simulated network of endpoints.
+
+    Args:
+        topology: switch fabric; each host has one healthy link.
+        link: properties of all links.
+        parameters: of the transport.
+        next_hops: see shortest() and layered().
+        seed: of switches' random choices.
+
+    Raises:
+        ValueError: a host has no link, or several.
+
+    Attributes:
+        delivered, finished: (host, event) of all hosts, in order of time.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        link: LinkModel,
+        parameters: Parameters,
+        next_hops: NextHops,
+        seed: int,
+    ) -> None:
+        self.delivered: list[tuple[int, Delivered]] = []
+        self.finished: list[tuple[int, Finished]] = []
+        self._network = None
+        self._library = library()
+        self._hosts = topology.servers
+        ports = Ports.of(topology)
+        if (np.diff(ports.first[: topology.servers + 1]) != 1).any():
+            raise ValueError(f"{topology.spec}: a host needs one healthy link")
+        self._n_ports = len(ports.node)
+        to_host = np.flatnonzero(ports.peer < topology.servers)
+        last_port = np.zeros(topology.servers, dtype=np.uint32)
+        last_port[ports.peer[to_host]] = to_host
+        # the library reads these arrays until the network is freed
+        self._arrays = [ports.first, ports.peer.astype(np.uint32), last_port, *next_hops[:2]]
+        addresses = [array.ctypes.data for array in self._arrays]
+        self._wiring = CWiring(
+            *addresses, self._hosts, topology.switches, next_hops.layers, next_hops.choice
+        )
+        self._network = self._library.ndp_network_new(
+            byref(self._wiring), byref(link), byref(CParameters.of(parameters)), seed
+        )
+        if not self._network:
+            raise MemoryError("no memory for a simulated network")
+
+    def __del__(self) -> None:
+        if self._network:
+            self._library.ndp_network_free(self._network)
+
+    def send(self, time_ns: int, src: int, dst: int, flow: int, size_bytes: int) -> None:
+        """Schedule a message from host `src` to host `dst` at `time_ns`."""
+        self._check(
+            self._library.ndp_network_send(self._network, time_ns, src, dst, flow, size_bytes)
+        )
+
+    def run_until(self, time_ns: int) -> None:
+        """Run all events up to and including `time_ns`."""
+        for part in range(1, INTERRUPTIONS + 1):
+            until_ns = time_ns * part // INTERRUPTIONS
+            self._check(self._library.ndp_network_run(self._network, until_ns))
+            self._take_events()
+
+    def host_counters(self) -> list[EndpointCounters]:
+        """Return the counters of each host."""
+        counters = self._library.ndp_network_counters
+        return [counters(self._network, host).contents.counters() for host in range(self._hosts)]
+
+    def port_counters(self) -> list[PortCounters]:
+        """Return the counters of all ports, in order of node and port."""
+        counters = self._library.ndp_network_port
+        return [counters(self._network, port).contents for port in range(self._n_ports)]
+
+    def _take_events(self) -> None:
+        host, c_event = c_uint32(), CEvent()
+        while self._library.ndp_network_take_event(self._network, byref(host), byref(c_event)):
+            event = c_event.event()
+            if isinstance(event, Delivered):
+                self.delivered.append((host.value, event))
+            else:
+                self.finished.append((host.value, event))
+
+    def _check(self, result: int) -> None:
+        if result:
+            raise OSError(-result, f"simulated network: {os.strerror(-result)}")
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """Return libndp.so with the types of the functions of ndp_network.h."""
+    libndp = ndp_library.library()
+    network, number = c_void_p, c_uint64
+    for name, result, arguments in (
+        (
+            "new",
+            c_void_p,
+            [POINTER(CWiring), POINTER(LinkModel), POINTER(CParameters), number],
+        ),
+        ("free", None, [network]),
+        ("send", c_int, [network, number, c_uint32, c_uint32, c_uint32, number]),
+        ("run", c_int, [network, number]),
+        ("take_event", c_int, [network, POINTER(c_uint32), POINTER(CEvent)]),
+        ("counters", POINTER(CCounters), [network, c_uint32]),
+        ("port", POINTER(PortCounters), [network, c_uint32]),
+        ("frames", c_uint64, [network]),
+    ):
+        function = getattr(libndp, f"ndp_network_{name}")
+        function.restype, function.argtypes = result, arguments
+    return libndp
