@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.daemons.core import registry
-from weft.daemons.fatpaths import layers, scheme
+from weft.daemons.fatpaths import scheme
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.fatpaths import columns, layered_network, topology_cost, transports
@@ -144,7 +144,7 @@ def carry(
     run: Run, topology: Topology, wanted: Sequence[Load], *, rate_bps: int, deadline_s: float
 ) -> transports.TransferTimes:
     """Carry `wanted` by the routing and on the engine of `run`."""
-    from weft.daemons.simulator.transport_network import hashed, layered, sprayed
+    from weft.testbed.traffic import ndp_network
 
     routing, count = run.text("routing"), run.integer("layers")
     among = count if routing in LAYERED else 1
@@ -160,18 +160,15 @@ def carry(
         )
     if routing in LAYERED:
         tables = scheme.tables(topology, registry.scheme(layered_scheme(run))[1])
-        switches = range(topology.servers, topology.nodes)
-        route = layered(
-            topology,
-            [{node: layers.routes(topology, one, node) for node in switches} for one in tables],
-        )
+        next_hops = ndp_network.layered(topology, tables)
     else:
-        route = (hashed if routing == "ecmp" else sprayed)(topology)
+        choice = ndp_network.HASH if routing == "ecmp" else ndp_network.SPRAY
+        next_hops = ndp_network.shortest(topology, choice)
     return transports.on_wires(
         *(run, topology, wanted),
         rate_bps=rate_bps,
         deadline_s=deadline_s,
-        route=route,
+        next_hops=next_hops,
         layers=among,
         frame_bytes=run.integer("frame_bytes"),
     )
@@ -311,7 +308,7 @@ EXPERIMENT = Experiment(
         )
         for routing in (FLOWLETS, "spray")
     ],
-    version=2,  # adjacent routers take more paths in layers of in-trees
+    version=3,  # switches draw from SplitMix64
     seeds=1,
     takes_s=600,
     measure=measure,

@@ -218,6 +218,7 @@ EXPERIMENT = Experiment(
         "rto_min_ms": transports.RTO_MIN_MS.over(200),
     },
     columns=columns.INCAST,
+    version=2,  # switches draw from SplitMix64
     seeds=1,
     takes_s=60,
     measure=measure,

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.experiments.runner.definition import Run, Value
 from weft.experiments.runner.parameters import Integer, Spec
+from weft.topologies import build
 from weft.topologies.core.grammar import integer, parse, unknown
 from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec
 
 if TYPE_CHECKING:
-    from weft.daemons.simulator.transport_network import RouteFunction
     from weft.daemons.transport.parameters import Parameters
+    from weft.testbed.traffic.ndp_network import NextHops
     from weft.topologies.core.topology import Topology
 
 QUEUE_PACKETS, ECN_PACKETS, TRIM_PACKETS = 100, 33, 8
@@ -28,6 +29,7 @@ NDP_SCHEME, TCP_SCHEME = "rps", f"vlb:ecn={ECN_PACKETS}"
 WINDOW = 8
 FRAME_BYTES, HEADER_BYTES = 1514, 64
 WIRE_DELAY_NS = 1_000
+MOST_SIMULATED_NODES = 120_000
 
 
 class Load(NamedTuple):
@@ -81,7 +83,13 @@ def check(run: Run) -> None:
     """ValueError unless this machine's kernel, or wires, can carry the transport of `run`."""
     from weft.experiments.engines.common_parameters import check_control, network
 
-    chosen, topology = transport(run.text("transport")), network(run)
+    chosen = transport(run.text("transport"))
+    topology = build(run.text("topology")) if run.engine == "fabric" else network(run)
+    if topology.nodes > MOST_SIMULATED_NODES:
+        raise ValueError(
+            f"{run.experiment}: at most {MOST_SIMULATED_NODES} nodes, {topology.spec} has "
+            f"{topology.nodes}"
+        )
     if topology.server_centric:
         raise ValueError(
             f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}"
@@ -121,33 +129,32 @@ def on_wires(
     *,
     rate_bps: int,
     deadline_s: float,
-    route: RouteFunction | None = None,
+    next_hops: NextHops | None = None,
     layers: int = 1,
     frame_bytes: int = FRAME_BYTES,
 ) -> TransferTimes:
-    """By daemons.transport in simulated time.
+    """Carry `loads` on a simulated network, over all shortest paths without `next_hops`."""
+    from weft.testbed.traffic.ndp_network import SPRAY, NdpNetwork, TrimmingLink, shortest
 
-    Without `route` any shortest path, packet by packet.
-    """
-    import random
-
-    from weft.daemons.simulator.transport_network import TransportNetwork, sprayed
-    from weft.daemons.simulator.trimming_queue import LinkModel
-
-    headers = run.integer("header_packets") * HEADER_BYTES
-    trim_bytes = TRIM_PACKETS * frame_bytes
-    link = LinkModel(
-        rate_bps=rate_bps, delay_ns=WIRE_DELAY_NS, trim_bytes=trim_bytes, header_bytes=headers
+    link = TrimmingLink(
+        rate_bps=rate_bps,
+        delay_ns=WIRE_DELAY_NS,
+        trim_bytes=TRIM_PACKETS * frame_bytes,
+        header_bytes=run.integer("header_packets") * HEADER_BYTES,
     )
-    draws = random.Random(run.seed)
-    of = parameters(run, rate_bps, layers=layers, frame_bytes=frame_bytes)
-    net = TransportNetwork(topology, link, of, route or sprayed(topology), draws)
+    net = NdpNetwork(
+        topology,
+        link,
+        parameters(run, rate_bps, layers=layers, frame_bytes=frame_bytes),
+        next_hops or shortest(topology, SPRAY),
+        run.seed,
+    )
     for flow, load in enumerate(loads):
         net.send(round(1e9 * load.at_s), load.src, load.dst, flow, load.size_bytes)
     net.run_until(round(1e9 * deadline_s))
     ends: dict[int, float] = {event.flow: event.at / 1e9 for _, event in net.delivered}
-    counts = [host.counters for host in net.hosts]
-    ports = net.ports().values()
+    counts = net.host_counters()
+    ports = net.port_counters()
     figures: dict[str, Value] = {
         "timeouts": sum(each.timeouts for each in counts),
         "retransmissions": sum(each.retransmissions for each in counts),

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* A simulated network of endpoints of the purified transport, on switches that trim packets.
  *
- * Output-queued ports with a short queue for data and one with priority for headers (NDP, Handley
- * et al., SIGCOMM 2017, section 3.1).  tests/.../transport_network.py is the same in Python, and a
- * test holds both equal, event by event. */
+ * A port has a short queue for data and one with priority for headers (NDP, Handley et al., SIGCOMM
+ * 2017, section 3.1).  Tests hold it equal to tests/daemons/transport/python_network.py. */
 #pragma once
 #include "ndp_machine.h"
 

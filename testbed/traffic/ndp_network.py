@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, Structure, byref, c_int, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, Structure, byref, c_int, c_uint32, c_uint64, c_void_p
 from functools import cache
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +26,14 @@ SPRAY, HASH = 0, 1
 INTERRUPTIONS = 200  # of a run, at which Python sees signals
 
 
-class LinkModel(Structure):
-    """Properties of all links: struct ndp_link."""
+class TrimmingLink(Structure):
+    """Properties of all links: struct ndp_link.
+
+    delay_ns: propagation delay.
+    trim_bytes: capacity of a switch's queue of data; hosts queue without limit.
+    header_bytes: capacity of a queue of headers.
+    share: headers sent for each data packet if both wait.
+    """
 
     _fields_ = (
         ("rate_bps", c_uint64),
@@ -37,8 +44,13 @@ class LinkModel(Structure):
         ("unused", c_uint32),
     )
 
+    def __init__(
+        self, *, rate_bps: int, delay_ns: int, trim_bytes: int, header_bytes: int, share: int = 10
+    ) -> None:
+        super().__init__(rate_bps, delay_ns, trim_bytes, header_bytes, share)
 
-class PortCounters(Structure):
+
+class NdpPortCounters(Structure):
     """Counters of a port: struct ndp_port_counters."""
 
     _fields_ = tuple(
@@ -70,7 +82,7 @@ class CWiring(Structure):
     )
 
 
-class Ports(NamedTuple):
+class PortTable(NamedTuple):
     """Healthy ports of all nodes, in order of node and port.
 
     first: first port of each node, and the number of all ports.
@@ -82,13 +94,34 @@ class Ports(NamedTuple):
     peer: NDArray[np.int64]
 
     @classmethod
-    def of(cls, topology: Topology) -> Ports:
+    def of(cls, topology: Topology) -> PortTable:
         """Return the ports of `topology`."""
         links = topology.links[~topology.failed]
         ends = np.concatenate([links, links[:, [2, 3, 0, 1]]])
         ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
         first = np.searchsorted(ends[:, 0], np.arange(topology.nodes + 1))
         return cls(first.astype(np.uint32), ends[:, 0], ends[:, 2])
+
+
+class Arcs(NamedTuple):
+    """Ports between switches, which are numbered from 0.
+
+    tail, head: switches at both ends.
+    port: number of the port, from the first port of `tail`.
+    """
+
+    tail: NDArray[np.int64]
+    head: NDArray[np.int64]
+    port: NDArray[np.uint16]
+
+    @classmethod
+    def of(cls, topology: Topology) -> Arcs:
+        """Return the ports between switches of `topology`."""
+        ports = PortTable.of(topology)
+        number = (np.arange(len(ports.node)) - ports.first[ports.node]).astype(np.uint16)
+        chosen = (ports.node >= topology.servers) & (ports.peer >= topology.servers)
+        ends = ports.node[chosen] - topology.servers, ports.peer[chosen] - topology.servers
+        return cls(*ends, number[chosen])
 
 
 class NextHops(NamedTuple):
@@ -102,21 +135,17 @@ class NextHops(NamedTuple):
 
 def shortest(topology: Topology, choice: int) -> NextHops:
     """Return all hops on shortest paths, of which `choice` (SPRAY or HASH) takes one."""
-    ports = Ports.of(topology)
-    is_arc = (ports.node >= topology.servers) & (ports.peer >= topology.servers)
-    tail, head = ports.node[is_arc] - topology.servers, ports.peer[is_arc] - topology.servers
-    number = (np.arange(len(ports.node)) - ports.first[ports.node])[is_arc]
+    arcs = Arcs.of(topology)
     graph = RouterArrays.of(topology)
     hops = distances(graph, everything(graph))
-    last_switches = np.unique(ports.peer[: topology.servers]) - topology.servers
     counts = np.zeros((topology.switches, topology.switches), dtype=np.int64)
-    nearer = []
-    for last in last_switches:
-        chosen = hops[tail, last] == hops[head, last] + 1
-        counts[last] = np.bincount(tail[chosen], minlength=topology.switches)
-        nearer.append(number[chosen])
-    first = np.concatenate([[0], np.cumsum(counts)])
-    return NextHops(first.astype(np.uint32), np.concatenate(nearer).astype(np.uint16), 1, choice)
+    ports = []
+    for last in np.unique(topology.links[topology.level == 0, 2]) - topology.servers:
+        nearer = hops[arcs.tail, last] == hops[arcs.head, last] + 1
+        counts[last] = np.bincount(arcs.tail[nearer], minlength=topology.switches)
+        ports.append(arcs.port[nearer])
+    first = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
+    return NextHops(first, np.concatenate(ports), 1, choice)
 
 
 def layered(topology: Topology, tables: NDArray[np.int32]) -> NextHops:
@@ -125,12 +154,9 @@ def layered(topology: Topology, tables: NDArray[np.int32]) -> NextHops:
     Args:
         tables: next router by layer, last router and router (daemons/fatpaths/layers.py).
     """
-    ports = Ports.of(topology)
-    number = (np.arange(len(ports.node)) - ports.first[ports.node]).astype(np.uint16)
+    arcs = Arcs.of(topology)
     port_to = np.zeros((topology.switches, topology.switches), dtype=np.uint16)
-    is_arc = (ports.node >= topology.servers) & (ports.peer >= topology.servers)
-    tail, head = ports.node[is_arc] - topology.servers, ports.peer[is_arc] - topology.servers
-    port_to[tail, head] = number[is_arc]
+    port_to[arcs.tail, arcs.head] = arcs.port
     hops = port_to[np.arange(topology.switches), tables]
     first = np.arange(hops.size + 1, dtype=np.uint32)
     return NextHops(first, hops.reshape(-1), len(tables), SPRAY)
@@ -145,9 +171,10 @@ class NdpNetwork:
         parameters: of the transport.
         next_hops: see shortest() and layered().
         seed: of switches' random choices.
+        path: of the library.
 
     Raises:
-        ValueError: a host has no link, or several.
+        ValueError: a host has no healthy link, or several.
 
     Attributes:
         delivered, finished: (host, event) of all hosts, in order of time.
@@ -156,34 +183,48 @@ class NdpNetwork:
     def __init__(
         self,
         topology: Topology,
-        link: LinkModel,
+        link: TrimmingLink,
         parameters: Parameters,
         next_hops: NextHops,
         seed: int,
+        *,
+        path: Path = ndp_library.PATH,
     ) -> None:
         self.delivered: list[tuple[int, Delivered]] = []
         self.finished: list[tuple[int, Finished]] = []
         self._network = None
-        self._library = library()
+        self._library = library(path)
         self._hosts = topology.servers
-        ports = Ports.of(topology)
-        if (np.diff(ports.first[: topology.servers + 1]) != 1).any():
-            raise ValueError(f"{topology.spec}: a host needs one healthy link")
-        self._n_ports = len(ports.node)
-        to_host = np.flatnonzero(ports.peer < topology.servers)
-        last_port = np.zeros(topology.servers, dtype=np.uint32)
-        last_port[ports.peer[to_host]] = to_host
-        # the library reads these arrays until the network is freed
-        self._arrays = [ports.first, ports.peer.astype(np.uint32), last_port, *next_hops[:2]]
-        addresses = [array.ctypes.data for array in self._arrays]
-        self._wiring = CWiring(
-            *addresses, self._hosts, topology.switches, next_hops.layers, next_hops.choice
-        )
+        self._wiring = self._wire(topology, next_hops)
         self._network = self._library.ndp_network_new(
             byref(self._wiring), byref(link), byref(CParameters.of(parameters)), seed
         )
         if not self._network:
             raise MemoryError("no memory for a simulated network")
+
+    def _wire(self, topology: Topology, next_hops: NextHops) -> CWiring:
+        """Return the wiring; the library reads its arrays until the network is freed."""
+        ports = PortTable.of(topology)
+        if (np.diff(ports.first[: topology.servers + 1]) != 1).any():
+            raise ValueError(f"{topology.spec}: a host needs one healthy link")
+        to_host = np.flatnonzero(ports.peer < topology.servers)
+        last_port = np.zeros(topology.servers, dtype=np.uint32)
+        last_port[ports.peer[to_host]] = to_host
+        self._n_ports = len(ports.node)
+        self._arrays: list[NDArray[Any]] = [
+            ports.first,
+            ports.peer.astype(np.uint32),
+            last_port,
+            next_hops.first,
+            next_hops.ports,
+        ]
+        return CWiring(
+            *(array.ctypes.data for array in self._arrays),
+            topology.servers,
+            topology.switches,
+            next_hops.layers,
+            next_hops.choice,
+        )
 
     def __del__(self) -> None:
         if self._network:
@@ -207,7 +248,7 @@ class NdpNetwork:
         counters = self._library.ndp_network_counters
         return [counters(self._network, host).contents.counters() for host in range(self._hosts)]
 
-    def port_counters(self) -> list[PortCounters]:
+    def port_counters(self) -> list[NdpPortCounters]:
         """Return the counters of all ports, in order of node and port."""
         counters = self._library.ndp_network_port
         return [counters(self._network, port).contents for port in range(self._n_ports)]
@@ -227,22 +268,22 @@ class NdpNetwork:
 
 
 @cache
-def library() -> ctypes.CDLL:
+def library(path: Path) -> ctypes.CDLL:
     """Return libndp.so with the types of the functions of ndp_network.h."""
-    libndp = ndp_library.library()
+    libndp = ndp_library.library(path)
     network, number = c_void_p, c_uint64
     for name, result, arguments in (
         (
             "new",
             c_void_p,
-            [POINTER(CWiring), POINTER(LinkModel), POINTER(CParameters), number],
+            [POINTER(CWiring), POINTER(TrimmingLink), POINTER(CParameters), number],
         ),
         ("free", None, [network]),
         ("send", c_int, [network, number, c_uint32, c_uint32, c_uint32, number]),
         ("run", c_int, [network, number]),
         ("take_event", c_int, [network, POINTER(c_uint32), POINTER(CEvent)]),
         ("counters", POINTER(CCounters), [network, c_uint32]),
-        ("port", POINTER(PortCounters), [network, c_uint32]),
+        ("port", POINTER(NdpPortCounters), [network, c_uint32]),
         ("frames", c_uint64, [network]),
     ):
         function = getattr(libndp, f"ndp_network_{name}")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.daemons.transport.trimming_queue import LinkModel, TrimmingQueue
 from weft.daemons.core import registry
-from weft.daemons.simulator.trimming_queue import LinkModel, TrimmingQueue
 from weft.daemons.transport import packets
 from weft.testbed.data_plane.data_plane import DataPlane, check_trims
 from weft.testbed.linux import libbpf, netns, tc

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.daemons.simulator.transport_network import TransportNetwork, Trouble, sprayed
-from weft.daemons.simulator.trimming_queue import LinkModel
+from tests.daemons.transport import trimming_queue
+from tests.daemons.transport.python_network import TransportNetwork, Trouble, sprayed
 from weft.daemons.transport.endpoint import Endpoint
 from weft.daemons.transport.packets import (
     HEADER,
@@ -41,31 +41,11 @@ from weft.testbed.traffic.ndp_library import (
     CTransmission,
     library,
 )
+from weft.testbed.traffic.ndp_network import CWiring, NdpPortCounters, TrimmingLink
 from weft.topologies import build
 
 RATE = 10**10
 PARAMETERS = Parameters(rate_bps=RATE, timeout_ns=timeout_ns(RATE), layers=3, attempts=12)
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library, with every complaint of the compiler an error and memory watched."""
-    made = tmp_path_factory.mktemp("ndp") / "ndp.so"
-    sources = [ndp_library.PATH.with_name(name) for name in ("ndp_machine.c", "ndp_loop.c")]
-    flags = [
-        "-std=gnu11",
-        "-O1",
-        "-g",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-fsanitize=undefined",
-        "-fno-sanitize-recover",
-    ]
-    subprocess.run(
-        ["gcc", *flags, "-shared", "-fPIC", "-o", str(made), *map(str, sources)], check=True
-    )
-    return made
 
 
 class Both:
@@ -122,7 +102,9 @@ def both_on(
     trouble: Trouble | None = None,
 ) -> TransportNetwork:
     topology = build(spec)
-    link = LinkModel(rate_bps=RATE, header_bytes=header_bytes, trim_bytes=trim_packets * 1514)
+    link = trimming_queue.LinkModel(
+        rate_bps=RATE, header_bytes=header_bytes, trim_bytes=trim_packets * 1514
+    )
     make = lambda parameters: Both(parameters, path)  # noqa: E731
     return TransportNetwork(
         topology,
@@ -135,18 +117,24 @@ def both_on(
     )
 
 
-STRUCTURES = (CParameters, CPacket, CTransmission, CEvent, CCounters, CHost, CMessage, CRun)
+STRUCTURES = {
+    **{
+        f"ndp_{structure.__name__[1:].lower()}": structure
+        for structure in (
+            *(CParameters, CPacket, CTransmission, CEvent, CCounters, CHost, CMessage, CRun),
+            CWiring,
+        )
+    },
+    "ndp_link": TrimmingLink,
+    "ndp_port_counters": NdpPortCounters,
+}
 
 
 def test_structures_are_laid_out_alike_in_both_languages(tmp_path: Path) -> None:
-    lines = ['#include "ndp_loop.h"']
-    for structure in STRUCTURES:
-        name = f"struct ndp_{structure.__name__[1:].lower()}"
-        lines.append(
-            f"_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, {name!r});".replace(
-                "'", '"'
-            )
-        )
+    lines = ['#include "ndp_loop.h"', '#include "ndp_network.h"']
+    for tag, structure in STRUCTURES.items():
+        name = f"struct {tag}"
+        lines.append(f'_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, "{name}");')
         for field, _ in structure._fields_:
             offset, size = getattr(structure, field).offset, getattr(structure, field).size
             member = f"(({name} *)0)->{field}"

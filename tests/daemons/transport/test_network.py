@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.daemons.fatpaths import layers
-from weft.daemons.simulator.transport_network import (
+from tests.daemons.transport.python_network import (
     TransportNetwork,
     Trouble,
     hashed,
     layered,
     sprayed,
 )
-from weft.daemons.simulator.trimming_queue import LinkModel
+from tests.daemons.transport.trimming_queue import LinkModel
+from weft.daemons.fatpaths import layers
 from weft.daemons.transport.endpoint import Delivered
 from weft.daemons.transport.packets import HEADER_BYTES, packets_of
 from weft.daemons.transport.parameters import Parameters, timeout_ns

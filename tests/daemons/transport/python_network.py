@@ -1,4 +1,4 @@
-"""Packet simulation of endpoints of the purified transport on switches that trim.
+"""Simulated network of endpoints in Python, slow: the oracle of testbed/traffic/ndp_network.c.
 
 Times are integers in nanoseconds.  Switches spray packets, hash flows, or route by layers.
 """
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from weft.daemons.routing import updown
-from weft.daemons.routing.selection import below, mix
-from weft.daemons.simulator.event_queue import CALL, PACKET, TICK, EventQueue
-from weft.daemons.simulator.trimming_queue import (
+from tests.daemons.transport.trimming_queue import (
     Frame,
     LinkModel,
     TrimmingCounters,
     TrimmingQueue,
     frame_of,
 )
+from weft.daemons.routing import updown
+from weft.daemons.routing.selection import below, mix
+from weft.daemons.simulator.event_queue import CALL, PACKET, TICK, EventQueue
 from weft.daemons.simulator.wires import Randomness
 from weft.daemons.transport.endpoint import (
     Delivered,

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
+from tests.daemons.transport.trimming_queue import LinkModel, TrimmingQueue, frame_of
 from weft.daemons.simulator.event_queue import CALL, EventQueue
-from weft.daemons.simulator.trimming_queue import LinkModel, TrimmingQueue, frame_of
 from weft.daemons.transport.packets import HEADER_BYTES, TRIMMED, TRIMMED_AT_HOST, Ack, Data
 
 RATE = 10**9

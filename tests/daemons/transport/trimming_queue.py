@@ -1,4 +1,4 @@
-"""Trimming queue of a switch port and its wire (NDP, Handley et al., SIGCOMM 2017, section 3.1).
+"""Trimming queue of a switch port and its wire (NDP, Handley et al., SIGCOMM 2017, 3.1), in Python.
 
 Two queues share the link: a short one for data, and one with priority for trimmed headers and
 control packets.  If both wait, `share` headers go for each data packet, so that neither starves.

@@ -1,0 +1,150 @@
+"""The compiled network of endpoints beside the one in Python: equal, event by event."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.daemons.transport import python_network, trimming_queue
+from weft.daemons.fatpaths import layers
+from weft.daemons.transport.endpoint import EndpointCounters
+from weft.daemons.transport.parameters import Parameters, timeout_ns
+from weft.testbed.traffic import ndp_network
+from weft.testbed.traffic.ndp_network import HASH, SPRAY, NdpNetwork, NextHops, TrimmingLink
+from weft.topologies import build
+from weft.topologies.core import failures
+from weft.topologies.core.seeded import SplitMix64
+from weft.topologies.core.topology import Topology
+
+RATE_BPS = 10**10
+NETWORKS = ("star:n=9", "fattree:k=4", "slimfly:q=3,p=2", "jellyfish:n=12,r=4,p=2,seed=1")
+Message = tuple[int, int, int, int]  # time, source, destination, size
+
+
+class SplitMixFraction:
+    """Random numbers in [0, 1) as the library draws them."""
+
+    def __init__(self, seed: int) -> None:
+        self._stream = SplitMix64(seed)
+
+    def random(self) -> float:
+        return (self._stream.bits() >> 11) * 2.0**-53
+
+
+class Routing(NamedTuple):
+    """The same routing for both networks."""
+
+    layers: int
+    route: python_network.RouteFunction
+    next_hops: NextHops
+
+
+def routing(topology: Topology, kind: str) -> Routing:
+    if kind == "spray":
+        return Routing(1, python_network.sprayed(topology), ndp_network.shortest(topology, SPRAY))
+    if kind == "hash":
+        return Routing(1, python_network.hashed(topology), ndp_network.shortest(topology, HASH))
+    graph = layers.RouterArrays.of(topology)
+    generator = np.random.default_rng(1)
+    tables = layers.tables(graph, [layers.everything(graph)] * 2, generator)
+    switches = range(topology.servers, topology.nodes)
+    ports = [{node: layers.routes(topology, table, node) for node in switches} for table in tables]
+    return Routing(
+        3, python_network.layered(topology, ports), ndp_network.layered(topology, tables)
+    )
+
+
+class Outcome(NamedTuple):
+    """All that is seen of a network after its run."""
+
+    delivered: list
+    finished: list
+    hosts: list[EndpointCounters]
+    ports: list[tuple[int, ...]]
+
+
+def run_both(
+    spec: str, kind: str, messages: list[Message], seed: int, header_bytes: int, path: Path
+) -> tuple[Outcome, Outcome]:
+    topology = build(spec)
+    count, route, next_hops = routing(topology, kind)
+    parameters = Parameters(rate_bps=RATE_BPS, timeout_ns=timeout_ns(RATE_BPS), layers=count)
+    link = trimming_queue.LinkModel(rate_bps=RATE_BPS, header_bytes=header_bytes)
+    in_python = python_network.TransportNetwork(
+        topology, link, parameters, route, SplitMixFraction(seed)
+    )
+    compiled_link = TrimmingLink(
+        rate_bps=RATE_BPS,
+        delay_ns=link.delay_ns,
+        trim_bytes=link.trim_bytes,
+        header_bytes=header_bytes,
+        share=link.share,
+    )
+    in_c = NdpNetwork(topology, compiled_link, parameters, next_hops, seed, path=path)
+    for flow, (time_ns, src, dst, size_bytes) in enumerate(messages):
+        for network in (in_python, in_c):
+            network.send(time_ns, src, dst, flow, size_bytes)
+    in_python.run_until(10**9)
+    in_c.run_until(10**9)
+    python_ports = [counters for _, counters in sorted(in_python.ports().items())]
+    return (
+        Outcome(
+            in_python.delivered,
+            in_python.finished,
+            [host.counters for host in in_python.hosts],
+            [tuple(vars(port).values()) for port in python_ports],
+        ),
+        Outcome(
+            in_c.delivered,
+            in_c.finished,
+            in_c.host_counters(),
+            [
+                tuple(getattr(port, name) for name, _ in port._fields_)
+                for port in in_c.port_counters()
+            ],
+        ),
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+@pytest.mark.parametrize("kind", ["spray", "hash", "layers"])
+def test_both_languages_see_the_same_network(compiled: Path, kind: str, data) -> None:
+    spec = data.draw(st.sampled_from(NETWORKS[1:] if kind == "layers" else NETWORKS))
+    hosts = st.integers(0, build(spec).servers - 1)
+    message = st.tuples(st.integers(0, 50_000), hosts, hosts, st.integers(1, 60_000))
+    messages = data.draw(st.lists(message, min_size=1, max_size=25))
+    messages = [(at, src, dst, size) for at, src, dst, size in messages if src != dst]
+    header_bytes = data.draw(st.sampled_from([200, 2_000, 72_000]))
+    seed = data.draw(st.integers(0, 1 << 63))
+    in_python, in_c = run_both(spec, kind, messages, seed, header_bytes, compiled)
+    assert in_python == in_c
+    assert len(in_c.delivered) == len(messages)
+
+
+def test_headers_are_lost_and_data_is_trimmed_alike(compiled: Path) -> None:
+    """Make sure that the comparison covers what few random messages reach."""
+    messages = [(0, src, 0, 20_000) for src in range(1, 41)]
+    in_python, in_c = run_both("star:n=41", "spray", messages, 7, 3_000, compiled)
+    assert in_python == in_c
+    trimmed, headers_lost = np.array(in_c.ports)[:, 2:4].sum(axis=0)
+    assert trimmed > 100
+    assert headers_lost > 10
+    assert sum(host.timeouts for host in in_c.hosts) > 0
+
+
+def test_a_host_without_a_link_is_refused() -> None:
+    topology = failures.fail_links(build("star:n=4"), [0])
+    with pytest.raises(ValueError, match="a host needs one healthy link"):
+        NdpNetwork(
+            topology,
+            TrimmingLink(rate_bps=1, delay_ns=1, trim_bytes=1, header_bytes=1),
+            Parameters(rate_bps=RATE_BPS, timeout_ns=timeout_ns(RATE_BPS)),
+            ndp_network.shortest(topology, SPRAY),
+            1,
+        )
