@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from weft.experiments.engines.common_columns import PAPER
-
 MEAN_HOPS = {
     "mean_hops": "mean length of the routes of connected pairs, in moves from server to server",
     "se_hops": "standard error of mean_hops, from the number of pairs or sources; 0 for all pairs",
@@ -30,7 +28,6 @@ HOP_LENGTH = {
     "no_longer_routes_per_pair": "routes by a proxy that are no longer than DR's, of a pair, mean",
     "se_no_longer_routes_per_pair": "standard error of no_longer_routes_per_pair",
     "shorter_fraction": "pairs for which a proxy gives a shorter route than DR's",
-    **PAPER,
 }
 CONNECTIVITY = {
     "connected_fraction": "pairs with a route, of those whose ends are alive",
@@ -38,7 +35,6 @@ CONNECTIVITY = {
         "standard error of connected_fraction; null where pairs are not drawn alone"
     ),
     **MEAN_HOPS,
-    **PAPER,
 }
 HOP_HISTOGRAM = {
     "pairs_by_hops_fraction": "list: which fraction of all pairs has a route of 0, 1, 2, ... "
@@ -80,7 +76,6 @@ LATENCY = {
     "routing_us": "processor time of the search for a route, divided by its hops",
     "hop_us": "latency of one hop: routing_us and the costs",
     "latency_ms": "latency of a mean route without load",
-    **PAPER,
 }
 COMPLETION = {
     "completion_s": "when the last message has arrived",

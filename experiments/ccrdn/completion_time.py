@@ -34,7 +34,7 @@ from weft.experiments.engines.fluid import Messages, completion
 from weft.experiments.engines.graph import graph, policy
 from weft.experiments.engines.rules import compiled_for
 from weft.experiments.report import style
-from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Number, Spec, Word
 from weft.topologies.core.grammar import integer, parse, unknown
 from weft.topologies.core.link import Gbps
@@ -211,19 +211,6 @@ EXPERIMENT = Experiment(
         "apply": common.APPLY.over("algorithm"),
     },
     columns=columns.COMPLETION,
-    statements=[
-        Statement(
-            says=f"proxies shorten the completion time by up to {percent} % on {name} (figure 14)",
-            paper=f"{1 - percent / 100:.2f} at best",
-            column="completion_s",
-            cell={"topology": topology, "routing": "pr-gpe"},
-            over={"routing": "dr"},
-        )
-        for name, topology, percent in (
-            ("DCell", "dcell:n=4,k=3", 35),
-            ("beta-DCell", "beta-dcell:n=4,k=3", 40),
-        )
-    ],
     seeds=1,
     version=2,
     takes_s=110,

@@ -24,12 +24,10 @@ import numpy as np
 
 from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.network_figures import (
-    PaperValues,
     draw_column,
     legend_above,
     mark_paper,
     networks_in_order,
-    paper_columns,
     scheme_lines,
 )
 from weft.experiments.ccrdn.recursive import (
@@ -56,13 +54,6 @@ from weft.topologies.core.grammar import parse
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Figures of the paper's text at 10 % failed links, by network and scheme.
-PAPER: PaperValues = {
-    ("dcell:n=3,k=3", "pr-gpi"): {"mean_hops": 10.7},  # printed for DCell_{3,4}
-    ("dcell:n=4,k=3", "pr-gpi"): {"connected_fraction": 0.85},
-    ("dcell:n=4,k=3", "dfr"): {"connected_fraction": 0.95, "mean_hops": 14.0},
-    ("beta-dcell:n=4,k=3", "pr-gpi"): {"connected_fraction": 0.85},
-}
 DCELL_SIZES = ((11, 2), (18, 2), (43, 2), (3, 3), (4, 3), (6, 3))
 FICONN_SIZES = ((22, 2), (36, 2), (48, 2), (8, 3), (10, 3), (16, 3))
 
@@ -83,8 +74,6 @@ def measure(run: Run) -> Result:
         figures = figures_of_sources(net.shortest(sources, dead) if sources else [])
     else:
         figures = figures_of_sources(shortest(run, pairs.total, dead))
-    if run.text("failed") == "links" and run.parameters["failed_fraction"] == 0.1:
-        figures |= paper_columns(PAPER, run.text("topology"), name)
     return Result(figures=figures)
 
 
@@ -193,7 +182,7 @@ def plot(table: Table, figure: Figure) -> None:
     lines = scheme_lines(table, "failed", "failed_fraction", "traffic", "apply", "flows")
     above, below = figure.subplots(2, 1)
     draw_column(above, lines, specs, "connected_fraction")
-    mark_paper(above, table, specs, "connected_fraction")
+    mark_paper(above, table, "connectivity", "connected_fraction")
     failed = {
         f"{100 * float(str(row['failed_fraction'])):g} % of {row['failed']} failed" for row in table
     }
@@ -202,7 +191,7 @@ def plot(table: Table, figure: Figure) -> None:
         ylabel="connected pairs (fraction)", ylim=(-0.02, 1.03), title=f"Connectivity, {damage}"
     )
     draw_column(below, lines, specs, "mean_hops")
-    mark_paper(below, table, specs, "mean_hops")
+    mark_paper(below, table, "connectivity", "mean_hops")
     below.set(
         ylabel="mean hop-length of connected pairs (hops)",
         title="Lengths of the routes that connect them",

@@ -22,12 +22,10 @@ import numpy as np
 
 from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.network_figures import (
-    PaperValues,
     draw_column,
     legend_above,
     mark_paper,
     networks_in_order,
-    paper_columns,
     scheme_lines,
 )
 from weft.experiments.ccrdn.recursive import (
@@ -47,7 +45,7 @@ from weft.experiments.engines.graph import METHODS, graph, policy
 from weft.experiments.engines.pairs import Pairs
 from weft.experiments.engines.tally import Tally
 from weft.experiments.report.statistics import mean_and_error
-from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table, Value
+from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.topologies.core.grammar import parse
 from weft.topologies.recursive.ccrdn import DCELL, FAMILY, FICONN
@@ -58,16 +56,6 @@ if TYPE_CHECKING:
 MOST_PAIRS = 10**9  # of pairs=all
 DCELL_SIZES = ((11, 2), (18, 2), (43, 2), (3, 3), (4, 3), (5, 3), (6, 3))
 FICONN_SIZES = ((22, 2), (36, 2), (48, 2), (86, 2), (8, 3), (10, 3), (16, 3))
-
-# Figures of the paper's text, by network and scheme.
-PAPER: PaperValues = {
-    # printed for DCell_{3,4}, where the definition gives 11.3
-    ("dcell:n=3,k=3", "dr"): {"mean_hops": 10.2},
-    ("dcell:n=6,k=3", "pr-gp0"): {"candidates_per_pair": 12.0},
-    ("beta-dcell:n=6,k=3", "pr-gp0"): {"candidates_per_pair": 12.0},
-    ("ficonn:n=16,k=3", "pr-gp0"): {"candidates_per_pair": 3.9},  # printed for FiConn_{3,10}
-    ("dcell:n=6,k=3", "pr-gpi"): {"shorter_fraction": 0.3},
-}
 
 
 def check_run(run: Run) -> None:
@@ -122,7 +110,7 @@ def measure(run: Run) -> Result:
         figures |= {"mean_hops": tally.mean_hops, "se_hops": error}
     if parse(name)[0] in METHODS:
         figures |= search_yield(run, pairs)
-    return Result(figures=figures | paper_columns(PAPER, run.text("topology"), name))
+    return Result(figures=figures)
 
 
 def hops_from_sources(searches: list[Tally], servers: int) -> dict[str, Value]:
@@ -164,7 +152,7 @@ def plot(table: Table, figure: Figure) -> None:
     lines = scheme_lines(table, "apply", "condition1", "pairs")
     above, below = figure.subplots(2, 1)
     draw_column(above, lines, specs, "mean_hops")
-    mark_paper(above, table, specs, "mean_hops")
+    mark_paper(above, table, "hop_length", "mean_hops")
     above.set(ylabel="mean hop-length (hops)", title="Mean hop-length (CCRDN, figure 3)")
     searches = [line for line in lines if any("candidates_per_pair" in row for row in line.rows)]
     draw_column(below, searches, specs, "candidates_per_pair")
@@ -172,7 +160,7 @@ def plot(table: Table, figure: Figure) -> None:
         look = line.look._replace(label=line.look.label + ", no longer than DR")
         searches[number] = line._replace(look=look, dash=":")
     draw_column(below, searches, specs, "no_longer_routes_per_pair")
-    mark_paper(below, table, specs, "candidates_per_pair")
+    mark_paper(below, table, "hop_length", "candidates_per_pair")
     below.set(
         ylabel="routes per pair",
         yscale="log",
@@ -206,20 +194,6 @@ EXPERIMENT = Experiment(
         ).over(1),
     },
     columns=columns.HOP_LENGTH,
-    statements=[
-        Statement(
-            says=f"GP_I shortens DR's routes by {percent} % on {name} (section 7.1)",
-            paper=f"{paper} at best",
-            column="mean_hops",
-            cell={"topology": topology, "routing": "pr-gpi"},
-            over={"routing": "dr"},
-        )
-        for name, topology, percent, paper in (
-            ("beta-DCell", "beta-dcell:n=3,k=3", "up to 16", "0.84"),
-            ("DCell", "dcell:n=3,k=3", "closer to 10", "0.90"),
-            ("FiConn", "ficonn:n=8,k=3", "up to 6 to 7", "0.93"),
-        )
-    ],
     seeds=1,
     version=3,
     takes_s=600,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from weft.experiments.engines.common_columns import PAPER
-
 CONNECTIVITY_KERNEL = {
     "failed_links": "links that are dead, with those of dead servers and racks",
     "pairs": "ordered pairs of servers that are alive",
@@ -59,7 +57,6 @@ PROXY_LATENCY = {
     "fitted_base_us": "where the straight line through the measured latencies begins, at no hops",
     "fitted_hop_us": "its slope: what a hop adds",
     "fitted_r2": "how well it fits (R^2)",
-    **PAPER,
     "hops": "list: hops of each ping",
     "rtts_us": "list: round-trip time of each ping",
 }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from weft.experiments.report import style
+from weft.experiments.report.claims import paper_values
 from weft.experiments.report.figures import offsets
 from weft.experiments.report.statistics import mean_and_error
 from weft.experiments.runner.definition import Row, Table
@@ -32,7 +33,6 @@ FAMILY_LETTERS = {
     "delta-dcell": "δ",
     "ficonn": "F",
 }
-PaperValues = Mapping[tuple[str, ...], Mapping[str, float]]
 MeanAndError = tuple[float, float]
 
 
@@ -224,18 +224,22 @@ def bars_over_networks(
     label_networks(axes, networks)
 
 
-def paper_columns(paper: PaperValues, *cell: str) -> dict[str, float]:
-    """Return the paper's figures for a cell, as columns paper_X."""
-    return {f"paper_{key}": value for key, value in paper.get(cell, {}).items()}
-
-
-def mark_paper(axes: Axes, table: Table, networks: Sequence[str], key: str) -> None:
-    """Draw a cross where the paper's text gives a figure for `key`."""
-    column = f"paper_{key}"
-    crosses = {
-        (networks.index(str(row["topology"])), float(str(row[column])))
+def paper_points(experiment: str, column: str, table: Table) -> list[tuple[Row, float]]:
+    """Return the rows of `table` for which the paper prints a value of `column`, with the value."""
+    return [
+        (row, value)
+        for where, value in paper_values("ccrdn", experiment, column)
         for row in table
-        if column in row
+        if all(row.get(key) == wanted for key, wanted in where.items())
+    ]
+
+
+def mark_paper(axes: Axes, table: Table, experiment: str, column: str) -> None:
+    """Draw a cross where the paper's text gives a value of `column`."""
+    networks = networks_in_order(table)
+    crosses = {
+        (networks.index(str(row["topology"])), value)
+        for row, value in paper_points(experiment, column, table)
     }
     if crosses:
         x, y = zip(*sorted(crosses), strict=True)

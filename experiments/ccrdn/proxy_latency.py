@@ -99,7 +99,6 @@ def pings(net: Net, run: Run) -> dict[str, Value]:
         "hop_us": hop_us,
         "model_latency_us": mean_hops * hop_us,
         **latencies(times.full, counts),
-        **{f"paper_{key}": value for key, value in PAPER_US.items()},
         "hops": [length for length, rtts_us in times.full.items() for _ in rtts_us],
         "rtts_us": [round(rtt_us, 1) for rtts_us in times.full.values() for rtt_us in rtts_us],
     }

@@ -34,7 +34,7 @@ from weft.experiments.ccrdn.recursive import (
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.report import style
 from weft.experiments.report.statistics import mean_and_error
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Statement, Table
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import Gbps
 
@@ -147,15 +147,6 @@ EXPERIMENT = Experiment(
         "apply": common.APPLY.over("algorithm"),
     },
     columns=columns.THROUGHPUT,
-    statements=[
-        Statement(
-            says="GP_I carries up to 55 % more than DR on beta-DCell (figure 13)",
-            paper="1.55 at best",
-            column="rat_bps",
-            cell={"topology": "beta-dcell:n=3,k=3", "routing": "pr-gpi"},
-            over={"routing": "dr"},
-        ),
-    ],
     seeds=1,
     version=3,
     takes_s=240,

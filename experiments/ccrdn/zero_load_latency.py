@@ -25,12 +25,11 @@ from weft.daemons.proxy.routing import parting, route, search, shortest_first
 from weft.daemons.routing.path_tables import tabulate
 from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.network_figures import (
-    PaperValues,
     SchemeLine,
     bars_over_networks,
     legend_above,
     networks_in_order,
-    paper_columns,
+    paper_points,
     scheme_lines,
 )
 from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, least_level, routed, uniform
@@ -56,17 +55,6 @@ COSTS_US = {
     "paper": {"once": 0.0, "hop": 10.0 + 22.0 + 38.0},  # stack, propagation, transmission: 7.4
     # proxy_latency on dcell:n=4,k=1, Linux 6.18 on two shared cores
     "kernel": {"once": 6.8, "hop": 1.2},
-}
-
-# table 2, measured on the paper's processor
-PAPER: PaperValues = {
-    (network, routing): {"latency_ms": latency_ms}
-    for network, row in {
-        "ficonn:n=10,k=3": (0.913, 0.894, 0.908, 1.122),
-        "dcell:n=4,k=3": (0.795, 0.752, 0.796, 1.400),
-        "beta-dcell:n=4,k=3": (0.794, 0.714, 0.742, 1.361),
-    }.items()
-    for routing, latency_ms in zip(("dr", "pr-gp0", "pr-gpi", "pr-gpe"), row, strict=True)
 }
 
 
@@ -106,14 +94,12 @@ def measure(run: Run) -> Result:
     routing_us = 1e6 * search_s(run, uniform(run, flows)) / flows / mean_hops
     costs = costs_of(run.text("costs"))
     hop_us = routing_us + costs["hop"]
-    paper = PAPER if run.text("costs") == "paper" else {}
     return Result(
         figures={
             "mean_hops": mean_hops,
             "routing_us": routing_us,
             "hop_us": hop_us,
             "latency_ms": (costs["once"] + mean_hops * hop_us) / 1000,
-            **paper_columns(paper, run.text("topology"), run.text("routing")),
         }
     )
 
@@ -160,7 +146,7 @@ def plot(table: Table, figure: Figure) -> None:
         rows = [row for row in table if row["costs"] == costs]
         lines = scheme_lines(rows, "code", "apply")
         bars_over_networks(axes, lines, networks, "latency_ms", scale=1000)
-        draw_paper(axes, lines, networks)
+        draw_paper(axes, lines, networks, rows)
         axes.set(title=f"costs: {costs}", xlim=(-0.6, len(networks) - 0.4))
     panels[0].set_ylabel("latency of a mean route through an idle network (µs)")
     legend_above(figure)
@@ -171,13 +157,16 @@ def order_of_costs(costs: str) -> tuple[int, str]:
     return [*COSTS_US, costs].index(costs), costs
 
 
-def draw_paper(axes: Axes, lines: Sequence[SchemeLine], networks: Sequence[str]) -> None:
-    """Draw a cross on the bars for which the paper gives a figure."""
+def draw_paper(
+    axes: Axes, lines: Sequence[SchemeLine], networks: Sequence[str], table: Table
+) -> None:
+    """Draw a cross on the bars of table 2."""
+    shifts = dict(
+        zip([str(line.rows[0]["routing"]) for line in lines], offsets(len(lines), 0.8), strict=True)
+    )
     crosses = [
-        (x + shift, 1000 * paper[0])
-        for line, shift in zip(lines, offsets(len(lines), 0.8), strict=True)
-        for x, network in enumerate(networks)
-        if (paper := line.mean("paper_latency_ms", network))
+        (shifts[str(row["routing"])] + networks.index(str(row["topology"])), 1000 * latency_ms)
+        for row, latency_ms in paper_points("zero_load_latency", "latency_ms", table)
     ]
     if crosses:
         x, y = zip(*crosses, strict=True)
@@ -204,6 +193,7 @@ EXPERIMENT = Experiment(
         "apply": common.APPLY.over("algorithm"),
     },
     columns=columns.LATENCY,
+    timed_columns=("routing_us", "hop_us", "latency_ms"),
     seeds=1,
     version=2,
     takes_s=13,

@@ -187,7 +187,7 @@ def report(arguments: argparse.Namespace) -> int:
     if not tables:
         raise ValueError(f"nothing is stored in {arguments.results}; weft run measures")
     output = Path(arguments.output or f"{arguments.results}/report.html")
-    text = page(tables, machines(tables), store.path.stat().st_size)
+    text = page(tables, machines(tables), store.rows, store.path.stat().st_size)
     with owned_by_caller(output):
         output.write_text(text, encoding="utf-8")
     print(output)

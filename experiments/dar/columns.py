@@ -1,9 +1,8 @@
-"""What the columns of this room's experiments mean, and what the paper's table 1 has in them."""
+"""Meanings of the columns of this room's experiments."""
 
 from __future__ import annotations
 
 from weft.experiments.engines.common_columns import ORDER
-from weft.experiments.runner.definition import Statement
 
 CONVERGENCE = {
     "sampled_permutations": "permutations that were measured",
@@ -90,22 +89,3 @@ GOODPUT = {
     "stale_requests": "of these, those that came when their flow had moved already",
     "late_moves": "moves after the warm-up",
 }
-TABLE_1 = [
-    Statement(
-        says=f"{what} of CLOS(24,48,{spines}) at {host_gbps} Gbit/s (section 5.2, table 1)",
-        paper=paper,
-        column=column,
-        cell={"topology": f"clos:n=24,r=48,m={spines}", "host_gbps": host_gbps, "scheme": "dar"},
-    )
-    for spines, host_gbps, *told in (
-        (48, 40.0, 37.7, 17.0, 1.87),
-        (24, 40.0, 23.0, 32.0, 5.2),
-        (24, 19.2, 18.9, 5.8, 0.0023),
-    )
-    for what, column, paper in zip(
-        ("throughput", "latency", "packets out of order for one in order"),
-        ("mean_throughput_gbps", "mean_latency_us", "mean_held_ratio"),
-        told,
-        strict=True,
-    )
-]

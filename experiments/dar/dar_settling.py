@@ -38,7 +38,7 @@ from weft.experiments.dar.settings import (
 )
 from weft.experiments.dar.slotted_model import destinations
 from weft.experiments.report import figures, panels, style
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Statement, Table
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Word
 from weft.topologies import build
 from weft.topologies.core.grammar import unparse
@@ -274,21 +274,6 @@ EXPERIMENT = Experiment(
         "skipped_us": AXES["skipped_us"].over(0.0),
     },
     columns=columns.SETTLING,
-    statements=[
-        Statement(
-            says="every permutation settles within 80 us at 19.2 Gbit/s, 0.48 of the rate (figure "
-            "13c)",
-            paper="at most 80",
-            column="max_settling_us",
-            cell={"topology": "clos:n=24,r=48,m=24", "host_gbps": 19.2, "scheme": "dar"},
-        ),
-        Statement(
-            says="routing changes all the time at 20.8 Gbit/s, 0.52 of the rate (figure 13b)",
-            paper=1.0,
-            column="moving_in_last_quarter_fraction",
-            cell={"topology": "clos:n=24,r=48,m=24", "host_gbps": 20.8, "scheme": "dar"},
-        ),
-    ],
     seeds=2,
     measure=measure,
     plot=plot,

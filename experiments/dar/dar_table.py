@@ -382,7 +382,6 @@ EXPERIMENT = Experiment(
     engines=("graph", "kernel"),
     axes=AXES,
     columns=columns.TABLE,
-    statements=columns.TABLE_1,
     seeds=1,
     measure=measure,
     plot=plot,

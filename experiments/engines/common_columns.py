@@ -29,4 +29,3 @@ LAYERS = {
     "layer_errors": "draws of another layer because an ICMP error came back",
     "first_layer_fraction": "packets that went by layer 0, of all",
 }
-PAPER = {"paper_*": "what the paper's text says of this cell for the column named behind paper_"}

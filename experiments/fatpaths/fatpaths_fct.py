@@ -20,7 +20,7 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.fatpaths import columns, layered_network
 from weft.experiments.report import figures, panels, style
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Statement, Table, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -262,20 +262,6 @@ EXPERIMENT = Experiment(
         "seconds": layered_network.SECONDS.over(15.0),
     },
     columns=columns.FCT,
-    statements=[
-        Statement(
-            says=f"skewed traffic over layers is more than 2.5 times as fast: {words} of "
-            f"long flows (figure 14)",
-            paper="below 0.4",
-            column=column,
-            cell={
-                "scheme": "fatpaths:construction=intree,trigger=cut,start=random",
-                "mapping": "linear",
-            },
-            over={"scheme": "ecmp"},
-        )
-        for words, column in (("mean", "long_mean_ms"), ("99th percentile", "long_p99_ms"))
-    ],
     version=2,  # adjacent routers take more paths in layers of in-trees
     seeds=1,
     takes_s=700,

@@ -31,7 +31,7 @@ from weft.experiments.engines.arrays import Floats
 from weft.experiments.fatpaths import columns, layered_network, topology_cost, transports
 from weft.experiments.fatpaths.transports import Load
 from weft.experiments.report import figures, panels, style
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Statement, Table, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.topologies import build
 from weft.topologies.core.link import Mbps
@@ -297,17 +297,6 @@ EXPERIMENT = Experiment(
         ).over(0.01),
     },
     columns=columns.VS_FATTREE,
-    statements=[
-        Statement(
-            says="throughput of a flow on Slim Fly by that on a fat-tree of equal cost with NDP "
-            "(figure 2)",
-            paper="2 to 4",
-            column="throughput_mean_fraction",
-            cell={"topology": "slimfly:q=5,p=4", "routing": "layers"},
-            over={"topology": "fattree:k=8,oversubscription=2", "routing": routing},
-        )
-        for routing in (FLOWLETS, "spray")
-    ],
     version=3,  # switches draw from SplitMix64
     seeds=1,
     takes_s=600,

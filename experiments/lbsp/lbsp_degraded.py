@@ -8,7 +8,7 @@ other scheme is.
 from __future__ import annotations
 
 from weft.experiments.lbsp import columns, lbsp_long, lbsp_tcp
-from weft.experiments.runner.definition import Experiment, Statement
+from weft.experiments.runner.definition import Experiment
 
 EXPERIMENT = Experiment(
     name="lbsp_degraded",
@@ -23,19 +23,6 @@ EXPERIMENT = Experiment(
         "patience_s": lbsp_tcp.PATIENCE_S.over(12),
     },
     columns=columns.TIMES,
-    statements=[
-        Statement(
-            says=f"with a degraded link the 99.9th percentile of {name} (figure 7c)",
-            paper=paper,
-            column="p999_ms",
-            cell={"scheme": scheme, "damage": "degraded"},
-            over={"damage": "none"},
-        )
-        for name, scheme, paper in (
-            ("packet scatter", "spray", "above 11"),
-            ("LBSP", "lbsp", "about 1"),
-        )
-    ],
     seeds=3,
     version=2,
     takes_s=1700,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from weft.daemons.lbsp.routing import shape_of
 from weft.experiments.lbsp import columns, lbsp_tcp
-from weft.experiments.runner.definition import Experiment, Result, Run, Statement
+from weft.experiments.runner.definition import Experiment, Result, Run
 from weft.topologies import build
 from weft.topologies.core.topology import Topology
 
@@ -61,19 +61,6 @@ EXPERIMENT = Experiment(
     engines=("kernel",),
     axes=lbsp_tcp.LONG_FLOWS,
     columns=columns.TIMES,
-    statements=[
-        Statement(
-            says=f"99.9th percentile of packet scatter, {words} (figure 6b)",
-            paper=paper,
-            column="p999_ms",
-            cell={"scheme": "spray", "damage": damage},
-            over={"scheme": "lbsp"},
-        )
-        for words, damage, paper in (
-            ("all links sound", "none", 1.0),
-            ("a link failed", "link", "above 1"),
-        )
-    ],
     seeds=3,
     version=2,
     takes_s=1700,

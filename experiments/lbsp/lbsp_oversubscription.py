@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from weft.daemons.lbsp.routing import shape_of
 from weft.experiments.lbsp import columns, lbsp_tcp
-from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.topologies import build
 
 if TYPE_CHECKING:
@@ -80,16 +80,6 @@ EXPERIMENT = Experiment(
         "patience_s": lbsp_tcp.PATIENCE_S.over(15),
     },
     columns=columns.TIMES,
-    statements=[
-        Statement(
-            says="at 8:1 with a link failed packet scatter is drastically slower than LBSP "
-            "(figure 7a)",
-            paper="far above 1",
-            column="mean_ms",
-            cell={"scheme": "spray", "damage": "link", "oversubscription": 8},
-            over={"scheme": "lbsp"},
-        ),
-    ],
     seeds=3,
     version=2,
     takes_s=6500,

@@ -1,153 +1,379 @@
-"""Papers' claims about stored cells beside our results: the first table of a report.
+"""Claims of the papers as data, and what our rows say about them.
 
-A row with `paper_X` beside its column X carries the paper's figure for that cell.  A claim about
-several cells is a Statement of the experiment.
+Each paper's claims are the tuple CLAIMS in the file claims.py of its room.  To add one:
+
+    Claim(
+        "GP_I shortens routes on beta-DCell by up to",     # the paper's words, in short
+        "section 7.1",                                     # section, figure or table
+        16,                                                # its value; words for an order or bound
+        Query(
+            "hop_length",                                  # experiment
+            {"topology": "beta-dcell:n=3,k=3", "routing": "pr-gpi"},
+            "mean_hops",                                   # column
+            over={"routing": "dr"},                        # divide by these rows
+            form=Form.SAVING,                              # 0.84 is a saving of 16 %
+        ),
+        Within(0.05),
+    )
+
+A query selects the runs of `weft run EXPERIMENT --set ...`: a parameter that it does not name has
+the values of the default sweep.  `engine`, `clock`, `hop_ns` and `syscall_ns` go with the
+parameters; a tuple stands for several values.  A claim without a query is a figure or table that
+is missing here; `why` is the reason.  A claim that our rows contradict needs a `why`, too.
+
+A claim is named by its paper and its number, ttc-3.  `weft claims ttc` prints the outcomes,
+`weft claims --write` writes them into the pages, `weft reproduce ttc-3` measures one again.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import cache, cached_property
+from importlib import import_module
+from statistics import mean, median
 from typing import NamedTuple
 
-from weft.experiments.report.comparison import is_number
 from weft.experiments.report.statistics import mean_and_half_width
 from weft.experiments.runner import columns
-from weft.experiments.runner.definition import COSTS, Experiment, Row, Statement
+from weft.experiments.runner.definition import COSTS, Row, Run, find
+from weft.experiments.runner.parameters import Scalar
 
-PAPER = "paper_"
+# rooms with a file claims.py, and what each paper is called
+PAPERS = {
+    "ccrdn": "CCRDN",
+    "ttc": "TTC",
+    "lbsp": "LBSP",
+    "dar": "DAR",
+    "fatpaths": "FatPaths",
+}
+SETTINGS = ("engine", "clock", *COSTS)
 WORST = ("FAIL", "WARN", "PASS")
+TITLES = ("name", "claim", "place", "paper", "ours", "verdict")
+
+Where = Mapping[str, Scalar | tuple[Scalar, ...]]
+RowsOf = Callable[[Iterable[Run]], list[Row]]
 
 
-class PaperClaim(NamedTuple):
-    """A paper's figure, and ours.
+class Form(Enum):
+    """Form in which a value is printed."""
 
-    cell: its parameters, those that differ within the experiment.
-    says: the paper's words; "" for a bare figure.
-    paper: the figure, or words for a bound or an order.
-    ours, half_width: mean over the seeds, and half of its 95 % interval, nan for a single run.
-    fidelity: the worst of its runs, "" if they have none.
+    VALUE = "value"
+    PERCENT = "percent"  # 100 x
+    GAIN = "gain"  # 100 (x - 1)
+    SAVING = "saving"  # 100 (1 - x)
+
+    def of(self, value: float) -> float:
+        """Return `value` in this form."""
+        scale = {Form.PERCENT: (100, 0), Form.GAIN: (100, -100), Form.SAVING: (-100, 100)}
+        factor, offset = scale.get(self, (1, 0))
+        return factor * value + offset
+
+
+class RowStatistic(Enum):
+    """Statistic over the rows of a query; a mean is over seeds and has an interval."""
+
+    MEAN = "mean"
+    MEDIAN = "median"
+    LEAST = "least"
+    MOST = "most"
+    SUM = "sum"
+
+    def of(self, values: Sequence[float]) -> float:
+        """Return the statistic of `values`."""
+        functions: dict[RowStatistic, Callable[[Sequence[float]], float]] = {
+            RowStatistic.MEDIAN: median,
+            RowStatistic.LEAST: min,
+            RowStatistic.MOST: max,
+            RowStatistic.SUM: sum,
+        }
+        return functions.get(self, mean)(values)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Runs of an experiment.
+
+    where: values of parameters, and engine, clock and costs; others are those of the default sweep.
+    seeds: runs of each cell; None for the experiment's own number.
     """
 
-    cell: str
-    says: str
+    experiment: str
+    where: Where = field(default_factory=dict)
+    seeds: int | None = None
+
+    def runs(self) -> list[Run]:
+        """Return the runs; ValueError for a parameter or value that does not exist."""
+        texts = {
+            key: ",".join(map(str, value if isinstance(value, tuple) else (value,)))
+            for key, value in self.where.items()
+        }
+        settings = {key: texts.pop(key) for key in SETTINGS if key in texts}
+        engine = settings.pop("engine", "")
+        costs = {key: int(settings[key]) for key in COSTS if key in settings}
+        return (
+            find(self.experiment)
+            .plan(
+                texts,
+                seeds=self.seeds,
+                engines=engine.split(",") if engine else (),
+                clock=settings.get("clock", "real"),
+                **costs,
+            )
+            .runs
+        )
+
+
+@dataclass(frozen=True)
+class Query:
+    """A figure of ours: a statistic of a column over the rows of some runs.
+
+    over: parameters of the rows to divide by; they agree in all others and in seed.
+    bins: first and last entry of a column that is a list; their sum is the value.
+    """
+
+    experiment: str
+    where: Where
     column: str
-    meaning: str
-    unit: str
+    over: Mapping[str, Scalar] = field(default_factory=dict)
+    form: Form = Form.VALUE
+    statistic: RowStatistic = RowStatistic.MEAN
+    bins: tuple[int, int] | None = None
+    seeds: int | None = None
+
+    @cached_property
+    def pairs(self) -> list[tuple[Run, Run | None]]:
+        """Return each run, with the run to divide by."""
+        runs = Sweep(self.experiment, self.where, self.seeds).runs()
+        return [(run, self._base(run)) for run in runs]
+
+    @property
+    def runs(self) -> list[Run]:
+        """Return all runs that the figure needs."""
+        return [run for pair in self.pairs for run in pair if run]
+
+    @property
+    def unit(self) -> str:
+        """Return the unit of the figure."""
+        if self.form is not Form.VALUE:
+            return "%"
+        return "" if self.over else columns.unit(self.column)
+
+    def value(self, row: Row) -> float | None:
+        """Return the value of `row`; None if it has none."""
+        value = row.get(self.column)
+        if isinstance(value, list) and self.bins:
+            first, last = self.bins
+            return float(sum(float(entry) for entry in value[first : last + 1]))
+        return float(value) if isinstance(value, int | float) else None
+
+    def values(self, rows_of: RowsOf) -> tuple[list[float], list[Row]]:
+        """Return the values of all rows, and the rows that they come from."""
+        by_id = {str(row["run"]): row for row in rows_of(self.runs)}
+        values: list[float] = []
+        used: list[Row] = []
+        for run, base in self.pairs:
+            rows = [by_id[part.id] for part in (run, base) if part and part.id in by_id]
+            numbers = [number for row in rows if (number := self.value(row)) is not None]
+            if len(numbers) != 1 + (base is not None) or (base and not numbers[1]):
+                continue
+            values.append(self.form.of(numbers[0] / numbers[1] if base else numbers[0]))
+            used += rows
+        return values, used
+
+    def _base(self, run: Run) -> Run | None:
+        if not self.over:
+            return None
+        texts = {key: str(value) for key, value in self.over.items() if key not in SETTINGS}
+        parameters = {key: value for key, (value,) in find(run.experiment).values(texts).items()}
+        settings = {key: value for key, value in self.over.items() if key in SETTINGS}
+        return replace(run, parameters={**run.parameters, **parameters}, **settings)  # type: ignore[arg-type]
+
+
+class Verdict(Enum):
+    """Outcome of a claim."""
+
+    AGREES = "agrees"
+    CONTRADICTS = "contradicts"
+    UNDECIDED = "undecided"  # our interval reaches across the bound
+    NOT_COMPARABLE = "not comparable"
+    NOT_MEASURED = "not measured"  # the rows are not there
+    MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Bounds between which our value agrees with the paper's."""
+
+    def bounds(self, paper: float) -> tuple[float, float]:
+        """Return the least and the greatest value that agree with `paper`."""
+        raise NotImplementedError
+
+    def verdict(self, paper: float, value: float, half_width: float) -> Verdict:
+        """Return the verdict on `value`, whose interval is `half_width` to both sides."""
+        least, most = self.bounds(paper)
+        low, high = value - half_width, value + half_width
+        if least <= low and high <= most:
+            return Verdict.AGREES
+        return Verdict.CONTRADICTS if high < least or most < low else Verdict.UNDECIDED
+
+
+@dataclass(frozen=True)
+class Within(Rule):
+    """The paper's value, but for a fraction of it."""
+
+    fraction: float
+
+    def bounds(self, paper: float) -> tuple[float, float]:
+        margin = abs(paper) * self.fraction
+        return paper - margin, paper + margin
+
+
+@dataclass(frozen=True)
+class AtLeast(Rule):
+    """At least `bound`."""
+
+    bound: float
+
+    def bounds(self, paper: float) -> tuple[float, float]:
+        return self.bound, math.inf
+
+
+@dataclass(frozen=True)
+class AtMost(Rule):
+    """At most `bound`."""
+
+    bound: float
+
+    def bounds(self, paper: float) -> tuple[float, float]:
+        return -math.inf, self.bound
+
+
+@dataclass(frozen=True)
+class Between(Rule):
+    """From `least` to `most`."""
+
+    least: float
+    most: float
+
+    def bounds(self, paper: float) -> tuple[float, float]:
+        return self.least, self.most
+
+
+@dataclass(frozen=True)
+class NotComparable(Rule):
+    """The paper gives no such value, or that of another network or machine."""
+
+    def verdict(self, paper: float, value: float, half_width: float) -> Verdict:
+        return Verdict.NOT_COMPARABLE
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of a paper.
+
+    words: the claim in short; it reads on with the value.
+    place: section, figure or table.
+    paper: the paper's value in the unit of the query, or words; "" if it gives none.
+    query: our figure; None if it is missing here.
+    why: one sentence: why ours differs, cannot be compared, or is missing.
+    in_readme: the claim is a row of README's table.
+    """
+
+    words: str
+    place: str
     paper: float | str
-    ours: float
+    query: Query | None = None
+    rule: Rule = NotComparable()
+    why: str = ""
+    in_readme: bool = False
+
+
+class Outcome(NamedTuple):
+    """Our figure for a claim.
+
+    value, half_width: mean over the seeds and half of its 95 % interval; nan if there is none.
+    runs: values that count.  fidelity: the worst of their rows, "" without.
+    """
+
+    verdict: Verdict
+    value: float
     half_width: float
     runs: int
     fidelity: str
 
 
-def claims(experiment: Experiment, rows: Sequence[Row]) -> Iterator[PaperClaim]:
-    """Yield the claims about single cells, in the order of the rows, then the statements."""
-    keys = (*experiment.sweep, "engine", "clock", *COSTS)
-    varied = [
-        key for key in keys if key == "topology" or len({str(row.get(key)) for row in rows}) > 1
+@cache
+def claims_of(paper: str) -> Mapping[str, Claim]:
+    """Return the claims of a room by name: ttc-1, ttc-2, ..."""
+    module = import_module(f"weft.experiments.{paper}.claims")
+    return {f"{paper}-{number}": claim for number, claim in enumerate(module.CLAIMS, 1)}
+
+
+def all_claims() -> dict[str, Claim]:
+    """Return the claims of all papers by name."""
+    return {name: claim for paper in PAPERS for name, claim in claims_of(paper).items()}
+
+
+def paper_values(paper: str, experiment: str, column: str) -> list[tuple[Where, float]]:
+    """Return the printed values of `column`, each with the parameters that it belongs to."""
+    scales = {Form.VALUE: 1.0, Form.PERCENT: 0.01}
+    return [
+        (claim.query.where, claim.paper * scales[claim.query.form])
+        for claim in claims_of(paper).values()
+        if isinstance(claim.paper, int | float)
+        and claim.query
+        and (claim.query.experiment, claim.query.column) == (experiment, column)
+        and not claim.query.over
     ]
-    for group in cells(rows, keys).values():
-        for key, paper in group[0].items():
-            column = key.removeprefix(PAPER)
-            if key == column or not is_number(paper):
-                continue
-            values = [float(str(row[column])) for row in group if is_number(row.get(column))]
-            if values:
-                claim = _claim(experiment, "", column, float(str(paper)), values, group)
-                yield claim._replace(cell=_named(group[0], varied))
-    for statement in experiment.statements:
-        yield from stated(experiment, statement, rows, keys)
 
 
-def cells(rows: Sequence[Row], keys: Collection[str]) -> Mapping[tuple[str, ...], list[Row]]:
-    """Return the rows by their values of `keys`."""
-    groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(_values(row, keys), []).append(row)
-    return groups
-
-
-def stated(
-    experiment: Experiment, statement: Statement, rows: Sequence[Row], keys: Collection[str]
-) -> Iterator[PaperClaim]:
-    """Yield `statement` beside our result, for each cell that it is about."""
-    own = [row for row in rows if _agrees(row, statement.cell)]
-    free = [key for key in keys if key not in statement.cell]
-    varied = [key for key in free if len({str(row.get(key)) for row in own}) > 1]
-    over = "".join(f", over that of {key}={value}" for key, value in statement.over.items())
-    for group in cells(own, free).values():
-        values, used = _measured(statement, rows, group, (*free, "seed"))
-        if values:
-            column = statement.column
-            claim = _claim(experiment, column, column + over, statement.paper, values, used)
-            yield claim._replace(cell=_named(group[0], varied), says=statement.says)
-
-
-def _measured(
-    statement: Statement, rows: Sequence[Row], group: Sequence[Row], keys: Collection[str]
-) -> tuple[list[float], list[Row]]:
-    """Return the values of a statement's figure in `group`, and the rows that they come from.
-
-    A statement about a ratio divides by the last row that agrees in `keys` with its `over`.
-    """
-    values = []
-    used = []
-    bases = [row for row in rows if _agrees(row, {**statement.cell, **statement.over})]
-    divisors = cells(bases, keys)
-    for row in group:
-        value = row.get(statement.column)
-        if not is_number(value):
-            continue
-        if not statement.over:
-            values.append(float(str(value)))
-            used.append(row)
-            continue
-        base = divisors.get(_values(row, keys), [{}])[-1]
-        divisor = base.get(statement.column)
-        if is_number(divisor) and divisor:
-            values.append(float(str(value)) / float(str(divisor)))
-            used += [row, base]
-    return values, used
-
-
-def _claim(
-    experiment: Experiment,
-    unit_of: str,
-    column: str,
-    paper: float | str,
-    values: Sequence[float],
-    rows: Sequence[Row],
-) -> PaperClaim:
-    """Return the claim of `values`, which come from `rows`.
+def outcome(claim: Claim, rows_of: RowsOf) -> Outcome:
+    """Return our figure for `claim` and the verdict.
 
     Args:
-        unit_of: the column that gives meaning and unit, if that is not `column`.
+        rows_of: returns the rows of those of the runs that are stored.
     """
-    mean, half_width = mean_and_half_width(values)
+    if not claim.query:
+        return Outcome(Verdict.MISSING, math.nan, math.nan, 0, "")
+    values, rows = claim.query.values(rows_of)
+    if not values:
+        return Outcome(Verdict.NOT_MEASURED, math.nan, math.nan, 0, "")
+    value, half_width = claim.query.statistic.of(values), math.nan
+    if claim.query.statistic is RowStatistic.MEAN and len(values) > 1:
+        value, half_width = mean_and_half_width(values)
+    paper = claim.paper if isinstance(claim.paper, int | float) else math.nan
+    margin = 0.0 if math.isnan(half_width) else half_width
     verdicts = Counter(str(row.get("fidelity")) for row in rows)
-    return PaperClaim(
-        cell="",
-        says="",
-        column=column,
-        meaning=columns.meaning_of(unit_of or column, experiment.columns) or "",
-        unit=columns.unit(unit_of or column),
-        paper=paper,
-        ours=mean,
-        half_width=half_width if len(values) > 1 else math.nan,
-        runs=len(values),
-        fidelity=next((name for name in WORST if verdicts[name]), ""),
-    )
+    worst = next((name for name in WORST if verdicts[name]), "")
+    return Outcome(claim.rule.verdict(paper, value, margin), value, half_width, len(values), worst)
 
 
-def _values(row: Row, keys: Collection[str]) -> tuple[str, ...]:
-    return tuple(str(row.get(key)) for key in keys)
+def number_text(value: float, half_width: float = math.nan, unit: str = "") -> str:
+    """Return a value with its interval and unit, to the digits that the interval leaves."""
+    digits = 0 if math.isnan(half_width) or half_width == 0 else -math.floor(math.log10(half_width))
+    if abs(value) >= 10_000:
+        text = f"{value:,.0f}"
+    else:
+        text = f"{value:.{max(0, digits)}f}" if half_width > 0 else f"{value:.4g}"
+    if half_width > 0:
+        text += f" ± {half_width:,.{max(0, digits)}f}"
+    return f"{text} {unit}".strip()
 
 
-def _named(row: Row, keys: Collection[str]) -> str:
-    return ", ".join(f"{name}={row[name]}" for name in keys if row.get(name) is not None)
+def paper_text(claim: Claim) -> str:
+    """Return the paper's value with its unit."""
+    if isinstance(claim.paper, str) or not claim.query:
+        return str(claim.paper)
+    return number_text(claim.paper, unit=claim.query.unit)
 
 
-def _agrees(row: Row, values: Mapping[str, object]) -> bool:
-    return all(row.get(key) == value for key, value in values.items())
+def texts(name: str, ours: Outcome) -> tuple[str, ...]:
+    """Return the cells of a claim's line, in the order of TITLES."""
+    claim = all_claims()[name]
+    unit = claim.query.unit if claim.query else ""
+    value = number_text(ours.value, ours.half_width, unit) if ours.runs else ""
+    return name, claim.words, claim.place, paper_text(claim), value, ours.verdict.value

@@ -15,7 +15,7 @@ from html import escape
 from typing import Any
 
 from weft.experiments.report import figures
-from weft.experiments.report.claims import claims
+from weft.experiments.report.claims import TITLES, RowsOf, all_claims, outcome, texts
 from weft.experiments.report.comparison import figures_of
 from weft.experiments.report.statistics import mean_and_half_width
 from weft.experiments.runner import columns
@@ -24,7 +24,6 @@ from weft.experiments.runner.definition import COSTS, Experiment, Row
 
 StoredRows = Sequence[tuple[Row, dict[str, Any]]]
 MOST_CELLS = 60  # of one table
-MOST_CLAIMS = 30  # of one experiment
 MOST_FIGURES = 8  # columns of one table
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --dim: #5f5f5f; --bad: #b3261e; --fair: #8a5a00; --good: #17713a; }
@@ -43,10 +42,16 @@ th, td { text-align: left; padding: .15rem .7rem .15rem 0; border-bottom: 1px so
 """  # noqa: E501
 
 
-def page(stored: Sequence[tuple[Experiment, StoredRows]], machine: str, disk_bytes: int = 0) -> str:
+def page(
+    stored: Sequence[tuple[Experiment, StoredRows]],
+    machine: str,
+    rows_of: RowsOf,
+    disk_bytes: int = 0,
+) -> str:
     """Return the whole page.
 
     Args:
+        rows_of: returns the stored rows of runs.
         machine: the machines that measured, in words.
         disk_bytes: size of the results.
     """
@@ -63,52 +68,34 @@ def page(stored: Sequence[tuple[Experiment, StoredRows]], machine: str, disk_byt
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>weft report</title><style>{STYLE}</style></head><body>{head}"
-        f'<nav>{index}<a href="#repeat">To repeat it</a></nav>{claimed(stored)}'
+        f'<nav>{index}<a href="#repeat">To repeat it</a></nav>{claimed(rows_of)}'
         f"{''.join(parts)}{appendix(stored, machine, disk_bytes)}</body></html>\n"
     )
 
 
-def claimed(stored: Sequence[tuple[Experiment, StoredRows]]) -> str:
-    """Return the table of papers' claims beside our results; "" without claims."""
-    lines, left_out = [], 0
-    for experiment, entries in stored:
-        for number, claim in enumerate(claims(experiment, [row for row, _ in entries])):
-            if number >= MOST_CLAIMS:
-                left_out += 1
-                continue
-            ours = f"{claim.ours:.4g}" + (
-                "" if math.isnan(claim.half_width) else f" ± {claim.half_width:.2g}"
-            )
-            figure = claim.paper
-            paper = figure if isinstance(figure, str) else f"{figure:.4g}"
-            ratio = "" if isinstance(figure, str) or not figure else f"{claim.ours / figure:.3f}"
-            about = ": ".join(escape(words) for words in (claim.says, claim.cell) if words)
-            lines.append(
-                f'<tr><td><a href="#{escape(experiment.name)}">{escape(experiment.name)}</a></td>'
-                f'<td class="words">{about}</td><td class="words" title="{escape(claim.meaning)}">'
-                f'{escape(claim.column)}</td><td class="number">{escape(paper)}</td>'
-                f'<td class="number">{ours}</td>'
-                f'<td class="number">{ratio}</td><td class="number">{claim.runs}</td>'
-                f'<td class="{claim.fidelity}">{claim.fidelity or "-"}</td></tr>'
-            )
-    if not lines:
+def claimed(rows_of: RowsOf) -> str:
+    """Return the table of papers' claims beside our results; "" without results for any."""
+    outcomes = {name: outcome(claim, rows_of) for name, claim in all_claims().items()}
+    measured = {name: ours for name, ours in outcomes.items() if ours.runs}
+    if not measured:
         return ""
-    more = (
-        f'<p class="dim">and {several(left_out, "cell")} more: weft export EXPERIMENT</p>'
-        if left_out
-        else ""
-    )
+    head = "".join(f"<th>{title}</th>" for title in (*TITLES, "why", "runs", "fidelity"))
+    lines = []
+    for name, ours in measured.items():
+        claim = all_claims()[name]
+        cells = "".join(f'<td class="words">{escape(text)}</td>' for text in texts(name, ours))
+        lines.append(
+            f'<tr>{cells}<td class="words">{escape(claim.why)}</td>'
+            f'<td class="number">{ours.runs}</td>'
+            f'<td class="{ours.fidelity}">{ours.fidelity or "-"}</td></tr>'
+        )
+    left_out = f"{len(outcomes) - len(measured)} more: weft claims"
     return (
         '<h2 id="claims">What papers say, and what came out</h2>'
-        '<p class="dim">Of each cell for which a paper gives a figure, or of which it says '
-        "something: the paper's, ours as mean over the seeds with its 95 % interval, and "
-        "ours by the paper's. Figure, command and what columns mean are where the name leads; "
-        "fidelity is that of runs on the kernel, the worst.</p>"
-        '<div class="wide"><table><tr><th>experiment</th>'
-        "<th>what the paper says, and of which cell</th><th>column</th>"
-        '<th class="number">paper</th><th class="number">ours</th><th class="number">ratio</th>'
-        '<th class="number">runs</th><th>fidelity</th></tr>'
-        f"{''.join(lines)}</table></div>{more}"
+        '<p class="dim">Ours is the mean over seeds with its 95 % interval; fidelity is that of '
+        "the worst run.</p>"
+        f'<div class="wide"><table><tr>{head}</tr>{"".join(lines)}</table></div>'
+        f'<p class="dim">{left_out}</p>'
     )
 
 

@@ -118,24 +118,6 @@ class RunPlan(NamedTuple):
     refused: dict[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Statement:
-    """A paper's statement about some cells of an experiment, to compare with our rows.
-
-    says: the statement, with its place in the paper.
-    paper: the paper's figure, or words for a bound or an order.
-    column: the figure of our rows.
-    cell: parameters that select the rows; other parameters vary.
-    over: parameters of the rows to divide by; they agree in all others and in seed.
-    """
-
-    says: str
-    paper: float | str
-    column: str
-    cell: Mapping[str, Scalar]
-    over: Mapping[str, Scalar] = field(default_factory=dict)
-
-
 def nothing_to_check(run: Run) -> None:
     """Accept every combination of parameters."""
 
@@ -158,7 +140,7 @@ class Experiment:
     engines: possible engines; the first is the default.
     axes: parameters with their values in the default sweep; every combination is a cell.
     columns: meaning of each figure, see columns.py.
-    statements: statements of the paper about figures without a column `paper_...`.
+    timed_columns: figures that hold processor times of the machine, which no two runs share.
     seeds: runs of a cell by default, seeded 0, 1, ...
     must_hold: invariants: figures that are true unless something is broken.
     goes_together: is a run part of the sweep, by its values of the parameters `compared`?  A user
@@ -180,7 +162,7 @@ class Experiment:
     engines: tuple[str, ...]
     axes: Mapping[str, Axis]
     columns: Mapping[str, str] = field(default_factory=dict)
-    statements: Sequence[Statement] = ()
+    timed_columns: tuple[str, ...] = ()
     seeds: int
     measure: Callable[[Run], Result]
     plot: Callable[[Table, Figure], None]

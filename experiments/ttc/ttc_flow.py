@@ -30,7 +30,7 @@ from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.engines.workloads import derangements, transpose
 from weft.experiments.report import figures, panels, style
-from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.experiments.ttc import columns
 from weft.experiments.ttc.fat_tree_links import (
@@ -220,17 +220,6 @@ EXPERIMENT = Experiment(
         ).over(200),
     },
     columns=columns.TTC_FLOW,
-    statements=[
-        Statement(
-            says=f"the fullest link has more flows under {name} than under TTC (section "
-            f"4.1, figure 4)",
-            paper="above 1",
-            column="max_load_flows",
-            cell={"topology": "fattree:n=3,d=8", "traffic": "random", "scheme": other, "k": 8},
-            over={"scheme": "ttc:delta=2"},
-        )
-        for name, other in (("D-mod-k", "dmodk"), ("VLB", "vlb"))
-    ],
     seeds=1,
     takes_s=9,
     measure=measure,

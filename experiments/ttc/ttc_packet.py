@@ -20,7 +20,7 @@ import numpy as np
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.report import figures, panels, style
 from weft.experiments.report.statistics import mean_and_half_width
-from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.experiments.ttc import columns
 from weft.experiments.ttc.fat_tree_links import fat_tree, rules
@@ -184,17 +184,6 @@ EXPERIMENT = Experiment(
         ).over(500),
     },
     columns=columns.TTC_PACKET,
-    statements=[
-        Statement(
-            says=f"latency at a high load is longer under {name} than under TTC (section "
-            f"4.2, figure 6)",
-            paper="above 1",
-            column="mean_latency_slots",
-            cell={"scheme": other, "load_fraction": 0.95},
-            over={"scheme": "ttc:delta=2"},
-        )
-        for name, other in (("D-mod-k", "dmodk"), ("Micro", "micro"), ("VLB", "vlb"))
-    ],
     seeds=5,
     takes_s=120,
     measure=measure,

@@ -269,10 +269,8 @@ def test_latency_is_hops_times_the_cost_of_a_hop_and_what_the_ends_cost():
         assert row["hop_us"] == pytest.approx(7 + row["routing_us"])
         assert row["latency_ms"] == pytest.approx((3 + row["mean_hops"] * row["hop_us"]) / 1000)
         assert 0 < row["routing_us"] < 1000
-        assert "paper_latency_ms" not in row
     rows = by(rows_of("zero_load_latency", code="python"), "routing", "costs")
-    for routing, latency_ms in (("dr", 0.913), ("pr-gp0", 0.894)):
-        assert rows[routing, "paper"]["paper_latency_ms"] == latency_ms
+    for routing in ("dr", "pr-gp0"):
         assert rows[routing, "kernel"]["latency_ms"] < rows[routing, "paper"]["latency_ms"]
 
 

@@ -1,131 +1,165 @@
-"""Claims of papers beside what is stored."""
+"""Claims of papers: queries, rules, outcomes, and those of the five papers."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import pytest
 
-from weft.experiments.report.claims import claims, stated
+from weft.experiments.report import claims
+from weft.experiments.report.claims import (
+    AtLeast,
+    Between,
+    Claim,
+    Form,
+    Query,
+    RowStatistic,
+    Verdict,
+    Within,
+    outcome,
+)
 from weft.experiments.report.report import claimed
 from weft.experiments.runner import columns, definition
-from weft.experiments.runner.definition import Statement
+from weft.experiments.runner.rows import plain
 
-ABOUT = {"pairs": "1000", "apply": "algorithm", "condition1": 1, "engine": "graph"}
-
-
-def row(routing, seed, hops, paper, **more):
-    told = {
-        "topology": "dcell:n=3,k=3",
-        "routing": routing,
-        "seed": seed,
-        **ABOUT,
-        "mean_hops": hops,
-    }
-    return told | ({} if paper is None else {"paper_mean_hops": paper}) | more
+D33 = "dcell:n=3,k=3"
+HOPS = Query("hop_length", {"topology": D33, "routing": "pr-gpi"}, "mean_hops", seeds=3)
 
 
-def test_a_cell_that_a_paper_gives_is_told_with_its_mean_and_interval():
-    experiment = definition.find("hop_length")
-    rows = [row("dr", seed, hops, 10.0) for seed, hops in enumerate((9.0, 11.0, 13.0))]
-    rows += [row("pr-gpi", 0, 8.5, 9.0, fidelity="PASS"), row("bfs", 0, 8.0, None)]
-    rows.append(row("pr-gpi", 1, 8.5, 9.0, fidelity="FAIL"))
-    one, two = claims(dataclasses.replace(experiment, statements=()), rows)
-    assert (one.cell, one.column, one.unit, one.paper, one.ours, one.runs) == (
-        "topology=dcell:n=3,k=3, routing=dr", "mean_hops", "hops", 10.0, 11.0, 3,
+def rows_of(values, column="mean_hops", **more):
+    """Return a source of rows: the value of each run is values[its routing][its seed], if any."""
+
+    def rows(runs):
+        return [
+            {"run": run.id, column: values[run.parameters["routing"]][run.seed], **more}
+            for run in runs
+            if run.seed < len(values.get(run.parameters["routing"], []))
+        ]
+
+    return rows
+
+
+def test_a_mean_over_seeds_has_its_interval():
+    claim = Claim("hops", "figure 3", 11.0, HOPS, Within(0.5))
+    ours = outcome(claim, rows_of({"pr-gpi": [9.0, 11.0, 13.0]}, fidelity="PASS"))
+    assert (ours.value, ours.runs, ours.fidelity) == (11.0, 3, "PASS")
+    assert ours.half_width == pytest.approx(4.303 * 2 / math.sqrt(3), rel=1e-3)
+    assert ours.verdict is Verdict.AGREES
+
+
+def test_a_ratio_pairs_runs_of_one_seed_and_leaves_out_those_without_a_divisor():
+    query = Query("hop_length", HOPS.where, "mean_hops", {"routing": "dr"}, Form.SAVING, seeds=3)
+    source = rows_of({"pr-gpi": [5.0, 12.0, 9.0], "dr": [10.0, 20.0]})
+    ours = outcome(Claim("shorter", "figure 3", 45, query, Within(0.5)), source)
+    assert (ours.value, ours.runs) == (45.0, 2)  # 50 % and 40 %
+    assert query.unit == "%"
+    assert outcome(Claim("", "", 1, query), rows_of({"pr-gpi": [5.0], "dr": [0.0]})).runs == 0
+
+
+def test_an_extreme_is_over_all_rows_and_has_no_interval():
+    query = Query("hop_length", HOPS.where, "mean_hops", statistic=RowStatistic.MOST, seeds=3)
+    ours = outcome(Claim("most", "", "", query), rows_of({"pr-gpi": [9.0, 13.0, 11.0]}))
+    assert ours.value == 13.0
+    assert math.isnan(ours.half_width)
+
+
+def test_entries_of_a_list_are_added():
+    query = Query(
+        "hop_histogram", {"topology": D33, "routing": "dr", "failed_fraction": 0.0}, "x",
+        form=Form.PERCENT, bins=(1, 2),
     )  # fmt: skip
-    assert one.half_width == pytest.approx(4.303 * 2 / math.sqrt(3), rel=1e-3)
-    assert (two.cell, two.ours, two.fidelity) == (
-        "topology=dcell:n=3,k=3, routing=pr-gpi",
-        8.5,
-        "FAIL",
+    ours = outcome(Claim("", "", "", query), rows_of({"dr": [[0.5, 0.25, 0.125, 0.125]]}, "x"))
+    assert ours.value == 37.5
+
+
+def test_a_parameter_that_is_not_named_has_the_values_of_the_default_sweep():
+    (run,) = Query("hop_length", HOPS.where, "mean_hops").runs
+    assert run.parameters["pairs"] == "100000"
+    virtual = Query(
+        "ttc_kernel", {"clock": "virtual", "hop_ns": 500, "scheme": "ttc", "traffic": "tcp"}, "x"
     )
-    assert "routes of connected pairs" in one.meaning
+    assert {(run.engine, run.clock, run.hop_ns) for run in virtual.runs} == {
+        ("kernel", "virtual", 500)
+    }
 
 
-def test_the_report_begins_with_them_where_there_are_any():
-    experiment = definition.find("hop_length")
-    rows = [row("dr", 0, 11.0, 10.0), row("bfs", 0, 8.0, None)]
-    shown = claimed([(experiment, [(one, {}) for one in rows])])
-    assert (
-        '<td class="number">10</td><td class="number">11</td><td class="number">1.100</td>' in shown
-    )
-    assert "bfs" not in shown
-    assert claimed([(experiment, [(rows[1], {})])]) == ""
-
-
-HALF = Statement(
-    says="half of DR's <hops>",
-    paper=0.5,
-    column="mean_hops",
-    cell={"topology": "dcell:n=3,k=3", "routing": "pr-gpi"},
-    over={"routing": "dr"},
+@pytest.mark.parametrize(
+    ("rule", "value", "half_width", "verdict"),
+    [
+        (Within(0.1), 9.5, 0.2, Verdict.AGREES),
+        (Within(0.1), 8.9, 0.2, Verdict.UNDECIDED),
+        (Within(0.1), 8.0, 0.2, Verdict.CONTRADICTS),
+        (AtLeast(1), 1.5, 0.4, Verdict.AGREES),
+        (AtLeast(1), 1.5, 0.6, Verdict.UNDECIDED),
+        (AtLeast(1), 0.5, 0.4, Verdict.CONTRADICTS),
+        (Between(2, 4), 4.5, 0.0, Verdict.CONTRADICTS),
+    ],
 )
+def test_a_rule_needs_the_whole_interval(rule, value, half_width, verdict):
+    assert rule.verdict(10.0, value, half_width) is verdict
 
 
-def test_what_is_said_of_a_ratio_is_told_for_each_cell_over_the_runs_that_differ_in_that_alone():
-    experiment = definition.find("hop_length")
-    rows = [
-        row("dr", 0, 10.0, None),
-        row("dr", 1, 20.0, None),
-        row("dr", 2, 0.0, None, condition1=0),
-    ]
-    rows += [
-        row("pr-gpi", 0, 6.0, None, fidelity="PASS"),
-        row("pr-gpi", 1, 8.0, None, fidelity="WARN"),
-    ]
-    rows += [row("pr-gpi", 2, 9.0, None), row("bfs", 0, 1.0, None)]  # of seed 2 there is no DR
-    rows += [
-        row("dr", 0, 12.0, None, condition1=0, fidelity="FAIL"),
-        row("pr-gpi", 0, 9.0, None, condition1=0),
-    ]
-    rows += [row("pr-gpi", 2, 9.0, None, condition1=0)]  # nothing is divided by zero
-    keys = (*experiment.sweep, "engine")
-    one, other = stated(experiment, HALF, rows, keys)
-    assert (one.cell, one.ours, one.runs, one.fidelity) == ("condition1=1", 0.5, 2, "WARN")
-    assert one.half_width == pytest.approx(12.706 * 0.1, rel=1e-3)
-    assert (other.cell, other.ours, other.runs, other.fidelity) == ("condition1=0", 0.75, 1, "FAIL")
-    assert math.isnan(other.half_width)
-    assert (one.says, one.column) == (HALF.says, "mean_hops, over that of routing=dr")
-    assert "routes of connected pairs" in one.meaning
+def test_a_claim_without_query_is_missing_and_one_without_rows_is_not_measured():
+    missing = Claim("figure", "figure 1", "", why="an illustration")
+    assert outcome(missing, rows_of({})).verdict is Verdict.MISSING
+    assert outcome(Claim("", "", 1, HOPS), rows_of({})).verdict is Verdict.NOT_MEASURED
 
 
-def test_the_report_says_what_the_paper_says_in_words_and_in_figures():
-    experiment = definition.find("dar_settling")
-    cell = {"topology": "clos:n=24,r=48,m=24", "scheme": "dar", "engine": "graph", "seed": 0}
-    told = {"max_settling_us": 65.0, "moving_in_last_quarter_fraction": 0.9}
+@pytest.mark.parametrize(
+    ("value", "half_width", "unit", "text"),
+    [
+        (11.0, math.nan, "hops", "11 hops"),
+        (15.4512, 0.012, "%", "15.45 ± 0.01 %"),
+        (0.91, 0.0, "ms", "0.91 ms"),
+        (45.71, 2.4, "%", "46 ± 2 %"),
+        (3581556.0, math.nan, "", "3,581,556"),
+    ],
+)
+def test_a_number_has_the_digits_that_its_interval_leaves(value, half_width, unit, text):
+    assert claims.number_text(value, half_width, unit) == text
+
+
+def test_the_report_begins_with_the_claims_that_have_rows():
     shown = claimed(
-        [(experiment, [({**cell, **told, "host_gbps": gbps}, {}) for gbps in (19.2, 20.8, 40.0)])]
+        lambda runs: [
+            {"run": run.id, "mean_hops": 8.0 if run.parameters["routing"] == "pr-gpi" else 10.0}
+            for run in runs
+            if run.experiment == "hop_length" and run.parameters["topology"] == D33
+        ]
     )
-    assert "every permutation settles within 80 us" in shown
-    assert (
-        '<td class="number">at most 80</td><td class="number">65</td><td class="number"></td>'
-        in shown
-    )
-    assert (
-        '<td class="number">1</td><td class="number">0.9</td><td class="number">0.900</td>' in shown
-    )
-    assert shown.count("<tr>") == 3
+    assert '<td class="words">20 %</td>' in shown
+    assert "not measured" not in shown
+    assert claimed(lambda runs: []) == ""
 
 
-@pytest.mark.slow  # every experiment is imported
-def test_statements_are_about_runs_and_columns_that_there_are():
-    """In cells whose text is that of stored rows, and which can be asked for."""
-    found = 0
-    for experiment in definition.discover().values():
-        for statement in experiment.statements:
-            found += 1
-            assert columns.meaning_of(statement.column, experiment.columns), (
-                experiment.name,
-                statement,
-            )
-            assert statement.over.keys() <= statement.cell.keys(), (experiment.name, statement)
-            for cell in (statement.cell, {**statement.cell, **statement.over}):
-                for key, value in cell.items():
-                    assert (
-                        experiment.axes[key].parameter.read(experiment.name, key, str(value))
-                        == value
-                    )
-                assert experiment.runs({key: str(value) for key, value in cell.items()})
-    assert found > 15
+@pytest.fixture(scope="module")
+def all_claims():
+    return claims.all_claims()
+
+
+def test_every_claim_asks_for_a_column_of_runs_that_exist(all_claims):
+    for name, claim in all_claims.items():
+        query = claim.query
+        if not query:
+            continue
+        experiment = definition.find(query.experiment)
+        assert query.runs, name
+        assert columns.meaning_of(query.column, experiment.columns), (name, query.column)
+        assert set(query.over) <= {*experiment.axes, *claims.SETTINGS}, name
+
+
+def test_a_mean_is_over_seeds_alone(all_claims):
+    for name, claim in all_claims.items():
+        if claim.query and claim.query.statistic is RowStatistic.MEAN:
+            cells = {
+                (run.engine, run.clock, *run.parameters.values()) for run, _ in claim.query.pairs
+            }
+            assert len(cells) == 1, (name, plain(sorted(map(str, cells))[:3]))
+
+
+def test_a_missing_claim_says_why(all_claims):
+    for name, claim in all_claims.items():
+        assert claim.query or claim.why, name
+        assert claim.words, name
+        assert claim.place, name
+        assert len(claim.why.split()) <= 35, name
