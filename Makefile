@@ -8,6 +8,8 @@ MACHINE := $(shell uname --machine)
 BPF_MACHINE := $(patsubst x86_64,x86,$(patsubst aarch64,arm64,$(MACHINE)))
 BPF_OBJECTS := $(patsubst %.c,%.o,$(wildcard testbed/*/*.bpf.c))
 LIBRARIES := testbed/uml/uml_xstate.so testbed/traffic/libndp.so
+CAMPAIGNS := 1000
+SEED := $(shell date +%s)
 BENCHES := $(patsubst bench/%.py,bench.%,$(filter-out bench/__init__.py bench/report.py,$(wildcard bench/*.py)))
 
 # Tests are told apart by the markers of pyproject.toml. Those for User-Mode Linux start two instances of it themselves.
@@ -67,6 +69,9 @@ uml-kernel: $(READY) ## build the kernel for virtual time from Debian's source, 
 test-mininet: setup ## which of Mininet 2.3's own tests pass on our networks; about three minutes
 	$(SUDO) $(PYTHON) -m tests.mininet_suite
 
+chaos: $(READY) ## campaigns of random faults in the simulator; CAMPAIGNS for each kind of daemon, SEED draws them
+	$(PYTEST) $(ALL_CORES) tests/chaos/test_simulated.py -k every_campaign --campaigns $(CAMPAIGNS) --hypothesis-seed=$(SEED)
+
 fuzz: $(READY) ## ten million hostile messages to daemons of every scheme, and to the transport in C; half an hour
 	$(PYTHON) -m tests.fuzz.hostile_datagrams
 	$(PYTHON) -m tests.fuzz.hostile_messages
@@ -112,4 +117,4 @@ clean: ## remove what make has made
 	rm --recursive --force .venv build dist docs/_build docs/reference *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) $(LIBRARIES)
 	find . -name __pycache__ -prune -exec rm --recursive {} +
 
-.PHONY: help setup demo check style types quick-tests test kernel-tests test-all test-clean test-mininet fuzz test-virtual uml-kernel bench $(BENCHES) figures docs dist bpf clean
+.PHONY: help setup demo check style types quick-tests test kernel-tests test-all test-clean test-mininet chaos fuzz test-virtual uml-kernel bench $(BENCHES) figures docs dist bpf clean

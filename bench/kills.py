@@ -184,12 +184,12 @@ def sweep_killed(rng: random.Random, results: Path) -> list[str]:
     command = [
         *WEFT,
         "run",
-        "chaos",
+        "link_loss",
+        "--engine",
+        "fabric",
         "--set",
-        "topology=complete:n=4,p=1",
-        "routing=bfs",
-        "campaigns=1",
-        "steps=3",
+        "topology=dcell:n=3,k=1",
+        "failed_links=1",
     ]
     command += ["--seeds", str(SEEDS), "--results", str(results)]
     for _ in range(KILLS_OF_A_SWEEP):

@@ -43,18 +43,3 @@ LINK_LOSS = {
     ),
     "equal": "whether the engines lose exactly the same pairs",
 }
-CHAOS = {
-    "events_count": "faults and mendings of all campaigns",
-    "failed": "campaigns that did not end as predicted",
-    "passed": "whether none did so",
-    "what_failed": "list: what was wrong with each of these, first",
-    "repeat": (
-        "list: for each of the first of these, a command that repeats a smaller one "
-        "which fails likewise"
-    ),
-    "settled_s": (
-        "list: from the last event of each campaign until the network was as "
-        "predicted for what was left"
-    ),
-    "healed_s": "list: from the mending of everything until all servers reached each other",
-}

@@ -21,8 +21,7 @@ Python = Callable[..., subprocess.CompletedProcess[str]]
 IN_THE_SIMULATOR = """
 from weft.daemons.core import registry
 from weft.daemons.simulator.simulator import Simulator
-from weft.experiments.chaos.campaign import Campaign, parse
-from weft.experiments.chaos.simulated import simulate
+from tests.chaos.simulated_network import SimulatedNetwork
 from weft.experiments.engines.predicted_paths import lengths
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
@@ -50,8 +49,9 @@ for link in (None, whole.link("h3-h16"), whole.link("h0-w0")):
         one.restore(link)
         one.run_until_converged()
 assert detours
-events = parse("0:silent:h3-h16", whole)
-assert simulate(Campaign(whole.spec, "deflection", events)) == []
+network = SimulatedNetwork(whole.spec, "deflection", 0)
+network.fail_link(whole.link("h3-h16"), silent=True)
+network.judge()
 """  # noqa: E501
 REFUSALS = """
 import json
@@ -162,7 +162,7 @@ def test_the_simulator_runs_it_as_the_graph_says(python: Python) -> None:
 def test_experiments_take_it_or_say_why_not(python: Python) -> None:
     """Every experiment that has a parameter for a scheme."""
     refused = json.loads(python("-c", REFUSALS).stdout)
-    takes = {"chaos", "link_loss", "one_failure", "connectivity_kernel"}
+    takes = {"link_loss", "one_failure", "connectivity_kernel"}
     takes |= {"proxy_failover", "proxy_latency", "proxy_throughput"}
     assert not takes & refused.keys(), refused
     # the last: of a model's own words

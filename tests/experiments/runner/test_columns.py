@@ -75,7 +75,6 @@ CELLS = {
         "slots": "50",
         "patterns": "1",
     },
-    "chaos": {"topology": "dcell:n=3,k=1", "routing": "dr", "campaigns": "1", "steps": "2"},
     "link_loss": {"topology": "dcell:n=3,k=1", "failed_links": "1"},
     "ttc_flow": {"topology": "fattree:k=4", "scheme": "ttc", "k": "2", "repetitions": "2"},
     "ttc_packet": {

@@ -6,11 +6,11 @@ import struct
 
 import pytest
 
+from tests.chaos.altered_links import MARK, PAYLOAD, AlteredLinks, marked
 from weft.daemons.simulator.wires import Wire
 from weft.testbed.linux import netns, tc
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.mininet.net import Net
-from weft.testbed.network.altered_links import MARK, PAYLOAD, AlteredLinks, marked
 
 
 def frame(payload=b"hello", port=tc.CONTROL_PORT, ttl=255, flags=0x4000):

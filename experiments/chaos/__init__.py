@@ -1,3 +1,0 @@
-"""Campaigns of faults against networks of routing daemons: drawn, carried out, judged, and made
-smaller.
-"""
