@@ -122,8 +122,8 @@ class Chains:
             stack.callback(network.down)
             self.networks.append(network)
             with closing(netlink_of(network, 1)) as sink:
-                index = network.ifindex(1, 0)
-                sink.request([tc.clsact(index, "h1-eth0"), tc.blackhole(index, "h1-eth0")])
+                port = network.plan.ends[1][0]
+                sink.request([tc.clsact(port), tc.blackhole(port)])
             if planes:
                 trim_bytes = link.trim_packets * link.frame_bytes if link else 0
                 plane = stack.enter_context(DataPlane.load(network, "rps", trim_bytes=trim_bytes))

@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from weft.testbed.linux import libbpf, tc
+from weft.testbed.linux.interface import NamedDevice
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.runs.network_handle import NetworkHandle, device, netlink_of
 
@@ -29,12 +30,9 @@ def attach_at_ports(
     """
     messages: list[NetlinkMessage] = []
     for port, *_ in net.topology.ports(node):
-        index = net.ifindex(node, port)
-        dev = device(net, node, port)
-        messages.append(tc.clsact(index, dev))
+        place = NamedDevice(net.ifindex(node, port), device(net, node, port))
+        messages.append(tc.clsact(place))
         for name, fd, hook in filters:
-            messages.append(
-                libbpf.filter_message(index, dev, fd, name, hook=hook, priority=priority)
-            )
+            messages.append(libbpf.filter_message(place, fd, name, hook=hook, priority=priority))
     with closing(netlink_of(net, node)) as socket:
         socket.request(messages)

@@ -21,7 +21,8 @@ from typing import ClassVar
 
 from weft.daemons.routing import updown
 from weft.testbed.linux import fib, netlink, tc
-from weft.testbed.plan.network_plan import IFA_ADDRESS, IFA_LOCAL, End, NetworkPlan
+from weft.testbed.linux.interface import add_address
+from weft.testbed.plan.network_plan import End, NetworkPlan
 from weft.topologies.core.address import FabricNaming, Prefix, dotted, parse_digits
 from weft.topologies.core.topology import Topology
 
@@ -102,10 +103,8 @@ class Routing(ABC):
     def messages(self, node: int) -> list[netlink.NetlinkMessage]:
         """Return the kernel's settings: addresses of links, and priority for FRR's packets."""
         ends = self.links(node).values()
-        priorities = (
-            [tc.routing_first(end.ifindex, end.dev) for end in ends] if self.plan.link_specs else []
-        )
-        return [*(_address_message(self.address(node, end), end) for end in ends), *priorities]
+        priorities = [tc.routing_first(end) for end in ends] if self.plan.link_specs else []
+        return [*(add_address(end, self.address(node, end)) for end in ends), *priorities]
 
     def sessions(self, node: int) -> int:
         """Return the number of BFD sessions of `node`."""
@@ -278,11 +277,3 @@ def _edge(topology: Topology, host: int) -> int:
     """Return the edge switch of a host."""
     ((_, switch, _, _),) = topology.ports(host)
     return switch
-
-
-def _address_message(address: Prefix, end: End) -> netlink.NetlinkMessage:
-    packed = address.network.to_bytes(4, "big")
-    body = bytes([2, address.length, 0, 0]) + end.ifindex.to_bytes(4, "little")
-    body += netlink.attribute(IFA_LOCAL, packed) + netlink.attribute(IFA_ADDRESS, packed)
-    command = f"ip address add {address} dev {end.dev}"
-    return netlink.NetlinkMessage(netlink.RTM_NEWADDR, netlink.CREATE, body, command)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from weft.daemons.core.actions import Hop, SetRoute
 from weft.testbed.linux import netlink
+from weft.testbed.linux.interface import Device
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.linux.node_interfaces import NodeInterfaces
 from weft.topologies.core.address import Prefix, dotted
@@ -21,17 +22,13 @@ from weft.topologies.core.address import Prefix, dotted
 RTMSG = struct.Struct("=BBBBBBBBI")
 NDMSG = struct.Struct("=BxxxiHBB")
 RTNEXTHOP = struct.Struct("=HBBi")
-AF_INET, RT_TABLE_MAIN, RT_SCOPE_UNIVERSE, RTN_UNICAST, RTN_UNREACHABLE, RTNH_F_ONLINK = (
-    2,
-    254,
-    0,
-    1,
-    7,
-    4,
-)
+AF_INET = 2
+RT_TABLE_UNSPEC, RT_TABLE_MAIN = 0, 254
+RT_SCOPE_UNIVERSE, RT_SCOPE_LINK = 0, 253
 RT_SCOPE_NOWHERE = 255  # any, in a removal
-RTPROT_WEFT = 177  # how our routes are known among those of others
-RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PREFSRC, RTA_MULTIPATH = 1, 4, 5, 7, 9
+RTN_UNICAST, RTN_UNREACHABLE, RTNH_F_ONLINK = 1, 7, 4
+RTPROT_STATIC, RTPROT_WEFT = 4, 177  # the protocol number tells our routes from those of others
+RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PREFSRC, RTA_MULTIPATH, RTA_TABLE = 1, 4, 5, 7, 9, 15
 NDA_DST, NDA_LLADDR, NUD_PERMANENT = 1, 2, 0x80
 
 
@@ -80,6 +77,38 @@ def route_message(
             hops += f"nexthop via {dotted(gateway)} dev {dev} onlink "
         body += netlink.attribute(RTA_MULTIPATH, packed)
     command = f"ip route replace {prefix} proto {RTPROT_WEFT} src {dotted(source)} {hops}"
+    return NetlinkMessage(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)
+
+
+def static_route(
+    prefix: Prefix,
+    device: Device,
+    *,
+    gateway: int | None = None,
+    source: int | None = None,
+    table: int = RT_TABLE_MAIN,
+) -> NetlinkMessage:
+    """Return the change that sets a route of no daemon, of any table.
+
+    Args:
+        prefix: destinations.
+        device: by which they are reached.
+        gateway: address of the next hop; None: destinations are at the device itself.
+        source: source address of this node's own packets.
+        table: routing table.
+    """
+    scope = RT_SCOPE_LINK if gateway is None else RT_SCOPE_UNIVERSE
+    flags = 0 if gateway is None else RTNH_F_ONLINK
+    head = (AF_INET, prefix.length, 0, 0, RT_TABLE_UNSPEC, RTPROT_STATIC, scope)
+    body = RTMSG.pack(*head, RTN_UNICAST, flags) + _destination(prefix)
+    body += netlink.u32(RTA_TABLE, table) + netlink.u32(RTA_OIF, device.ifindex)
+    command = f"ip route replace {prefix} dev {device.dev} table {table}"
+    if gateway is not None:
+        body += netlink.attribute(RTA_GATEWAY, struct.pack(">I", gateway))
+        command += f" via {dotted(gateway)} onlink"
+    if source is not None:
+        body += netlink.attribute(RTA_PREFSRC, struct.pack(">I", source))
+        command += f" src {dotted(source)}"
     return NetlinkMessage(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)
 
 

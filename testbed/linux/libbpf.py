@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.testbed.linux import netlink, tc
+from weft.testbed.linux.interface import Device
 from weft.testbed.linux.netlink import NetlinkMessage
 
 DIRECTORY = Path(__file__).parents[1] / "data_plane"
@@ -327,13 +328,10 @@ def program_at(
     socket: netlink.Socket, ifindex: int, priority: int, *, hook: int = tc.INGRESS_HOOK
 ) -> int | None:
     """Return the id of the program of `priority` at `hook` of a device, None without one."""
-    for body in socket.dump(netlink.RTM_GETTFILTER, tc.TCMSG.pack(0, ifindex, 0, hook, 0)):
-        found = netlink.attributes(body, tc.TCMSG.size)
-        if tc.TCMSG.unpack_from(body)[4] >> 16 == priority and tc.TCA_OPTIONS in found:
-            options = netlink.attributes(found[tc.TCA_OPTIONS])
-            if TCA_BPF_ID in options:
-                program: int = struct.unpack("=I", options[TCA_BPF_ID])[0]
-                return program
+    for options in tc.filter_options(socket, ifindex, priority, hook):
+        if TCA_BPF_ID in options:
+            program: int = struct.unpack("=I", options[TCA_BPF_ID])[0]
+            return program
     return None
 
 
@@ -364,8 +362,7 @@ def attach_raw(tracepoint: str, program_fd: int) -> int:
 
 
 def filter_message(
-    ifindex: int,
-    dev: str,
+    device: Device,
     program_fd: int,
     name: str,
     *,
@@ -373,16 +370,11 @@ def filter_message(
     priority: int,
 ) -> NetlinkMessage:
     """Return the change that attaches a program at `hook` of a device with clsact (tc.clsact)."""
-    options = netlink.attribute(TCA_BPF_FD, struct.pack("=i", program_fd)) + netlink.text(
-        TCA_BPF_NAME, name
-    )
+    options = netlink.attribute(TCA_BPF_FD, struct.pack("=i", program_fd))
+    options += netlink.text(TCA_BPF_NAME, name)
     options += netlink.u32(tc.TCA_BPF_FLAGS, tc.TCA_BPF_FLAG_ACT_DIRECT)
-    side = "ingress" if hook == tc.INGRESS_HOOK else "egress"
-    command = (
-        f"tc filter add dev {dev} {side} prio {priority} protocol all bpf "
-        f"direct-action  # program {name}"
-    )
-    return tc.filter_(ifindex, hook, priority, "bpf", options, command)
+    words = f"direct-action  # program {name}"
+    return tc.filter_(device, hook, priority, "bpf", options, words)
 
 
 def possible_cpus() -> int:

@@ -13,10 +13,12 @@ from __future__ import annotations
 import ctypes
 import socket
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from weft.testbed.linux import clock, netlink
+from weft.testbed.linux.interface import Device
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.topologies.core.link import LinkSpec
 
@@ -27,7 +29,7 @@ CLSACT, INGRESS_HOOK, EGRESS_HOOK = 0xFFFFFFF1, 0xFFFFFFF2, 0xFFFFFFF3
 HTB, DATA, FIFO, NETEM = 0x10000, 0x10010, 0x100000, 0x20000
 LINK, HEADERS, HEADER_FIFO = 0x10001, 0x10020, 0x200000
 HEADER_PRIORITY = HEADERS  # SO_PRIORITY that sends a local packet to the class of headers
-HEADER_BYTES = 64  # of a header
+HEADER_BYTES = 64  # size of a header
 HEADER_SHARE = 10  # headers sent for each packet of data
 # SO_PRIORITY that sends a local packet to 1:0; setting it needs CAP_NET_ADMIN
 CONTROL_PRIORITY = HTB
@@ -38,6 +40,7 @@ TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_DIRECT_QLEN, TCA_HTB_RATE64, TCA_HTB_CEIL64
 LINKLAYER_ETHERNET = 1
 OWN_BPS = 8  # the least rate that HTB knows
 TCA_NETEM_RATE, TCA_NETEM_RATE64, TCA_NETEM_LATENCY64 = 6, 8, 10
+TCA_NETEM_JITTER64 = 11
 # longer than any packet, and long enough for times that are exact to a nanosecond
 HOP_CELL_BYTES = 1 << 20
 TICK_NS = 64  # unit of a burst on the wire: PSCHED_SHIFT is 6
@@ -45,10 +48,14 @@ CONTROL_PORT = 6330  # UDP port of the routing daemons
 SO_ATTACH_FILTER = 26
 TC_ACT_UNSPEC, TC_ACT_SHOT = 0xFFFFFFFF, 2
 BLACKHOLE_PRIORITY, ALTERING_PRIORITY, DELAY_PRIORITY = 1, 2, 10
-# of a delay after which filters see the packet: ahead of all but the filter that drops packets
+# priority of a delay after which filters see the packet: behind the blackhole only
 SEEN_DELAY_PRIORITY = 3
+HOOKS = {HTB: "parent 1:", INGRESS_HOOK: "ingress", EGRESS_HOOK: "egress"}  # in tc's language
+VERBS = {netlink.CREATE: "add", netlink.REPLACE: "replace", 0: "change"}
 DELAYED_MARK = 1 << 31  # on a packet that has been delayed at this node
 TCA_BPF_OPS_LEN, TCA_BPF_OPS, TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT = 4, 5, 8, 1
+
+Instruction = tuple[int, int, int, int]  # of classic BPF: code, jumps if true and if false, operand
 
 
 def burst_bytes(rate_bps: int, frame_bytes: int) -> int:
@@ -65,108 +72,101 @@ def burst_bytes(rate_bps: int, frame_bytes: int) -> int:
 
 def burst_ns(rate_bps: int, frame_bytes: int) -> int:
     """Return the burst as the kernel stores it: its time at that rate, in whole ticks."""
-    return (
-        burst_bytes(rate_bps, frame_bytes) * 1_000_000_000 // (rate_bps // 8) // TICK_NS * TICK_NS
-    )
+    duration_ns = burst_bytes(rate_bps, frame_bytes) * 1_000_000_000 // (rate_bps // 8)
+    return duration_ns // TICK_NS * TICK_NS
 
 
-def shape(
-    ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None
-) -> list[NetlinkMessage]:
-    """Return the changes that give device `ifindex`, called `dev`, the rate and queue of `link`.
-
-    Args:
-        ifindex: of the device.
-        dev: its name.
-        link: rate and queue.
-        burst: size of the token bucket in bytes, default burst_bytes().
-    """
+def shape(device: Device, link: LinkSpec) -> list[NetlinkMessage]:
+    """Return the changes that give a device the rate and queue of `link`."""
     init = netlink.attribute(TCA_HTB_INIT, struct.pack("=5I", 3, 10, DATA & 0xFFFF, 0, 0))
     init += netlink.u32(TCA_HTB_DIRECT_QLEN, 1000)
-    root = f"tc qdisc add dev {dev} root handle 1: htb default 10 direct_qlen 1000"
     messages = [
-        qdisc(ifindex, ROOT, HTB, "htb", init, root),
-        *classes(ifindex, dev, link, burst=burst),
+        qdisc(device, ROOT, HTB, "htb", init, " default 10 direct_qlen 1000"),
+        *classes(device, link),
+        fifo(device, DATA, FIFO, link.queue_packets),
     ]
-    messages.append(_fifo(ifindex, dev, DATA, FIFO, link.queue_packets))
     if link.trim_packets:
-        messages.append(_fifo(ifindex, dev, HEADERS, HEADER_FIFO, link.header_packets))
+        messages.append(fifo(device, HEADERS, HEADER_FIFO, link.header_packets))
     return messages
 
 
+class HtbClass(NamedTuple):
+    """A class of HTB.
+
+    rate_bps, burst_bytes: its own.
+    quantum_bytes: how much it borrows in a turn.
+    """
+
+    parent: int
+    handle: int
+    rate_bps: int
+    burst_bytes: int
+    quantum_bytes: int = 1600
+
+
 def classes(
-    ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None
+    device: Device, link: LinkSpec, *, burst: int | None = None, flags: int = netlink.CREATE
 ) -> list[NetlinkMessage]:
     """Return the changes of shape() that add classes.
 
     Where switches trim, class 1:1 has the rate, and its classes borrow it in turn, by their quanta.
     HTB demands a rate of its own for each of them; it is so small that it lets one packet a minute
     pass.
+
+    Args:
+        device: of the classes.
+        link: rate and queues.
+        burst: size of the token bucket in bytes, default burst_bytes().
+        flags: 0 changes existing classes.
     """
     burst = burst_bytes(link.rate_bps, link.frame_bytes) if burst is None else burst
-    if not link.trim_packets:
-        return [_class(ifindex, dev, HTB, DATA, link.rate_bps, link.rate_bps, burst)]
-    return [
-        _class(ifindex, dev, HTB, LINK, link.rate_bps, link.rate_bps, burst),
-        _class(ifindex, dev, LINK, DATA, OWN_BPS, link.rate_bps, burst, quantum=link.frame_bytes),
-        _class(
-            ifindex,
-            dev,
-            LINK,
-            HEADERS,
-            OWN_BPS,
-            link.rate_bps,
-            burst,
-            quantum=HEADER_SHARE * HEADER_BYTES,
-        ),
-    ]
+    if link.trim_packets:
+        # HTB sends a packet if the bucket is not overdrawn, so that a byte is enough
+        parts = [
+            HtbClass(HTB, LINK, link.rate_bps, burst),
+            HtbClass(LINK, DATA, OWN_BPS, 1, link.frame_bytes),
+            HtbClass(LINK, HEADERS, OWN_BPS, 1, HEADER_SHARE * HEADER_BYTES),
+        ]
+    else:
+        parts = [HtbClass(HTB, DATA, link.rate_bps, burst)]
+    return [_class_message(device, part, link.rate_bps, burst, flags) for part in parts]
 
 
-def _class(
-    ifindex: int,
-    dev: str,
-    parent: int,
-    handle: int,
-    rate_bps: int,
-    ceil_bps: int,
-    burst: int,
-    *,
-    quantum: int = 1600,
+def _class_message(
+    device: Device, part: HtbClass, ceil_bps: int, ceil_burst: int, flags: int
 ) -> NetlinkMessage:
-    """Return the change that adds a class of HTB, which borrows `quantum` bytes a turn."""
-    # HTB sends a packet if the bucket is not overdrawn
-    own_burst = burst if rate_bps == ceil_bps else 1
-    specs, ticks, rates = b"", [], b""
-    limits = ((rate_bps, own_burst, TCA_HTB_RATE64), (ceil_bps, burst, TCA_HTB_CEIL64))
-    for bps, may_burst, attribute in limits:
+    """Return the change of a class that borrows up to `ceil_bps`."""
+    specs = b""
+    ticks = []
+    rates = b""
+    limits = (
+        (part.rate_bps, part.burst_bytes, TCA_HTB_RATE64),
+        (ceil_bps, ceil_burst, TCA_HTB_CEIL64),
+    )
+    for bps, burst, attribute in limits:
         rate = bps // 8
         specs += RATESPEC.pack(0, LINKLAYER_ETHERNET, 0, 0, 0, min(rate, 0xFFFFFFFF))
-        ticks.append(may_burst * 1_000_000_000 // rate // TICK_NS)
+        ticks.append(burst * 1_000_000_000 // rate // TICK_NS)
         if rate > 0xFFFFFFFF:
             rates += netlink.attribute(attribute, struct.pack("=Q", rate))
-    parameters = (
-        netlink.attribute(TCA_HTB_PARMS, specs + struct.pack("=5I", *ticks, quantum, 0, 0)) + rates
-    )
+    parameters = specs + struct.pack("=5I", *ticks, part.quantum_bytes, 0, 0)
     words = (
-        f"tc class add dev {dev} parent {_name(parent)} classid {_name(handle)} htb "
-        f"rate {rate_bps}bit "
+        f"tc class {VERBS[flags]} dev {device.dev} parent {_name(part.parent)} "
+        f"classid {_name(part.handle)} htb rate {part.rate_bps}bit "
     )
-    words += f"ceil {ceil_bps}bit " if rate_bps != ceil_bps else ""
-    words += f"burst {own_burst} cburst {burst} quantum {quantum}"
-    return NetlinkMessage(
-        netlink.RTM_NEWTCLASS,
-        netlink.CREATE,
-        _body(ifindex, parent, handle, "htb", parameters),
-        words,
-    )
+    words += f"ceil {ceil_bps}bit " if part.rate_bps != ceil_bps else ""
+    words += f"burst {part.burst_bytes} cburst {ceil_burst} quantum {part.quantum_bytes}"
+    options = netlink.attribute(TCA_HTB_PARMS, parameters) + rates
+    body = _body(device, part.parent, part.handle, "htb", options)
+    return NetlinkMessage(netlink.RTM_NEWTCLASS, flags, body, words)
 
 
-def _fifo(ifindex: int, dev: str, parent: int, handle: int, packets: int) -> NetlinkMessage:
-    command = (
-        f"tc qdisc add dev {dev} parent {_name(parent)} handle {_name(handle)} pfifo "
-        f"limit {packets}"
-    )
-    return qdisc(ifindex, parent, handle, "pfifo", struct.pack("=I", packets), command)
+def fifo(
+    device: Device, parent: int, handle: int, packets: int, *, flags: int = netlink.CREATE
+) -> NetlinkMessage:
+    """Return the change that adds a queue of so many packets; flags 0 changes an existing one."""
+    options = struct.pack("=I", packets)
+    return qdisc(device, parent, handle, "pfifo", options, f" limit {packets}", flags=flags)
 
 
 def _name(handle: int) -> str:
@@ -174,7 +174,7 @@ def _name(handle: int) -> str:
     return f"{handle >> 16:x}:" + (f"{handle & 0xFFFF:x}" if handle & 0xFFFF else "")
 
 
-def of_control_packets(then: int, otherwise: int) -> list[tuple[int, int, int, int]]:
+def of_control_packets(then: int, otherwise: int) -> list[Instruction]:
     """Return the classic BPF program that returns `then` for a packet in a daemon's format."""
     return [
         (0x28, 0, 0, 12),  # ldh [12]: EtherType
@@ -189,27 +189,23 @@ def of_control_packets(then: int, otherwise: int) -> list[tuple[int, int, int, i
     ]
 
 
-def control_first(ifindex: int, dev: str) -> NetlinkMessage:
-    """Return the change that lets daemons' packets pass the queue of crossbar port `ifindex`.
+def control_first(device: Device) -> NetlinkMessage:
+    """Return the change that lets daemons' packets pass the queue of a crossbar's port.
 
     A daemon's own port needs no filter: its socket has CONTROL_PRIORITY, which a veth does not
     carry.  control_from_daemons() keeps other packets of that format away.
     """
     program = of_control_packets(HTB, 0)  # 0: no match
-    command = f"tc filter add dev {dev} parent 1: prio 1 protocol all bpf bytecode"
-    return filter_(ifindex, HTB, 1, "bpf", classic(program), f"{command} '{bytecode(program)}'")
+    return classic_filter(device, HTB, 1, program, direct=False)
 
 
-def control_from_daemons(ifindex: int, dev: str) -> NetlinkMessage:
+def control_from_daemons(device: Device) -> NetlinkMessage:
     """Return the change that drops imitations of daemons' packets at a node's port to a crossbar.
 
     In the crossbar they would pass every queue, unshaped.  A packet with CONTROL_PRIORITY does not
     reach the filter: HTB sends it to 1:0 first.
     """
-    program = of_control_packets(TC_ACT_SHOT, TC_ACT_UNSPEC)
-    options = classic(program) + netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
-    command = f"tc filter add dev {dev} parent 1: prio 1 protocol all bpf da bytecode"
-    return filter_(ifindex, HTB, 1, "bpf", options, f"{command} '{bytecode(program)}'")
+    return classic_filter(device, HTB, 1, of_control_packets(TC_ACT_SHOT, TC_ACT_UNSPEC))
 
 
 def is_control(frame: bytes) -> bool:
@@ -224,8 +220,8 @@ def is_control(frame: bytes) -> bool:
     )
 
 
-def drop_control(ifindex: int, dev: str, marked: int) -> NetlinkMessage:
-    """Return the change that drops daemons' packets arriving at `ifindex`, which has clsact.
+def drop_control(device: Device, marked: int) -> NetlinkMessage:
+    """Return the change that drops daemons' packets arriving at a device with clsact.
 
     Packets with the type of service `marked` pass.
     """
@@ -234,23 +230,15 @@ def drop_control(ifindex: int, dev: str, marked: int) -> NetlinkMessage:
         (0x15, 8, 0, marked),
         *of_control_packets(TC_ACT_SHOT, TC_ACT_UNSPEC),
     ]
-    options = classic(program) + netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
-    command = (
-        f"tc filter add dev {dev} ingress prio {ALTERING_PRIORITY} protocol all bpf da bytecode"
-    )
-    return filter_(
-        ifindex, INGRESS_HOOK, ALTERING_PRIORITY, "bpf", options, f"{command} '{bytecode(program)}'"
-    )
+    return classic_filter(device, INGRESS_HOOK, ALTERING_PRIORITY, program)
 
 
-def pass_control(socket: netlink.Socket, ifindex: int, dev: str) -> None:
-    """Undo drop_control()."""
-    body = TCMSG.pack(0, ifindex, 0, INGRESS_HOOK, ALTERING_PRIORITY << 16)
-    command = f"tc filter del dev {dev} ingress prio {ALTERING_PRIORITY}"
-    socket.request([NetlinkMessage(netlink.RTM_DELTFILTER, 0, body, command)])
+def pass_control(device: Device) -> NetlinkMessage:
+    """Return the change that undoes drop_control()."""
+    return remove_filter(device, ALTERING_PRIORITY)
 
 
-def routing_first(ifindex: int, dev: str) -> NetlinkMessage:
+def routing_first(device: Device) -> NetlinkMessage:
     """Return the change that lets packets of IP precedence 6 (RFC 791) pass the queue of a port.
 
     Routing protocols of other suites send with it; they do not use CONTROL_PRIORITY.
@@ -264,28 +252,16 @@ def routing_first(ifindex: int, dev: str) -> NetlinkMessage:
         (0x06, 0, 0, HTB),  # ret 1:0
         (0x06, 0, 0, 0),  # ret: no match
     ]
-    command = f"tc filter add dev {dev} parent 1: prio 1 protocol all bpf bytecode"
-    return filter_(ifindex, HTB, 1, "bpf", classic(program), f"{command} '{bytecode(program)}'")
+    return classic_filter(device, HTB, 1, program, direct=False)
 
 
-def blackhole(ifindex: int, dev: str) -> NetlinkMessage:
-    """Return the change that drops arrivals at `ifindex`, which has clsact; its carrier stays."""
+def blackhole(device: Device) -> NetlinkMessage:
+    """Return the change that drops arrivals at a device with clsact; its carrier stays."""
     program = [(0x06, 0, 0, TC_ACT_SHOT)]
-    options = classic(program) + netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
-    command = (
-        f"tc filter add dev {dev} ingress prio {BLACKHOLE_PRIORITY} protocol all bpf da bytecode"
-    )
-    return filter_(
-        ifindex,
-        INGRESS_HOOK,
-        BLACKHOLE_PRIORITY,
-        "bpf",
-        options,
-        f"{command} '{bytecode(program)}'",
-    )
+    return classic_filter(device, INGRESS_HOOK, BLACKHOLE_PRIORITY, program)
 
 
-def of_socket(to: socket.socket, program: Sequence[tuple[int, int, int, int]]) -> None:
+def of_socket(to: socket.socket, program: Sequence[Instruction]) -> None:
     """Attach a classic BPF program to a socket as its filter."""
     code = ctypes.create_string_buffer(_packed(program))
     to.setsockopt(
@@ -295,67 +271,81 @@ def of_socket(to: socket.socket, program: Sequence[tuple[int, int, int, int]]) -
     )
 
 
-def classic(program: list[tuple[int, int, int, int]]) -> bytes:
-    """Return a classic BPF program as the options of a cls_bpf filter."""
-    packed = _packed(program)
-    return netlink.attribute(TCA_BPF_OPS_LEN, struct.pack("=H", len(program))) + netlink.attribute(
-        TCA_BPF_OPS, packed
-    )
+def classic_filter(
+    device: Device,
+    hook: int,
+    priority: int,
+    program: Sequence[Instruction],
+    *,
+    direct: bool = True,
+) -> NetlinkMessage:
+    """Return the change that adds a filter of classic BPF.
+
+    direct: the program returns an action, otherwise a class.
+    """
+    options = netlink.attribute(TCA_BPF_OPS_LEN, struct.pack("=H", len(program)))
+    options += netlink.attribute(TCA_BPF_OPS, _packed(program))
+    if direct:
+        options += netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
+    instructions = [" ".join(map(str, instruction)) for instruction in program]
+    bytecode = ",".join([str(len(program)), *instructions])
+    words = f"{'da ' if direct else ''}bytecode '{bytecode}'"
+    return filter_(device, hook, priority, "bpf", options, words)
 
 
-def _packed(program: Sequence[tuple[int, int, int, int]]) -> bytes:
+def _packed(program: Sequence[Instruction]) -> bytes:
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
 
 
-def bytecode(program: list[tuple[int, int, int, int]]) -> str:
-    """Return a classic BPF program in the notation of tc."""
-    return ",".join(
-        [str(len(program)), *(" ".join(map(str, instruction)) for instruction in program)]
-    )
-
-
-def delay(ifindex: int, dev: str, delay_us: int, hop_ns: int = 0) -> NetlinkMessage:
-    """Return the change that makes device `ifindex` delay every packet by `delay_us`.
+def delay(
+    device: Device,
+    delay_us: int,
+    *,
+    jitter_us: int = 0,
+    hop_ns: int = 0,
+    flags: int = netlink.CREATE,
+) -> NetlinkMessage:
+    """Return the change that makes a device delay every packet, without limit on their number.
 
     Args:
-        ifindex: of the device.
-        dev: its name.
-        delay_us: the same for all packets, without limit on their number.
+        device: of the packets.
+        delay_us: the same for all packets.
+        jitter_us: largest deviation from it.  Times are drawn uniformly, and packets overtake
+            each other.
         hop_ns: further time that each packet takes, one after the other.
+        flags: REPLACE changes an existing delay.
     """
     # struct tc_netem_qopt: latency (ticks), limit (packets), loss, gap, duplicate, jitter; the
-    # 64-bit latency rules.
-    options = struct.pack("=6I", min(delay_us * 1000 // TICK_NS, 0xFFFFFFFF), 1_000_000, 0, 0, 0, 0)
+    # 64-bit times rule.
+    ticks = [min(us * 1000 // TICK_NS, 0xFFFFFFFF) for us in (delay_us, jitter_us)]
+    options = struct.pack("=6I", ticks[0], 1_000_000, 0, 0, 0, ticks[1])
     options += netlink.attribute(TCA_NETEM_LATENCY64, struct.pack("=q", delay_us * 1000))
-    command = f"tc qdisc add dev {dev} root handle 2: netem delay {delay_us}us limit 1000000"
+    words = f" delay {delay_us}us"
+    if jitter_us:
+        options += netlink.attribute(TCA_NETEM_JITTER64, struct.pack("=q", jitter_us * 1000))
+        words += f" {jitter_us}us"
+    words += " limit 1000000"
     if hop_ns:  # a rate at which every packet counts as one cell
         rate = HOP_CELL_BYTES * 1_000_000_000 // hop_ns
-        options += netlink.attribute(
-            TCA_NETEM_RATE, struct.pack("=IiIi", min(rate, 0xFFFFFFFF), 0, HOP_CELL_BYTES, 0)
-        )
+        rate_32 = struct.pack("=IiIi", min(rate, 0xFFFFFFFF), 0, HOP_CELL_BYTES, 0)
+        options += netlink.attribute(TCA_NETEM_RATE, rate_32)
         options += netlink.attribute(TCA_NETEM_RATE64, struct.pack("=Q", rate))
-        command += f" rate {8 * rate}bit 0 {HOP_CELL_BYTES}"
-    return qdisc(ifindex, ROOT, NETEM, "netem", options, command)
+        words += f" rate {8 * rate}bit 0 {HOP_CELL_BYTES}"
+    return qdisc(device, ROOT, NETEM, "netem", options, words, flags=flags)
 
 
-def redirect_arrivals(
-    ifindex: int, dev: str, to: int, to_dev: str, *, seen: bool = False
-) -> NetlinkMessage:
-    """Return the change that redirects arrivals at `ifindex`, which has clsact, through an ifb.
+def redirect_arrivals(port: Device, ifb: Device, *, filtered: bool = False) -> NetlinkMessage:
+    """Return the change that redirects arrivals at a port with clsact through an ifb.
 
-    Args:
-        ifindex: of the port.
-        dev: its name.
-        to: interface index of the ifb.
-        to_dev: its name.
-        seen: whether filters see the packet again when it returns, as under the kernel for virtual
-            time.  It then carries a mark, so that it is redirected once.
+    filtered: filters see the packet again when it returns, as under the kernel for virtual time.
+        It then carries a mark, so that it is redirected once.
     """
-    priority = SEEN_DELAY_PRIORITY if seen else DELAY_PRIORITY
-    actions = [_redirect_action(to)]
+    priority = SEEN_DELAY_PRIORITY if filtered else DELAY_PRIORITY
+    actions = [_redirect_action(ifb.ifindex)]
     options = b""
-    match_words = mark_words = ""
-    if seen:
+    match_words = ""
+    mark_words = ""
+    if filtered:
         actions.insert(0, _mark_action())
         options = netlink.attribute(10, struct.pack("=III", 0, DELAYED_MARK, 0))  # TCA_U32_MARK
         match_words = f" match mark 0 {DELAYED_MARK:#x}"
@@ -366,11 +356,8 @@ def redirect_arrivals(
     options += netlink.nested(  # TCA_U32_ACT
         7, *(netlink.nested(number, *parts) for number, parts in enumerate(actions, start=1))
     )
-    command = (
-        f"tc filter add dev {dev} ingress prio {priority} protocol all u32 match u32 0 0"
-        f"{match_words}{mark_words} action mirred egress redirect dev {to_dev}"
-    )
-    return filter_(ifindex, INGRESS_HOOK, priority, "u32", options, command)
+    words = f"match u32 0 0{match_words}{mark_words} action mirred egress redirect dev {ifb.dev}"
+    return filter_(port, INGRESS_HOOK, priority, "u32", options, words)
 
 
 def _redirect_action(ifindex: int) -> tuple[bytes, bytes]:
@@ -387,75 +374,96 @@ def _action(kind: str, parameters: bytes) -> tuple[bytes, bytes]:
     return netlink.text(1, kind), netlink.nested(2, parameters)  # TCA_ACT_KIND, TCA_ACT_OPTIONS
 
 
-def clsact(ifindex: int, dev: str) -> NetlinkMessage:
+def clsact(device: Device) -> NetlinkMessage:
     """Return the change that gives a device hooks for filters, unless it has them."""
-    return qdisc(
-        ifindex,
-        CLSACT,
-        0xFFFF0000,
-        "clsact",
-        b"",
-        f"tc qdisc replace dev {dev} clsact",
-        flags=netlink.REPLACE,
-    )
+    return qdisc(device, CLSACT, 0xFFFF0000, "clsact", flags=netlink.REPLACE)
 
 
 def qdisc(
-    ifindex: int,
+    device: Device,
     parent: int,
     handle: int,
     kind: str,
-    options: bytes,
-    command: str,
+    options: bytes = b"",
+    words: str = "",
     *,
     flags: int = netlink.CREATE,
 ) -> NetlinkMessage:
-    """Return the change that adds a queueing discipline of `kind` to device `ifindex`."""
-    return NetlinkMessage(
-        netlink.RTM_NEWQDISC, flags, _body(ifindex, parent, handle, kind, options), command
-    )
+    """Return the change that adds a queueing discipline.
+
+    Args:
+        device: of the discipline.
+        parent: ROOT, CLSACT or a class.
+        handle: of the discipline.
+        kind: such as netem.
+        options: of that kind.
+        words: the options in the language of tc.
+        flags: REPLACE, or 0 to change an existing one.
+    """
+    place = "root" if parent == ROOT else f"parent {_name(parent)}"
+    place = "" if parent == CLSACT else f"{place} handle {_name(handle)} "
+    command = f"tc qdisc {VERBS[flags]} dev {device.dev} {place}{kind}{words}"
+    body = _body(device, parent, handle, kind, options)
+    return NetlinkMessage(netlink.RTM_NEWQDISC, flags, body, command)
 
 
 def filter_(
-    ifindex: int, hook: int, priority: int, kind: str, options: bytes, command: str
+    device: Device, hook: int, priority: int, kind: str, options: bytes, words: str
 ) -> NetlinkMessage:
     """Return the change that adds a filter for every protocol at `hook`, a qdisc or of clsact."""
     info = priority << 16 | 0x0300  # ETH_P_ALL in network order
-    body = (
-        TCMSG.pack(0, ifindex, 0, hook, info)
-        + netlink.text(TCA_KIND, kind)
-        + netlink.attribute(TCA_OPTIONS, options)
+    body = TCMSG.pack(0, device.ifindex, 0, hook, info) + netlink.text(TCA_KIND, kind)
+    body += netlink.attribute(TCA_OPTIONS, options)
+    command = (
+        f"tc filter add dev {device.dev} {HOOKS[hook]} prio {priority} protocol all {kind} {words}"
     )
     return NetlinkMessage(netlink.RTM_NEWTFILTER, netlink.CREATE, body, command)
 
 
-def blackholes(socket: netlink.Socket) -> set[int]:
-    """Return the devices of the socket's namespace that drop arrivals."""
-    ifindexes = set()
+def remove_filter(device: Device, priority: int) -> NetlinkMessage:
+    """Return the change that removes the filter of that priority for arrivals at a device."""
+    body = TCMSG.pack(0, device.ifindex, 0, INGRESS_HOOK, priority << 16)
+    command = f"tc filter del dev {device.dev} ingress prio {priority}"
+    return NetlinkMessage(netlink.RTM_DELTFILTER, 0, body, command)
+
+
+def filter_options(
+    socket: netlink.Socket, ifindex: int, priority: int, hook: int = INGRESS_HOOK
+) -> Iterator[dict[int, bytes]]:
+    """Yield the options of the filters of a priority at a hook of a device with clsact."""
+    for body in socket.dump(netlink.RTM_GETTFILTER, TCMSG.pack(0, ifindex, 0, hook, 0)):
+        attributes = netlink.attributes(body, TCMSG.size)
+        if TCMSG.unpack_from(body)[4] >> 16 == priority and TCA_OPTIONS in attributes:
+            yield netlink.attributes(attributes[TCA_OPTIONS])
+
+
+def arrival_filters(socket: netlink.Socket, priority: int) -> dict[int, dict[int, bytes]]:
+    """Return the options of the filter of that priority for arrivals, by ifindex.
+
+    Devices of the socket's namespace without such a filter are left out.
+    """
+    by_ifindex = {}
     for body in socket.dump(netlink.RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0)):
         ifindex = TCMSG.unpack_from(body)[1]
         if netlink.attributes(body, TCMSG.size)[TCA_KIND] == b"clsact\0":
-            filters = socket.dump(
-                netlink.RTM_GETTFILTER, TCMSG.pack(0, ifindex, 0, INGRESS_HOOK, 0)
-            )
-            if any(
-                TCMSG.unpack_from(body_of_filter)[4] >> 16 == BLACKHOLE_PRIORITY
-                for body_of_filter in filters
-            ):
-                ifindexes.add(ifindex)
-    return ifindexes
+            for options in filter_options(socket, ifindex, priority):
+                by_ifindex[ifindex] = options
+    return by_ifindex
 
 
-def unblackhole(socket: netlink.Socket, ifindex: int, dev: str) -> None:
+def blackholes(socket: netlink.Socket) -> set[int]:
+    """Return the devices of the socket's namespace that drop arrivals."""
+    return set(arrival_filters(socket, BLACKHOLE_PRIORITY))
+
+
+def unblackhole(socket: netlink.Socket, device: Device) -> None:
     """Undo blackhole() if it was done."""
-    if ifindex in blackholes(socket):
-        body = TCMSG.pack(0, ifindex, 0, INGRESS_HOOK, BLACKHOLE_PRIORITY << 16)
-        command = f"tc filter del dev {dev} ingress prio {BLACKHOLE_PRIORITY}"
-        socket.request([NetlinkMessage(netlink.RTM_DELTFILTER, 0, body, command)])
+    if device.ifindex in blackholes(socket):
+        socket.request([remove_filter(device, BLACKHOLE_PRIORITY)])
 
 
-def _body(ifindex: int, parent: int, handle: int, kind: str, options: bytes) -> bytes:
-    body = TCMSG.pack(0, ifindex, handle, parent, 0) + netlink.text(TCA_KIND, kind)
+def _body(device: Device, parent: int, handle: int, kind: str, options: bytes) -> bytes:
+    body = TCMSG.pack(0, device.ifindex, handle, parent, 0) + netlink.text(TCA_KIND, kind)
     return body + netlink.attribute(TCA_OPTIONS, options) if options else body
 
 

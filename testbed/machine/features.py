@@ -19,22 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.testbed.data_plane import flow_rewrite, prefix_rewrite, source_rewrite
-from weft.testbed.linux import fib, libbpf, netlink, netns, nft, tc
+from weft.testbed.linux import fib, interface, libbpf, netlink, netns, nft, tc
+from weft.testbed.linux.interface import Device, NamedDevice
 from weft.testbed.linux.netlink import NetlinkMessage
-from weft.testbed.plan.network_plan import (
-    IFF_UP,
-    IFINFO,
-    IFLA_IFNAME,
-    IFLA_INFO_DATA,
-    IFLA_INFO_KIND,
-    IFLA_LINKINFO,
-    LOOPBACK,
-)
 from weft.topologies.core.address import SERVER_BLOCK
 from weft.topologies.core.link import LinkSpec, Mbps
 
 BTF = Path("/sys/kernel/btf/vmlinux")
-RTA_ENCAP_TYPE, RTA_ENCAP, RT_SCOPE_LINK = 21, 22, 253
+RTA_ENCAP_TYPE, RTA_ENCAP = 21, 22
 LWTUNNEL_MPLS, LWTUNNEL_SEG6, LWTUNNEL_BPF = 1, 5, 6
 SCHED_CLS, LWT_OUT, RAW_TRACEPOINT = 3, 11, 17
 IPPROTO_MPTCP = 262
@@ -62,15 +54,12 @@ class Scratch:
     def __exit__(self, *_: object) -> None:
         self.netlink.close()
 
-    def device(self) -> tuple[int, str]:
-        """Index and name of a new veth that is up."""
+    def device(self) -> NamedDevice:
+        """Return a new veth that is up."""
         self.devices += 1
         name = f"try{self.devices}"  # its other end gets a name from the kernel
-        self.netlink.request([link("veth", name)])
-        index = socket.if_nametoindex(name)
-        up = IFINFO.pack(0, 0, index, IFF_UP, IFF_UP)
-        self.netlink.request([NetlinkMessage(netlink.RTM_NEWLINK, 0, up, f"ip link set {name} up")])
-        return index, name
+        self.netlink.request([interface.new(NamedDevice(0, name), "veth")])
+        return NamedDevice(socket.if_nametoindex(name), name)
 
 
 FeatureTest = Callable[[Scratch], str]
@@ -91,41 +80,22 @@ class Try:
     root: bool = True
 
 
-def link(kind: str, name: str, data: bytes = b"") -> NetlinkMessage:
-    """A new interface of `kind`."""
-    info = netlink.text(IFLA_INFO_KIND, kind) + (
-        netlink.attribute(IFLA_INFO_DATA, data) if data else b""
-    )
-    body = (
-        IFINFO.pack(0, 0, 0, 0, 0)
-        + netlink.text(IFLA_IFNAME, name)
-        + netlink.attribute(IFLA_LINKINFO, info)
-    )
-    return NetlinkMessage(
-        netlink.RTM_NEWLINK, netlink.CREATE, body, f"ip link add {name} type {kind}"
-    )
-
-
-def makes(messages: Callable[[int, str], list[NetlinkMessage]]) -> FeatureTest:
-    """Whether the kernel makes these changes to a device, given its index and name."""
+def makes(messages: Callable[[Device], list[NetlinkMessage]]) -> FeatureTest:
+    """Return the test that the kernel makes these changes of a device."""
 
     def attempt(scratch: Scratch) -> str:
-        scratch.netlink.request(messages(*scratch.device()))
+        scratch.netlink.request(messages(scratch.device()))
         return ""
 
     return attempt
 
 
-def interface(kind: str, data: bytes = b"") -> FeatureTest:
-    return makes(lambda index, dev: [link(kind, f"{kind}0", data)])
+def new_interface(kind: str, data: bytes = b"") -> FeatureTest:
+    return makes(lambda _: [interface.new(NamedDevice(0, f"{kind}0"), kind, data, up=False)])
 
 
 def queue(kind: str, options: bytes = b"") -> FeatureTest:
-    return makes(
-        lambda index, dev: [
-            tc.qdisc(index, tc.ROOT, tc.HTB, kind, options, f"tc qdisc add dev {dev} root {kind}")
-        ]
-    )
+    return makes(lambda device: [tc.qdisc(device, tc.ROOT, tc.HTB, kind, options)])
 
 
 def tbf() -> bytes:
@@ -145,26 +115,15 @@ def encapsulation(family: int, kind: int, name: str, data: Callable[[], bytes]) 
     to = bytes([10, 0, 0, 1]) if family == socket.AF_INET else b"\xfd" + bytes(14) + b"\1"
 
     def attempt(scratch: Scratch) -> str:
-        index, dev = scratch.device()
-        body = fib.RTMSG.pack(
-            family,
-            8 * len(to),
-            0,
-            0,
-            fib.RT_TABLE_MAIN,
-            fib.RTPROT_WEFT,
-            RT_SCOPE_LINK,
-            fib.RTN_UNICAST,
-            0,
-        )
-        body += netlink.attribute(fib.RTA_DST, to) + netlink.u32(fib.RTA_OIF, index)
-        body += netlink.attribute(RTA_ENCAP_TYPE, struct.pack("=H", kind)) + netlink.attribute(
-            RTA_ENCAP, data()
-        )
-        command = f"ip route replace encap {name} dev {dev}"
-        scratch.netlink.request(
-            [NetlinkMessage(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)]
-        )
+        device = scratch.device()
+        head = (family, 8 * len(to), 0, 0, fib.RT_TABLE_MAIN, fib.RTPROT_WEFT, fib.RT_SCOPE_LINK)
+        body = fib.RTMSG.pack(*head, fib.RTN_UNICAST, 0)
+        body += netlink.attribute(fib.RTA_DST, to) + netlink.u32(fib.RTA_OIF, device.ifindex)
+        body += netlink.attribute(RTA_ENCAP_TYPE, struct.pack("=H", kind))
+        body += netlink.attribute(RTA_ENCAP, data())
+        command = f"ip route replace encap {name} dev {device.dev}"
+        message = NetlinkMessage(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)
+        scratch.netlink.request([message])
         return ""
 
     return attempt
@@ -330,35 +289,30 @@ LINK = LinkSpec(rate_bps=10 * Mbps, queue_packets=100)
 BTF_KERNEL = kernel("CONFIG_DEBUG_INFO_BTF, as Debian 11, Ubuntu 20.10 and later have")
 TRIES = (
     Try("netns names", "networks that `ip netns exec` enters", names, "root"),
-    Try("bridge", "crossbar switches", interface("bridge"), modprobe("bridge")),
+    Try("bridge", "crossbar switches", new_interface("bridge"), modprobe("bridge")),
     Try(
         "htb",
         "a link's rate",
-        makes(lambda index, dev: tc.shape(index, dev, LINK)),
+        makes(lambda device: tc.shape(device, LINK)),
         modprobe("sch_htb"),
     ),
     Try(
         "netem",
         "a link's delay",
-        makes(lambda index, dev: [tc.delay(index, dev, 1000)]),
+        makes(lambda device: [tc.delay(device, 1000)]),
         modprobe("sch_netem"),
     ),
-    Try("ifb", "a link's delay", interface("ifb"), modprobe("ifb")),
+    Try("ifb", "a link's delay", new_interface("ifb"), modprobe("ifb")),
     Try(
         "u32 and mirred",
         "a link's delay",
-        makes(
-            lambda index, dev: [
-                tc.clsact(index, dev),
-                tc.redirect_arrivals(index, dev, LOOPBACK, "lo"),
-            ]
-        ),
+        makes(lambda device: [tc.clsact(device), tc.redirect_arrivals(device, interface.LOOPBACK)]),
         modprobe("-a cls_u32 act_mirred"),
     ),
     Try(
         "clsact and cls_bpf",
         "silent failures, forwarding in eBPF",
-        makes(lambda index, dev: [tc.clsact(index, dev), tc.blackhole(index, dev)]),
+        makes(lambda device: [tc.clsact(device), tc.blackhole(device)]),
         modprobe("-a sch_ingress cls_bpf"),
     ),
     Try(
@@ -378,9 +332,14 @@ TRIES = (
         modprobe("sch_prio"),
     ),
     Try(
-        "vxlan", "links between machines", interface("vxlan", netlink.u32(1, 7)), modprobe("vxlan")
+        "vxlan",
+        "links between machines",
+        new_interface("vxlan", netlink.u32(1, 7)),
+        modprobe("vxlan"),
     ),
-    Try("vrf", "several tables in a node", interface("vrf", netlink.u32(1, 10)), modprobe("vrf")),
+    Try(
+        "vrf", "several tables in a node", new_interface("vrf", netlink.u32(1, 10)), modprobe("vrf")
+    ),
     Try(
         "mpls",
         "label switching",

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from weft.testbed.linux import libbpf, live_port, tc
+from weft.testbed.linux import libbpf, tc
+from weft.testbed.linux.interface import interfaces
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, ports
 from weft.topologies.core.link import ETHERNET_BYTES
 
@@ -165,8 +166,8 @@ def _rates(net: NetworkHandle) -> dict[int, tuple[int, int]]:
     rates = {}
     for node in range(net.topology.nodes):
         with closing(netlink_of(net, node)) as socket:
-            mtus = live_port.mtus(socket)
+            states = interfaces(socket)
             for index, shape in tc.shapes(socket).items():
                 if index in own and shape.rate_bps:
-                    rates[index] = shape.rate_bps, mtus[index] + ETHERNET_BYTES
+                    rates[index] = shape.rate_bps, states[index].mtu + ETHERNET_BYTES
     return rates

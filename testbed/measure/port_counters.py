@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from weft.testbed.linux import clock, netlink, tc
-from weft.testbed.plan.network_plan import IFINFO
+from weft.testbed.linux.interface import IFINFO, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, ports
 
 TCA_STATS = 3
 # bytes, packets, drops, overlimits, two unused, packets and bytes that wait
 TC_STATS = struct.Struct("=QIIIIIII")
 HTB_GLOBAL = struct.Struct("=5I")  # the last: packets that went past the class
-IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS, IFLA_CARRIER_CHANGES = 29, 8, 35
+IFLA_CARRIER_CHANGES = 35
 
 
 class PortCounters(NamedTuple):

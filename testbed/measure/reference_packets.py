@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
 from typing import NamedTuple
 
-from weft.testbed.linux import clock, live_port, netns, tc
+from weft.testbed.linux import clock, netns, tc
+from weft.testbed.linux.interface import InterfaceState, interfaces
 from weft.testbed.linux.process import allow_more_descriptors
 from weft.testbed.measure.port_counters import PortCounterReader, PortCounters
 from weft.testbed.plan.network_plan import FIRST_IFB, FIRST_PORT, mac
@@ -141,11 +142,11 @@ def _planned(net: NetworkHandle) -> dict[int, SentBurst]:
 def _configurations(net: NetworkHandle) -> dict[int, PortConfiguration]:
     """Return the shape of each port that has a rate and a queue, by interface index."""
     shapes: dict[int, tc.DeviceDisciplines] = {}
-    mtus: dict[int, int] = {}
+    states: dict[int, InterfaceState] = {}
     for node in range(net.topology.nodes):
         with closing(netlink_of(net, node)) as netlink_socket:
             shapes |= tc.shapes(netlink_socket)
-            mtus |= live_port.mtus(netlink_socket)
+            states |= interfaces(netlink_socket)
     configurations = {}
     for index in ports(net):
         shape = shapes.get(index)
@@ -154,7 +155,7 @@ def _configurations(net: NetworkHandle) -> dict[int, PortConfiguration]:
         far = shapes.get(_far_index(net, index) - FIRST_PORT + FIRST_IFB)
         configurations[index] = PortConfiguration(
             rate_bps=shape.rate_bps,
-            frame_bytes=mtus[index] + ETHERNET_BYTES,
+            frame_bytes=states[index].mtu + ETHERNET_BYTES,
             queue_packets=shape.queue_packets,
             burst_ns=shape.burst_ns,
             delay_us=(far and far.delay_us) or 0,

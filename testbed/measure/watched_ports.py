@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from weft.testbed.linux import libbpf, netlink, tc
+from weft.testbed.linux.interface import NamedDevice
 from weft.testbed.runs.network_handle import NetworkHandle, device, netlink_of
 
 PRIORITY = 5  # of the filters: before those of the data plane and of the choice of layers
@@ -69,16 +70,15 @@ class WatchedPorts(ABC, Generic[Observation]):
             stack.callback(self._object.close)
             stack.callback(self._detach)
             for place in self.places():
-                index, dev = self._interface(place)
+                port = NamedDevice(*self._interface(place))
                 program_filter = libbpf.filter_message(
-                    index,
-                    dev,
+                    port,
                     self._object.program_fd(place.program),
                     place.program,
                     hook=self.hook,
                     priority=PRIORITY,
                 )
-                self._request(place, [tc.clsact(index, dev), program_filter])
+                self._request(place, [tc.clsact(port), program_filter])
             self._stack = stack.pop_all()
         return self
 

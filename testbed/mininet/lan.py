@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from weft.testbed.linux import clock, netlink, netns
+from weft.testbed.linux import clock, interface, netlink, netns
+from weft.testbed.linux.interface import NamedDevice
 from weft.testbed.linux.process import need_root
 from weft.testbed.network import clean, network
 from weft.testbed.plan import network_plan as plan
@@ -106,8 +107,7 @@ class Lan:
         self.log(f"ip netns add {name}")
         for path, value in (sysctls or {}).items():
             self.log(f"ip netns exec {name} sysctl -w net.{path.replace('/', '.')}={value}")
-        up = plan.IFINFO.pack(0, 0, plan.LOOPBACK, plan.IFF_UP, plan.IFF_UP)
-        self.change(node, [netlink.NetlinkMessage(netlink.RTM_NEWLINK, 0, up, "ip link set lo up")])
+        self.change(node, [interface.set_up(interface.LOOPBACK)])
         hosts_file.link(self.run.directory, [name])
         self.log(f"ln -s {self.run.directory / hosts_file.FOLDER} {hosts_file.LINKS / name}")
         return name
@@ -148,37 +148,31 @@ class Lan:
 
     def join(self, near: VethEnd, far: VethEnd) -> None:
         """Make a link; both ends are in their namespaces and down."""
-        body, words = _end(near)
-        peer, peer_words = _end(far)
-        peer += netlink.u32(plan.IFLA_NET_NS_FD, self.spaces[far.node].fd)
-        data = netlink.nested(plan.IFLA_INFO_DATA, netlink.attribute(plan.VETH_INFO_PEER, peer))
-        body += netlink.nested(plan.IFLA_LINKINFO, netlink.text(plan.IFLA_INFO_KIND, "veth"), data)
-        command = (
-            f"ip link add {words} type veth peer {peer_words} netns {self.run.namespace(far.node)}"
+        side, far_side = (
+            interface.veth_side(end, bytes.fromhex((end.mac or "").replace(":", "")))
+            for end in (near, far)
         )
-        self.change(
-            near.node, [netlink.NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command)]
-        )
+        far_space = self.spaces[far.node]
+        self.change(near.node, [interface.veth(side, far_side, far_space.fd, far_space.name)])
 
     def cut(self, port: VethEnd) -> None:
         """Delete a link by one of its ends."""
-        body = plan.IFINFO.pack(0, 0, port.ifindex, 0, 0)
-        self.change(
-            port.node,
-            [netlink.NetlinkMessage(netlink.RTM_DELLINK, 0, body, f"ip link delete {port.dev}")],
-        )
+        body = interface.IFINFO.pack(0, 0, port.ifindex, 0, 0)
+        command = f"ip link delete {port.dev}"
+        message = netlink.NetlinkMessage(netlink.RTM_DELLINK, 0, body, command)
+        self.change(port.node, [message])
 
-    def add_bridge(self, node: str, *, stp: bool, priority: int | None) -> int:
-        """Make the bridge of a switch, with the switch's name, and return its index.
+    def add_bridge(self, node: str, *, stp: bool, priority: int | None) -> NamedDevice:
+        """Make and return the bridge of a switch, with the switch's name.
 
         Args:
             node: the switch.
             stp: run a spanning tree with the other bridges.
             priority: in the spanning tree; None: the kernel's default.
         """
-        index = (self.run.slot << 16) + next(self._bridges)
-        data = netlink.attribute(plan.IFLA_BR_MCAST_SNOOPING, b"\0")
-        words = f"ip link add {node} up index {index} type bridge mcast_snooping 0"
+        bridge = NamedDevice((self.run.slot << 16) + next(self._bridges), node)
+        data = b""
+        words = ""
         if stp:
             data += netlink.u32(IFLA_BR_FORWARD_DELAY, STP_FORWARD_DELAY)
             data += netlink.u32(IFLA_BR_HELLO_TIME, 100)
@@ -186,27 +180,16 @@ class Lan:
             data += netlink.attribute(IFLA_BR_PRIORITY, number)
             data += netlink.u32(IFLA_BR_STP_STATE, 1)
             words += f" forward_delay {STP_FORWARD_DELAY} hello_time 100 stp_state 1"
-        info = netlink.nested(
-            plan.IFLA_LINKINFO,
-            netlink.text(plan.IFLA_INFO_KIND, "bridge"),
-            netlink.attribute(plan.IFLA_INFO_DATA, data),
-        )
-        body = plan.IFINFO.pack(0, 0, index, plan.IFF_UP, plan.IFF_UP)
-        body += netlink.text(plan.IFLA_IFNAME, node) + info
-        message = netlink.NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, words)
-        self.change(node, [message])
-        return index
+        self.change(node, [plan.new_bridge(bridge, data, words)])
+        return bridge
 
     def attach(self, port: VethEnd, bridge: int) -> None:
         """Set the bridge of an interface by index; 0 removes it from its bridge."""
-        body = plan.IFINFO.pack(0, 0, port.ifindex, 0, 0) + netlink.u32(plan.IFLA_MASTER, bridge)
+        body = interface.IFINFO.pack(0, 0, port.ifindex, 0, 0)
+        body += netlink.u32(interface.IFLA_MASTER, bridge)
         master = f"master {port.node}" if bridge else "nomaster"
         command = f"ip link set {port.dev} {master}"
         self.change(port.node, [netlink.NetlinkMessage(netlink.RTM_NEWLINK, 0, body, command)])
-
-    def set_up(self, node: str, ifindex: int, dev: str, up: bool) -> None:
-        """Set an interface up or down."""
-        self.change(node, [plan.set_up(plan.End(ifindex, dev, 0, 0, 0), up)])
 
     def set_address(self, node: str, address: str | None) -> None:
         """Set the address of `node` in the hosts files; None removes it."""
@@ -232,14 +215,3 @@ class Lan:
             self._log_removal(name)
         self.log(f"rm -r {self.run.directory}")
         self.reservation.release()
-
-
-def _end(port: VethEnd) -> tuple[bytes, str]:
-    """Return the message body of a new end, and the words of the command."""
-    body = plan.IFINFO.pack(0, 0, port.ifindex, 0, 0) + netlink.text(plan.IFLA_IFNAME, port.dev)
-    words = f"{port.dev} index {port.ifindex}"
-    if port.mac:
-        body += netlink.attribute(plan.IFLA_ADDRESS, bytes.fromhex(port.mac.replace(":", "")))
-        words += f" address {port.mac}"
-    body += netlink.u32(plan.IFLA_NUM_TX_QUEUES, 1) + netlink.u32(plan.IFLA_NUM_RX_QUEUES, 1)
-    return body, f"{words} numtxqueues 1 numrxqueues 1"

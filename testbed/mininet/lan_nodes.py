@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from weft.testbed.linux.interface import NamedDevice, set_up
 from weft.testbed.mininet.lazy_shell import LazyShell
 from weft.testbed.plan.network_plan import BRIDGE_FILTER_SYSCTL
 
@@ -76,7 +77,7 @@ class LanSwitch(LanNode):
     """
 
     controlIntf = None
-    bridge = 0
+    bridge: NamedDevice
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class LanSwitch(LanNode):
 
     def attach(self, intf: LanPort | str) -> None:
         """Add an interface to the bridge."""
-        self.lan.attach(self.intf(intf).end, self.bridge)
+        self.lan.attach(self.intf(intf).end, self.bridge.ifindex)
 
     def detach(self, intf: LanPort | str) -> None:
         """Remove an interface from the bridge."""
@@ -109,12 +110,12 @@ class LanSwitch(LanNode):
 
     def start(self, controllers: object) -> None:
         """Set the bridge up; a new bridge is up already."""
-        self.lan.set_up(self.name, self.bridge, self.name, True)
+        self.lan.change(self.name, [set_up(self.bridge)])
 
     def stop(self, deleteIntfs: bool = True) -> None:
         """Set the bridge down; with `deleteIntfs`, delete its links too."""
         if self.name in self.lan.spaces:
-            self.lan.set_up(self.name, self.bridge, self.name, False)
+            self.lan.change(self.name, [set_up(self.bridge, False)])
         super().stop(deleteIntfs)  # type: ignore[misc]
 
     def connected(self) -> bool:

@@ -11,8 +11,9 @@ from mininet import link as mininet_link
 
 from weft.testbed.linux import clock, live_port, netlink, netns, tc
 from weft.testbed.linux.ethtool import Offloads
+from weft.testbed.linux.interface import interfaces, set_up
 from weft.testbed.machine import doctor
-from weft.testbed.plan.network_plan import FIRST_IFB, FIRST_PORT, IFINFO
+from weft.testbed.plan.network_plan import ifb_of
 from weft.topologies.core.link import LinkSpec, Mbps, delay_us
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
         if args not in (("up",), ("down",)):
             output: str = super().ifconfig(*args)
             return output
-        self.lan.set_up(self.node.name, self.end.ifindex, self.name, args == ("up",))
+        self.lan.change(self.node.name, [set_up(self.end, args == ("up",))])
         return ""
 
     def setIP(self, ipstr: str, prefixLen: int | None = None) -> str:
@@ -101,10 +102,7 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
         if setUp:
             self.ifconfig("up")
             return True
-        body = IFINFO.pack(0, 0, self.end.ifindex, 0, 0)
-        socket = self.lan.spaces[self.node.name].netlink
-        reply = socket.get(netlink.RTM_GETLINK, body, f"ip link show {self.name}")
-        return bool(IFINFO.unpack_from(reply)[3] & 1)
+        return interfaces(self.lan.spaces[self.node.name].netlink)[self.end.ifindex].up
 
     def updateIP(self) -> str | None:
         return self.updateAddr()[0]
@@ -187,7 +185,7 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
             raise ValueError(f"{self.name}: max_queue_size needs bw: without a rate nothing waits")
         packets = int(queue) if queue else (before and before.queue_packets) or QUEUE_PACKETS
         spec = LinkSpec(rate_bps=rate_bps, queue_packets=packets)
-        live_port.set_rate(socket, self.end.ifindex, self.name, spec, before)
+        live_port.set_rate(socket, self.end, spec, before)
         self.lan.log(
             f"tc -n {self.node.namespace} class on {self.name}: {spec.rate_bps} bit/s, "
             f"{packets} packets"
@@ -210,12 +208,12 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
         """Return a socket in the namespace of the far end, and that end, with hooks for filters."""
         far = self.far()
         socket = self.lan.spaces[far.node.name].netlink
-        socket.request([tc.clsact(far.end.ifindex, far.name)])
+        socket.request([tc.clsact(far.end)])
         return socket, far.end
 
     def _set_loss(self, percent: float) -> None:
         socket, port = self._arrivals()
-        live_port.set_loss(socket, port.ifindex, port.dev, round(percent * live_port.BILLION / 100))
+        live_port.set_loss(socket, port, round(percent * live_port.BILLION / 100))
         self.lan.log(
             f"tc -n {self.lan.run.namespace(port.node)} filter on {port.dev}: loses {percent:g} %"
         )
@@ -224,10 +222,9 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
         for feature in ("netem", "ifb"):
             doctor.require(feature, f"{self.name}: a delay of {delay or '0'}")
         socket, port = self._arrivals()
-        ifb = (port.ifindex - FIRST_PORT + FIRST_IFB, f"d-{port.dev}"[:15])
         times = [delay_us(_with_unit(time)) if time else 0 for time in (delay, jitter)]
         live_port.set_delay(
-            socket, (port.ifindex, port.dev), ifb, times[0], times[1], seen=clock.is_virtual()
+            socket, port, ifb_of(port), times[0], times[1], filtered=clock.is_virtual()
         )
 
 

@@ -48,8 +48,8 @@ def fail(link: Any, *, silent: bool = False, only_to: str | None = None) -> None
     for port in ends:
         if silent:
             socket = port.lan.spaces[port.node.name].netlink
-            socket.request([tc.clsact(port.end.ifindex, port.name)])
-            socket.request([tc.blackhole(port.end.ifindex, port.name)])
+            socket.request([tc.clsact(port.end)])
+            socket.request([tc.blackhole(port.end)])
         else:
             port.ifconfig("down")
 
@@ -58,7 +58,7 @@ def restore(link: Any) -> None:
     """Undo fail()."""
     for port in (link.intf1, link.intf2):
         socket = port.lan.spaces[port.node.name].netlink
-        tc.unblackhole(socket, port.end.ifindex, port.name)
+        tc.unblackhole(socket, port.end)
         port.ifconfig("up")
 
 

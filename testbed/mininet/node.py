@@ -12,6 +12,7 @@ from mininet import link, node
 
 from weft.testbed.mininet.lazy_shell import LazyShell
 from weft.testbed.network import faults, impair
+from weft.testbed.plan.network_plan import mac
 from weft.topologies.core.address import dotted
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Port(link.Intf):  # type: ignore[misc]
         self.port = port
         self.name = plan.ends[owner.number][port].dev
         self.link: Link | None = None
-        self.mac = plan.mac_text(owner.number, port)
+        self.mac = mac(owner.number, port).hex(":")
         self.ip = owner.IP()
         self.prefixLen = "32"
         self.params: dict[str, Any] = {}

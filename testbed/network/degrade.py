@@ -8,13 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.daemons.core import registry
-from weft.testbed.linux import clock, netlink, tc
+from weft.testbed.linux import clock, tc
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.read_back import RATE_TOLERANCE_BPS
 from weft.testbed.network.scheme_change import routing
 from weft.testbed.node_daemon import control_socket
 from weft.testbed.node_daemon.daemon import DEGRADED
-from weft.testbed.plan.network_plan import End
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import LinkSpec
 
@@ -32,7 +31,7 @@ def set_rate(network: RunningNetwork, name: str, rate_bps: int) -> None:
     spec = replace(planned(network, link), rate_bps=rate_bps)
     for node, _, end in network.both_ends(link):
         with network.at(node) as socket:
-            socket.request(_changes(end, spec, tc.burst_bytes(rate_bps, spec.frame_bytes)))
+            socket.request(tc.classes(end, spec, flags=0))
             shape = tc.shapes(socket)[end.ifindex]
         if abs((shape.rate_bps or 0) - rate_bps) >= RATE_TOLERANCE_BPS:
             raise OSError(f"{end.dev}: asked for {rate_bps} bit/s, the kernel has {shape}")
@@ -48,7 +47,7 @@ def report(network: RunningNetwork, name: str, *, degraded: bool = True) -> None
         ValueError: no such link, a link to a host, or a scheme that treats all links alike.
     """
     scheme, _ = parse(routing(network.run.journal))
-    able = [name for name, each in registry.schemes().items() if each.handles_degraded_links]
+    able = [name for name, entry in registry.schemes().items() if entry.handles_degraded_links]
     if scheme not in able:
         raise ValueError(
             f"scheme {scheme} treats degraded links as any other; bring the network up with "
@@ -74,7 +73,9 @@ def one_at_a_time(network: RunningNetwork) -> None:
     for node in range(network.topology.nodes):
         with network.at(node) as socket:
             for end in network.plan.ends[node].values():
-                socket.request(_changes(end, planned(network, end.link), 1))
+                link = planned(network, end.link)
+                # HTB sends while the bucket is not overdrawn, so one byte passes one packet
+                socket.request(tc.classes(end, link, burst=1, flags=0))
 
 
 def planned(network: RunningNetwork, link: int) -> LinkSpec:
@@ -87,14 +88,3 @@ def planned(network: RunningNetwork, link: int) -> LinkSpec:
     if spec is None:
         raise ValueError("the links of this network have no rate")
     return spec
-
-
-def _changes(end: End, link: LinkSpec, burst_bytes: int) -> list[netlink.NetlinkMessage]:
-    """Return the requests that change rate and burst of the HTB classes of an existing link.
-
-    HTB sends while the bucket is not overdrawn: a burst of 1 byte passes a single packet.
-    """
-    return [
-        message._replace(flags=0, command=message.command.replace("class add", "class change"))
-        for message in tc.classes(end.ifindex, end.dev, link, burst=burst_bytes)
-    ]

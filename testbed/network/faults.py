@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.testbed.linux import clock, netlink, tc
+from weft.testbed.linux.interface import InterfaceState, interfaces, set_up
 from weft.testbed.network.handle import Handle
-from weft.testbed.network.read_back import KernelInterface, interfaces
 from weft.testbed.plan.element import Element, LinkElement, NodeElement, parse_element
-from weft.testbed.plan.network_plan import End, set_up
+from weft.testbed.plan.network_plan import End
 
 
 def fail(network: Handle, name: str, *, silent: bool = False, only_to: str | None = None) -> None:
@@ -52,9 +52,7 @@ def fail(network: Handle, name: str, *, silent: bool = False, only_to: str | Non
 def _fail_ends(network: Handle, node: int, ends: list[End], *, silent: bool) -> None:
     """Set these ports of `node` down; if `silent`, drop what arrives there instead."""
     with network.at(node) as socket:
-        socket.request(
-            [tc.blackhole(end.ifindex, end.dev) if silent else set_up(end, False) for end in ends]
-        )
+        socket.request([tc.blackhole(end) if silent else set_up(end, False) for end in ends])
 
 
 def _links(network: Handle, element: Element) -> list[int]:
@@ -73,7 +71,7 @@ def restore(network: Handle, name: str) -> None:
     for link in _links(network, parse_element(network.topology, name)):
         for node, port, end in network.both_ends(link):
             with network.at(node) as socket:
-                tc.unblackhole(socket, end.ifindex, end.dev)
+                tc.unblackhole(socket, end)
                 if not is_up(network, node, port, socket):
                     bring_up(network, node, port, socket)
         clock.let_kernel_work()
@@ -94,7 +92,7 @@ class LinkFaults:
 
 def inspect(network: Handle) -> LinkFaults:
     """Return the state of every link, read at both ends."""
-    state: dict[int, KernelInterface] = {}
+    state: dict[int, InterfaceState] = {}
     dropping: set[int] = set()
     for node in range(network.topology.nodes):
         with network.at(node) as socket:
@@ -124,7 +122,7 @@ def take_down(network: Handle, node: int, port: int, socket: netlink.Socket) -> 
 def bring_up(network: Handle, node: int, port: int, socket: netlink.Socket) -> None:
     """Set an interface up again, with the neighbours and static routes that the kernel removed."""
     plan = network.plan
-    socket.request([set_up(plan.ends[node][port], True)])
+    socket.request([set_up(plan.ends[node][port])])
     if network.topology.is_crossbar(node):
         return
     socket.request(plan.neighbours(node, port))

@@ -8,7 +8,7 @@ from weft.testbed.data_plane import data_plane
 from weft.testbed.linux import clock, live_port, netlink, tc
 from weft.testbed.machine import doctor
 from weft.testbed.network.handle import Handle
-from weft.testbed.plan.network_plan import End
+from weft.testbed.plan.network_plan import End, ifb_of
 from weft.topologies.core.link import LinkSpec, Mbps, delay_us, rate_bps
 
 QUEUE_PACKETS = 250  # default of a link that had no rate
@@ -102,15 +102,19 @@ def impair_way(network: Handle, node: int, port: int, change: Impairment) -> Non
         if change.loss_ppb is not None:
             _set_loss(socket, far, change.loss_ppb)
         if delayed:
-            times_us = change.delay_us or 0, change.jitter_us or 0
-            device = far.ifindex, far.dev
-            ifb = network.plan.ifb(far)
-            live_port.set_delay(socket, device, ifb, *times_us, seen=clock.is_virtual())
+            live_port.set_delay(
+                socket,
+                far,
+                ifb_of(far),
+                change.delay_us or 0,
+                change.jitter_us or 0,
+                filtered=clock.is_virtual(),
+            )
 
 
 def _set_loss(socket: netlink.Socket, end: End, loss_ppb: int) -> None:
     """Set the loss of arriving packets, and read it back."""
-    live_port.set_loss(socket, end.ifindex, end.dev, loss_ppb)
+    live_port.set_loss(socket, end, loss_ppb)
     kernel_ppb = live_port.losses(socket).get(end.ifindex, 0)
     if abs(kernel_ppb - loss_ppb) > 1:
         raise OSError(f"{end.dev}: asked to lose {loss_ppb} of a billion, the kernel {kernel_ppb}")
@@ -124,7 +128,7 @@ def _set_rate(network: Handle, node: int, end: End, change: Impairment) -> None:
     with network.at(node) as socket:
         shape = tc.shapes(socket).get(end.ifindex)
         link = _changed_link(network, end.link, shape, change)
-        live_port.set_rate(socket, end.ifindex, end.dev, link, shape)
+        live_port.set_rate(socket, end, link, shape)
 
 
 def from_mininet(
@@ -180,18 +184,17 @@ def undo(network: Handle, name: str) -> None:
     link = network.topology.link(name)
     planned = network.plan.link_spec(link)
     for node, _, end in network.both_ends(link):
-        device = (end.ifindex, end.dev)
         with network.at(node) as socket:
             shapes = tc.shapes(socket)
             if planned:
-                live_port.set_rate(socket, *device, planned, shapes.get(end.ifindex))
+                live_port.set_rate(socket, end, planned, shapes.get(end.ifindex))
             elif end.ifindex in shapes:
-                live_port.unlimit(socket, *device)
-            live_port.set_loss(socket, *device, planned.loss_ppb if planned else 0)
-            ifb = network.plan.ifb(end)
-            if ifb[0] in shapes:
+                live_port.unlimit(socket, end)
+            live_port.set_loss(socket, end, planned.loss_ppb if planned else 0)
+            ifb = ifb_of(end)
+            if ifb.ifindex in shapes:
                 planned_us = planned.delay_us if planned else 0
-                live_port.set_delay(socket, device, ifb, planned_us, 0, seen=clock.is_virtual())
+                live_port.set_delay(socket, end, ifb, planned_us, 0, filtered=clock.is_virtual())
 
 
 def kernel_link(network: Handle, link: int) -> LinkSpec | None:
@@ -200,7 +203,7 @@ def kernel_link(network: Handle, link: int) -> LinkSpec | None:
     with network.at(near) as socket:
         shape = tc.shapes(socket).get(near_end.ifindex)
     with network.at(far) as socket:
-        arrivals = tc.shapes(socket).get(network.plan.ifb(far_end)[0])
+        arrivals = tc.shapes(socket).get(ifb_of(far_end).ifindex)
         loss_ppb = live_port.losses(socket).get(far_end.ifindex, 0)
     if shape is None or not shape.rate_bps:
         return None

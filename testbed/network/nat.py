@@ -15,13 +15,14 @@ import shutil
 import struct
 from collections.abc import Iterator
 
-from weft.testbed.linux import fib, netlink, netns
+from weft.testbed.linux import fib, interface, netlink, netns
+from weft.testbed.linux.interface import NamedDevice
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.network import outside
 from weft.testbed.network.handle import Handle
-from weft.testbed.plan import network_plan as plan
+from weft.testbed.plan.network_plan import NO_IPV6
 from weft.testbed.runs.run import RunRecord
-from weft.topologies.core.address import SERVER_BLOCK, SWITCH_BLOCK, Prefix, dotted
+from weft.topologies.core.address import EVERYTHING, SERVER_BLOCK, SWITCH_BLOCK, Prefix
 
 GATEWAY = "nat"  # name of the node
 DEVICE = "nat"  # a server's end of its link
@@ -31,18 +32,11 @@ HUB, FIRST_SERVER = BLOCK.network + 1, BLOCK.network + 2
 MOST_SERVERS = (1 << 32 - BLOCK.length) - 3
 TABLE = 6330  # routing table, in the servers' namespaces
 OWN = (Prefix(SERVER_BLOCK, 8), Prefix(SWITCH_BLOCK, 12))  # the network's own addresses
-RTM_NEWRULE, FRA_DST, FRA_IIFNAME, FRA_PRIORITY, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE = (
-    32,
-    1,
-    3,
-    6,
-    14,
-    15,
-)
+RTM_NEWRULE = 32
+FRA_DST, FRA_IIFNAME, FRA_PRIORITY, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE = 1, 3, 6, 14, 15
 FR_ACT_TO_TBL, FR_ACT_UNREACHABLE = 1, 7
 RULE = struct.Struct("=BBBBBBBBI")
 FIRST_PRIORITY = 100
-RTA_TABLE, RT_TABLE_UNSPEC, RT_SCOPE_LINK, RTPROT_STATIC = 15, 0, 253, 4
 
 
 def namespace(run: RunRecord) -> str:
@@ -70,7 +64,7 @@ def make(network: Handle) -> None:
     """
     spaces: list[netns.Netns] = []
     try:
-        netns.create([namespace(network.run)], lambda _: plan.NO_IPV6, spaces)
+        netns.create([namespace(network.run)], lambda _: NO_IPV6, spaces)
         (gateway,) = spaces
         gateway.netlink.request(_gateway(network))
         for node in range(network.topology.servers):
@@ -85,58 +79,25 @@ def _index(run: RunRecord, number: int) -> int:
     return (run.slot << 16) + outside.FIRST_OUTSIDE + 2 + number
 
 
-def _up(index: int, device: str) -> NetlinkMessage:
-    return NetlinkMessage(
-        netlink.RTM_NEWLINK, 0, plan.IFINFO.pack(0, 0, index, 1, 1), f"ip link set {device} up"
-    )
-
-
-def _address(index: int, device: str, address: int) -> NetlinkMessage:
-    body = struct.pack("=BBBBI", fib.AF_INET, 32, 0, 0, index)
-    packed = struct.pack(">I", address)
-    body += netlink.attribute(plan.IFA_LOCAL, packed) + netlink.attribute(plan.IFA_ADDRESS, packed)
-    return NetlinkMessage(
-        netlink.RTM_NEWADDR,
-        netlink.CREATE,
-        body,
-        f"ip address add {dotted(address)}/32 dev {device}",
-    )
-
-
 def _gateway(network: Handle) -> Iterator[NetlinkMessage]:
     """Yield the requests in the node's namespace: its address, links and routes to the servers."""
-    yield _up(plan.LOOPBACK, "lo")
-    yield _address(plan.LOOPBACK, "lo", HUB)
+    yield interface.set_up(interface.LOOPBACK)
+    yield interface.add_address(interface.LOOPBACK, Prefix(HUB, 32))
+    far = interface.veth_side(NamedDevice(_index(network.run, 0), DEVICE))
     for node in range(network.topology.servers):
-        index = _index(network.run, node)
-        device = f"to{node}"
-        server = _index(network.run, 0), DEVICE
-        yield outside.veth((index, device), server, network.netns(node), flags=plan.IFF_UP)
-        address = FIRST_SERVER + node
-        head = (fib.AF_INET, 32, 0, 0, fib.RT_TABLE_MAIN, RTPROT_STATIC, RT_SCOPE_LINK)
-        body = fib.RTMSG.pack(*head, fib.RTN_UNICAST, 0)
-        body += netlink.attribute(fib.RTA_DST, struct.pack(">I", address))
-        body += netlink.u32(fib.RTA_OIF, index)
-        command = f"ip route add {dotted(address)} dev {device}"
-        yield NetlinkMessage(netlink.RTM_NEWROUTE, netlink.CREATE, body, command)
+        device = NamedDevice(_index(network.run, node), f"to{node}")
+        near = interface.veth_side(device, up=True)
+        yield interface.veth(near, far, network.netns(node), network.plan.namespace(node))
+        yield fib.static_route(Prefix(FIRST_SERVER + node, 32), device)
 
 
 def _server(run: RunRecord, node: int) -> Iterator[NetlinkMessage]:
     """Yield the requests in a server's namespace: address, default route in TABLE, and rules."""
-    index = _index(run, 0)
+    device = NamedDevice(_index(run, 0), DEVICE)
     address = FIRST_SERVER + node
-    yield _address(index, DEVICE, address)
-    yield _up(index, DEVICE)
-    head = (fib.AF_INET, 0, 0, 0, RT_TABLE_UNSPEC, RTPROT_STATIC, 0)
-    body = fib.RTMSG.pack(*head, fib.RTN_UNICAST, fib.RTNH_F_ONLINK)
-    body += netlink.u32(RTA_TABLE, TABLE) + netlink.u32(fib.RTA_OIF, index)
-    body += netlink.attribute(fib.RTA_GATEWAY, struct.pack(">I", HUB))
-    body += netlink.attribute(fib.RTA_PREFSRC, struct.pack(">I", address))
-    command = (
-        f"ip route add default via {dotted(HUB)} dev {DEVICE} onlink src "
-        f"{dotted(address)} table {TABLE}"
-    )
-    yield NetlinkMessage(netlink.RTM_NEWROUTE, netlink.CREATE, body, command)
+    yield interface.add_address(device, Prefix(address, 32))
+    yield interface.set_up(device)
+    yield fib.static_route(EVERYTHING, device, gateway=HUB, source=address, table=TABLE)
     for number, (to, own_only, table, longer_than) in enumerate(_rules()):
         yield _rule(FIRST_PRIORITY + number, to, table, own_only=own_only, longer_than=longer_than)
 

@@ -10,15 +10,16 @@ kill.
 from __future__ import annotations
 
 import os
-import struct
 import subprocess
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from weft.testbed.linux import netlink, netns
-from weft.testbed.plan import network_plan as plan
+from weft.testbed.linux import fib, interface, netlink, netns
+from weft.testbed.linux.interface import NamedDevice
 from weft.testbed.runs.run import RunRecord, write_journal
+from weft.topologies.core.address import EVERYTHING, Prefix, dotted
 
 # 198.18.0.0/16, lower half of the block for network benchmarks (RFC 2544)
 BLOCK = 198 << 24 | 18 << 16
@@ -46,15 +47,11 @@ def connect(run: RunRecord, gateway: netns.Netns, known: Sequence[str]) -> bool:
     Raises:
         OSError: the kernel or nft refused a change.
     """
-    inner, outer = (_dotted(BLOCK + 4 * run.slot + host) for host in (2, 1))
-    device = f"weft{run.slot}"
-    _join(run, gateway, device)
-    _ip([], "address", "add", f"{outer}/30", "dev", device)
-    _ip([], "link", "set", device, "up")
-    inside = ["-n", gateway.name]
-    _ip(inside, "address", "add", f"{inner}/30", "dev", DEVICE)
-    _ip(inside, "link", "set", DEVICE, "up")
-    _ip(inside, "route", "replace", "default", "via", outer)
+    outer, inner = (Prefix(BLOCK + 4 * run.slot + host, 30) for host in (1, 2))
+    index = (run.slot << 16) + FIRST_OUTSIDE
+    inside = NamedDevice(index, DEVICE)
+    outside = NamedDevice(index + 1, f"weft{run.slot}")
+    _join(gateway, (inside, inner), (outside, outer))
     with netns.inside(gateway.fd):
         netns.write_sysctl("ipv4/ip_forward", "1")
     sources = ", ".join(known)
@@ -67,7 +64,12 @@ def connect(run: RunRecord, gateway: netns.Netns, known: Sequence[str]) -> bool:
     table = f"weft-{run.id}"
     journal: dict[str, Any] = run.journal
     write_journal(run, journal | {KEY: [table]})
-    _nft(TRANSLATE.format(table=table, match=f"ip saddr {inner} oifname != {device}"), [])
+    _nft(
+        TRANSLATE.format(
+            table=table, match=f"ip saddr {dotted(inner.network)} oifname != {outside.dev}"
+        ),
+        [],
+    )
     return True
 
 
@@ -85,44 +87,20 @@ def disconnect(journal: dict[str, Any]) -> None:
             raise OSError(f"{' '.join(command)}: {done.stderr.strip().splitlines()[-1:]}")
 
 
-def _join(run: RunRecord, gateway: netns.Netns, device: str) -> None:
-    """Create the link: one end in the node's namespace, the other in the machine's."""
+def _join(
+    gateway: netns.Netns, inside: tuple[NamedDevice, Prefix], outside: tuple[NamedDevice, Prefix]
+) -> None:
+    """Create the link with the device and address of each end, and the node's default route."""
+    near, far = (interface.veth_side(device) for device, _ in (inside, outside))
     home = os.open(netns.OWN, os.O_RDONLY | os.O_CLOEXEC)
-    index = (run.slot << 16) + FIRST_OUTSIDE
     try:
-        gateway.netlink.request([veth((index, DEVICE), (index + 1, device), home)])
+        gateway.netlink.request([interface.veth(near, far, home, "HOME")])
     finally:
         os.close(home)
-
-
-def veth(
-    near: tuple[int, str], far: tuple[int, str], far_netns: int, *, flags: int = 0
-) -> netlink.NetlinkMessage:
-    """Return the message that makes a veth pair.
-
-    Args:
-        near: index and name of the end in the namespace of the request.
-        far: index and name of the other end.
-        far_netns: descriptor of the namespace of the other end.
-        flags: interface flags of the near end.
-    """
-    peer = plan.IFINFO.pack(0, 0, far[0], 0, 0) + netlink.text(plan.IFLA_IFNAME, far[1])
-    peer += netlink.u32(plan.IFLA_NET_NS_FD, far_netns)
-    data = netlink.nested(plan.IFLA_INFO_DATA, netlink.attribute(plan.VETH_INFO_PEER, peer))
-    body = plan.IFINFO.pack(0, 0, near[0], flags, flags) + netlink.text(plan.IFLA_IFNAME, near[1])
-    body += netlink.nested(plan.IFLA_LINKINFO, netlink.text(plan.IFLA_INFO_KIND, "veth"), data)
-    command = f"ip link add {near[1]} type veth peer {far[1]}"
-    return netlink.NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command)
-
-
-def _dotted(address: int) -> str:
-    return ".".join(map(str, struct.pack(">I", address)))
-
-
-def _ip(options: Sequence[str], *words: str) -> None:
-    done = subprocess.run(["ip", *options, *words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise OSError(f"ip {' '.join([*options, *words])}: {done.stderr.strip()}")
+    with closing(netlink.Socket()) as machine:
+        machine.request([interface.add_address(*outside), interface.set_up(outside[0])])
+    default = fib.static_route(EVERYTHING, inside[0], gateway=outside[1].network)
+    gateway.netlink.request([interface.add_address(*inside), interface.set_up(inside[0]), default])
 
 
 def _nft(ruleset: str, before: Sequence[str]) -> None:

@@ -2,48 +2,19 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import replace
-from typing import NamedTuple
 
-from weft.testbed.linux import live_port, netlink, tc
+from weft.testbed.linux import live_port, tc
+from weft.testbed.linux.interface import InterfaceState, interfaces
 from weft.testbed.network.handle import Handle
-from weft.testbed.plan.network_plan import IFF_UP, IFINFO, IFLA_GSO_MAX_SEGS, IFLA_IFNAME, End
+from weft.testbed.plan.network_plan import End, ifb_of
 from weft.topologies.core.link import LinkSpec
 
-IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS = 29, 1 << 3
-U32 = struct.Struct("=I")
 RATE_TOLERANCE_BPS = 8  # the kernel counts bytes per second
 
 
 class Mismatch(RuntimeError):
     """The kernel does not hold what was planned."""
-
-
-class KernelInterface(NamedTuple):
-    """The state of an interface in the kernel."""
-
-    name: str
-    up: bool
-    gso_max_segs: int
-    mtu: int
-
-
-def interfaces(socket: netlink.Socket) -> dict[int, KernelInterface]:
-    """Return every interface in the socket's namespace, by index."""
-    by_index = {}
-    request = IFINFO.pack(0, 0, 0, 0, 0) + netlink.u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS)
-    for body in socket.dump(netlink.RTM_GETLINK, request):
-        _, _, index, flags, _ = IFINFO.unpack_from(body)
-        attributes = netlink.attributes(body, IFINFO.size)
-        segments = attributes.get(IFLA_GSO_MAX_SEGS)
-        by_index[index] = KernelInterface(
-            name=attributes[IFLA_IFNAME].rstrip(b"\0").decode(),
-            up=bool(flags & IFF_UP),
-            gso_max_segs=U32.unpack(segments)[0] if segments else 0,
-            mtu=U32.unpack(attributes[live_port.IFLA_MTU])[0],
-        )
-    return by_index
 
 
 def check(network: Handle) -> None:
@@ -63,13 +34,13 @@ def check(network: Handle) -> None:
             if network.topology.is_crossbar(node):  # it has no processor
                 link = replace(link, hop_ns=0)
             _check_queue(end, link, shapes.get(end.ifindex))
-            _check_arrivals(end, link, shapes.get(plan.ifb(end)[0]), losses.get(end.ifindex, 0))
+            _check_arrivals(end, link, shapes.get(ifb_of(end).ifindex), losses.get(end.ifindex, 0))
             segments = by_index[end.ifindex].gso_max_segs
             if node < network.topology.servers and segments != 1:
                 raise Mismatch(f"{end.dev}: planned gso_max_segs 1, the kernel has {segments}")
 
 
-def _check_interface(end: End, interface: KernelInterface | None, mtu_bytes: int) -> None:
+def _check_interface(end: End, interface: InterfaceState | None, mtu_bytes: int) -> None:
     if interface is None or interface.name != end.dev or not interface.up:
         raise Mismatch(
             f"{end.dev}: planned up with index {end.ifindex}, the kernel has {interface}"

@@ -14,10 +14,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from weft.testbed.linux import clock, fib, netlink, netns, tc
+from weft.testbed.linux.interface import IFF_UP, IFINFO, interfaces
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.network.read_back import interfaces
 from weft.testbed.observe.stream_event import StreamEvent
-from weft.testbed.plan.network_plan import IFF_UP, IFINFO
 from weft.topologies.core.address import Prefix
 
 GROUPS = 1 << 0 | 1 << 3 | 1 << 6  # of RTNLGRP_LINK, RTNLGRP_TC and RTNLGRP_IPV4_ROUTE

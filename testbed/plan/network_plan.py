@@ -15,21 +15,16 @@ from typing import NamedTuple
 
 from weft.daemons.routing import selection
 from weft.daemons.routing.candidates import candidates
-from weft.testbed.linux import fib, live_port, netlink, tc
+from weft.testbed.linux import fib, interface, live_port, netlink, tc
+from weft.testbed.linux.interface import Device, NamedDevice
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.linux.node_interfaces import Interface, NodeInterfaces
 from weft.testbed.runs.run import RunRecord
-from weft.topologies.core.address import Prefix, dotted
+from weft.topologies.core.address import Prefix
 from weft.topologies.core.link import MTU_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
 
-IFINFO = struct.Struct("=BxHiII")
-IFF_UP = 1
-IFLA_ADDRESS, IFLA_IFNAME, IFLA_MASTER, IFLA_LINKINFO, IFLA_NET_NS_FD = 1, 3, 10, 18, 28
-IFLA_NUM_TX_QUEUES, IFLA_NUM_RX_QUEUES, IFLA_GSO_MAX_SEGS = 31, 32, 40
-IFLA_INFO_KIND, IFLA_INFO_DATA, VETH_INFO_PEER, IFLA_BR_MCAST_SNOOPING = 1, 2, 1, 23
-IFA_ADDRESS, IFA_LOCAL = 1, 2
-LOOPBACK = 1
+IFLA_BR_MCAST_SNOOPING = 23
 # first interface indexes within a run's slot
 FIRST_PORT, FIRST_BRIDGE, FIRST_IFB = 16, 0x7000, 0x8000
 MOST_LINKS, MOST_SWITCHES = (FIRST_BRIDGE - FIRST_PORT) // 2, FIRST_IFB - FIRST_BRIDGE
@@ -62,10 +57,6 @@ def mac(node: int, port: int) -> bytes:
     return struct.pack(">BBHH", 2, node >> 16, node & 0xFFFF, port)
 
 
-def mac_text(address: bytes) -> str:
-    return ":".join(f"{byte:02x}" for byte in address)
-
-
 class End(NamedTuple):
     """One end of a link: its interface's index and name, and the port at the other end."""
 
@@ -74,14 +65,6 @@ class End(NamedTuple):
     peer: int
     peer_port: int
     link: int
-
-
-def set_up(end: End, up: bool) -> NetlinkMessage:
-    """Return the message that sets an interface up or down."""
-    body = IFINFO.pack(0, 0, end.ifindex, IFF_UP if up else 0, IFF_UP)
-    return NetlinkMessage(
-        netlink.RTM_NEWLINK, 0, body, f"ip link set {end.dev} {'up' if up else 'down'}"
-    )
 
 
 def require_indexes(topology: Topology) -> None:
@@ -98,6 +81,20 @@ def require_indexes(topology: Topology) -> None:
         f"{MOST_SWITCHES:,} switches; the graph engine has no such limit (weft topo, weft route, "
         f"weft run)"
     )
+
+
+def ifb_of(end: Device) -> NamedDevice:
+    """Return the device that delays packets arriving at `end`."""
+    return NamedDevice(end.ifindex - FIRST_PORT + FIRST_IFB, f"d-{end.dev}"[:15])
+
+
+def new_bridge(device: Device, data: bytes = b"", words: str = "") -> NetlinkMessage:
+    """Return the message that makes a bridge with further attributes `data`, called `words`.
+
+    It floods multicast, because hellos have no membership reports.
+    """
+    snooping = netlink.attribute(IFLA_BR_MCAST_SNOOPING, b"\0")
+    return interface.new(device, "bridge", snooping + data, f" mcast_snooping 0{words}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,35 +199,14 @@ class NetworkPlan:
                     values[SEED_SYSCTL] = str(selection.mix(1, node) or 1)
         return values
 
-    def mac_text(self, node: int, port: int) -> str:
-        return mac_text(mac(node, port))
-
     def bridge_index(self, node: int) -> int:
         return (self.run.slot << 16) + FIRST_BRIDGE + node - self.topology.servers
 
-    def ifb(self, end: End) -> tuple[int, str]:
-        """Return index and name of the device that delays packets arriving at `end`."""
-        return end.ifindex - FIRST_PORT + FIRST_IFB, f"d-{end.dev}"[:15]
-
     def devices(self, node: int) -> list[NetlinkMessage]:
         """Return the messages that set up the loopback and make the bridge of a crossbar."""
-        up = IFINFO.pack(0, 0, LOOPBACK, IFF_UP, IFF_UP)
-        messages = [NetlinkMessage(netlink.RTM_NEWLINK, 0, up, "ip link set lo up")]
+        messages = [interface.set_up(interface.LOOPBACK)]
         if self.topology.is_crossbar(node):
-            # flood multicast: hellos have no membership reports
-            data = netlink.attribute(IFLA_BR_MCAST_SNOOPING, b"\0")
-            info = netlink.nested(
-                IFLA_LINKINFO,
-                netlink.text(IFLA_INFO_KIND, "bridge"),
-                netlink.attribute(IFLA_INFO_DATA, data),
-            )
-            body = IFINFO.pack(0, 0, self.bridge_index(node), IFF_UP, IFF_UP)
-            body += netlink.text(IFLA_IFNAME, self.names[node]) + info
-            command = (
-                f"ip link add {self.names[node]} up index {self.bridge_index(node)} "
-                f"type bridge mcast_snooping 0"
-            )
-            messages.append(NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command))
+            messages.append(new_bridge(NamedDevice(self.bridge_index(node), self.names[node])))
         return messages
 
     def orientation(self, link: int) -> tuple[int, int, int, int]:
@@ -247,33 +223,23 @@ class NetworkPlan:
         far_fd: descriptor of the far node's namespace.
         """
         near, near_port, far, far_port = self.orientation(link)
-        body, words = self._end(near, near_port)
-        peer, peer_words = self._end(far, far_port)
-        peer += netlink.u32(IFLA_NET_NS_FD, far_fd)
+        side = self._veth_side(near, near_port)
         if self.topology.is_crossbar(near):
-            body += netlink.u32(IFLA_MASTER, self.bridge_index(near))
-            words += f" master {self.names[near]}"
-        data = netlink.nested(IFLA_INFO_DATA, netlink.attribute(VETH_INFO_PEER, peer))
-        body += netlink.nested(IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, "veth"), data)
-        command = f"ip link add {words} type veth peer {peer_words} netns {self.namespace(far)}"
-        return NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command)
+            master = netlink.u32(interface.IFLA_MASTER, self.bridge_index(near))
+            side = side.extended(master, f"master {self.names[near]}")
+        far_side = self._veth_side(far, far_port)
+        return interface.veth(side, far_side, far_fd, self.namespace(far))
 
-    def _end(self, node: int, port: int) -> tuple[bytes, str]:
-        end, address = self.ends[node][port], mac(node, port)
-        body = IFINFO.pack(0, 0, end.ifindex, 0, 0) + netlink.text(IFLA_IFNAME, end.dev)
-        body += netlink.attribute(IFLA_ADDRESS, address) + netlink.u32(IFLA_NUM_TX_QUEUES, 1)
-        body += netlink.u32(IFLA_NUM_RX_QUEUES, 1)
-        words = (
-            f"{end.dev} index {end.ifindex} address {mac_text(address)} numtxqueues 1 numrxqueues 1"
-        )
+    def _veth_side(self, node: int, port: int) -> interface.VethSide:
+        end = self.ends[node][port]
+        side = interface.veth_side(end, mac(node, port))
         if self.mtu_bytes != MTU_BYTES:
-            body += netlink.u32(live_port.IFLA_MTU, self.mtu_bytes)
-            words += f" mtu {self.mtu_bytes}"
-        if self.link_spec(self.ends[node][port].link) and node < self.topology.servers:
+            mtu = netlink.u32(interface.IFLA_MTU, self.mtu_bytes)
+            side = side.extended(mtu, f"mtu {self.mtu_bytes}")
+        if self.link_spec(end.link) and node < self.topology.servers:
             # TCP would pass segments of up to 64 kB, each counted as one packet (see tc.py)
-            body += netlink.u32(IFLA_GSO_MAX_SEGS, 1)
-            words += " gso_max_segs 1"
-        return body, words
+            side = side.extended(netlink.u32(interface.IFLA_GSO_MAX_SEGS, 1), "gso_max_segs 1")
+        return side
 
     def queues(self, node: int) -> list[NetlinkMessage]:
         """Return the messages for rate, queue, delay and filter hooks of every port.
@@ -281,53 +247,41 @@ class NetworkPlan:
         They precede setting the port up.  On a port that is up, the kernel stops traffic for each
         new root queue or hook, drops packets, and waits for an RCU grace period.
         """
-        messages = [tc.clsact(end.ifindex, end.dev) for end in self.ends[node].values()]
+        messages = [tc.clsact(end) for end in self.ends[node].values()]
         for end in self.ends[node].values():
             link = self.link_spec(end.link)
             if link is None:
                 continue
-            messages += tc.shape(end.ifindex, end.dev, link)
+            messages += tc.shape(end, link)
             if self.topology.is_crossbar(node):
-                messages.append(tc.control_first(end.ifindex, end.dev))
+                messages.append(tc.control_first(end))
             elif self.topology.is_crossbar(end.peer):
-                messages.append(tc.control_from_daemons(end.ifindex, end.dev))
+                messages.append(tc.control_from_daemons(end))
             hop_ns = 0 if self.topology.is_crossbar(node) else link.hop_ns
             if link.delay_us or hop_ns:
                 messages += self._delayed(end, link.delay_us, hop_ns)
             if link.loss_ppb:
-                messages.append(live_port.loss(end.ifindex, end.dev, link.loss_ppb))
+                messages.append(live_port.loss(end, link.loss_ppb))
         return messages
 
     def ports(self, node: int) -> list[NetlinkMessage]:
         """Return queues(), and the messages that set the ports up."""
-        return self.queues(node) + [set_up(end, True) for end in self.ends[node].values()]
+        return self.queues(node) + [interface.set_up(end) for end in self.ends[node].values()]
 
     def _delayed(self, end: End, delay_us: int, hop_ns: int) -> list[NetlinkMessage]:
         """Return the messages that delay packets arriving at `end`, each by `hop_ns` more.
 
         The delay is behind the wire, so that delayed packets take no room in the sender's queue.
         """
-        index, dev = self.ifb(end)
-        info = netlink.nested(IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, "ifb"))
-        body = IFINFO.pack(0, 0, index, IFF_UP, IFF_UP) + netlink.text(IFLA_IFNAME, dev) + info
-        device = NetlinkMessage(
-            netlink.RTM_NEWLINK,
-            netlink.CREATE,
-            body,
-            f"ip link add {dev} up index {index} type ifb",
-        )
-        redirected = tc.redirect_arrivals(end.ifindex, end.dev, index, dev, seen=self.virtual)
-        return [device, tc.delay(index, dev, delay_us, hop_ns), redirected]
+        ifb = ifb_of(end)
+        redirected = tc.redirect_arrivals(end, ifb, filtered=self.virtual)
+        return [interface.new(ifb, "ifb"), tc.delay(ifb, delay_us, hop_ns=hop_ns), redirected]
 
     def addresses(self, node: int) -> list[NetlinkMessage]:
         """Return the messages for address and neighbour entries of `node`; a crossbar has none."""
         if self.topology.is_crossbar(node):
             return []
-        own = struct.pack(">I", self.address(node))
-        body = struct.pack("=BBBBI", 2, 32, 0, 0, LOOPBACK)
-        body += netlink.attribute(IFA_LOCAL, own) + netlink.attribute(IFA_ADDRESS, own)
-        command = f"ip address add {dotted(self.address(node))}/32 dev lo"
-        messages = [NetlinkMessage(netlink.RTM_NEWADDR, netlink.CREATE, body, command)]
+        messages = [interface.add_address(interface.LOOPBACK, Prefix(self.address(node), 32))]
         for port in self.ends[node]:
             messages += self.neighbours(node, port)
         return messages

@@ -27,7 +27,8 @@ from weft.daemons.transport.endpoint import EndpointCounters
 from weft.daemons.transport.outgoing import reason
 from weft.daemons.transport.packets import CONTROL, HEADER_BYTES, TRIMMABLE, packets_of
 from weft.daemons.transport.parameters import MOST_PACKETS, Parameters, timeout_ns
-from weft.testbed.linux import clock, live_port, netns, tc
+from weft.testbed.linux import clock, netns, tc
+from weft.testbed.linux.interface import interfaces
 from weft.testbed.linux.process import allow_more_descriptors
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of
 from weft.testbed.traffic import ndp_library
@@ -127,7 +128,7 @@ def parameters_of(net: NetworkHandle, *, window: int = 8, layers: int = 1) -> Pa
         index = net.ifindex(0, _port(net, 0))
         shape, frame_bytes = (
             tc.shapes(socket_).get(index),
-            live_port.mtus(socket_)[index] + ETHERNET_BYTES,
+            interfaces(socket_)[index].mtu + ETHERNET_BYTES,
         )
     finally:
         socket_.close()

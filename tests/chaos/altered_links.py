@@ -142,7 +142,7 @@ class _Tap:
             self._sender.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)
             self._sender.bind((far_end.dev, 0))
         with network.at(self._node) as routes:
-            routes.request([tc.drop_control(self._end.ifindex, self._end.dev, MARK)])
+            routes.request([tc.drop_control(self._end, MARK)])
 
     def frames(self) -> Iterator[bytes]:
         """Yield the daemons' packets that have arrived, marked."""
@@ -168,7 +168,7 @@ class _Tap:
     def close(self) -> None:
         """Remove the filter, and close the sockets."""
         with self._network.at(self._node) as routes:
-            tc.pass_control(routes, self._end.ifindex, self._end.dev)
+            routes.request([tc.pass_control(self._end)])
         self.receiver.close()
         self._sender.close()
 

@@ -25,11 +25,12 @@ from weft.testbed.data_plane.plane_program import READERS
 from weft.testbed.data_plane.plane_records import CANDIDATES, FLOWLET, GROUP
 from weft.testbed.linux import libbpf, netlink, netns
 from weft.testbed.linux.clock import wait_until
+from weft.testbed.linux.interface import IFINFO, IFLA_MTU
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.port_counters import PortCounterReader
 from weft.testbed.measure.traceroute import trace
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.plan.network_plan import IFINFO, mac
+from weft.testbed.plan.network_plan import mac
 from weft.testbed.runs.network_handle import all_pairs
 from weft.testbed.traffic import flows
 from weft.testbed.traffic.flows import Flow
@@ -44,7 +45,6 @@ UPLINKS = range(2, 6)
 SLOW = LinkSpec(rate_bps=8_000, queue_packets=250)
 FAST = LinkSpec(rate_bps=50 * Mbps, queue_packets=250)
 OK, STOLEN = 0, 4
-IFLA_MTU = 4
 IP_MTU_DISCOVER, IP_PMTUDISC_DONT, IP_PMTUDISC_DO = 10, 0, 2
 
 

@@ -8,6 +8,7 @@ import pytest
 from weft.testbed.labs.lab_file import parse, written
 from weft.testbed.labs.running_lab import begin, lab_of
 from weft.testbed.linux import live_port, tc
+from weft.testbed.linux.interface import NamedDevice
 from weft.testbed.network import impair
 from weft.testbed.network.impair import Impairment
 from weft.testbed.network.network import RunningNetwork
@@ -160,9 +161,10 @@ def test_the_filter_that_loses_packets_is_read_back_as_it_was_asked_for(spare_ne
     ]
     subprocess.run(command, check=True)
     socket = spare_netns.netlink
-    socket.request([tc.clsact(index, "one")])
+    port = NamedDevice(index, "one")
+    socket.request([tc.clsact(port)])
     for ppb in (1, 7, 333_333_333, 999_999_999, 1_000_000_000):
-        live_port.set_loss(socket, index, "one", ppb)
+        live_port.set_loss(socket, port, ppb)
         assert live_port.losses(socket) == {index: ppb}
-    live_port.set_loss(socket, index, "one", 0)
+    live_port.set_loss(socket, port, 0)
     assert live_port.losses(socket) == {}

@@ -81,7 +81,7 @@ def test_maps_are_typed_sized_and_walked(program):
 @pytest.mark.kernel
 def test_a_filter_decides_about_arrivals_and_constants_reach_it(program, network):
     net = network("dcell:n=3,k=1")
-    index, size = net.ifindex(0, 1), 14 + 20 + 8 + 100
+    port, size = net.plan.ends[0][1], 14 + 20 + 8 + 100
 
     def filters(action: str) -> str:
         which = ["dev", "h0-eth1", "ingress", "pref", "3"]
@@ -92,10 +92,8 @@ def test_a_filter_decides_about_arrivals_and_constants_reach_it(program, network
         rows = loaded.map("rows", "=I", "=I4xQ")
         rows[0,] = (0, 0)
         with net.at(0) as socket:
-            message = filter_message(
-                index, "h0-eth1", loaded.program_fd("drop"), "drop", priority=3
-            )
-            socket.request([tc.clsact(index, "h0-eth1"), message])
+            message = filter_message(port, loaded.program_fd("drop"), "drop", priority=3)
+            socket.request([tc.clsact(port), message])
             assert not ping(net, [(3, 0)], size_bytes=98).lost
             assert ping(net, [(3, 0), (0, 3)], size_bytes=100, timeout_s=0.2).lost_fraction == 1
             assert rows[0,] == (0, 2)

@@ -8,11 +8,13 @@ import struct
 import pytest
 
 from weft.testbed.linux import netlink, tc
+from weft.testbed.linux.interface import NamedDevice
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.topologies.core.link import LinkSpec, Mbps
 
 LINK = LinkSpec(rate_bps=50 * Mbps, queue_packets=250)
 IFINDEX = 9
+DEVICE = NamedDevice(IFINDEX, "d0")
 
 
 def content(message: NetlinkMessage) -> tuple[int, int, bytes, str]:
@@ -24,7 +26,7 @@ def content(message: NetlinkMessage) -> tuple[int, int, bytes, str]:
     return handle, parent, attributes[tc.TCA_KIND], options.hex(" ", -4)
 
 
-ROOT, CLASS, FIFO = tc.shape(IFINDEX, "d0", LINK, burst=6250)
+ROOT, CLASS, FIFO = tc.shape(DEVICE, LINK)
 
 
 @pytest.mark.parametrize(
@@ -42,12 +44,12 @@ ROOT, CLASS, FIFO = tc.shape(IFINDEX, "d0", LINK, burst=6250)
         ),
         (FIFO, netlink.RTM_NEWQDISC, (0x100000, 0x10010, b"pfifo\0", "fa000000")),
         (
-            tc.clsact(IFINDEX, "d0"),
+            tc.clsact(DEVICE),
             netlink.RTM_NEWQDISC,
             (0xFFFF0000, 0xFFFFFFF1, b"clsact\0", ""),
         ),
         (
-            tc.blackhole(IFINDEX, "d0"),
+            tc.blackhole(DEVICE),
             netlink.RTM_NEWTFILTER,
             (
                 0,
@@ -81,7 +83,7 @@ def test_a_class_has_the_rate_the_bursts_and_the_quantum_of_tc() -> None:
 
 def test_a_rate_beyond_32_bits_is_told_twice() -> None:
     fast = LinkSpec(rate_bps=100_000 * Mbps, queue_packets=250)
-    (message,) = tc.classes(IFINDEX, "d0", fast)
+    (message,) = tc.classes(DEVICE, fast)
     assert tc.rate_of_class(message.body) == fast.rate_bps
     options = netlink.attributes(netlink.attributes(message.body, tc.TCMSG.size)[tc.TCA_OPTIONS])
     for kind in (tc.TCA_HTB_RATE64, tc.TCA_HTB_CEIL64):
@@ -89,7 +91,7 @@ def test_a_rate_beyond_32_bits_is_told_twice() -> None:
 
 
 def test_a_delay_is_that_of_tc_and_in_64_bits() -> None:
-    handle, parent, kind, options = content(tc.delay(IFINDEX, "d0", 500))
+    handle, parent, kind, options = content(tc.delay(DEVICE, 500))
     assert (handle, parent, kind) == (0x20000, 0xFFFFFFFF, b"netem\0")
     assert options.split()[:6] == ["841e0000", "40420f00", *["00000000"] * 4]
     latency = netlink.attributes(bytes.fromhex(options), 24)[tc.TCA_NETEM_LATENCY64]

@@ -1,0 +1,140 @@
+"""Network interfaces: messages that make, address and set them up, and their state read back."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple, Protocol
+
+from weft.testbed.linux import netlink
+from weft.testbed.linux.netlink import NetlinkMessage
+from weft.topologies.core.address import Prefix
+
+IFINFO = struct.Struct("=BxHiII")  # family, type, index, flags, changed flags
+IFF_UP = 1
+IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_MASTER, IFLA_LINKINFO = 1, 3, 4, 10, 18
+IFLA_NET_NS_FD, IFLA_EXT_MASK, IFLA_GSO_MAX_SEGS = 28, 29, 40
+IFLA_NUM_TX_QUEUES, IFLA_NUM_RX_QUEUES = 31, 32
+IFLA_INFO_KIND, IFLA_INFO_DATA, VETH_INFO_PEER = 1, 2, 1
+RTEXT_FILTER_SKIP_STATS = 1 << 3
+IFA_ADDRESS, IFA_LOCAL = 1, 2
+U32 = struct.Struct("=I")
+
+
+class Device(Protocol):
+    """An interface: its index and its name."""
+
+    @property
+    def ifindex(self) -> int: ...
+
+    @property
+    def dev(self) -> str: ...
+
+
+class NamedDevice(NamedTuple):
+    """An interface that is no end of a planned link."""
+
+    ifindex: int
+    dev: str
+
+
+LOOPBACK = NamedDevice(1, "lo")
+
+
+class VethSide(NamedTuple):
+    """One side of a new veth pair, as attributes and as words of `ip link add`."""
+
+    body: bytes
+    words: str
+
+    def extended(self, attribute: bytes, words: str) -> VethSide:
+        """Return this side with a further attribute."""
+        return VethSide(self.body + attribute, f"{self.words} {words}")
+
+
+class InterfaceState(NamedTuple):
+    """The state of an interface in the kernel."""
+
+    name: str
+    up: bool
+    gso_max_segs: int
+    mtu: int
+
+
+def set_up(device: Device, up: bool = True) -> NetlinkMessage:
+    """Return the message that sets an interface up or down."""
+    body = IFINFO.pack(0, 0, device.ifindex, IFF_UP if up else 0, IFF_UP)
+    command = f"ip link set {device.dev} {'up' if up else 'down'}"
+    return NetlinkMessage(netlink.RTM_NEWLINK, 0, body, command)
+
+
+def new(
+    device: Device, kind: str, data: bytes = b"", words: str = "", *, up: bool = True
+) -> NetlinkMessage:
+    """Return the message that makes an interface.
+
+    Args:
+        device: its index, 0 for any, and name.
+        kind: such as bridge.
+        data: attributes of that kind.
+        words: the same, in the language of ip.
+        up: set it up.
+    """
+    flags = IFF_UP if up else 0
+    info = netlink.text(IFLA_INFO_KIND, kind)
+    info += netlink.attribute(IFLA_INFO_DATA, data) if data else b""
+    body = IFINFO.pack(0, 0, device.ifindex, flags, flags) + netlink.text(IFLA_IFNAME, device.dev)
+    body += netlink.attribute(IFLA_LINKINFO, info)
+    state = " up" if up else ""
+    index = f" index {device.ifindex}" if device.ifindex else ""
+    command = f"ip link add {device.dev}{state}{index} type {kind}{words}"
+    return NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command)
+
+
+def veth_side(device: Device, mac: bytes = b"", *, up: bool = False) -> VethSide:
+    """Return one side of a veth with one queue; without `mac` the kernel chooses an address."""
+    flags = IFF_UP if up else 0
+    body = IFINFO.pack(0, 0, device.ifindex, flags, flags) + netlink.text(IFLA_IFNAME, device.dev)
+    words = f"{device.dev} index {device.ifindex}"
+    if mac:
+        body += netlink.attribute(IFLA_ADDRESS, mac)
+        words += f" address {mac.hex(':')}"
+    body += netlink.u32(IFLA_NUM_TX_QUEUES, 1) + netlink.u32(IFLA_NUM_RX_QUEUES, 1)
+    return VethSide(body, f"{words} numtxqueues 1 numrxqueues 1")
+
+
+def veth(near: VethSide, far: VethSide, far_fd: int, far_namespace: str) -> NetlinkMessage:
+    """Return the message that makes a veth pair, for the namespace of the near side.
+
+    far_fd: descriptor of the namespace of the far side.
+    """
+    peer = far.body + netlink.u32(IFLA_NET_NS_FD, far_fd)
+    data = netlink.nested(IFLA_INFO_DATA, netlink.attribute(VETH_INFO_PEER, peer))
+    body = near.body + netlink.nested(IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, "veth"), data)
+    command = f"ip link add {near.words} type veth peer {far.words} netns {far_namespace}"
+    return NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command)
+
+
+def add_address(device: Device, address: Prefix) -> NetlinkMessage:
+    """Return the message that gives an interface an IPv4 address with its prefix length."""
+    packed = struct.pack(">I", address.network)
+    body = struct.pack("=BBBBI", 2, address.length, 0, 0, device.ifindex)
+    body += netlink.attribute(IFA_LOCAL, packed) + netlink.attribute(IFA_ADDRESS, packed)
+    command = f"ip address add {address} dev {device.dev}"
+    return NetlinkMessage(netlink.RTM_NEWADDR, netlink.CREATE, body, command)
+
+
+def interfaces(socket: netlink.Socket) -> dict[int, InterfaceState]:
+    """Return every interface in the socket's namespace, by index."""
+    by_index = {}
+    request = IFINFO.pack(0, 0, 0, 0, 0) + netlink.u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS)
+    for body in socket.dump(netlink.RTM_GETLINK, request):
+        _, _, index, flags, _ = IFINFO.unpack_from(body)
+        attributes = netlink.attributes(body, IFINFO.size)
+        segments = attributes.get(IFLA_GSO_MAX_SEGS)
+        by_index[index] = InterfaceState(
+            name=attributes[IFLA_IFNAME].rstrip(b"\0").decode(),
+            up=bool(flags & IFF_UP),
+            gso_max_segs=U32.unpack(segments)[0] if segments else 0,
+            mtu=U32.unpack(attributes[IFLA_MTU])[0],
+        )
+    return by_index
