@@ -11,23 +11,17 @@ import inspect
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from weft.daemons.core.message_formats import flat
+from weft.daemons.core.message_registry import FORMATS
+from weft.daemons.transport import packets
 from weft.experiments.cli import cli, experiment_description
 from weft.experiments.cli.catalogue import catalogue
 from weft.experiments.runner import definition
 
 HERE = Path(__file__).parent
-# Modules with messages between daemons, and what each holds.
-MESSAGES = {
-    "weft.daemons.core.wire": "hellos, link state, and the probes of proxy routing",
-    "weft.daemons.lbsp.messages": "LBSP",
-    "weft.daemons.tar.messages": "TAR",
-    "weft.daemons.dar.messages": "DAR",
-    "weft.daemons.transport.packets": "the purified transport",
-}
 
 
 def pages() -> dict[str, str]:
@@ -136,19 +130,16 @@ def named(one: Mapping[str, Any], level: str, more: str = "") -> Iterator[str]:
 
 
 def messages() -> Iterator[str]:
-    """Every message: its fields and what they mean, as its class says."""
-    for module_name, title in MESSAGES.items():
-        module = import_module(module_name)
-        yield from (f"## {title[0].upper() + title[1:]}", "", *fenced(inspect.getdoc(module) or ""))
-        for name, one in vars(module).items():
-            own = inspect.isclass(one) and one.__module__ == module.__name__
-            if own and getattr(one, "__annotations__", None) and one.__doc__:
-                fields = ", ".join(f"{key}: {kind}" for key, kind in one.__annotations__.items())
-                yield from (
-                    f"### {name}",
-                    "",
-                    *fenced(f"{name}({fields})\n\n{inspect.getdoc(one)}"),
-                )
+    """Yield every message: its type, the width of each field, and what its class says."""
+    for message in FORMATS:
+        widths = ", ".join(f"{path} {kind}" for path, kind in flat(message.parts).items())
+        yield from (f"## {message.name}, type {message.kind}", "", f"`{widths}`", "")
+        yield from fenced(inspect.getdoc(message.record) or "")
+    yield from ("## The purified transport", "", *fenced(inspect.getdoc(packets) or ""))
+    for name, record in vars(packets).items():
+        if inspect.isclass(record) and record.__module__ == packets.__name__ and record.__doc__:
+            fields = ", ".join(f"{key}: {kind}" for key, kind in record.__annotations__.items())
+            yield from (f"### {name}", "", *fenced(f"{name}({fields})\n\n{inspect.getdoc(record)}"))
 
 
 def fenced(text: str) -> list[str]:

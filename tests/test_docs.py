@@ -313,7 +313,7 @@ def test_the_reference_has_all_that_there_is():
     assert all(f"\n## {name}\n" in pages["experiments.md"] for name in definition.names())
     assert all(f"\n### {name}\n" in pages["schemes.md"] for name in registry.schemes())
     assert "## weft describe" in pages["commands.md"]
-    assert "### Hello" in pages["messages.md"]
+    assert "## hello, type 1" in pages["messages.md"]
     assert all(
         line.count("|") - line.count("\\|") >= 4
         for line in pages["experiments.md"].splitlines()

@@ -11,19 +11,17 @@ after it.  A neighbour that comes up receives all stored notices.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
 from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
 from weft.daemons.control.sequence_limit import SequenceLimit
 from weft.daemons.core.actions import Send
-from weft.daemons.core.wire import MalformedMessage
+from weft.daemons.core.message_formats import U8, U32, U64, MalformedMessage
 
 NoticeBody = TypeVar("NoticeBody")
 
 
-@dataclass(frozen=True, slots=True)
-class Notice(Generic[NoticeBody]):
+class Notice(NamedTuple, Generic[NoticeBody]):
     """Notice of `origin`, forwarded by `sender` to its neighbour `target`.
 
     sequence: larger in each notice of one origin and kind.
@@ -31,12 +29,12 @@ class Notice(Generic[NoticeBody]):
     hops: hops that it may still travel.
     """
 
-    sender: int
-    target: int
-    origin: int
-    sequence: int
-    lifetime_ms: int
-    hops: int
+    sender: U32
+    target: U32
+    origin: U32
+    sequence: U64
+    lifetime_ms: U32
+    hops: U8
     body: NoticeBody
 
 
@@ -160,7 +158,7 @@ class Notices(Generic[NoticeBody]):
             back = port == input_port or notice.origin == self._neighbours[port]
             forwards = notice.hops and not back and port in self._onward(notice, input_port)
             if forwards and lifetime_ms > 0:
-                current = replace(notice, lifetime_ms=lifetime_ms)
+                current = notice._replace(lifetime_ms=lifetime_ms)
                 sends.append(self._send(current, port, notice.hops - 1))
         return sends
 
@@ -188,7 +186,7 @@ class Notices(Generic[NoticeBody]):
         return Notice(self._node, 0, self._node, self._sequence, self._lifetime_ms, 0, self._body)
 
     def _send(self, notice: Notice[NoticeBody], port: int, hops: int) -> Send:
-        onward = replace(notice, sender=self._node, target=self._neighbours[port], hops=hops)
+        onward = notice._replace(sender=self._node, target=self._neighbours[port], hops=hops)
         return Send(port, self._encode(onward))
 
     def _find_deadline(self) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.daemons.core.capabilities import Capability
 from weft.daemons.core.contract import StateMachine
+from weft.daemons.core.message_formats import Format
 from weft.daemons.core.node_config import NodeConfig, Options
 from weft.daemons.core.selection_rule import SelectionRule
 from weft.topologies.core.family import IntegerParameter
@@ -103,6 +104,7 @@ class Scheme:
     fixed_path: True if all packets of a pair take the first path of path(), whatever the load.
     loop_free: True if packets never loop, not even while daemons disagree about links.
     handles_degraded_links: True if daemons avoid links that are reported to be degraded.
+    messages: formats of its messages beside those of wire.py.
     flow_row: (topology, node, status of its daemon) -> the node's flows as a row of `weft status`;
         None for a node without a row.
     """
@@ -121,6 +123,7 @@ class Scheme:
     fixed_path: bool = False
     loop_free: bool = False
     handles_degraded_links: bool = False
+    messages: tuple[Format[Any], ...] = ()
     flow_row: Callable[[Topology, int, Mapping[str, Any]], Mapping[str, Any] | None] | None = None
 
     def options(self, texts: Mapping[str, str]) -> dict[str, int]:

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from weft.daemons.core import wire
-from weft.daemons.core.message_formats import BYTES, Bits, Format, MessageField, Part, fields, flat
+from collections.abc import Sequence
+from typing import Any
+
+from weft.daemons.core.message_formats import (
+    BYTES,
+    MAGIC,
+    VERSION,
+    Bits,
+    Format,
+    MessageField,
+    Part,
+    flat,
+)
 from weft.daemons.core.message_registry import FORMATS, HEADER, SEAL, SEAL_BYTES
 
 FIELD_TYPES = {
@@ -57,9 +68,9 @@ DissectorTable.get("udp.port"):add(@PORT@, weft)
 
 def dissector(port: int) -> str:
     """Return the Lua program for messages to UDP `port`."""
-    declared = dict(flat(fields(HEADER)))
+    declared = dict(flat(HEADER))
     for name, parts in (
-        ("seal", fields(SEAL)),
+        ("seal", SEAL),
         *((message.name, message.parts) for message in FORMATS),
     ):
         declared |= {f"{name}.{path}": kind for path, kind in flat(parts).items()}
@@ -78,12 +89,12 @@ def dissector(port: int) -> str:
         "for _, field in pairs(declared) do all[#all + 1] = field end",
         "weft.fields = all",
     ]
-    lines += [f"local header = {_parts(fields(HEADER))}", f"local seal = {_parts(fields(SEAL))}"]
+    lines += [f"local header = {_parts(HEADER)}", f"local seal = {_parts(SEAL)}"]
     lines += ["local formats = {", *map(_format, FORMATS), "}"]
     loop = LOOP
     for name, value in {
-        "MAGIC": wire.MAGIC,
-        "VERSION": wire.VERSION,
+        "MAGIC": MAGIC,
+        "VERSION": VERSION,
         "SEAL_BYTES": SEAL_BYTES,
         "PORT": port,
     }.items():
@@ -98,11 +109,11 @@ def _declaration(path: str, kind: str) -> str:
     return f'  ["{path}"] = {field},'
 
 
-def _format(message: Format) -> str:
+def _format(message: Format[Any]) -> str:
     return f'  [{message.kind}] = {{ name = "{message.name}", parts = {_parts(message.parts)} }},'
 
 
-def _parts(parts: tuple[Part, ...]) -> str:
+def _parts(parts: Sequence[Part]) -> str:
     return "{ " + ", ".join(map(_part, parts)) + " }"
 
 

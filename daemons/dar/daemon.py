@@ -18,7 +18,6 @@ If a link, a spine or a leaf fails, routes change, and flows without a usable sp
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from weft.daemons.control.hello import Neighbourhood
@@ -27,14 +26,14 @@ from weft.daemons.core import wire
 from weft.daemons.core.actions import NOTHING, Action, FiveTuple, Hop, Send, SetFlowPort, SetRoute
 from weft.daemons.core.capabilities import FlowPlacement
 from weft.daemons.core.events import DaemonEvent, FlowsSeen, SeenFlow
-from weft.daemons.core.wire import MalformedMessage, within
+from weft.daemons.core.wire import MalformedMessage
 from weft.daemons.dar import messages
 from weft.daemons.dar.leaf import LeafFlows, LeafSettings, Random
 from weft.daemons.dar.messages import Ear
 from weft.daemons.shortest_paths.daemon import Bfs
 from weft.topologies.core.address import Prefix
 
-EAR = bytes((wire.MAGIC, wire.VERSION, wire.DAR_EAR))
+EAR = wire.START + bytes([wire.DAR_EAR])
 MOST_COUNT = 0xFFFF
 
 
@@ -89,12 +88,11 @@ class Dar(Bfs):
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
         if not payload.startswith(EAR):
             return self._with_flows(super().receive(payload, port, now), now)
-        ear = messages.decode(payload)
+        ear = messages.decode(payload, self._first_spine + self._spines)
         if ear is None or ear.target != self._node:
             return NOTHING
         if all(near.hop != (port, ear.sender) for near in self._neighbourhood.neighbours()):
             raise MalformedMessage(f"switch {ear.sender} is no neighbour at port {port}")
-        within((ear.origin,), self._first_spine + self._spines)
         return self._adapt(ear, now) if ear.leaf == self._node else self._pass_on(ear)
 
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
@@ -212,7 +210,7 @@ class Dar(Bfs):
         for near in self._neighbourhood.neighbours():
             if near.up and near.hop.node == ear.leaf and not self._own:
                 self._ears["passed_on"] += 1
-                passed_on = replace(ear, sender=self._node, target=ear.leaf)
+                passed_on = ear._replace(sender=self._node, target=ear.leaf)
                 return [Send(near.hop.port, messages.encode(passed_on))]
         return NOTHING
 

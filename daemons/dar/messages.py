@@ -1,4 +1,4 @@
-"""Explicit Adaptation Request (EAR; DAR, section 4) as bytes, a message of daemons/core/wire.py.
+"""Explicit Adaptation Request (EAR; DAR, section 4), a message of daemons/core/wire.py.
 
 The paper gives it 8 bytes and leaves the layout open.  Ours has the flow's 5-tuple, because an
 input leaf moves single flows, and its spine, so that a late or repeated request has no effect.
@@ -6,20 +6,24 @@ input leaf moves single flows, and its spine, so that a late or repeated request
 
 from __future__ import annotations
 
-import struct
-from dataclasses import dataclass
+from typing import Annotated, NamedTuple
 
-from weft.daemons.core.actions import FiveTuple
-from weft.daemons.core.wire import DAR_EAR, MAGIC, VERSION, MalformedMessage, decoded
+from weft.daemons.core.message_formats import (
+    U16,
+    U32,
+    U64,
+    Bits,
+    Format,
+    MessageField,
+    NodeNumber,
+    decoded,
+)
+from weft.daemons.core.wire import DAR_EAR, FlowAddresses
 
-# header, sender, target, origin, leaf, sequence; source, destination, protocol, ports; spine,
-# count, spines
-FIXED = struct.Struct(">BBBIIIIQIIBIIHB")
 MOST_SPINES = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Ear:
+class Ear(NamedTuple):
     """Request of `origin` to input leaf `leaf` to move `flow` to another spine.
 
     `sender` passes it on to `target`.
@@ -31,64 +35,31 @@ class Ear:
         if unknown.
     """
 
-    sender: int
-    target: int
-    origin: int
-    leaf: int
-    sequence: int
-    flow: FiveTuple
-    spine: int
-    count: int
-    spines: int = 0
-    room: int = 0
+    sender: U32
+    target: U32
+    origin: NodeNumber
+    leaf: U32
+    sequence: U64
+    flow: FlowAddresses
+    spine: U32
+    count: U16  # type: ignore[assignment]  # hides tuple.count()
+    spines: Annotated[int, MessageField("u8", most=MOST_SPINES)] = 0
+    room: Annotated[int, Bits("spines")] = 0
+
+
+EAR = Format(DAR_EAR, "dar_ear", Ear)
 
 
 def encode(ear: Ear) -> bytes:
     """Return `ear` as bytes; struct.error or OverflowError if a field is too large."""
-    fixed = FIXED.pack(
-        MAGIC,
-        VERSION,
-        DAR_EAR,
-        ear.sender,
-        ear.target,
-        ear.origin,
-        ear.leaf,
-        ear.sequence,
-        *ear.flow,
-        ear.spine,
-        ear.count,
-        ear.spines,
-    )
-    return fixed + ear.room.to_bytes(-(-ear.spines // 8), "big")
+    return EAR.encode(ear)
 
 
-def decode(payload: bytes) -> Ear | None:
+def decode(payload: bytes, nodes: int = 1 << 32) -> Ear | None:
     """Return the request in `payload`; None for a message of another type.
 
     Raises:
-        wire.MalformedMessage: not a message.
+        wire.MalformedMessage: not a message, or its origin is none of the first `nodes` nodes.
     """
-    return decoded(payload, {DAR_EAR: _ear})
-
-
-def _ear(payload: bytes) -> Ear:
-    (
-        *_,
-        sender,
-        target,
-        origin,
-        leaf,
-        sequence,
-        source,
-        destination,
-        protocol,
-        ports,
-        spine,
-        count,
-        spines,
-    ) = FIXED.unpack_from(payload)
-    room = int.from_bytes(payload[FIXED.size :], "big")
-    if len(payload) != FIXED.size + -(-spines // 8) or spines > MOST_SPINES or room >> spines:
-        raise MalformedMessage(f"a map of {spines} spines in {len(payload) - FIXED.size} bytes")
-    flow = FiveTuple(source, destination, protocol, ports)
-    return Ear(sender, target, origin, leaf, sequence, flow, spine, count, spines, room)
+    ear: Ear | None = decoded(payload, {DAR_EAR: EAR}, nodes)
+    return ear

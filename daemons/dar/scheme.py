@@ -22,7 +22,7 @@ from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, for_swi
 from weft.daemons.core.selection_rule import SelectionRule
 from weft.daemons.dar.daemon import Dar
 from weft.daemons.dar.leaf import LeafSettings
-from weft.daemons.dar.messages import MOST_SPINES
+from weft.daemons.dar.messages import EAR, MOST_SPINES
 from weft.topologies.core.address import FabricNaming
 from weft.topologies.core.family import IntegerParameter
 
@@ -224,6 +224,7 @@ SCHEMES = (
         selection=Selection(parameters=PLANE, rule=rule, check_daemons=any_daemons),
         path=path,
         needs=frozenset({FlowPlacement}),
+        messages=(EAR,),
         flow_row=flow_row,
     ),
 )

@@ -303,7 +303,7 @@ class Lbsp:
         for port, link in sorted(self._links.items()):
             if (port not in self._up and port in self._ever_up) or self._is_degraded(port):
                 kind, affected = self._shape.kind(link), self._shape.affected(link, self._position)
-                yield LinkFailure(kind, affected, self._far[port], degraded=port in self._up)
+                yield LinkFailure(kind, port in self._up, affected, self._far[port])
 
     def _is_degraded(self, port: int) -> bool:
         """Return True if this switch, or the lower end of the link, knows it as degraded.
@@ -358,7 +358,7 @@ class Lbsp:
         for origin, (notice, *_) in self._failures.held.items():
             for failure in _failures_in(notice.body):
                 link = self._shape.link(origin, failure.neighbour)
-                links[link] = failure.degraded and links.get(link, True)
+                links[link] = bool(failure.degraded) and links.get(link, True)
         for port, link in self._links.items():
             if port in self._up and not links.get(link, True):
                 del links[link]  # hellos pass, so the other end's announcement is out of date

@@ -1,4 +1,4 @@
-"""LBSP's messages beside hellos, as bytes, with the header and types of wire.py.
+"""LBSP's messages beside hellos.
 
 Both kinds are notices: an origin floods its own state, with a sequence number, over a few hops
 (daemons/control/scoped_flooding.py).
@@ -6,84 +6,58 @@ Both kinds are notices: an origin floods its own state, with a sequence number, 
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from typing import Annotated, Any, NamedTuple
 
 from weft.daemons.control.scoped_flooding import Notice
-from weft.daemons.core.wire import (
-    LBSP_CROWDING,
-    LBSP_FAILURES,
-    MAGIC,
-    VERSION,
-    MalformedMessage,
-    decoded,
-)
+from weft.daemons.core.message_formats import U8, U32, Format, MessageField, Repeat, decoded
+from weft.daemons.core.wire import LBSP_CROWDING, LBSP_FAILURES
 from weft.topologies.core.address import Prefix
 
-NOTICE = struct.Struct(">BBBIIIQIB")  # header, sender, target, origin, sequence, lifetime_ms, hops
-COUNT = struct.Struct(">H")
-FAILURE = struct.Struct(">BBIBI")  # kind, degraded, network, length, neighbour
-STATE = struct.Struct(">B")
 MOST_STATE = 2
+NETWORK = (MessageField("address", "network"), MessageField("u8", "length", most=32))
 
 
-@dataclass(frozen=True, slots=True)
-class LinkFailure:
+class LinkFailure(NamedTuple):
     """One failed or degraded link of a notice's origin (LBSP, section 3.3.1).
 
     kind: failure type (Table 2).
+    degraded: 1 for a degraded link, 0 for a failed one.
     affected: affected destinations.
     neighbour: other end of the link, which determines the affected flows: figure 5's A1 and A3, but
         not A0 and A2.
     """
 
-    kind: int
-    affected: Prefix
-    neighbour: int
-    degraded: bool
+    kind: U8
+    degraded: Annotated[int, MessageField("u8", most=1)]
+    affected: Annotated[Prefix, NETWORK]
+    neighbour: U32
 
 
-@dataclass(frozen=True, slots=True)
-class Failures:
+class Failures(NamedTuple):
     """All failed and degraded links of the origin."""
 
-    failures: tuple[LinkFailure, ...]
+    failures: Annotated[tuple[LinkFailure, ...], Repeat(LinkFailure, "u16")]
 
 
-@dataclass(frozen=True, slots=True)
-class Crowding:
+class Crowding(NamedTuple):
     """State that the origin's own queues require (LBSP, section 5.1)."""
 
-    state: int
+    state: Annotated[int, MessageField("u8", most=MOST_STATE)]
 
 
 LbspBody = Failures | Crowding
 LbspNotice = Notice[LbspBody]
+FORMATS: tuple[Format[Any], ...] = (
+    Format(LBSP_FAILURES, "lbsp_failures", Notice, Failures),
+    Format(LBSP_CROWDING, "lbsp_crowding", Notice, Crowding),
+)
+_BY_KIND = {message.kind: message for message in FORMATS}
 
 
 def encode(notice: LbspNotice) -> bytes:
     """Return `notice` as bytes; struct.error if a field is too large."""
     kind = LBSP_FAILURES if isinstance(notice.body, Failures) else LBSP_CROWDING
-    fixed = NOTICE.pack(
-        MAGIC,
-        VERSION,
-        kind,
-        notice.sender,
-        notice.target,
-        notice.origin,
-        notice.sequence,
-        notice.lifetime_ms,
-        notice.hops,
-    )
-    if isinstance(notice.body, Crowding):
-        return fixed + STATE.pack(notice.body.state)
-    entries = [
-        FAILURE.pack(failure.kind, failure.degraded, *failure.affected, failure.neighbour)
-        for failure in notice.body.failures
-    ]
-    return fixed + COUNT.pack(len(entries)) + b"".join(entries)
+    return _BY_KIND[kind].encode(notice)
 
 
 def decode(payload: bytes) -> LbspNotice | None:
@@ -92,36 +66,5 @@ def decode(payload: bytes) -> LbspNotice | None:
     Raises:
         wire.MalformedMessage: not a message.
     """
-    return decoded(payload, _DECODERS)
-
-
-def _notice(body: Callable[[bytes], LbspBody], payload: bytes) -> LbspNotice:
-    *_, sender, target, origin, sequence, lifetime_ms, hops = NOTICE.unpack_from(payload)
-    return Notice(sender, target, origin, sequence, lifetime_ms, hops, body(payload[NOTICE.size :]))
-
-
-def _failures(rest: bytes) -> Failures:
-    (count,) = COUNT.unpack_from(rest)
-    if len(rest) != COUNT.size + count * FAILURE.size:
-        raise MalformedMessage("lengths do not fit")
-    failures = []
-    for kind, degraded, network, length, neighbour in FAILURE.iter_unpack(rest[COUNT.size :]):
-        if degraded > 1 or length > 32:
-            raise MalformedMessage(
-                f"degraded must be 0 or 1 and a prefix at most /32, got {degraded} and /{length}"
-            )
-        failures.append(LinkFailure(kind, Prefix(network, length), neighbour, bool(degraded)))
-    return Failures(tuple(failures))
-
-
-def _crowding(rest: bytes) -> Crowding:
-    (state,) = STATE.unpack(rest)
-    if state > MOST_STATE:
-        raise MalformedMessage(f"states are 0 to {MOST_STATE}, got {state}")
-    return Crowding(state)
-
-
-_DECODERS: dict[int, Callable[[bytes], LbspNotice]] = {
-    LBSP_FAILURES: partial(_notice, _failures),
-    LBSP_CROWDING: partial(_notice, _crowding),
-}
+    notice: LbspNotice | None = decoded(payload, _BY_KIND)
+    return notice

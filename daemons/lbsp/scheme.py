@@ -12,6 +12,7 @@ from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
 from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, arrives_by, for_switches
 from weft.daemons.core.selection_rule import SelectionRule
+from weft.daemons.lbsp import messages
 from weft.daemons.lbsp import routing as lbsp
 from weft.daemons.lbsp.daemon import Lbsp, covering
 from weft.daemons.lbsp.routing import LbspShape, Uplink, shape_of
@@ -192,6 +193,7 @@ SCHEMES = (
         ),
         path=path,
         needs=frozenset({QueueState}),
+        messages=messages.FORMATS,
         connects=arrives_by(path),
         handles_degraded_links=True,
     ),

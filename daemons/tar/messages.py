@@ -1,30 +1,28 @@
-"""TAR's messages beside hellos, as bytes, with the header and types of wire.py."""
+"""TAR's messages beside hellos."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
 
 from weft.daemons.core.actions import FiveTuple
-from weft.daemons.core.wire import (
-    BROKEN,
-    FLOW_BREAKS,
-    FLOW_PROBE,
+from weft.daemons.core.message_formats import (
     HEADER,
-    MAGIC,
-    VERSION,
-    MalformedMessage,
+    U32,
+    Format,
+    MessageField,
+    NodeNumber,
+    Repeat,
     decoded,
-    within,
 )
+from weft.daemons.core.wire import FLOW_BREAKS, FLOW_PROBE, FlowAddresses, ProbeVerdict
 
-# header, fields of FlowProbe up to the verdict, number of marks, number of visited servers
-FIXED = struct.Struct(">BBBIIIIBIIIIBBB")
 ENDS = struct.Struct(">II")  # sender and target, after the header of every message
-BREAKS = struct.Struct(">BBBIIB")  # header, sender, target, number of flows
-BREAK = struct.Struct(">IIBII")  # flow, token
 MOST_BREAKS = 80  # in one message: 1,372 bytes
+SERVER = MessageField("i32", "node", least=0, is_node=True)
+# a negative mark names no server
+MARK = MessageField("i32", "mark", is_node=True)
 
 
 class FlowProbe(NamedTuple):
@@ -38,36 +36,44 @@ class FlowProbe(NamedTuple):
     visited: in a probe, the servers so far, the source first; in an answer, the flow's path.
     """
 
-    sender: int
-    target: int
-    flow: FiveTuple
-    token: int
-    attempt: int
-    lifetime_ms: int
-    verdict: int
-    marks: tuple[int, ...]
-    visited: tuple[int, ...]
+    sender: NodeNumber
+    target: U32
+    flow: FlowAddresses
+    token: U32
+    attempt: U32
+    lifetime_ms: U32
+    verdict: ProbeVerdict
+    marks: Annotated[tuple[int, ...], Repeat(MARK, "u8")]
+    visited: Annotated[tuple[int, ...], Repeat(SERVER, "u8", least=1)]
+
+
+class BrokenPath(NamedTuple):
+    """Flow whose path is broken, and the token of the probe that set it up."""
+
+    flow: FlowAddresses
+    token: U32
 
 
 class FlowBreaks(NamedTuple):
-    """Broken paths: `sender` tells `target`, the server before it on the paths of `flows`.
+    """Broken paths: `sender` tells `target`, the server before it on the paths of `flows`."""
 
-    flows: each with the token of the probe that set up its path.
-    """
+    sender: U32
+    target: U32
+    flows: Annotated[tuple[tuple[FiveTuple, int], ...], Repeat(BrokenPath, "u8", least=1)]
 
-    sender: int
-    target: int
-    flows: tuple[tuple[FiveTuple, int], ...]
+
+PROBE = Format(FLOW_PROBE, "flow_probe", FlowProbe)
+BREAKS = Format(FLOW_BREAKS, "flow_breaks", FlowBreaks)
+FORMATS: tuple[Format[Any], ...] = (PROBE, BREAKS)
+_BY_KIND = {message.kind: message for message in FORMATS}
 
 
 def breaks(sender: int, target: int, flows: Sequence[tuple[FiveTuple, int]]) -> list[bytes]:
     """Return FlowBreaks messages for `flows`, as bytes; struct.error if a field is too large."""
-    payloads = []
-    for start in range(0, len(flows), MOST_BREAKS):
-        batch = flows[start : start + MOST_BREAKS]
-        header = BREAKS.pack(MAGIC, VERSION, FLOW_BREAKS, sender, target, len(batch))
-        payloads.append(header + b"".join(BREAK.pack(*flow, token) for flow, token in batch))
-    return payloads
+    return [
+        BREAKS.encode(FlowBreaks(sender, target, tuple(flows[start : start + MOST_BREAKS])))
+        for start in range(0, len(flows), MOST_BREAKS)
+    ]
 
 
 def passed_on(payload: bytes, sender: int, target: int) -> bytes:
@@ -77,10 +83,7 @@ def passed_on(payload: bytes, sender: int, target: int) -> bytes:
 
 def encode(probe: FlowProbe) -> bytes:
     """Return `probe` as bytes; struct.error if a field is too large."""
-    sender, target, flow, *values, marks, visited = probe
-    counts = (len(marks), len(visited))
-    fixed = FIXED.pack(MAGIC, VERSION, FLOW_PROBE, sender, target, *flow, *values, *counts)
-    return fixed + struct.pack(f">{sum(counts)}i", *marks, *visited)
+    return PROBE.encode(probe)
 
 
 def decode(payload: bytes, nodes: int = 1 << 31) -> FlowProbe | FlowBreaks | None:
@@ -89,37 +92,5 @@ def decode(payload: bytes, nodes: int = 1 << 31) -> FlowProbe | FlowBreaks | Non
     Raises:
         wire.MalformedMessage: not a message, or it names a node that is none of the first `nodes`.
     """
-    message = decoded(payload, _DECODERS)
-    if isinstance(message, FlowProbe):
-        within(
-            (message.sender, *message.visited, *(mark for mark in message.marks if mark >= 0)),
-            nodes,
-        )
+    message: FlowProbe | FlowBreaks | None = decoded(payload, _BY_KIND, nodes)
     return message
-
-
-def _probe(payload: bytes) -> FlowProbe:
-    _, _, _, sender, target, *flow, token, attempt, lifetime_ms, verdict, marks, visited = (
-        FIXED.unpack_from(payload)
-    )
-    numbers = struct.unpack(f">{marks + visited}i", payload[FIXED.size :])
-    if not visited or verdict > BROKEN or min(numbers[marks:]) < 0:
-        raise MalformedMessage("values do not fit")
-    values = (FiveTuple(*flow), token, attempt, lifetime_ms, verdict)
-    return FlowProbe(sender, target, *values, numbers[:marks], numbers[marks:])
-
-
-def _breaks(payload: bytes) -> FlowBreaks:
-    _, _, _, sender, target, count = BREAKS.unpack_from(payload)
-    flows = tuple(
-        (FiveTuple(*flow), token) for *flow, token in BREAK.iter_unpack(payload[BREAKS.size :])
-    )
-    if len(flows) != count or not flows:
-        raise MalformedMessage(f"{len(flows)} flows; the header says {count}")
-    return FlowBreaks(sender, target, flows)
-
-
-_DECODERS: dict[int, Callable[[bytes], FlowProbe | FlowBreaks]] = {
-    FLOW_PROBE: _probe,
-    FLOW_BREAKS: _breaks,
-}

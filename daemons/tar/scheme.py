@@ -12,6 +12,7 @@ from weft.daemons.core.node_config import NodeConfig, Options, node_configs
 from weft.daemons.core.scheme import RoutedPath, Scheme, for_servers
 from weft.daemons.routing.candidates import candidates
 from weft.daemons.routing.scope import dead_channels
+from weft.daemons.tar import messages
 from weft.daemons.tar import routing as tar
 from weft.daemons.tar.daemon import TarRouting
 from weft.daemons.tar.own_flows import ATTEMPTS
@@ -163,6 +164,7 @@ SCHEMES = (
         machine=machine,
         path=path,
         needs=frozenset({FlowRewrite}),
+        messages=messages.FORMATS,
         connects=connects_pings,
     ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from weft.daemons.core.message_formats import Malformed
+from weft.daemons.core.message_formats import MalformedMessage
 from weft.daemons.core.message_registry import dissect
 from weft.testbed.linux.tc import CONTROL_PORT
 from weft.testbed.observe.pcapng import read
@@ -49,5 +49,5 @@ def messages(path: Path) -> Iterator[dict[str, Any]]:
         header = {"at_s": packet.time_ns / 1e9, "interface": packet.interface, "from": address}
         try:
             yield header | dissect(payload)
-        except Malformed as error:
+        except MalformedMessage as error:
             yield header | {"error": str(error)}

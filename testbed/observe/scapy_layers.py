@@ -21,9 +21,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.daemons.core.message_formats import Bits, Part, Repeat, fields
+from weft.daemons.core.message_formats import MAGIC, VERSION, Bits, Part, Repeat
 from weft.daemons.core.message_registry import FORMATS, HEADER, SEAL, SEAL_BYTES
-from weft.daemons.core.wire import MAGIC, VERSION
 from weft.testbed.linux.tc import CONTROL_PORT
 
 try:
@@ -128,14 +127,14 @@ def _header() -> type[Any]:
         "version": ByteField("version", VERSION),
         "type": ByteEnumField("type", FORMATS[0].kind, names),
     }
-    described = [of[one.name] for one in fields(HEADER)]
+    described = [of[one.name] for one in HEADER]
     return type(
         "Weft", (Packet,), {"name": "weft", "fields_desc": described, "__module__": __name__}
     )
 
 
 Weft = _header()
-Seal = _made("seal", RepeatedEntry, fields(SEAL))
+Seal = _made("seal", RepeatedEntry, SEAL)
 LAYERS = {each.name: _made(each.name, MessageLayer, each.parts) for each in FORMATS}
 for _each in FORMATS:
     bind_layers(Weft, LAYERS[_each.name], type=_each.kind)

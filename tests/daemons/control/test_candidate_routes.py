@@ -24,7 +24,7 @@ def routes(actions):
 
 def say(node, hop, sequence, hears_us=True, now=0.010):
     heard = ((0, 5),) if hears_us else ()
-    payload = wire.encode(wire.Hello(hop.node, 1, sequence, 30, 0, heard))
+    payload = wire.encode(wire.Hello(hop.node, 1, 30, 0, heard, sequence))
     return node.receive(payload, hop.port, now)
 
 

@@ -78,7 +78,7 @@ class Bus:
 
 
 def hello(sender, heard=(), sequence=1, incarnation=1, digest=0, interval_ms=30):
-    return wire.Hello(sender, incarnation, sequence, interval_ms, digest, tuple(heard))
+    return wire.Hello(sender, incarnation, interval_ms, digest, tuple(heard), sequence)
 
 
 def say(machine, message, now, port=0):

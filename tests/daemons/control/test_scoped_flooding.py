@@ -1,7 +1,5 @@
 """Flooding by hand: nodes in a row or a ring, and what passes between them."""
 
-from dataclasses import replace
-
 import pytest
 
 from weft.daemons.control.scoped_flooding import Notice, Notices
@@ -11,7 +9,7 @@ from weft.daemons.lbsp.messages import Crowding, Failures, LinkFailure
 from weft.topologies.core.address import Prefix
 
 NONE = Failures(())
-ONE = Failures((LinkFailure(1, Prefix(10 << 24, 24), 7, False),))
+ONE = Failures((LinkFailure(1, False, Prefix(10 << 24, 24), 7),))
 
 
 def empty(body):
@@ -154,7 +152,7 @@ def test_a_ring_is_crossed_from_both_sides_and_the_flood_ends():
         sent += 1
         notice = messages.decode(send.payload)
         to = (at - 1) % 8 if send.port == 0 else (at + 1) % 8
-        assert notice == replace(notice, sender=at, target=to)
+        assert notice == notice._replace(sender=at, target=to)
         waiting += [(to, more) for more in ring[to].hear(notice, 1 - send.port, 0.0)[1]]
     assert sorted(number for number, each in ring.items() if each.held) == [1, 2, 3, 5, 6, 7]
     assert sent == 6

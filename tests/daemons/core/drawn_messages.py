@@ -19,7 +19,7 @@ PATH = st.lists(U32, min_size=1, max_size=20).map(tuple)
 FLOW = st.builds(FiveTuple, U32, U32, U8, U32)
 PAIRS = st.lists(st.tuples(U32, U64), max_size=20).map(tuple)
 HEARD = st.builds(
-    wire.Hello, U32, st.integers(0, (1 << 63) - 1), U32, st.integers(1, 10_000), U64, PAIRS
+    wire.Hello, U32, st.integers(0, (1 << 63) - 1), st.integers(1, 10_000), U64, PAIRS, U32
 )
 LINKS = st.lists(st.tuples(U16, U32), max_size=10).map(wire.pack_links)
 TOLD = st.builds(wire.Advertisement, U32, U64, U32, LINKS)
@@ -29,7 +29,7 @@ SUMMARY = st.builds(wire.Summary, U32, U32, U32, U32, ENTRIES)
 PROBE = st.builds(wire.Probe, *[U32] * 5, U16, U32, st.integers(0, 2), st.integers(0, 1), PATH)
 DIED = st.builds(wire.HopDied, U32, U32, U32, U32, PATH)
 FAILURE = st.builds(
-    lbsp.LinkFailure, U8, st.builds(Prefix, U32, st.integers(0, 32)), U32, st.booleans()
+    lbsp.LinkFailure, U8, st.booleans(), st.builds(Prefix, U32, st.integers(0, 32)), U32
 )
 FAILURES = st.builds(lbsp.Failures, st.lists(FAILURE, max_size=9).map(tuple))
 NOTICE = st.builds(

@@ -1,7 +1,6 @@
 """DAR's daemons in whole Clos networks: who is asked, who answers, what is stale, what fails."""
 
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -109,7 +108,7 @@ def heard(machine, ear, now):
 def moved(machine, ear, now):
     """What comes of a request; if the draw was the present spine, ask again."""
     for sequence in range(ear.sequence, ear.sequence + 100):
-        if found := placed(heard(machine, replace(ear, sequence=sequence), now)):
+        if found := placed(heard(machine, ear._replace(sequence=sequence), now)):
             return found
     return []
 
@@ -135,19 +134,19 @@ def test_a_request_moves_a_flow_that_is_where_it_was_and_has_rested():
 )
 def test_a_request_that_does_not_fit_has_no_effect(change):
     _, machine, _, ear, now = alone()
-    assert not moved(machine, replace(ear, **change), now)
+    assert not moved(machine, ear._replace(**change), now)
     assert machine.status()["moves"] == 0
 
 
 def test_a_request_that_comes_twice_or_late_has_no_effect():
     _, machine, flow, ear, now = alone("cool=0")
-    first = replace(ear, sequence=500)
+    first = ear._replace(sequence=500)
     stale = machine.status()["ears"]["stale"]
     heard(machine, first, now)
     # wherever it went, it is back
     machine.event(FlowsSeen((SeenFlow(flow, 5, rested_s=1.0),)), now)
     for sequence in (500, 499, 1):
-        assert not heard(machine, replace(ear, sequence=sequence), now + 1)
+        assert not heard(machine, ear._replace(sequence=sequence), now + 1)
     assert machine.status()["ears"]["stale"] == stale + 3
     assert machine.status()["ears"]["heard"] == 4
 
@@ -156,10 +155,10 @@ def test_requests_of_different_switches_have_numbers_of_their_own():
     """A spine whose daemon has run for longer counts from a lower number, and is heard
     nevertheless."""
     fabric, machine, _, ear, now = alone("detect=queue,cool=0")
-    of_spine = replace(ear, origin=fabric.spine(1), sender=fabric.spine(1), sequence=5 << 32)
+    of_spine = ear._replace(origin=fabric.spine(1), sender=fabric.spine(1), sequence=5 << 32)
     ((_, port),) = moved(machine, of_spine, now)
     there = fabric.spine(port - 4)
-    older = replace(ear, origin=there, sender=there, spine=there, sequence=1 << 32)
+    older = ear._replace(origin=there, sender=there, spine=there, sequence=1 << 32)
     assert moved(machine, older, now + 0.01)
 
 
@@ -167,14 +166,14 @@ def test_requests_in_any_number_of_names_are_not_remembered():
     fabric, machine, flow, ear, now = alone("cool=1000")
     for origin in range(16 + 4 + 4):
         for spine in (1, 2):
-            forged = replace(ear, origin=origin, spine=fabric.spine(spine), sequence=1)
+            forged = ear._replace(origin=origin, spine=fabric.spine(spine), sequence=1)
             heard(machine, forged, now)
     assert len(machine._leaf.outgoing[flow].last_requests) <= 1 + 2
 
 
 def test_a_forged_request_of_a_late_number_is_forgotten():
     fabric, machine, _, ear, now = alone("cool=0")
-    heard(machine, replace(ear, spine=fabric.spine(2), sequence=(1 << 64) - 1), now)
+    heard(machine, ear._replace(spine=fabric.spine(2), sequence=(1 << 64) - 1), now)
     assert not moved(machine, ear, now + 9.9)
     assert moved(machine, ear, now + 10.1)
 
@@ -191,7 +190,7 @@ def test_a_flow_is_not_swapped_back_to_where_its_destination_is_not_reached():
     now, swaps = fabric.simulator.now, 0
     for sequence in range(1000, 1100):
         machine.event(FlowsSeen((first, second)), now)
-        asked = replace(ear, flow=first.flow, sequence=sequence)
+        asked = ear._replace(flow=first.flow, sequence=sequence)
         found = dict(placed(heard(machine, asked, now)))
         assert found.get(second.flow) != 4 + 1
         swaps += second.flow in found
@@ -219,17 +218,17 @@ def test_a_flow_that_was_swapped_in_a_look_is_not_moved_again_in_it():
 def test_a_flow_rests_when_it_has_been_moved():
     fabric, machine, _, ear, now = alone("cool=3,period_us=10000")
     ((_, port),) = moved(machine, ear, now)
-    asked = replace(ear, spine=fabric.spine(port - 4), sequence=1000)
+    asked = ear._replace(spine=fabric.spine(port - 4), sequence=1000)
     assert not moved(machine, asked, now + 0.0299)
-    assert moved(machine, replace(asked, sequence=2000), now + 0.0301)
+    assert moved(machine, asked._replace(sequence=2000), now + 0.0301)
 
 
 def test_a_new_daemon_knows_from_the_table_how_long_a_flow_has_rested():
     _, machine, flow, ear, now = alone("cool=3,period_us=10000")
     other = flow._replace(ports=78)
     machine.event(FlowsSeen((SeenFlow(other, 5, rested_s=0.02),)), now)
-    assert not moved(machine, replace(ear, flow=other), now + 0.009)
-    assert moved(machine, replace(ear, flow=other, sequence=2000), now + 0.011)
+    assert not moved(machine, ear._replace(flow=other), now + 0.009)
+    assert moved(machine, ear._replace(flow=other, sequence=2000), now + 0.011)
 
 
 def seen(fabric, spines, rested_s=1.0):
@@ -247,7 +246,7 @@ def test_a_flow_that_comes_to_a_full_uplink_changes_places_with_one_there():
         flows = seen(fabric, [1, 0, 2, 3])
         machine.event(FlowsSeen(tuple(flows)), now)
         found = placed(
-            heard(machine, replace(ear, flow=flows[0].flow, sequence=10 + sequence), now)
+            heard(machine, ear._replace(flow=flows[0].flow, sequence=10 + sequence), now)
         )
         if found:
             (first, port), (second, back) = found
@@ -277,7 +276,7 @@ def test_flows_to_one_host_go_together_if_they_are_moved_so():
     # the last is the first by address
     assert sorted(joined) == sorted([(more[2].flow, 4 + 1), (more[3].flow, 4 + 3)])
     for sequence in range(40):
-        if actions := heard(machine, replace(ear, flow=flows[0].flow, sequence=10 + sequence), now):
+        if actions := heard(machine, ear._replace(flow=flows[0].flow, sequence=10 + sequence), now):
             break
     moves = dict(placed(actions))
     assert {flow for flow in moves if flow.destination == flows[0].flow.destination} == {
@@ -295,7 +294,7 @@ def test_as_many_flows_are_swapped_back_as_have_moved_together():
     )
     machine.event(FlowsSeen(tuple(flows)), now)
     for sequence in range(40):
-        if actions := heard(machine, replace(ear, flow=flows[0].flow, sequence=10 + sequence), now):
+        if actions := heard(machine, ear._replace(flow=flows[0].flow, sequence=10 + sequence), now):
             break
     found = dict(placed(actions))
     port = found[flows[0].flow]
@@ -319,10 +318,10 @@ def test_an_informed_request_leads_to_a_spine_with_room_at_both_ends():
     fabric, machine, _, ear, now = alone("p=1,informed=1")
     flows = seen(fabric, [1, 0])
     machine.event(FlowsSeen(tuple(flows)), now)
-    asked = replace(ear, flow=flows[0].flow, spines=4, room=0b0101)
+    asked = ear._replace(flow=flows[0].flow, spines=4, room=0b0101)
     assert moved(machine, asked, now) == [(flows[0].flow, 4 + 2)]
     machine.event(FlowsSeen(tuple(flows)), now)
-    full = replace(asked, room=0b0001, sequence=1000)
+    full = asked._replace(room=0b0001, sequence=1000)
     assert moved(machine, full, now + 1) == [(flows[0].flow, 4), (flows[1].flow, 5)]
 
 

@@ -326,16 +326,16 @@ def test_core_switches_have_no_state():
 @pytest.mark.parametrize(
     "failure",
     [
-        LinkFailure(0, Prefix(10 << 24 | 1 << 16, 24), node("e1.0"), False),  # of group 1, not 0
-        LinkFailure(1, Prefix(10 << 24 | 1 << 16, 16), node("e1.0"), False),  # affects a /24
-        LinkFailure(1, Prefix(10 << 24 | 2 << 16, 24), node("e2.0"), False),  # no such link
-        LinkFailure(1, Prefix(10 << 24, 32), 0, False),  # a host
+        LinkFailure(0, False, Prefix(10 << 24 | 1 << 16, 24), node("e1.0")),  # of group 1, not 0
+        LinkFailure(1, False, Prefix(10 << 24 | 1 << 16, 16), node("e1.0")),  # affects a /24
+        LinkFailure(1, False, Prefix(10 << 24 | 2 << 16, 24), node("e2.0")),  # no such link
+        LinkFailure(1, False, Prefix(10 << 24, 32), 0),  # a host
     ],
 )
 def test_what_contradicts_the_topology_is_not_believed(failure):
     machine = alone("e0.0")
     machine.start(0.0)
-    right = LinkFailure(1, Prefix(10 << 24 | 1 << 16, 24), node("e1.0"), False)
+    right = LinkFailure(1, False, Prefix(10 << 24 | 1 << 16, 24), node("e1.0"))
     port = port_to("e0.0", "a0.1")
     said = notice("a1.1", Failures((failure,)), to="e0.0", sender="a0.1")
     assert machine.receive(said, port, 0.1) is NOTHING

@@ -12,7 +12,7 @@ from weft.topologies.core.address import Prefix
 words = some.integers(0, 0xFFFFFFFF)
 octets = some.integers(0, 255)
 prefixes = some.builds(Prefix, words, some.integers(0, 32))
-failures = some.builds(LinkFailure, octets, prefixes, words, some.booleans())
+failures = some.builds(LinkFailure, octets, some.booleans(), prefixes, words)
 bodies = some.one_of(
     some.builds(Failures, some.lists(failures, max_size=20).map(tuple)),
     some.builds(Crowding, some.integers(0, 2)),
@@ -41,11 +41,11 @@ def test_anything_else_is_garbage_or_a_message(payload):
 
 
 def test_values_that_mean_nothing_are_garbage():
-    good = Notice(1, 2, 3, 4, 5, 2, Failures((LinkFailure(1, Prefix(10 << 24, 24), 7, False),)))
+    good = Notice(1, 2, 3, 4, 5, 2, Failures((LinkFailure(1, False, Prefix(10 << 24, 24), 7),)))
     payload = bytearray(messages.encode(good))
     payload[-4 - 4 - 2] = 2  # degraded
     with pytest.raises(wire.MalformedMessage, match="got 2"):
         messages.decode(bytes(payload))
     with pytest.raises(wire.MalformedMessage, match="got 3"):
         messages.decode(messages.encode(Notice(1, 2, 3, 4, 5, 1, Crowding(3))))
-    assert messages.decode(wire.encode(wire.Hello(1, 2, 3, 30, 0, ()))) is None
+    assert messages.decode(wire.encode(wire.Hello(1, 2, 30, 0, (), 3))) is None

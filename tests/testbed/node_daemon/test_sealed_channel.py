@@ -235,7 +235,7 @@ def test_without_seals_a_message_is_in_the_name_of_a_neighbour_at_its_port_or_of
     None
 ):
     far = Bare([1, 3])
-    messages = [wire.encode(wire.Hello(sender, 7, 1, 30, 0, ())) for sender in (1, 2, 3, 2**32 - 1)]
+    messages = [wire.encode(wire.Hello(sender, 7, 30, 0, (), 1)) for sender in (1, 2, 3, 2**32 - 1)]
     assert [far.open(message, 0.0) == message for message in messages] == [True, False, True, False]
     assert far.dropped == {STRANGE: 2}
     for other in (b"", b"\x77\x01\x01", b"another protocol"):

@@ -45,7 +45,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 def test_names_in_a_capture_cannot_move_the_cursor(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    payload = wire.encode(wire.Hello(3, 7, 1, 30, 0, ()))
+    payload = wire.encode(wire.Hello(3, 7, 30, 0, (), 1))
     udp = struct.pack(">HHHH", CONTROL_PORT, CONTROL_PORT, 8 + len(payload), 0) + payload
     ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 0, 0, 255, 17, 0, bytes(4), bytes(4))
     files = Files(

@@ -80,7 +80,7 @@ def test_every_message_of_the_registry_has_a_layer() -> None:
 def test_a_message_may_be_made_by_hand() -> None:
     heard = [ENTRIES["hello.heard"](node=5, incarnation=6)]
     hello = LAYERS["hello"](sender=7, incarnation=3, sequence=9, interval_ms=30, heard=heard)
-    assert bytes(Weft() / hello) == wire.encode(wire.Hello(7, 3, 9, 30, 0, ((5, 6),)))
+    assert bytes(Weft() / hello) == wire.encode(wire.Hello(7, 3, 30, 0, ((5, 6),), 9))
 
 
 def test_captures_are_read_with_their_messages(tmp_path: Path) -> None:
