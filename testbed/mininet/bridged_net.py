@@ -12,14 +12,11 @@ from mininet.net import Mininet
 from mininet.node import Controller
 from mininet.nodelib import NAT
 
-from weft.testbed.mininet import link_faults
 from weft.testbed.mininet.lan import Lan
 from weft.testbed.mininet.mininet_arguments import Arguments
 from weft.testbed.mininet.mininet_classes import Classes
 from weft.testbed.mininet.net_tests import NetTests
 from weft.testbed.network import clean
-from weft.testbed.network.impair import Impairment
-from weft.testbed.network.network import BRIDGES
 from weft.topologies.core.link import LinkSpec, Mbps
 
 
@@ -213,33 +210,6 @@ class BridgedNet(NetTests, Mininet):  # type: ignore[misc]  # mininet has no typ
             return test(*args, **params)
         finally:
             self.stop()
-
-    def fail_bridged(self, link: str, *, silent: bool, only_to: str | None) -> None:
-        """Fail a link; see link_faults.fail."""
-        link_faults.fail(link_faults.link_by_name(self.links, link), silent=silent, only_to=only_to)
-
-    def restore_bridged(self, link: str) -> None:
-        """Undo fail_bridged()."""
-        link_faults.restore(link_faults.link_by_name(self.links, link))
-
-    def degrade_bridged(self, link: str, rate_bps: int) -> None:
-        """Set the rate of a link."""
-        link_faults.set_rate(link_faults.link_by_name(self.links, link), rate_bps)
-
-    def impair_bridged(self, link: str, change: Impairment) -> None:
-        """Set loss, delay or rate of a link."""
-        link_faults.impair(link_faults.link_by_name(self.links, link), change)
-
-    def bridged_status(self) -> dict[str, Any]:
-        """Return the run and its failed links as JSON-able values."""
-        down = [str(link) for link in self.links if link_faults.has_failed(link)]
-        return {
-            "run": self.lan.run.id,
-            "topology": "lan",
-            "scheme": BRIDGES,
-            "failed": down,
-            "nodes": [],
-        }
 
 
 def _link_class(spec: LinkSpec) -> partial[Any]:

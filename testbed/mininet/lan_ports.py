@@ -44,12 +44,21 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
         self.params |= shape
         link.shapes.append((self, shape))
 
+    @property
+    def socket(self) -> netlink.Socket:
+        """A socket in the node's namespace."""
+        return self.lan.spaces[self.node.name].netlink
+
+    def request(self, message: netlink.NetlinkMessage) -> None:
+        """Send a netlink message in the node's namespace, and log its command."""
+        self.lan.change(self.node.name, [message])
+
     def ifconfig(self, *args: str) -> str:
         """Set the interface up or down by netlink; run ifconfig for other arguments."""
         if args not in (("up",), ("down",)):
             output: str = super().ifconfig(*args)
             return output
-        self.lan.change(self.node.name, [set_up(self.end, args == ("up",))])
+        self.request(set_up(self.end, args == ("up",)))
         return ""
 
     def setIP(self, ipstr: str, prefixLen: int | None = None) -> str:
@@ -102,7 +111,7 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
         if setUp:
             self.ifconfig("up")
             return True
-        return interfaces(self.lan.spaces[self.node.name].netlink)[self.end.ifindex].up
+        return interfaces(self.socket)[self.end.ifindex].up
 
     def updateIP(self) -> str | None:
         return self.updateAddr()[0]
@@ -176,8 +185,7 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
         return port
 
     def _set_rate(self, bw: float | None, queue: int | None) -> None:
-        socket = self.lan.spaces[self.node.name].netlink
-        before = tc.shapes(socket).get(self.end.ifindex)
+        before = tc.shapes(self.socket).get(self.end.ifindex)
         rate_bps = before.rate_bps if before else None
         if bw is not None:
             rate_bps = round(float(bw) * Mbps)
@@ -185,7 +193,7 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
             raise ValueError(f"{self.name}: max_queue_size needs bw: without a rate nothing waits")
         packets = int(queue) if queue else (before and before.queue_packets) or QUEUE_PACKETS
         spec = LinkSpec(rate_bps=rate_bps, queue_packets=packets)
-        live_port.set_rate(socket, self.end, spec, before)
+        live_port.set_rate(self.socket, self.end, spec, before)
         self.lan.log(
             f"tc -n {self.node.namespace} class on {self.name}: {spec.rate_bps} bit/s, "
             f"{packets} packets"
@@ -204,28 +212,20 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
             offloads.close()
         self._ip("link", "set", self.name, "gso_max_segs", "1")
 
-    def _arrivals(self) -> tuple[netlink.Socket, VethEnd]:
-        """Return a socket in the namespace of the far end, and that end, with hooks for filters."""
-        far = self.far()
-        socket = self.lan.spaces[far.node.name].netlink
-        socket.request([tc.clsact(far.end)])
-        return socket, far.end
-
     def _set_loss(self, percent: float) -> None:
-        socket, port = self._arrivals()
-        live_port.set_loss(socket, port, round(percent * live_port.BILLION / 100))
-        self.lan.log(
-            f"tc -n {self.lan.run.namespace(port.node)} filter on {port.dev}: loses {percent:g} %"
-        )
+        far = self.far()
+        far.request(tc.clsact(far.end))
+        live_port.set_loss(far.socket, far.end, round(percent * live_port.BILLION / 100))
+        self.lan.log(f"tc -n {far.node.namespace} filter on {far.name}: loses {percent:g} %")
 
     def _set_delay(self, delay: str | None, jitter: str | None) -> None:
         for feature in ("netem", "ifb"):
             doctor.require(feature, f"{self.name}: a delay of {delay or '0'}")
-        socket, port = self._arrivals()
-        times = [delay_us(_with_unit(time)) if time else 0 for time in (delay, jitter)]
-        live_port.set_delay(
-            socket, port, ifb_of(port), times[0], times[1], filtered=clock.is_virtual()
-        )
+        far = self.far()
+        far.request(tc.clsact(far.end))
+        times_us = [delay_us(_with_unit(time)) if time else 0 for time in (delay, jitter)]
+        ifb = ifb_of(far.end)
+        live_port.set_delay(far.socket, far.end, ifb, *times_us, filtered=clock.is_virtual())
 
 
 def _with_unit(time: str | float) -> str:

@@ -28,6 +28,7 @@ from mininet.node import CPULimitedHost, Host
 from weft.testbed.mininet.cpu_share import LimitedHost
 from weft.testbed.mininet.mininet_classes import WITHOUT_CONTROLLER, is_plain_switch
 from weft.testbed.mininet.mininet_topology import has_cycle, is_topo
+from weft.testbed.network.bring_up import RunOptions
 from weft.topologies.core.grammar import unknown
 from weft.topologies.core.link import LinkSpec
 
@@ -123,7 +124,7 @@ class Arguments:
     def require_bridged(self, **routed_only: object) -> None:
         """Raise ValueError for arguments that need routers, or that conflict."""
         for name, value in routed_only.items():
-            if value is not None:
+            if value != getattr(RunOptions, name, None):
                 raise ValueError(
                     f"{name} needs routing=, such as ecmp: switches of this network are bridges"
                 )

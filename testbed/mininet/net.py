@@ -10,18 +10,20 @@ With `routing`, or if switches form a cycle, they are routers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import fields
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from weft.daemons.core.registry import usual
 from weft.testbed.mininet.bridged_net import BridgedNet
+from weft.testbed.mininet.link_faults import LanLinks
 from weft.testbed.mininet.mininet_arguments import Arguments
 from weft.testbed.mininet.mininet_topology import as_topology, is_topo, node_parameters
 from weft.testbed.mininet.node import Host, LazyShellNode, Link, Port, Switch
 from weft.testbed.network import impair
-from weft.testbed.network.degrade import set_rate
+from weft.testbed.network.bring_up import RunOptions
 from weft.testbed.network.network import BRIDGES, RunningNetwork
 from weft.testbed.node_daemon import control
 from weft.testbed.runs.run import RunRecord
@@ -30,6 +32,8 @@ from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
     import networkx as nx
+
+RUN_OPTIONS = [field.name for field in fields(RunOptions)]
 
 
 class Net(BridgedNet):
@@ -47,13 +51,7 @@ class Net(BridgedNet):
             "none", or "bridge" for learning switches.  Default: bridge for a Topo without cycles,
             dr for a server-centric network, else ecmp.
         name: of the run; by default four hexadecimal digits.
-        packed: processes that share the daemons; 0: one for each node; None: by the numbers of
-            daemons and processors.
-        authenticated: daemons accept only messages of this run's daemons; see SECURITY.md.
-        restart: start daemons again that died unasked.
-        outwards: hosts of a network of routers reach the machine's network, as by `weft up --nat`.
-        progress: called with the name of each stage as it begins.
-        mininet: Mininet's constructor arguments by name.
+        options: fields of bring_up.RunOptions, and Mininet's constructor arguments by name.
 
     Raises:
         ValueError: the network cannot be built.  start() raises OSError if the kernel refuses, and
@@ -71,39 +69,27 @@ class Net(BridgedNet):
         own_links: Mapping[int, LinkSpec] | None = None,
         routing: str | None = None,
         name: str | None = None,
-        packed: int | None = None,
-        authenticated: bool = True,
-        restart: bool = True,
-        outwards: bool = False,
-        progress: Callable[[str], None] = lambda stage: None,
-        **mininet: Any,
+        **options: Any,
     ) -> None:
+        run_options = {key: options.pop(key) for key in RUN_OPTIONS if key in options}
         parsed = Arguments.of(
-            topology, arguments, mininet | ({} if link is None else {"link": link})
+            topology, arguments, options if link is None else options | {"link": link}
         )
         self.run_name = name
         if routing is None and parsed.bridges(parsed.topology):
             routing = BRIDGES
         self.bridged = routing == BRIDGES
         if self.bridged:
-            parsed.require_bridged(
-                host_link=host_link, own_links=own_links, packed=packed, outwards=outwards or None
-            )
+            parsed.require_bridged(host_link=host_link, own_links=own_links, **run_options)
+            self._lan_links = LanLinks(self)
             self.build_bridged(parsed)
             return
-        self._prepare_routed(
-            parsed,
-            routing,
-            host_link=host_link,
-            own_links=own_links,
-            packed=packed,
-            authenticated=authenticated,
-            restart=restart,
-            outwards=outwards,
-            progress=progress,
-        )
+        links = {"host_link": host_link, "own_links": own_links}
+        self._prepare_routed(parsed, routing, links | run_options)
 
-    def _prepare_routed(self, arguments: Arguments, routing: str | None, **options: Any) -> None:
+    def _prepare_routed(
+        self, arguments: Arguments, routing: str | None, options: Mapping[str, Any]
+    ) -> None:
         """Check the arguments of a network of routers, which start() creates with `options`."""
         topology = arguments.topology
         arguments.require_routed(topology)
@@ -192,9 +178,14 @@ class Net(BridgedNet):
         """Return the index of the interface at `port` of `node`."""
         return self.up.ifindex(node, port)
 
+    @property
+    def _links(self) -> RunningNetwork | LanLinks:
+        """The part of the network that can fail."""
+        return self._lan_links if self.bridged else self.up
+
     def status(self) -> dict[str, Any]:
         """Return failed links and daemons; see RunningNetwork.status."""
-        return self.bridged_status() if self.bridged else self.up.status()
+        return self._links.status()
 
     def kill_daemon(self, node: str) -> None:
         """Kill the daemon of `node`; its routes stay.  ValueError: there is none."""
@@ -217,32 +208,19 @@ class Net(BridgedNet):
 
         Only links fail where switches are bridges.
         """
-        if self.bridged:
-            self.fail_bridged(name, silent=silent, only_to=only_to)
-        else:
-            self.up.fail(name, silent=silent, only_to=only_to)
+        self._links.fail(name, silent=silent, only_to=only_to)
 
     def restore(self, name: str) -> None:
         """Undo fail()."""
-        if self.bridged:
-            self.restore_bridged(name)
-        else:
-            self.up.restore(name)
+        self._links.restore(name)
 
     def degrade(self, link: str, rate_bps: int) -> None:
         """Set the rate of `link` in both directions; its queues stay."""
-        if self.bridged:
-            self.degrade_bridged(link, rate_bps)
-        else:
-            set_rate(self.up, link, rate_bps)
+        self._links.degrade(link, rate_bps)
 
     def impair(self, link: str, **words: Any) -> None:
         """Set loss, delay, rate or queue of `link` in both directions; see impair.asked()."""
-        change = impair.asked(**words)
-        if self.bridged:
-            self.impair_bridged(link, change)
-        else:
-            impair.impair(self.up, link, change)
+        self._links.impair(link, impair.asked(**words))
 
     def unimpair(self, link: str) -> None:
         """Undo impair() of `link`.
@@ -250,9 +228,4 @@ class Net(BridgedNet):
         Raises:
             ValueError: switches are bridges, which do not store the original shape.
         """
-        if self.bridged:
-            raise ValueError(
-                "the original shape of a link between bridges is unknown: set it by impair, as in "
-                "loss 0 delay 0ms"
-            )
-        impair.undo(self.up, link)
+        self._links.unimpair(link)

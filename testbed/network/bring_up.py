@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from weft.daemons.core.capabilities import IN_TRANSIT, REWRITES
 from weft.daemons.core.node_config import NodeConfig
@@ -41,6 +42,27 @@ DAEMONS_PER_PROCESSOR = 16
 # environment variable: processor time for each packet that arrives, in ns
 HOP_NS = "WEFT_HOP_NS"
 Stage = tuple[str, Callable[[], object]]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a network is run.
+
+    packed: the number of processes that share the daemons; 0: one for each daemon; None: see
+        daemon_processes().
+    detached: the run outlives this process; its supervisor keeps it.
+    authenticated: daemons accept messages from daemons of this run only; see SECURITY.md.
+    restart: start daemons again that die.
+    outwards: servers reach the machine's network; see nat.py.
+    progress: called with the name of each stage as it begins.
+    """
+
+    packed: int | None = None
+    detached: bool = False
+    authenticated: bool = True
+    restart: bool = True
+    outwards: bool = False
+    progress: Callable[[str], None] = lambda stage: None
 
 
 def kernel_properties() -> dict[str, bool]:
@@ -166,22 +188,28 @@ def perform(stages: list[Stage], progress: Callable[[str], None]) -> dict[str, f
 
 
 def all_stages(
-    network: Handle,
-    how: Planes,
-    processes: int,
-    lock: int | None,
-    *,
-    restart: bool,
-    outwards: bool = False,
+    network: Handle, how: Planes, processes: int, lock: int | None, options: RunOptions
 ) -> list[Stage]:
-    """Return all stages, from the namespaces to the daemons; see daemon_stages().
+    """Return all stages, from the namespaces to the daemons.
 
-    With `outwards`, servers reach the machine's network.
+    Args:
+        network: the network.
+        how: how its scheme routes.
+        processes: the number of processes that share the daemons.
+        lock: descriptor of the run's lock if the run is to outlive this process; its supervisor
+            holds it, also where there are no daemons.
+        options: of the run.
     """
     stages = kernel_stages(network) + program_stages(network, how)
-    if outwards:
+    if options.outwards:
         stages.append(("way out", partial(nat.make, network)))
-    return stages + daemon_stages(network, how.configs, processes, lock, restart=restart)
+    if how.configs or lock is not None:
+        supervision = {"processes": processes, "keep": lock, "restart": options.restart}
+        stages.append(("daemons", partial(_launch, network, how.configs, **supervision)))
+    if how.configs:
+        stages.append(("neighbours", partial(status.wait_for_neighbours, network)))
+        stages.append(("convergence", partial(status.wait_until_converged, network)))
+    return stages
 
 
 def kernel_stages(network: Handle) -> list[Stage]:
@@ -219,48 +247,10 @@ def make_credentials(network: Handle, *, authenticated: bool) -> None:
     sequence_file.create(network.run.directory, nodes, max(map(sequence_file.words, counts)))
 
 
-def daemon_stages(
-    network: Handle,
-    configs: Mapping[int, NodeConfig],
-    processes: int,
-    lock: int | None,
-    *,
-    restart: bool,
-) -> list[Stage]:
-    """Return the stages that start the daemons and wait for them.
-
-    Args:
-        network: the network.
-        configs: the configuration of each daemon, by node.
-        processes: the number of processes that share the daemons.
-        lock: descriptor of the run's lock if the run is to outlive this process; its supervisor
-            holds it, also where there are no daemons.
-        restart: start daemons again that die.
-    """
-    if not configs and lock is None:
-        return []
-    stages: list[Stage] = [
-        ("daemons", partial(_launch, network, configs, processes, lock, restart))
-    ]
-    if configs:
-        stages.append(("neighbours", partial(status.wait_for_neighbours, network)))
-        stages.append(("convergence", partial(status.wait_until_converged, network)))
-    return stages
-
-
-def _launch(
-    network: Handle,
-    configs: Mapping[int, NodeConfig],
-    processes: int,
-    lock: int | None,
-    restart: bool,
-) -> None:
+def _launch(network: Handle, configs: Mapping[int, NodeConfig], **supervision: Any) -> None:
     programs = program_of(network), network.topology.servers, transit_program.program_of(network)
     daemons = Daemons(node_interfaces(network.plan, configs), configs, *programs)
-    nodes = network.topology.nodes
-    control.launch(
-        network.run, daemons, nodes=nodes, processes=processes, keep=lock, restart=restart
-    )
+    control.launch(network.run, daemons, nodes=network.topology.nodes, **supervision)
 
 
 def _attach_data_plane(network: Handle, scheme: str) -> None:

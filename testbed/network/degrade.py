@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from weft.daemons.core import registry
 from weft.testbed.linux import clock, tc
-from weft.testbed.network.network import RunningNetwork
+from weft.testbed.network.handle import Handle
 from weft.testbed.network.read_back import RATE_TOLERANCE_BPS
 from weft.testbed.network.scheme_change import routing
 from weft.testbed.node_daemon import control_socket
@@ -18,7 +18,7 @@ from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import LinkSpec
 
 
-def set_rate(network: RunningNetwork, name: str, rate_bps: int) -> None:
+def set_rate(network: Handle, name: str, rate_bps: int) -> None:
     """Set the rate of the link called `name`, h0-w0, in both directions; its queues stay.
 
     Under the virtual clock it returns when the link may send a burst of the new rate.
@@ -40,7 +40,7 @@ def set_rate(network: RunningNetwork, name: str, rate_bps: int) -> None:
         clock.sleep(shape.burst_ns / 1e9)
 
 
-def report(network: RunningNetwork, name: str, *, degraded: bool = True) -> None:
+def report(network: Handle, name: str, *, degraded: bool = True) -> None:
     """Report the link called `name` as degraded, or as healthy again, to the daemons at both ends.
 
     Raises:
@@ -64,7 +64,7 @@ def report(network: RunningNetwork, name: str, *, degraded: bool = True) -> None
         )
 
 
-def one_at_a_time(network: RunningNetwork) -> None:
+def one_at_a_time(network: Handle) -> None:
     """Set the burst of every link to one packet, so that packets are serialized as on a wire.
 
     With larger bursts, hardly any queue forms at low loads.  Links lose a few per cent of their
@@ -78,7 +78,7 @@ def one_at_a_time(network: RunningNetwork) -> None:
                 socket.request(tc.classes(end, link, burst=1, flags=0))
 
 
-def planned(network: RunningNetwork, link: int) -> LinkSpec:
+def planned(network: Handle, link: int) -> LinkSpec:
     """Return the specification of `link` when the network came up.
 
     Raises:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
@@ -20,8 +20,18 @@ from weft.testbed.data_plane import layer_program
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import clock
 from weft.testbed.linux.process import need_root
-from weft.testbed.network import bring_up, clean, faults, nat, read_back, scheme_change, status
-from weft.testbed.network.bring_up import Stage
+from weft.testbed.network import (
+    bring_up,
+    clean,
+    degrade,
+    faults,
+    impair,
+    nat,
+    read_back,
+    scheme_change,
+    status,
+)
+from weft.testbed.network.bring_up import RunOptions
 from weft.testbed.network.handle import Handle
 from weft.testbed.node_daemon import keys
 from weft.testbed.node_daemon.counters import CounterRow
@@ -61,12 +71,7 @@ class RunningNetwork(Handle):
         own_links: Mapping[int, LinkSpec] | None = None,
         scheme: str = "none",
         name: str | None = None,
-        packed: int | None = None,
-        detached: bool = False,
-        authenticated: bool = True,
-        restart: bool = True,
-        outwards: bool = False,
-        progress: Callable[[str], None] = lambda stage: None,
+        **options: Any,
     ) -> RunningNetwork:
         """Bring up `topology` in the kernel, and return when its daemons have converged.
 
@@ -77,49 +82,30 @@ class RunningNetwork(Handle):
             own_links: of links that differ, by link; None: those of a user's graph.
             scheme: `static` (routes that the topology alone gives), `none`, or a registered scheme.
             name: of the run; None: four hexadecimal digits.
-            packed: the number of processes that share the daemons; 0: one for each daemon; None:
-                see bring_up.daemon_processes().
-            detached: the run outlives this process; its supervisor keeps it.
-            authenticated: daemons accept messages from daemons of this run only; see SECURITY.md.
-            restart: start daemons again that die.
-            outwards: servers reach the machine's network; see nat.py.
-            progress: called with the name of each stage as it begins.
+            options: fields of bring_up.RunOptions.
 
         Raises:
             ValueError: no such network can be built.
             OSError: the kernel refused a change.  Nothing remains of the run in either case.
         """
         need_root()
+        run_options = RunOptions(**options)
         unnamed_plan, how = bring_up.prepared(
-            topology, link, host_link, own_links, scheme, outwards=outwards
+            topology, link, host_link, own_links, scheme, outwards=run_options.outwards
         )
-        processes = bring_up.processes_with_room(topology, how, packed)
+        processes = bring_up.processes_with_room(topology, how, run_options.packed)
         run_lock = run.reserve(name)
-        plan = replace(unnamed_plan, run=run_lock.run)
-        network = cls(plan, run_lock, processes)
-        about = {"authenticated": authenticated, "packed": packed, "outwards": outwards}
-        lock = run_lock.lock if detached else None
-        stages = bring_up.all_stages(
-            network, how, processes, lock, restart=restart, outwards=outwards
-        )
-        network._perform(stages, progress, scheme, about)
-        return network
-
-    def _perform(
-        self,
-        stages: list[Stage],
-        progress: Callable[[str], None],
-        scheme: str,
-        about: dict[str, Any],
-    ) -> None:
-        """Write the journal and the credentials, and run the stages; on failure, undo them."""
+        network = cls(replace(unnamed_plan, run=run_lock.run), run_lock, processes)
         try:
-            run.write_journal(self.run, journal(self.plan, scheme, **about))
-            bring_up.make_credentials(self, authenticated=about["authenticated"])
-            self.stages = bring_up.perform(stages, progress)
+            run.write_journal(network.run, journal(network.plan, scheme, run_options))
+            bring_up.make_credentials(network, authenticated=run_options.authenticated)
+            lock = run_lock.lock if run_options.detached else None
+            stages = bring_up.all_stages(network, how, processes, lock, run_options)
+            network.stages = bring_up.perform(stages, run_options.progress)
         except BaseException:
-            self.down()
+            network.down()
             raise
+        return network
 
     @classmethod
     def open(cls, name: str | None = None) -> RunningNetwork:
@@ -197,6 +183,18 @@ class RunningNetwork(Handle):
         """Undo fail() on the link called `name`, or on a node and all its links."""
         faults.restore(self, name)
 
+    def degrade(self, link: str, rate_bps: int) -> None:
+        """Set the rate of a link in both directions; see degrade.set_rate."""
+        degrade.set_rate(self, link, rate_bps)
+
+    def impair(self, link: str, change: impair.Impairment) -> None:
+        """Set loss, delay, rate or queue of a link in both directions."""
+        impair.impair(self, link, change)
+
+    def unimpair(self, link: str) -> None:
+        """Undo impair()."""
+        impair.undo(self, link)
+
     def rekey(self) -> None:
         """Replace the key by which daemons seal messages.
 
@@ -231,16 +229,10 @@ def own_graph(plan: NetworkPlan) -> dict[str, object]:
     return {"topology_file": f"file:{copy}"}
 
 
-def journal(plan: NetworkPlan, scheme: str, **about: object) -> dict[str, object]:
-    """Return the journal of a run, which is written before anything is created.
-
-    Args:
-        plan: of the network.
-        scheme: the scheme of the run.
-        about: `authenticated`, `packed` and `outwards` of RunningNetwork.create().
-    """
+def journal(plan: NetworkPlan, scheme: str, options: RunOptions) -> dict[str, object]:
+    """Return the journal of a run, which is written before anything is created."""
     namespaces = [plan.namespace(node) for node in range(plan.topology.nodes)]
-    if about.get("outwards"):
+    if options.outwards:
         namespaces.append(nat.namespace(plan.run))
     return {
         "id": plan.run.id,
@@ -253,7 +245,9 @@ def journal(plan: NetworkPlan, scheme: str, **about: object) -> dict[str, object
         "host_link": asdict(plan.host_link) if plan.host_link else None,
         "own_links": {link: asdict(spec) for link, spec in plan.own_links.items()},
         "scheme": scheme,
-        **about,
+        "authenticated": options.authenticated,
+        "packed": options.packed,
+        "outwards": options.outwards,
         **own_graph(plan),
         "namespaces": namespaces,
     }

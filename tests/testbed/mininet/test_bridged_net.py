@@ -204,7 +204,7 @@ def test_a_link_is_impaired_both_ways(net):
     ):
         with pytest.raises(ValueError, match=said):
             net.impair("h1-s1", **words)
-    with pytest.raises(ValueError, match="original shape of a link between bridges is unknown"):
+    with pytest.raises(ValueError, match="original shape of h1-s1, a link"):
         net.unimpair("h1-s1")
     with pytest.raises(ValueError, match="no link 0 between h1 and h2"):
         net.delLinkBetween(net["h1"], net["h2"])
