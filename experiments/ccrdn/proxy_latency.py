@@ -340,6 +340,7 @@ EXPERIMENT = Experiment(
     "and is it what CCRDN's model says?",
     source="CCRDN, sections 6.6 and 7.4, table 2, on the kernel",
     engines=("kernel",),
+    clock="real",
     axes={
         "topology": common.TOPOLOGY.over("dcell:n=4,k=1", "ficonn:n=4,k=2"),
         "routing": common.ROUTING.over(*EVERYWHERE),

@@ -41,8 +41,9 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument("--seeds", metavar="N", type=int, help=text)
     text = "graph, fabric or kernel"
     parser.add_argument("--engine", metavar="NAME[,NAME...]", default="", help=text)
-    text = "clock of the kernel engine; virtual: exact, repeatable, without root (real)"
-    parser.add_argument("--clock", choices=("real", "virtual"), default="real", help=text)
+    text = "clock of the kernel engine: virtual (exact, repeatable, without root) or real; the one "
+    text += "that the experiment declares"
+    parser.add_argument("--clock", choices=("real", "virtual"), help=text)
     add_costs(parser, 0)
     text = "parallel runs; the kernel in real time takes one at a time"
     cores = len(os.sched_getaffinity(0))
@@ -127,18 +128,29 @@ def _planned(experiment: Experiment, arguments: argparse.Namespace) -> RunPlan:
     """Return the runs that the options select; ValueError if options conflict."""
     from weft.experiments.runner import definition
 
-    if arguments.check_determinism and arguments.clock != "virtual":
+    engines = list(dict.fromkeys(arguments.engine.split(","))) if arguments.engine else []
+    clock = arguments.clock or _default_clock(experiment, engines)
+    if arguments.check_determinism and clock != "virtual":
         cause = "in real time no two runs are the same"
         raise ValueError(f"--check-determinism needs --clock virtual: {cause}")
     costs = {name: getattr(arguments, name) for name in definition.COSTS}
-    check_costs(costs, arguments.clock)
+    check_costs(costs, clock)
     if arguments.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {arguments.jobs}")
-    engines = list(dict.fromkeys(arguments.engine.split(","))) if arguments.engine else []
     values = definition.assignments(arguments.set)
-    return experiment.plan(
-        values, seeds=arguments.seeds, engines=engines, clock=arguments.clock, **costs
-    )
+    return experiment.plan(values, seeds=arguments.seeds, engines=engines, clock=clock, **costs)
+
+
+def _default_clock(experiment: Experiment, engines: Sequence[str]) -> str:
+    """Return the clock that the experiment declares; say so if this machine has only the other."""
+    from weft.experiments.runner.console import say
+    from weft.experiments.runner.virtual_runs import default_clock
+
+    clock = default_clock(experiment, engines)
+    on_kernel = "kernel" in (engines or experiment.engines[:1])
+    if on_kernel and clock != experiment.clock:
+        say(f"{experiment.name}: in real time; `make uml-kernel` builds a kernel for exact time")
+    return clock
 
 
 def _differ(swept: Swept, rows: list[Row]) -> bool:

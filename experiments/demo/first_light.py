@@ -323,6 +323,7 @@ EXPERIMENT = Experiment(
     "also when links die?",
     source="DCell, SIGCOMM 2008; CCRDN, section 3 and definition 4.1",
     engines=("kernel",),
+    clock="real",
     axes={
         "topology": common.TOPOLOGY.over("dcell:n=4,k=1"),
         "routing": common.ROUTING.over("dr"),

@@ -353,7 +353,7 @@ class Panels(ABC):
         line = [
             Panel(name, column, [row for row in part if row.get(column) is not None])
             for column in columns
-            for name, part in (parts or {"": rows}).items()
+            for name, part in (parts or {"": list(rows)}).items()
         ]
         heading = fill(title, int(LETTERS_AN_INCH * self.PANEL_INCHES * len(line)))
         line[0] = line[0]._replace(title=f"{heading}\n{line[0].title}".strip())

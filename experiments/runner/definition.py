@@ -152,7 +152,8 @@ class Experiment:
         after the measurement, outside the virtual clock.
     plot: draws rows on an empty figure.
     version: increased when earlier rows no longer answer the question.
-    takes_s: time of the default sweep on two cores; None if it was never measured.
+    clock: of the kernel engine by default: virtual, or real if the machine itself is measured.
+    takes_s: time of the default sweep by that clock on two cores; None if it was never measured.
     always_measures: measure stored runs again, as a demonstration does.
     """
 
@@ -172,6 +173,7 @@ class Experiment:
     predict: Callable[[Run], Mapping[str, Value]] = nothing_predicted
     must_hold: tuple[str, ...] = ()
     version: int = 1
+    clock: str = "virtual"
     takes_s: float | None = None
     always_measures: bool = False
 
@@ -217,6 +219,7 @@ class Experiment:
         all_named = set(self.compared) <= set(texts or ())
         runs: list[Run] = []
         refused: dict[str, str] = {}
+        on_kernel: dict[str, Any] = {"clock": clock, "hop_ns": hop_ns, "syscall_ns": syscall_ns}
         for engine, cell in product(engines, list(product(*values.values()))):
             first = Run(
                 experiment=self.name,
@@ -224,9 +227,7 @@ class Experiment:
                 parameters=dict(zip(values, cell, strict=True)),
                 seed=0,
                 engine=engine,
-                clock=clock,
-                hop_ns=hop_ns,
-                syscall_ns=syscall_ns,
+                **(on_kernel if engine == "kernel" else {}),
             )
             if not all_named and not self.goes_together(first):
                 continue
@@ -265,12 +266,12 @@ class Experiment:
                 raise ValueError(f"{self.name}: " + unknown("engine", engine, self.engines))
         if clock == "real":
             return names or self.engines[:1]
-        if "kernel" not in self.engines or set(names) - {"kernel"}:
+        if "kernel" not in (names or self.engines):
             engines = ", ".join(names or self.engines)
             raise ValueError(
                 f"{self.name}: the clock is {clock} on the engine kernel only, not on {engines}"
             )
-        return ["kernel"]
+        return names or ["kernel"]
 
     def values(self, texts: Mapping[str, str]) -> dict[str, list[Scalar]]:
         """Return the distinct values in the text of each parameter."""

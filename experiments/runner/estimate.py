@@ -27,7 +27,7 @@ def estimates(experiment: Experiment, runs: Sequence[Run], store: Store) -> dict
 
     The mean of stored runs of the same cell, or else of all that are stored on the same engine and
     clock.  Without either it is the time that the experiment declares, to which a virtual clock
-    adds boot and bring-up.
+    adds boot and bring-up unless the experiment declares that clock.
     """
     taken: dict[tuple[object, ...], list[float]] = {}
     for row, about in store.table(experiment):
@@ -44,7 +44,10 @@ def estimates(experiment: Experiment, runs: Sequence[Run], store: Store) -> dict
         like = taken.get(
             (*engine, *(run.parameters[key] for key in experiment.sweep))
         ) or taken.get(engine)
-        found[run] = mean(like) if like else with_setup_s(run, declared_s)
+        if like or run.clock == experiment.clock:
+            found[run] = mean(like) if like else declared_s
+        else:
+            found[run] = with_setup_s(run, declared_s)
     return found
 
 
@@ -93,7 +96,7 @@ def declared(experiment: Experiment) -> float | None:
     if experiment.takes_s is None:
         return None
     runs = experiment.runs()
-    cores = 1 if timed(runs[0]) else DECLARED_CORES
+    cores = 1 if timed(runs[0]) and experiment.clock == "real" else DECLARED_CORES
     return cores * experiment.takes_s / len(runs)
 
 

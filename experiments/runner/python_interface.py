@@ -13,6 +13,7 @@ from weft.experiments.runner.parameters import Scalar
 from weft.experiments.runner.provenance import code_and_machine
 from weft.experiments.runner.results import Store
 from weft.experiments.runner.sweep import remaining, sweep, timed
+from weft.experiments.runner.virtual_runs import default_clock
 from weft.testbed.mininet import mininet_topology
 
 Given = Scalar | Sequence[Scalar]
@@ -31,7 +32,7 @@ def run(
     *,
     seeds: int | None = None,
     engine: str = "",
-    clock: str = "real",
+    clock: str = "",
     jobs: int | None = None,
     results: str | Path | None = None,
     fresh: bool = False,
@@ -44,6 +45,7 @@ def run(
     parameters: a value or several of each, those of the default sweep for the others.
     jobs: how many runs at a time, as many as there are processors unless it says else.
     results: the folder where they are stored: $WEFT_RESULTS, or ./results.
+    clock: of the kernel engine, real or virtual; the one that the experiment declares by default.
     fresh: measure again what is stored.
 
     A list of dicts, as pandas.DataFrame() takes it; `weft describe EXPERIMENT` explains its
@@ -51,9 +53,9 @@ def run(
     RuntimeError if a run failed; what the others gave is stored then.
     """
     asked = definition.find(experiment)
-    runs = asked.plan(
-        texts(parameters), seeds=seeds, engines=[engine] if engine else [], clock=clock
-    ).runs
+    engines = [engine] if engine else []
+    clock = clock or default_clock(asked, engines)
+    runs = asked.plan(texts(parameters), seeds=seeds, engines=engines, clock=clock).runs
     store = Store(Path(results or os.environ.get("WEFT_RESULTS") or "results"))
     again = fresh or asked.always_measures
     todo = runs if again else remaining(runs, store)

@@ -12,17 +12,17 @@ from __future__ import annotations
 import json
 import os
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from weft.experiments.runner.definition import Result, Run, find
+from weft.experiments.runner.definition import Experiment, Result, Run, find
 from weft.experiments.runner.failures import RunFailure, reason
 from weft.testbed.linux import clock
 from weft.testbed.network.bring_up import HOP_NS
 from weft.testbed.runs import isolated_python
-from weft.testbed.uml import uml
+from weft.testbed.uml import uml, virtual_kernel
 
 FOLDER = Path("/run/uml")
 RUN, ANSWER = "run.json", "answer.json"
@@ -66,6 +66,17 @@ def measure(run: Run, *, core: int | None = None) -> VirtualRunResult:
         return VirtualRunResult(RunFailure(**reply["failure"]), reply["about"])
     result = find(run.experiment).with_prediction(run, Result(**reply["result"]))
     return VirtualRunResult(result, reply["about"])
+
+
+def default_clock(experiment: Experiment, engines: Sequence[str]) -> str:
+    """Return the clock of an experiment on `engines`, or on its default engine if there are none.
+
+    That is the clock that it declares, or the real one on a machine without a virtual kernel.
+    """
+    on_kernel = "kernel" in (engines or experiment.engines[:1])
+    if on_kernel and experiment.clock == "virtual" and virtual_kernel.find():
+        return "virtual"
+    return "real"
 
 
 def core(number: int) -> int:

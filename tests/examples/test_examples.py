@@ -194,7 +194,8 @@ def test_one_failure_takes_any_network_and_any_scheme(
     weft: Python, network: str, scheme: str
 ) -> None:
     cell = [f"topology={network}", f"routing={scheme}", "failure=link", "pairs=4", "failure_s=1"]
-    (row,) = json.loads(weft("run", "one_failure", "--set", *cell, "--fresh", "--json").stdout)
+    argv = ["run", "one_failure", "--clock", "real", "--set", *cell, "--fresh", "--json"]
+    (row,) = json.loads(weft(*argv).stdout)
     assert row["connected_fraction"] == 1
     assert row["as_predicted"]
     assert row["recovered_fraction"] == (scheme == "ecmp")
@@ -307,6 +308,9 @@ def test_the_kernel_runs_it_however_it_is_installed(
 def test_link_loss_gives_links_a_rate_for_a_scheme_that_compares_queues(weft: Python) -> None:
     cell = ["topology=clos:n=2,r=2,m=2", "routing=jsq", "failed_links=1"]
     (row,) = json.loads(
-        weft("run", "link_loss", "--seeds", "1", "--set", *cell, "--fresh", "--json").stdout
+        weft(
+            *("run", "link_loss", "--clock", "real", "--seeds", "1"),
+            *("--set", *cell, "--fresh", "--json"),
+        ).stdout
     )
     assert row["equal"]

@@ -44,6 +44,7 @@ EXPERIMENT = Experiment(
     question="How large is a square?",
     source="Euclid",
     engines=("graph", "kernel"),
+    clock="real",
     axes={
         "scheme": Word(meaning="what it is called", words=("dr", "bfs", "broken")).over(
             "dr", "bfs"

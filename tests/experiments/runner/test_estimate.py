@@ -72,7 +72,7 @@ def test_the_longest_run_bounds_what_many_processes_take():
 
 
 def test_a_virtual_clock_adds_boot_and_bring_up_to_what_is_declared(store):
-    experiment = link_loss.EXPERIMENT
+    experiment = replace(link_loss.EXPERIMENT, clock="real")
     where = {"engines": ["kernel"], "clock": "virtual"}
     small, large = (
         experiment.plan({"topology": name}, seeds=1, **where).runs[0]

@@ -13,7 +13,7 @@ from weft.experiments.runner import sweep, virtual_runs
 from weft.experiments.runner.definition import COSTS, Result, Run, find
 from weft.experiments.runner.rows import row_of
 from weft.experiments.ttc import ttc_kernel
-from weft.testbed.uml import uml
+from weft.testbed.uml import uml, virtual_kernel
 
 ROOT = Path(__file__).parents[3]
 RUN = Run(experiment="link_loss", version=1, parameters={}, seed=3, engine="kernel")
@@ -38,6 +38,30 @@ def test_only_the_kernel_engine_has_a_clock():
         ValueError, match="the clock is virtual on the engine kernel only, not on graph"
     ):
         find("hop_length").plan(clock="virtual")
+
+
+def test_a_clock_is_of_the_runs_on_the_kernel_alone():
+    plan = find("link_loss").plan(engines=["kernel", "graph"], clock="virtual", hop_ns=5)
+    clocks = {(run.engine, run.clock, run.hop_ns) for run in plan.runs}
+    assert clocks == {("kernel", "virtual", 5), ("graph", "real", 0)}
+
+
+def test_a_kernel_experiment_is_exact_by_default_where_there_is_a_kernel_for_it(
+    monkeypatch, tmp_path, capsys
+):
+    argv = ["run", "one_failure", "--dry-run", "--results", str(tmp_path)]
+    monkeypatch.setattr(virtual_kernel, "find", lambda: tmp_path)
+    assert virtual_runs.default_clock(find("one_failure"), []) == "virtual"
+    assert virtual_runs.default_clock(find("one_failure"), ["kernel"]) == "virtual"
+    assert virtual_runs.default_clock(find("first_light"), []) == "real"
+    assert virtual_runs.default_clock(find("dar_table"), []) == "real"
+    assert virtual_runs.default_clock(find("dar_table"), ["graph", "kernel"]) == "virtual"
+    assert main(argv) == 0
+    assert "real time" not in capsys.readouterr().err
+    monkeypatch.setattr(virtual_kernel, "find", lambda: None)
+    assert virtual_runs.default_clock(find("one_failure"), []) == "real"
+    assert main(argv) == 0
+    assert "one_failure: in real time; `make uml-kernel`" in capsys.readouterr().err
 
 
 def test_runs_in_real_time_keep_the_machine_to_themselves():
@@ -65,7 +89,8 @@ def test_what_computing_costs_is_part_of_a_run(cost):
 
 @pytest.mark.parametrize("option", ["--hop-ns", "--syscall-ns"])
 def test_computing_costs_nothing_that_can_be_chosen_in_real_time(option, tmp_path, capsys):
-    assert main(["run", "link_loss", option, "500", "--results", str(tmp_path)]) == 2
+    real = ["--clock", "real", "--results", str(tmp_path)]
+    assert main(["run", "link_loss", option, "500", *real]) == 2
     assert f"{option} needs --clock virtual" in capsys.readouterr().err
     assert (
         main(["run", "link_loss", option, "-1", "--clock", "virtual", "--results", str(tmp_path)])
@@ -137,6 +162,6 @@ def test_what_a_model_says_is_computed_outside(monkeypatch):
 
 
 def test_determinism_is_a_virtual_clocks(tmp_path):
-    done = weft("run", "link_loss", "--check-determinism", results=tmp_path)
+    done = weft("run", "link_loss", "--clock", "real", "--check-determinism", results=tmp_path)
     assert done.returncode == 2
     assert "--check-determinism needs --clock virtual" in done.stderr
