@@ -13,20 +13,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from weft.daemons.control.hello import HelloOutcome, NeighbourChanged, Neighbourhood
-from weft.daemons.core import wire
-from weft.daemons.core.actions import NOTHING, UNCHANGED, Action, Hop, SetRoute
-from weft.daemons.core.contract import Adjacencies, useless
-from weft.daemons.core.events import DaemonEvent
+from weft.daemons.control.hello_machine import HelloMachine
+from weft.daemons.core.actions import Action, Hop, SetRoute
 from weft.topologies.core.address import Prefix
 
 
-class LiveRoutes:
+class LiveRoutes(HelloMachine):
     """State machine that sets each of `candidates` to its live hops."""
 
     def __init__(
         self, neighbourhood: Neighbourhood, candidates: Sequence[tuple[Prefix, tuple[Hop, ...]]]
     ) -> None:
-        self._neighbourhood = neighbourhood
+        super().__init__(neighbourhood)
         self._candidates = dict(candidates)
         self._using: dict[Hop, list[Prefix]] = {}
         for prefix, hops in candidates:
@@ -38,57 +36,34 @@ class LiveRoutes:
         self._set: set[Prefix] = set()  # prefixes whose route was set, with hops or without
         self._within = _nested(self._candidates)
 
-    @property
-    def deadline(self) -> float:
-        return self._neighbourhood.deadline
-
     def start(self, now: float) -> Sequence[Action]:
-        return self._set_routes(self._unwatched) + self._follow(self._neighbourhood.start(now))
-
-    def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
-        if self._neighbourhood.refresh(payload, port, now):
-            return UNCHANGED
-        message = wire.decode(payload)
-        if not isinstance(message, wire.Hello):
-            return NOTHING
-        return self._follow(self._neighbourhood.receive(message, payload, port, now))
+        return [*self._set_routes(self._unwatched), *super().start(now)]
 
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
         changed = [
             hop for hop in self._unwatched if hop.port == port and (hop in self._alive) != up
         ]
         (self._alive.update if up else self._alive.difference_update)(changed)
-        return self._set_routes(changed) + self._follow(
-            self._neighbourhood.link_changed(port, up, now)
-        )
-
-    def event(self, event: DaemonEvent, now: float) -> Sequence[Action]:
-        raise useless(event)
-
-    def tick(self, now: float) -> Sequence[Action]:
-        return self._follow(self._neighbourhood.tick(now))
+        return [*self._set_routes(changed), *super().link_changed(port, up, now)]
 
     def converged(self) -> bool:
-        return self._neighbourhood.complete() and self._alive.issuperset(self._using)
+        return super().converged() and self._alive.issuperset(self._using)
 
     def lives(self, hop: Hop) -> bool:
         """Return True if `hop` of any route is live."""
         return hop in self._alive
-
-    def adjacencies(self) -> Adjacencies:
-        return self._neighbourhood.adjacencies()
 
     def status(self) -> dict[str, Any]:
         lost = [
             str(prefix) for prefix, hops in self._candidates.items() if self._alive.isdisjoint(hops)
         ]
         return {
-            **self._neighbourhood.status(),
+            **super().status(),
             "routes": len(self._candidates) - len(lost),
             "routes_lost": lost,
         }
 
-    def _follow(self, events: Iterable[HelloOutcome]) -> list[Action]:
+    def _follow(self, events: Iterable[HelloOutcome], now: float) -> list[Action]:
         """Return the changes of routes that follow from `events`, then the other actions."""
         changed: list[Hop] = []
         actions: list[Action] = []

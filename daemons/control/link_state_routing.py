@@ -8,26 +8,25 @@ must be corrected soon after it.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any
 
 from weft.daemons.control.hello import HelloOutcome, NeighbourChanged, Neighbourhood
+from weft.daemons.control.hello_machine import HelloMachine
 from weft.daemons.control.link_state import Database, backoff
 from weft.daemons.core import wire
-from weft.daemons.core.actions import NOTHING, UNCHANGED, Action, Hop
-from weft.daemons.core.contract import Adjacencies, useless
-from weft.daemons.core.events import DaemonEvent
+from weft.daemons.core.actions import NOTHING, Action, Hop
 
 LATE = 2  # shortest wait after two late computations, in the smaller lateness
 
 
-class Flooding(ABC):
+class Flooding(HelloMachine):
     """State machine of one node without its computation of routes."""
 
     def __init__(self, neighbourhood: Neighbourhood, database: Database, *, hold_s: float) -> None:
-        self._neighbourhood = neighbourhood
+        super().__init__(neighbourhood)
         self._database = database
         self._node = database.node
         self._hold_s = hold_s
@@ -48,30 +47,23 @@ class Flooding(ABC):
 
     @property
     def deadline(self) -> float:
-        return min(self._neighbourhood.deadline, self._database.deadline, self._compute_s)
+        return min(super().deadline, self._database.deadline, self._compute_s)
 
     def start(self, now: float) -> Sequence[Action]:
-        return self._follow([*self._database.start(now), *self._neighbourhood.start(now)], now)
+        return [*self._follow(self._database.start(now), now), *super().start(now)]
 
-    def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
-        if self._neighbourhood.refresh(payload, port, now):
-            return UNCHANGED
-        message = wire.decode(payload)
-        if isinstance(message, wire.LinkStates | wire.Summary):
-            return self._follow(self._database.receive(message, port, now), now)
-        if not isinstance(message, wire.Hello):
+    def _hello(self, hello: wire.Hello, payload: bytes, port: int, now: float) -> Sequence[Action]:
+        actions = super()._hello(hello, payload, port, now)
+        hop = Hop(port, hello.sender)
+        messages = self._database.heard_digest(hop, self._neighbourhood.digest(hop), now)
+        return [*actions, *self._follow(messages, now)]
+
+    def _other(
+        self, message: wire.DaemonMessage | None, payload: bytes, port: int, now: float
+    ) -> Sequence[Action]:
+        if not isinstance(message, wire.LinkStates | wire.Summary):
             return NOTHING
-        actions = self._follow(self._neighbourhood.receive(message, payload, port, now), now)
-        hop = Hop(port, message.sender)
-        return actions + self._follow(
-            self._database.heard_digest(hop, self._neighbourhood.digest(hop), now), now
-        )
-
-    def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
-        return self._follow(self._neighbourhood.link_changed(port, up, now), now)
-
-    def event(self, event: DaemonEvent, now: float) -> Sequence[Action]:
-        raise useless(event)
+        return self._follow(self._database.receive(message, port, now), now)
 
     def tick(self, now: float) -> Sequence[Action]:
         events: list[HelloOutcome] = []
@@ -95,13 +87,10 @@ class Flooding(ABC):
         return actions
 
     def converged(self) -> bool:
-        return self._neighbourhood.complete() and self._database.agreed() and self._compute_s == inf
-
-    def adjacencies(self) -> Adjacencies:
-        return self._neighbourhood.adjacencies()
+        return super().converged() and self._database.agreed() and self._compute_s == inf
 
     def status(self) -> dict[str, Any]:
-        return {**self._neighbourhood.status(), **self._database.status(), **self._counters}
+        return {**super().status(), **self._database.status(), **self._counters}
 
     def _follow(self, events: Iterable[HelloOutcome], now: float) -> list[Action]:
         """Pass `events` to the database; return its messages and the other actions."""

@@ -26,11 +26,11 @@ from math import inf
 from typing import Any
 
 from weft.daemons.control.hello import HelloOutcome, NeighbourChanged, Neighbourhood
-from weft.daemons.control.scoped_flooding import Notice, Notices
+from weft.daemons.control.hello_machine import HelloMachine
+from weft.daemons.control.scoped_flooding import Notices
 from weft.daemons.core import wire
 from weft.daemons.core.actions import (
     NOTHING,
-    UNCHANGED,
     Action,
     Hop,
     Note,
@@ -38,7 +38,7 @@ from weft.daemons.core.actions import (
     SetQueueState,
     SetRoute,
 )
-from weft.daemons.core.contract import Adjacencies, useless
+from weft.daemons.core.contract import useless
 from weft.daemons.core.events import DaemonEvent, LinkDegraded, QueuesCall
 from weft.daemons.lbsp import messages
 from weft.daemons.lbsp import routing as lbsp
@@ -66,7 +66,7 @@ CROWDING_SCOPE = 2
 HostRoutes = Sequence[tuple[Prefix, tuple[Hop, ...]]]
 
 
-class Lbsp:
+class Lbsp(HelloMachine):
     """State machine of LBSP for a switch of a fat-tree with this shape.
 
     hosts: prefixes of an edge switch's own hosts, each with its hop.
@@ -88,15 +88,14 @@ class Lbsp:
         hold_s: float = 0.001,
         gap_s: float = 0.030,
     ) -> None:
-        self._neighbourhood = neighbourhood
+        super().__init__(neighbourhood)
         self._shape = shape
-        self._node = neighbourhood.node
-        self._position = shape.position(self._node)
+        self._position = shape.position(self.node)
         self._hosts = dict(hosts)
         self._far = {
             neighbour.hop.port: neighbour.hop.node for neighbour in neighbourhood.neighbours()
         }
-        self._links = {port: shape.link(self._node, far) for port, far in self._far.items()}
+        self._links = {port: shape.link(self.node, far) for port, far in self._far.items()}
         self._carriers: set[int] = {hop.port for hops in self._hosts.values() for hop in hops}
         self._up: set[int] = set()  # ports whose neighbour is up
         self._ever_up: set[int] = set()  # ports whose neighbour has been up
@@ -106,7 +105,7 @@ class Lbsp:
         self._above = [port for port in self._far if port >= first]
         notices = partial(
             Notices[LbspBody],
-            self._node,
+            self.node,
             self._far,
             incarnation=incarnation,
             onward=self._onward,
@@ -140,23 +139,21 @@ class Lbsp:
             self._begins_s,
             self._announces_s,
         )
-        return min(self._neighbourhood.deadline, *waits)
+        return min(super().deadline, *waits)
 
     def start(self, now: float) -> Sequence[Action]:
         self._begins_s, self._announces_s = now + self._begin_s, now + self._patience_s
-        return [*self._set_hosts(self._hosts), *self._follow(self._neighbourhood.start(now), now)]
+        return [*self._set_hosts(self._hosts), *super().start(now)]
 
-    def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
-        if self._neighbourhood.refresh(payload, port, now):
-            return UNCHANGED
-        message = messages.decode(payload) or wire.decode(payload)
-        if isinstance(message, wire.Hello):
-            return self._follow(self._neighbourhood.receive(message, payload, port, now), now)
-        return self._hear(message, port, now) if isinstance(message, Notice) else NOTHING
+    def _other(
+        self, message: wire.DaemonMessage | None, payload: bytes, port: int, now: float
+    ) -> Sequence[Action]:
+        notice = messages.decode(payload)
+        return self._hear(notice, port, now) if notice else NOTHING
 
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
         if port in self._far:
-            return self._follow(self._neighbourhood.link_changed(port, up, now), now)
+            return super().link_changed(port, up, now)
         if up == (port in self._carriers):
             return NOTHING
         (self._carriers.add if up else self._carriers.discard)(port)
@@ -165,7 +162,7 @@ class Lbsp:
         )
 
     def tick(self, now: float) -> Sequence[Action]:
-        actions = self._follow(self._neighbourhood.tick(now), now)
+        actions = [*super().tick(now)]
         forgotten, sends = self._failures.tick(now)
         actions += [*sends, *(self._changed(now) if forgotten else ())]
         forgotten, sends = self._crowding.tick(now)
@@ -222,15 +219,7 @@ class Lbsp:
         return [*self._agree(), *sends]
 
     def converged(self) -> bool:
-        return (
-            self._neighbourhood.complete()
-            and self._begun
-            and self._due_s == inf
-            and not self._known()
-        )
-
-    def adjacencies(self) -> Adjacencies:
-        return self._neighbourhood.adjacencies()
+        return super().converged() and self._begun and self._due_s == inf and not self._known()
 
     def status(self) -> dict[str, Any]:
         name = self._neighbourhood.name
@@ -238,7 +227,7 @@ class Lbsp:
         forwarded = [prefix for prefix in self._routes if prefix != refused]
         lost = [prefix for prefix in forwarded if not self._routes[prefix]]
         return {
-            **self._neighbourhood.status(),
+            **super().status(),
             **self._counters,
             "routes": len(forwarded) - len(lost),
             "routes_lost": sorted(map(str, lost)),
@@ -316,7 +305,7 @@ class Lbsp:
         if not entry or self._links[port].upper != self._position:
             return False
         return any(
-            failure.degraded and failure.neighbour == self._node
+            failure.degraded and failure.neighbour == self.node
             for failure in _failures_in(entry.notice.body)
         )
 

@@ -33,10 +33,10 @@ from math import inf
 from typing import Any
 
 from weft.daemons.control.candidate_routes import LiveRoutes
-from weft.daemons.control.hello import Neighbourhood
+from weft.daemons.control.hello import HelloOutcome, Neighbourhood
 from weft.daemons.core import wire
 from weft.daemons.core.actions import NOTHING, Action, Hop, Note, Send, SetRoute, SetSourceRewrite
-from weft.daemons.core.contract import Adjacencies, useless
+from weft.daemons.core.contract import useless
 from weft.daemons.core.events import DaemonEvent, DestinationInUse, Measured, Refused
 from weft.daemons.core.token_bucket import TokenBucket
 from weft.daemons.proxy import routing as proxy
@@ -84,7 +84,7 @@ def _probe_queue(settings: ProbeSettings) -> ProbeQueue:
     )
 
 
-class Pr:
+class Pr(LiveRoutes):
     """State machine of PR for the server of `neighbourhood`.
 
     routes: DR's routes to the servers' own addresses.
@@ -97,18 +97,17 @@ class Pr:
         routes: Sequence[tuple[Prefix, tuple[Hop, ...]]],
         settings: ProbeSettings,
     ) -> None:
-        self.node = neighbourhood.node
+        steered = proxy_addresses.prefix_routes(network, neighbourhood.node)
+        super().__init__(neighbourhood, [(prefix, (hop,)) for prefix, hop in steered])
         self._target = self.node.to_bytes(4, "big")
         self._network = network
         self._settings = settings
         self._path_count = proxy_addresses.ways(network)
         self._most_servers = _most_servers(network.k)
-        steered = proxy_addresses.prefix_routes(network, self.node)
-        self._routes = LiveRoutes(neighbourhood, [(prefix, (hop,)) for prefix, hop in steered])
         self._own_addresses = dict(routes)
         self._own_routes: dict[Prefix, tuple[Hop, ...]] = {}  # to own addresses, set so far
         self._hops = [neighbour.hop for neighbour in neighbourhood.neighbours()]
-        self._alive: frozenset[Hop] = frozenset()
+        self._live_hops: frozenset[Hop] = frozenset()
         self._loads: Mapping[int, int] = {}
         self._probes = self._make_probes()
         # by destination, the least recently refreshed first
@@ -123,7 +122,7 @@ class Pr:
             self.node,
             next_hop=self._next_hop,
             hop_to=lambda node: dr.hop_to(network, self.node, node),
-            lives=self._routes.lives,
+            lives=self.lives,
             load=lambda port: self._loads.get(port, 0),
             wakes=TokenBucket(wakes_per_s, wakes_per_s * BURST_S),
             news=TokenBucket(NEWS_PER_S, NEWS_AT_ONCE),
@@ -137,16 +136,11 @@ class Pr:
     @property
     def deadline(self) -> float:
         # routine work is done with the hellos
-        return min(self._routes.deadline, self._probe_queue.deadline)
-
-    def start(self, now: float) -> Sequence[Action]:
-        return self._update_hops(self._routes.start(now), now)
+        return min(super().deadline, self._probe_queue.deadline)
 
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
         if payload[2:3] < FIRST_TARGETED:
-            if actions := self._routes.receive(payload, port, now):
-                return self._update_hops(actions, now)
-            return NOTHING
+            return super().receive(payload, port, now)
         if payload[wire.TARGET] != self._target:
             return NOTHING
         message = wire.decode(payload, self._network.t[-1])
@@ -164,13 +158,10 @@ class Pr:
             )
         return self._process_outcomes(self._probes.receive(message, now), now) + self._ask(now)
 
-    def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
-        return self._update_hops(self._routes.link_changed(port, up, now), now)
-
     def tick(self, now: float) -> Sequence[Action]:
         actions: list[Action] = []
-        if now >= self._routes.deadline:
-            actions += self._update_hops(self._routes.tick(now), now)
+        if now >= super().deadline:
+            actions += super().tick(now)
         while question := self._probe_queue.expired(now):
             self._counters["timeouts"] += 1
             actions += self._unanswered(question, now)
@@ -178,12 +169,6 @@ class Pr:
             actions += self._forget(now)
         self._refresh_oldest(now)
         return actions + self._ask(now)
-
-    def converged(self) -> bool:
-        return self._routes.converged()
-
-    def adjacencies(self) -> Adjacencies:
-        return self._routes.adjacencies()
 
     def status(self) -> dict[str, Any]:
         steered = {
@@ -196,7 +181,7 @@ class Pr:
             }
             for paths in self._paths.values()
         }
-        return {**self._routes.status(), "destinations": steered, **self._counters}
+        return {**super().status(), "destinations": steered, **self._counters}
 
     def event(self, event: DaemonEvent, now: float) -> Sequence[Action]:
         match event:
@@ -266,18 +251,19 @@ class Pr:
 
     # -- links
 
-    def _update_hops(self, actions: Sequence[Action], now: float) -> list[Action]:
-        """Return `actions` and the consequences of hops that died or came up.
+    def _follow(self, outcomes: Iterable[HelloOutcome], now: float) -> list[Action]:
+        """Add the consequences of hops that died or came up.
 
         A change of hops comes with a Note, so actions that are only Sends need no search.
         """
+        actions = super()._follow(outcomes, now)
         if self._own_routes and all(isinstance(action, Send) for action in actions):
-            return list(actions)
-        alive = frozenset(hop for hop in self._hops if self._routes.lives(hop))
-        if alive == self._alive and self._own_routes:
-            return list(actions)
-        died = self._alive - alive
-        self._alive = alive
+            return actions
+        alive = frozenset(hop for hop in self._hops if self.lives(hop))
+        if alive == self._live_hops and self._own_routes:
+            return actions
+        died = self._live_hops - alive
+        self._live_hops = alive
         all_actions = [*actions, *self._own_address_routes()]
         for hop in sorted(died):
             # includes paths that are used unverified
@@ -288,9 +274,9 @@ class Pr:
     def _own_address_routes(self) -> list[Action]:
         """Set routes to the servers' own addresses: DR's hop, or any live one."""
         changed: list[Action] = []
-        other = tuple(hop for hop in self._hops if hop in self._alive)[:1]
+        other = tuple(hop for hop in self._hops if hop in self._live_hops)[:1]
         for prefix, candidates in self._own_addresses.items():
-            hops = candidates[:1] if candidates[0] in self._alive else other
+            hops = candidates[:1] if candidates[0] in self._live_hops else other
             if self._own_routes.get(prefix) != hops:
                 self._own_routes[prefix] = hops
                 changed.append(SetRoute(prefix, hops))

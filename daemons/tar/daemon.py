@@ -19,11 +19,11 @@ paper does not say so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from weft.daemons.control.candidate_routes import LiveRoutes
-from weft.daemons.control.hello import Neighbourhood
+from weft.daemons.control.hello import HelloOutcome, Neighbourhood
 from weft.daemons.core import wire
 from weft.daemons.core.actions import (
     NOTHING,
@@ -35,8 +35,9 @@ from weft.daemons.core.actions import (
     SetFlowRewrite,
     SetRoute,
 )
-from weft.daemons.core.contract import Adjacencies, useless
+from weft.daemons.core.contract import useless
 from weft.daemons.core.events import DaemonEvent, FlowInUse, Measured, Refused
+from weft.daemons.core.node_config import Routes
 from weft.daemons.routing import first_octets, proxy_addresses
 from weft.daemons.tar import messages
 from weft.daemons.tar import routing as tar
@@ -63,7 +64,20 @@ def _flow_states(settings: TarSettings, servers: int) -> FlowStates:
     )
 
 
-class TarRouting:
+def _candidates(
+    routes: Routes, hops: Mapping[int, Hop], octets: Mapping[int, int]
+) -> list[tuple[Prefix, tuple[Hop, ...]]]:
+    """Return DR's routes for packets of unknown flows, and the route of each next hop."""
+    direct = [
+        (proxy_addresses.prefix(prefix, proxy_addresses.DIRECT), dr_hops)
+        for prefix, dr_hops in routes
+    ]
+    return direct + [
+        (first_octets.all_addresses(octets[node]), (hop,)) for node, hop in hops.items()
+    ]
+
+
+class TarRouting(LiveRoutes):
     """State machine of TAR for the server of `neighbourhood`.
 
     routes: DR's routes to the servers' own addresses.
@@ -73,20 +87,21 @@ class TarRouting:
         self,
         neighbourhood: Neighbourhood,
         network: Ccrdn,
-        routes: Sequence[tuple[Prefix, tuple[Hop, ...]]],
+        routes: Routes,
         settings: TarSettings,
         *,
         incarnation: int,
     ) -> None:
-        self.node = neighbourhood.node
+        hops = {neighbour.hop.node: neighbour.hop for neighbour in neighbourhood.neighbours()}
+        octets = {node: first_octets.first_octet(1 + i) for i, node in enumerate(hops)}
+        super().__init__(neighbourhood, _candidates(routes, hops, octets))
         self._target = self.node.to_bytes(4, "big")
         self._network = network
         self._relay = settings.relay
         self._most_servers = tar.most_hops(network.k) + 1  # of a path
-        self._hops = {neighbour.hop.node: neighbour.hop for neighbour in neighbourhood.neighbours()}
-        self._octets = {node: first_octets.first_octet(1 + i) for i, node in enumerate(self._hops)}
-        self._routes = LiveRoutes(neighbourhood, self._candidates(routes))
-        self._alive: frozenset[Hop] = frozenset()
+        self._hops = hops
+        self._octets = octets
+        self._live_hops: frozenset[Hop] = frozenset()
         self._dead: Sequence[int] = ()  # 1 for each dead server of the switch; empty if all live
         self._servers_by_address: dict[int, int] = {}  # cache
         self._default_hop: tuple[Hop, ...] | None = None
@@ -94,30 +109,13 @@ class TarRouting:
         self._own = OwnFlows(settings, token=incarnation >> 24 & 0x7FFFFFFF)
         self._counters = dict.fromkeys(COUNTERS, 0)
 
-    def _candidates(
-        self, routes: Sequence[tuple[Prefix, tuple[Hop, ...]]]
-    ) -> list[tuple[Prefix, tuple[Hop, ...]]]:
-        """Return DR's routes for packets of unknown flows, and the route of each next hop."""
-        direct = [
-            (proxy_addresses.prefix(prefix, proxy_addresses.DIRECT), hops)
-            for prefix, hops in routes
-        ]
-        next_hops = [
-            (first_octets.all_addresses(self._octets[node]), (hop,))
-            for node, hop in self._hops.items()
-        ]
-        return direct + next_hops
-
     @property
     def deadline(self) -> float:
-        return min(self._routes.deadline, self._own.deadline, self._states.deadline)
-
-    def start(self, now: float) -> Sequence[Action]:
-        return self._update_hops(self._routes.start(now), now)
+        return min(super().deadline, self._own.deadline, self._states.deadline)
 
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
         if payload[2:3] < FIRST_TARGETED:
-            return self._update_hops(self._routes.receive(payload, port, now), now)
+            return super().receive(payload, port, now)
         if payload[wire.TARGET] != self._target:
             return NOTHING
         message = messages.decode(payload, self._network.t[-1])
@@ -137,24 +135,15 @@ class TarRouting:
         except ValueError as error:  # impossible in this network
             raise wire.MalformedMessage(str(error)) from None
 
-    def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
-        return self._update_hops(self._routes.link_changed(port, up, now), now)
-
     def tick(self, now: float) -> Sequence[Action]:
         actions: list[Action] = []
-        if now >= self._routes.deadline:
-            actions += self._update_hops(self._routes.tick(now), now)
+        if now >= super().deadline:
+            actions += super().tick(now)
         for expired in self._states.expired(now):
             actions += self._forget(expired)
         while flow := self._own.next(now):
             actions += self._probe(flow, now)
         return actions
-
-    def converged(self) -> bool:
-        return self._routes.converged()
-
-    def adjacencies(self) -> Adjacencies:
-        return self._routes.adjacencies()
 
     def status(self) -> dict[str, Any]:
         flows = [
@@ -168,7 +157,7 @@ class TarRouting:
             for flow, own in self._own.items()
         ]
         return {
-            **self._routes.status(),
+            **super().status(),
             "capacity_kbps": self._states.capacity_kbps,
             "flows": flows,
             "states": len(self._states),
@@ -216,15 +205,16 @@ class TarRouting:
 
     # -- links
 
-    def _update_hops(self, actions: Sequence[Action], now: float) -> list[Action]:
-        """Return `actions`, which change with live hops, and the consequences of hops that died."""
+    def _follow(self, outcomes: Iterable[HelloOutcome], now: float) -> list[Action]:
+        """Add the consequences of hops that died; actions tell when live hops change."""
+        actions = super()._follow(outcomes, now)
         if not actions and self._default_hop is not None:
             return []
-        alive = frozenset(hop for hop in self._hops.values() if self._routes.lives(hop))
-        if alive == self._alive and self._default_hop is not None:
-            return list(actions)
-        died = self._alive - alive
-        self._alive = alive
+        alive = frozenset(hop for hop in self._hops.values() if self.lives(hop))
+        if alive == self._live_hops and self._default_hop is not None:
+            return actions
+        died = self._live_hops - alive
+        self._live_hops = alive
 
         self._dead = self._dead_servers()
         broken = [(flow, state.token) for flow, state in self._states.by(died)]
@@ -234,12 +224,14 @@ class TarRouting:
         """Return 1 for each dead server of the switch, 0 for others; empty if all are alive."""
         first = self.node - self.node % self._network.n
         mates = range(first, first + self._network.n)
-        dead = [int(mate != self.node and self._hops[mate] not in self._alive) for mate in mates]
+        dead = [
+            int(mate != self.node and self._hops[mate] not in self._live_hops) for mate in mates
+        ]
         return dead if any(dead) else ()
 
     def _set_default_hop(self) -> list[Action]:
         previous = self._default_hop or ()  # a route of the previous daemon stays until a hop lives
-        self._default_hop = tuple(sorted(self._alive))[:1]
+        self._default_hop = tuple(sorted(self._live_hops))[:1]
         if self._default_hop == previous:
             return []
         return [SetRoute(OWN_PACKETS, self._default_hop)]
@@ -306,7 +298,7 @@ class TarRouting:
         else:
             self._states.passed(probe.flow)
         hop = None if server == tar.DROP else self._hop(server)
-        if hop is None or hop not in self._alive:
+        if hop is None or hop not in self._live_hops:
             return self._process_answer(probe._replace(verdict=wire.BROKEN, marks=()), now)
         forwarded = probe._replace(
             sender=self.node, target=server, marks=tuple(marks), visited=path
@@ -316,7 +308,7 @@ class TarRouting:
     def _next_server(self, probe: FlowProbe, marks: list[int], destination: int, now: float) -> int:
         """Return next_hop() of a probe at this server; update `marks`."""
         rule, t, relay, path = self._network.rule, self._network.t, self._relay, probe.visited
-        ports = {hop.port for hop in self._alive}
+        ports = {hop.port for hop in self._live_hops}
         free = self._states.available(probe.flow, ports, now)
         draw = tar.draw_at(self.node, tar.flow_hash(*probe.flow), probe.attempt)
         return tar.next_hop(
@@ -366,7 +358,7 @@ class TarRouting:
         """
         flow, token, path = answer.flow, answer.token, answer.visited
         state = self._states.get(flow)
-        if hop in self._alive and (state or self._states.have_room()):
+        if hop in self._live_hops and (state or self._states.have_room()):
             expires_s = now + answer.lifetime_ms / 1000
             new_state = FlowState(path, path.index(self.node), token, hop, expires_s)
             if not self._states.put(flow, new_state):

@@ -8,15 +8,14 @@ link to a crossbar counts as two.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from weft.daemons.control import parameters
 from weft.daemons.control.candidate_routes import LiveRoutes
-from weft.daemons.control.hello import Neighbourhood
-from weft.daemons.core.actions import NOTHING, Action, Hop, SetRoute
-from weft.daemons.core.contract import Adjacencies, StateMachine, useless
-from weft.daemons.core.events import DaemonEvent
+from weft.daemons.control.hello import HelloOutcome, Neighbourhood
+from weft.daemons.core.actions import Action, Hop, SetRoute
+from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, Routes, node_configs
 from weft.daemons.core.scheme import RoutedPath, Scheme, arrives_by, for_servers
 from weft.daemons.routing import dr
@@ -43,53 +42,32 @@ def choices(topology: Topology, server: int) -> Routes:
     return tuple(rows)
 
 
-class Deflection:
+class Deflection(LiveRoutes):
     """State machine of one server."""
 
     def __init__(self, neighbourhood: Neighbourhood, routes: Routes) -> None:
-        self._links = LiveRoutes(neighbourhood, ())  # tracks neighbours, sets no routes
+        super().__init__(neighbourhood, ())  # tracks neighbours, sets no routes
         self._choices = dict(routes)
-        self._set: dict[Prefix, tuple[Hop, ...]] = {}
-
-    @property
-    def deadline(self) -> float:
-        return self._links.deadline
-
-    def start(self, now: float) -> Sequence[Action]:
-        return self._follow(self._links.start(now))
-
-    def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
-        actions = self._links.receive(payload, port, now)
-        return self._follow(actions) if actions else NOTHING
-
-    def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
-        return self._follow(self._links.link_changed(port, up, now))
-
-    def event(self, event: DaemonEvent, now: float) -> Sequence[Action]:
-        raise useless(event)
-
-    def tick(self, now: float) -> Sequence[Action]:
-        return self._follow(self._links.tick(now))
+        self._chosen: dict[Prefix, tuple[Hop, ...]] = {}
 
     def converged(self) -> bool:
-        return self._links.converged() and all(
-            self._set[prefix] == hops[:1] for prefix, hops in self._choices.items()
+        return super().converged() and all(
+            self._chosen[prefix] == hops[:1] for prefix, hops in self._choices.items()
         )
 
-    def adjacencies(self) -> Adjacencies:
-        return self._links.adjacencies()
-
     def status(self) -> dict[str, Any]:
-        lost = [str(prefix) for prefix, hops in self._set.items() if not hops]
-        return {**self._links.status(), "routes": len(self._set) - len(lost), "routes_lost": lost}
+        lost = [str(prefix) for prefix, hops in self._chosen.items() if not hops]
+        routes = len(self._chosen) - len(lost)
+        return {**super().status(), "routes": routes, "routes_lost": lost}
 
-    def _follow(self, actions: Sequence[Action]) -> list[Action]:
-        """Return the changes of routes that follow from the links, and `actions`."""
+    def _follow(self, outcomes: Iterable[HelloOutcome], now: float) -> list[Action]:
+        """Add the changes of routes that follow from the links."""
+        actions = super()._follow(outcomes, now)
         changes: list[Action] = []
         for prefix, hops in self._choices.items():
-            best = tuple(hop for hop in hops if self._links.lives(hop))[:1]
-            if self._set.get(prefix) != best:
-                self._set[prefix] = best
+            best = tuple(hop for hop in hops if self.lives(hop))[:1]
+            if self._chosen.get(prefix) != best:
+                self._chosen[prefix] = best
                 changes.append(SetRoute(prefix, best))
         return [*changes, *actions]
 
