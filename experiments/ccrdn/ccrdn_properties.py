@@ -6,20 +6,14 @@ on the network.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from weft.experiments.ccrdn import columns
-from weft.experiments.ccrdn.network_figures import network_label, networks_in_order
 from weft.experiments.ccrdn.recursive import TOPOLOGY
 from weft.experiments.engines.graph import graph, policy
 from weft.experiments.engines.pairs import pairs
-from weft.experiments.report import style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from weft.experiments.report.panels import Bars
+from weft.experiments.runner.definition import Experiment, Result, Run, Value
 
 SAMPLE_PAIRS = 1_000_000
 COLUMNS = ("servers", "switches", "links", "dr_bound_hops", "copies_1", "copies_2", "copies_3")
@@ -57,33 +51,6 @@ def measure(run: Run) -> Result:
     return Result(figures=figures)
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw table 1, and whether the paper prints the same."""
-    networks = networks_in_order(table)
-    rows = [next(row for row in table if row["topology"] == network) for network in networks]
-    figure.set_size_inches(9, 0.5 + 0.22 * len(rows))
-    axes = figure.add_subplot()
-    axes.axis("off")
-    cells = [
-        [
-            network_label(network),
-            *(str(row[column] or "") for column in COLUMNS),
-            {True: "yes", False: "NO"}.get(bool(row.get("as_in_paper"))),
-        ]
-        for network, row in zip(networks, rows, strict=True)
-    ]
-    drawn = axes.table(
-        cells,
-        colLabels=["DCN", "N", "N/n", "|E|", "d", "$g_1$", "$g_2$", "$g_3$", "as in the paper"],
-        loc="center",
-        edges="horizontal",
-    )
-    for cell in drawn.get_celld().values():
-        cell.set_edgecolor(style.FAINT)
-    drawn.auto_set_font_size(False)
-    drawn.set_fontsize(9)
-
-
 EXPERIMENT = Experiment(
     name="ccrdn_properties",
     question="How large are the networks of the evaluation?",
@@ -94,6 +61,10 @@ EXPERIMENT = Experiment(
     seeds=1,
     takes_s=1,
     measure=measure,
-    plot=plot,
+    plot=Bars(
+        columns={"servers": "servers", "links": "links", "longest_seen_hops": "longest route"},
+        by=("topology",),
+        strokes={"longest_seen_hops": {"dr_bound_hops": "bound on DR's hops"}},
+    ),
     must_hold=("as_in_paper",),
 )

@@ -16,32 +16,20 @@ faster on beta-DCell, up to 35 % on DCell, and on FiConn only for one-to-all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from weft.experiments.ccrdn import columns
-from weft.experiments.ccrdn.network_figures import (
-    bars_over_networks,
-    legend_above,
-    networks_in_order,
-    scheme_lines,
-)
 from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, least_level
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.fluid import Messages, completion
 from weft.experiments.engines.graph import graph, policy
 from weft.experiments.engines.rules import compiled_for
-from weft.experiments.report import style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.report.panels import Bars
+from weft.experiments.runner.definition import Experiment, Result, Run
 from weft.experiments.runner.parameters import Number, Spec, Word
 from weft.topologies.core.grammar import integer, parse, unknown
 from weft.topologies.core.link import Gbps
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 MESSAGE_BITS = 8e9
 WORKLOADS = {"uniform": "messages", "many-all-to-all": "group", "one-to-all": None}
@@ -49,10 +37,6 @@ CAUSALITY = ("rounds", "none")
 SHARING = ("max-min", "bottleneck")
 MOST_MESSAGES, MOST_GROUP = 1000, 1_000_000
 WORKLOAD_FORM = "uniform:messages=N, many-all-to-all:group=N or one-to-all"
-PAPER = (
-    "paper: PR takes up to 40 % less than DR on β-DCell, 35 % on DCell; on FiConn only "
-    "one-to-all gains"
-)
 
 
 def check_run(run: Run) -> None:
@@ -169,20 +153,6 @@ def measure(run: Run) -> Result:
     )
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw figure 14: completion time of each scheme on each network, for each workload."""
-    workloads = sorted({str(row["workload"]) for row in table})
-    figure.set_size_inches(max(6.4, 4.8 * len(workloads)), 4.2)
-    panels = figure.subplots(1, len(workloads), squeeze=False)[0]
-    for axes, workload in zip(panels, workloads, strict=True):
-        rows = [row for row in table if row["workload"] == workload]
-        lines = scheme_lines(rows, "causality", "sharing", "apply", "resolution")
-        bars_over_networks(axes, lines, networks_in_order(rows), "completion_s")
-        axes.set(title=workload, ylabel=style.axis("completion_s", "completion time"))
-        axes.yaxis.set_major_formatter("{x:,.0f}")
-    legend_above(figure, PAPER)
-
-
 EXPERIMENT = Experiment(
     name="completion_time",
     question="How long does a workload take under each scheme?",
@@ -215,6 +185,11 @@ EXPERIMENT = Experiment(
     version=2,
     takes_s=110,
     measure=measure,
-    plot=plot,
+    plot=Bars(
+        columns={"completion_s": "completion time (s)"},
+        by=("routing",),
+        facet=("topology", "causality", "sharing", "apply", "resolution"),
+        across="workload",
+    ),
     check=check_run,
 )

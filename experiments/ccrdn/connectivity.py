@@ -18,18 +18,11 @@ DFR's own paper, as the authors say.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.experiments.ccrdn import columns
-from weft.experiments.ccrdn.network_figures import (
-    draw_column,
-    legend_above,
-    mark_paper,
-    networks_in_order,
-    scheme_lines,
-)
+from weft.experiments.ccrdn.network_figures import over_networks
 from weft.experiments.ccrdn.recursive import (
     ROUTING,
     TOPOLOGY,
@@ -47,12 +40,9 @@ from weft.experiments.engines.pairs import ONE_TO_ALL, Pairs
 from weft.experiments.engines.tally import Tally
 from weft.experiments.engines.wiring import Faults
 from weft.experiments.report.statistics import mean_and_error
-from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.experiments.runner.parameters import Spec
 from weft.topologies.core.grammar import parse
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 DCELL_SIZES = ((11, 2), (18, 2), (43, 2), (3, 3), (4, 3), (6, 3))
 FICONN_SIZES = ((22, 2), (36, 2), (48, 2), (8, 3), (10, 3), (16, 3))
@@ -175,30 +165,6 @@ TRAFFIC = Spec(
 )
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw figures 5 and 6: connectivity over the networks, and the lengths of the routes."""
-    figure.set_size_inches(9, 8.2)
-    specs = networks_in_order(table)
-    lines = scheme_lines(table, "failed", "failed_fraction", "traffic", "apply", "flows")
-    above, below = figure.subplots(2, 1)
-    draw_column(above, lines, specs, "connected_fraction")
-    mark_paper(above, table, "connectivity", "connected_fraction")
-    failed = {
-        f"{100 * float(str(row['failed_fraction'])):g} % of {row['failed']} failed" for row in table
-    }
-    damage = failed.pop() if len(failed) == 1 else "several faults"
-    above.set(
-        ylabel="connected pairs (fraction)", ylim=(-0.02, 1.03), title=f"Connectivity, {damage}"
-    )
-    draw_column(below, lines, specs, "mean_hops")
-    mark_paper(below, table, "connectivity", "mean_hops")
-    below.set(
-        ylabel="mean hop-length of connected pairs (hops)",
-        title="Lengths of the routes that connect them",
-    )
-    legend_above(figure)
-
-
 EXPERIMENT = Experiment(
     name="connectivity",
     question="When links die, which pairs stay connected, and how much longer are their routes?",
@@ -222,6 +188,16 @@ EXPERIMENT = Experiment(
     version=3,
     takes_s=280,
     measure=measure,
-    plot=plot,
+    plot=over_networks(
+        {
+            "connected_fraction": "connected pairs (fraction; figure 5)",
+            "mean_hops": "mean hop-length of connected pairs (figure 6)",
+        },
+        "failed",
+        "failed_fraction",
+        "traffic",
+        "apply",
+        "flows",
+    ),
     check=check,
 )

@@ -13,8 +13,7 @@ the paper's; its networks of 15 thousand servers and more are in the experiment 
 from __future__ import annotations
 
 from dataclasses import replace
-from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,8 +28,8 @@ from weft.experiments.engines.predicted_paths import (
     connects,
     lengths,
 )
-from weft.experiments.report import figures, style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.report.panels import Bars
+from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.testbed.linux import clock
 from weft.topologies import build
 from weft.topologies.core.failures import (
@@ -44,9 +43,6 @@ from weft.topologies.core.failures import (
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from weft.testbed.mininet.net import Net
 
 PATIENCE_S = 15.0  # by then daemons have reacted
@@ -118,65 +114,6 @@ def check(run: Run) -> None:
         raise ValueError("connectivity_kernel: failed_fraction must lie in [0, 1), got 1")
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw, for each network and scheme, the pairs that ping in each run as marks.
-
-    A bar is the graph engine's mean, a line the pairs that any path connects.
-    """
-    networks = list(dict.fromkeys(str(row["topology"]) for row in table))
-    looks = style.lines(style.in_order(str(row["routing"]) for row in table))
-    figure.set_size_inches(max(6.4, 2.2 + 2.2 * len(networks)), 4.2)
-    axes = figure.add_subplot()
-    width = 0.8 / len(looks)
-    places = figures.offsets(len(looks), 0.8)
-    for x, network in enumerate(networks):
-        rows = [row for row in table if row["topology"] == network]
-        draw_physical(axes, x, rows)
-        for (spec, (look, _)), shift in zip(looks.items(), places, strict=True):
-            own = [row for row in rows if row["routing"] == spec]
-            draw_runs(axes, x + shift, width, own, look)
-    for look, _ in looks.values():
-        figures.marks(axes, [], [], look, [], label=look.label)
-    axes.bar([0], [0], color="#777777", alpha=0.35, label="graph engine (mean)")
-    fractions = sorted(
-        {f"{100 * float(str(row['failed_fraction'])):g} % of {row['failed']}" for row in table}
-    )
-    axes.set(
-        ylim=(0, 1.03),
-        ylabel="pairs that ping (fraction)",
-        title=f"{', '.join(fractions)} failed: a mark for the pings of all pairs in each run",
-    )
-    axes.set_xticks(range(len(networks)), networks)
-    axes.grid(axis="x", visible=False)
-    axes.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.1))
-
-
-def draw_physical(axes: Axes, x: int, rows: Any) -> None:
-    """Draw the mean fraction of pairs that any path connects, across one network."""
-    axes.plot(
-        [x - 0.45, x + 0.45],
-        [mean(row["physical_fraction"] for row in rows)] * 2,
-        color=style.INK,
-        linewidth=1,
-        linestyle="--",
-        label="connected by any path" if x == 0 else "",
-    )
-
-
-def draw_runs(axes: Axes, x: float, width: float, rows: Any, look: style.SeriesStyle) -> None:
-    """Draw the runs of one scheme on one network: marks, and the graph engine's mean as a bar."""
-    predicted = [row["graph_fraction"] for row in rows if row["graph_fraction"] is not None]
-    if predicted:
-        axes.bar(x, mean(predicted), 0.85 * width, color=look.colour, alpha=0.35)
-    figures.marks(
-        axes,
-        [x + 0.4 * width * ((number + 0.5) / len(rows) - 0.5) for number in range(len(rows))],
-        [row["pinged_fraction"] for row in rows],
-        look._replace(size=4),
-        [figures.failed_fidelity(row) for row in rows],
-    )
-
-
 EXPERIMENT = Experiment(
     name="connectivity_kernel",
     question="When links die, which pairs still ping under each scheme, "
@@ -196,6 +133,17 @@ EXPERIMENT = Experiment(
     seeds=3,
     takes_s=200,
     measure=measure,
-    plot=plot,
+    plot=Bars(
+        columns={"pinged_fraction": "pairs that ping (fraction)"},
+        by=("routing",),
+        facet=("topology", "failed", "failed_fraction"),
+        always=3,
+        strokes={
+            "pinged_fraction": {
+                "graph_fraction": "graph engine",
+                "physical_fraction": "connected by any path",
+            }
+        },
+    ),
     check=check,
 )

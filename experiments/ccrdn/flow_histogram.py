@@ -12,25 +12,15 @@ are included.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from weft.experiments.ccrdn import columns
-from weft.experiments.ccrdn.network_figures import (
-    SchemeLine,
-    axes_by_network,
-    legend_above,
-    networks_in_order,
-    scheme_lines,
-)
 from weft.experiments.ccrdn.recursive import ROUTING, TOPOLOGY, check, routed_with_loads, uniform
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.runner.definition import Experiment, Result, Run, Table
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from weft.experiments.report.panels import Curves, exploded
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 
 BINS_OF_A_MEAN = 25
 
@@ -52,41 +42,15 @@ def measure(run: Run) -> Result:
     )
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw a histogram for each network: directed links over flows, by scheme."""
-    for network, axes in axes_by_network(figure, networks_in_order(table)):
-        rows = [row for row in table if row["topology"] == network]
-        for line in scheme_lines(rows, "flows", "apply"):
-            draw_histogram(axes, line)
-        axes.set(ylabel="directed links (fraction)", ylim=(0, None), xlim=(0, None))
-    axes.set_xlabel("flows on a directed link")
-    legend_above(figure)
-
-
-def draw_histogram(axes: Axes, line: SchemeLine) -> None:
-    """Draw the histogram of one line, and a mark at its fullest link."""
-    row: Any = line.rows[0]
-    colour = line.look.colour
-    links = np.array(row["links_by_flows"])
-    axes.stairs(
-        links / links.sum(),
-        np.arange(len(links) + 1) * row["bin_flows"],
-        linestyle=line.dash,
-        linewidth=1.6,
-        color=colour,
-        label=line.look.label,
-    )
-    bottleneck = row["bottleneck_flows"]
-    axes.plot(bottleneck, 0, line.look.marker, color=colour, clip_on=False, zorder=4)
-    axes.annotate(
-        f"fullest {bottleneck:,}",
-        (bottleneck, 0),
-        xytext=(0, 6),
-        textcoords="offset points",
-        rotation=70,
-        fontsize=7,
-        color=colour,
-    )
+def by_flows(table: Table) -> list[Row]:
+    """Return a row for each bin of a histogram: its flows, and the fraction of links in it."""
+    rows: list[Row] = []
+    for row in table:
+        bins: Any = row["links_by_flows"]
+        fractions = {**row, "links_fraction": (np.array(bins) / sum(bins)).tolist()}
+        width = float(str(row["bin_flows"]))
+        rows += exploded([fractions], ("links_fraction",), "flows_on_link", width)
+    return rows
 
 
 EXPERIMENT = Experiment(
@@ -105,6 +69,12 @@ EXPERIMENT = Experiment(
     version=3,
     takes_s=9,
     measure=measure,
-    plot=plot,
+    plot=Curves(
+        columns={"links_fraction": "directed links (fraction)"},
+        x="flows_on_link",
+        series="routing",
+        facet=("topology", "flows", "apply"),
+        rows=by_flows,
+    ),
     check=partial(check, loads=True),
 )

@@ -16,18 +16,11 @@ are not in the paper's figure; TAR's routes depend on earlier flows.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.experiments.ccrdn import columns
-from weft.experiments.ccrdn.network_figures import (
-    draw_column,
-    legend_above,
-    mark_paper,
-    networks_in_order,
-    scheme_lines,
-)
+from weft.experiments.ccrdn.network_figures import over_networks
 from weft.experiments.ccrdn.recursive import (
     ROUTING,
     TOPOLOGY,
@@ -45,13 +38,10 @@ from weft.experiments.engines.graph import METHODS, graph, policy
 from weft.experiments.engines.pairs import Pairs
 from weft.experiments.engines.tally import Tally
 from weft.experiments.report.statistics import mean_and_error
-from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.topologies.core.grammar import parse
 from weft.topologies.recursive.ccrdn import DCELL, FAMILY, FICONN
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MOST_PAIRS = 10**9  # of pairs=all
 DCELL_SIZES = ((11, 2), (18, 2), (43, 2), (3, 3), (4, 3), (5, 3), (6, 3))
@@ -145,30 +135,6 @@ def search_yield(run: Run, pairs: Pairs) -> dict[str, float]:
     }
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw figures 3 and 4: mean hops over the networks; candidates and their yield."""
-    figure.set_size_inches(9, 9)
-    specs = networks_in_order(table)
-    lines = scheme_lines(table, "apply", "condition1", "pairs")
-    above, below = figure.subplots(2, 1)
-    draw_column(above, lines, specs, "mean_hops")
-    mark_paper(above, table, "hop_length", "mean_hops")
-    above.set(ylabel="mean hop-length (hops)", title="Mean hop-length (CCRDN, figure 3)")
-    searches = [line for line in lines if any("candidates_per_pair" in row for row in line.rows)]
-    draw_column(below, searches, specs, "candidates_per_pair")
-    for number, line in enumerate(searches):
-        look = line.look._replace(label=line.look.label + ", no longer than DR")
-        searches[number] = line._replace(look=look, dash=":")
-    draw_column(below, searches, specs, "no_longer_routes_per_pair")
-    mark_paper(below, table, "hop_length", "candidates_per_pair")
-    below.set(
-        ylabel="routes per pair",
-        yscale="log",
-        title="Candidates, and routes no longer than DR (figure 4)",
-    )
-    legend_above(figure)
-
-
 EXPERIMENT = Experiment(
     name="hop_length",
     question="How much shorter than dimensional routes are proxy routes, and how far from "
@@ -198,7 +164,17 @@ EXPERIMENT = Experiment(
     version=3,
     takes_s=600,
     measure=measure,
-    plot=plot,
+    plot=over_networks(
+        {
+            "mean_hops": "mean hop-length (figure 3)",
+            "candidates_per_pair": "candidates of a pair (figure 4)",
+            "no_longer_routes_per_pair": "routes no longer than DR's (figure 4)",
+        },
+        "apply",
+        "condition1",
+        "pairs",
+        log=("candidates_per_pair", "no_longer_routes_per_pair"),
+    ),
     goes_together=goes_together,
     check=check_run,
 )

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
@@ -32,16 +31,13 @@ from weft.experiments.engines.predicted_paths import (
     lengths,
     some_pairs,
 )
-from weft.experiments.report import figures, style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.report.panels import Bars
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.testbed.linux import clock
 from weft.topologies.core.link import LinkSpec, Mbps
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from weft.testbed.measure.outage import Outage
     from weft.testbed.mininet.net import Net
 
@@ -49,8 +45,6 @@ INTERVAL_MS = 10.0
 MOST_TRACED = 1000  # random unordered pairs, from which the measured ones are drawn
 MOST_TRIED = 4  # flows, until the path of one crosses the failed element
 STEADY_S = 1.0  # of TCP before the failure, and after the repair
-NONE_MS = 4.0  # place of "no ping lost" on the figure's axis
-TICKS = {NONE_MS: "none", 10: "10", 30: "30", 100: "100", 300: "300", 1000: "1000", 3000: "3000"}
 # of pings before the failure: by then the flows that traced the paths no longer count as in use
 SETTLE_S = 5.0
 # of pings after the repair: longer than PR's interval between probes of a path
@@ -282,92 +276,9 @@ def check(run: Run) -> None:
     common.check_tcp(run)
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw outages of all pairs, TCP's goodput during the failure, and the stretch of paths.
-
-    A column for each network, a place for each kind of failure.
-    """
-    table = [row for row in table if row["affected_pairs"]]
-    networks = list(dict.fromkeys(str(row["topology"]) for row in table))
-    looks = style.lines(style.in_order(str(row["routing"]) for row in table))
-    figure.set_size_inches(max(9.0, 7.0 * len(networks)), 8.5)
-    columns = figure.subplots(
-        3, len(networks), height_ratios=[2, 1, 1], sharex="col", sharey="row", squeeze=False
-    ).T
-    for panels, network in zip(columns, networks, strict=True):
-        draw(panels, [row for row in table if row["topology"] == network], looks)
-        panels[0].set_title(f"{network}: pairs whose packets went through what died")
-    above, middle, below = columns[0]
-    above.set(yscale="log", ylabel="outage of a pair (ms)")
-    above.set_yticks(list(TICKS), list(TICKS.values()), minor=False)
-    above.minorticks_off()
-    middle.set(ylabel="TCP meanwhile\n(fraction of before)", ylim=(0, None))
-    below.set(ylabel="path after / before\n(hops, recovered pairs)")
-    explain(above, looks)
-
-
-def explain(axes: Axes, looks: style.Looks) -> None:
-    """Put the legend above `axes`."""
-    for look, _ in looks.values():
-        axes.plot([], [], look.marker, color=look.colour, label=look.label)
-    axes.plot([], [], "_", color=style.INK, markersize=12, label="median")
-    axes.plot([], [], "x", color="#777777", label="cut off until mended")
-    axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1.06))
-
-
-def draw(panels: Sequence[Axes], table: Table, looks: style.Looks) -> None:
-    """Draw the three panels of one network."""
-    kinds = [kind for kind in KINDS if any(row["failure"] == kind for row in table)]
-    width = 0.8 / len(looks)
-    for (spec, (look, _)), shift in zip(
-        looks.items(), figures.offsets(len(looks), 0.8), strict=True
-    ):
-        for number, kind in enumerate(kinds):
-            rows = [row for row in table if row["routing"] == spec and row["failure"] == kind]
-            draw_failure(panels, number + shift, width, rows, look)
-    below = panels[-1]
-    below.axhline(1, color="#888888", linewidth=0.8)
-    below.set_xticks(range(len(kinds)), kinds)
-    below.set_xlim(-0.5, len(kinds) - 0.5)
-    for axes in panels:
-        axes.grid(axis="x", visible=False)
-        for number in range(1, len(kinds)):
-            axes.axvline(number - 0.5, color=style.FAINT, linewidth=0.8)
-
-
-def draw_failure(
-    panels: Sequence[Axes], x: float, width: float, rows: Sequence[Any], look: style.SeriesStyle
-) -> None:
-    """Draw one scheme and kind of failure: outages, TCP's goodput, path stretch."""
-    above, middle, below = panels
-    scatter(above, x, width, rows, look)
-    shares = [share for row in rows if (share := through(row)) is not None]
-    if shares:
-        middle.bar(x, mean(shares), 0.85 * width, color=look.colour)
-    stretched = [row for row in rows if row["path_stretch"] is not None]
-    hollow = [figures.failed_fidelity(row) for row in stretched]
-    y = [float(row["path_stretch"]) for row in stretched]
-    figures.marks(below, [x] * len(y), y, look, hollow)
-
-
-def scatter(
-    axes: Axes, x: float, width: float, rows: Sequence[Any], look: style.SeriesStyle
-) -> None:
-    """Draw every pair's outage side by side, crosses for unrecovered pairs, and the median."""
-    for row in rows:
-        shifts = cycle(np.linspace(-0.35, 0.35, 7) * width)
-        hollow = [figures.failed_fidelity(row)]
-        for outage_ms, well in zip(row["outages_ms"], row["recovered"], strict=True):
-            place = x + next(shifts)
-            y = max(outage_ms, NONE_MS)
-            if well:
-                figures.marks(axes, [place], [y], look._replace(size=3), hollow)
-            else:
-                axes.plot([place], [y], "x", color=look.colour, markersize=3)
-    if rows:
-        middle = max(median(outage_ms for row in rows for outage_ms in row["outages_ms"]), NONE_MS)
-        ends = [x - 0.45 * width, x + 0.45 * width]
-        axes.plot(ends, [middle] * 2, color=style.INK, linewidth=1.4)
+def affected_runs(table: Table) -> list[Row]:
+    """Return the rows of failures that affected pairs, with TCP's goodput over that before."""
+    return [{**row, "tcp_fraction": through(row)} for row in table if row["affected_pairs"]]
 
 
 def through(row: Any) -> float | None:
@@ -377,6 +288,22 @@ def through(row: Any) -> float | None:
     return float(row["tcp_through_bps"] / row["tcp_before_bps"])
 
 
+FIGURE = Bars(
+    columns={
+        "outage_ms": "outage of a pair (ms)",
+        "recovered_fraction": "pairs that recover (fraction)",
+        "tcp_fraction": "TCP meanwhile (fraction of before)",
+        "path_stretch": "path after / before, recovered pairs",
+    },
+    by=("routing",),
+    facet=("topology", "failure"),
+    always=2,
+    strokes={
+        "outage_ms": {"outage_p99_ms": "99th percentile"},
+        "recovered_fraction": {"predicted_fraction": "predicted by the graph"},
+    },
+    rows=affected_runs,
+)
 EXPERIMENT = Experiment(
     name="proxy_failover",
     question="When a link, a server, a rack or a daemon dies, "
@@ -403,6 +330,6 @@ EXPERIMENT = Experiment(
     version=4,
     takes_s=840,
     measure=measure,
-    plot=plot,
+    plot=FIGURE,
     check=check,
 )

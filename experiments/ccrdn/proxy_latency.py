@@ -17,7 +17,7 @@ time.  PR's sources may probe `questions_per_s` paths, more than by default, to 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,17 +33,14 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.graph import METHODS, policy
 from weft.experiments.engines.network_run import measured
 from weft.experiments.engines.predicted_paths import EVERYWHERE, Pair, asking, lengths, some_pairs
-from weft.experiments.report import figures, style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.report.panels import Bars, Curves, Stack, exploded
+from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.experiments.runner.parameters import Integer
 from weft.testbed.linux import clock
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from weft.testbed.mininet.net import Net
 
 EMPTY_BYTES, FULL_BYTES = 4, 1472  # of ICMP payload
@@ -51,13 +48,7 @@ MOST_TRACED = 500  # unordered pairs
 INTERVAL_MS = 1.0
 QUEUE_PACKETS = 250
 TIMED = 300  # flows whose search is timed
-PAPER_US = {"stack_us": 10.0, "propagation_us": 22.0, "data_us": 38.0}  # section 7.4
-PARTS = {
-    "stack_us": "stack",
-    "propagation_us": "propagation",
-    "data_us": "data",
-    "routing_us": "routing",
-}
+PARTS = ("stack_us", "propagation_us", "data_us", "routing_us")
 
 
 def measure(run: Run) -> Result:
@@ -243,97 +234,6 @@ def check(run: Run) -> None:
         )
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw latency by hops for each network, and the parts of the model."""
-    networks = list(dict.fromkeys(str(row["topology"]) for row in table))
-    looks = style.lines(style.in_order(str(row["routing"]) for row in table))
-    figure.set_size_inches(4.6 * (len(networks) + 1), 4.4)
-    *panels, bars = figure.subplots(1, len(networks) + 1)
-    for axes, network in zip(panels, networks, strict=True):
-        draw_latencies(axes, [row for row in table if row["topology"] == network], looks)
-        axes.set_title(network)
-    panels[0].legend(
-        title="mark: median, bar: 10 to 90 %, line: fit", title_fontsize=7.5, fontsize=7.5
-    )
-    draw_parts(bars, table, looks)
-
-
-def draw_latencies(axes: Axes, rows: Sequence[Any], looks: style.Looks) -> None:
-    """Draw latency over hops on one network: each scheme, its fitted line, and the model."""
-    for (spec, (look, dash)), shift in zip(
-        looks.items(), figures.offsets(len(looks), 0.8), strict=True
-    ):
-        own = [row for row in rows if row["routing"] == spec]
-        if own:
-            draw_scheme(axes, own, look, shift)
-            draw_fit(axes, own, look, dash)
-    longest = max(max(row["hops"]) for row in rows)
-    hop_us = median(row["hop_us"] - row["routing_us"] for row in rows)
-    model = [0, longest * hop_us]
-    axes.plot([0, longest], model, ":", color="#777777", label="model without routing")
-    axes.set_xticks(range(longest + 1))
-    top = max(float(np.percentile(row["rtts_us"], 90)) / 2 for row in rows)
-    axes.set(
-        xlabel="hops",
-        ylabel="half a round trip of a full frame (µs)",
-        ylim=(0, 1.6 * max(top, longest * hop_us)),
-    )
-
-
-def draw_scheme(axes: Axes, rows: Sequence[Any], look: style.SeriesStyle, shift: float) -> None:
-    """Draw median and 10 to 90 % of one scheme's latencies by hops."""
-    hops = np.concatenate([row["hops"] for row in rows])
-    latency_us = np.concatenate([row["rtts_us"] for row in rows]) / 2
-    hollow = [any(figures.failed_fidelity(row) for row in rows)]
-    for length in np.unique(hops).tolist():
-        low, middle, high = np.percentile(latency_us[hops == length], [10, 50, 90])
-        x = length + shift
-        axes.plot([x] * 2, [low, high], color=look.colour, linewidth=1)
-        figures.marks(axes, [x], [middle], look._replace(size=4), hollow)
-
-
-def draw_fit(axes: Axes, rows: Sequence[Any], look: style.SeriesStyle, dash: str) -> None:
-    """Draw the line fitted to one scheme's latencies, with its equation in the legend."""
-    base = median(row["fitted_base_us"] for row in rows)
-    slope = median(row["fitted_hop_us"] for row in rows)
-    ends = [0.5, max(max(row["hops"]) for row in rows) + 0.5]
-    axes.plot(ends, [base + slope * x for x in ends], dash, color=look.colour, linewidth=0.8)
-    figures.marks(axes, [], [], look, [], label=f"{look.label}: {base:.1f} + {slope:.1f} h")
-
-
-def draw_parts(axes: Axes, table: Sequence[Any], looks: style.Looks) -> None:
-    """Draw the stacked parts of the model for each scheme and the paper, and fitted slopes."""
-    names = ["paper", *(look.label for look, _ in looks.values())]
-    parts: list[dict[str, float]] = [PAPER_US | {"routing_us": 0.0}]
-    for y, spec in enumerate(looks, start=1):
-        medians = median_columns([row for row in table if row["routing"] == spec])
-        parts.append(medians)
-        axes.plot(medians["fitted_hop_us"], y, "|", color=style.INK, markersize=16, zorder=4)
-    stack_parts(axes, parts)
-    axes.plot([], [], "|", color=style.INK, markersize=10, label="fitted slope")
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.set(
-        xlabel="latency of a hop (µs)",
-        title="Parts of a hop (the paper's routing is within Table 2)",
-    )
-    axes.legend(fontsize=7.5)
-
-
-def stack_parts(axes: Axes, parts: Sequence[Mapping[str, float]]) -> None:
-    """Draw the parts of each row as a stacked bar; negative ones count as 0."""
-    base = np.zeros(len(parts))
-    for (key, label), colour in zip(PARTS.items(), style.SEVERAL, strict=False):
-        values = np.array([max(0.0, part[key]) for part in parts])
-        axes.barh(range(len(parts)), values, left=base, color=colour, label=label, height=0.6)
-        base += values
-
-
-def median_columns(rows: Sequence[Any]) -> dict[str, float]:
-    """Return the medians over `rows` of the model's parts and of the fitted slope."""
-    return {key: median(row[key] for row in rows) for key in (*PARTS, "fitted_hop_us")}
-
-
 EXPERIMENT = Experiment(
     name="proxy_latency",
     question="How long does a packet take through an idle network, hop by hop, "
@@ -361,6 +261,27 @@ EXPERIMENT = Experiment(
     seeds=1,
     takes_s=130,
     measure=measure,
-    plot=plot,
+    plot=Stack(
+        Curves(
+            columns={"rtts_us": "round trip of a full frame (µs)"},
+            x="hops",
+            series="routing",
+            facet=("topology",),
+            rows=partial(exploded, columns=("hops", "rtts_us"), index="ping"),
+        ),
+        Bars(
+            columns={
+                "latency_us": "latency of a mean path (µs)",
+                "hop_us": "latency of a hop by the model (µs)",
+                **{key: f"{key.removesuffix('_us')} part of a hop (µs)" for key in PARTS},
+            },
+            by=("routing",),
+            facet=("topology",),
+            strokes={
+                "latency_us": {"model_latency_us": "the model"},
+                "hop_us": {"fitted_hop_us": "slope of the pings"},
+            },
+        ),
+    ),
     check=check,
 )

@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from weft.daemons.core import registry
 from weft.daemons.dfr import scheme as dfr
 from weft.daemons.proxy.routing import SHORTEST, cost_of
 from weft.experiments.ccrdn import kernel_columns
-from weft.experiments.ccrdn.network_figures import network_label
 from weft.experiments.ccrdn.recursive import traffic
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.flow_placement import Placement
@@ -36,26 +35,16 @@ from weft.experiments.engines.network_run import measured
 from weft.experiments.engines.pairs import Pairs, pair
 from weft.experiments.engines.predicted_paths import EVERYWHERE, Pair, asking, lengths
 from weft.experiments.engines.tally import Tally
-from weft.experiments.report import figures, style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
-from weft.topologies.core.grammar import parse
+from weft.experiments.report.panels import Bars
+from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.topologies.core.link import Mbps
 from weft.topologies.recursive.ccrdn import common_level
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from weft.testbed.mininet.net import Net
 
 WARM_UP_S = 3.0  # TCP finds its rate, and PR probes its loaded paths once or twice
 MOST_FLOWS = 2000
-# predictions: mark and label
-MARKS = {
-    "graph_rat_bps": ("<", "RAT, by the graph engine's fullest link"),
-    "graph_uat_bps": (">", "UAT, by its mean link"),
-    "fair_bps": ("|", "max-min fair on the real paths"),
-}
 
 
 def measure(run: Run) -> Result:
@@ -220,53 +209,6 @@ def check(run: Run) -> None:
     common.check_delay(run)
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw the goodput of each scheme beside its predictions, for each network and traffic."""
-    networks = list(dict.fromkeys(str(row["topology"]) for row in table))
-    patterns = list(dict.fromkeys(str(row["traffic"]) for row in table))
-    figure.set_size_inches(4.0 * len(patterns), 3.2 * len(networks) + 0.8)
-    grid = figure.subplots(len(networks), len(patterns), squeeze=False)
-    looks = style.lines(style.in_order(str(row["routing"]) for row in table))
-    for panels, network in zip(grid, networks, strict=True):
-        for axes, pattern in zip(panels, patterns, strict=True):
-            rows = [r for r in table if (r["topology"], r["traffic"]) == (network, pattern)]
-            for y, (spec, (look, _)) in enumerate(looks.items()):
-                compare(axes, y, [row for row in rows if row["routing"] == spec], look)
-            axes.set_yticks(range(len(looks)), [look.label for look, _ in looks.values()])
-            axes.invert_yaxis()
-            axes.grid(axis="y", visible=False)
-            axes.set_title(f"{network_label(network)}, {parse(pattern)[0]}")
-            axes.set_xlim(0, None)
-    for axes in grid[-1]:
-        axes.set_xlabel("goodput of all flows (Mbit/s)")
-    legend(figure)
-
-
-def compare(axes: Axes, y: float, rows: Sequence[Any], look: style.SeriesStyle) -> None:
-    """Draw the mean goodput as a bar, and the mean predictions as marks."""
-    if not rows:
-        return
-    hollow = any(figures.failed_fidelity(row) for row in rows)
-    width = np.mean([row["goodput_bps"] for row in rows]) / Mbps
-    face = "none" if hollow else look.colour
-    axes.barh(y, width, height=0.6, color=face, alpha=0.55)
-    axes.barh(y, width, height=0.6, color="none", edgecolor=look.colour)
-    for key, (marker, _) in MARKS.items():
-        values = [row[key] for row in rows if row[key] is not None]
-        if values:
-            x = np.mean(values) / Mbps
-            axes.plot(x, y, marker, color=style.INK, markersize=5, markerfacecolor="none")
-
-
-def legend(figure: Figure) -> None:
-    """Explain the marks of predictions above `figure`."""
-    from matplotlib.lines import Line2D
-
-    form: dict[str, Any] = {"color": style.INK, "linestyle": "none", "markerfacecolor": "none"}
-    marks = [Line2D([], [], marker=marker, label=label, **form) for marker, label in MARKS.values()]
-    figure.legend(handles=marks, ncols=len(marks), loc="outside upper center")
-
-
 EXPERIMENT = Experiment(
     name="proxy_throughput",
     question="What does TCP make of the network under each scheme, "
@@ -291,6 +233,19 @@ EXPERIMENT = Experiment(
     takes_s=510,
     measure=measure,
     predict=on_graph,
-    plot=plot,
+    plot=Bars(
+        columns={"goodput_bps": "goodput of all flows", "slowest_flow_bps": "of the slowest flow"},
+        by=("routing",),
+        facet=("topology", "traffic"),
+        always=2,
+        strokes={
+            "goodput_bps": {
+                "fair_bps": "max-min fair on the real paths",
+                "graph_rat_bps": "RAT, by the graph engine's fullest link",
+                "graph_uat_bps": "UAT, by its mean link",
+            },
+            "slowest_flow_bps": {"slowest_fair_bps": "max-min fair on the real paths"},
+        },
+    ),
     check=check,
 )

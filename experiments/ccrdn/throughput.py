@@ -11,18 +11,8 @@ not say how large the groups of its many-all-to-all traffic are; `traffic` does.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from weft.experiments.ccrdn import columns
-from weft.experiments.ccrdn.network_figures import (
-    MeanAndError,
-    SchemeLine,
-    draw_over_networks,
-    family_and_depth,
-    legend_above,
-    networks_in_order,
-    scheme_lines,
-)
 from weft.experiments.ccrdn.recursive import (
     ROUTING,
     TOPOLOGY,
@@ -32,21 +22,9 @@ from weft.experiments.ccrdn.recursive import (
     traffic,
 )
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.report import style
-from weft.experiments.report.statistics import mean_and_error
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
-from weft.topologies.core.grammar import parse
+from weft.experiments.report.panels import Bars, relative
+from weft.experiments.runner.definition import Experiment, Result, Run
 from weft.topologies.core.link import Gbps
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-# PR's gains over DR under uniform traffic, from the paper's text (figure 13)
-PAPER = (
-    "paper: UAT up to +30 % (k = 3) and below +5 % (k = 2, FiConn); RAT up to +55 %, "
-    "less than DR on F$_{3,10}$"
-)
 
 
 def check_run(run: Run) -> None:
@@ -79,56 +57,6 @@ def measure(run: Run) -> Result:
     )
 
 
-def over_dr(table: Table, row: Row, key: str) -> float | None:
-    """Return `key` of `row` over that of DR on the same network, traffic and seed.
-
-    None if DR was not measured there.
-    """
-    same = ("topology", "traffic", "seed")  # DR tries no proxies, so `apply` does not matter
-    for other in table:
-        if other["routing"] == "dr" and all(other[column] == row[column] for column in same):
-            return float(str(row[key])) / float(str(other[key]))
-    return None
-
-
-def gain(table: Table, key: str, line: SchemeLine, topology: str) -> MeanAndError | None:
-    """Return mean and error over the seeds of `key` of `line` over DR's on `topology`."""
-    rows = [row for row in line.rows if row["topology"] == topology]
-    gains = [value for row in rows if (value := over_dr(table, row, key)) is not None]
-    return mean_and_error(gains) if gains else None
-
-
-def plot(table: Table, figure: Figure) -> None:
-    """Draw figure 13: UAT and RAT of each scheme over those of DR, for each traffic."""
-    patterns = sorted({str(row["traffic"]) for row in table})
-    figure.set_size_inches(max(6.4, 4.6 * len(patterns)), 6.5)
-    grid = figure.subplots(2, len(patterns), squeeze=False)
-    for pattern, panels in zip(patterns, grid.T, strict=True):
-        rows = [row for row in table if row["traffic"] == pattern]
-        for axes, name in zip(panels, ("UAT", "RAT"), strict=True):
-            draw_gains(axes, rows, f"{name.lower()}_bps")
-            axes.set(title=f"{name}, {in_words(pattern)}", ylabel=f"{name} over that of DR")
-    legend_above(figure, PAPER)
-
-
-def in_words(traffic: str) -> str:
-    """Return uniform:flows=10000000 as uniform, flows 10,000,000."""
-    name, parameters = parse(traffic)
-    return ", ".join([name, *(f"{key} {int(value):,}" for key, value in parameters.items())])
-
-
-def draw_gains(axes: Axes, rows: Table, key: str) -> None:
-    """Draw `key` of each scheme over DR's for each network, with errors over the seeds."""
-    networks = networks_in_order(rows)
-    lines = scheme_lines([row for row in rows if row["routing"] != "dr"], "apply")
-    draw_over_networks(axes, lines, networks, partial(gain, rows, key), joined=False)
-    axes.axhline(1, color=style.SCHEMES["dr"].colour, linewidth=1)
-    families = [family_and_depth(network)[0] for network in networks]
-    for x in range(1, len(networks)):
-        if families[x] != families[x - 1]:
-            axes.axvline(x - 0.5, color=style.FAINT, linewidth=1)
-
-
 EXPERIMENT = Experiment(
     name="throughput",
     question="How much traffic can a network carry under each scheme?",
@@ -151,6 +79,18 @@ EXPERIMENT = Experiment(
     version=3,
     takes_s=240,
     measure=measure,
-    plot=plot,
+    plot=Bars(
+        columns={"uat_bps": "UAT over that of DR", "rat_bps": "RAT over that of DR"},
+        by=("routing",),
+        facet=("topology", "apply"),
+        across="traffic",
+        baseline=1,
+        rows=partial(
+            relative,
+            columns=("uat_bps", "rat_bps"),
+            over={"routing": "dr"},
+            same=("topology", "traffic", "seed"),
+        ),
+    ),
     check=check_run,
 )

@@ -16,36 +16,21 @@ code=python what a daemon runs when it chooses, and forwarding by DR at each hop
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.daemons.proxy.routing import parting, route, search, shortest_first
 from weft.daemons.routing.path_tables import tabulate
 from weft.experiments.ccrdn import columns
-from weft.experiments.ccrdn.network_figures import (
-    SchemeLine,
-    bars_over_networks,
-    legend_above,
-    networks_in_order,
-    paper_points,
-    scheme_lines,
-)
 from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, least_level, routed, uniform
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.graph import Graph, graph, policy
 from weft.experiments.engines.pairs import Pairs, pair
-from weft.experiments.report import style
-from weft.experiments.report.figures import offsets
-from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.report.panels import Bars
+from weft.experiments.runner.definition import Experiment, Result, Run
 from weft.experiments.runner.parameters import Spec, Word
 from weft.testbed.linux import clock
 from weft.topologies.core.grammar import parse
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 CODES = {"compiled": 500_000, "python": 2_000}  # timed flows; the paper times half a million
 EXAMPLE = "us:once=0,hop=70"
@@ -133,46 +118,6 @@ def seconds_python(run: Run, pairs: Pairs) -> float:
     return clock.cpu_s() - begin_s
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw table 2: latency of each scheme on each network, with a cross for the paper's figure.
-
-    Each `costs` has its own scale: those of a kernel are a thirtieth of the paper's.
-    """
-    networks = networks_in_order(table)
-    every_costs = sorted({str(row["costs"]) for row in table}, key=order_of_costs)
-    figure.set_size_inches(1 + 1.6 * len(networks) * len(every_costs), 4.5)
-    panels = figure.subplots(1, len(every_costs), squeeze=False)[0]
-    for axes, costs in zip(panels, every_costs, strict=True):
-        rows = [row for row in table if row["costs"] == costs]
-        lines = scheme_lines(rows, "code", "apply")
-        bars_over_networks(axes, lines, networks, "latency_ms", scale=1000)
-        draw_paper(axes, lines, networks, rows)
-        axes.set(title=f"costs: {costs}", xlim=(-0.6, len(networks) - 0.4))
-    panels[0].set_ylabel("latency of a mean route through an idle network (µs)")
-    legend_above(figure)
-
-
-def order_of_costs(costs: str) -> tuple[int, str]:
-    """Return a sort key: named costs first."""
-    return [*COSTS_US, costs].index(costs), costs
-
-
-def draw_paper(
-    axes: Axes, lines: Sequence[SchemeLine], networks: Sequence[str], table: Table
-) -> None:
-    """Draw a cross on the bars of table 2."""
-    shifts = dict(
-        zip([str(line.rows[0]["routing"]) for line in lines], offsets(len(lines), 0.8), strict=True)
-    )
-    crosses = [
-        (shifts[str(row["routing"])] + networks.index(str(row["topology"])), 1000 * latency_ms)
-        for row, latency_ms in paper_points("zero_load_latency", "latency_ms", table)
-    ]
-    if crosses:
-        x, y = zip(*crosses, strict=True)
-        axes.plot(x, y, "x", color=style.INK, label="the paper, table 2")
-
-
 EXPERIMENT = Experiment(
     name="zero_load_latency",
     question="How long does a packet take through an idle network?",
@@ -198,6 +143,11 @@ EXPERIMENT = Experiment(
     version=2,
     takes_s=13,
     measure=measure,
-    plot=plot,
+    plot=Bars(
+        columns={"latency_ms": "latency of a mean route through an idle network (ms)"},
+        by=("routing", "code"),
+        facet=("topology", "costs", "apply"),
+        always=2,
+    ),
     check=check,
 )

@@ -9,9 +9,8 @@ Every step is printed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,9 +18,9 @@ from weft.experiments.demo import columns
 from weft.experiments.demo.failover_demo import prefix, run_failover, survivors
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.routes import PairSet, find, lost_pairs
-from weft.experiments.report import figures, style
+from weft.experiments.report.panels import Bars, melted
 from weft.experiments.runner.console import duration, say, step
-from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer
 from weft.testbed.linux import clock
 from weft.topologies import build
@@ -30,9 +29,6 @@ from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from weft.testbed.measure.fidelity import FidelityReport
     from weft.testbed.measure.outage import OutageProbe
     from weft.testbed.network.network import RunningNetwork
@@ -274,47 +270,25 @@ def links_to_kill(topology: Topology, generator: np.random.Generator) -> tuple[i
     return int(high[0]), int(low[0])
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw durations, a panel for each network and setting, and a mark for each run."""
-    groups = figures.by_setting(table, ("topology", "routing", "rate_bps", "queue_packets"))
-    durations = {title: durations_ms(rows) for title, rows in groups.items()}
-    heights = [0.9 + 0.32 * len(panel) for panel in durations.values()]
-    figure.set_figheight(0.5 + sum(heights))
-    panels = figure.subplots(len(groups), 1, squeeze=False, sharex=True, height_ratios=heights).flat
-    for axes, (title, rows) in zip(panels, groups.items(), strict=True):
-        draw_durations(axes, durations[title], rows)
-        axes.set_title(f"First light of {title}")
-        figures.plain_numbers(axes.xaxis)
-    axes.set_xlabel("time (ms)")
+DURATIONS = {
+    "up_ms": "comes up, with daemons",
+    "announced_noticed_ms": "announced failure noticed",
+    "silent_noticed_ms": "silent failure noticed",
+    "announced_restored_ms": "pings again, DR, link restored, announced",
+    "silent_restored_ms": "pings again, DR, link restored, silent",
+    **{
+        f"{prefix(survivor, how)}_tcp_stall_ms": f"TCP stalls, {how} failure, {survivor}"
+        for survivor in survivors()
+        for how in ("announced", "silent")
+    },
+}
 
 
-def draw_durations(axes: Axes, durations: dict[str, list[Any]], rows: Table) -> None:
-    """Draw a row for each duration, the first one on top."""
-    labels = list(reversed(durations))
-    for y, label in enumerate(labels):
-        marks = [(ms, row) for ms, row in zip(durations[label], rows, strict=True) if ms]
-        hollow = [figures.failed_fidelity(row) for _, row in marks]
-        x = [ms for ms, _ in marks]
-        figures.marks(axes, x, [y] * len(x), style.ENGINES["kernel"], hollow)
-    axes.set(xscale="log", yticks=range(len(labels)), yticklabels=labels)
-    axes.set_ylim(-0.5, len(labels) - 0.5)
-
-
-def durations_ms(rows: Sequence[Any]) -> dict[str, list[Any]]:
-    """Return each duration in each of `rows`; None for an event that did not happen."""
-    durations = {
-        "comes up, with daemons": [1000 * row["up_s"] for row in rows],
-        "announced failure noticed": [row["announced_noticed_ms"] for row in rows],
-        "silent failure noticed": [row["silent_noticed_ms"] for row in rows],
-        "pings again, DR, link restored, announced": [row["announced_restored_ms"] for row in rows],
-        "pings again, DR, link restored, silent": [row["silent_restored_ms"] for row in rows],
-    }
-    for survivor in survivors():
-        for how in ("announced", "silent"):
-            stalls = [row.get(f"{prefix(survivor, how)}_tcp_stall_ms") for row in rows]
-            if any(stalls):
-                durations[f"TCP stalls, {how} failure, {style.scheme(survivor).label}"] = stalls
-    return durations
+def durations(table: Table) -> list[Row]:
+    """Return a row for each duration of each run."""
+    rows = [{**row, "up_ms": 1000 * float(str(row["up_s"]))} for row in table]
+    steps = {key: label for key, label in DURATIONS.items() if key in rows[0]}
+    return melted([{**dict.fromkeys(steps), **row} for row in rows], steps, "step", "time_ms")
 
 
 EXPERIMENT = Experiment(
@@ -339,7 +313,12 @@ EXPERIMENT = Experiment(
     seeds=1,
     takes_s=21,
     measure=measure,
-    plot=plot,
+    plot=Bars(
+        columns={"time_ms": ""},
+        by=("step",),
+        facet=("topology", "routing", "rate_bps", "queue_packets"),
+        rows=durations,
+    ),
     check=check,
     must_hold=("passed",),
     version=2,

@@ -10,28 +10,22 @@ A ping goes there and back, so a pair is lost if packets are lost in either dire
 
 from __future__ import annotations
 
-import math
-from functools import lru_cache
-from itertools import cycle
-from statistics import mean
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.experiments.demo import columns
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.routes import PairSet, lost_pairs
-from weft.experiments.report import figures, style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.report.panels import Curves, melted
+from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.experiments.runner.parameters import Integer
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links, random_links
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from weft.testbed.measure.fidelity import FidelityReport
 
 
@@ -145,55 +139,6 @@ def lost_on_kernel(
     return lost, fidelity.report
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw lost pairs over failed links, a panel for each scheme and a colour for each network.
-
-    A line joins the graph's means; a mark stands for each run and engine.
-    """
-    networks = list(dict.fromkeys(str(row["topology"]) for row in table))
-    colours = dict(zip(networks, cycle(style.SEVERAL), strict=False))
-    routings = list(dict.fromkeys(str(row["routing"]) for row in table))
-    width = min(3, len(routings))
-    panels = figure.subplots(math.ceil(len(routings) / width), width, sharey=True, squeeze=False)
-    figure.set_size_inches(max(6.4, 3.8 * width), 0.4 + 3.8 * len(panels))
-    for axes, routing in zip(panels.flat, routings, strict=False):
-        for network in networks:
-            rows = [row for row in table if (row["topology"], row["routing"]) == (network, routing)]
-            draw(axes, rows, colours[network], network)
-        axes.set_title(style.lines([routing])[routing][0].label)
-        axes.set(xlabel="failed links (fraction)", ylim=(0, None))
-    for axes in panels.flat[len(routings) :]:
-        axes.remove()
-    for axes in panels[:, 0]:
-        axes.set_ylabel("ordered pairs lost (fraction)")
-    explain_engines(panels[0, 0], table)
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper left", ncols=4)
-
-
-def explain_engines(axes: Axes, table: Table) -> None:
-    """Add the marks of the engines in `table` to the legend of `axes`."""
-    for engine, look in style.ENGINES.items():
-        if any(f"lost_{engine}_fraction" in row for row in table):
-            figures.marks(axes, [], [], look._replace(colour="#777777"), [], label=engine)
-
-
-def draw(axes: Axes, rows: list[Any], colour: str, label: str) -> None:
-    """Draw the runs of one network and scheme."""
-    for engine, look in style.ENGINES.items():
-        key = f"lost_{engine}_fraction"
-        measured = [row for row in rows if key in row]
-        x = [row["failed_links_fraction"] for row in measured]
-        y = [row[key] for row in measured]
-        hollow = [figures.failed_fidelity(row) for row in measured]
-        figures.marks(axes, x, y, look._replace(colour=colour), hollow)
-    on_graph = {
-        (row["failed_links_fraction"], row["seed"]): row["lost_graph_fraction"] for row in rows
-    }
-    fractions = sorted({fraction for fraction, _ in on_graph})
-    means = [mean(lost for (x, _), lost in on_graph.items() if x == place) for place in fractions]
-    axes.plot(fractions, means, color=colour, label=label)
-
-
 EXPERIMENT = Experiment(
     name="link_loss",
     question="As links die, which pairs lose each other, and do graph, fabric and kernel agree?",
@@ -210,7 +155,19 @@ EXPERIMENT = Experiment(
     seeds=3,
     takes_s=60,
     measure=measure,
-    plot=plot,
+    plot=Curves(
+        columns={"lost_fraction": "ordered pairs lost (fraction)"},
+        x="failed_links_fraction",
+        series="topology",
+        dash="answered_by",
+        facet=("routing",),
+        rows=partial(
+            melted,
+            columns={f"lost_{engine}_fraction": engine for engine in ("graph", "fabric", "kernel")},
+            name="answered_by",
+            value="lost_fraction",
+        ),
+    ),
     check=check,
     must_hold=("equal",),
 )

@@ -8,7 +8,7 @@ packets of such a pair cross the link.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,14 +17,10 @@ from weft.experiments.demo import columns
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.network_run import measured
 from weft.experiments.engines.predicted_paths import some_pairs
-from weft.experiments.report import figures, style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.experiments.runner.parameters import Word
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from weft.testbed.mininet.net import Net
 
 FAILURES = ("link", "silent-link", "one-way", "flap")
@@ -64,35 +60,6 @@ def check(run: Run) -> None:
     common.check_tcp(run)
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw outages above and TCP's goodput below, a place for each network and failure."""
-    rows: list[Any] = [row for row in table if row["failed"]]
-    places = list(dict.fromkeys((row["topology"], row["failure"]) for row in rows))
-    looks = style.lines(style.in_order(str(row["routing"]) for row in rows))
-    figure.set_size_inches(max(6.4, 2 + 1.6 * len(places)), 6)
-    above, below = figure.subplots(2, 1, sharex=True)
-    shifts = figures.offsets(len(looks), 0.8)
-    for (spec, (look, _)), shift in zip(looks.items(), shifts, strict=True):
-        for row in rows:
-            if row["routing"] == spec:
-                x = places.index((row["topology"], row["failure"])) + shift
-                draw_run(above, below, x, row, look)
-        figures.marks(above, [], [], look, [], label=look.label)
-    above.set(ylabel="longest outage of a pair (ms)", ylim=(0, None))
-    below.set(ylabel="TCP during the failure\n(fraction of before)", ylim=(0, None))
-    below.set_xticks(range(len(places)), [f"{network}\n{failure}" for network, failure in places])
-    figure.legend(*above.get_legend_handles_labels(), loc="outside upper left", ncols=4)
-
-
-def draw_run(above: Axes, below: Axes, x: float, row: Any, look: style.SeriesStyle) -> None:
-    """Draw one run: its longest outage above, TCP's share below."""
-    hollow = [figures.failed_fidelity(row)]
-    figures.marks(above, [x], [max(row["outages_ms"])], look, hollow)
-    share = proxy_failover.through(row)
-    if share is not None:
-        figures.marks(below, [x], [share], look, hollow)
-
-
 EXPERIMENT = Experiment(
     name="one_failure",
     question="On any network under any scheme: who reaches whom, "
@@ -108,6 +75,6 @@ EXPERIMENT = Experiment(
     columns=columns.ONE_FAILURE,
     seeds=1,
     measure=measure,
-    plot=plot,
+    plot=proxy_failover.FIGURE,
     check=check,
 )

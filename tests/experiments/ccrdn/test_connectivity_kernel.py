@@ -64,7 +64,7 @@ def test_it_is_drawn_also_where_the_graph_does_not_tell(tmp_path):
     figures.plot(
         EXPERIMENT, [(row | {"fidelity": "PASS"}, about) for row in rows], tmp_path / "a.svg"
     )
-    assert "10 % of links failed" in (tmp_path / "a.svg").read_text()
+    assert "failed_fraction=0.1" in (tmp_path / "a.svg").read_text()
 
 
 @pytest.mark.kernel

@@ -84,7 +84,7 @@ def test_it_is_drawn(tmp_path):
     figures.plot(
         EXPERIMENT, [(row, {"commit": None, "dirty": False}) for row in rows], tmp_path / "a.svg"
     )
-    assert "GP_I: 5.0 + 5.0 h" in (tmp_path / "a.svg").read_text()
+    assert "slope of the pings" in (tmp_path / "a.svg").read_text()
 
 
 @pytest.mark.kernel

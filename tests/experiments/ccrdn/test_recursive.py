@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from weft.daemons.dfr.routing import Dfr
 from weft.daemons.routing import dr
 from weft.experiments.ccrdn import connectivity, network_figures, recursive
+from weft.experiments.ccrdn.flow_histogram import by_flows
 from weft.experiments.engines.flow_placement import Placement
 from weft.experiments.engines.graph import graph
 from weft.experiments.engines.pairs import pair
@@ -302,38 +303,21 @@ def test_table_1_is_the_papers():
     assert "as_in_paper" not in rows[("dcell:n=3,k=2",)]
 
 
-def test_errors_are_over_the_seeds_or_else_the_rows_own():
-    rows = rows_of("connectivity", seeds=3, routing="dr", topology="dcell:n=3,k=2")
-    (line,) = network_figures.scheme_lines(rows)
-    mean, error = line.mean("mean_hops", "dcell:n=3,k=2")
-    values = [row["mean_hops"] for row in rows]
-    assert mean == pytest.approx(np.mean(values))
-    assert error == pytest.approx(np.std(values, ddof=1) / np.sqrt(3))
-    (line,) = network_figures.scheme_lines(rows[:1])
-    assert line.mean("mean_hops", "dcell:n=3,k=2") == (
-        rows[0]["mean_hops"],
-        rows[0]["se_hops"],
-    )
-    assert line.mean("mean_hops", "dcell:n=4,k=2") is None
+def test_a_figure_over_networks_has_a_panel_for_each_family():
+    networks = ("dcell:n=3,k=2", "dcell:n=4,k=2", "ficonn:n=4,k=2")
+    rows = [{"topology": spec, "routing": "dr", "mean_hops": 3.0} for spec in networks]
+    with figures.new() as figure:
+        network_figures.over_networks({"mean_hops": "hops"})(rows, figure)
+        titles = [axes.get_title(loc="left") for axes in figure.axes]
+        servers = [axes.get_lines()[0].get_xdata().tolist() for axes in figure.axes]
+    assert titles == ["dcell, k = 2", "ficonn, k = 2"]
+    assert servers == [[156, 420], [48]]
 
 
-def test_lines_are_told_apart_by_what_differs():
-    rows = [
-        {"routing": routing, "apply": apply, "flows": 1}
-        for routing in ("dr", "pr-gpi")
-        for apply in ("top", "algorithm")
-    ]
-    labels = [line.look.label for line in network_figures.scheme_lines(rows, "apply", "flows")]
-    assert labels == [
-        "DR, apply top",
-        "DR, apply algorithm",
-        "GP_I, apply top",
-        "GP_I, apply algorithm",
-    ]
-    lines = network_figures.scheme_lines(rows, "apply", "flows")
-    assert lines[0].dash != lines[1].dash
-    assert len({line.look.marker for line in lines}) == 4
-    assert [line.look.label for line in network_figures.scheme_lines(rows[:1], "apply")] == ["DR"]
+def test_a_bin_of_the_flow_histogram_is_a_point():
+    row = {"links_by_flows": [1, 0, 3], "bin_flows": 5}
+    points = [(row["flows_on_link"], row["links_fraction"]) for row in by_flows([row])]
+    assert points == [(0, 0.25), (5, 0), (10, 0.75)]
 
 
 @pytest.mark.slow
@@ -380,33 +364,6 @@ def test_a_legend_has_the_labels_of_all_axes_once_and_no_wider_than_the_figure()
     ]
     figure.canvas.draw()
     assert legend.get_window_extent().x1 <= figure.bbox.x1
-
-
-def test_each_cost_has_a_scale_of_its_own_and_all_bars_are_within():
-    rows = [
-        {
-            "topology": topology,
-            "routing": routing,
-            "code": code,
-            "costs": costs,
-            "apply": "algorithm",
-            "latency_ms": ms,
-        }
-        for topology in ("dcell:n=3,k=2", "ficonn:n=4,k=2")
-        for routing in ("dr", "pr-gp0", "pr-gpi", "pr-gpe")
-        for code in ("compiled", "python")
-        for costs, ms in (("paper", 0.9), ("kernel", 0.02))
-    ]
-    figure = drawn("zero_load_latency", rows)
-    assert [axes.get_title() for axes in figure.axes] == ["costs: paper", "costs: kernel"]
-    for axes, height in zip(figure.axes, (900, 20), strict=True):
-        assert len(axes.patches) == 16
-        assert {bar.get_height() for bar in axes.patches} == {height}
-        assert axes.get_ylim()[1] < 2 * height
-        low, high = axes.get_xlim()
-        assert all(
-            low <= bar.get_x() and bar.get_x() + bar.get_width() <= high for bar in axes.patches
-        )
 
 
 def test_dfr_takes_its_constants_from_the_grammar():

@@ -98,7 +98,7 @@ def test_first_light_is_drawn_also_where_something_was_not_noticed(tmp_path):
     text = (tmp_path / "a.svg").read_text()
     assert "1 failed fidelity (hollow)" in text
     assert "silent failure noticed" in text
-    assert "TCP stalls, announced failure, GP_I" in text
+    assert "TCP stalls, announced failure, pr-gpi" in text
 
 
 def test_runs_of_different_networks_have_panels_of_their_own():
@@ -110,12 +110,9 @@ def test_runs_of_different_networks_have_panels_of_their_own():
     ]
     with figures.new() as figure:
         EXPERIMENT.plot([*rows, rows[0]], figure)
-        assert [axes.get_title(loc="left").split()[-1] for axes in figure.axes] == [
+        assert [axes.get_title(loc="left") for axes in figure.axes] == [
             row["topology"] for row in rows
         ]
-        assert [
-            max(len(line.get_xdata()) for line in axes.get_lines()) for axes in figure.axes
-        ] == [2, 1]
 
 
 def test_lost_pairs_of_each_scheme_have_a_panel_and_of_each_network_a_line():
@@ -134,12 +131,8 @@ def test_lost_pairs_of_each_scheme_have_a_panel_and_of_each_network_a_line():
     ]
     with figures.new() as figure:
         link_loss.EXPERIMENT.plot(rows, figure)
-        assert [axes.get_title(loc="left") for axes in figure.axes] == [
-            "DR",
-            "GP_I",
-            "DFR",
-            "DR hello_ms=5",
-        ]
+        titles = [axes.get_title(loc="left") for axes in figure.axes]
+        assert titles == ["dr", "pr-gpi", "dfr", "dr:hello_ms=5"]
         lines = [line for line in figure.axes[1].get_lines() if line.get_linestyle() == "-"]
     assert [line.get_xydata().tolist() for line in lines] == [[[0, 0], [0.2, 0.1]]] * 2
     assert len({line.get_color() for line in lines}) == 2
