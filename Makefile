@@ -106,7 +106,7 @@ testbed/data_plane/select_probe.bpf.o testbed/data_plane/select_blind.bpf.o: tes
 testbed/uml/uml_xstate.so: testbed/uml/uml_xstate.c | $(READY)
 	gcc -O2 -Wall -shared -fPIC -o $@ $<
 
-testbed/traffic/libndp.so: $(wildcard testbed/traffic/ndp_*.c testbed/traffic/ndp_*.h) | $(READY)
+testbed/traffic/libndp.so: $(wildcard testbed/traffic/*.c testbed/traffic/*.h) | $(READY)
 	gcc -std=gnu11 -O2 -Wall -Wextra -shared -fPIC -o $@ $(filter %.c,$^)
 
 $(READY): tools/setup.sh constraints.txt pyproject.toml

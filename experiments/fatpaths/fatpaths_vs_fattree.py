@@ -20,7 +20,7 @@ paper's 9 kB, on the kernel as well.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from weft.testbed.traffic.packet_network import NextHops
     from weft.topologies.core.topology import Topology
 
 FLOWLETS = "flowlets"
@@ -55,7 +56,10 @@ def layered_scheme(run: Run) -> str:
     kind = (
         "rho=1" if run.text("routing") == FLOWLETS else f"construction={run.text('construction')}"
     )
-    return f"fatpaths:layers={run.integer('layers')},{kind},seed={1 + run.seed},trigger=none"
+    hosts = "trigger=none"  # the purified transport asks for layers
+    if transports.transport(run.text("transport")).name == "tcp":
+        hosts = f"trigger=cut,start=random,ecn={transports.ECN_PACKETS}"
+    return f"fatpaths:layers={run.integer('layers')},{kind},seed={1 + run.seed},{hosts}"
 
 
 def skewed(topology: Topology) -> list[tuple[int, int]]:
@@ -140,38 +144,43 @@ def times(name: str, ms: Floats) -> dict[str, Value]:
     }
 
 
+def kernel_scheme(run: Run) -> str:
+    """Return the scheme of the switches on the kernel."""
+    routing = run.text("routing")
+    if routing in LAYERED:
+        return layered_scheme(run)
+    is_tcp = transports.transport(run.text("transport")).name == "tcp"
+    marks = f":ecn={transports.ECN_PACKETS}" if is_tcp else ""
+    return KERNEL_SCHEMES[routing] + marks
+
+
+def next_hops(run: Run, topology: Topology) -> NextHops:
+    """Return the next hops of packets on a simulated network."""
+    from weft.testbed.traffic import packet_network
+
+    if run.text("routing") in LAYERED:
+        tables = scheme.tables(topology, registry.scheme(layered_scheme(run))[1])
+        return packet_network.layered(topology, tables)
+    is_ecmp = run.text("routing") == "ecmp"
+    choice = packet_network.HASH if is_ecmp else packet_network.SPRAY
+    return packet_network.shortest(topology, choice)
+
+
 def carry(
     run: Run, topology: Topology, wanted: Sequence[Load], *, rate_bps: int, deadline_s: float
 ) -> transports.TransferTimes:
     """Carry `wanted` by the routing and on the engine of `run`."""
-    from weft.testbed.traffic import ndp_network
-
-    routing, count = run.text("routing"), run.integer("layers")
-    among = count if routing in LAYERED else 1
+    layers = run.integer("layers") if run.text("routing") in LAYERED else 1
+    setting: dict[str, Any] = {
+        "rate_bps": rate_bps,
+        "deadline_s": deadline_s,
+        "layers": layers,
+        "frame_bytes": run.integer("frame_bytes"),
+    }
     if run.engine == "kernel":
-        chosen = layered_scheme(run) if routing in LAYERED else KERNEL_SCHEMES[routing]
-        return transports.on_kernel(
-            *(run, topology, wanted),
-            rate_bps=rate_bps,
-            deadline_s=deadline_s,
-            scheme=chosen,
-            layers=among,
-            frame_bytes=run.integer("frame_bytes"),
-        )
-    if routing in LAYERED:
-        tables = scheme.tables(topology, registry.scheme(layered_scheme(run))[1])
-        next_hops = ndp_network.layered(topology, tables)
-    else:
-        choice = ndp_network.HASH if routing == "ecmp" else ndp_network.SPRAY
-        next_hops = ndp_network.shortest(topology, choice)
-    return transports.on_wires(
-        *(run, topology, wanted),
-        rate_bps=rate_bps,
-        deadline_s=deadline_s,
-        next_hops=next_hops,
-        layers=among,
-        frame_bytes=run.integer("frame_bytes"),
-    )
+        return transports.on_kernel(run, topology, wanted, scheme=kernel_scheme(run), **setting)
+    hops = next_hops(run, topology)
+    return transports.on_wires(run, topology, wanted, next_hops=hops, **setting)
 
 
 def check(run: Run) -> None:

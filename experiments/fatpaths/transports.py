@@ -21,7 +21,7 @@ from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec
 
 if TYPE_CHECKING:
     from weft.daemons.transport.parameters import Parameters
-    from weft.testbed.traffic.ndp_network import NextHops
+    from weft.testbed.traffic.packet_network import NextHops, PacketNetwork, TcpParameters
     from weft.topologies.core.topology import Topology
 
 QUEUE_PACKETS, ECN_PACKETS, TRIM_PACKETS = 100, 33, 8
@@ -29,6 +29,8 @@ NDP_SCHEME, TCP_SCHEME = "rps", f"vlb:ecn={ECN_PACKETS}"
 WINDOW = 8
 FRAME_BYTES, HEADER_BYTES = 1514, 64
 WIRE_DELAY_NS = 1_000
+JIFFY_NS = 1_000_000  # of a kernel with 1,000 ticks a second
+SIMULATED_CONTROLS = ("reno", "dctcp")
 MOST_SIMULATED_NODES = 120_000
 
 
@@ -94,9 +96,9 @@ def check(run: Run) -> None:
         raise ValueError(
             f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}"
         )
-    if run.engine == "fabric" and chosen.name != "ndp":
+    if run.engine == "fabric" and chosen.control not in SIMULATED_CONTROLS:
         raise ValueError(
-            f"{run.experiment}: TCP is the kernel's; on the fabric engine there is ndp"
+            unknown("simulated congestion control", chosen.control, SIMULATED_CONTROLS)
         )
     if run.engine == "kernel" and chosen.name == "tcp":
         check_control(run, chosen.control)
@@ -133,51 +135,96 @@ def on_wires(
     layers: int = 1,
     frame_bytes: int = FRAME_BYTES,
 ) -> TransferTimes:
-    """Carry `loads` on a simulated network, over all shortest paths without `next_hops`."""
-    from weft.testbed.traffic.ndp_network import SPRAY, NdpNetwork, TrimmingLink, shortest
+    """Carry `loads` on a simulated network.
 
-    link = TrimmingLink(
+    Without `next_hops` packets of the purified transport take any shortest path, and flows of TCP
+    one by their hash.
+    """
+    from weft.testbed.traffic.packet_network import (
+        HASH,
+        SPRAY,
+        PacketLink,
+        PacketNetwork,
+        TcpLayers,
+        shortest,
+    )
+
+    is_tcp = transport(run.text("transport")).name == "tcp"
+    link = PacketLink(
         rate_bps=rate_bps,
         delay_ns=WIRE_DELAY_NS,
         trim_bytes=TRIM_PACKETS * frame_bytes,
         header_bytes=run.integer("header_packets") * HEADER_BYTES,
+        queue_packets=QUEUE_PACKETS,
+        mark_packets=ECN_PACKETS,
     )
-    net = NdpNetwork(
+    net = PacketNetwork(
         topology,
         link,
         parameters(run, rate_bps, layers=layers, frame_bytes=frame_bytes),
-        next_hops or shortest(topology, SPRAY),
+        next_hops or shortest(topology, HASH if is_tcp else SPRAY),
         run.seed,
+        layers=TcpLayers(random_start=1, on_cut=1),
     )
     for flow, load in enumerate(loads):
         net.send(round(1e9 * load.at_s), load.src, load.dst, flow, load.size_bytes)
     net.run_until(round(1e9 * deadline_s))
     ends: dict[int, float] = {event.flow: event.at / 1e9 for _, event in net.delivered}
-    counts = net.host_counters()
-    ports = net.port_counters()
-    figures: dict[str, Value] = {
-        "timeouts": sum(each.timeouts for each in counts),
-        "retransmissions": sum(each.retransmissions for each in counts),
-        "duplicates": sum(each.duplicates for each in counts),
-        "trimmed_packets": sum(port.trimmed for port in ports),
-        "header_drops": sum(port.headers_lost for port in ports),
-        "queue_drops": 0,
+    seconds = [ends[flow] - load.at_s if flow in ends else None for flow, load in enumerate(loads)]
+    figures = {**(tcp_figures if is_tcp else ndp_figures)(net), **port_figures(net)}
+    return TransferTimes(loads, seconds, max(ends.values(), default=0.0), figures)
+
+
+def ndp_figures(net: PacketNetwork) -> dict[str, Value]:
+    """Return what the hosts' endpoints have counted."""
+    counters = net.host_counters()
+    return {
+        "timeouts": sum(host.timeouts for host in counters),
+        "retransmissions": sum(host.retransmissions for host in counters),
+        "duplicates": sum(host.duplicates for host in counters),
         "given_up": sum(event.failed is not None for _, event in net.finished),
     }
-    seconds = [ends[flow] - load.at_s if flow in ends else None for flow, load in enumerate(loads)]
-    return TransferTimes(loads, seconds, max(ends.values(), default=0.0), figures)
+
+
+def tcp_figures(net: PacketNetwork) -> dict[str, Value]:
+    """Return what the flows of TCP have counted."""
+    counters = net.flow_counters()
+    return {
+        "timeouts": sum(flow.timeouts for flow in counters),
+        "retransmissions": sum(flow.retransmissions for flow in counters),
+        "duplicates": sum(flow.spurious for flow in counters),
+        "given_up": 0,
+    }
+
+
+def port_figures(net: PacketNetwork) -> dict[str, Value]:
+    """Return what the ports have counted."""
+    ports = net.port_counters()
+    return {
+        "trimmed_packets": sum(port.trimmed for port in ports),
+        "header_drops": sum(port.headers_lost for port in ports),
+        "queue_drops": sum(port.dropped for port in ports),
+    }
 
 
 def parameters(
     run: Run, rate_bps: int, *, layers: int = 1, frame_bytes: int = FRAME_BYTES
-) -> Parameters:
-    """Of the endpoints, on wires."""
+) -> Parameters | TcpParameters:
+    """Return the parameters of the transport on a simulated network."""
     from weft.daemons.transport.parameters import Parameters, timeout_ns
+    from weft.testbed.traffic.packet_network import CLASSIC_ECN, DCTCP, TcpParameters
 
-    window = transport(run.text("transport")).window
+    chosen = transport(run.text("transport"))
+    if chosen.name == "tcp":
+        return TcpParameters(
+            jiffy_ns=JIFFY_NS,
+            rto_min_ns=1_000_000 * run.integer("rto_min_ms"),
+            frame_bytes=frame_bytes,
+            ecn=DCTCP if chosen.control == "dctcp" else CLASSIC_ECN,
+        )
     return Parameters(
         rate_bps=rate_bps,
-        window=window,
+        window=chosen.window,
         layers=layers,
         frame_bytes=frame_bytes,
         timeout_ns=timeout_ns(rate_bps, frame_bytes),
@@ -204,6 +251,8 @@ def on_kernel(
     ndp = transport(run.text("transport")).name == "ndp"
     link = LinkSpec(
         rate_bps=rate_bps,
+        # kernels of users may not have delays; the virtual kernel has
+        delay_us=WIRE_DELAY_NS // 1000 if run.clock == "virtual" else 0,
         queue_packets=QUEUE_PACKETS,
         trim_packets=TRIM_PACKETS if ndp else 0,
         header_packets=run.integer("header_packets"),

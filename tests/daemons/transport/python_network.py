@@ -1,4 +1,4 @@
-"""Simulated network of endpoints in Python, slow: the oracle of testbed/traffic/ndp_network.c.
+"""Simulated network of endpoints in Python, slow: the oracle of testbed/traffic/packet_network.c.
 
 Times are integers in nanoseconds.  Switches spray packets, hash flows, or route by layers.
 """

@@ -12,7 +12,7 @@ from weft.testbed.traffic import ndp_library
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the library, compiled without warnings and with UBSan."""
     library = tmp_path_factory.mktemp("ndp") / "ndp.so"
-    sources = map(str, ndp_library.PATH.parent.glob("ndp_*.c"))
+    sources = map(str, ndp_library.PATH.parent.glob("*.c"))
     flags = [
         "-std=gnu11",
         "-O1",

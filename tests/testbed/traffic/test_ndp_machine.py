@@ -41,7 +41,14 @@ from weft.testbed.traffic.ndp_library import (
     CTransmission,
     library,
 )
-from weft.testbed.traffic.ndp_network import CWiring, NdpPortCounters, TrimmingLink
+from weft.testbed.traffic.packet_network import (
+    CWiring,
+    PacketLink,
+    SimulatedPortCounters,
+    TcpCounters,
+    TcpLayers,
+    TcpParameters,
+)
 from weft.topologies import build
 
 RATE = 10**10
@@ -122,16 +129,19 @@ STRUCTURES = {
         f"ndp_{structure.__name__[1:].lower()}": structure
         for structure in (
             *(CParameters, CPacket, CTransmission, CEvent, CCounters, CHost, CMessage, CRun),
-            CWiring,
         )
     },
-    "ndp_link": TrimmingLink,
-    "ndp_port_counters": NdpPortCounters,
+    "packet_wiring": CWiring,
+    "tcp_parameters": TcpParameters,
+    "packet_layers": TcpLayers,
+    "tcp_counters": TcpCounters,
+    "packet_link": PacketLink,
+    "packet_port_counters": SimulatedPortCounters,
 }
 
 
 def test_structures_are_laid_out_alike_in_both_languages(tmp_path: Path) -> None:
-    lines = ['#include "ndp_loop.h"', '#include "ndp_network.h"']
+    lines = ['#include "ndp_loop.h"', '#include "packet_network.h"']
     for tag, structure in STRUCTURES.items():
         name = f"struct {tag}"
         lines.append(f'_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, "{name}");')

@@ -1,6 +1,6 @@
-"""Simulation of endpoints of the purified transport on switches that trim, compiled.
+"""Compiled simulation of hosts with the purified transport or TCP, and of switches.
 
-Some ten thousand hosts take minutes.  Results are a function of the arguments alone.
+Ten thousand hosts take minutes.  Results are a function of the arguments alone.
 """
 
 from __future__ import annotations
@@ -23,16 +23,23 @@ from weft.testbed.traffic.ndp_library import CCounters, CEvent, CParameters
 from weft.topologies.core.topology import Topology
 
 SPRAY, HASH = 0, 1
+NO_ECN, CLASSIC_ECN, DCTCP = 0, 1, 2
 INTERRUPTIONS = 200  # of a run, at which Python sees signals
 
 
-class TrimmingLink(Structure):
-    """Properties of all links: struct ndp_link.
+class PacketLink(Structure):
+    """Properties of all links: struct packet_link.
 
     delay_ns: propagation delay.
+
+    With the purified transport:
     trim_bytes: capacity of a switch's queue of data; hosts queue without limit.
     header_bytes: capacity of a queue of headers.
     share: headers sent for each data packet if both wait.
+
+    With TCP:
+    queue_packets: capacity of a queue, at hosts as well.
+    mark_packets: packets in a switch's queue from which on it marks those that arrive; 0: never.
     """
 
     _fields_ = (
@@ -41,17 +48,62 @@ class TrimmingLink(Structure):
         ("trim_bytes", c_uint32),
         ("header_bytes", c_uint32),
         ("share", c_uint32),
+        ("queue_packets", c_uint32),
+        ("mark_packets", c_uint32),
         ("unused", c_uint32),
     )
 
-    def __init__(
-        self, *, rate_bps: int, delay_ns: int, trim_bytes: int, header_bytes: int, share: int = 10
-    ) -> None:
-        super().__init__(rate_bps, delay_ns, trim_bytes, header_bytes, share)
+
+class TcpParameters(Structure):
+    """TCP of Linux: struct tcp_parameters.
+
+    jiffy_ns: tick of the kernel's timers.
+    rto_min_ns: least retransmission timeout.
+    frame_bytes: a full packet on a link.
+    ecn: NO_ECN, CLASSIC_ECN or DCTCP.
+    """
+
+    _fields_ = (
+        ("jiffy_ns", c_uint64),
+        ("rto_min_ns", c_uint64),
+        ("frame_bytes", c_uint32),
+        ("ecn", c_uint32),
+    )
 
 
-class NdpPortCounters(Structure):
-    """Counters of a port: struct ndp_port_counters."""
+class TcpLayers(Structure):
+    """Choice of layers by TCP's hosts: struct packet_layers.
+
+    random_start: 1 if a flow's first layer is random, 0 for layer 0.
+    on_cut, on_gap: 1 if a flow takes another layer after a cut of its window, or a gap.
+    """
+
+    _fields_ = (
+        ("random_start", c_uint32),
+        ("on_cut", c_uint32),
+        ("on_gap", c_uint32),
+        ("gap_us", c_uint32),
+    )
+
+
+class TcpCounters(Structure):
+    """Counters of a flow of TCP: struct tcp_counters."""
+
+    _fields_ = tuple(
+        (name, c_uint64)
+        for name in (
+            "sent",
+            "retransmissions",
+            "spurious",
+            "timeouts",
+            "probes",
+            "reductions",
+        )
+    )
+
+
+class SimulatedPortCounters(Structure):
+    """Counters of a port: struct packet_port_counters."""
 
     _fields_ = tuple(
         (name, c_uint64)
@@ -62,12 +114,14 @@ class NdpPortCounters(Structure):
             "headers_lost",
             "most_data_bytes",
             "most_header_bytes",
+            "dropped",
+            "marked",
         )
     )
 
 
 class CWiring(Structure):
-    """struct ndp_wiring."""
+    """struct packet_wiring."""
 
     _fields_ = (
         ("first_port", c_void_p),
@@ -125,7 +179,7 @@ class Arcs(NamedTuple):
 
 
 class NextHops(NamedTuple):
-    """Next hops of packets, as in struct ndp_wiring."""
+    """Next hops of packets, as in struct packet_wiring."""
 
     first: NDArray[np.uint32]
     ports: NDArray[np.uint16]
@@ -162,15 +216,16 @@ def layered(topology: Topology, tables: NDArray[np.int32]) -> NextHops:
     return NextHops(first, hops.reshape(-1), len(tables), SPRAY)
 
 
-class NdpNetwork:
+class PacketNetwork:
     """Simulated network of endpoints.
 
     Args:
         topology: switch fabric; each host has one healthy link.
         link: properties of all links.
-        parameters: of the transport.
+        transport: parameters of the purified transport or of TCP.
         next_hops: see shortest() and layered().
-        seed: of switches' random choices.
+        seed: of all random choices.
+        layers: of TCP's hosts; without them flows stay in layer 0.
         path: of the library.
 
     Raises:
@@ -183,11 +238,12 @@ class NdpNetwork:
     def __init__(
         self,
         topology: Topology,
-        link: TrimmingLink,
-        parameters: Parameters,
+        link: PacketLink,
+        transport: Parameters | TcpParameters,
         next_hops: NextHops,
         seed: int,
         *,
+        layers: TcpLayers | None = None,
         path: Path = ndp_library.PATH,
     ) -> None:
         self.delivered: list[tuple[int, Delivered]] = []
@@ -195,9 +251,15 @@ class NdpNetwork:
         self._network = None
         self._library = library(path)
         self._hosts = topology.servers
+        self._messages = 0
         self._wiring = self._wire(topology, next_hops)
-        self._network = self._library.ndp_network_new(
-            byref(self._wiring), byref(link), byref(CParameters.of(parameters)), seed
+        ndp, tcp = None, None
+        if isinstance(transport, TcpParameters):
+            tcp = byref(transport)
+        else:
+            ndp = byref(CParameters.of(transport))
+        self._network = self._library.packet_network_new(
+            byref(self._wiring), byref(link), ndp, tcp, byref(layers or TcpLayers()), seed
         )
         if not self._network:
             raise MemoryError("no memory for a simulated network")
@@ -228,34 +290,41 @@ class NdpNetwork:
 
     def __del__(self) -> None:
         if self._network:
-            self._library.ndp_network_free(self._network)
+            self._library.packet_network_free(self._network)
 
     def send(self, time_ns: int, src: int, dst: int, flow: int, size_bytes: int) -> None:
         """Schedule a message from host `src` to host `dst` at `time_ns`."""
         self._check(
-            self._library.ndp_network_send(self._network, time_ns, src, dst, flow, size_bytes)
+            self._library.packet_network_send(self._network, time_ns, src, dst, flow, size_bytes)
         )
+        self._messages += 1
 
     def run_until(self, time_ns: int) -> None:
         """Run all events up to and including `time_ns`."""
         for part in range(1, INTERRUPTIONS + 1):
             until_ns = time_ns * part // INTERRUPTIONS
-            self._check(self._library.ndp_network_run(self._network, until_ns))
+            self._check(self._library.packet_network_run(self._network, until_ns))
             self._take_events()
 
     def host_counters(self) -> list[EndpointCounters]:
-        """Return the counters of each host."""
-        counters = self._library.ndp_network_counters
+        """Return the counters of the purified transport of each host."""
+        counters = self._library.packet_network_host
         return [counters(self._network, host).contents.counters() for host in range(self._hosts)]
 
-    def port_counters(self) -> list[NdpPortCounters]:
+    def flow_counters(self) -> list[TcpCounters]:
+        """Return the counters of TCP of each message that has begun."""
+        counters = self._library.packet_network_flow
+        found = (counters(self._network, message) for message in range(self._messages))
+        return [pointer.contents for pointer in found if pointer]
+
+    def port_counters(self) -> list[SimulatedPortCounters]:
         """Return the counters of all ports, in order of node and port."""
-        counters = self._library.ndp_network_port
+        counters = self._library.packet_network_port
         return [counters(self._network, port).contents for port in range(self._n_ports)]
 
     def _take_events(self) -> None:
         host, c_event = c_uint32(), CEvent()
-        while self._library.ndp_network_take_event(self._network, byref(host), byref(c_event)):
+        while self._library.packet_network_take_event(self._network, byref(host), byref(c_event)):
             event = c_event.event()
             if isinstance(event, Delivered):
                 self.delivered.append((host.value, event))
@@ -269,23 +338,27 @@ class NdpNetwork:
 
 @cache
 def library(path: Path) -> ctypes.CDLL:
-    """Return libndp.so with the types of the functions of ndp_network.h."""
+    """Return libndp.so with the types of the functions of packet_network.h."""
     libndp = ndp_library.library(path)
     network, number = c_void_p, c_uint64
     for name, result, arguments in (
         (
             "new",
             c_void_p,
-            [POINTER(CWiring), POINTER(TrimmingLink), POINTER(CParameters), number],
+            [
+                *(POINTER(CWiring), POINTER(PacketLink), POINTER(CParameters)),
+                *(POINTER(TcpParameters), POINTER(TcpLayers), number),
+            ],
         ),
         ("free", None, [network]),
         ("send", c_int, [network, number, c_uint32, c_uint32, c_uint32, number]),
         ("run", c_int, [network, number]),
         ("take_event", c_int, [network, POINTER(c_uint32), POINTER(CEvent)]),
-        ("counters", POINTER(CCounters), [network, c_uint32]),
-        ("port", POINTER(NdpPortCounters), [network, c_uint32]),
+        ("host", POINTER(CCounters), [network, c_uint32]),
+        ("flow", POINTER(TcpCounters), [network, c_uint32]),
+        ("port", POINTER(SimulatedPortCounters), [network, c_uint32]),
         ("frames", c_uint64, [network]),
     ):
-        function = getattr(libndp, f"ndp_network_{name}")
+        function = getattr(libndp, f"packet_network_{name}")
         function.restype, function.argtypes = result, arguments
     return libndp

@@ -1,0 +1,740 @@
+/* SPDX-License-Identifier: MIT */
+#include "packet_network.h"
+#include "../data_plane/layer_choice.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+#define NS_PER_BYTE_AT_1_BPS 8000000000ull
+#define CHILDREN 4 /* of a node of the heap of events */
+
+/* Kinds of events, in their order at one instant: a port is idle, a frame arrives, a deadline of
+ * a host or of an end of TCP, a message begins.  The first two are ordered by the time at which
+ * they were scheduled. */
+enum { PORT_IDLE, ARRIVAL, DEADLINE, MESSAGE };
+enum { SENDER, RECEIVER };
+enum { TRIMMABLE, CONTROL, TRIMMED, TRIMMED_AT_HOST };
+
+struct frame {
+	union {
+		struct ndp_packet packet;
+		struct tcp_segment segment;
+	};
+	uint32_t src, dst, next;
+	uint32_t length_bytes;
+	uint8_t code_point;
+};
+
+struct queue {
+	uint32_t first, last, bytes, packets;
+};
+
+struct port {
+	struct queue data, headers;
+	uint32_t peer, headers_in_a_row;
+	uint8_t busy, is_switch, to_host;
+};
+
+/* subject: port, frame, host or message; place: node at which a frame arrives, or end of TCP. */
+struct event {
+	uint64_t time, order;
+	uint32_t kind, subject, place;
+};
+
+/* choices: of the layers of data and of acknowledgements; wakes: scheduled deadlines of both ends
+ * (all of TCP alone). */
+struct message {
+	uint64_t size_bytes;
+	uint32_t src, dst, flow;
+	struct tcp_flow *tcp;
+	struct flow choices[2];
+	uint64_t wakes[2];
+	uint8_t delivered, finished;
+};
+
+struct host_event {
+	uint32_t host;
+	struct ndp_event event;
+};
+
+/* An array that grows. */
+struct room {
+	size_t count, most;
+};
+
+struct packet_network {
+	struct packet_wiring wiring;
+	struct packet_link link;
+	struct tcp_parameters tcp;
+	struct packet_layers layers;
+	int is_tcp;
+	struct port *ports;
+	struct packet_port_counters *counters;
+	struct ndp_endpoint **endpoints;
+	uint64_t *wakes; /* scheduled deadline of each host */
+	struct event *heap;
+	struct frame *frames;
+	struct message *messages;
+	struct host_event *ended;
+	struct room heap_room, frame_room, message_room, ended_room;
+	size_t first_ended;
+	uint32_t free_frame;
+	uint64_t now, scheduled, random;
+	int error;
+};
+
+static int grow(struct packet_network *n, void **array, struct room *room, size_t size)
+{
+	size_t most = room->most ? 2 * room->most : 1024;
+	void *larger;
+
+	if (room->count < room->most)
+		return 1;
+	larger = realloc(*array, most * size);
+	if (!larger) {
+		n->error = -ENOMEM;
+		return 0;
+	}
+	*array = larger;
+	room->most = most;
+	return 1;
+}
+
+/* SplitMix64 (topologies/core/seeded.py). */
+static uint64_t random_bits(struct packet_network *n)
+{
+	uint64_t z = n->random += 0x9e3779b97f4a7c15;
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+	z = (z ^ z >> 27) * 0x94d049bb133111eb;
+	return z ^ z >> 31;
+}
+
+/* Return a random number in [0, 1). */
+static double random_fraction(struct packet_network *n)
+{
+	return (random_bits(n) >> 11) * 0x1p-53;
+}
+
+static __u32 draw(void *context)
+{
+	return random_bits(context);
+}
+
+static __u32 *marks_of(void *context, __u32 layer)
+{
+	(void)context;
+	(void)layer;
+	return 0;
+}
+
+static int earlier(const struct event *a, const struct event *b)
+{
+	return a->time < b->time || (a->time == b->time && a->order < b->order);
+}
+
+static void schedule(struct packet_network *n, uint64_t time, uint32_t kind, uint32_t subject,
+		     uint32_t place)
+{
+	uint64_t class = kind == ARRIVAL ? PORT_IDLE : kind;
+	struct event event = { time, class << 60 | n->scheduled++, kind, subject, place };
+	size_t i = n->heap_room.count;
+
+	if (!grow(n, (void **)&n->heap, &n->heap_room, sizeof(*n->heap)))
+		return;
+	n->heap_room.count++;
+	while (i && earlier(&event, &n->heap[(i - 1) / CHILDREN])) {
+		n->heap[i] = n->heap[(i - 1) / CHILDREN];
+		i = (i - 1) / CHILDREN;
+	}
+	n->heap[i] = event;
+}
+
+static struct event pop(struct packet_network *n)
+{
+	struct event first = n->heap[0], last = n->heap[--n->heap_room.count];
+	size_t i = 0, count = n->heap_room.count;
+
+	for (;;) {
+		size_t child = CHILDREN * i + 1, best = child;
+		size_t end = child + CHILDREN < count ? child + CHILDREN : count;
+
+		if (child >= count)
+			break;
+		while (++child < end)
+			if (earlier(&n->heap[child], &n->heap[best]))
+				best = child;
+		if (!earlier(&n->heap[best], &last))
+			break;
+		n->heap[i] = n->heap[best];
+		i = best;
+	}
+	n->heap[i] = last;
+	return first;
+}
+
+/* Ports. */
+
+static void append(struct packet_network *n, struct queue *queue, uint32_t frame)
+{
+	n->frames[frame].next = NONE;
+	if (queue->first == NONE)
+		queue->first = frame;
+	else
+		n->frames[queue->last].next = frame;
+	queue->last = frame;
+	queue->bytes += n->frames[frame].length_bytes;
+	queue->packets++;
+}
+
+static uint32_t take(struct packet_network *n, struct queue *queue)
+{
+	uint32_t frame = queue->first;
+
+	queue->first = n->frames[frame].next;
+	queue->bytes -= n->frames[frame].length_bytes;
+	queue->packets--;
+	return frame;
+}
+
+static void free_frame(struct packet_network *n, uint32_t frame)
+{
+	n->frames[frame].next = n->free_frame;
+	n->free_frame = frame;
+}
+
+/* Start transmission of the next frame. */
+static void serve(struct packet_network *n, uint32_t number)
+{
+	struct port *port = &n->ports[number];
+	struct packet_port_counters *counters = &n->counters[number];
+	int data_waits = port->data.first != NONE;
+	uint32_t frame;
+	uint64_t sent;
+
+	port->busy = 1;
+	if (port->headers.first != NONE &&
+	    (port->headers_in_a_row < n->link.share || !data_waits)) {
+		frame = take(n, &port->headers);
+		port->headers_in_a_row++;
+	} else if (data_waits) {
+		frame = take(n, &port->data);
+		port->headers_in_a_row = 0;
+	} else {
+		port->busy = 0;
+		return;
+	}
+	counters->frames++;
+	counters->bytes += n->frames[frame].length_bytes;
+	sent = n->now +
+	       NS_PER_BYTE_AT_1_BPS * n->frames[frame].length_bytes / n->link.rate_bps;
+	schedule(n, sent, PORT_IDLE, number, 0);
+	schedule(n, sent + n->link.delay_ns, ARRIVAL, frame, port->peer);
+}
+
+/* Return 1 if a data packet of this length is trimmed now.  A packet for the last place is trimmed
+ * with probability 1/2, so that synchronized senders do not always lose the same packets. */
+static int trims(struct packet_network *n, const struct port *port, uint32_t length_bytes)
+{
+	int64_t room = (int64_t)n->link.trim_bytes - port->data.bytes - length_bytes;
+
+	if (!port->is_switch || length_bytes <= NDP_FRAME_HEADER)
+		return 0;
+	return room < 0 || (room < length_bytes && random_fraction(n) < 0.5);
+}
+
+static void enqueue_data(struct packet_network *n, uint32_t number, uint32_t frame)
+{
+	struct port *port = &n->ports[number];
+	struct packet_port_counters *counters = &n->counters[number];
+
+	append(n, &port->data, frame);
+	if (port->data.bytes > counters->most_data_bytes)
+		counters->most_data_bytes = port->data.bytes;
+	if (!port->busy)
+		serve(n, number);
+}
+
+/* Enqueue a frame of the purified transport. */
+static void put(struct packet_network *n, uint32_t number, uint32_t index)
+{
+	struct port *port = &n->ports[number];
+	struct packet_port_counters *counters = &n->counters[number];
+	struct frame *frame = &n->frames[index];
+
+	if (frame->code_point == TRIMMABLE && trims(n, port, frame->length_bytes)) {
+		counters->trimmed++;
+		frame->code_point = port->to_host ? TRIMMED_AT_HOST : TRIMMED;
+		frame->length_bytes = NDP_FRAME_HEADER;
+	}
+	if (frame->code_point == TRIMMABLE) {
+		enqueue_data(n, number, index);
+		return;
+	}
+	if (port->headers.bytes + frame->length_bytes > n->link.header_bytes) {
+		counters->headers_lost++;
+		free_frame(n, index);
+	} else {
+		append(n, &port->headers, index);
+		if (port->headers.bytes > counters->most_header_bytes)
+			counters->most_header_bytes = port->headers.bytes;
+	}
+	if (!port->busy)
+		serve(n, number);
+}
+
+/* Enqueue a frame of TCP; 0 if the queue is full. */
+static int put_tcp(struct packet_network *n, uint32_t number, uint32_t index)
+{
+	struct port *port = &n->ports[number];
+	struct packet_port_counters *counters = &n->counters[number];
+	struct frame *frame = &n->frames[index];
+
+	if (port->data.packets >= n->link.queue_packets) {
+		counters->dropped++;
+		free_frame(n, index);
+		return 0;
+	}
+	if (port->is_switch && frame->segment.capable && n->link.mark_packets &&
+	    port->data.packets >= n->link.mark_packets) {
+		frame->segment.marked = 1;
+		counters->marked++;
+	}
+	enqueue_data(n, number, index);
+	return 1;
+}
+
+/* Hosts. */
+
+/* Return a free frame, NONE without memory. */
+static uint32_t new_frame(struct packet_network *n)
+{
+	uint32_t index = n->free_frame;
+
+	if (index != NONE) {
+		n->free_frame = n->frames[index].next;
+		return index;
+	}
+	if (!grow(n, (void **)&n->frames, &n->frame_room, sizeof(*n->frames)))
+		return NONE;
+	return n->frame_room.count++;
+}
+
+static void emit(struct packet_network *n, uint32_t host,
+		 const struct ndp_transmission *transmission)
+{
+	uint32_t index = new_frame(n);
+
+	if (index == NONE)
+		return;
+	n->frames[index] = (struct frame){
+		.packet = transmission->packet,
+		.src = host,
+		.dst = transmission->peer,
+		.length_bytes = NDP_FRAME_HEADER + transmission->payload_bytes,
+		.code_point = transmission->payload_bytes ? TRIMMABLE : CONTROL,
+	};
+	put(n, n->wiring.first_port[host], index);
+}
+
+static void report(struct packet_network *n, uint32_t host, const struct ndp_event *event)
+{
+	if (grow(n, (void **)&n->ended, &n->ended_room, sizeof(*n->ended)))
+		n->ended[n->ended_room.count++] = (struct host_event){ host, *event };
+}
+
+static void poll_host(struct packet_network *n, uint32_t host)
+{
+	struct ndp_endpoint *endpoint = n->endpoints[host];
+	const struct ndp_transmission *packets;
+	ptrdiff_t count = ndp_poll(endpoint, n->now, &packets);
+	struct ndp_event event;
+	uint64_t deadline;
+
+	if (count < 0)
+		n->error = count;
+	for (ptrdiff_t i = 0; i < count; i++)
+		emit(n, host, &packets[i]);
+	while (ndp_take_event(endpoint, &event))
+		report(n, host, &event);
+	deadline = ndp_deadline(endpoint);
+	if (deadline < n->wakes[host]) {
+		n->wakes[host] = deadline;
+		schedule(n, deadline > n->now ? deadline : n->now, DEADLINE, host, 0);
+	}
+}
+
+/* TCP. */
+
+/* Return the layer of a segment, as a host's program chooses it (layers.bpf.c, layer_of). */
+static uint8_t layer_of(struct packet_network *n, struct flow *choice,
+			const struct tcp_segment *segment)
+{
+	struct settings settings = { .layers = n->wiring.layers };
+	uint32_t first = segment->kind == TCP_SYN ? 0 : segment->sequence + 1;
+	int is_data = segment->kind == TCP_DATA || segment->kind == TCP_SYN, again;
+
+	if (settings.layers < 2)
+		return 0;
+	again = n->layers.on_gap && n->now - choice->last_ns > n->layers.gap_us * 1000ull;
+	choice->last_ns = n->now;
+	if (n->layers.on_cut && is_data && shows_cut(choice, first, first + 1, segment->reduced))
+		again = 1;
+	if (again)
+		choice->layer = next_layer(n, &settings);
+	return choice->layer;
+}
+
+/* Send a segment of message `number` from one of its ends; 0 if the host's queue is full. */
+static int emit_segment(struct packet_network *n, uint32_t number, uint32_t end,
+			struct tcp_segment *segment)
+{
+	struct message *m = &n->messages[number];
+	uint32_t index = new_frame(n), host = end == SENDER ? m->src : m->dst;
+
+	if (index == NONE)
+		return 0;
+	segment->flow = number;
+	segment->layer = layer_of(n, &m->choices[end], segment);
+	n->frames[index] = (struct frame){
+		.segment = *segment,
+		.src = host,
+		.dst = end == SENDER ? m->dst : m->src,
+		.length_bytes = tcp_frame_bytes(m->tcp, segment),
+	};
+	return put_tcp(n, n->wiring.first_port[host], index);
+}
+
+static void wake_at(struct packet_network *n, uint32_t number, uint32_t end, uint64_t deadline)
+{
+	struct message *m = &n->messages[number];
+
+	if (deadline < m->wakes[end]) {
+		m->wakes[end] = deadline;
+		schedule(n, deadline, DEADLINE, number, end);
+	}
+}
+
+/* Send what the window of message `number` allows. */
+static void transmit(struct packet_network *n, uint32_t number)
+{
+	struct message *m = &n->messages[number];
+	struct tcp_segment segment;
+
+	while (!n->error && tcp_next(m->tcp, n->now, &segment)) {
+		if (!emit_segment(n, number, SENDER, &segment)) {
+			tcp_refused(m->tcp, n->now, &segment);
+			break;
+		}
+		tcp_sent(m->tcp, n->now, &segment);
+	}
+	wake_at(n, number, SENDER, tcp_sender_deadline(m->tcp));
+}
+
+static void end_message(struct packet_network *n, struct message *m, uint32_t kind)
+{
+	struct ndp_event event = { .time_ns = n->now,
+				   .size_bytes = m->size_bytes,
+				   .peer = kind == NDP_DELIVERED ? m->src : m->dst,
+				   .flow = m->flow,
+				   .kind = kind };
+
+	report(n, kind == NDP_DELIVERED ? m->dst : m->src, &event);
+}
+
+static void begin_tcp(struct packet_network *n, uint32_t number)
+{
+	struct message *m = &n->messages[number];
+	struct settings settings = { .layers = n->wiring.layers };
+
+	m->wakes[SENDER] = m->wakes[RECEIVER] = TCP_NEVER;
+	m->tcp = tcp_new(&n->tcp, number, m->size_bytes);
+	if (!m->tcp) {
+		n->error = -ENOMEM;
+		return;
+	}
+	for (uint32_t end = SENDER; end <= RECEIVER; end++) {
+		m->choices[end] = (struct flow){ .last_ns = n->now };
+		if (n->layers.random_start && settings.layers > 1)
+			m->choices[end].layer = next_layer(n, &settings);
+	}
+	transmit(n, number);
+}
+
+static void receive_segment(struct packet_network *n, uint32_t host,
+			    const struct tcp_segment *segment)
+{
+	struct message *m = &n->messages[segment->flow];
+	struct tcp_segment answer;
+
+	if (host == m->src) {
+		tcp_answered(m->tcp, n->now, segment);
+		if (tcp_finished(m->tcp) && !m->finished) {
+			m->finished = 1;
+			end_message(n, m, NDP_FINISHED);
+		}
+		transmit(n, segment->flow);
+		return;
+	}
+	if (tcp_receive(m->tcp, n->now, segment, &answer))
+		emit_segment(n, segment->flow, RECEIVER, &answer);
+	wake_at(n, segment->flow, RECEIVER, tcp_receiver_deadline(m->tcp));
+	if (tcp_delivered(m->tcp) && !m->delivered) {
+		m->delivered = 1;
+		end_message(n, m, NDP_DELIVERED);
+	}
+}
+
+/* Handle the deadline of one end, unless it has been put off. */
+static void wake_tcp(struct packet_network *n, uint32_t number, uint32_t end)
+{
+	struct message *m = &n->messages[number];
+	struct tcp_segment answer;
+
+	if (m->wakes[end] > n->now)
+		return; /* superseded by an earlier one */
+	m->wakes[end] = TCP_NEVER;
+	if (end == SENDER) {
+		if (tcp_sender_deadline(m->tcp) <= n->now)
+			tcp_expire(m->tcp, n->now);
+		transmit(n, number);
+		return;
+	}
+	if (tcp_receiver_deadline(m->tcp) <= n->now) {
+		tcp_delayed_answer(m->tcp, &answer);
+		emit_segment(n, number, RECEIVER, &answer);
+	}
+	wake_at(n, number, RECEIVER, tcp_receiver_deadline(m->tcp));
+}
+
+/* Switches. */
+
+static uint32_t mix(uint32_t a, uint32_t b)
+{
+	a ^= b;
+	a = (a ^ a >> 16) * 0x85ebca6b;
+	a = (a ^ a >> 13) * 0xc2b2ae35;
+	return a ^ a >> 16;
+}
+
+/* Return the output port of `frame` at `node`, a switch; NONE without a next hop. */
+static uint32_t route(struct packet_network *n, uint32_t node, const struct frame *frame)
+{
+	const struct packet_wiring *w = &n->wiring;
+	uint32_t last = w->peer[w->first_port[frame->dst]], hops, choice;
+	uint32_t flow = n->is_tcp ? frame->segment.flow : frame->packet.flow;
+	uint8_t layer = n->is_tcp ? frame->segment.layer : frame->packet.layer;
+	double random = random_fraction(n);
+	size_t pair;
+
+	if (last == node)
+		return w->last_port[frame->dst];
+	pair = w->layers > 1 ? layer : 0;
+	pair = (pair * w->n_switches + last - w->n_hosts) * w->n_switches + node - w->n_hosts;
+	hops = w->first_hop[pair + 1] - w->first_hop[pair];
+	if (!hops)
+		return NONE;
+	if (w->choice == PACKET_SPRAY)
+		choice = random * hops;
+	else
+		choice = (uint64_t)mix(mix(flow, frame->src), node) * hops >> 32;
+	return w->first_port[node] + w->next_hops[w->first_hop[pair] + choice];
+}
+
+static void arrive(struct packet_network *n, uint32_t index, uint32_t node)
+{
+	struct frame *frame = &n->frames[index];
+	uint32_t port;
+	int whole;
+
+	if (node >= n->wiring.n_hosts) {
+		port = route(n, node, frame);
+		if (port == NONE)
+			n->error = -ENETUNREACH;
+		else if (n->is_tcp)
+			put_tcp(n, port, index);
+		else
+			put(n, port, index);
+		return;
+	}
+	if (n->is_tcp) {
+		struct tcp_segment segment = frame->segment;
+
+		free_frame(n, index);
+		receive_segment(n, node, &segment);
+		return;
+	}
+	whole = frame->packet.kind != NDP_DATA || frame->code_point == TRIMMABLE;
+	ndp_receive(n->endpoints[node], n->now, frame->src, &frame->packet, whole,
+		    frame->code_point == TRIMMED_AT_HOST);
+	free_frame(n, index);
+	poll_host(n, node);
+}
+
+static void begin(struct packet_network *n, uint32_t number)
+{
+	const struct message *m = &n->messages[number];
+	int error;
+
+	if (n->is_tcp) {
+		begin_tcp(n, number);
+		return;
+	}
+	error = ndp_send(n->endpoints[m->src], n->now, m->flow, m->dst, m->size_bytes);
+	if (error)
+		n->error = error;
+	else
+		poll_host(n, m->src);
+}
+
+static void run_event(struct packet_network *n, const struct event *event)
+{
+	n->now = event->time;
+	if (event->kind == PORT_IDLE) {
+		serve(n, event->subject);
+	} else if (event->kind == ARRIVAL) {
+		arrive(n, event->subject, event->place);
+	} else if (event->kind == MESSAGE) {
+		begin(n, event->subject);
+	} else if (n->is_tcp) {
+		wake_tcp(n, event->subject, event->place);
+	} else if (n->wakes[event->subject] <= n->now) { /* else superseded by an earlier one */
+		n->wakes[event->subject] = NDP_NEVER;
+		poll_host(n, event->subject);
+	}
+}
+
+/* The network. */
+
+static void make_port(struct packet_network *n, uint32_t node, uint32_t number)
+{
+	uint32_t peer = n->wiring.peer[number];
+
+	n->ports[number] = (struct port){
+		.data = { .first = NONE },
+		.headers = { .first = NONE },
+		.peer = peer,
+		.is_switch = node >= n->wiring.n_hosts,
+		.to_host = peer < n->wiring.n_hosts,
+	};
+}
+
+struct packet_network *packet_network_new(const struct packet_wiring *wiring,
+					  const struct packet_link *link,
+					  const struct ndp_parameters *ndp,
+					  const struct tcp_parameters *tcp,
+					  const struct packet_layers *layers, uint64_t seed)
+{
+	uint32_t nodes = wiring->n_hosts + wiring->n_switches;
+	uint32_t n_ports = wiring->first_port[nodes];
+	struct packet_network *n = calloc(1, sizeof(*n));
+
+	if (!n)
+		return 0;
+	n->wiring = *wiring;
+	n->link = *link;
+	n->random = seed;
+	n->is_tcp = tcp != 0;
+	if (tcp) {
+		n->tcp = *tcp;
+		n->layers = *layers;
+	}
+	n->free_frame = NONE;
+	n->ports = calloc(n_ports, sizeof(*n->ports));
+	n->counters = calloc(n_ports, sizeof(*n->counters));
+	n->endpoints = calloc(wiring->n_hosts, sizeof(*n->endpoints));
+	n->wakes = calloc(wiring->n_hosts, sizeof(*n->wakes));
+	if (!n->ports || !n->counters || !n->endpoints || !n->wakes) {
+		packet_network_free(n);
+		return 0;
+	}
+	for (uint32_t node = 0; node < nodes; node++)
+		for (uint32_t p = wiring->first_port[node]; p < wiring->first_port[node + 1]; p++)
+			make_port(n, node, p);
+	for (uint32_t host = 0; ndp && host < wiring->n_hosts; host++) {
+		n->wakes[host] = NDP_NEVER;
+		n->endpoints[host] = ndp_new(ndp);
+		if (!n->endpoints[host]) {
+			packet_network_free(n);
+			return 0;
+		}
+	}
+	return n;
+}
+
+void packet_network_free(struct packet_network *n)
+{
+	if (!n)
+		return;
+	for (uint32_t host = 0; n->endpoints && host < n->wiring.n_hosts; host++)
+		ndp_free(n->endpoints[host]);
+	for (size_t i = 0; i < n->message_room.count; i++)
+		tcp_free(n->messages[i].tcp);
+	free(n->ports);
+	free(n->counters);
+	free(n->endpoints);
+	free(n->wakes);
+	free(n->heap);
+	free(n->frames);
+	free(n->messages);
+	free(n->ended);
+	free(n);
+}
+
+int packet_network_send(struct packet_network *n, uint64_t time_ns, uint32_t src, uint32_t dst,
+		     uint32_t flow, uint64_t size_bytes)
+{
+	if (grow(n, (void **)&n->messages, &n->message_room, sizeof(*n->messages))) {
+		n->messages[n->message_room.count] = (struct message){
+			.size_bytes = size_bytes, .src = src, .dst = dst, .flow = flow
+		};
+		schedule(n, time_ns, MESSAGE, n->message_room.count++, 0);
+	}
+	return n->error;
+}
+
+int packet_network_run(struct packet_network *n, uint64_t time_ns)
+{
+	struct event event;
+
+	while (!n->error && n->heap_room.count && n->heap[0].time <= time_ns) {
+		event = pop(n);
+		run_event(n, &event);
+	}
+	return n->error;
+}
+
+int packet_network_take_event(struct packet_network *n, uint32_t *host, struct ndp_event *event)
+{
+	if (n->first_ended == n->ended_room.count)
+		return 0;
+	*host = n->ended[n->first_ended].host;
+	*event = n->ended[n->first_ended++].event;
+	return 1;
+}
+
+const struct ndp_counters *packet_network_host(const struct packet_network *n, uint32_t host)
+{
+	return ndp_counters(n->endpoints[host]);
+}
+
+const struct tcp_counters *packet_network_flow(const struct packet_network *n, uint32_t flow)
+{
+	return n->messages[flow].tcp ? tcp_counters(n->messages[flow].tcp) : 0;
+}
+
+const struct packet_port_counters *packet_network_port(const struct packet_network *n, uint32_t port)
+{
+	return &n->counters[port];
+}
+
+uint64_t packet_network_frames(const struct packet_network *n)
+{
+	uint64_t frames = 0;
+
+	for (uint32_t p = 0; p < n->wiring.first_port[n->wiring.n_hosts + n->wiring.n_switches]; p++)
+		frames += n->counters[p].frames;
+	return frames;
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+/* A simulated network of hosts, with the purified transport or TCP, and switches.
+ *
+ * With the purified transport switches trim: a port has a short queue for data and one with
+ * priority for headers (NDP, Handley et al., SIGCOMM 2017, section 3.1).  Tests hold this equal to
+ * tests/daemons/transport/python_network.py.  With TCP a port has one queue, which marks and drops
+ * packets. */
+#pragma once
+#include "ndp_machine.h"
+#include "tcp_machine.h"
+
+/* Choice among the next hops of a packet: any of them at random, or by a hash of its flow. */
+enum { PACKET_SPRAY, PACKET_HASH };
+
+/* Nodes are the hosts, then the switches.  A node's ports are first_port[node] up to
+ * first_port[node + 1]; port p leads to node peer[p].  A host has one port; last_port[host] is that
+ * of its switch to it.
+ *
+ * next_hops[first_hop[i]] up to next_hops[first_hop[i + 1]], where
+ * i = (layer * n_switches + last switch) * n_switches + switch, are the ports of `switch`, numbered
+ * from its first port, to the last switch before the destination. */
+struct packet_wiring {
+	const uint32_t *first_port;
+	const uint32_t *peer;
+	const uint32_t *last_port;
+	const uint32_t *first_hop;
+	const uint16_t *next_hops;
+	uint32_t n_hosts;
+	uint32_t n_switches;
+	uint32_t layers;
+	uint32_t choice;
+};
+
+/* trim_bytes: capacity of a switch's data queue; hosts queue without limit.  header_bytes: capacity
+ * of the header queue.  share: headers sent for each data packet if both wait.
+ *
+ * With TCP: queue_packets: capacity of a queue, at hosts as well; mark_packets: packets in a
+ * switch's queue from which on it marks those that arrive, 0: never. */
+struct packet_link {
+	uint64_t rate_bps;
+	uint64_t delay_ns;
+	uint32_t trim_bytes;
+	uint32_t header_bytes;
+	uint32_t share;
+	uint32_t queue_packets;
+	uint32_t mark_packets;
+	uint32_t unused;
+};
+
+/* Layers of TCP's hosts: first layer of a flow, 0 or at random; a packet after a gap, or after a
+ * cut of the window, goes by another (daemons/fatpaths/layer_choice.py). */
+struct packet_layers {
+	uint32_t random_start, on_cut, on_gap, gap_us;
+};
+
+struct packet_port_counters {
+	uint64_t frames, bytes, trimmed, headers_lost, most_data_bytes, most_header_bytes;
+	uint64_t dropped, marked;
+};
+
+struct packet_network;
+
+/* Return a network in which nothing is sent yet, 0 without memory.  `wiring` must outlive it.
+ * ndp, tcp: parameters of the transport; one of them is 0.  layers: of TCP's hosts.  seed: of all
+ * random choices. */
+struct packet_network *packet_network_new(const struct packet_wiring *wiring,
+					  const struct packet_link *link,
+					  const struct ndp_parameters *ndp,
+					  const struct tcp_parameters *tcp,
+					  const struct packet_layers *layers, uint64_t seed);
+void packet_network_free(struct packet_network *network);
+
+/* Schedule a message; return 0 or -ENOMEM. */
+int packet_network_send(struct packet_network *network, uint64_t time_ns, uint32_t src, uint32_t dst,
+		     uint32_t flow, uint64_t size_bytes);
+
+/* Run all events up to and including `time_ns`.  Return 0, -EINVAL for a message that no endpoint
+ * can send, -ENOMEM, or -ENETUNREACH if a switch has no next hop for a packet. */
+int packet_network_run(struct packet_network *network, uint64_t time_ns);
+
+/* Remove the earliest event of any host and fill in it and its host; 0 if there is none. */
+int packet_network_take_event(struct packet_network *network, uint32_t *host, struct ndp_event *event);
+
+/* Return the counters of a host's endpoint, of a flow of TCP, of a port. */
+const struct ndp_counters *packet_network_host(const struct packet_network *network, uint32_t host);
+const struct tcp_counters *packet_network_flow(const struct packet_network *network, uint32_t flow);
+const struct packet_port_counters *packet_network_port(const struct packet_network *network, uint32_t port);
+
+/* Return the number of frames that links have begun to carry. */
+uint64_t packet_network_frames(const struct packet_network *network);

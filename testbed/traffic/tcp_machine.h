@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+/* TCP of Linux as a model: both ends of one flow, without sockets, clock or wires.
+ *
+ * Sequence numbers count full packets.  Loss is found by time (RACK and TLP, RFC 8985), recovery
+ * is proportional rate reduction (RFC 6937), with selective acknowledgements and their duplicates
+ * (RFC 2018, 2883); windows are those of Reno, and congestion is echoed as in RFC 3168 or 8257.
+ * Constants and the order of steps are those of Linux 6.12, whose timers tick in jiffies. */
+#pragma once
+#include <stdint.h>
+
+#define TCP_HEADER 66 /* of a frame: Ethernet, IPv4, TCP with time stamps */
+#define TCP_MOST_BLOCKS 4
+#define TCP_NEVER UINT64_MAX
+
+enum { TCP_NO_ECN, TCP_CLASSIC_ECN, TCP_DCTCP };
+enum { TCP_SYN = 1, TCP_SYN_ACK, TCP_DATA, TCP_ACK };
+
+struct tcp_parameters {
+	uint64_t jiffy_ns;
+	uint64_t rto_min_ns;
+	uint32_t frame_bytes;
+	uint32_t ecn;
+};
+
+struct tcp_block {
+	uint32_t first, end;
+};
+
+/* sequence: number of the packet, or of the next one that is expected.  reduced: the window has
+ * been reduced (CWR).  congested: echo of a mark (ECE).  capable: may be marked.  stamp_ms: time
+ * stamp, or its echo.  window: packets that the receiver has room for behind `sequence`.
+ * repeated: the first block has arrived before. */
+struct tcp_segment {
+	uint32_t flow, sequence, stamp_ms, window;
+	struct tcp_block blocks[TCP_MOST_BLOCKS];
+	uint8_t kind, n_blocks, layer, reduced, congested, repeated, marked, capable;
+};
+
+struct tcp_counters {
+	uint64_t sent, retransmissions, spurious, timeouts, probes, reductions;
+};
+
+struct tcp_flow;
+
+struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow,
+			 uint64_t size_bytes);
+void tcp_free(struct tcp_flow *flow);
+
+/* Fill in the next segment that the sender may send now; 0 if there is none.  Call tcp_sent() if
+ * the host's queue has taken it, else tcp_refused(). */
+int tcp_next(struct tcp_flow *flow, uint64_t now, struct tcp_segment *segment);
+void tcp_sent(struct tcp_flow *flow, uint64_t now, const struct tcp_segment *segment);
+void tcp_refused(struct tcp_flow *flow, uint64_t now, const struct tcp_segment *segment);
+
+/* Handle a segment at the receiver; 1 if *answer is to be sent. */
+int tcp_receive(struct tcp_flow *flow, uint64_t now, const struct tcp_segment *segment,
+		struct tcp_segment *answer);
+
+/* Handle a segment at the sender. */
+void tcp_answered(struct tcp_flow *flow, uint64_t now, const struct tcp_segment *segment);
+
+/* Deadlines of both ends, and what is to be done then.  tcp_delayed_answer() fills in the
+ * acknowledgement that has been delayed. */
+uint64_t tcp_sender_deadline(const struct tcp_flow *flow);
+uint64_t tcp_receiver_deadline(const struct tcp_flow *flow);
+void tcp_expire(struct tcp_flow *flow, uint64_t now);
+void tcp_delayed_answer(struct tcp_flow *flow, struct tcp_segment *answer);
+
+/* Return 1 once the receiver has all packets. */
+int tcp_delivered(const struct tcp_flow *flow);
+/* Return 1 once the sender knows that. */
+int tcp_finished(const struct tcp_flow *flow);
+
+uint32_t tcp_frame_bytes(const struct tcp_flow *flow, const struct tcp_segment *segment);
+const struct tcp_counters *tcp_counters(const struct tcp_flow *flow);

@@ -1,0 +1,174 @@
+"""TCP on a simulated network: every byte arrives, losses are repaired, queues stay short."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.daemons.fatpaths import layers
+from weft.testbed.traffic import packet_network
+from weft.testbed.traffic.packet_network import (
+    CLASSIC_ECN,
+    DCTCP,
+    HASH,
+    NO_ECN,
+    PacketLink,
+    PacketNetwork,
+    TcpLayers,
+    TcpParameters,
+)
+from weft.topologies import build
+
+RATE_BPS, FRAME_BYTES, HEADER_BYTES = 10**10, 9_000, 66
+JIFFY_NS, SECOND_NS = 1_000_000, 10**9
+PAYLOAD_BYTES = FRAME_BYTES - HEADER_BYTES
+RTO_MIN_NS = 200 * JIFFY_NS
+
+
+def network(
+    spec: str,
+    path: Path,
+    *,
+    ecn: int = NO_ECN,
+    queue_packets: int = 100,
+    mark_packets: int = 0,
+    seed: int = 1,
+    next_hops: packet_network.NextHops | None = None,
+    tcp_layers: TcpLayers | None = None,
+) -> PacketNetwork:
+    topology = build(spec)
+    link = PacketLink(
+        rate_bps=RATE_BPS,
+        delay_ns=1_000,
+        trim_bytes=0,
+        header_bytes=0,
+        queue_packets=queue_packets,
+        mark_packets=mark_packets,
+    )
+    tcp = TcpParameters(jiffy_ns=JIFFY_NS, rto_min_ns=RTO_MIN_NS, frame_bytes=FRAME_BYTES, ecn=ecn)
+    hops = next_hops or packet_network.shortest(topology, HASH)
+    return PacketNetwork(topology, link, tcp, hops, seed, layers=tcp_layers, path=path)
+
+
+def ideal_ns(size_bytes: int) -> float:
+    """Return how long the frames of a message take on one link."""
+    frames = -(-size_bytes // PAYLOAD_BYTES)
+    return (size_bytes + frames * HEADER_BYTES) * 8 * SECOND_NS / RATE_BPS
+
+
+def total(net: PacketNetwork, name: str) -> int:
+    return sum(getattr(flow, name) for flow in net.flow_counters())
+
+
+def dropped(net: PacketNetwork) -> int:
+    return sum(port.dropped for port in net.port_counters())
+
+
+@pytest.mark.parametrize("size_bytes", [1, 50_000, 1_000_000])
+def test_one_flow_takes_a_handshake_and_its_frames(size_bytes: int, compiled: Path) -> None:
+    net = network("star:n=3", compiled)
+    net.send(0, 1, 0, 0, size_bytes)
+    net.run_until(SECOND_NS)
+    ((host, delivered),) = net.delivered
+    assert host == 0
+    # two links each way for the handshake, then the first frame is stored and forwarded once
+    round_trip_ns = 4 * 1_000
+    least_ns = ideal_ns(size_bytes) + 1.5 * round_trip_ns
+    assert least_ns < delivered.at < least_ns + 5 * ideal_ns(PAYLOAD_BYTES) + 2 * round_trip_ns
+    assert total(net, "retransmissions") == total(net, "timeouts") == dropped(net) == 0
+
+
+def test_a_full_queue_is_repaired_without_a_timeout(compiled: Path) -> None:
+    """Two flows overrun a queue of 20 packets in slow start; later packets show the loss."""
+    net = network("star:n=3", compiled, queue_packets=20)
+    for src in (1, 2):
+        net.send(0, src, 0, src, 3_000_000)
+    net.run_until(SECOND_NS)
+    assert len(net.delivered) == len(net.finished) == 2
+    assert dropped(net) > 5
+    assert total(net, "retransmissions") >= 5
+    assert total(net, "timeouts") == 0
+    assert max(event.at for _, event in net.delivered) < 1.1 * 2 * ideal_ns(3_000_000)
+
+
+@pytest.mark.parametrize("ecn", [CLASSIC_ECN, DCTCP])
+def test_marks_keep_a_queue_short(ecn: int, compiled: Path) -> None:
+    net = network("star:n=5", compiled, ecn=ecn, mark_packets=20)
+    for src in range(1, 5):
+        net.send(0, src, 0, src, 10_000_000)
+    net.run_until(SECOND_NS)
+    ports = net.port_counters()
+    packets = total(net, "sent")
+    # windows shrink, so that the queue is below its mark for half of the time
+    assert 10 < sum(port.marked for port in ports) < packets / 2
+    assert dropped(net) == total(net, "retransmissions") == 0
+    assert max(event.at for _, event in net.delivered) < 1.05 * 4 * ideal_ns(10_000_000)
+
+
+def test_a_cut_moves_a_flow_to_another_layer(compiled: Path) -> None:
+    """Four flows leave one router for one other; on layer 0 they share a single link."""
+    topology = build("slimfly:q=5,p=4")
+    graph, generator = layers.RouterArrays.of(topology), np.random.default_rng(1)
+    back = graph.back()
+    halves = []
+    for _ in range(7):
+        alive = generator.random(len(graph.peer)) < 0.7
+        halves.append(alive & alive[back])
+    tables = layers.tables(graph, halves, generator)
+    ends = {}
+    for on_cut in (0, 1):
+        net = network(
+            "slimfly:q=5,p=4",
+            compiled,
+            ecn=CLASSIC_ECN,
+            mark_packets=33,
+            next_hops=packet_network.layered(topology, tables),
+            tcp_layers=TcpLayers(on_cut=on_cut),
+        )
+        for host in range(4):
+            net.send(0, 8 + host, 88 + host, host, 5_000_000)
+        net.run_until(SECOND_NS)
+        assert len(net.delivered) == 4
+        ends[on_cut] = np.mean([event.at for _, event in net.delivered])
+    assert ends[1] < 0.8 * ends[0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_every_byte_arrives_whatever_queues_drop_and_mark(compiled: Path, data) -> None:
+    spec = data.draw(st.sampled_from(["star:n=6", "fattree:k=4"]))
+    hosts = st.integers(0, 5)
+    message = st.tuples(st.integers(0, 10**6), hosts, hosts, st.integers(1, 400_000))
+    messages = data.draw(st.lists(message, min_size=1, max_size=15))
+    messages = [(at, src, dst, size) for at, src, dst, size in messages if src != dst]
+    net = network(
+        spec,
+        compiled,
+        ecn=data.draw(st.sampled_from([NO_ECN, CLASSIC_ECN, DCTCP])),
+        queue_packets=data.draw(st.integers(2, 40)),
+        mark_packets=data.draw(st.integers(0, 10)),
+        seed=data.draw(st.integers(0, 1 << 32)),
+    )
+    for flow, (at_ns, src, dst, size_bytes) in enumerate(messages):
+        net.send(at_ns, src, dst, flow, size_bytes)
+    net.run_until(3_000 * SECOND_NS)
+    arrived = {event.flow: (event.peer, host, event.size_bytes) for host, event in net.delivered}
+    assert arrived == {flow: (src, dst, size) for flow, (_, src, dst, size) in enumerate(messages)}
+    assert len(net.delivered) == len(net.finished) == len(messages)
+    packets = sum(-(-size // PAYLOAD_BYTES) for *_, size in messages)
+    assert total(net, "sent") == packets + total(net, "retransmissions")
+
+
+def test_equal_seeds_give_equal_runs(compiled: Path) -> None:
+    runs = []
+    for seed in (1, 1):
+        net = network("fattree:k=4", compiled, queue_packets=10, seed=seed)
+        for src in range(8):
+            net.send(0, src, 15 - src, src, 500_000)
+        net.run_until(SECOND_NS)
+        runs.append(net.delivered)
+    assert runs[0] == runs[1]
