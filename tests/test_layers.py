@@ -308,7 +308,6 @@ LONG_FUNCTIONS: set[str] = {
     "daemons/simulator/packet_walk.py:walk",
     "daemons/simulator/simulator.py:Simulator.__init__",
     "daemons/simulator/wires.py:Wires.__init__",
-    "testbed/uml/uml.py:run",
     "experiments/ccrdn/proxy_failover.py:pings",
     "experiments/ccrdn/proxy_latency.py:pings",
     "experiments/ccrdn/proxy_latency.py:round_trips",

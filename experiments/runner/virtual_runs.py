@@ -59,9 +59,9 @@ def measure(run: Run, *, core: int | None = None) -> VirtualRunResult:
         env=environment,
         exchange=exchange,
     )
-    if ANSWER not in exchange.taken:
+    if ANSWER not in exchange.results:
         raise ChildProcessError(f"{run}: ended with status {status} and without an answer")
-    reply = json.loads(exchange.taken[ANSWER])
+    reply = json.loads(exchange.results[ANSWER])
     if "failure" in reply:
         return VirtualRunResult(RunFailure(**reply["failure"]), reply["about"])
     result = find(run.experiment).with_prediction(run, Result(**reply["result"]))

@@ -24,9 +24,9 @@ class SwitchFib(KernelFib):
         super().__init__(socket, interfaces)
         self._groups = groups
 
-    def found(self) -> int:
+    def count(self) -> int:
         # The kernel drops routes with their devices, and the maps do not.
-        return max(super().found(), len(self._groups.table()))
+        return max(super().count(), len(self._groups.table()))
 
     def set(self, changes: Sequence[SetRoute]) -> None:
         self._groups.set({change.prefix: self._indexes(change.hops) for change in changes})

@@ -1,3 +1,1 @@
-"""The kernel as it is, without weft: netlink, namespaces, queueing disciplines, nft, libbpf,
-processes, the clock.
-"""
+"""The kernel without weft: netlink, namespaces, interfaces, tc, nf_tables, libbpf, the clock."""

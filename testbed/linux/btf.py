@@ -1,5 +1,4 @@
-"""How C lays out the structs of a compiled BPF program: the part of its BTF that describes structs
-of integers.
+"""Layouts of the C structs of integers in a compiled BPF program, out of its BTF.
 
 The format is the kernel's Documentation/bpf/btf.rst; clang writes it into the section .BTF of the
 object file.
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 SECTION = b".BTF"
-# of an ELF64 header: where section headers begin, their size, number, names
+# ELF64 header: offset, size and number of section headers, and the number of that with names
 ELF = struct.Struct("=40xQ10xHHH")
 SECTION_HEADER = struct.Struct("=II16xQQ")
 HEADER = struct.Struct("=HBBIIIII")
@@ -24,16 +23,14 @@ MEMBER = struct.Struct("=III")  # name, type, offset in bits
 ARRAY = struct.Struct("=III")  # type of an element, type of the index, number of elements
 INT_KIND, ARRAY_KIND, STRUCT_KIND = 1, 3, 4
 TRANSPARENT = frozenset({8, 9, 10, 11, 18})  # typedef, volatile, const, restrict, type tag
-FIXED_BYTES = {INT_KIND: 4, ARRAY_KIND: 12, 14: 4, 17: 4}  # that follow a type of some kinds
-# that follow a type of others, for each member
+FIXED_BYTES = {INT_KIND: 4, ARRAY_KIND: 12, 14: 4, 17: 4}  # bytes that follow a type, by kind
+# the same, for each member
 BYTES_EACH = {STRUCT_KIND: 12, 5: 12, 6: 8, 13: 8, 15: 12, 19: 12}
-CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}  # of struct, by size
+CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}  # formats of `struct`, by size
 
 
 class StructField(NamedTuple):
-    """A field of a struct: where it begins and how long it is, in bytes, and the integers in it, as
-    struct has them.
-    """
+    """A field of a struct: offset and size in bytes, and its integers as a format of `struct`."""
 
     offset: int
     size: int
@@ -52,9 +49,10 @@ class StructLayout:
         self.fields = fields
 
     def pack(self, values: Mapping[str, int | Sequence[int]]) -> bytes:
-        """The struct with these values, fields without one being 0.
+        """Return the struct with these values, other fields 0.
 
-        ValueError for a field that there is not.
+        Raises:
+            ValueError: there is no such field.
         """
         packed = bytearray(self.size)
         for name, value in values.items():
@@ -66,7 +64,7 @@ class StructLayout:
         return bytes(packed)
 
     def unpack(self, packed: bytes) -> dict[str, tuple[int, ...]]:
-        """The integers of each field."""
+        """Return the integers of each field."""
         return {
             name: struct.unpack_from(f"={field.integers}", packed, field.offset)
             for name, field in self.fields.items()
@@ -75,7 +73,7 @@ class StructLayout:
 
 @lru_cache(maxsize=4)
 def layouts(path: Path) -> Mapping[str, StructLayout]:
-    """Every struct of integers in the object file `path`, by name; ValueError if it has no BTF."""
+    """Return every struct of integers in an object file, by name; raise ValueError without BTF."""
     types, strings = _types(section(path.read_bytes(), SECTION, path))
     structs = {}
     for kind, name, body, size in types:
@@ -94,10 +92,7 @@ def layouts(path: Path) -> Mapping[str, StructLayout]:
 
 
 def section(elf: bytes, section_name: bytes, path: Path) -> bytes:
-    """The contents of a section of an ELF64 file.
-
-    ValueError, which names `path`, if it has none of this name.
-    """
+    """Return the contents of a section of the ELF64 file `path`; ValueError if it has none."""
     headers_at, size, count, names = ELF.unpack_from(elf)
     headers = [SECTION_HEADER.unpack_from(elf, headers_at + i * size) for i in range(count)]
     names_at = headers[names][2]
@@ -107,18 +102,15 @@ def section(elf: bytes, section_name: bytes, path: Path) -> bytes:
     raise ValueError(f"{path}: no section {section_name.decode()}; `make bpf` compiles it with one")
 
 
-# kind, where its name is, what follows it, and its size or other type
+# kind, offset of the name, bytes that follow, and size or other type
 Types = list[tuple[int, int, bytes, int]]
 
 
 def _types(btf: bytes) -> tuple[Types, bytes]:
-    """Every type, counted from 1, and the strings."""
+    """Return every type, counted from 1, and the strings."""
     magic, _, _, header, types_at, types_size, strings_at, strings_size = HEADER.unpack_from(btf)
     if magic != MAGIC:
-        raise ValueError(
-            f"BTF begins with {magic:#x}, expected {MAGIC:#x}: of a machine with another "
-            f"byte order?"
-        )
+        raise ValueError(f"BTF begins with {magic:#x}, expected {MAGIC:#x}: another byte order?")
     types: Types = [(0, 0, b"", 0)]
     offset, end = header + types_at, header + types_at + types_size
     while offset < end:
@@ -132,9 +124,9 @@ def _types(btf: bytes) -> tuple[Types, bytes]:
 
 
 def _integers(types: Types, number: int) -> str:
-    """The integers that a type consists of, as struct has them.
+    """Return the integers of a type as a format of `struct`.
 
-    "" for others, and where there is padding between.
+    It is empty for other types, and for structs with padding.
     """
     kind, _, body, size = types[number]
     if kind in TRANSPARENT:

@@ -1,12 +1,8 @@
-"""Control groups of nodes whose processor time is limited, of version 1 or 2, whichever has the
-processor.
+"""Control groups that limit the processor time of nodes, of version 1 or 2.
 
-A group is called as the node's namespace is, and so it is known whose it is; see clean.py.
-
-Where the groups are of version 2 and the root does not hand the controllers cpu and cpuset down
-yet, it does from the first group on, and is left so: it limits nothing by itself, systemd has it so
-as soon as one service has a limit; taking it back would remove the limits of services that have
-set some since, here or in another run.
+A group has the name of its node's namespace, by which clean.py knows it.  In version 2 the first
+group has the root delegate the controllers cpu and cpuset.  It stays so: that limits nothing, and
+taking it back would remove limits of services and other runs.
 """
 
 from __future__ import annotations
@@ -21,9 +17,10 @@ LEAST_QUOTA_US = 1_000
 
 
 class ControlGroup:
-    """The control group called `name`, made with it.
+    """A control group, created with this object.
 
-    ValueError if this system has none that limit processor time.
+    Raises:
+        ValueError: this system cannot limit processor time.
     """
 
     def __init__(self, name: str) -> None:
@@ -34,22 +31,16 @@ class ControlGroup:
                 f"processor time cannot be limited here: no cgroup with {', '.join(V1)} at {ROOT}"
             )
         if self.second:
-            available, delegated = (
-                _words(ROOT / "cgroup.controllers"),
-                _words(ROOT / "cgroup.subtree_control"),
-            )
-            if missing := [
-                f"+{controller}"
-                for controller in ("cpu", "cpuset")
-                if controller in available and controller not in delegated
-            ]:
-                (ROOT / "cgroup.subtree_control").write_text(" ".join(missing))
+            delegated = ROOT / "cgroup.subtree_control"
+            available = {"cpu", "cpuset"}.intersection(_words(ROOT / "cgroup.controllers"))
+            if missing := available.difference(_words(delegated)):
+                delegated.write_text(" ".join(f"+{controller}" for controller in sorted(missing)))
         for folder in self.folders:
             folder.mkdir(exist_ok=True)
 
     @property
     def folders(self) -> list[Path]:
-        """Where the group is: one folder, or one for each controller of version 1."""
+        """Return the group's folder, or one for each controller of version 1."""
         return (
             [ROOT / self.name]
             if self.second
@@ -57,7 +48,7 @@ class ControlGroup:
         )
 
     def limit(self, processors: float | None) -> None:
-        """Let the group have the time of so many processors, 0.2 or 3; None: all that there is."""
+        """Limit the group to the time of so many processors, such as 0.2 or 3; None: no limit."""
         if processors is not None and processors <= 0:
             raise ValueError(
                 f"{self.name}: a share of the processor must be more than 0, got {processors:g}"
@@ -73,9 +64,11 @@ class ControlGroup:
         (ROOT / "cpu" / self.name / "cpu.cfs_quota_us").write_text(str(quota))
 
     def pin(self, cores: str, pid: int) -> None:
-        """Let the group run on these cores, 0 or 0-2,5.
+        """Let the group run only on these cores, such as 0 or 0-2,5.
 
-        `pid` is in it, and so is what it starts.
+        Args:
+            cores: as in cpuset.cpus.
+            pid: a process of the group; what it starts runs there, too.
         """
         if self.second and not (ROOT / self.name / "cpuset.cpus").exists():
             raise ValueError(f"{self.name}: cores cannot be chosen here: the cgroup has no cpuset")
@@ -87,17 +80,17 @@ class ControlGroup:
             (folder / "cgroup.procs").write_text(str(pid))
 
     def add(self, pid: int) -> None:
-        """Put a process into the group, and what it starts from now on."""
+        """Put a process, and the ones that it will start, into the group."""
         for folder in self.folders:
             (folder / "cgroup.procs").write_text(str(pid))
 
     def entering(self) -> list[str]:
-        """The beginning of a command whose rest runs in the group."""
+        """Return the beginning of a command whose rest runs in the group."""
         files = [str(folder / "cgroup.procs") for folder in self.folders]
         return ["sh", "-c", " ".join(f"echo 0 > {file} &&" for file in files) + ' exec "$@"', "sh"]
 
     def used_ns(self) -> int:
-        """The processor time that the group has had."""
+        """Return the processor time that the group has used."""
         if not self.second:
             return int((ROOT / "cpuacct" / self.name / "cpuacct.usage").read_text())
         stat = dict(
@@ -107,7 +100,7 @@ class ControlGroup:
 
 
 def remove(names: Iterable[str]) -> None:
-    """Remove the groups called so, where there are any; their processes must have ended."""
+    """Remove these groups if they exist; their processes must have ended."""
     places = [ROOT, *(ROOT / controller for controller in V1)]
     for name in names:
         for folder in places:

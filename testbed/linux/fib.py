@@ -1,8 +1,7 @@
-"""SetRoute -> the kernel's forwarding table.
+"""The routes of a daemon in the kernel's forwarding table.
 
-Our routes are told from others' by their protocol number.  They outlive the daemon that set them: a
-router whose control plane is down goes on forwarding, and its neighbours find out by missing
-hellos.
+A protocol number tells them from other routes.  They outlive the daemon: a router without its
+control plane goes on forwarding, and its neighbours notice by missing hellos.
 """
 
 from __future__ import annotations
@@ -33,9 +32,7 @@ NDA_DST, NDA_LLADDR, NUD_PERMANENT = 1, 2, 0x80
 
 
 class KernelRoute(NamedTuple):
-    """A route in the kernel: (ifindex, next hop's address) of each hop, none for an unreachable
-    route.
-    """
+    """A route in the kernel; hops are (ifindex, next hop's address), none if it is unreachable."""
 
     prefix: Prefix
     hops: tuple[tuple[int, int], ...]
@@ -44,24 +41,17 @@ class KernelRoute(NamedTuple):
 def route_message(
     prefix: Prefix, via: Sequence[tuple[int, str, int]], source: int
 ) -> NetlinkMessage:
-    """The change that forwards `prefix` to any one of `via`, (ifindex, device, next hop's address)
-    each; this node's own packets have the source address `source`.  Without any hop: the change to
-    an unreachable route.
+    """Return the change that sets the route to `prefix`.
+
+    Args:
+        prefix: destinations.
+        via: (ifindex, device, next hop's address) of each equal hop; empty: unreachable.
+        source: source address of this node's own packets.
     """
     if not via:
         return _unreachable(prefix)
     flags = RTNH_F_ONLINK if len(via) == 1 else 0  # of several hops each has its own
-    body = RTMSG.pack(
-        AF_INET,
-        prefix.length,
-        0,
-        0,
-        RT_TABLE_MAIN,
-        RTPROT_WEFT,
-        RT_SCOPE_UNIVERSE,
-        RTN_UNICAST,
-        flags,
-    )
+    body = _header(prefix, RTN_UNICAST, flags=flags)
     body += _destination(prefix) + struct.pack(">2sHI", b"\x08\x00", RTA_PREFSRC << 8, source)
     if len(via) == 1:
         ((ifindex, dev, gateway),) = via
@@ -112,22 +102,18 @@ def static_route(
     return NetlinkMessage(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)
 
 
+def _header(prefix: Prefix, kind: int, *, scope: int = RT_SCOPE_UNIVERSE, flags: int = 0) -> bytes:
+    """Return struct rtmsg of a route of ours."""
+    head = (AF_INET, prefix.length, 0, 0, RT_TABLE_MAIN, RTPROT_WEFT, scope)
+    return RTMSG.pack(*head, kind, flags)
+
+
 def _destination(prefix: Prefix) -> bytes:
     return struct.pack(">2sHI", b"\x08\x00", RTA_DST << 8, prefix.network) if prefix.length else b""
 
 
 def _unreachable(prefix: Prefix, *, unless_set: bool = False) -> NetlinkMessage:
-    body = RTMSG.pack(
-        AF_INET,
-        prefix.length,
-        0,
-        0,
-        RT_TABLE_MAIN,
-        RTPROT_WEFT,
-        RT_SCOPE_UNIVERSE,
-        RTN_UNREACHABLE,
-        0,
-    )
+    body = _header(prefix, RTN_UNREACHABLE)
     command = (
         f"ip route {'add' if unless_set else 'replace'} unreachable {prefix} proto {RTPROT_WEFT}"
     )
@@ -136,18 +122,14 @@ def _unreachable(prefix: Prefix, *, unless_set: bool = False) -> NetlinkMessage:
 
 
 def removal_message(prefix: Prefix) -> NetlinkMessage:
-    """The change that removes our route to `prefix`, and no other protocol's."""
-    body = RTMSG.pack(
-        AF_INET, prefix.length, 0, 0, RT_TABLE_MAIN, RTPROT_WEFT, RT_SCOPE_NOWHERE, 0, 0
-    )
+    """Return the change that removes our route to `prefix`, and no other protocol's."""
+    body = _header(prefix, 0, scope=RT_SCOPE_NOWHERE)
     command = f"ip route del {prefix} proto {RTPROT_WEFT}"
     return NetlinkMessage(netlink.RTM_DELROUTE, 0, body + _destination(prefix), command)
 
 
 def neighbour_message(ifindex: int, dev: str, address: int, mac: bytes) -> NetlinkMessage:
-    """The change that makes a permanent neighbour entry: `address` is at `mac` behind device
-    `ifindex`.
-    """
+    """Return the change that sets the permanent neighbour entry of `address` behind a device."""
     body = NDMSG.pack(AF_INET, ifindex, NUD_PERMANENT, 0, 0)
     body += netlink.attribute(NDA_DST, struct.pack(">I", address)) + netlink.attribute(
         NDA_LLADDR, mac
@@ -161,9 +143,7 @@ def neighbour_message(ifindex: int, dev: str, address: int, mac: bytes) -> Netli
 def routes(
     socket: netlink.Socket, owner: int = RTPROT_WEFT
 ) -> dict[Prefix, tuple[tuple[int, int], ...]]:
-    """Our routes in the kernel, or those of protocol number `owner`: (ifindex, next hop's address)
-    of each hop, none for an unreachable route.
-    """
+    """Return the hops of each route of a protocol number in the kernel, by prefix."""
     request = RTMSG.pack(AF_INET, 0, 0, 0, RT_TABLE_MAIN, owner, 0, 0, 0)
     dumped = (parse_route(body, owner) for body in socket.dump(netlink.RTM_GETROUTE, request))
     # before 5.0 a kernel lists the routes of all protocols
@@ -171,39 +151,40 @@ def routes(
 
 
 def parse_route(body: bytes, owner: int = RTPROT_WEFT) -> KernelRoute | None:
-    """What a message of type RTM_NEWROUTE or RTM_DELROUTE is about, None if the route is not that
-    of protocol number `owner`.
+    """Return the route in a message of type RTM_NEWROUTE or RTM_DELROUTE.
+
+    None if its protocol number is not `owner`.
     """
     _, length, _, _, _, protocol, *_ = RTMSG.unpack_from(body)
     if protocol != owner:
         return None
-    has = netlink.attributes(body, RTMSG.size)
-    prefix = Prefix(struct.unpack(">I", has[RTA_DST])[0] if RTA_DST in has else 0, length)
-    if RTA_MULTIPATH in has:
-        return KernelRoute(prefix, tuple(_hops(has[RTA_MULTIPATH])))
-    if RTA_GATEWAY in has:
-        return KernelRoute(
-            prefix,
-            ((struct.unpack("=i", has[RTA_OIF])[0], struct.unpack(">I", has[RTA_GATEWAY])[0]),),
-        )
-    return KernelRoute(prefix, ())
+    attributes = netlink.attributes(body, RTMSG.size)
+    network = struct.unpack(">I", attributes[RTA_DST])[0] if RTA_DST in attributes else 0
+    hops: tuple[tuple[int, int], ...] = ()
+    if RTA_MULTIPATH in attributes:
+        hops = tuple(_hops(attributes[RTA_MULTIPATH]))
+    elif RTA_GATEWAY in attributes:
+        (ifindex,) = struct.unpack("=i", attributes[RTA_OIF])
+        (gateway,) = struct.unpack(">I", attributes[RTA_GATEWAY])
+        hops = ((ifindex, gateway),)
+    return KernelRoute(Prefix(network, length), hops)
 
 
 def _hops(multipath: bytes) -> Iterable[tuple[int, int]]:
-    """(ifindex, next hop's address) of each struct rtnexthop in `multipath`."""
+    """Yield (ifindex, next hop's address) of each struct rtnexthop in `multipath`."""
     offset = 0
     while offset < len(multipath):
         size, _, _, ifindex = RTNEXTHOP.unpack_from(multipath, offset)
-        has = netlink.attributes(multipath[offset : offset + size], RTNEXTHOP.size)
-        yield ifindex, struct.unpack(">I", has[RTA_GATEWAY])[0]
+        attributes = netlink.attributes(multipath[offset : offset + size], RTNEXTHOP.size)
+        yield ifindex, struct.unpack(">I", attributes[RTA_GATEWAY])[0]
         offset += (size + 3) & ~3
 
 
 class KernelFib:
-    """The routes of one daemon: what it wants, and getting the kernel to hold that.
+    """The routes of one daemon, wanted and in the kernel.
 
     wanted: the hops of each prefix that was ever set.
-    installed: how many of them have a hop.
+    installed: the number of wanted routes that have a hop.
     """
 
     def __init__(self, socket: netlink.Socket, interfaces: NodeInterfaces) -> None:
@@ -212,18 +193,17 @@ class KernelFib:
         self._socket = socket
         self._interfaces = interfaces
         self._down: set[int] = set()  # ports whose devices went down
-        # those whose neighbour entries the kernel is known to hold
-        self._resolved: set[Hop] = set()
+        self._resolved: set[Hop] = set()  # hops whose neighbour entries the kernel holds
 
-    def found(self) -> int:
-        """How many routes there are that a daemon has set, this one or one before it."""
+    def count(self) -> int:
+        """Return the number of routes in the kernel that this daemon or an earlier one has set."""
         return len(routes(self._socket))
 
     def set(self, changes: Sequence[SetRoute]) -> None:
         """Make the changes, in order and in one batch.
 
-        Raises NetlinkError for the first that the kernel refused, when all the others have been
-        made.
+        Raises:
+            NetlinkError: for the first refused change; the others were made.
         """
         messages = []
         for change in changes:
@@ -247,29 +227,31 @@ class KernelFib:
         return [*neighbours, route_message(prefix, via, self._interfaces.address)]
 
     def device_down(self, port: int) -> None:
-        """The device of `port` went down, and the kernel removed its routes and its neighbour
-        entries, permanent ones too; the neighbour entries come back with the routes.
+        """Handle a port that went down.
+
+        The kernel has removed its routes and neighbour entries, also permanent ones.  The neighbour
+        entries come back with the routes.
         """
         self._resolved = {hop for hop in self._resolved if hop.port != port}
         self._down.add(port)
 
     def device_up(self, port: int) -> bool:
-        """The device of `port` is up.
+        """Handle a port that is up; return True if routes went when it went down.
 
-        Whether routes went when it went down.  The protocol has been told, but need not set them
-        again: the neighbour may be back before it has decided anything.
+        The protocol need not set them again: the neighbour may be back before it has reacted.
         """
         was_down = port in self._down
         self._down.discard(port)
         return was_down
 
     def reconcile(self) -> list[NetlinkMessage]:
-        """Let the kernel hold what is wanted and nothing else of ours.
+        """Set missing and different routes, and remove unwanted ones of ours.
 
-        What had to be changed for that.
+        Returns:
+            The changes.
 
-        Raises NetlinkError for the first change that the kernel refused, when all the others have
-        been made.
+        Raises:
+            NetlinkError: for the first refused change; the others were made.
         """
         installed = routes(self._socket)
         messages = [removal_message(prefix) for prefix in installed if prefix not in self.wanted]

@@ -132,9 +132,7 @@ def sender(protocol: int) -> socket.socket:
 
 
 def receiver(*kinds: int) -> socket.socket:
-    """Return a non-blocking raw socket in the thread's namespace for `kinds` of ICMP, with
-    timestamps.
-    """
+    """Return a non-blocking raw socket in the thread's namespace for `kinds`, with timestamps."""
     raw = socket.socket(
         socket.AF_INET,
         socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK,

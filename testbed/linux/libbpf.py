@@ -7,9 +7,9 @@ import errno
 import os
 import struct
 
-# threading itself has each daemon that is forked write to 0.4 MB at once
+# not threading: each daemon forked with that loaded takes 0.4 MB more
 from _thread import allocate_lock
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -23,8 +23,7 @@ DIRECTORY = Path(__file__).parents[1] / "data_plane"
 LIBRARY = "libbpf.so.1"
 TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_ID = 6, 7, 11
 MOST_MAPS = 64  # of one program
-# offset of map_ids in struct bpf_prog_info; before it, their number
-MAP_IDS = 56
+MAP_IDS = 56  # offset of map_ids in struct bpf_prog_info, behind their number
 # struct bpf_map_info: type, id, sizes of key and value, entries, flags, name
 MAP_INFO = struct.Struct("=6I16s")
 INFORMATION = 1  # libbpf's levels: 0 warning, 1 information, 2 debugging
@@ -77,7 +76,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
-    """Return libbpf; BpfError if it is not installed."""
+    """Return libbpf; raise BpfError if it is not installed."""
     try:
         libbpf = ctypes.CDLL(LIBRARY, use_errno=True)
     except OSError as error:
@@ -186,14 +185,14 @@ class Object:
         if not path.exists():
             raise missing(path)
         self._links: list[int] = []
-        with _listening() as said:
+        with _listening() as messages:
             self._object = library().bpf_object__open_file(os.fsencode(path), None)
             if not self._object:
-                raise _error(f"bpf {path.name}", said)
+                raise _error(f"bpf {path.name}", messages)
             try:
                 self._prepare(constants, entries or {})
                 if library().bpf_object__load(self._object):
-                    raise _error(f"bpf {path.name}", said)
+                    raise _error(f"bpf {path.name}", messages)
             except BaseException:
                 self.close()
                 raise
@@ -203,11 +202,11 @@ class Object:
             if library().bpf_map__set_max_entries(self._map(name), count):
                 raise _error(f"map {name}: {count} entries")
         if constants is not None:
-            found = self._map(".rodata")
-            size = library().bpf_map__value_size(found)
+            rodata = self._map(".rodata")
+            size = library().bpf_map__value_size(rodata)
             padded = constants.ljust(size, b"\0")
-            if library().bpf_map__set_initial_value(found, padded, len(padded)):
-                raise _error(f"constants: {len(constants)} bytes given, {size} wanted")
+            if library().bpf_map__set_initial_value(rodata, padded, len(padded)):
+                raise _error(f"constants: expected {size} bytes, got {len(constants)}")
 
     def __enter__(self) -> Object:
         return self
@@ -226,9 +225,9 @@ class Object:
 
     def map(self, name: str, key: str, value: str) -> Map:
         """Return the map `name`; the formats `key` and `value` must have the kernel's sizes."""
-        found = self._map(name)
-        sizes = library().bpf_map__key_size(found), library().bpf_map__value_size(found)
-        return _map(name, library().bpf_map__fd(found), sizes, key, value)
+        handle = self._map(name)
+        sizes = library().bpf_map__key_size(handle), library().bpf_map__value_size(handle)
+        return _map(name, library().bpf_map__fd(handle), sizes, key, value)
 
     def entries(self, name: str) -> int:
         """Return the number of entries that the map `name` has room for."""
@@ -236,16 +235,16 @@ class Object:
         return count
 
     def _map(self, name: str) -> int:
-        found: int | None = library().bpf_object__find_map_by_name(self._object, name.encode())
-        if not found:
+        handle: int | None = library().bpf_object__find_map_by_name(self._object, name.encode())
+        if not handle:
             raise _error(f"map {name}")
-        return found
+        return handle
 
     def _program(self, name: str) -> int:
-        found: int | None = library().bpf_object__find_program_by_name(self._object, name.encode())
-        if not found:
+        handle: int | None = library().bpf_object__find_program_by_name(self._object, name.encode())
+        if not handle:
             raise _error(f"program {name}")
-        return found
+        return handle
 
     def program_fd(self, name: str) -> int:
         """Return the descriptor of the program `name`, for a filter."""
@@ -254,10 +253,10 @@ class Object:
 
     def attach(self, name: str) -> None:
         """Attach the program `name` to the tracepoint of its section, until close()."""
-        with _listening() as said:
+        with _listening() as messages:
             link = library().bpf_program__attach(self._program(name))
             if not link:
-                raise _error(f"attach {name}", said)
+                raise _error(f"attach {name}", messages)
         self._links.append(link)
 
 
@@ -265,7 +264,7 @@ class Attached:
     """The maps of a program that a filter runs, until close()."""
 
     def __init__(self, program_id: int) -> None:
-        """Open the maps of the program; BpfError if it is gone."""
+        """Open the maps of the program; raise BpfError if it is gone."""
         # descriptor, sizes of key and value, entries
         self._maps: dict[str, tuple[int, int, int, int]] = {}
         fd = library().bpf_prog_get_fd_by_id(program_id)
@@ -275,27 +274,27 @@ class Attached:
         info = bytearray(MAP_IDS + 8)
         struct.pack_into("=IQ", info, MAP_IDS - 4, MOST_MAPS, ctypes.addressof(ids))
         try:
-            found = _information(fd, bytes(info), f"program {program_id}")
+            program_info = _information(fd, bytes(info), f"program {program_id}")
         finally:
             os.close(fd)
-        for map_id in ids[: struct.unpack_from("=I", found, MAP_IDS - 4)[0]]:
+        for map_id in ids[: struct.unpack_from("=I", program_info, MAP_IDS - 4)[0]]:
             fd = library().bpf_map_get_fd_by_id(map_id)
             if fd < 0:
                 raise _error(f"map {map_id}")
-            told = _information(fd, bytes(MAP_INFO.size), f"map {map_id}")
-            _, _, key, value, entries, _, name = MAP_INFO.unpack(told)
+            map_info = _information(fd, bytes(MAP_INFO.size), f"map {map_id}")
+            _, _, key, value, entries, _, name = MAP_INFO.unpack(map_info)
             self._maps[name.rstrip(b"\0").decode()] = fd, key, value, entries
 
     def map(self, name: str, key: str, value: str) -> Map:
         """Return the map `name`, as Object.map() does."""
-        fd, key_bytes, value_bytes, _ = self._found(name)
+        fd, key_bytes, value_bytes, _ = self._entry(name)
         return _map(name, fd, (key_bytes, value_bytes), key, value)
 
     def entries(self, name: str) -> int:
         """Return the number of entries that the map `name` has room for."""
-        return self._found(name)[3]
+        return self._entry(name)[3]
 
-    def _found(self, name: str) -> tuple[int, int, int, int]:
+    def _entry(self, name: str) -> tuple[int, int, int, int]:
         if name not in self._maps:
             raise BpfError(2, f"no map {name} among {', '.join(self._maps)}")
         return self._maps[name]
@@ -307,9 +306,10 @@ class Attached:
         self._maps.clear()
 
 
-def _information(fd: int, asked: bytes, what: str) -> bytes:
-    """Return struct bpf_prog_info or bpf_map_info of a descriptor, for the request `asked`."""
-    buffer, size = ctypes.create_string_buffer(asked, len(asked)), ctypes.c_uint32(len(asked))
+def _information(fd: int, request: bytes, what: str) -> bytes:
+    """Return struct bpf_prog_info or bpf_map_info of a descriptor."""
+    buffer = ctypes.create_string_buffer(request, len(request))
+    size = ctypes.c_uint32(len(request))
     if library().bpf_obj_get_info_by_fd(fd, buffer, ctypes.byref(size)):
         raise _error(what)
     return buffer.raw
@@ -386,26 +386,26 @@ def possible_cpus() -> int:
 @contextmanager
 def _listening() -> Iterator[list[str]]:
     """Collect libbpf's messages but for debugging, for one thread at a time."""
-    said: list[str] = []
+    messages: list[str] = []
     libc = ctypes.CDLL(None)
 
-    def hear(level: int, form: bytes, arguments: int) -> int:
+    def collect(level: int, form: bytes, arguments: int) -> int:
         if level <= INFORMATION:
             buffer = ctypes.create_string_buffer(LINE_BYTES)
             libc.vsnprintf(buffer, ctypes.c_size_t(LINE_BYTES), form, ctypes.c_void_p(arguments))
-            said.extend(buffer.value.decode(errors="replace").splitlines())
+            messages.extend(buffer.value.decode(errors="replace").splitlines())
         return 0
 
-    printer = _Printer(hear)
+    printer = _Printer(collect)
     with _loading:
         library().libbpf_set_print(printer)
         try:
-            yield said
+            yield messages
         finally:
             library().libbpf_set_print(_Printer())
 
 
-def _error(what: str, said: list[str] | None = None) -> BpfError:
+def _error(what: str, messages: Sequence[str] = ()) -> BpfError:
     code = ctypes.get_errno()
-    words = " | ".join(line.strip() for line in (said or [])[-LAST_LINES:] if line.strip())
+    words = " | ".join(line.strip() for line in messages[-LAST_LINES:] if line.strip())
     return BpfError(code, f"{what}: {words or os.strerror(code)}")

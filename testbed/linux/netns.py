@@ -1,14 +1,11 @@
 """Network namespaces: making many at once, entering them, waiting until they are gone.
 
-A namespace costs 0.4-1.1 ms this way: unshare() in a worker thread, keep the descriptor of its
-ns/net, bind-mount only the name.  (`ip netns add` and pyroute2 fork or exec for each: 20 ms.)
+A namespace takes 0.4-1.1 ms: unshare() in a worker thread, keep the descriptor of its ns/net,
+bind-mount only the name.  `ip netns add` and pyroute2 fork or exec for each, which takes 20 ms.
 
-Every namespace has settings of its own under /proc/sys/net.  The kernel keeps the names that have
-been looked up in one proc file system, of all namespaces together, in one list for each name:
-/proc/sys/net/ipv4 is as many names as namespaces have been asked for it, and each new one is looked
-for among all of them, twice.  So who sets up many namespaces looks into a proc file system that is
-mounted nowhere, and takes another one after a few: of the time in which a thousand nodes come up,
-that saves a third.
+The kernel looks for a name under /proc/sys/net among those of all namespaces that were looked up in
+the same proc file system.  A private proc file system, replaced after a few namespaces, keeps that
+list short, which saves a third of the time in which a thousand nodes come up.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ OWN = "/proc/thread-self/ns/net"
 CLONE_NEWNET = 0x40000000
 WORKERS = 2  # more would wait for the kernel's lock on interfaces (RTNL)
 SYSCTLS = "/proc/sys/net"
-SYSCTL_NAMESPACES = 32  # that are looked at in one proc file system
+SYSCTL_NAMESPACES = 32  # namespaces for each proc file system
 FSOPEN_CLOEXEC, FSMOUNT_CLOEXEC, FSCONFIG_CMD_CREATE = 1, 1, 6
 MS_BIND, MS_REC, MS_SHARED, MNT_DETACH = 0x1000, 0x4000, 0x100000, 2
 
@@ -45,14 +42,14 @@ def _check(result: int, what: str) -> None:
 
 
 def mount(source: str, target: str, flags: int) -> None:
-    """mount(2) without a file system type; OSError if it fails."""
+    """Call mount(2) without a file system type; raise OSError if it fails."""
     _check(
         libc.mount(source.encode(), target.encode(), None, flags, None), f"mount {source} {target}"
     )
 
 
 def unmount(target: str) -> None:
-    """Detach whatever is mounted at `target`; OSError if nothing is."""
+    """Detach the mount at `target`; raise OSError if there is none."""
     _check(libc.umount2(target.encode(), MNT_DETACH), f"umount {target}")
 
 
@@ -79,11 +76,15 @@ def inside(fd: int) -> Iterator[None]:
 
 
 def in_threads(functions: Sequence[Callable[[], T]]) -> list[T]:
-    """Run each function in a thread of its own, whose namespace may change; return their results.
+    """Run each function in a thread of its own, which may change its namespace.
 
-    The first of their errors is raised after all have ended.
+    Returns:
+        Their results, in order.
+
+    Raises:
+        BaseException: the first of their errors, after all have ended.
     """
-    # only here: a process forked with it loaded writes to 0.4 MB at once, and daemons are many
+    # not above: each daemon forked with this module loaded takes 0.4 MB more
     import threading
 
     results: dict[int, T] = {}
@@ -106,7 +107,7 @@ def in_threads(functions: Sequence[Callable[[], T]]) -> list[T]:
 
 
 def in_thread(function: Callable[[], T]) -> T:
-    """Run `function` in a thread of its own, whose namespace may change; return its result."""
+    """Run `function` in a thread of its own, which may change its namespace; return its result."""
     return in_threads([function])[0]
 
 
@@ -124,13 +125,17 @@ class Netns:
 
 
 def create(
-    names: Sequence[str], sysctls: Callable[[int], Mapping[str, str]], made: list[Netns]
+    names: Sequence[str], sysctls: Callable[[int], Mapping[str, str]], created: list[Netns]
 ) -> None:
-    """Append to `made` a namespace of each name, in order, with `sysctls`(position), paths under
-    /proc/sys/net, set.
+    """Create a namespace of each name.
 
-    On OSError, for a name that is taken or a sysctl that is refused, `made` has what was made, in
-    any order.
+    Args:
+        names: in order.
+        sysctls: returns the settings of a position, by path under /proc/sys/net.
+        created: gets the namespaces; after an error those that exist, in any order.
+
+    Raises:
+        OSError: a name is taken, or the kernel refuses a setting.
     """
     NAMES.mkdir(mode=0o755, parents=True, exist_ok=True)
     _share(NAMES)
@@ -139,37 +144,26 @@ def create(
 
     def work(start: int) -> None:
         defaults: dict[str, str] = {}
-        with closing(Sysctls()) as own:
+        with closing(Sysctls()) as settings:
             for i in range(start, len(names), WORKERS):
                 _check(libc.unshare(CLONE_NEWNET), "unshare")
                 fd = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
                 spaces[i] = Netns(names[i], fd, netlink.Socket())
-                own.enter()
-                _set_sysctls(own, sysctls(i), defaults)
+                settings.enter()
+                settings.set(sysctls(i), defaults)
                 mount(OWN, str(NAMES / names[i]), MS_BIND)
 
     try:
         in_threads([partial(work, start) for start in range(WORKERS)])
     finally:
-        made += [spaces[i] for i in sorted(spaces)]
-
-
-def _set_sysctls(own: Sysctls, values: Mapping[str, str], defaults: dict[str, str]) -> None:
-    """Write the values of a new namespace that differ from `defaults`, which all begin with."""
-    for path, value in values.items():
-        if path not in defaults:
-            defaults[path] = own.read(path)
-        if defaults[path] != value:
-            own.write(path, value)
+        created += [spaces[i] for i in sorted(spaces)]
 
 
 def _reserve(names: Sequence[str]) -> None:
-    """Make the empty files on which namespaces are mounted.
+    """Make the empty files on which namespaces are mounted; raise FileExistsError for a taken name.
 
-    FileExistsError for a name that is taken.
-
-    They are links to the first: where names lie on a disk, a new file costs 0.1-0.4 ms, a link
-    0.003.  A mount belongs to the name, not to the file.
+    They are links to the first: on a disk, a new file takes 0.1-0.4 ms, a link 0.003.  A mount
+    belongs to the name, not to the file.
     """
     for name in names[:1]:
         os.close(os.open(NAMES / name, os.O_CREAT | os.O_EXCL | os.O_RDONLY, 0))
@@ -183,24 +177,29 @@ def _reserve(names: Sequence[str]) -> None:
 
 
 class Sysctls:
-    """Settings of the calling thread's namespace, in a private proc file system.
-
-    If that cannot be mounted, the machine's /proc is used.
-    """
+    """Settings of the calling thread's namespace, in a private proc file system if possible."""
 
     def __init__(self) -> None:
         self._folder = -1
         self._entered = 0
 
     def enter(self) -> None:
-        """The thread is in a namespace that has not been asked for anything yet."""
+        """Prepare for a namespace that the thread has just entered."""
         if self._entered % SYSCTL_NAMESPACES == 0:
             self.close()
             self._folder = own_sysctls()
         self._entered += 1
 
+    def set(self, values: Mapping[str, str], defaults: dict[str, str]) -> None:
+        """Write the values of a new namespace that differ from `defaults`, which gains new ones."""
+        for path, value in values.items():
+            if path not in defaults:
+                defaults[path] = self.read(path)
+            if defaults[path] != value:
+                self.write(path, value)
+
     def read(self, path: str) -> str:
-        """Return the value of `path`, below /proc/sys/net; OSError if there is none."""
+        """Return the value of `path`, below /proc/sys/net; raise OSError if there is none."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
         try:
             return os.read(fd, 4096).decode().strip()
@@ -208,7 +207,7 @@ class Sysctls:
             os.close(fd)
 
     def write(self, path: str, value: str) -> None:
-        """As write_sysctl()."""
+        """Set `path`; see write_sysctl()."""
         _write(path, value, path, self._folder)
 
     def close(self) -> None:
@@ -218,8 +217,9 @@ class Sysctls:
 
 
 def own_sysctls() -> int:
-    """A descriptor of sys/net in a proc file system of our own, which is gone when it is closed; of
-    SYSCTLS where there can be none.
+    """Return a descriptor of sys/net in a private proc file system, else of SYSCTLS.
+
+    The file system ends when the descriptor is closed.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     mounted = _mounted_proc()
@@ -232,10 +232,7 @@ def own_sysctls() -> int:
 
 
 def _mounted_proc() -> int:
-    """A descriptor of a new proc file system, mounted nowhere.
-
-    -1 if the C library or the kernel has none to give.
-    """
+    """Return a descriptor of a new proc file system, mounted nowhere; -1 if there is none."""
     try:
         context = libc.fsopen(b"proc", FSOPEN_CLOEXEC)
     except AttributeError:  # glibc before 2.36
@@ -251,16 +248,13 @@ def _mounted_proc() -> int:
 
 
 def write_sysctl(path: str, value: str) -> None:
-    """Set /proc/sys/net/`path` of the calling thread's namespace.
-
-    OSError with its name if the kernel refuses.
-    """
+    """Set /proc/sys/net/`path` of the thread's namespace; raise OSError with its name."""
     _write(path, value, str(Path(SYSCTLS, path)), None)
 
 
-def _write(path: str, value: str, at: str, folder: int | None) -> None:
+def _write(path: str, value: str, file: str, folder: int | None) -> None:
     try:
-        fd = os.open(at, os.O_WRONLY | os.O_CLOEXEC, dir_fd=folder)
+        fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC, dir_fd=folder)
         try:
             os.write(fd, value.encode())
         finally:
@@ -272,9 +266,7 @@ def _write(path: str, value: str, at: str, folder: int | None) -> None:
 
 
 def _share(directory: Path) -> None:
-    """Make `directory` a shared mount, as `ip netns add` does, so that names appear in every mount
-    namespace.
-    """
+    """Make `directory` a shared mount as `ip netns add` does, for every mount namespace."""
     with open("/proc/self/mountinfo") as mounts:
         if any(line.split()[4] == str(directory) for line in mounts):
             return
@@ -283,14 +275,14 @@ def _share(directory: Path) -> None:
 
 
 def forget(names: Iterable[str]) -> None:
-    """Remove the names, also half-made ones.
+    """Remove the names, also those of an unfinished create().
 
     A namespace ends when no process and no descriptor holds it.
     """
     for name in names:
         path = NAMES / name
         with suppress(FileNotFoundError):
-            with suppress(OSError):  # EINVAL: died between making the file and mounting on it
+            with suppress(OSError):  # EINVAL: the file has no mount yet
                 unmount(str(path))
             path.unlink()
 
@@ -298,9 +290,11 @@ def forget(names: Iterable[str]) -> None:
 def wait_until_gone(timeout_s: float = 60.0) -> None:
     """Return when the kernel has destroyed every namespace that was released before the call.
 
-    It destroys namespaces in the background, in the order of their release.  So one more is made
-    and released, with a veth that leads into it: when that is deleted, all namespaces before it are
-    gone.  TimeoutError if that takes too long.
+    It destroys namespaces in the background, in the order of their release.  So this releases one
+    more, with a veth that leads into it; when the veth is deleted, all earlier ones are gone.
+
+    Raises:
+        TimeoutError: that took too long.
     """
 
     def work() -> None:
@@ -330,7 +324,7 @@ def wait_until_gone(timeout_s: float = 60.0) -> None:
 
 
 def _veth_into(fd: int) -> netlink.NetlinkMessage:
-    """A veth whose peer is in the namespace of `fd`."""
+    """Return the message that makes a veth whose peer is in the namespace of `fd`."""
     peer = struct.pack("=BxHiII", 0, 0, 0, 0, 0) + netlink.u32(28, fd)  # IFLA_NET_NS_FD
     info = netlink.nested(
         18, netlink.text(1, "veth"), netlink.nested(2, netlink.attribute(1, peer))

@@ -1,6 +1,4 @@
-"""A node's place in the kernel: its namespace, its address, its interfaces and who is behind
-them.
-"""
+"""A node's namespace, address, interfaces and neighbours."""
 
 from __future__ import annotations
 
@@ -10,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """The device that is one port.
+    """The device of one port.
 
-    neighbours: who is one hop away through it: node -> (IPv4 address, Ethernet address).
+    neighbours: (IPv4 address, Ethernet address) of each node one hop away.
     link: a number shared by all nodes at that link or crossbar, and by no other link.
     """
 
@@ -24,7 +22,7 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class NodeInterfaces:
-    """A node's name, namespace and IPv4 address, and the interface that each of its ports is."""
+    """A node's name, namespace, IPv4 address, and interface of each port."""
 
     node: int
     name: str

@@ -1,16 +1,13 @@
-"""What of root's rights a process keeps (capabilities(7)).
+"""The rights of root that a process keeps (capabilities(7)).
 
-A daemon has opened its sockets, its maps and its files before it hears its first packet.  From then
-on it sets routes in its node's namespace, which takes CAP_NET_ADMIN; what it has open it uses by
-descriptor.  The rest it gives up, for itself and for whatever it would start: it can no longer
-enter namespaces or mount anything, load programs or kernel modules, trace processes, change users,
-read what other users keep to themselves, nor, unless it is a switch's, open raw sockets.
+A daemon opens its sockets, maps and files before it reads its first packet.  Later it sets routes
+in its node's namespace, which needs CAP_NET_ADMIN.  It gives up all other rights for itself and for
+processes that it would start: it can no longer enter namespaces, mount, load programs or modules,
+trace processes, change users, read private files, nor, except for a switch, open raw sockets.
 
-Before Linux 5.19 a process needs CAP_BPF even for maps that it has open, where others may not use
-bpf(), as on Debian and Ubuntu; so it is kept there.
-
-No system call is closed to it (seccomp): which ones an interpreter needs depends on its version and
-its C library.
+Before Linux 5.19 a process needs CAP_BPF even for open maps on systems without unprivileged bpf(),
+such as Debian and Ubuntu.  No system call is closed (seccomp), because the calls that an
+interpreter needs depend on its version and C library.
 """
 
 from __future__ import annotations
@@ -22,33 +19,28 @@ import re
 from weft.testbed.linux import netns
 
 CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF = 12, 13, 39
-# the first Linux that asks no more of who has a map open (c8644cd0efe7)
+# the first Linux without a check for open maps (c8644cd0efe7)
 OPEN_MAPS_ARE_FREE = (5, 19)
-# of the structures: effective, permitted and inheritable ones, 32 capabilities, and 32 more
+# format: effective, permitted and inheritable sets of 32 capabilities, and of 32 more
 VERSION_3 = 0x20080522
 PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 24, 38, 47, 4
 MOST_CAPABILITIES = 64
-PERMITTED, SETS = 1, 3  # the place of one among three
+PERMITTED, SETS = 1, 3  # position of the permitted set, number of sets
 
 
 def of_maps(release: str) -> set[int]:
-    """The capabilities that using maps takes which are open already, under the Linux `release`."""
+    """Return the capabilities that a process needs for open maps under the Linux `release`."""
     numbers = re.match(r"(\d+)\.(\d+)", release)
     known = numbers is not None and (int(numbers[1]), int(numbers[2])) >= OPEN_MAPS_ARE_FREE
     return set() if known else {CAP_BPF}
 
 
-def keep_only(*kept: int) -> None:
-    """Give up for good every capability of this process that is not `kept`.
-
-    One that it does not have it does not get.
-
-    OSError if the kernel refuses.
-    """
-    # what a program could get that it starts
-    for number in {*range(MOST_CAPABILITIES)}.difference(kept):
+def keep_only(*capabilities: int) -> None:
+    """Give up for good every capability of this process but these; raise OSError on refusal."""
+    # those that programs which it starts could get
+    for number in {*range(MOST_CAPABILITIES)}.difference(capabilities):
         if netns.libc.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(number), 0, 0, 0):
-            break  # there are no more, or it may not: with what follows, no program gets any
+            break  # no more exist, or not permitted; the calls below suffice then
     _done(
         netns.libc.prctl(PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), 0, 0, 0),
         "prctl PR_SET_NO_NEW_PRIVS",
@@ -59,7 +51,9 @@ def keep_only(*kept: int) -> None:
     _done(netns.libc.capget(header, sets), "capget")
     for half in range(2):
         had = sets[SETS * half + PERMITTED]
-        remaining = had & sum(1 << number % 32 for number in {*kept} if number // 32 == half)
+        remaining = had & sum(
+            1 << number % 32 for number in {*capabilities} if number // 32 == half
+        )
         sets[SETS * half : SETS * half + SETS] = [remaining, remaining, 0]
     _done(netns.libc.capset(header, sets), "capset")
 

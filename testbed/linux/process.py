@@ -1,4 +1,4 @@
-"""What this process may do: make namespaces, open files."""
+"""Rights and limits of this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SPARE_DESCRIPTORS = 50
 
 
 def need_root() -> None:
-    """ValueError unless this process may make namespaces."""
+    """Raise ValueError unless this process may make namespaces."""
     if os.geteuid():
         raise ValueError(
             "networks need root: use sudo, or `weft uml -- COMMAND` for a kernel of your own"
@@ -17,7 +17,7 @@ def need_root() -> None:
 
 
 def allow_descriptors(count: int) -> None:
-    """Let this process have `count` files open at once; ValueError if the system does not."""
+    """Let this process have `count` files open; raise ValueError if the system does not."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= count:
         return
@@ -25,14 +25,11 @@ def allow_descriptors(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, max(hard, count)))
     except ValueError:  # not root, or root without CAP_SYS_RESOURCE
         raise ValueError(
-            f"this network needs {count} open files and the limit is {hard}; raise it with "
-            f"ulimit -n"
+            f"this network needs {count} open files and the limit is {hard}; "
+            "raise it with ulimit -n"
         ) from None
 
 
 def allow_more_descriptors(count: int) -> None:
-    """Let this process open `count` files beside those that it has open, and a few others.
-
-    ValueError if the system does not.
-    """
+    """Let this process open `count` more files and a few others; see allow_descriptors()."""
     allow_descriptors(len(os.listdir("/proc/self/fd")) + count + SPARE_DESCRIPTORS)

@@ -1,7 +1,7 @@
-"""What this kernel can do, and what to do where it cannot.
+"""Features of this kernel, and how to get missing ones.
 
-Everything is tried once per boot and remembered; what was found absent is tried again before
-a command is refused for it, as it may have been installed since.
+Each feature is tried once per boot, and the result is stored.  A command that needs a missing
+feature tries it again, because it may have been installed since.
 """
 
 from __future__ import annotations
@@ -31,9 +31,12 @@ WIDTH = 80
 
 @dataclass(frozen=True)
 class Feature:
-    """present: None if that could not be tried.  detail: what was found, or what the kernel said.
+    """A feature of the kernel or the machine.
 
-    needed_for: what weft does with it.  get: how to get it.
+    present: None if it could not be tried.
+    detail: the result, or the kernel's message.
+    needed_for: its use in weft.
+    get: how to get it.
     """
 
     name: str
@@ -44,21 +47,23 @@ class Feature:
 
 
 def probe(*, fresh: bool = False) -> list[Feature]:
-    """Every feature; `fresh`: tried now, whatever is remembered."""
-    known = [] if fresh else _remembered()
-    if not known:
-        known = examine(TRIES)
-        _remember(known)
-    return known + examine(PROGRAMS)
+    """Return every feature; with `fresh`, tried now instead of read from the stored results."""
+    kernel_features = [] if fresh else _stored()
+    if not kernel_features:
+        kernel_features = examine(TRIES)
+        _store(kernel_features)
+    return kernel_features + examine(PROGRAMS)
 
 
 def require(name: str, why: str) -> None:
-    """Return if the feature called `name` is there.
+    """Raise ValueError unless the feature called `name` is present.
 
-    ValueError, in one line, says who needs it and how to get it.
+    Args:
+        name: of the feature.
+        why: subject of the message, which says how to get it.
     """
-    tries = {one.name: one for one in (*TRIES, *PROGRAMS)}
-    if any(feature.name == name and feature.present for feature in _remembered()):
+    tries = {attempt.name: attempt for attempt in (*TRIES, *PROGRAMS)}
+    if any(feature.name == name and feature.present for feature in _stored()):
         return
     (feature,) = examine([tries[name]])
     if not feature.present:
@@ -69,31 +74,35 @@ def require(name: str, why: str) -> None:
 
 
 def examine(tries: Iterable[Try]) -> list[Feature]:
-    """Try each now."""
+    """Try these features now."""
 
     def work() -> list[Feature]:
         with Scratch(private=os.geteuid() == 0) as scratch:
-            return [_try(one, scratch) for one in tries]
+            return [_examined(attempt, scratch) for attempt in tries]
 
     return netns.in_thread(work)
 
 
-def _try(one: Try, scratch: Scratch) -> Feature:
-    if one.root and not scratch.private:
-        return Feature(one.name, None, UNTRIED, one.needed_for, one.get)
+def _examined(attempt: Try, scratch: Scratch) -> Feature:
+    present: bool | None
+    if attempt.root and not scratch.private:
+        present, detail = None, UNTRIED
+    else:
+        present, detail = _outcome(attempt, scratch)
+    return Feature(attempt.name, present, detail, attempt.needed_for, attempt.get)
+
+
+def _outcome(attempt: Try, scratch: Scratch) -> tuple[bool, str]:
     try:
-        detail, present = one.attempt(scratch), True
+        return True, attempt.attempt(scratch)
     except NetlinkError as error:
-        detail, present = (error.strerror or "").rpartition(": ")[2], False  # without the command
+        return False, (error.strerror or "").rpartition(": ")[2]  # without the command
     except OSError as error:
-        detail, present = error.strerror or str(error), False
-    return Feature(one.name, present, detail, one.needed_for, one.get)
+        return False, error.strerror or str(error)
 
 
 def as_json(features: Sequence[Feature]) -> dict[str, Any]:
-    """JSON-able: {"kernel": release, "root": bool, "features": [{"name", "present", "detail",
-    "needed_for", "get"}]}; "present" is null where trying needs root.
-    """
+    """Return the kernel's release, `root`, and the fields of each feature; JSON-able."""
     return {
         "kernel": os.uname().release,
         "root": os.geteuid() == 0,
@@ -102,9 +111,7 @@ def as_json(features: Sequence[Feature]) -> dict[str, Any]:
 
 
 def show(features: Sequence[Feature]) -> None:
-    """Print what there is for a person, 80 columns wide: a summary, what is missing, and the
-    rest.
-    """
+    """Print a summary, the missing features, and the others, 80 columns wide."""
     names = {
         state: [feature.name for feature in features if feature.present is state]
         for state in (True, False, None)
@@ -139,11 +146,8 @@ def _wrapped(text: str, later: str = "") -> str:
     return textwrap.fill(text, WIDTH, subsequent_indent=later, break_on_hyphens=False)
 
 
-def _memory() -> Path | None:
-    """The file in which what was found is kept until the next boot.
-
-    None if this user has no place for one.
-    """
+def _file() -> Path | None:
+    """Return the file of the results since the boot; None if this user has no place for one."""
     if os.geteuid() == 0:
         return DIRECTORY / "doctor.json"
     place = os.environ.get("XDG_RUNTIME_DIR")
@@ -151,27 +155,26 @@ def _memory() -> Path | None:
 
 
 def _key() -> dict[str, Any]:
-    """What must be the same for something remembered to hold."""
-    return {"boot": BOOT_ID.read_text().strip(), "tries": [one.name for one in TRIES]}
+    """Return the conditions under which stored results hold."""
+    return {"boot": BOOT_ID.read_text().strip(), "tries": [attempt.name for attempt in TRIES]}
 
 
-def _remembered() -> list[Feature]:
-    """What was found since the boot; [] if nothing was, or not by this version."""
-    file = _memory()
+def _stored() -> list[Feature]:
+    """Return the results stored since the boot by this version; empty without."""
+    file = _file()
     with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-        told = json.loads(file.read_text()) if file else {}
-        if told["key"] == _key():
-            return [Feature(**feature) for feature in told["features"]]
+        content = json.loads(file.read_text()) if file else {}
+        if content["key"] == _key():
+            return [Feature(**feature) for feature in content["features"]]
     return []
 
 
-def _remember(features: Sequence[Feature]) -> None:
-    file = _memory()
+def _store(features: Sequence[Feature]) -> None:
+    file = _file()
     if not file:
         return
+    content = {"key": _key(), "features": [asdict(feature) for feature in features]}
     private_files.make_folder(file.parent)
-    draft = file.with_suffix(f".{os.getpid()}")
-    private_files.write(
-        draft, json.dumps({"key": _key(), "features": [asdict(one) for one in features]}).encode()
-    )
+    draft = file.with_suffix(f".{os.getpid()}")  # of this process alone
+    private_files.write(draft, json.dumps(content).encode())
     draft.rename(file)

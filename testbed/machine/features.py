@@ -1,7 +1,6 @@
-"""What a kernel and its machine can do, found out by trying it: in an unnamed namespace, which is
-gone afterwards.
+"""Features of a kernel and its machine, each tried in an unnamed namespace that ends afterwards.
 
-A try returns a detail, often "", or raises OSError with the kernel's words.
+A try returns a detail, often "", or raises OSError with the kernel's message.
 """
 
 from __future__ import annotations
@@ -30,15 +29,13 @@ RTA_ENCAP_TYPE, RTA_ENCAP = 21, 22
 LWTUNNEL_MPLS, LWTUNNEL_SEG6, LWTUNNEL_BPF = 1, 5, 6
 SCHED_CLS, LWT_OUT, RAW_TRACEPOINT = 3, 11, 17
 IPPROTO_MPTCP = 262
-NOBODY = 65534
+UNPRIVILEGED_UID = 65534
 CLONE_NEWUSER = 0x10000000
-FRR = Path("/usr/lib/frr")  # where Debian and Ubuntu have its daemons, and no PATH leads
+FRR = Path("/usr/lib/frr")  # of its daemons on Debian and Ubuntu, in no PATH
 
 
 class Scratch:
-    """A namespace of the thread's own, if it is to be private, with as many devices as are asked
-    for.
-    """
+    """A namespace of the thread's own if `private`, with devices on demand."""
 
     def __init__(self, *, private: bool) -> None:
         if private and netns.libc.unshare(netns.CLONE_NEWNET):
@@ -67,10 +64,13 @@ FeatureTest = Callable[[Scratch], str]
 
 @dataclass(frozen=True)
 class Try:
-    """One feature: what weft needs it for, how to try it, how to get it, and whether trying needs
-    root.
+    """A feature and the way to try it.
 
-    Without root nothing is private: what does not need root must not change anything.
+    needed_for: its use in weft.
+    attempt: the test.
+    get: how to get it.
+    root: the test needs root.  Without root the namespace is not private, so that other tests must
+        not change anything.
     """
 
     name: str
@@ -111,7 +111,7 @@ def red() -> bytes:
 
 
 def encapsulation(family: int, kind: int, name: str, data: Callable[[], bytes]) -> FeatureTest:
-    """Whether a route may wrap packets in that way."""
+    """Return the test that a route may wrap packets in that way."""
     to = bytes([10, 0, 0, 1]) if family == socket.AF_INET else b"\xfd" + bytes(14) + b"\1"
 
     def attempt(scratch: Scratch) -> str:
@@ -141,7 +141,7 @@ def seg6() -> bytes:
 
 
 def lwt_bpf() -> bytes:
-    fd = libbpf.trivial_program(LWT_OUT)  # left to the process's end: the message names it
+    fd = libbpf.trivial_program(LWT_OUT)  # stays open: the message names it
     # LWT_BPF_OUT: LWT_BPF_PROG_FD, _NAME
     return netlink.nested(2, netlink.u32(1, fd), netlink.text(2, "probe"))
 
@@ -224,14 +224,11 @@ def names(scratch: Scratch) -> str:
 
 
 def unprivileged(scratch: Scratch) -> str:
-    """Whether a user without any right may make a namespace of his own.
-
-    Tried by a child that becomes the user nobody.
-    """
+    """Test that an unprivileged user may make a namespace, in a child process."""
     child = os.fork()
     if not child:
         if os.geteuid() == 0:
-            netns.libc.setresuid(NOBODY, NOBODY, NOBODY)
+            netns.libc.setresuid(*[UNPRIVILEGED_UID] * 3)
         os._exit(
             ctypes.get_errno() if netns.libc.unshare(CLONE_NEWUSER | netns.CLONE_NEWNET) else 0
         )
@@ -242,7 +239,7 @@ def unprivileged(scratch: Scratch) -> str:
 
 
 def pressure(scratch: Scratch) -> str:
-    Path("/proc/pressure/cpu").read_text()  # there is a file even where it was not switched on
+    Path("/proc/pressure/cpu").read_text()  # reading fails if it is off
     return ""
 
 
@@ -253,22 +250,22 @@ def schedstat(scratch: Scratch) -> str:
 
 def command(name: str, directory: Path | None = None) -> FeatureTest:
     def attempt(scratch: Scratch) -> str:
-        results = shutil.which(name, path=str(directory) if directory else None)
-        if not results:
+        path = shutil.which(name, path=str(directory) if directory else None)
+        if not path:
             raise FileNotFoundError(
-                2, f"no {name} in {directory}" if directory else f"no {name} on the PATH"
+                2, f"no {name} {f'in {directory}' if directory else 'on the PATH'}"
             )
-        return results
+        return path
 
     return attempt
 
 
 def module(name: str) -> FeatureTest:
     def attempt(scratch: Scratch) -> str:
-        results = importlib.util.find_spec(name)
-        if not results:
+        spec = importlib.util.find_spec(name)
+        if not spec:
             raise FileNotFoundError(2, f"no Python module {name}")
-        return results.origin or ""
+        return spec.origin or ""
 
     return attempt
 
@@ -391,7 +388,7 @@ TRIES = (
         root=False,
     ),
 )
-# Not of the kernel: may change at any time and costs nothing to look at, so it is never remembered.
+# not of the kernel: they may change at any time, so their results are not stored
 PROGRAMS = (
     Try(
         "mininet",
@@ -402,7 +399,7 @@ PROGRAMS = (
     ),
     Try("iperf3", "throughput", command("iperf3"), apt("iperf3"), root=False),
     Try("clang", "compiling eBPF programs", command("clang"), apt("clang libbpf-dev"), root=False),
-    Try("ip", "networks that a person looks into", command("ip"), apt("iproute2"), root=False),
+    Try("ip", "looking into networks by hand", command("ip"), apt("iproute2"), root=False),
     Try(
         "frr",
         "comparisons with its OSPF, BGP and BFD",

@@ -1,6 +1,4 @@
-"""What measured a result: the kernel, the processors, and the settings that change what networks
-do.
-"""
+"""The machine of a result: kernel, processors, and settings that change networks."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from typing import Any
 
 import psutil
 
-# Of the initial namespace: those that every namespace shares, and those that a new one starts from.
+# of the initial namespace: those that all namespaces share, or that a new one starts with
 SYSCTLS = (
     "kernel/sched_rt_runtime_us",
     "net/core/bpf_jit_enable",
@@ -37,7 +35,7 @@ CPU_MODEL = ("model name", "Model", "cpu model", "Hardware")  # in /proc/cpuinfo
 
 
 def machine() -> dict[str, Any]:
-    """What ran this, JSON-able; None where the system does not tell."""
+    """Return the machine, JSON-able; None for values that the system does not tell."""
     info = cpuinfo()
     return {
         "kernel": platform.release(),
@@ -69,8 +67,7 @@ def require_room(spec: str, *, namespaces: int, links: int, processes: int) -> N
         parts = f"{namespaces:,} namespaces, {links:,} links, {processes:,} daemon processes"
         raise ValueError(
             f"{spec} needs about {needed_mb:,.0f} MB of memory ({parts}), and {free_mb:,.0f} MB "
-            f"are free; "
-            f"--packed P shares the daemons among P processes"
+            f"are free; --packed P shares the daemons among P processes"
         )
     limits = {name: _text(f"/proc/sys/kernel/{name}") for name in ("pid_max", "threads-max")}
     limits["pids.max of the control group"] = _text(f"/sys/fs/cgroup{_control_group()}/pids.max")
@@ -88,7 +85,7 @@ def _control_group() -> str:
 
 
 def cpuinfo() -> dict[str, str]:
-    """What /proc/cpuinfo says of the first processor, and of the machine."""
+    """Return /proc/cpuinfo's fields of the first processor and of the machine."""
     fields: dict[str, str] = {}
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         key, colon, value = line.partition(":")
@@ -98,10 +95,7 @@ def cpuinfo() -> dict[str, str]:
 
 
 def virtualization(info: dict[str, str]) -> str | None:
-    """User-Mode Linux or the hypervisor, by the name that the firmware gives.
-
-    None on bare metal.
-    """
+    """Return User-Mode Linux or the firmware's name of the hypervisor; None on bare metal."""
     if "User Mode Linux" in info.get("vendor_id", ""):
         return "User-Mode Linux"
     if "hypervisor" not in info.get("flags", "").split():
@@ -114,10 +108,7 @@ def virtualization(info: dict[str, str]) -> str | None:
 
 
 def _text(path: str) -> str | None:
-    """A file of one line, with its spaces made one each.
-
-    None if it is not there or not for us to read.
-    """
+    """Return a file with its whitespace as single spaces; None if it cannot be read."""
     try:
         return " ".join(Path(path).read_text().split())
     except OSError:

@@ -140,7 +140,7 @@ class Daemon:
             if maps.groups
             else fib.KernelFib(self._netlink, self.interfaces)
         )
-        self.inherited = self.fib.found()  # routes of an earlier daemon
+        self.inherited = self.fib.count()  # routes of an earlier daemon
         # state machines assume at first that all ports are up
         self._down_at_start = [change for change in self._link_news.now() if not change.up]
 

@@ -1,9 +1,8 @@
-"""What a command under the virtual clock asks of the host outside, while its clock stands still.
+"""Questions of a command under the virtual clock to the host outside, whose answers take no time.
 
-A question is a file in the folder that host and kernel have in common.  Inside, ask() looks for the
-answer again and again, which takes no time there.  Outside, Host stops the whole kernel as soon as
-it sees a question, and lets it go on when it has answered.  So no virtual time passes while
-a user types, and real time can be waited for.
+A question is a file in the folder that kernel and host share.  Inside, ask() polls for the answer,
+which takes no virtual time.  Outside, OutsideHost stops the whole kernel when it sees a question,
+and continues it after the answer.  So no virtual time passes while a user types.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from typing import TextIO
 from weft.testbed.linux import clock
 
 FOLDER = Path("/run/uml")  # inside
-ATTENDED = "WEFT_ATTENDED"  # set in the environment of a command that may ask; the pace, or nothing
+ATTENDED = "WEFT_ATTENDED"  # environment variable of a command that may ask: the pace, or empty
 INTERRUPT = "interrupt"  # file that marks a Ctrl-C of the user
-STEP_S = 0.05  # of virtual time, after which Ctrl-C and the pace are looked after
+STEP_S = 0.05  # virtual time between looks for Ctrl-C and checks of the pace
 _numbers = count()
 
 
 def ask(**question: object) -> str:
-    """The host's answer; no time passes."""
+    """Return the host's answer to a question; no virtual time passes."""
     name = f"{os.getpid()}.{next(_numbers)}"
     (FOLDER / f"asking.{name}").write_text(json.dumps(question))
     (FOLDER / f"asking.{name}").rename(FOLDER / f"ask.{name}")
@@ -39,13 +38,13 @@ def ask(**question: object) -> str:
 
 
 class Terminal:
-    """Standard input that is the host's, a line at a time."""
+    """The host's standard input, line by line."""
 
     def __init__(self) -> None:
         self._never_ready = os.pipe()
 
     def fileno(self) -> int:
-        """A descriptor at which nothing ever arrives: lines are asked for."""
+        """Return a descriptor that is never readable, because lines are asked for."""
         return self._never_ready[0]
 
     def readline(self) -> str:
@@ -56,8 +55,9 @@ class Terminal:
 
 
 def keep_time(pace: float | None) -> None:
-    """Start a process that passes Ctrl-C on to this one, and keeps virtual time at most `pace`
-    times as fast as real time; it ends with this one.
+    """Start a process that passes Ctrl-C on to this one and limits the pace; it ends with this one.
+
+    pace: virtual time runs at most so many times as fast as real time; None: without limit.
     """
     parent = os.getpid()
     if os.fork():
@@ -76,21 +76,25 @@ def keep_time(pace: float | None) -> None:
 
 
 class OutsideHost:
-    """Answers from outside: lines from `typed`, and real time."""
+    """Answers of the host.
+
+    typed: source of lines.
+    begin_s: real time of the first question, plus the time that users took.
+    """
 
     def __init__(self, typed: TextIO) -> None:
         self.typed = typed
-        # real time of the first question, later by all the time that people took
         self.begin_s: float | None = None
 
     def attend(self, common: Path, show: Callable[[], None]) -> None:
-        """Answer what is asked in the folder `common`; `show` passes on what has been printed."""
+        """Answer the questions in the folder `common`; `show` copies the output so far."""
         for question in sorted(common.glob("ask.*")):
             kernel = int((common / "uml" / "pid").read_text())
             os.kill(kernel, signal.SIGSTOP)
             show()
-            asked = json.loads(question.read_text())
-            answer = self._line() if asked["wants"] == "line" else self._time(asked["real_s"])
+            content = json.loads(question.read_text())
+            is_line = content["wants"] == "line"
+            answer = self._line() if is_line else self._time(content["real_s"])
             question.unlink()
             name = question.name.removeprefix("ask.")
             (common / f"answering.{name}").write_text(answer)
@@ -98,11 +102,11 @@ class OutsideHost:
             os.kill(kernel, signal.SIGCONT)
 
     def interrupt(self, common: Path) -> None:
-        """Let the command inside have a SIGINT."""
+        """Send SIGINT to the command inside."""
         (common / INTERRUPT).touch()
 
     def _line(self) -> str:
-        """What is typed; Ctrl-C begins another line."""
+        """Return the next line of the user; an empty one after Ctrl-C."""
         began_s = clock.monotonic()
         try:
             return self.typed.readline()
@@ -113,9 +117,7 @@ class OutsideHost:
                 self.begin_s += clock.monotonic() - began_s
 
     def _time(self, real_s: float) -> str:
-        """Wait until so much real time has passed since the first time that this was asked,
-        people's time left out.
-        """
+        """Wait until so much real time has passed since the first question, without users' time."""
         now_s = clock.monotonic()
         self.begin_s = self.begin_s or now_s - real_s
         clock.sleep(max(0.0, self.begin_s + real_s - now_s))

@@ -1,21 +1,17 @@
-"""Run a command under User-Mode Linux: a whole kernel as an ordinary process, without root and
-without an image.
+"""Run a command under User-Mode Linux: a kernel as an ordinary process, without root or an image.
 
-Debian's kernel for it has what this one may lack (netem, RED, DCTCP, VRF, MPLS, ...) as modules.
-Its root is the host's own files, read-only under an overlay that forgets; the current folder is
-writable and really the host's. Inside, one is root, on one processor, with fresh /tmp and /run and
-no network but the loopback.  Computing costs what it costs outside, a system call about 65 times as
-much: delays are exact, a measurement of CPU time means nothing there.
+Debian's kernel for it has netem, RED, DCTCP, VRF and MPLS as modules.  Its root is the host's own
+files, read-only under an overlay that is discarded.  Only the current folder is writable.  The
+command is root inside, on one processor, with fresh /tmp and /run and only the loopback.  A system
+call takes 65 times as long as outside: delays are exact, but measured processor times mean nothing.
 
-uml-init.sh is the first process inside.  The two meet in a temporary folder: it reads `mounts`,
-`modules` and `command` and leaves `booted` and `status`.  Output comes back over two consoles; a
-third carries what the kernel has to say.
+uml-init.sh is the first process inside.  It shares a temporary folder with this one: it reads
+`mounts`, `modules` and `command`, and writes `booted` and `status`.  Two consoles carry the output,
+a third the kernel's messages.  uml_xstate.c is preloaded, for processors with AMX.
 
-uml_xstate.c is preloaded into the kernel, without which it cannot run on processors with AMX.
-
-With a VirtualClock the kernel is ours (virtual_kernel.py), computing takes no time, and whatever
-happens inside is the same in every boot with the same seed.  Its command line, from which it seeds
-random numbers, names no path of the host, and output goes to files in the common folder.
+With a VirtualClock the kernel is that of virtual_kernel.py, computing takes no time, and every boot
+with the same seed is alike.  The kernel's command line, which seeds random numbers, names no path
+of the host, and output goes to files in the common folder.
 """
 
 from __future__ import annotations
@@ -34,32 +30,26 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from weft.testbed.linux import clock
 from weft.testbed.uml import virtual_kernel
 from weft.testbed.uml.host_questions import OutsideHost
 
 KERNEL = "linux.uml"
-KEPT = (
-    "PATH",
-    "PYTHONPATH",
-    "NUMBA_CACHE_DIR",
-    "VIRTUAL_ENV",
-    "SUDO_UID",
-    "SUDO_GID",
-)  # of the environment, where runs must be equal
-TAIL_MS = 50  # how often output in files is passed on
-ASKED_MS = 5  # how often it is looked whether the host is asked something
-INSIDE = "WEFT_UML"  # set in the environment of everything that runs inside
-FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))  # empty inside but for what is mounted there
+# environment variables of the host that reach a command whose runs are alike
+REPEATABLE = ("PATH", "PYTHONPATH", "NUMBA_CACHE_DIR", "VIRTUAL_ENV", "SUDO_UID", "SUDO_GID")
+OUTPUT_POLL_MS = 50  # interval between copies of output in files
+QUESTION_POLL_MS = 5  # interval between looks for questions to the host
+INSIDE = "WEFT_UML"  # environment variable of all processes inside
+FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))  # empty inside but for mounts
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parents[1]
 PRELOADED = HERE / "uml_xstate.so"
 
-# Runs the kernel, which leads a process group of helpers that outlive it if it is killed: the whole
-# group ends with it, and should we be killed, which closes our end of standard input, the group and
-# the folder go too.
+# Runs the kernel, which leads a process group of helpers that would outlive it, and ends the group
+# with it.  If this process is killed, its end of standard input closes, and group and folder are
+# removed.
 GUARD = """
 exec 3<&0
 folder=$1; shift
@@ -80,7 +70,7 @@ class VirtualClock:
     start_s: wall clock at boot, in s since 1970.
     read_ns, error_ns: time taken by a reading of the clock and by a failed system call.  With 1 ns
         hosts are practically infinitely fast.
-    syscall_ns: time that a process sleeps after each system call, as if it had its own processor.
+    syscall_ns: time that a process sleeps after each system call, as if alone on a processor.
     """
 
     seed: int = 1
@@ -106,21 +96,64 @@ class VirtualClock:
 
 @dataclass
 class Exchange:
-    """Texts that a command inside is given, and those that it leaves, by the names of their files
-    in /run/uml.
+    """Texts that a command inside reads and writes, by the names of their files in /run/uml.
 
-    wanted: what to take; `taken` has those that there are.
+    inputs: for the command.
+    result_names: files that it may leave.
+    results: those that it has left.
     """
 
-    given: Mapping[str, str]
-    wanted: Sequence[str]
-    taken: dict[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, str]
+    result_names: Sequence[str]
+    results: dict[str, str] = field(default_factory=dict)
 
-    def take(self, common: Path) -> None:
-        """Read what was left in the folder `common`."""
-        for name in self.wanted:
+    def collect(self, common: Path) -> None:
+        """Read the results in the folder `common`."""
+        for name in self.result_names:
             with suppress(FileNotFoundError):
-                self.taken[name] = (common / name).read_text(encoding="utf-8")
+                self.results[name] = (common / name).read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, kw_only=True)
+class UmlSettings:
+    """Settings of a run under User-Mode Linux.
+
+    virtual: clock inside; None: real time.
+    memory_mb: memory of the kernel.
+    core: processor of the kernel, because system calls cost four times more if it moves; None: one
+        that this process may use.
+    timeout_s: in real time.
+    cwd: folder of the command; None: that of this process.  It is writable, and so is the project
+        if it contains `cwd`.
+    env: environment of the command; None: that of this process.  Under a virtual clock only
+        repeatable() passes.
+    stdout, stderr: sinks of its output; None: those of this process.
+    exchange: texts in and out; if set, only /run/uml is writable.
+    host: answers the command's questions under a virtual clock.
+    """
+
+    virtual: VirtualClock | None = None
+    memory_mb: int = 1500
+    core: int | None = None
+    timeout_s: float = 600.0
+    cwd: Path | None = None
+    env: Mapping[str, str] | None = None
+    stdout: BinaryIO | None = None
+    stderr: BinaryIO | None = None
+    exchange: Exchange | None = None
+    host: OutsideHost | None = None
+
+    def files(self, argv: Sequence[str]) -> dict[str, str]:
+        """Return the files of the common folder from which init starts `argv`."""
+        folder = (self.cwd or Path.cwd()).resolve()
+        environment = os.environ if self.env is None else self.env
+        if self.virtual:
+            environment = repeatable(environment)
+        files = {
+            "mounts": _mounts(folder, writable=self.exchange is None),
+            "command": _command(argv, folder, environment),
+        }
+        return files | dict(self.exchange.inputs if self.exchange else {})
 
 
 class DiedBooting(ChildProcessError):
@@ -132,91 +165,77 @@ def installed() -> bool:
     return shutil.which(KERNEL) is not None
 
 
-def run(
-    argv: Sequence[str],
-    *,
-    virtual: VirtualClock | None = None,
-    memory_mb: int = 1500,
-    core: int | None = None,
-    timeout_s: float = 600.0,
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
-    stdout: BinaryIO | None = None,
-    stderr: BinaryIO | None = None,
-    exchange: Exchange | None = None,
-    host: OutsideHost | None = None,
-) -> int:
-    """The exit status of `argv` under User-Mode Linux; 128 + n if signal n ended it.
+def run(argv: Sequence[str], **settings: Any) -> int:
+    """Run `argv` under User-Mode Linux.
 
-    It stays on processor `core`, as system calls cost four times more when it wanders; default: one
-    of those that this process may use.  What it prints goes to `stdout` and `stderr` (default:
-    ours) as it comes; it reads nothing, but under a virtual clock may ask the `host`.  `cwd`
-    (default: ours) is writable, as is the project if `cwd` lies in it. `env` (default: ours) is its
-    environment; under a `virtual` clock no more of it than what says where programs are. With an
-    `exchange` nothing of the host is writable but the folder /run/uml, which holds what is given
-    and of which is taken what was asked for.
+    Args:
+        argv: the command, which reads no input.
+        settings: fields of UmlSettings.
 
-    Raises ValueError for a core or folder that cannot be, FileNotFoundError without User-Mode
-    Linux, TimeoutError after `timeout_s` of real time, ChildProcessError with its last words if
-    User-Mode Linux itself dies.
+    Returns:
+        Its exit status; 128 + n if signal n ended it.
+
+    Raises:
+        ValueError: the core or folder is unusable.
+        FileNotFoundError: User-Mode Linux is not installed.
+        TimeoutError: the command has not ended in time.
+        ChildProcessError: User-Mode Linux died; the message has its last words.
     """
-    core = _core(core)
-    kernel = _kernel(virtual)
-    folder = (cwd or Path.cwd()).resolve()
-    environment = os.environ if env is None else env
-    command = _command(argv, folder, repeatable(environment) if virtual else environment)
-    files = {"mounts": _mounts(folder, writable=exchange is None), "command": command}
-    files |= exchange.given if exchange else {}
-    sinks = [stdout or sys.stdout.buffer, stderr or sys.stderr.buffer]
-    deadline = clock.monotonic() + timeout_s
+    uml = UmlSettings(**settings)
+    core = _core(uml.core)
+    kernel = _kernel(uml.virtual)
+    files = uml.files(argv)
+    deadline = clock.monotonic() + uml.timeout_s
     try:
-        for last in (False, True):
-            with _common_folder(files) as common:
-                process = Machine(common, kernel, memory_mb, core)
-                try:
-                    status = process.boot(virtual, deadline, sinks, host)
-                    if exchange:
-                        exchange.take(common)
-                    return status
-                except DiedBooting:  # once in a while, for no reason that the next boot would share
-                    if last:
-                        raise
+        try:
+            return _boot(files, kernel, core, uml, deadline)
+        except DiedBooting:  # rare, and the next boot succeeds
+            return _boot(files, kernel, core, uml, deadline)
     except TimeoutError:
         raise TimeoutError(
-            f"User-Mode Linux: {shlex.join(argv)}: not done after {timeout_s:g} s"
+            f"User-Mode Linux: {shlex.join(argv)}: not done after {uml.timeout_s:g} s"
         ) from None
-    raise AssertionError("the last attempt returns or raises")
+
+
+def _boot(
+    files: Mapping[str, str], kernel: str, core: int, uml: UmlSettings, deadline: float
+) -> int:
+    with _common_folder(files) as common:
+        status = Machine(common, kernel, core, uml).boot(deadline)
+        if uml.exchange:
+            uml.exchange.collect(common)
+        return status
 
 
 def repeatable(environment: Mapping[str, str]) -> dict[str, str]:
-    """What of `environment` a command gets whose every run must be the same."""
-    kept = {
+    """Return the environment of a command whose runs are alike, from that of the host."""
+    inherited = {
         name: value
         for name, value in environment.items()
-        if name in KEPT or name.startswith("WEFT_")
+        if name in REPEATABLE or name.startswith("WEFT_")
     }
     return {
         "HOME": "/root",
         "LANG": "C.UTF-8",
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
-        **kept,
+        **inherited,
     }
 
 
-def _core(asked: int | None) -> int:
+def _core(core: int | None) -> int:
     cores = sorted(os.sched_getaffinity(0))
-    if asked is None:
+    if core is None:
         return cores[os.getpid() % len(cores)]
-    if asked not in cores:
-        raise ValueError(f"core {asked}: this process may use {', '.join(map(str, cores))}")
-    return asked
+    if core not in cores:
+        raise ValueError(f"core {core}: this process may use {', '.join(map(str, cores))}")
+    return core
 
 
 def _kernel(virtual: VirtualClock | None) -> str:
-    """The kernel to boot; FileNotFoundError says how to get it."""
+    """Return the kernel to boot; raise FileNotFoundError with the way to get it."""
     if not PRELOADED.exists():
-        raise FileNotFoundError(f"{PRELOADED.name} is not there: make setup")
+        raise FileNotFoundError(f"{PRELOADED.name} is missing: make setup")
     if virtual:
         return str(virtual_kernel.require())
     if not installed():
@@ -228,7 +247,7 @@ def _kernel(virtual: VirtualClock | None) -> str:
 
 @contextmanager
 def _common_folder(files: Mapping[str, str]) -> Iterator[Path]:
-    """Where host and init meet, with `files` in it."""
+    """Yield the folder that host and init share, with `files`."""
     with tempfile.TemporaryDirectory(prefix="weft-uml-") as name:
         common = Path(name)
         shutil.copy(HERE / "uml-init.sh", common / "init")
@@ -240,7 +259,7 @@ def _common_folder(files: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _mounts(folder: Path, *, writable: bool = True) -> str:
-    """The host's folders that are mounted inside, one a line after its mode, outer ones first."""
+    """Return the host's folders to mount inside, a line each after its mode, outer ones first."""
     if not writable:
         return "".join(f"ro {hidden}\n" for hidden in _hidden(folder))
     root = PROJECT if folder.is_relative_to(PROJECT) else folder
@@ -254,20 +273,18 @@ def _mounts(folder: Path, *, writable: bool = True) -> str:
 
 
 def _hidden(*more: Path) -> list[Path]:
-    """What of the host is needed and lies in a folder that is fresh inside; all else is seen
-    through the overlay.
-    """
+    """Return the host's folders that the overlay does not show, because they lie in FRESH."""
     needed = sorted({PROJECT, Path(sys.prefix), *more})
     return [folder for folder in needed if any(folder.is_relative_to(fresh) for fresh in FRESH)]
 
 
 def _command(argv: Sequence[str], folder: Path, environment: Mapping[str, str]) -> str:
-    """A shell's line that becomes `argv` in `folder` with `environment`."""
-    # it may not exist there
+    """Return the line of a shell that runs `argv` in `folder` with `environment`."""
+    # TMPDIR may not exist inside
     inside = {name: value for name, value in environment.items() if name != "TMPDIR"}
-    # a user has no ip and tc there
+    # the PATH of a user has no ip and tc
     inside["PATH"] = f"{inside.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"
-    inside["SUDO_UID"] = str(os.getuid())  # root inside owns what this user does outside; git asks
+    inside["SUDO_UID"] = str(os.getuid())  # git compares the owner of files with it
     inside[INSIDE] = "1"
     assignments = [f"{name}={value}" for name, value in inside.items()]
     return (
@@ -278,39 +295,35 @@ def _command(argv: Sequence[str], folder: Path, environment: Mapping[str, str]) 
 
 @dataclass(frozen=True)
 class Machine:
-    """One instance of `kernel` with `memory_mb` on processor `core`, which meets us in the folder
-    `common`.
+    """One instance of a kernel.
+
+    common: folder that it shares with this process.
+    kernel: its program.
+    core: its processor.
     """
 
     common: Path
     kernel: str
-    memory_mb: int
     core: int
+    uml: UmlSettings
 
-    def boot(
-        self,
-        virtual: VirtualClock | None,
-        deadline: float,
-        sinks: Sequence[BinaryIO],
-        host: OutsideHost | None = None,
-    ) -> int:
-        """Boot, pass output on, and return the status that uml-init.sh left."""
-        return (
-            self._boot_virtual(virtual, deadline, sinks, host)
-            if virtual
-            else self._boot_real(deadline, sinks)
-        )
+    def boot(self, deadline: float) -> int:
+        """Boot, copy output to the sinks, and return the status that uml-init.sh left."""
+        sinks = [self.uml.stdout or sys.stdout.buffer, self.uml.stderr or sys.stderr.buffer]
+        if self.uml.virtual:
+            return self._boot_virtual(self.uml.virtual, deadline, sinks)
+        return self._boot_real(deadline, sinks)
 
     def _boot_real(self, deadline: float, sinks: Sequence[BinaryIO]) -> int:
-        """Where output comes over consoles."""
+        """Boot with output over consoles."""
         consoles = [os.pipe() for _ in sinks]
         arguments = [
             f"con{number}=null,fd:{fd}" for number, (_, fd) in enumerate(consoles, start=1)
         ]
         process = self._start(str(self.common), arguments, pass_fds=[fd for _, fd in consoles])
         assert process.stdout
-        said = io.BytesIO()
-        pipes: dict[int, BinaryIO] = {process.stdout.fileno(): said}
+        messages = io.BytesIO()
+        pipes: dict[int, BinaryIO] = {process.stdout.fileno(): messages}
         for (reader, writer), sink in zip(consoles, sinks, strict=True):
             os.close(writer)
             pipes[reader] = sink
@@ -320,19 +333,15 @@ class Machine:
             with process:  # closes its pipes, which ends it if it has not ended, and waits
                 for reader, _ in consoles:
                     os.close(reader)
-        return self._status(said)
+        return self._status(messages)
 
     def _boot_virtual(
-        self,
-        virtual: VirtualClock,
-        deadline: float,
-        sinks: Sequence[BinaryIO],
-        host: OutsideHost | None,
+        self, virtual: VirtualClock, deadline: float, sinks: Sequence[BinaryIO]
     ) -> int:
-        """Where output goes to files in the common folder."""
+        """Boot with output to files in the common folder."""
         process = self._start("/proc/self/cwd", virtual.arguments())
         assert process.stdout
-        said = io.BytesIO()
+        messages = io.BytesIO()
         with ExitStack() as stack:
             tails = []
             for name, sink in zip(("out", "err"), sinks, strict=True):
@@ -341,30 +350,43 @@ class Machine:
             stack.enter_context(process)
             console = process.stdout.fileno()
             os.set_blocking(console, False)
-            poll = select.poll()
-            poll.register(console, select.POLLIN)
-            over = False
-            while not over:
-                try:
-                    over = _ended(console, poll.poll(ASKED_MS if host else TAIL_MS), said)
-                    _copy(tails)
-                    if host:
-                        host.attend(self.common, partial(_copy, tails))
-                except KeyboardInterrupt:
-                    if not host:
-                        raise
-                    host.interrupt(self.common)
-                if clock.monotonic() > deadline:
-                    raise TimeoutError
-            _copy(tails)
-        return self._status(said)
+            self._follow(console, tails, messages, deadline)
+        return self._status(messages)
+
+    def _follow(
+        self,
+        console: int,
+        tails: Sequence[tuple[BinaryIO, BinaryIO]],
+        messages: BinaryIO,
+        deadline: float,
+    ) -> None:
+        """Copy output and answer questions until the kernel ends; raise TimeoutError."""
+        host = self.uml.host
+        poll = select.poll()
+        poll.register(console, select.POLLIN)
+        poll_ms = QUESTION_POLL_MS if host else OUTPUT_POLL_MS
+        over = False
+        while not over:
+            try:
+                over = _ended(console, poll.poll(poll_ms), messages)
+                _copy(tails)
+                if host:
+                    host.attend(self.common, partial(_copy, tails))
+            except KeyboardInterrupt:
+                if not host:
+                    raise
+                host.interrupt(self.common)
+            if clock.monotonic() > deadline:
+                raise TimeoutError
+        _copy(tails)
 
     def _start(
         self, common: str, arguments: Sequence[str], pass_fds: Sequence[int] = ()
     ) -> subprocess.Popen[bytes]:
+        memory_mb = self.uml.memory_mb
         kernel = [
             self.kernel,
-            f"mem={self.memory_mb}M",
+            f"mem={memory_mb}M",
             "rootfstype=hostfs",
             "rootflags=/",
             "ro",
@@ -372,7 +394,7 @@ class Machine:
         ]
         kernel += [f"init={common}/init", f"weft_uml={common}", f"uml_dir={common}/", "umid=uml"]
         kernel += ["con=null", "ssl=null", "con0=null,fd:1", *arguments]
-        # Without random addresses, which a virtual clock's random numbers would depend on.
+        # without random addresses, which would change the random numbers under a virtual clock
         pinned = ["setarch", "--addr-no-randomize", "taskset", "--cpu-list", str(self.core)]
         return subprocess.Popen(
             ["sh", "-c", GUARD, "weft-uml", str(self.common), *pinned, *kernel],
@@ -383,33 +405,31 @@ class Machine:
             pass_fds=pass_fds,
             env=os.environ
             | {
-                "TMPDIR": _folder_for_memory(self.memory_mb),
+                "TMPDIR": _folder_for_memory(memory_mb),
                 "LD_PRELOAD": str(self.common / PRELOADED.name),
             },
             start_new_session=True,
         )
 
-    def _status(self, said: io.BytesIO) -> int:
+    def _status(self, messages: io.BytesIO) -> int:
         with suppress(FileNotFoundError, ValueError):
             return int((self.common / "status").read_text())
         kind = ChildProcessError if (self.common / "booted").exists() else DiedBooting
-        raise kind(
-            f"User-Mode Linux died: "
-            f"{said.getvalue().decode(errors='replace').strip()[-2000:] or 'not a word'}"
-        )
+        text = messages.getvalue().decode(errors="replace").strip()[-2000:] or "no message"
+        raise kind(f"User-Mode Linux died: {text}")
 
 
-def _ended(console: int, ready: Sequence[tuple[int, int]], said: BinaryIO) -> bool:
-    """Take what the kernel has to say; whether it will say no more."""
+def _ended(console: int, ready: Sequence[tuple[int, int]], messages: BinaryIO) -> bool:
+    """Read the kernel's messages; return True at their end."""
     if not ready:
         return False
     chunk = os.read(console, 1 << 16)
-    said.write(chunk)
+    messages.write(chunk)
     return not chunk
 
 
 def _copy(tails: Sequence[tuple[BinaryIO, BinaryIO]]) -> None:
-    """Pass on what has been added to each file."""
+    """Copy what each file has gained to its sink."""
     for file, sink in tails:
         if chunk := file.read():
             sink.write(chunk)
@@ -417,16 +437,13 @@ def _copy(tails: Sequence[tuple[BinaryIO, BinaryIO]]) -> None:
 
 
 def _pass_on(pipes: Mapping[int, BinaryIO], deadline: float) -> None:
-    """Write what comes out of each pipe to its sink until no writer is left.
-
-    TimeoutError at `deadline`.
-    """
+    """Copy each pipe to its sink until no writer is left; raise TimeoutError at `deadline`."""
     with selectors.DefaultSelector() as selector:
         for pipe in pipes:
             selector.register(pipe, selectors.EVENT_READ)
         while selector.get_map():
-            left_s = deadline - clock.monotonic()
-            ready = selector.select(left_s) if left_s > 0 else []
+            remaining_s = deadline - clock.monotonic()
+            ready = selector.select(remaining_s) if remaining_s > 0 else []
             if not ready:
                 raise TimeoutError
             for key, _ in ready:
@@ -439,12 +456,14 @@ def _pass_on(pipes: Mapping[int, BinaryIO], deadline: float) -> None:
 
 
 def _folder_for_memory(memory_mb: int) -> str:
-    """Where the kernel keeps its memory, a file without a name: in memory if there is room and code
-    may run from it.
+    """Return the folder of the unnamed file that is the kernel's memory.
+
+    It is in memory if there is room and code may run from it.
     """
     shared = "/dev/shm"
     with suppress(FileNotFoundError):
-        there = os.statvfs(shared)
-        if there.f_bavail * there.f_frsize >= memory_mb << 20 and not there.f_flag & os.ST_NOEXEC:
+        status = os.statvfs(shared)
+        room_bytes = status.f_bavail * status.f_frsize
+        if room_bytes >= memory_mb << 20 and not status.f_flag & os.ST_NOEXEC:
             return shared
     return tempfile.gettempdir()

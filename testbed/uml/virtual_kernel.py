@@ -1,11 +1,10 @@
-"""The kernel for virtual time: Debian's linux-source-6.12 with kernel/weft.patch and
-kernel/weft.config, built once and kept.
+"""The kernel for virtual time: Debian's linux-source-6.12 with the patches in kernel/, built once.
 
     make uml-kernel
 
-It is kept by the hash of patch and configuration, with a checksum, in the first of these folders
-that may be written: $WEFT_CACHE, /var/cache/weft (root), ~/.cache/weft (other users).  No kernel is
-run that a user other than root and oneself can change (private_files.py).
+Its name has a hash of patches and configuration.  It is stored with a checksum in the first of
+these folders that may be written: $WEFT_CACHE, /var/cache/weft (root), ~/.cache/weft (other users).
+A kernel that users other than root and this one can change is not run (private_files.py).
 """
 
 from __future__ import annotations
@@ -13,36 +12,66 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from weft.testbed.runs import private_files
 
 FOLDER = Path(__file__).resolve().parent / "kernel"
-PATCH, CONFIG = FOLDER / "weft.patch", FOLDER / "weft.config"
+CONFIG = FOLDER / "weft.config"
 SOURCE = Path("/usr/src/linux-source-6.12.tar.xz")
 TOOLS = ("bc", "bison", "flex", "gcc", "make", "pahole", "patch", "tar", "xz")
-STEPS = 1577  # lines that the build prints, as counted with 6.12.117
+APPLY = ("patch", "--strip=1", "--silent", "--no-backup-if-mismatch")
+STEPS = 1577  # lines that the build of 6.12.117 prints
 ROOM_BYTES = 4 << 30
 SYSTEM_CACHE = Path("/var/cache/weft")
 FOLDER_MODE, KERNEL_MODE, CHECKSUM_MODE = 0o755, 0o755, 0o644  # whatever the umask
 
 
+def series() -> list[Path]:
+    """Return the patches in the order in which they apply."""
+    return sorted(FOLDER.glob("*.patch"))
+
+
+def merged(patches: Iterable[bytes]) -> bytes:
+    """Return a series of patches as one, by file and line, without their descriptions.
+
+    Every hunk has the line numbers of the original source.
+    """
+    hunks: dict[bytes, list[bytes]] = {}
+    for patch in patches:
+        for part in re.split(rb"^(?=--- )", patch, flags=re.MULTILINE)[1:]:
+            header, *changes = re.split(rb"^(?=@@ )", part, flags=re.MULTILINE)
+            hunks.setdefault(header, []).extend(changes)
+    whole = b""
+    # new files last
+    for header in sorted(hunks, key=lambda text: (text.startswith(b"--- /dev/null"), text)):
+        changes = sorted(hunks[header], key=_first_line)
+        whole += header + b"".join(changes)
+    return whole
+
+
+def _first_line(hunk: bytes) -> int:
+    return int(hunk.removeprefix(b"@@ -").partition(b",")[0])
+
+
 def identity() -> str:
-    """16 hexadecimal digits for what the kernel is built from."""
-    return hashlib.sha256(PATCH.read_bytes() + CONFIG.read_bytes()).hexdigest()[:16]
+    """Return 16 hexadecimal digits for what the kernel is built from."""
+    patch = merged(path.read_bytes() for path in series())
+    return hashlib.sha256(patch + CONFIG.read_bytes()).hexdigest()[:16]
 
 
 def folders() -> list[Path]:
-    """Where a kernel may be kept that this user may run, best first."""
-    given = [Path(os.environ["WEFT_CACHE"])] if os.environ.get("WEFT_CACHE") else []
+    """Return the folders in which this user may have a kernel, best first."""
+    chosen = [Path(os.environ["WEFT_CACHE"])] if os.environ.get("WEFT_CACHE") else []
     own = [] if os.geteuid() == 0 else [Path.home() / ".cache/weft"]
-    return [*given, SYSTEM_CACHE, *own]
+    return [*chosen, SYSTEM_CACHE, *own]
 
 
 def find() -> Path | None:
@@ -63,10 +92,7 @@ def find() -> Path | None:
 
 
 def require() -> Path:
-    """The kernel, built now if that can be done.
-
-    FileNotFoundError or OSError, in one line, if it cannot.
-    """
+    """Return the kernel, which is built now if it is missing; see build()."""
     return find() or build(shown(sys.stderr.write, sys.stderr.isatty()))
 
 
@@ -115,7 +141,8 @@ def _require_tools() -> None:
 def _compile(tree: Path, progress: Callable[[float], None]) -> None:
     """Compile the patched source into `tree`/linux."""
     _step(["tar", "--extract", "--strip-components=1", f"--file={SOURCE}"], tree)
-    _step(["patch", "--strip=1", "--silent", f"--input={PATCH}"], tree)
+    for patch in series():
+        _step([*APPLY, f"--input={patch}"], tree)
     _step(["make", "ARCH=um", f"KCONFIG_ALLCONFIG={CONFIG}", "allnoconfig"], tree)
     lines = _lines(["make", "ARCH=um", f"-j{os.cpu_count()}", "linux"], tree)
     for count, _ in enumerate(lines, start=1):
@@ -124,7 +151,7 @@ def _compile(tree: Path, progress: Callable[[float], None]) -> None:
 
 
 def shown(write: Callable[[str], object], terminal: bool) -> Callable[[float], None]:
-    """What shows progress: a bar that moves on a terminal, a line every tenth elsewhere."""
+    """Return a function that shows progress: a bar on a terminal, a line every tenth elsewhere."""
     tenths = -1
 
     def show(fraction: float) -> None:
@@ -159,9 +186,7 @@ def _writable() -> Path:
 
 
 def _make_folder(folder: Path) -> None:
-    """Let `folder` be there; those that are made, above it too, have FOLDER_MODE whatever the
-    umask.
-    """
+    """Create `folder` and missing ones above it, with FOLDER_MODE whatever the umask."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)
@@ -175,7 +200,7 @@ def _step(argv: list[str], tree: Path) -> None:
 
 
 def _lines(argv: list[str], tree: Path) -> Iterator[str]:
-    """What a command prints, line by line; OSError with the last lines if it fails."""
+    """Yield the lines that a command prints; raise OSError with the last ones if it fails."""
     last: list[str] = []
     with subprocess.Popen(
         argv,
@@ -194,7 +219,7 @@ def _lines(argv: list[str], tree: Path) -> Iterator[str]:
 
 
 def main() -> int:
-    """Build it unless it is there, and print where it is."""
+    """Build the kernel if it is missing, and print its path."""
     try:
         print(require())
     except OSError as error:

@@ -49,7 +49,7 @@ def recorded(name: str, seed: int = 0) -> str:
         stderr=out,
     )
     assert status == 0, out.getvalue().decode()
-    return exchange.taken["recorded.json"]
+    return exchange.results["recorded.json"]
 
 
 @pytest.mark.virtual

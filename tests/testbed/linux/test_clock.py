@@ -127,8 +127,8 @@ def test_what_the_kernel_refuses_is_raised(timer):
         ("time-travel=inf-cpu time-travel-syscall=50000", True, False),
     ],
 )
-def test_the_kernel_was_told_at_boot_what_costs_time(monkeypatch, line, virtual, free):
-    monkeypatch.setattr(clock, "_told_at_boot", line.split)
+def test_the_kernel_was_boot_arguments_what_costs_time(monkeypatch, line, virtual, free):
+    monkeypatch.setattr(clock, "_boot_arguments", line.split)
     for asked in (clock.is_virtual, clock.calls_cost_nothing):
         # what the cache has is of this kernel
         monkeypatch.setattr(clock, asked.__name__, asked.__wrapped__)

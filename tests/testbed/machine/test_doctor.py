@@ -28,7 +28,7 @@ LACK = Try("lack", "that", absent, "modprobe lack", root=False)
 def memory(tmp_path, monkeypatch):
     """A doctor who knows two features of the kernel and no programs, and has seen nothing yet."""
     file = tmp_path / "doctor.json"
-    monkeypatch.setattr(doctor, "_memory", lambda: file)
+    monkeypatch.setattr(doctor, "_file", lambda: file)
     monkeypatch.setattr(doctor, "TRIES", (HAVE, LACK))
     monkeypatch.setattr(doctor, "PROGRAMS", ())
     return file
@@ -63,7 +63,7 @@ def test_fresh_means_now(memory, monkeypatch):
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"key": 1}', '{"key": {}, "features": [{}]}'])
 def test_a_memory_that_is_no_memory_is_not_believed(memory, text):
     memory.write_text(text)
-    assert doctor._remembered() == []
+    assert doctor._stored() == []
     assert len(doctor.probe()) == 2
 
 

@@ -7,8 +7,10 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -250,3 +252,46 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere():
     bar = io.StringIO()
     virtual_kernel.shown(bar.write, terminal=True)(1.0)
     assert bar.getvalue() == f"\rkernel for virtual time [{'#' * 40}] 100%\n"
+
+
+def test_every_patch_of_the_series_has_a_subject_and_a_reason():
+    assert virtual_kernel.series()
+    for path in virtual_kernel.series():
+        description, *diff = path.read_text().partition("\n--- ")
+        subject, reason, licence = description.strip().split("\n\n", 2)
+        assert subject.startswith("Subject: ")
+        assert "\n" not in subject
+        assert len(reason.split()) > 5
+        assert licence.endswith("SPDX-License-Identifier: GPL-2.0-only")
+        assert diff
+
+
+def test_a_series_is_merged_by_file_and_line_without_descriptions():
+    new = b"--- /dev/null\n+++ b/a\n@@ -0,0 +1,1 @@\n+new\n"
+    first = b"why\n\n--- a/b\n+++ b/b\n@@ -20,2 +20,3 @@\n later\n" + new
+    second = b"because\n\n--- a/b\n+++ b/b\n@@ -3,1 +3,2 @@\n early\n"
+    merged = virtual_kernel.merged([first, second])
+    assert merged == virtual_kernel.merged([second, b"other words\n" + first])
+    changes = b"--- a/b\n+++ b/b\n@@ -3,1 +3,2 @@\n early\n@@ -20,2 +20,3 @@\n later\n"
+    assert merged == changes + new
+
+
+@virtual
+@pytest.mark.skipif(not virtual_kernel.SOURCE.exists(), reason="needs linux-source-6.12")
+def test_the_series_applies_in_order_as_its_merged_patch_does(tmp_path):
+    merged = virtual_kernel.merged(path.read_bytes() for path in virtual_kernel.series())
+    (tmp_path / "merged").write_bytes(merged)
+    names = re.findall(r"^--- a/(\S+)$", merged.decode(), flags=re.MULTILINE)
+    extract = ["tar", "--extract", "--strip-components=1", f"--file={virtual_kernel.SOURCE}"]
+    for tree in ("one", "series"):
+        (tmp_path / tree).mkdir()
+    members = ["--wildcards", *(f"*/{name}" for name in names)]
+    subprocess.run([*extract, *members], cwd=tmp_path / "one", check=True)
+    shutil.copytree(tmp_path / "one", tmp_path / "series", dirs_exist_ok=True)
+    for tree, patches in (("one", [tmp_path / "merged"]), ("series", virtual_kernel.series())):
+        for patch in patches:
+            subprocess.run(
+                [*virtual_kernel.APPLY, f"--input={patch}"], cwd=tmp_path / tree, check=True
+            )
+    difference = ["diff", "--recursive", "one", "series"]
+    assert subprocess.run(difference, cwd=tmp_path, check=False).returncode == 0
