@@ -76,8 +76,9 @@ def _row(values: list[int]) -> dict[str, Any]:
 
 
 class DaemonLogs:
-    """Report what daemons add to the files in the folder `directory` after construction: log lines
-    and changes of neighbours.
+    """Report lines that daemons add to the files in `directory` after construction.
+
+    These are log lines and changes of neighbours.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -87,8 +88,7 @@ class DaemonLogs:
         self._offsets = dict(self._sizes())
 
     def events(self) -> list[StreamEvent]:
-        """Return a `neighbour` event for each change of a neighbour, then `log` events of the new
-        lines in order of time.
+        """Return a `neighbour` event for each change, then `log` events in order of time.
 
         At most MOST_LINES lines are returned; an event with their number replaces the others.
         """

@@ -19,7 +19,7 @@ from weft.testbed.linux import clock
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.scheme_change import routing
 from weft.testbed.observe.daemon_changes import DaemonLogs, DaemonRows
-from weft.testbed.observe.kernel_changes import KernelChanges
+from weft.testbed.observe.kernel_changes import UP, KernelChanges, link_event
 from weft.testbed.observe.live_outages import LiveOutages, spread
 from weft.testbed.observe.port_reader import PortReader, PortReading
 from weft.testbed.observe.stream_event import StreamEvent
@@ -56,6 +56,8 @@ class EventStream:
         """Open the sources of events.
 
         Args:
+            network: the network.
+            updates_per_s: readings of the counters in a second.
             pairs: pairs of servers to ping, to detect outages.
 
         Raises:
@@ -94,21 +96,13 @@ class EventStream:
         self._loads = np.full((len(links), 6), -1, dtype=np.int64)
 
     def first(self) -> list[StreamEvent]:
-        """Return the `network` event, and a `link` event of each link that differs from the
-        plan.
-        """
+        """Return the `network` event, and a `link` event of each link unlike the plan."""
         now = clock.monotonic()
         events = [self._network_event()]
         states = zip(self._names, self.changes.links(), self._specs, strict=True)
-        for name, (state, deaf, rate_bps), spec in states:
-            if state == "up" and not (spec and abs(rate_bps - spec.rate_bps) >= 8):
-                continue
-            event: StreamEvent = {"event": "link", "at_s": now, "link": name, "state": state}
-            if deaf:
-                event["deaf"] = deaf
-            if rate_bps:
-                event["rate_bps"] = rate_bps
-            events.append(event)
+        for name, state, spec in states:
+            if state.state != UP or (spec and abs(state.rate_bps - spec.rate_bps) >= 8):
+                events.append(link_event(name, state, now))
         return events
 
     def _network_event(self) -> StreamEvent:

@@ -38,9 +38,7 @@ class PingedPair:
 
 
 def spread(servers: int, count: int) -> list[tuple[int, int]]:
-    """Return at most `count` pairs of servers with distinct sources and ends far apart by
-    number.
-    """
+    """Return at most `count` pairs of servers: distinct sources, ends far apart by number."""
     count = min(count, servers if servers > 1 else 0)
     sources = [i * servers // count for i in range(count)]
     return [(src, (src + servers // 2 + (servers > 2)) % servers) for src in sources]
@@ -71,7 +69,7 @@ class LiveOutages:
             with netns.inside(net.netns(src)):
                 self._sockets[src] = icmp.receiver(icmp.ECHO_REPLY)
             self._poll.register(self._sockets[src].fileno(), select.EPOLLIN)
-        self._readers = {made.fileno(): made for made in self._sockets.values()}
+        self._readers = {opened.fileno(): opened for opened in self._sockets.values()}
         self._next_s = now
 
     def fileno(self) -> int:
@@ -142,6 +140,6 @@ class LiveOutages:
 
     def close(self) -> None:
         self._poll.close()
-        for made in self._sockets.values():
-            made.close()
+        for opened in self._sockets.values():
+            opened.close()
         self._sockets.clear()

@@ -40,8 +40,9 @@ END_OF_OPTIONS = _option(0, b"")
 
 
 class Files:
-    """The files of one link or node: DIR/NAME.pcapng, or the newest of NAME.00001.pcapng and so on
-    if their size is limited.
+    """The files of one link or node: DIR/NAME.pcapng.
+
+    If their size is limited, they are the newest of NAME.00001.pcapng, NAME.00002.pcapng, ...
 
     dropped: packets that the kernel dropped, by interface; written at the end.
     """
@@ -97,8 +98,10 @@ class Files:
         """Write a packet.
 
         Args:
+            interface: number in `interfaces`.
             time_ns: since 1970.
-            data: the bytes that are kept of its `length`.
+            data: the bytes that are kept.
+            length: of the packet.
             direction: INBOUND or OUTBOUND.
         """
         fixed = struct.pack("<III", interface, *_halves(time_ns))

@@ -62,6 +62,7 @@ class PortReader:
         """Open a netlink socket in each namespace and read all ports once.
 
         Args:
+            net: the network.
             shaped: ports have queueing disciplines; else devices are read, and nothing waits.
             most_cpu_s: processor time of one reading.
         """
@@ -70,7 +71,7 @@ class PortReader:
         self._shaped = shaped
         self._row = {index: row for row, index in enumerate(port_of)}
         self._sockets = [netlink_of(net, node) for node in range(net.topology.nodes)]
-        self._calls = [(each.socket.send, each.socket.recv) for each in self._sockets]
+        self._calls = [(opened.socket.send, opened.socket.recv) for opened in self._sockets]
         self._request = _dump_request(shaped)
         self._sizes: list[int] = []
         self._node_of_row = np.array([node for node, _ in self.ports])
@@ -154,15 +155,16 @@ class PortReader:
         for dump in dumps:
             for index, *offsets in self._places(dump):
                 if index in self._row:
-                    places.append((self._row[index], index, *(base + each for each in offsets)))
+                    places.append((self._row[index], index, *(base + offset for offset in offsets)))
             base += len(dump)
         self._sizes = list(map(len, dumps))
         columns = np.array(places, dtype=np.int64).reshape(-1, 6).T
         self._rows, self._indexes, self._marks, self._sent, self._drops, self._waiting = columns
 
     def _places(self, dump: bytes) -> Iterator[tuple[int, int, int, int, int]]:
-        """Yield for each device its index, and the offsets of index, bytes sent, drops and waiting
-        packets.
+        """Yield the index of each device and the offsets of its index and counters.
+
+        The counters are bytes sent, drops and waiting packets.
         """
         start = 0
         while start < len(dump):

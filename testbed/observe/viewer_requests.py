@@ -99,9 +99,7 @@ class Actions:
         return self._network.plan.names[self._network.topology.naming.node(node)]
 
     def _path(self, src: str, dst: str) -> ViewerReply:
-        """Return `nodes` and `links` of the path that packets take now, and `reason` if they do not
-        arrive.
-        """
+        """Return `nodes` and `links` of the path of packets, and `reason` if they are lost."""
         topology = self._network.topology
         name = topology.naming.name
         ends = topology.naming.node(src), topology.naming.node(dst)
@@ -131,9 +129,7 @@ class Actions:
         return []
 
     def _node(self, node: str) -> ViewerReply:
-        """Return the facts about a node: `links`, `address`, `neighbours`, `routes`, the end of its
-        `log`.
-        """
+        """Return a node's `links`, `address`, `neighbours`, `routes` and the end of its `log`."""
         topology = self._network.topology
         plan = self._network.plan
         number = topology.naming.node(node)
