@@ -82,8 +82,11 @@ bench: setup $(BENCHES) ## how fast it is, beside Mininet and beside what was as
 $(BENCHES): setup
 	$(SUDO) $(PYTHON) -m $@
 
-figures: $(READY) ## draw every figure again from the stored results
-	.venv/bin/weft plot --output figures
+figures: $(READY) ## draw every figure again from the published results
+	.venv/bin/weft plot --results results/published --output figures
+
+pages: $(READY) ## write the tables of claims in README and docs/ from the published results
+	.venv/bin/weft claims --write
 
 docs: $(READY) ## the documentation as a site, docs/_build/index.html
 	.venv/bin/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[docs]'
@@ -117,4 +120,4 @@ clean: ## remove what make has made
 	rm --recursive --force .venv build dist docs/_build docs/reference *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) $(LIBRARIES)
 	find . -name __pycache__ -prune -exec rm --recursive {} +
 
-.PHONY: help setup demo check style types quick-tests test kernel-tests test-all test-clean test-mininet chaos fuzz test-virtual uml-kernel bench $(BENCHES) figures docs dist bpf clean
+.PHONY: help setup demo check style types quick-tests test kernel-tests test-all test-clean test-mininet chaos fuzz test-virtual uml-kernel bench $(BENCHES) figures pages docs dist bpf clean

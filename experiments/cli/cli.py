@@ -57,6 +57,7 @@ def parser() -> Parser:
         lab_commands,
         machine_commands,
         network_commands,
+        reproduce_commands,
         run_commands,
         stored_commands,
         view_commands,
@@ -69,6 +70,7 @@ def parser() -> Parser:
     for part in (
         graph_commands,
         run_commands,
+        reproduce_commands,
         stored_commands,
         compare_commands,
         network_commands,

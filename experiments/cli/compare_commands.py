@@ -79,8 +79,8 @@ def side(
     Raises:
         ValueError: no stored row matches.
     """
+    from weft.experiments.report.published import results_in
     from weft.experiments.runner import definition
-    from weft.experiments.runner.results import Store
 
     root = Path(arguments.results)
     fixed: dict[str, str] = {}
@@ -91,7 +91,7 @@ def side(
         root = Path(text)
     else:
         raise ValueError(f"{text!r}: neither KEY=VALUE nor a folder of results")
-    rows = [row for row, _ in Store(root).table(experiment)]
+    rows = [row for row, _ in results_in(root).table(experiment)]
     selection = {
         key: values(experiment, rows, key, value)
         for key, value in (definition.assignments(arguments.set) | fixed).items()

@@ -45,6 +45,15 @@ def add_commands(commands: Commands) -> None:
     text += "that the experiment declares"
     parser.add_argument("--clock", choices=("real", "virtual"), help=text)
     add_costs(parser, 0)
+    add_measuring_options(parser)
+    text = "measure each new row twice; status 1 if a row differs (--clock virtual)"
+    add_flag(parser, "--check-determinism", help=text)
+    add_flag(parser, "--dry-run", help="print the runs and measure nothing")
+    add_json(parser)
+
+
+def add_measuring_options(parser: argparse.ArgumentParser) -> None:
+    """Add --jobs, --scheduler, --resume and --fresh."""
     text = "parallel runs; the kernel in real time takes one at a time"
     cores = len(os.sched_getaffinity(0))
     parser.add_argument("--jobs", metavar="N", type=int, default=cores, help=text)
@@ -53,10 +62,6 @@ def add_commands(commands: Commands) -> None:
     group = parser.add_mutually_exclusive_group()
     add_flag(group, "--resume", help="measure only runs that are not stored (the default)")
     add_flag(group, "--fresh", "--no-resume", help="measure stored runs again")
-    text = "measure each new row twice; status 1 if a row differs (--clock virtual)"
-    add_flag(parser, "--check-determinism", help=text)
-    add_flag(parser, "--dry-run", help="print the runs and measure nothing")
-    add_json(parser)
 
 
 def add_experiment_options(

@@ -61,11 +61,11 @@ def _add_clock(parser: argparse.ArgumentParser) -> None:
 def describe(arguments: argparse.Namespace) -> int:
     """Print all facts about an experiment."""
     from weft.experiments.cli import experiment_description
+    from weft.experiments.report.published import results_in
     from weft.experiments.runner import definition
-    from weft.experiments.runner.results import Store
 
     experiment = definition.find(arguments.experiment)
-    entries = Store(Path(arguments.results)).table(experiment)
+    entries = results_in(Path(arguments.results)).table(experiment)
     if arguments.json:
         facts = experiment_description.described(experiment, entries)
         print(json.dumps(facts, indent=1, ensure_ascii=False))
@@ -80,15 +80,15 @@ def stored(name: str, arguments: argparse.Namespace) -> tuple[Experiment, Entrie
     Raises:
         ValueError: no run is selected.
     """
+    from weft.experiments.report.published import results_in
     from weft.experiments.runner import definition
-    from weft.experiments.runner.results import Store
 
     experiment = definition.find(name)
     selection = experiment.values(definition.assignments(arguments.set))
     clock = arguments.clock
     clocks = (None, clock) if clock else (None, *definition.CLOCKS)
     entries = []
-    for row, about in Store(Path(arguments.results)).table(experiment):
+    for row, about in results_in(Path(arguments.results)).table(experiment):
         selected = all(row[key] in values for key, values in selection.items())
         if selected and row.get("clock") in clocks:
             entries.append((row, about))
@@ -114,13 +114,13 @@ def plot(arguments: argparse.Namespace) -> int:
 def plot_each(arguments: argparse.Namespace) -> int:
     """Draw every stored experiment into the folder --output."""
     from weft.experiments.report.figures import FORMATS
+    from weft.experiments.report.published import results_in
     from weft.experiments.runner.console import say
-    from weft.experiments.runner.results import Store
 
     folder = Path(arguments.output or arguments.results)
     if arguments.set or folder.suffix in FORMATS:
         raise ValueError("without EXPERIMENT, -o names a folder and --set is not allowed")
-    names = Store(Path(arguments.results)).experiments()
+    names = results_in(Path(arguments.results)).experiments()
     if not names:
         raise ValueError(f"nothing is stored in {arguments.results}; weft run measures")
     for name in names:
@@ -168,13 +168,13 @@ def export(arguments: argparse.Namespace) -> int:
 
 def report(arguments: argparse.Namespace) -> int:
     """Write a page on every stored experiment."""
+    from weft.experiments.report.published import results_in
     from weft.experiments.report.report import machines, page
     from weft.experiments.runner import definition
     from weft.experiments.runner.console import say
     from weft.experiments.runner.ownership import owned_by_caller
-    from weft.experiments.runner.results import Store
 
-    store = Store(Path(arguments.results))
+    store = results_in(Path(arguments.results))
     tables = []
     for name in store.experiments():
         try:
@@ -187,7 +187,7 @@ def report(arguments: argparse.Namespace) -> int:
     if not tables:
         raise ValueError(f"nothing is stored in {arguments.results}; weft run measures")
     output = Path(arguments.output or f"{arguments.results}/report.html")
-    text = page(tables, machines(tables), store.rows, store.path.stat().st_size)
+    text = page(tables, machines(tables), store.rows, store.size())
     with owned_by_caller(output):
         output.write_text(text, encoding="utf-8")
     print(output)

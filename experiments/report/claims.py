@@ -18,8 +18,10 @@ Each paper's claims are the tuple CLAIMS in the file claims.py of its room.  To 
 
 A query selects the runs of `weft run EXPERIMENT --set ...`: a parameter that it does not name has
 the values of the default sweep.  `engine`, `clock`, `hop_ns` and `syscall_ns` go with the
-parameters; a tuple stands for several values.  A claim without a query is a figure or table that
-is missing here; `why` is the reason.  A claim that our rows contradict needs a `why`, too.
+parameters, and are the experiment's own without that; a tuple stands for several values.
+
+A claim without a query is a figure or table that is missing here; `why` is the reason.  A claim
+that our rows contradict needs a `why`, too.
 
 A claim is named by its paper and its number, ttc-3.  `weft claims ttc` prints the outcomes,
 `weft claims --write` writes them into the pages, `weft reproduce ttc-3` measures one again.
@@ -111,20 +113,12 @@ class Sweep:
             key: ",".join(map(str, value if isinstance(value, tuple) else (value,)))
             for key, value in self.where.items()
         }
+        experiment = find(self.experiment)
         settings = {key: texts.pop(key) for key in SETTINGS if key in texts}
-        engine = settings.pop("engine", "")
+        engine = settings.get("engine", "kernel" if "clock" in settings else experiment.engines[0])
+        clock = settings.get("clock", experiment.clock if engine == "kernel" else "real")
         costs = {key: int(settings[key]) for key in COSTS if key in settings}
-        return (
-            find(self.experiment)
-            .plan(
-                texts,
-                seeds=self.seeds,
-                engines=engine.split(",") if engine else (),
-                clock=settings.get("clock", "real"),
-                **costs,
-            )
-            .runs
-        )
+        return experiment.plan(texts, seeds=self.seeds, engines=[engine], clock=clock, **costs).runs
 
 
 @dataclass(frozen=True)
@@ -160,7 +154,8 @@ class Query:
         """Return the unit of the figure."""
         if self.form is not Form.VALUE:
             return "%"
-        return "" if self.over else columns.unit(self.column)
+        unit = columns.unit(self.column)
+        return "" if self.over or unit in ("ratio", "fraction") else unit
 
     def value(self, row: Row) -> float | None:
         """Return the value of `row`; None if it has none."""
@@ -371,9 +366,14 @@ def paper_text(claim: Claim) -> str:
     return number_text(claim.paper, unit=claim.query.unit)
 
 
+def value_text(claim: Claim, ours: Outcome) -> str:
+    """Return our value with its interval and unit; "" without rows."""
+    unit = claim.query.unit if claim.query else ""
+    return number_text(ours.value, ours.half_width, unit) if ours.runs else ""
+
+
 def texts(name: str, ours: Outcome) -> tuple[str, ...]:
     """Return the cells of a claim's line, in the order of TITLES."""
     claim = all_claims()[name]
-    unit = claim.query.unit if claim.query else ""
-    value = number_text(ours.value, ours.half_width, unit) if ours.runs else ""
+    value = value_text(claim, ours)
     return name, claim.words, claim.place, paper_text(claim), value, ours.verdict.value

@@ -73,16 +73,15 @@ def clock_of(row: Row) -> str:
 
 
 def foot(experiment: Experiment, entries: Sequence[tuple[Row, dict[str, Any]]]) -> str:
-    """Return experiment, engines, number of runs and of failed fidelity verdicts, commits."""
+    """Return experiment, engines with clock, runs, seeds, failed fidelity verdicts, commits."""
     engines = ", ".join(sorted({engine_of(row) for row, _ in entries}))
     commits = {str(about["commit"]) + ("+" if about["dirty"] else "") for _, about in entries}
     slow = sum(failed_fidelity(row) for row, _ in entries)
     hollow = f"   {slow} failed fidelity (hollow)" if slow else ""
+    seeds = sorted({int(str(row["seed"])) for row, _ in entries})
     versions = ", ".join(sorted(commits)[:3]) + (", ..." if len(commits) > 3 else "")
-    return (
-        f"{experiment.name}   {engines}   {len(entries)} "
-        f"run{'s' * (len(entries) > 1)}{hollow}   commit {versions}"
-    )
+    runs = f"{len(entries)} run{'s' * (len(entries) > 1)}, seeds {seeds[0]} to {seeds[-1]}"
+    return f"{experiment.name}   {engines}   {runs}{hollow}   commit {versions}"
 
 
 def engine_of(row: Row) -> str:

@@ -121,6 +121,10 @@ class Store:
             with self._writing() as db:
                 db.execute("DELETE FROM claims WHERE process = ?", (myself(),))
 
+    def size(self) -> int:
+        """Return the bytes on disk."""
+        return self.path.stat().st_size
+
     def __contains__(self, run: Run) -> bool:
         return self.states(run.experiment).get(run.id) == "done"
 

@@ -1,0 +1,264 @@
+"""The commands `weft claims` and `weft reproduce`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.experiments.cli.options import Commands, add_command, add_flag, add_json, add_results
+from weft.experiments.cli.run_commands import add_measuring_options, measure
+
+if TYPE_CHECKING:
+    from weft.experiments.report.claims import Claim
+    from weft.experiments.report.published import PublishedSet
+    from weft.experiments.report.reproduction import (
+        ClaimComparison,
+        ClaimSelection,
+        Entries,
+        RowComparison,
+    )
+    from weft.experiments.runner.definition import Row, Run
+    from weft.experiments.runner.results import Store
+
+BYTES_OF_A_RUN = 13_000  # of results.sqlite, where nothing is published
+
+
+def add_commands(commands: Commands) -> None:
+    """Add claims and reproduce."""
+    text = "compare the claims of the papers with the published results"
+    parser = add_command(commands, "claims", claims, text)
+    _add_selection(parser)
+    add_flag(parser, "--write", help="write the tables of claims into README and the pages")
+    add_json(parser)
+
+    text = "measure published results again: of a paper, a claim, a figure, an experiment, or all"
+    parser = add_command(commands, "reproduce", reproduce, text)
+    _add_selection(parser)
+    add_results(parser)
+    add_measuring_options(parser)
+    text = "compare with the published results; status 1 if a row or claim is different"
+    add_flag(parser, "--check", help=text)
+    text = "only some runs of every experiment: two minutes on two cores"
+    add_flag(parser, "--sample", help=text)
+    add_flag(
+        parser, "--publish", help="write the rows into the published set; needs a clean commit"
+    )
+    add_flag(parser, "--dry-run", help="print what it would take, and measure nothing")
+    add_json(parser)
+
+
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    text = "paper (ccrdn), its figure (ccrdn figure 9), claim (ccrdn-3), experiment, or all"
+    parser.add_argument("names", metavar="NAME", nargs="*", help=text)
+    text = "folder of the published set; default: results/published of this weft"
+    parser.add_argument("--published", metavar="DIR", default="", help=text)
+
+
+def _published(arguments: argparse.Namespace) -> PublishedSet:
+    from weft.experiments.report.published import FOLDER, PublishedSet
+
+    return PublishedSet(Path(arguments.published or FOLDER))
+
+
+def claims(arguments: argparse.Namespace) -> int:
+    """Print claims beside our values, or write them into the pages."""
+    from weft.experiments.report import pages
+    from weft.experiments.report.claims import TITLES, outcome, texts
+    from weft.experiments.report.reproduction import ALL, select
+
+    published = _published(arguments)
+    if arguments.write:
+        for path in pages.write(published):
+            print(path)
+        return 0
+    rows: list[Row] = []
+    for name, claim in select(arguments.names or [ALL], runs=False).claims.items():
+        cells = dict(zip(TITLES, texts(name, outcome(claim, published.rows)), strict=True))
+        rows.append({**cells, "why": claim.why})
+    _print_rows(rows, arguments)
+    return 0
+
+
+def _print_rows(rows: Sequence[Row], arguments: argparse.Namespace) -> None:
+    from weft.experiments.runner.console import show
+
+    if arguments.json:
+        print(json.dumps(rows, indent=1, ensure_ascii=False))
+    elif rows:
+        show(list(rows), [key for key in rows[0] if key != "why"])
+
+
+def reproduce(arguments: argparse.Namespace) -> int:
+    """Measure runs of the published set; compare or publish them."""
+    from weft.experiments.report.reproduction import ALL, select
+    from weft.experiments.runner.results import Store
+    from weft.experiments.runner.sweep import remaining
+
+    _check_options(arguments)
+    published = _published(arguments)
+    selection = select(arguments.names or [ALL])
+    runs = _possible(selection, published, arguments)
+    store = Store(Path(arguments.results))
+    todo = runs if arguments.fresh else remaining(runs, store)
+    _announce(runs, todo, published, arguments)
+    if arguments.dry_run:
+        return 0
+    failures = 0
+    for name in sorted({run.experiment for run in runs}):
+        own = [run for run in todo if run.experiment == name]
+        failures += _measure(name, own, store, arguments)
+        if arguments.publish:
+            _publish(name, runs, store, published)
+    different = arguments.check and _check(selection, runs, store, published, arguments)
+    return 1 if failures or different else 0
+
+
+def _check_options(arguments: argparse.Namespace) -> None:
+    """Raise ValueError if options conflict, or a dirty work tree is to be published."""
+    from weft.experiments.runner import provenance
+
+    if not arguments.names and not arguments.sample:
+        raise ValueError("name a paper, a claim, a figure, an experiment, or all; or --sample")
+    if arguments.jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, got {arguments.jobs}")
+    if arguments.publish:
+        commit, dirty = provenance.code()
+        if not commit or dirty or arguments.sample:
+            raise ValueError("--publish needs a clean commit, and whole sweeps: no --sample")
+
+
+def _measure(name: str, todo: Sequence[Run], store: Store, arguments: argparse.Namespace) -> int:
+    """Measure runs of an experiment; return how many failed, and print why."""
+    from weft.experiments.runner.console import say
+    from weft.experiments.runner.definition import find
+
+    swept = measure(find(name), todo, store, arguments, arguments.fresh)
+    for run, failure in swept.failures.items():
+        say(f"weft: {name}: {run} failed: {failure.reason}")
+    return len(swept.failures)
+
+
+def _possible(
+    selection: ClaimSelection, published: PublishedSet, arguments: argparse.Namespace
+) -> list[Run]:
+    """Return the runs that this machine can measure, or a sample; say which are left out."""
+    from weft.experiments.report.reproduction import sample
+    from weft.experiments.runner.console import say
+    from weft.experiments.runner.sweep import timed
+    from weft.testbed.uml import virtual_kernel
+
+    runs = list(selection.runs.values())
+    no_kernel = virtual_kernel.find() is None
+    reasons: dict[str, Callable[[Run], bool]] = {
+        "need root": lambda run: timed(run) and (arguments.sample or os.geteuid() != 0),
+        "need the kernel for virtual time (make uml-kernel)": lambda run: (
+            run.clock == "virtual" and no_kernel
+        ),
+    }
+    for reason, holds in reasons.items():
+        left_out = [run for run in runs if holds(run)]
+        if left_out and not arguments.sample:
+            experiments = ", ".join(sorted({run.experiment for run in left_out}))
+            say(f"weft: {len(left_out)} runs are left out that {reason}: {experiments}")
+        runs = [run for run in runs if not holds(run)]
+    return sample(runs, _seconds(runs, published)) if arguments.sample else runs
+
+
+def _seconds(runs: Sequence[Run], published: PublishedSet) -> dict[str, float]:
+    """Return the published wall times of runs by id."""
+    return {str(row["run"]): float(about["wall_s"]) for row, about in published.entries(runs)}
+
+
+def _announce(
+    runs: Sequence[Run],
+    todo: Sequence[Run],
+    published: PublishedSet,
+    arguments: argparse.Namespace,
+) -> None:
+    """Print runs, time and disk that the measurement will take."""
+    from weft.experiments.runner.console import duration, say
+    from weft.experiments.runner.definition import find
+    from weft.experiments.runner.estimate import estimates, total_s
+
+    expected_s: dict[Run, float | None] = {}
+    for name in {run.experiment for run in todo}:
+        own = [run for run in todo if run.experiment == name]
+        expected_s |= estimates(find(name), own, published)
+    known_s = {run: seconds for run, seconds in expected_s.items() if seconds is not None}
+    unknown = len(todo) - len(known_s)
+    processor_s = sum(known_s.values())
+    wall_s = total_s(known_s, arguments.jobs) or 0.0
+    more = f", and {unknown} runs that were never timed" if unknown else ""
+    disk_mb = len(todo) * BYTES_OF_A_RUN / 1e6
+    say(
+        f"{len(runs)} runs, {len(runs) - len(todo)} of them stored; the rest takes "
+        f"{duration(processor_s)} of runs one by one, {duration(wall_s)} with --jobs "
+        f"{arguments.jobs}{more}, and {disk_mb:.1f} MB of disk in {arguments.results}"
+    )
+
+
+def _publish(name: str, runs: Sequence[Run], store: Store, published: PublishedSet) -> None:
+    from weft.experiments.report.published import runs_of
+    from weft.experiments.runner.definition import find
+
+    own = [run for run in runs if run.experiment == name]
+    print(published.publish(find(name), list(runs_of(name).values()), store.entries(own)))
+
+
+def _check(
+    selection: ClaimSelection,
+    runs: Sequence[Run],
+    store: Store,
+    published: PublishedSet,
+    arguments: argparse.Namespace,
+) -> bool:
+    """Print how rows and claims compare; return True if any is different."""
+    from weft.experiments.report.reproduction import Likeness, compare_claim, compare_rows
+    from weft.experiments.runner.console import say
+
+    new: Entries = {str(row["run"]): (row, about) for row, about in store.entries(runs)}
+    compared = compare_rows(runs, new, published)
+    claims = {
+        name: compare_claim(claim, compared, new, published)
+        for name, claim in selection.claims.items()
+        if claim.query and compared.keys() & {run.id for run in claim.query.runs}
+    }
+    lines = [_claim_line(name, selection.claims[name], ours) for name, ours in claims.items()]
+    _print_rows(lines, arguments)
+    for summary in row_lines(runs, compared):
+        say(summary)
+    likenesses = [claim.likeness for claim in claims.values()]
+    likenesses += [row.likeness for row in compared.values()]
+    return Likeness.DIFFERENT in likenesses
+
+
+def _claim_line(name: str, claim: Claim, result: ClaimComparison) -> Row:
+    from weft.experiments.report.claims import value_text
+
+    return {
+        "name": name,
+        "claim": claim.words,
+        "published": value_text(claim, result.published),
+        "now": value_text(claim, result.new),
+        "verdict": result.text,
+    }
+
+
+def row_lines(runs: Sequence[Run], compared: Mapping[str, RowComparison]) -> list[str]:
+    """Return a line for each experiment: how many rows are alike, and how far others differ."""
+    from collections import Counter
+
+    lines = []
+    for name in sorted({run.experiment for run in runs}):
+        own = [compared[run.id] for run in runs if run.experiment == name and run.id in compared]
+        counts = Counter(row.likeness.value for row in own)
+        parts = [f"{count} {likeness}" for likeness, count in counts.items()]
+        if columns := sorted({column for row in own for column in row.columns}):
+            most = max(row.difference for row in own)
+            parts.append(f"by up to {most:.2g} in {', '.join(columns)}")
+        lines.append(f"{name}: rows {', '.join(parts) or 'not published'}")
+    return lines

@@ -1,0 +1,171 @@
+"""The published set: the rows behind every number and figure of the pages, as text.
+
+results/published/ has a file for each experiment, in JSON lines: first the provenances, each under
+a key, then a line for each run, sorted.  Numbers have full precision.  A row that is measured again
+with the same figures keeps its line.  Files above MOST_BYTES are compressed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from weft.experiments.report.claims import Sweep, all_claims
+from weft.experiments.runner.definition import Experiment, Row, Run, find
+from weft.experiments.runner.results import NAME, Store
+from weft.experiments.runner.rows import order
+
+FOLDER = Path(__file__).resolve().parents[2] / "results" / "published"
+MOST_BYTES = 200_000  # of a file that is not compressed
+SUFFIXES = (".jsonl", ".jsonl.gz")
+# Runs that figures need beside those of the claims and the default sweeps of the graph engine.
+SWEEPS = (Sweep("link_loss", {"engine": "fabric"}),)
+OF_A_ROW = ("run", "wall_s", "dirty")  # provenance that rows do not share
+
+
+class PublishedSet(Store):
+    """The published set in the folder `root`, read as a store of results."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._entries: dict[str, list[tuple[Row, dict[str, Any]]]] = {}
+
+    def experiments(self) -> list[str]:
+        return sorted(path.name.partition(".")[0] for path in self._files())
+
+    def states(self, experiment: str) -> dict[str, str]:
+        return {str(row["run"]): "done" for row, _ in self._entries_of(experiment)}
+
+    def size(self) -> int:
+        """Return the bytes of all files."""
+        return sum(path.stat().st_size for path in self._files())
+
+    def publish(
+        self,
+        experiment: Experiment,
+        runs: Sequence[Run],
+        entries: Iterable[tuple[Row, dict[str, Any]]],
+    ) -> Path:
+        """Merge `entries` into the file of `experiment`, and drop rows of other runs than `runs`.
+
+        Raises:
+            ValueError: an entry is of a work tree with changes, or failed fidelity.
+        """
+        lines = {str(row["run"]): (row, about) for row, about in self._entries_of(experiment.name)}
+        for row, about in entries:
+            refuse(experiment, row, about)
+            before = lines.get(str(row["run"]))
+            if not before or before[0] != row:
+                lines[str(row["run"])] = row, provenance_of(about)
+        planned = {run.id for run in runs}
+        kept = [entry for run, entry in lines.items() if run in planned]
+        return self._write(experiment, sorted(kept, key=lambda entry: order(experiment, entry[0])))
+
+    def _write(self, experiment: Experiment, entries: Sequence[tuple[Row, dict[str, Any]]]) -> Path:
+        self.root.mkdir(parents=True, exist_ok=True)
+        for suffix in SUFFIXES:
+            (self.root / (experiment.name + suffix)).unlink(missing_ok=True)
+        content = b"".join(line.encode() + b"\n" for line in text_lines(entries))
+        path = self.root / (experiment.name + SUFFIXES[len(content) > MOST_BYTES])
+        path.write_bytes(content if path.suffix != ".gz" else gzip.compress(content, mtime=0))
+        self._entries.pop(experiment.name, None)
+        return path
+
+    def _files(self) -> list[Path]:
+        return [path for suffix in SUFFIXES for path in self.root.glob("*" + suffix)]
+
+    def _entries_of(self, experiment: str) -> Iterator[tuple[Row, dict[str, Any]]]:
+        if experiment not in self._entries:
+            self._entries[experiment] = list(self._parsed(experiment))
+        yield from self._entries[experiment]
+
+    def _parsed(self, experiment: str) -> Iterator[tuple[Row, dict[str, Any]]]:
+        names = find(experiment).sweep
+        provenances: dict[str, dict[str, Any]] = {}
+        for line in self._lines(experiment):
+            if "row" not in line:
+                provenances[line.pop("key")] = line
+                continue
+            row: Row = line["row"]
+            parameters = {name: row[name] for name in names if name in row}
+            run = {"id": row["run"], "version": line["version"], "parameters": parameters}
+            about = provenances[line["by"]]
+            yield row, {**about, "dirty": False, "wall_s": line["wall_s"], "run": run}
+
+    def _lines(self, experiment: str) -> list[dict[str, Any]]:
+        for suffix in SUFFIXES:
+            path = self.root / (experiment + suffix)
+            if path.exists():
+                content = path.read_bytes()
+                text = gzip.decompress(content) if path.suffix == ".gz" else content
+                return [json.loads(line) for line in text.splitlines()]
+        return []
+
+
+def text_lines(entries: Sequence[tuple[Row, dict[str, Any]]]) -> Iterator[str]:
+    """Yield the lines of a file: provenances, then rows."""
+    keys = {}
+    for _, about in entries:
+        shared = {name: value for name, value in about.items() if name not in OF_A_ROW}
+        text = json.dumps(shared, ensure_ascii=False)
+        keys[text] = hashlib.sha256(text.encode()).hexdigest()[:8]
+    for text, key in sorted(keys.items(), key=lambda item: item[1]):
+        yield json.dumps({"key": key, **json.loads(text)}, ensure_ascii=False)
+    for row, about in entries:
+        shared = {name: value for name, value in about.items() if name not in OF_A_ROW}
+        key = keys[json.dumps(shared, ensure_ascii=False)]
+        line = {
+            "version": about["run"]["version"],
+            "by": key,
+            "wall_s": float(f"{about['wall_s']:.2g}"),
+            "row": row,
+        }
+        yield json.dumps(line, ensure_ascii=False)
+
+
+def provenance_of(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the provenance of a stored row that is published: code and versions, no machine."""
+    machine = about.get("inside", about)["machine"]
+    kernel = {"kernel": machine["kernel"]} if about["run"]["engine"] == "kernel" else {}
+    return {
+        "commit": about["commit"],
+        "architecture": machine["architecture"],
+        **about["arithmetic"],
+        **kernel,
+        **{name: about[name] for name in OF_A_ROW},
+    }
+
+
+def refuse(experiment: Experiment, row: Row, about: Mapping[str, Any]) -> None:
+    """Raise ValueError unless a stored row may be published."""
+    title = f"{experiment.name}: run {row['run']}"
+    advice = f"commit, then measure it again: weft reproduce {experiment.name} --fresh --publish"
+    if not about.get("commit") or about.get("dirty"):
+        raise ValueError(f"{title} was measured by code that no commit has; {advice}")
+    if "arithmetic" not in about:
+        raise ValueError(f"{title} was stored by an older weft; {advice}")
+    if row.get("fidelity") == "FAIL":
+        raise ValueError(f"{title} failed fidelity, so its row is not published")
+
+
+def results_in(root: Path) -> Store:
+    """Return the published set in `root` if it is one, else the store."""
+    published = PublishedSet(root)
+    return published if not (root / NAME).exists() and published.experiments() else Store(root)
+
+
+@cache
+def runs_of(experiment: str) -> Mapping[str, Run]:
+    """Return the runs of `experiment` that the whole set has, by id."""
+    sweeps = [sweep for sweep in SWEEPS if sweep.experiment == experiment]
+    if find(experiment).engines[0] == "graph":
+        sweeps.append(Sweep(experiment))
+    queries = [claim.query for claim in all_claims().values() if claim.query]
+    runs = [run for query in queries if query.experiment == experiment for run in query.runs]
+    runs += [run for sweep in sweeps for run in sweep.runs()]
+    return {run.id: run for run in runs}

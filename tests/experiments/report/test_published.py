@@ -1,0 +1,177 @@
+"""The published set: what may enter it, how it is kept, and that it can be measured again."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from weft.experiments.report import pages
+from weft.experiments.report.claims import all_claims, outcome
+from weft.experiments.report.published import FOLDER, PublishedSet, results_in, runs_of
+from weft.experiments.report.reproduction import Likeness, compare
+from weft.experiments.runner.definition import find
+from weft.experiments.runner.provenance import arithmetic
+from weft.experiments.runner.results import Store
+from weft.experiments.runner.rows import provenance_of, row_of
+
+PUBLISHED = PublishedSet(FOLDER)
+EXPERIMENT = find("ccrdn_properties")
+RUNS = EXPERIMENT.runs()
+ABOUT = {
+    "commit": "0123456789",
+    "dirty": False,
+    "arithmetic": {"numpy": "2.0"},
+    "machine": {"architecture": "x86_64", "kernel": "6.1", "cpu_model": "secret"},
+}
+# Experiments of claims that were never published; a file in the set takes its name off this list.
+NOT_YET = {
+    *("ccrdn_properties", "hop_histogram", "ttc_flow"),
+    *("completion_time", "connectivity", "flow_histogram", "hop_length", "throughput"),
+    *("zero_load_latency", "ttc_packet", "ttc_theory", "ttc_kernel", "fabric_gain"),
+    *("dar_convergence", "dar_settling", "dar_table"),
+    *("lbsp_long", "lbsp_degraded", "lbsp_oversubscription", "fatpaths_fct", "fatpaths_vs_fattree"),
+}
+QUICK_S = 1.0  # published time of a run that quick tests measure again
+
+
+def entry(run, value=0.1 + 0.2, about=ABOUT, **more):
+    row = {**run.parameters, "servers": value, "seed": 0, "engine": "graph", "run": run.id, **more}
+    return row, {**about, "run": {**run.content, "id": run.id}, "wall_s": 1.234}
+
+
+def test_rows_come_back_to_the_bit_and_sorted(tmp_path):
+    published = PublishedSet(tmp_path)
+    path = published.publish(EXPERIMENT, RUNS, [entry(run) for run in reversed(RUNS)])
+    rows = published.rows(RUNS)
+    assert [row["run"] for row in rows] == [run.id for run in RUNS]
+    assert {row["servers"] for row in rows} == {0.1 + 0.2}
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["row"]["topology"] for line in lines[1:]] == sorted(
+        run.text("topology") for run in RUNS
+    )
+    assert published.table(EXPERIMENT)[0][1]["wall_s"] == 1.2
+    assert published.experiments() == ["ccrdn_properties"]
+    assert results_in(tmp_path).experiments() == ["ccrdn_properties"]
+    assert type(results_in(tmp_path / "none")) is Store
+
+
+def test_no_machine_is_named(tmp_path):
+    path = PublishedSet(tmp_path).publish(EXPERIMENT, RUNS, [entry(RUNS[0])])
+    assert "secret" not in path.read_text()
+    assert "kernel" not in path.read_text().splitlines()[0]
+
+
+def test_a_row_that_is_the_same_keeps_its_line_and_others_are_replaced(tmp_path):
+    published = PublishedSet(tmp_path)
+    published.publish(EXPERIMENT, RUNS, [entry(run) for run in RUNS[:3]])
+    later = ABOUT | {"commit": "abcdef"}
+    new = [entry(RUNS[0], about=later), entry(RUNS[1], value=2, about=later)]
+    published.publish(EXPERIMENT, RUNS[:2], new)
+    commits = {row["run"]: about["commit"] for row, about in published.entries(RUNS)}
+    assert commits == {RUNS[0].id: "0123456789", RUNS[1].id: "abcdef"}
+
+
+def test_a_long_file_is_compressed_and_the_same_again(tmp_path):
+    published = PublishedSet(tmp_path)
+    rows = [entry(run, list=[0.5] * 50_000) for run in RUNS]
+    path = published.publish(EXPERIMENT, RUNS, rows)
+    content = path.read_bytes()
+    assert path.name == "ccrdn_properties.jsonl.gz"
+    assert published.publish(EXPERIMENT, RUNS, rows).read_bytes() == content
+    short = published.publish(EXPERIMENT, RUNS, [entry(run) for run in RUNS])
+    assert list(tmp_path.iterdir()) == [short]
+
+
+@pytest.mark.parametrize(
+    ("about", "row", "reason"),
+    [
+        ({"dirty": True}, {}, "no commit has"),
+        ({"commit": None}, {}, "no commit has"),
+        ({}, {"fidelity": "FAIL"}, "failed fidelity"),
+    ],
+)
+def test_rows_of_unknown_code_or_failed_fidelity_are_refused(tmp_path, about, row, reason):
+    with pytest.raises(ValueError, match=reason):
+        PublishedSet(tmp_path).publish(
+            EXPERIMENT, RUNS, [entry(RUNS[0], about=ABOUT | about, **row)]
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", PUBLISHED.experiments())
+def test_the_set_has_runs_that_the_claims_and_figures_need(name):
+    stale = PUBLISHED.states(name).keys() - runs_of(name).keys()
+    assert not stale, f"{len(stale)} rows of former sweeps: weft reproduce {name} --publish"
+
+
+def test_every_claim_has_rows_or_says_that_it_is_missing():
+    experiments = PUBLISHED.experiments()
+    for name, claim in all_claims().items():
+        if not claim.query:
+            continue
+        if claim.query.experiment in experiments:
+            ours = outcome(claim, PUBLISHED.rows)
+            assert ours.runs, f"{name}: weft reproduce {name} --publish"
+        else:
+            assert claim.query.experiment in NOT_YET, name
+
+
+def cheapest(engine, clock):
+    """Return the run of each published experiment that takes least."""
+    runs = {}
+    for name in PUBLISHED.experiments():
+        timed = [
+            (float(about["wall_s"]), row["run"])
+            for row, about in PUBLISHED.table(find(name))
+            if (row["engine"], row.get("clock", "real")) == (engine, clock)
+        ]
+        if timed:
+            wall_s, run = min(timed)
+            runs[name] = runs_of(name)[run], wall_s
+    return runs
+
+
+@pytest.mark.parametrize("engine", ["graph", "fabric"])
+def test_a_sample_of_the_set_is_the_same_when_it_is_measured_again(engine):
+    for name, (run, wall_s) in cheapest(engine, "real").items():
+        if wall_s <= QUICK_S:
+            assert again(run, find(name).carry_out(run)) is None
+
+
+@pytest.mark.virtual
+def test_a_sample_under_the_virtual_clock_is_the_same():
+    from weft.experiments.runner import virtual_runs
+
+    for run, _ in cheapest("kernel", "virtual").values():
+        assert again(run, virtual_runs.measure(run).outcome) is None
+
+
+def again(run, result):
+    """Return how the row of `result` differs from the published one; None if it does not."""
+    about = provenance_of(run, result, {"arithmetic": arithmetic()}, 0.0)
+    (published,) = PUBLISHED.entries([run])
+    compared = compare(find(run.experiment), run, (row_of(run, result), about), published)
+    return None if compared.likeness in (Likeness.BITS, Likeness.CLOSE) else (str(run), compared)
+
+
+@pytest.mark.parametrize("page", pages.pages(), ids=lambda path: path.name)
+def test_tables_of_claims_on_pages_are_those_of_the_set(page):
+    text = page.read_text(encoding="utf-8")
+    assert pages.with_blocks(text, PUBLISHED) == text, "make pages"
+
+
+def numbers_in_tables(text):
+    """Return the lines of tables outside of blocks that have digits."""
+    lines = pages.BLOCK.sub("", text).splitlines()
+    return [line for line in lines if line.startswith("|") and re.search(r"[0-9]", line)]
+
+
+def test_claims_and_readme_have_no_results_but_those_of_the_set():
+    claims = (pages.ROOT / "docs/claims.md").read_text(encoding="utf-8")
+    readme = (pages.ROOT / "README.md").read_text(encoding="utf-8")
+    section = readme.partition("## What comes out")[2].partition("\n## ")[0]
+    assert numbers_in_tables(claims) == []
+    assert numbers_in_tables(section) == []
+    assert numbers_in_tables("| a | 3 % |\n") != []
