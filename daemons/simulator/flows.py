@@ -1,7 +1,7 @@
 """Flows between hosts of a switch fabric, as the flow tables of switches report them.
 
 A flow sends continuously, and its packets take no time: a moved flow is on its new path in the next
-report.
+report.  Queues are fluid: where flows send more than a link carries, the difference waits.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from weft.daemons.core.actions import FiveTuple, Hop
 from weft.daemons.core.events import FlowsSeen, SeenFlow
+from weft.daemons.core.node_config import NodeConfig
 from weft.daemons.routing.selection import below, flow_hash
 from weft.daemons.simulator import packet_walk
 from weft.daemons.simulator.capabilities import SimulatedFlowPlacements
@@ -28,13 +29,22 @@ TCP = 6
 
 
 class Flows:
-    """Flows in a network; none at first."""
+    """Flows in a network; none at first.
+
+    rate: of a flow, as a fraction of a link's; None: 1/p.
+    packet_s: time of a packet on a link; None: a 16th of a period.
+    """
+
+    rate: float | None = None
+    packet_s: float | None = None
 
     def __init__(self, topology: Topology, wires: Wires, nodes: Mapping[int, Node]) -> None:
         self._topology = topology
         self._wires = wires
         self._nodes = nodes
         self._live: dict[FiveTuple, tuple[int, int]] = {}
+        self._waiting: Counter[tuple[int, int]] = Counter()  # packets, by link
+        self._waiting_s = 0.0  # time of these queues
 
     def begin(self, src: int, dst: int, ports: int = 0) -> FiveTuple:
         """Start a flow from host `src` to host `dst` with these TCP ports."""
@@ -88,6 +98,22 @@ class Flows:
             placements.turn = turn
             yield FlowsSeen(tuple(self._seen(number, placements, now)))
 
+    def queues(self, now: float, config: NodeConfig) -> Counter[tuple[int, int]]:
+        """Return the packets that wait for each link from switch to switch."""
+        options = config.options
+        rate = self.rate or 1 / options["p"]
+        packet_s = self.packet_s or options["period_us"] / 16e6
+        sent = (now - self._waiting_s) / packet_s
+        loads = self.loads()
+        self._waiting_s = now
+        self._waiting = +Counter(
+            {
+                link: self._waiting[link] + (loads[link] * rate - 1) * sent
+                for link in loads.keys() | self._waiting.keys()
+            }
+        )
+        return self._waiting
+
     def _start(self, flow: FiveTuple) -> int:
         """Return the number of the hop, modulo their number, that an unplaced flow takes."""
         src, _ = self._live[flow]
@@ -120,10 +146,9 @@ class Flows:
     def _seen(
         self, number: int, placements: SimulatedFlowPlacements, now: float
     ) -> Iterator[SeenFlow]:
-        options = self._nodes[number].config.options
-        by_queue = options["detect"]
-        p = options["p"]
-        loads: Counter[tuple[int, int]] = self.loads() if by_queue else Counter()
+        config = self._nodes[number].config
+        by_queue = config.options["detect"]
+        queues = self.queues(now, config) if by_queue else Counter[tuple[int, int]]()
         placements.ports = {
             flow: entry for flow, entry in placements.ports.items() if flow in self._live
         }
@@ -132,7 +157,7 @@ class Flows:
                 continue
             path = self.path(flow).path
             onward = dict(pairwise(path)).get(number)
-            queued = loads[number, onward] > p if onward is not None else False
+            queued = onward is not None and queues[number, onward] >= config.options["queue"]
             if number == self._at(src):
                 # a flow in the table keeps its port, also without a route
                 if (

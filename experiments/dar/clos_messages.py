@@ -1,191 +1,177 @@
-"""Messages over TCP through a folded Clos network on the kernel: what hosts get, and when leaves
-move flows; and in place of DAR's daemons a controller that knows all flows (CENTRAL,
-engines/edge_colouring.py).
+"""Flows of TCP through a folded Clos network on the kernel, under a scheme or a controller.
+
+CENTRAL is a controller that knows all flows (engines/edge_colouring.py).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from weft.daemons.core.actions import FiveTuple
 from weft.daemons.dar.scheme import sizes
 from weft.experiments.dar import clos_run
-from weft.experiments.dar.clos_run import CENTRAL, POLL_S, host_of
-from weft.experiments.dar.clos_run import SpineFlowTable as FlowTable
+from weft.experiments.dar.clos_run import (
+    CENTRAL,
+    POLL_S,
+    ClosPlan,
+    Placed,
+    SpineFlowTable,
+    host_of,
+)
 from weft.experiments.engines import fabric_run
 from weft.experiments.engines.edge_colouring import assign
 from weft.experiments.engines.fabric_run import FabricObservation, FabricRun
+from weft.experiments.runner.definition import Result, Value
 from weft.testbed.linux import clock
-from weft.testbed.measure.fidelity import Fidelity
-from weft.testbed.measure.reordering import Reordering
-from weft.testbed.node_daemon import control
-from weft.testbed.traffic import flows, tcp_settings
-from weft.topologies import build
-from weft.topologies.core.link import LinkSpec
+from weft.testbed.traffic import flows
+from weft.testbed.traffic.flows import FlowResults
+from weft.topologies.core.topology import Topology
 
-FRAME_BYTES, PAYLOAD_BYTES = clos_run.FRAME_BYTES, fabric_run.PAYLOAD_BYTES
-SYSCTLS = {"ipv4/tcp_min_rtt_wlen": "300", "ipv4/tcp_ecn": "1"}
+TCP_SYSCTLS = {"tcp_min_rtt_wlen": 300, "tcp_ecn": 1}  # Linux's own window
+Watch = Callable[[FabricRun, threading.Event, threading.Event], Any]
 
 
-@dataclass(frozen=True)
-class ClosMessagesPlan:
-    """What is to be sent for `seconds`, of which `warm_up_s` do not count.
+class ClosOutcome(NamedTuple):
+    """Outcome of a plan.
 
-    then: what is sent after what, as in flows.run().
-    spec: the scheme, or clos_run.CENTRAL.  every_s: how often the leaves' counters are read; 0:
-        never.
+    counted, late: counters of DAR's daemons, see clos_run.counted(): from the beginning on, and
+        after the warm-up.
+    placed: flows in the data plane's table at the end.
+    began_s: time of the first flow.
+    watched: result of the function that watched.
     """
 
-    topology: str
-    spec: str
-    rate_bps: int
-    host_fraction: float
-    queue_packets: int
-    wanted: Sequence[flows.Flow]
-    seconds: float
-    warm_up_s: float = 0.0
-    every_s: float = 0.0
-    then: Callable[[flows.Flow], flows.Flow | None] = lambda arrived: None
-    seed: int = 0
+    topology: Topology
+    observed: FabricObservation
+    counted: Mapping[str, int]
+    late: Mapping[str, int]
+    placed: list[Placed]
+    began_s: float
+    watched: Any
+    circumstances: Mapping[str, Any]
 
-    @property
-    def slot_s(self) -> float:
-        """The time of a full packet on a link between switches."""
-        return 8 * FRAME_BYTES / self.rate_bps
-
-    def links(self) -> tuple[LinkSpec, LinkSpec]:
-        """Those between switches, and those of hosts."""
-        host_bps = round(self.rate_bps * self.host_fraction)
-        return (
-            LinkSpec(rate_bps=self.rate_bps, queue_packets=self.queue_packets),
-            LinkSpec(rate_bps=host_bps, queue_packets=self.queue_packets),
+    def result(self, figures: Mapping[str, Value]) -> Result:
+        """Return the result of a run with these figures."""
+        return Result(
+            figures=figures,
+            fidelity=self.observed.report.verdict,
+            circumstances=self.circumstances,
         )
 
 
-class ClosMessagesOutcome(NamedTuple):
-    """moved: moves and swaps of each leaf in each `every_s`, in order.  counted: as
-    clos_run.counted().
+def received_bytes(table: FlowResults, hosts: int) -> list[int]:
+    """Return the bytes that each host receives."""
+    received = [0] * hosts
+    for flow in table.results:
+        received[flow.flow.dst] += flow.received_bytes
+    return received
+
+
+def nothing_watched(on: FabricRun, began: threading.Event, end: threading.Event) -> None:
+    """Watch nothing."""
+
+
+def observe(on: FabricRun, plan: ClosPlan, at_warm_up: Callable[[], None]) -> FabricObservation:
+    """Run the flows and observe every packet."""
+    return fabric_run.observe(
+        on.network,
+        TCP_SYSCTLS,
+        plan.flows,
+        deadline_s=plan.seconds,
+        warm_up_s=plan.warm_up_s,
+        congestion_control=plan.congestion_control,
+        transport=plan.transport,
+        at_warm_up=at_warm_up,
+        then=plan.then,
+    )
+
+
+def carry_out(plan: ClosPlan, watch: Watch = nothing_watched) -> ClosOutcome:
+    """Run the flows of `plan`.
+
+    watch: runs in a thread of its own beside the flows.  Its events are set when the warm-up is
+        over, and when the flows have ended.
     """
-
-    seen: FabricObservation
-    moved: list[list[int]]
-    counted: dict[str, int]
-    circumstances: dict[str, Any]
-
-
-def carry_out(plan: ClosMessagesPlan) -> ClosMessagesOutcome:
-    """What came of `plan`."""
-    began = threading.Event()
+    began, end = threading.Event(), threading.Event()
+    warm: dict[str, int] = {}
     with (
-        clos_run.up(build(plan.topology), plan.links(), plan.spec, plan.seed) as on,
-        controlled(on, plan.spec),
+        clos_run.up(plan) as on,
+        ThreadPoolExecutor() as threads,
     ):
-        tcp_settings.tune(on.network, SYSCTLS)
         before = clos_run.counted(on)
-        with (
-            Reordering(on.network) as order,
-            Fidelity(on.network) as fidelity,
-            watched(on, plan, began) as moved,
-        ):
-            table = flows.run(
-                on.network,
-                plan.wanted,
-                deadline_s=plan.seconds,
-                warm_up_s=plan.warm_up_s,
-                congestion_control="cubic",
-                at_warm_up=began.set,
-                then=plan.then,
-            )
-        seen = FabricObservation(table, order.table, fidelity.report)
-        counted = {key: value - before[key] for key, value in clos_run.counted(on).items()}
-        return ClosMessagesOutcome(seen, moved, counted, fabric_run.circumstances(on, seen))
+
+        def at_warm_up() -> None:
+            warm.update(clos_run.counted(on))
+            began.set()
+
+        watching = threads.submit(watch, on, began, end)
+        controlling = threads.submit(control, on, plan.scheme, end)
+        began_s = clock.monotonic() + flows.BEGIN_S
+        try:
+            observed = observe(on, plan, at_warm_up)
+        finally:
+            end.set()
+            began.set()
+        controlling.result()
+        after = clos_run.counted(on)
+        return ClosOutcome(
+            on.topology,
+            observed,
+            counted=clos_run.difference(after, before),
+            late=clos_run.difference(after, warm),
+            placed=clos_run.placed_flows(on.network),
+            began_s=began_s,
+            watched=watching.result(),
+            circumstances=fabric_run.circumstances(on, observed),
+        )
 
 
-@contextmanager
-def watched(
-    on: FabricRun, plan: ClosMessagesPlan, began: threading.Event
-) -> Iterator[list[list[int]]]:
-    """What leaves move, looked at every `every_s` from the event `began` on until the end of the
-    `with`.
-    """
-    found: list[list[int]] = []
-    end = threading.Event()
-    if not plan.every_s:
-        yield found
-        return
-    thread = threading.Thread(target=partial(_watch, on, plan.every_s, began, end, found))
-    thread.start()
-    try:
-        yield found
-    finally:
-        end.set()
-        began.set()
-        thread.join()
-
-
-def _watch(
-    on: FabricRun,
-    every_s: float,
-    began: threading.Event,
-    end: threading.Event,
-    into: list[list[int]],
-) -> None:
+def watch_moves(
+    every_s: float, on: FabricRun, began: threading.Event, end: threading.Event
+) -> list[list[int]]:
+    """Return the moves and swaps of each leaf in each `every_s`, in order."""
+    moves: list[list[int]] = []
     before = moves_of_leaves(on)
     began.wait()
     next_s = clock.monotonic() + every_s
     while not end.is_set():
         clock.sleep(max(0.0, next_s - clock.monotonic()))
         now = moves_of_leaves(on)
-        into.append([after - earlier for after, earlier in zip(now, before, strict=True)])
-        before, next_s = now, next_s + every_s
+        moves.append([after - earlier for after, earlier in zip(now, before, strict=True)])
+        before = now
+        next_s += every_s
+    return moves
 
 
 def moves_of_leaves(on: FabricRun) -> list[int]:
-    """How often each leaf has moved or swapped a flow."""
-    first, (_, r, _) = on.topology.servers, sizes(on.topology)
-    names = [on.topology.naming.name(leaf) for leaf in range(first, first + r)]
-    told = [control.status(on.network.run.directory, name)["protocol"] for name in names]
-    return [one["moves"] + one["swaps"] for one in told]
+    """Return the moves and swaps of each leaf since its daemon began."""
+    leaves = clos_run.statuses(on)[: sizes(on.topology)[1]]
+    return [status["moves"] + status["swaps"] for status in leaves]
 
 
-@contextmanager
-def controlled(on: FabricRun, scheme: str) -> Iterator[None]:
-    """Let a central controller place the flows that appear, if that is what `scheme` says."""
-    stop = threading.Event()
-    threads = [threading.Thread(target=partial(_control, on, stop))] if scheme == CENTRAL else []
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-
-
-def _control(on: FabricRun, stop: threading.Event) -> None:
-    """Give every flow its spine whenever the flows have changed."""
+def control(on: FabricRun, scheme: str, end: threading.Event) -> None:
+    """Give every flow its spine whenever the flows have changed, if `scheme` is CENTRAL."""
+    if scheme != CENTRAL:
+        return
     topology = on.topology
     n, r, m = sizes(topology)
-    table, known = FlowTable.open(on.network), set[FiveTuple]()
+    table, known = SpineFlowTable.open(on.network), set[FiveTuple]()
     try:
-        while not stop.is_set():
-            found = table.read()
-            if {placed.flow for placed in found} != known:
-                known = {placed.flow for placed in found}
+        while not end.is_set():
+            placed_flows = table.read()
+            if {placed.flow for placed in placed_flows} != known:
+                known = {placed.flow for placed in placed_flows}
                 edges = [
                     (
                         placed.leaf - topology.servers,
                         host_of(topology, placed.flow.destination) // n,
                     )
-                    for placed in found
+                    for placed in placed_flows
                 ]
-                for placed, spine in zip(found, assign(edges, m), strict=True):
+                for placed, spine in zip(placed_flows, assign(edges, m), strict=True):
                     if placed.spine != topology.servers + r + spine:
                         table.place(placed, topology.servers + r + spine)
             clock.sleep(5 * POLL_S)

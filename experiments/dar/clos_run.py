@@ -1,12 +1,14 @@
-"""A folded Clos network on the kernel whose flows are placed: by DAR's daemons, by a central
-controller, or not at all; where they go, and which links have too many of them.
+"""A folded Clos network on the kernel, its traffic, and the spines of its flows.
+
+DAR's daemons or a central controller place flows; other schemes place none.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +25,7 @@ from weft.testbed.data_plane.plane_tables import Noted, PlaneTables
 from weft.testbed.linux import clock
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
-from weft.testbed.traffic import flows
+from weft.testbed.traffic.flows import Flow
 from weft.topologies import build
 from weft.topologies.core.grammar import parse, unparse
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -40,11 +42,33 @@ FRAME_BYTES = 1514
 PERIOD_PACKETS = 16  # DAR's period, in packet times of a link, where a scheme does not say
 ACTIVE_PERIODS = 5
 POLL_S = 0.01
-LinkEnds = tuple[int, int]  # the node that sends, and the one that hears
+LinkEnds = tuple[int, int]  # sending and receiving node
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosPlan:
+    """Flows for `seconds`, of which `warm_up_s` do not count.
+
+    scheme: with its parameters, or CENTRAL.
+    link, host_link: between switches, and to hosts.
+    then: the flow after a flow that has arrived, as in testbed.traffic.flows.run().
+    """
+
+    topology: str
+    scheme: str
+    link: LinkSpec
+    host_link: LinkSpec
+    flows: Sequence[Flow]
+    seconds: float
+    warm_up_s: float = 0.0
+    then: Callable[[Flow], Flow | None] = lambda arrived: None
+    congestion_control: str = "cubic"
+    transport: str = "tcp"
+    seed: int = 0
 
 
 def scheme_of(spec: str, rate_bps: int) -> str:
-    """Return `spec`; with a period of PERIOD_PACKETS packet times, if it needs one and has none."""
+    """Return `spec`, with a period of PERIOD_PACKETS packet times if it needs one and has none."""
     name, texts = parse(spec)
     if not has_own_daemons(spec):
         return spec
@@ -72,93 +96,99 @@ def check_scheme(text: str) -> None:
 
 
 def links_of(run: Run) -> tuple[LinkSpec, LinkSpec]:
-    """What links between switches are like, and those of hosts, which carry `host_percent` of
-    that.
-    """
+    """Return the links between switches, and those of hosts, which carry `host_percent` of it."""
     rate_bps, queue = run.integer("rate_mbps") * Mbps, run.integer("queue_packets")
-    host = LinkSpec(rate_bps=rate_bps * run.integer("host_percent") // 100, queue_packets=queue)
-    return LinkSpec(rate_bps=rate_bps, queue_packets=queue), host
+    host_bps = rate_bps * run.integer("host_percent") // 100
+    return (
+        LinkSpec(rate_bps=rate_bps, queue_packets=queue),
+        LinkSpec(rate_bps=host_bps, queue_packets=queue),
+    )
+
+
+def plan_of(run: Run, warm_up_s: int, seconds: int, **fields: Any) -> ClosPlan:
+    """Return the plan of a run of dar_goodput or dar_failure with further `fields`."""
+    link, host_link = links_of(run)
+    return ClosPlan(
+        topology=run.text("topology"),
+        scheme=scheme_of(run.text("scheme"), link.rate_bps),
+        link=link,
+        host_link=host_link,
+        seconds=warm_up_s + seconds,
+        warm_up_s=warm_up_s,
+        congestion_control=run.text("congestion_control"),
+        seed=run.seed,
+        **fields,
+    )
 
 
 def worst_permutation(rng: Generator, topology: Topology) -> list[tuple[int, int]]:
-    """Flows of a leaf to different leaves, as far as there are so many, in an order of each leaf's
-    own (section 5); none within a leaf.
+    """Return a worst permutation (section 5) as pairs of hosts, none within a leaf.
+
+    Flows of a leaf go to different leaves, as far as possible, in an order of each leaf's own.
     """
     n, r, _ = sizes(topology)
-    found = []
     free = {leaf: [leaf * n + int(host) for host in rng.permutation(n)] for leaf in range(r)}
-    for leaf in range(r):
-        for host in range(n):
-            output = (leaf + 1 + host % (r - 1)) % r
-            found.append((leaf * n + host, output))
-    order = [found[leaf * n + int(at)][1] for leaf in range(r) for at in rng.permutation(n)]
-    return [(src, free[output].pop()) for (src, _), output in zip(found, order, strict=True)]
+    orders = [
+        [(leaf + 1 + int(host) % (r - 1)) % r for host in rng.permutation(n)] for leaf in free
+    ]
+    outputs = [output for order in orders for output in order]
+    return [(src, free[output].pop()) for src, output in enumerate(outputs)]
 
 
-def in_turn(destination: NDArray[np.int64]) -> Callable[[flows.Flow], flows.Flow | None]:
-    """What each host sends when a message of its has arrived: as much to its next destination,
-    shape (messages, hosts), the first of which it has sent to.
+def in_turn(destination: NDArray[np.int64]) -> Callable[[Flow], Flow | None]:
+    """Return the function that gives each host's next message when one has arrived.
+
+    destination: of each host's messages, shape (messages, hosts); the first has been sent.
     """
     sent = [1] * destination.shape[1]
 
-    def following(arrived: flows.Flow) -> flows.Flow | None:
-        at = sent[arrived.src]
+    def following(arrived: Flow) -> Flow | None:
+        number = sent[arrived.src]
         sent[arrived.src] += 1
-        return (
-            arrived._replace(dst=int(destination[at, arrived.src]))
-            if at < len(destination)
-            else None
-        )
+        if number == len(destination):
+            return None
+        return arrived._replace(dst=int(destination[number, arrived.src]))
 
     return following
 
 
-def messages(destination: NDArray[np.int64], size_bytes: int, every_s: float) -> list[flows.Flow]:
-    """Flows of so many bytes from every host to its destination in each row of `destination`, shape
-    (messages, hosts), a row every so many seconds.
+def messages(destination: NDArray[np.int64], size_bytes: int, every_s: float) -> list[Flow]:
+    """Return flows from every host to its destination in each row, a row every `every_s`.
+
+    destination: shape (messages, hosts).
     """
     return [
-        flows.Flow(at * every_s, src, int(dst), size_bytes)
-        for at, row in enumerate(destination)
+        Flow(number * every_s, src, int(dst), size_bytes)
+        for number, row in enumerate(destination)
         for src, dst in enumerate(row)
         if src != dst
     ]
 
 
-def clos(run: Run) -> AbstractContextManager[FabricRun]:
-    """The network of `run` with its scheme, up for the length of a `with`."""
-    links = links_of(run)
-    return up(
-        build(run.text("topology")),
-        links,
-        scheme_of(run.text("scheme"), links[0].rate_bps),
-        run.seed,
-    )
-
-
 @contextmanager
-def up(
-    topology: Topology, links: tuple[LinkSpec, LinkSpec], spec: str, seed: int
-) -> Iterator[FabricRun]:
-    """`topology` under the scheme `spec`, with `links` between switches and to hosts, up for the
-    length of a `with`.
-    """
-    link, host_link = links
-    by_daemons = has_own_daemons(spec)
-    rule = rule_of(spec)
-    scheme = spec if by_daemons else "static"
-    network = RunningNetwork.create(topology, link, host_link=host_link, scheme=scheme, packed=0)
+def up(plan: ClosPlan) -> Iterator[FabricRun]:
+    """Bring up the network of `plan` under its scheme for the length of a `with`."""
+    by_daemons = has_own_daemons(plan.scheme)
+    rule = rule_of(plan.scheme)
+    network = RunningNetwork.create(
+        build(plan.topology),
+        plan.link,
+        host_link=plan.host_link,
+        scheme=plan.scheme if by_daemons else "static",
+        packed=0,
+    )
     try:
         if by_daemons:
             network.wait_until_converged()
         with (
             DataPlane.open(network)
             if by_daemons
-            else DataPlane.load(network, rule, seed=seed) as plane
+            else DataPlane.load(network, rule, seed=plan.seed) as plane
         ):
             if not by_daemons:
                 plane.attach()
-            yield FabricRun(network, plane, topology, plane.set_scheme(rule, seed=seed))
+            seeds = plane.set_scheme(rule, seed=plan.seed)
+            yield FabricRun(network, plane, network.topology, seeds)
     finally:
         network.down()
 
@@ -182,21 +212,21 @@ class Placed(NamedTuple):
 
 
 class LeafSwitch(NamedTuple):
-    """One leaf: its number among the switches, its hosts' addresses, and what is at the other end
-    of each interface.
+    """A leaf.
+
+    number: among the switches.
+    addresses: of its hosts.
+    peers: node at the other end of each interface.
     """
 
     number: int
-    own: set[int]
+    addresses: set[int]
     peers: dict[int, int]
 
 
 @dataclass
 class SpineFlowTable:
-    """The flows that cross spines, from the data plane's own table.
-
-    Closed with the data plane's maps.
-    """
+    """The flows that cross spines, from the data plane's own table; to be closed."""
 
     network: RunningNetwork
     maps: Any
@@ -205,7 +235,7 @@ class SpineFlowTable:
 
     @classmethod
     def open(cls, network: RunningNetwork) -> SpineFlowTable:
-        """ValueError if the network has no data plane."""
+        """Open the table; ValueError if the network has no data plane."""
         program = program_of(network)
         if program is None:
             raise ValueError(f"run {network.run.id} has no data plane")
@@ -214,71 +244,104 @@ class SpineFlowTable:
         for number in range(sizes(topology)[1]):
             leaf = topology.servers + number
             peers = {network.ifindex(leaf, port): peer for port, peer, *_ in topology.ports(leaf)}
-            own = {
+            addresses = {
                 topology.naming.address(host) for host in peers.values() if host < topology.servers
             }
-            leaves[leaf] = LeafSwitch(number, own, peers)
+            leaves[leaf] = LeafSwitch(number, addresses, peers)
         return cls(network, maps, tables, leaves)
 
     def close(self) -> None:
-        """Let go of the maps."""
+        """Close the maps."""
         self.maps.close()
 
     def read(self, within_s: float = 1.0) -> list[Placed]:
-        """Those that have sent something within this time, each once."""
-        now_ns, found, held = clock.monotonic_ns(), [], self.tables.all_flows()
-        for node, leaf in self.leaves.items():
-            for flow, noted in held.get(leaf.number, {}).items():
-                if (
-                    flow.source in leaf.own
-                    and noted.port in leaf.peers
-                    and now_ns - noted.last_ns < within_s * 1e9
-                ):
-                    found.append(Placed(flow, node, leaf.peers[noted.port], noted))
-        return found
+        """Return the flows that have sent within this time, each once."""
+        now_ns, tables = clock.monotonic_ns(), self.tables.all_flows()
+        return [
+            Placed(flow, node, leaf.peers[noted.port], noted)
+            for node, leaf in self.leaves.items()
+            for flow, noted in tables.get(leaf.number, {}).items()
+            if flow.source in leaf.addresses
+            and noted.port in leaf.peers
+            and now_ns - noted.last_ns < within_s * 1e9
+        ]
 
     def place(self, placed: Placed, spine: int) -> None:
-        """Let a flow go by another spine."""
+        """Move a flow to another spine."""
         topology = self.network.topology
         (port,) = [port for port, peer, *_ in topology.ports(placed.leaf) if peer == spine]
         flows = self.tables.flows(self.leaves[placed.leaf].number)
         flows.place(placed.flow, self.network.ifindex(placed.leaf, port), clock.monotonic_ns())
 
 
+def placed_flows(network: RunningNetwork) -> list[Placed]:
+    """Return the flows in the data plane's table; none if its scheme keeps none."""
+    table = SpineFlowTable.open(network)
+    try:
+        return table.read()
+    finally:
+        table.close()
+
+
 def host_of(topology: Topology, address: int) -> int:
-    """The host with this address."""
+    """Return the host with this address."""
     layout = topology.naming.layout
     return int(layout.number_of(layout.digits(address)))
 
 
-def loads(table: Sequence[Placed], topology: Topology) -> Counter[LinkEnds]:
-    """Flows on each link between a leaf and a spine."""
+def links(placed: Placed, topology: Topology) -> tuple[LinkEnds, LinkEnds]:
+    """Return the links between switches that a flow takes."""
     n = sizes(topology)[0]
-    found: Counter[LinkEnds] = Counter()
-    for placed in table:
-        output = topology.servers + host_of(topology, placed.flow.destination) // n
-        found[placed.leaf, placed.spine] += 1
-        found[placed.spine, output] += 1
-    return found
+    output = topology.servers + host_of(topology, placed.flow.destination) // n
+    return (placed.leaf, placed.spine), (placed.spine, output)
+
+
+def crosses(placed: Placed, ends: set[LinkEnds], topology: Topology) -> bool:
+    """Return True if a flow takes one of the links `ends`."""
+    return not ends.isdisjoint(links(placed, topology))
+
+
+def loads(table: Iterable[Placed], topology: Topology) -> Counter[LinkEnds]:
+    """Return the flows on each link between a leaf and a spine."""
+    return Counter(link for placed in table for link in links(placed, topology))
+
+
+def loads_until(
+    end: threading.Event, table: SpineFlowTable, within_s: float
+) -> Iterator[tuple[float, Counter[LinkEnds]]]:
+    """Yield time and loads every POLL_S until `end`."""
+    while not end.is_set():
+        flows = loads(table.read(within_s), table.network.topology)
+        yield clock.monotonic(), flows
+        clock.sleep(POLL_S)
+
+
+def statuses(on: FabricRun) -> list[dict[str, Any]]:
+    """Return the status of each switch's daemon, leaves first; none if there are no daemons."""
+    if not on.network.rows():
+        return []
+    topology, protocols = on.topology, []
+    for node in range(topology.servers, topology.nodes):
+        with suppress(ValueError, TimeoutError):  # of a switch that is dead
+            name = topology.naming.name(node)
+            protocols.append(control.status(on.network.run.directory, name)["protocol"])
+    return protocols
 
 
 def counted(on: FabricRun) -> dict[str, int]:
-    """What DAR's daemons have done since they began, all together; empty where there are none."""
-    if not on.network.rows():
-        return {}
-    topology, found = on.topology, []
-    for node in range(topology.servers, topology.nodes):
-        with suppress(ValueError, TimeoutError):  # of a switch that is dead
-            found.append(
-                control.status(on.network.run.directory, topology.naming.name(node))["protocol"]
-            )
-    return together(found)
+    """Return the sums of the counters of DAR's daemons; empty if there are none."""
+    return together(statuses(on))
 
 
-def together(told: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """The sums of what the daemons of switches count."""
+def difference(counters: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
+    """Return the growth of each counter, 0 if it is not in `before`."""
+    return {key: value - before.get(key, value) for key, value in counters.items()}
+
+
+def together(protocols: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the sums of the counters of several switches' daemons."""
     total = Counter[str]()
-    for one in told:
-        total.update({key: one[key] for key in ("moves", "swaps", "replaced")})
-        total.update({f"requests_{key}": one["ears"][key] for key in ("sent", "stale")})
+    for status in protocols:
+        total.update({key: status[key] for key in ("moves", "swaps", "replaced")})
+        total.update({f"requests_{key}": status["ears"][key] for key in ("sent", "stale")})
     return dict(total)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.experiments.engines.common_columns import ORDER
+from weft.experiments.engines.common_columns import ORDER, PAPER
 
 CONVERGENCE = {
     "sampled_permutations": "permutations that were measured",
@@ -23,7 +23,9 @@ CONVERGENCE = {
     "*_model_iterations": "what the paper's models of sections 3.1 (single output) and 3.2 or 3.3 "
     "(last step) expect; null where they say nothing",
 }
+P = {"p": "flows that a link carries"}
 SETTLING = {
+    **P,
     "permutations": "permutations that were over when the run ended",
     "in_step": (
         "whether all hosts go from one permutation to the next together; else the times below are "
@@ -47,27 +49,36 @@ SETTLING = {
     "max_reroutes": "list: those of the leaf that has most",
 }
 TABLE = {
-    "mean_throughput_gbps": "what a host receives, mean",
-    "min_throughput_gbps": "what the host receives that gets least",
-    "mean_latency_us": "of a packet, from its message's turn to its arrival, mean over receivers",
-    "max_latency_us": "the longest of all packets",
-    "mean_held_ratio": "packets that came out of order, over those in order, mean over receivers",
-    "max_held_ratio": "that of the receiver that has most",
-    "mean_window_packets": (
-        "how far ahead of the first missing packet those out of order are, mean over receivers"
+    **P,
+    "mean_throughput_gbps": "throughput of a receiving host, mean",
+    "min_throughput_gbps": "throughput of the receiver that has least",
+    "throughput_change_fraction": (
+        "throughput in the second half of the time that counts, relative to the first, less 1"
     ),
-    "max_window_packets": "the largest of the receivers' means",
+    "mean_latency_us": "latency of a packet, from its host to its arrival, mean over receivers",
+    "max_latency_us": "the longest of all packets",
+    "mean_jump_ratio": (
+        "the authors' statistic: sum of jumps over packets in order, mean over receivers"
+    ),
+    "max_jump_ratio": "ratio of the receiver that has most",
+    "mean_jump_packets": "the authors' window: mean jump, mean over receivers",
+    "max_jump_packets": "the largest of the receivers' mean jumps",
     "late_fraction": "packets that arrived behind a later one of their message, of all",
     "mean_extent_packets": "how far behind it late packets are, mean",
     "reroutes_per_message": "reroutes of a message",
     "ears_per_message": "requests to move a flow (EARs) sent for a message",
-    "stale_ears_fraction": "of these, those that came when their flow had moved already",
+    "ear_bytes_fraction": (
+        "bytes of EARs, of bytes of data: 8 bytes (section 5.2), informed ones with a bit a spine"
+    ),
+    "stale_ears_fraction": "EARs that came when their flow had moved already",
+    **PAPER,
 }
 FAILURE = {
+    **P,
     "flows_hit": "flows that were on what failed",
     "off_dead_ms": "from the failure until no flow was on a dead link",
     "settled_ms": (
-        "from the failure until no flow was on a dead link and none had more than p flows"
+        "from the failure until, in addition, no link had more than p flows or than an even share"
     ),
     "most_flows": "flows on the fullest link at the end",
     "goodput_fraction": "goodput of a flow, of what the host's link can carry, mean",
@@ -77,6 +88,7 @@ FAILURE = {
     **ORDER,
 }
 GOODPUT = {
+    "p": "flows that a link carries, as DAR's daemons have it; null without them",
     "goodput_fraction": "goodput of a flow, of what the host's link can carry, mean",
     "slowest_fraction": "that of the slowest flow",
     **ORDER,

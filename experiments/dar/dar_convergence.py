@@ -8,10 +8,7 @@ m=n=r, p=1; 10b m=2n=2r, p=1; 11 n=m=6, p=1, by r; 12 m=n=r, p=2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
-from itertools import cycle
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,24 +30,24 @@ from weft.experiments.dar.models import full_rate, half_rate, single_output
 from weft.experiments.dar.settings import clos_size
 from weft.experiments.dar.simulation import TRAFFIC, network, simulate, standard_error
 from weft.experiments.engines.arrays import Ints
-from weft.experiments.report import panels, style
+from weft.experiments.report.panels import Curves, melted
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value, canonical
 from weft.experiments.runner.parameters import Integer, Number, Spec, Word
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 MOST_FLOWS = 20_000
 MOST_TIGHT = 42  # flows where m p = n: the paper's rule takes exponentially long in them
 MOST_MODELLED = 40  # n and r of the models
-DRAWN = ("topology", "p", "rule")  # by axes, panels and lines
-SERIES = (
-    ("paper", "mean_iterations", "the paper's rule, simulated", "o-"),
-    ("informed", "mean_iterations", "informed requests, simulated", "s-"),
-    ("paper", "single_output_model_iterations", "model 3.1, single output", ":"),
-    ("paper", "last_step_model_iterations", "model 3.2 or 3.3, last step", "--"),
-)
+COLUMNS = {
+    "mean_iterations": "simulated",
+    "p99_iterations": "99th percentile",
+    "single_output_model_iterations": "model 3.1, single output",
+    "last_step_model_iterations": "model 3.2 or 3.3, last step",
+}
+CURVES: dict[str, Value] = {
+    "informed, simulated": "informed requests",
+    "informed, 99th percentile": "informed, 99th percentile",
+    "paper, simulated": "the paper's rule",
+}
 
 
 def size(topology: str) -> tuple[int, int, int]:
@@ -166,57 +163,39 @@ def statistics(iterations: Ints) -> dict[str, Value]:
     }
 
 
-def series_of(table: Table) -> dict[str, list[Row]]:
-    """Return the rows of each panel by its title; each row has its place on the axis as `x`.
+def figures_of(n: int, r: int, m: int, p: int) -> dict[str, int]:
+    """Return the place on the axis of a network in each figure of the paper, or a similar one."""
+    places = {f"figure 11, n = {n}, m = {m}, by r" + f", p = {p}" * (p > 1): r}
+    if n == r and m == n:
+        places[{1: "figure 10a", 2: "figure 12"}.get(p, "m = r = n") + f", p = {p}"] = n
+    elif n == r:
+        places["figure 10b, p = 1" if m == 2 * n and p == 1 else f"m = {m / n:g} n, p = {p}"] = n
+    return places
 
-    The title ends with the name of the axis.
-    """
-    groups: dict[str, list[Row]] = {}
-    varied = [
-        key for key in EXPERIMENT.axes if key not in DRAWN and len({row[key] for row in table}) > 1
+
+def series(table: Table) -> list[Row]:
+    """Return a row for each figure, network and curve; figures of a single network are left out."""
+    rows = [
+        row | {"figure": figure, "n_or_r": place}
+        for row in table
+        for figure, place in figures_of(
+            *clos_size(str(row["topology"])), int(str(row["p"]))
+        ).items()
     ]
-    for row in table:
-        n, r, m = clos_size(str(row["topology"]))
-        more = "".join(f", {style.words(key)} = {row[key]}" for key in ("p", *varied))
-        if n == r:
-            title = f"m = r = n{more}, by n" if m == n else f"m = {m / n:g} n, r = n{more}, by n"
-            groups.setdefault(title, []).append({**row, "x": n})
-        groups.setdefault(f"n = {n}, m = {m}{more}, by r", []).append({**row, "x": r})
-    series = {title: rows for title, rows in groups.items() if len({row["x"] for row in rows}) > 1}
-    return dict(sorted((series or groups).items()))
-
-
-def draw(axes: Axes, rows: Sequence[Row]) -> None:
-    """Draw means of the simulation and its 99th percentiles, and the models, over n or r."""
-    for colour, (rule, key, label, look) in zip(cycle(style.SEVERAL), SERIES, strict=False):
-        of_rule = panels.select(rows, rule=rule)
-        means = panels.means_by(of_rule, "x", key)
-        axes.plot(*means, look, color=colour, label=label, markersize=4.5)
-        if key == "mean_iterations":
-            tails = panels.means_by(of_rule, "x", "p99_iterations")
-            axes.plot(*tails, "_", color=colour, markersize=9)
-
-
-def plot(table: Table, figure: Figure) -> None:
-    """Draw iterations over n or r, a panel for each series of networks."""
-    groups = series_of(table)
-    grid = panels.grid(
-        figure, len(groups), 3, panel=(3.2, 2.9), margin=(0, 1.1), ylabel="iterations"
-    )
-    for axes, (title, rows) in zip(grid, groups.items(), strict=True):
-        draw(axes, rows)
-        name, _, axis = title.rpartition(", by ")
-        axes.set(title=name, xlabel=axis)
-        if any(row["p"] == 1 for row in rows):
-            axes.set_yscale("log")
-        axes.locator_params(axis="x", integer=True)
-    heading = "means; bars: 99th percentiles"
-    panels.legend(figure, loc="outside upper left", ncols=2, title=heading, alignment="left")
+    places: dict[Value, set[Value]] = {}
+    for row in rows:
+        places.setdefault(row["figure"], set()).add(row["n_or_r"])
+    several = [row for row in rows if len(places[row["figure"]]) > 1]
+    return [
+        row | {"curve": CURVES.get(f"{row['rule']}, {row['column']}", row["column"])}
+        for row in melted(several or rows, COLUMNS, "column", "iterations")
+    ]
 
 
 TIGHT = (2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48)
 DOUBLE = range(2, 13)
 BY_R = (2, 3, 4, 5, 7)
+VARIED = ("traffic", "start", "requests", "key", "swap", "new_spine", "rest_iterations")
 EXPERIMENT = Experiment(
     name="dar_convergence",
     question="How many iterations does DAR take until no link is bad?",
@@ -274,7 +253,7 @@ EXPERIMENT = Experiment(
             unit="%",
             least=0.01,
             most=1000,
-        ).over(2.0),
+        ).over(3.0),
         "model_3_3": Word(
             meaning="model 3.3: moves that induce another: those to a full uplink, or all",
             words=("weighted", "unweighted"),
@@ -287,10 +266,17 @@ EXPERIMENT = Experiment(
         ).over(1_000_000),
     },
     columns=columns.CONVERGENCE,
-    seeds=1,
+    seeds=3,
     version=2,
     measure=measure,
-    plot=plot,
+    plot=Curves(
+        columns={"iterations": "iterations"},
+        facet=("figure", *VARIED),
+        x="n_or_r",
+        series="curve",
+        log=("iterations",),
+        rows=series,
+    ),
     check=check,
-    takes_s=90,
+    takes_s=100,
 )

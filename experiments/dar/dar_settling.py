@@ -1,69 +1,60 @@
-"""When do leaves stop moving flows?  DAR, section 5.2, figure 13: the slotted model of dar_table,
-and the daemons.
+"""When do leaves stop moving flows?  DAR, section 5.2, figure 13: slotted model and daemons.
 
 Hosts send message after message to random permutations.  Two flows of 0.52 of a link's rate do not
-fit it, so that at 20.8 Gbit/s flows move as long as there are messages; at 19.2 Gbit/s they settle
-in each permutation.  At these rates all hosts go from one permutation to the next within a packet
-or two, and a permutation is settled when the last flow has moved before the next begins.
+fit it, so at 20.8 Gbit/s flows move as long as there are messages; at 19.2 Gbit/s they settle in
+each permutation.  At these rates all hosts go from one permutation to the next within a packet or
+two.  A permutation is settled when the last flow has moved before the next begins.
 
 On the engine `fabric` the daemons move the flows, on wires in memory, and `period_slots` packet
-times are a period of theirs, 10 ms; times are told as packet times of the rates that were asked
-for.  There a queue grows where more flows are on a link than fit it.
-
-On the engine `kernel` the messages are flows of TCP through links of `kernel_mbps`, and times are
-told in the same way. Hosts begin a permutation together, and pause a quarter of a message's time
-before, which TCP takes to begin and to end.
+times are a period of theirs, 10 ms.  On the engine `kernel` the messages are flows of TCP through
+links of `kernel_mbps`; hosts begin a permutation together, and pause a quarter of a message's time
+before, which TCP takes to begin and to end.  Times are those of packets of the parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.daemons.simulator.simulator import Simulator
 from weft.experiments.dar import columns
-from weft.experiments.dar.dar_table import AXES, SCHEMES, VARIED, check, outcome
+from weft.experiments.dar.dar_table import AXES, VARIED, check, looks, outcome
 from weft.experiments.dar.settings import (
+    SCHEMES,
     daemon_options,
+    flows_of_link,
     kernel_plan,
     kernel_slot_s,
-    message_packets,
+    message_slots,
+    payload_bytes,
+    rate,
+    sequence,
     size,
     slot_us,
     slots,
     slots_of_10_us,
 )
-from weft.experiments.dar.slotted_model import destinations
-from weft.experiments.report import figures, panels, style
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
+from weft.experiments.report.panels import Curves, exploded, melted
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Word
 from weft.topologies import build
 from weft.topologies.core.grammar import unparse
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from weft.experiments.dar.clos_messages import ClosMessagesOutcome
+    from weft.experiments.dar.clos_messages import ClosOutcome
 
 DRAWN_US = 450  # of the beginning of a run
 PAPER_US = 80  # within which the paper's permutations settle
 PERIOD_S = 0.010
-# by which permutations may differ in length, where all hosts are said to be in step
-STEPS_SLOTS = 8
+STEPS_SLOTS = 8  # most difference in length of permutations if hosts are in step
 PAUSE_FRACTION = 0.25  # of a message's time, on the kernel
-# messages that begin so much later are late; in step are hosts of which so few are
-LATE_US, MOST_LATE = 5, 0.02
-COLOURS = {
-    "dar": style.scheme("dar").colour,
-    "dar-count": style.VERMILION,
-    "dar-informed": style.BLUE,
-}
-RESOLVED = tuple(COLOURS)
-BUSIEST = "{}, busiest leaf"
+LATE_US = 5  # after which a message is late
+MOST_LATE = 0.02  # of the messages, if hosts are in step
+RESOLVED = tuple(name for name, scheme in SCHEMES.items() if scheme.detect)
 
 
 def goes_together(run: Run) -> bool:
@@ -71,192 +62,165 @@ def goes_together(run: Run) -> bool:
 
     The paper has CLOS(24,48,48) at full rate, CLOS(24,48,24) at half the rate.
     """
-    at_full_rate = run.number("host_gbps") == run.number("link_gbps")
+    at_full_rate = rate(run) == 1
     papers_full_rate = {"clos:n=24,r=48,m=48": True, "clos:n=24,r=48,m=24": False}
     return papers_full_rate.get(run.text("topology"), at_full_rate) == at_full_rate
 
 
-def settling(
-    began: NDArray[np.int64], moved: NDArray[np.int64], end: int
-) -> tuple[NDArray[np.int64], ...]:
-    """Of each permutation that is over by slot `end`: slots until the last flow had moved, flows
-    moved, and its slots.
+@dataclass(frozen=True)
+class SettlingMoves:
+    """Moves of flows in a sequence of permutations.
 
-    began: the slots in which permutations began, or -1.  moved: as in Control.
-    """
-    begun = began[began >= 0]
-    length = np.diff(np.append(begun, end))
-    took = np.where(moved[: len(begun), 0] > 0, moved[: len(begun), 1] - begun + 1, 0)
-    return took[:-1], moved[: len(begun) - 1, 0], length[:-1]
-
-
-class SettlingMoves(NamedTuple):
-    """began, moved: as for settling(), in slots.  reroutes: by leaf and period of `per` slots.
-
-    late_fraction: messages that began later than they should, of the kernel's.
+    began: slot in which each permutation began, or -1.
+    moved: moves and swaps of each permutation, and the slot of the last, as in Control.
+    reroutes: moves and swaps by leaf and period of 10 us.
+    end: slot in which the run ended.
+    late_fraction: late messages on the kernel.
+    done: outcome on the kernel.
     """
 
     began: NDArray[np.int64]
     moved: NDArray[np.int64]
     reroutes: NDArray[np.int64]
-    per: int
+    end: int
     late_fraction: float = 0.0
+    done: ClosOutcome | None = None
+
+    def finished(self) -> tuple[NDArray[np.int64], ...]:
+        """Return slots until the last move, moves, and length of each finished permutation."""
+        begun = self.began[self.began >= 0]
+        length = np.diff(np.append(begun, self.end))
+        moves, last = self.moved[: len(begun)].T
+        return np.where(moves > 0, last - begun + 1, 0)[:-1], moves[:-1], length[:-1]
+
+
+def in_model(run: Run) -> SettlingMoves:
+    """Return the moves in the slotted model."""
+    model = outcome(run)
+    known = model.known
+    return SettlingMoves(model.hosts.began, known.moved, known.reroutes, slots(run, "time_us"))
 
 
 def by_daemons(run: Run) -> SettlingMoves:
-    """What the daemons do in simulated time, looked at after each slot."""
-    n, r, _ = size(run.text("topology"))
-    simulator = Simulator(
-        build(run.text("topology")), unparse("dar", daemon_options(run, PERIOD_S))
-    )
+    """Return the moves of the daemons in simulated time, which it reads after each slot."""
+    topology, slot_s = build(run.text("topology")), PERIOD_S / run.integer("period_slots")
+    simulator = Simulator(topology, unparse("dar", daemon_options(run, PERIOD_S)))
+    flows = simulator.flows
+    flows.rate, flows.packet_s = rate(run), slot_s
     simulator.run_until_converged()
-    slot_s = PERIOD_S / run.integer("period_slots")
-    length = round(message_packets(run) * run.number("link_gbps") / run.number("host_gbps"))
-    per, count = slots_of_10_us(run), slots(run, "time_us") // length
-    began, moved = np.arange(count) * length, np.zeros((count, 2), np.int64)
-    reroutes, before = np.zeros((r, -(-count * length // per)), np.int64), np.zeros(r, np.int64)
-    for at, permutation in enumerate(
-        destinations(n, r, run.text("traffic"), count, np.random.default_rng(run.seed))
-    ):
-        for flow in simulator.flows.live():
-            simulator.flows.end(flow)
+    length = round(message_slots(run))
+    count = slots(run, "time_us") // length
+    leaves = range(topology.servers, topology.servers + size(topology.spec)[1])
+    totals = [[0] * len(leaves)]
+    for number, permutation in enumerate(sequence(run, count)):
+        for flow in flows.live():
+            flows.end(flow)
         for src, dst in enumerate(permutation.tolist()):
-            simulator.flows.begin(src, dst, at)
-        for slot in range(at * length, (at + 1) * length):
+            flows.begin(src, dst, number)
+        for _ in range(length):
             simulator.run_for(slot_s)
-            status = [simulator.status(n * r + leaf) for leaf in range(r)]
-            changed = np.array([each["moves"] + each["swaps"] for each in status]) - before
-            if changed.any():
-                moved[at] = moved[at, 0] + changed.sum(), slot
-                reroutes[:, slot // per] += changed
-                before += changed
-    return SettlingMoves(began, moved, reroutes, per)
+            statuses = map(simulator.status, leaves)
+            totals.append([status["moves"] + status["swaps"] for status in statuses])
+    return by_period(np.diff(np.transpose(totals)), length, 1, slots_of_10_us(run))
 
 
-def on_kernel(run: Run) -> tuple[SettlingMoves, ClosMessagesOutcome]:
-    """What the daemons do on the kernel, looked at every 10 us."""
+def by_period(
+    moves: NDArray[np.int64], length: int, slots_each: int, per: int, **fields: Any
+) -> SettlingMoves:
+    """Return the moves of permutations of `length` periods, which begin one after the other.
+
+    moves: by leaf and period of `slots_each` slots.
+    """
+    count = moves.shape[1] // length
+    moved = np.zeros((count, 2), np.int64)
+    for number, counts in enumerate(moves.sum(axis=0).reshape(count, length)):
+        last = np.flatnonzero(counts)
+        if len(last):
+            moved[number] = counts.sum(), (number * length + last[-1] + 1) * slots_each - 1
+    edges = np.arange(0, moves.shape[1], per // slots_each)
+    reroutes = np.add.reduceat(moves, edges, axis=1)
+    began = np.arange(count) * length * slots_each
+    return SettlingMoves(began, moved, reroutes, moves.shape[1] * slots_each, **fields)
+
+
+def on_kernel(run: Run) -> SettlingMoves:
+    """Return the moves of the daemons on the kernel, which it reads every 10 us."""
     from weft.experiments.dar import clos_messages, clos_run
 
-    n, r, _ = size(run.text("topology"))
-    per, us = slots_of_10_us(run), slot_us(run)
-    message = message_packets(run) * run.number("link_gbps") / run.number("host_gbps")
-    length = -(-round(message * (1 + PAUSE_FRACTION)) // per) * per
-    count = slots(run, "time_us") // length
-    slot_s = kernel_slot_s(run)
-    permutations = destinations(n, r, run.text("traffic"), count, np.random.default_rng(run.seed))
-    found = clos_messages.carry_out(
-        kernel_plan(
-            run,
-            clos_run.messages(
-                permutations, message_packets(run) * clos_messages.PAYLOAD_BYTES, length * slot_s
-            ),
-            count * length * slot_s,
-            every_s=per * slot_s,
-        )
-    )
-    reroutes = np.zeros((r, count * length // per), np.int64)
-    seen = np.array(found.moved[: reroutes.shape[1]], np.int64).reshape(-1, r).T
-    reroutes[:, : seen.shape[1]] = seen
-    return SettlingMoves(
-        np.arange(count) * length,
-        moved_in_each(reroutes.sum(axis=0), length // per, per),
-        reroutes,
-        per,
-        float(
-            np.mean(
-                [
-                    one.began_s - one.flow.at_s > LATE_US / us * slot_s
-                    for one in found.seen.flows.results
-                ]
-            )
-        ),
-    ), found
+    per, slot_s = slots_of_10_us(run), kernel_slot_s(run)
+    periods = -(-round(message_slots(run) * (1 + PAUSE_FRACTION)) // per)
+    count = slots(run, "time_us") // (periods * per)
+    every_s = periods * per * slot_s
+    messages = clos_run.messages(sequence(run, count), payload_bytes(run), every_s)
+    plan = kernel_plan(run, flows=messages, seconds=count * every_s)
+    done = clos_messages.carry_out(plan, partial(clos_messages.watch_moves, per * slot_s))
+    watched = done.watched[: count * periods]
+    moves = np.pad(np.array(watched).T, ((0, 0), (0, count * periods - len(watched))))
+    late_s = np.array([flow.began_s - flow.flow.at_s for flow in done.observed.flows.results])
+    late_fraction = float((late_s / slot_s * slot_us(run) > LATE_US).mean())
+    return by_period(moves, periods, per, per, late_fraction=late_fraction, done=done)
 
 
-def moved_in_each(reroutes: NDArray[np.int64], periods: int, per: int) -> NDArray[np.int64]:
-    """Of each permutation, so many `periods` of `per` slots, the flows moved and the last slot of
-    the last period in which any was, as in Control.
-    """
-    found = []
-    for at, counts in enumerate(reroutes.reshape(-1, periods)):
-        last = np.flatnonzero(counts)
-        found.append((counts.sum(), (at * periods + last[-1] + 1) * per - 1 if len(last) else 0))
-    return np.array(found, np.int64)
+ENGINES = {"graph": in_model, "fabric": by_daemons, "kernel": on_kernel}
 
 
 def measure(run: Run) -> Result:
-    """Reroutes of a leaf in each 10 us, and of permutations the time until their last reroute.
+    """Return reroutes of a leaf in each 10 us, and the time until permutations settle.
 
-    The latter is None where hosts do not begin permutations together.
+    The latter is None if hosts do not begin permutations together.
     """
-    us, end = slot_us(run), slots(run, "time_us")
-    seen = None
-    if run.engine == "fabric":
-        found = by_daemons(run)
-    elif run.engine == "kernel":
-        found, seen = on_kernel(run)
-        end = len(found.began) * int(found.began[1]) if len(found.began) > 1 else 0
-    else:
-        model = outcome(run)
-        found = SettlingMoves(
-            model.hosts.began, model.known.moved, model.known.reroutes, model.known.per
-        )
-    took, moved, length = settling(found.began, found.moved, end)
-    if not len(took):
+    us, per = slot_us(run), slots_of_10_us(run)
+    moves = ENGINES[run.engine](run)
+    slots_until, moved, length = moves.finished()
+    if not len(length):
+        least_us = message_slots(run) * us
         raise ValueError(
-            f"dar_settling: no permutation is over after {run.number('time_us'):g} us: take longer"
+            f"dar_settling: no permutation is over after {run.number('time_us'):g} us: "
+            f"take time_us above {least_us:.0f}"
         )
-    n, r, _ = size(run.text("topology"))
-    drawn = found.reroutes[:, : int(DRAWN_US / us / found.per)]
-    message = message_packets(run) * run.number("link_gbps") / run.number("host_gbps")
+    drawn = moves.reroutes[:, : int(DRAWN_US / us / per)]
     in_step = (
-        message >= STEPS_SLOTS
+        message_slots(run) >= STEPS_SLOTS
         and bool(np.ptp(length) <= STEPS_SLOTS)
-        and found.late_fraction <= MOST_LATE
+        and moves.late_fraction <= MOST_LATE
     )
-    return Result(
-        fidelity=seen.seen.report.verdict if seen else None,
-        circumstances=seen.circumstances if seen else {},
-        figures={
-            "permutations": len(took),
-            "in_step": in_step,
-            "median_settling_us": float(np.median(took) * us) if in_step else None,
-            "p99_settling_us": float(np.quantile(took, 0.99) * us) if in_step else None,
-            "max_settling_us": float(took.max() * us) if in_step else None,
-            "within_80_us_fraction": float((took * us <= PAPER_US).mean()) if in_step else None,
-            "moving_in_last_quarter_fraction": float((took > 0.75 * length).mean())
-            if in_step
-            else None,
-            "moves_per_flow": float(moved.mean() / (n * r)),
-            "late_begins_fraction": found.late_fraction,
-            "period_us": found.per * us,
-            "mean_reroutes": drawn.mean(axis=0).tolist(),
-            "max_reroutes": drawn.max(axis=0).tolist(),
-        },
-    )
+    n, r, _ = size(run.text("topology"))
+    columns: dict[str, Value] = {
+        "p": flows_of_link(run),
+        "permutations": len(length),
+        "in_step": in_step,
+        **settling_figures(slots_until, length, us, in_step=in_step),
+        "moves_per_flow": float(moved.mean() / (n * r)),
+        "late_begins_fraction": moves.late_fraction,
+        "period_us": per * us,
+        "mean_reroutes": drawn.mean(axis=0).tolist(),
+        "max_reroutes": drawn.max(axis=0).tolist(),
+    }
+    return moves.done.result(columns) if moves.done else Result(figures=columns)
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw figure 13: what a leaf reroutes in 10 us over time, a panel for each setting."""
-    keys = ("topology", "host_gbps", "engine", *VARIED)
-    groups = figures.by_setting(table, keys, always=2)
-    ylabel = "flows that a leaf moves in 10 µs"
-    grid = panels.grid(figure, len(groups), 3, panel=(3.7, 2.7), margin=(0, 1.0), ylabel=ylabel)
-    for axes, (title, rows) in zip(grid, groups.items(), strict=True):
-        for scheme, colour in COLOURS.items():
-            draw(axes, panels.select(rows, scheme=scheme), SCHEMES[scheme][1], colour)
-        axes.set_title(title.replace(", ", "\n"), fontsize=9)
-        axes.set(xlabel="time (µs)", ylim=(0, None))
-    panels.legend(figure, loc="outside upper left", ncols=3)
+def settling_figures(
+    slots_until: NDArray[np.int64], length: NDArray[np.int64], us: float, *, in_step: bool
+) -> dict[str, Value]:
+    """Return the columns about settling, each None unless hosts are in step."""
+    columns: dict[str, Value] = {
+        "median_settling_us": float(np.median(slots_until) * us),
+        "p99_settling_us": float(np.quantile(slots_until, 0.99) * us),
+        "max_settling_us": float(slots_until.max() * us),
+        "within_80_us_fraction": float((slots_until * us <= PAPER_US).mean()),
+        "moving_in_last_quarter_fraction": float((slots_until > 0.75 * length).mean()),
+    }
+    return columns if in_step else dict.fromkeys(columns)
 
 
-def draw(axes: Axes, rows: Sequence[Row], name: str, colour: str) -> None:
-    """Draw the mean over leaves, and the busiest leaf, each as the mean over `rows`."""
-    for key, dash, label in (("mean_reroutes", "-", name), ("max_reroutes", ":", BUSIEST)):
-        if rows:
-            means = np.mean([np.asarray(row[key], float) for row in rows], axis=0)
-            time_us = (np.arange(len(means)) + 0.5) * float(str(rows[0]["period_us"]))
-            axes.plot(time_us, means, dash, color=colour, label=label.format(name), linewidth=1.3)
+def over_time(table: Table) -> list[Row]:
+    """Return a row for each 10 us: the mean over leaves, and the busiest leaf."""
+    lists = {"mean_reroutes": "mean of the leaves", "max_reroutes": "busiest leaf"}
+    rows = [
+        entry | {"elapsed_us": float(str(entry["place"])) * float(str(entry["period_us"]))}
+        for entry in exploded(table, lists, "place")
+    ]
+    return melted(rows, lists, "leaves", "reroutes")
 
 
 EXPERIMENT = Experiment(
@@ -270,13 +234,23 @@ EXPERIMENT = Experiment(
         "scheme": Word(
             meaning="DAR by queues, by counts, by counts with the map of spines", words=RESOLVED
         ).over(*RESOLVED),
+        "preset": AXES["preset"].over("ours"),
         "time_us": AXES["time_us"].over(5600.0),
         "skipped_us": AXES["skipped_us"].over(0.0),
     },
     columns=columns.SETTLING,
+    version=2,
     seeds=2,
     measure=measure,
-    plot=plot,
+    plot=Curves(
+        columns={"reroutes": "flows that a leaf moves in 10 µs"},
+        facet=VARIED,
+        always=5,
+        x="elapsed_us",
+        dash="leaves",
+        rows=over_time,
+        looks=looks,
+    ),
     goes_together=goes_together,
     compared=("topology", "host_gbps"),
     check=check,

@@ -6,99 +6,81 @@ or at 0.48 of it: p = 2.  The paper's simulator is one of InfiniBand, by flits; 
 time of a packet of 2 kB, switches and cables take no time, and a packet that is stopped for lack of
 room waits in the switch before.  Beside DAR: schemes with which the paper does not compare it.
 
-On the engine `kernel` messages are flows of TCP through links of `kernel_mbps`, each host's next
-one beginning when the last has arrived; packets carry 1,448 bytes, and rates and times are told as
-if packets had the size and the links the rate that were asked for.  DAR's flows count from their
-first packet on.  What is held is not known there.
+Out of order is counted as the authors' simulator does: see slotted_queues.Received.
 
-A packet is held if an earlier one of its message has not arrived; the ratio of held packets to
-others is the paper's "out-of-order / in-order", as far as its text tells, and how far ahead of the
-first missing packet they are its window.
+On the engine `kernel` messages are flows of TCP through links of `kernel_mbps`, each host's next
+one beginning when the last has arrived; packets carry 1,448 bytes.  Rates and times are those of
+the packet size and link rate of the parameters.  DAR's flows count from their first packet on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import mean
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.daemons.dar import iteration
-from weft.daemons.dar.iteration import KEYS, STARTS, IterationRules
+from weft.daemons.dar.iteration import KEYS, STARTS
 from weft.experiments.dar import columns
 from weft.experiments.dar.settings import (
+    KERNEL_PAYLOAD_BYTES,
+    PRESETS,
+    SCHEMES,
     check_kernel,
     flows_of_link,
     kernel_plan,
     kernel_slot_s,
     message_packets,
+    message_slots,
+    payload_bytes,
+    rate,
+    rules,
+    scheme,
+    sequence,
     size,
     slot_us,
     slots,
     slots_of_10_us,
+    slotted_scheme,
+    switches,
 )
-from weft.experiments.dar.slotted_control import (
-    COUNT,
-    D_MOD_K,
-    DRILL,
-    GIVEN,
-    HASH,
-    QUEUE,
-    RANDOM,
-    SENT,
-    SHORTEST,
-    STALE,
-    SpineScheme,
-)
-from weft.experiments.dar.slotted_model import SlottedOutcome, destinations, simulate
-from weft.experiments.report import figures, panels, style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table, canonical
+from weft.experiments.dar.slotted_control import QUEUE, SENT, STALE
+from weft.experiments.dar.slotted_model import SlottedOutcome, SlottedPlan, simulate
+from weft.experiments.dar.slotted_queues import Received
+from weft.experiments.report import style
+from weft.experiments.report.panels import Bars
+from weft.experiments.runner.definition import Experiment, Result, Run, Value, canonical
 from weft.experiments.runner.parameters import Axis, Integer, Number, Spec, Word
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from weft.experiments.dar.clos_run import ClosPlan
 
 MOST_LINK_SLOTS = 3 * 10**9
 MOST_RECEIVED, MOST_WAITING = 2 * 10**8, 10**7  # packets that memory has room for
-SCHEMES = {
-    "dar": (QUEUE, "DAR"),
-    "dar-count": (COUNT, "DAR, counting flows"),
-    "dar-informed": (COUNT, "DAR, counting flows, informed"),
-    "central": (GIVEN, "central optimum"),
-    "ecmp": (HASH, "ECMP"),
-    "dmodk": (D_MOD_K, "D-mod-k"),
-    "rps": (RANDOM, "random, by packet"),
-    "drill": (DRILL, "DRILL"),
-    "jsq": (SHORTEST, "shortest queue"),
+EAR_BYTES = 8  # section 5.2; the map of informed requests adds a bit for each spine
+PAPER_COLUMNS = (
+    "mean_throughput_gbps",
+    "min_throughput_gbps",
+    "mean_latency_us",
+    "max_latency_us",
+    "mean_jump_ratio",
+    "max_jump_ratio",
+    "mean_jump_packets",
+    "max_jump_packets",
+)
+PAPER = {
+    ("clos:n=24,r=48,m=48", 40.0): (37.7, 36.5, 17.0, 877, 1.87, 3.25, 6.9, 8.9),
+    ("clos:n=24,r=48,m=24", 40.0): (23.0, 20.7, 32, 656, 5.2, 7.4, 5.1, 5.7),
+    ("clos:n=24,r=48,m=24", 19.2): (18.9, 18.9, 5.8, 11.7, 0.0023, 0.0072, 2.3, 5.0),
 }
 
 
-def way(run: Run) -> SpineScheme:
-    """The scheme of `run`."""
-    name = run.text("scheme")
-    rules = IterationRules(
-        p=flows_of_link(run),
-        start=STARTS[run.text("start")],
-        every_link=int(run.text("requests") == "every-link"),
-        swap=int(run.text("swap") == "yes"),
-        informed=int(name == "dar-informed"),
-        folded=1,
-        key=KEYS[run.text("key")],
-        rest=run.integer("rest_slots"),
-    )
-    first = int(run.text("ears") == "first")
-    return SpineScheme(
-        SCHEMES[name][0], rules, run.integer("queue_packets"), run.integer("period_slots"), first
-    )
-
-
 def check(run: Run) -> None:
-    """ValueError for what does not converge, does not fit into memory, or takes too long."""
+    """Raise ValueError if `run` does not converge, does not fit into memory, or takes too long."""
     n, r, m = size(run.text("topology"))
-    if run.number("host_gbps") > run.number("link_gbps"):
+    if rate(run) > 1:
         raise ValueError(
             f"{run.experiment}: a host's link has the rate of any other, "
             f"{run.number('link_gbps'):g} Gbit/s, "
@@ -108,19 +90,16 @@ def check(run: Run) -> None:
         raise ValueError(
             f"{run.experiment}: skipped_us must be less than time_us, {run.number('time_us'):g}"
         )
-    iteration.check(n, r, m, way(run).rules)
+    iteration.check(n, r, m, rules(run))
     if run.engine != "graph":
         return check_kernel(run)
-    if (2 * r * m + n * r) * slots(run, "time_us") > MOST_LINK_SLOTS:
+    links, time_slots = 2 * r * m + n * r, slots(run, "time_us")
+    if links * time_slots > MOST_LINK_SLOTS:
         raise ValueError(
             f"{run.experiment}: {run.number('time_us'):g} us of {run.text('topology')} take "
             f"too long"
         )
-    waiting, received = (
-        (2 * r * m + n * r) * run.integer("room_packets"),
-        n * r * slots(run, "time_us"),
-    )
-    if waiting > MOST_WAITING or received > MOST_RECEIVED:
+    if links * switches(run).room_packets > MOST_WAITING or n * r * time_slots > MOST_RECEIVED:
         raise ValueError(
             f"{run.experiment}: more packets than memory has room for: take a shorter time "
             f"or less room"
@@ -128,180 +107,168 @@ def check(run: Run) -> None:
 
 
 def outcome(run: Run) -> SlottedOutcome:
-    """What the slotted model makes of `run`."""
-    return simulate(
+    """Return the outcome of `run` in the slotted model."""
+    plan = SlottedPlan(
         size(run.text("topology")),
-        way(run),
-        run.number("host_gbps") / run.number("link_gbps"),
-        traffic=run.text("traffic"),
-        size=message_packets(run),
-        room=run.integer("room_packets"),
-        slots=slots(run, "time_us"),
-        warm=slots(run, "skipped_us") if run.number("skipped_us") else 0,
-        per=slots_of_10_us(run),
-        rng=np.random.default_rng(run.seed),
+        rate(run),
+        run.text("traffic"),
+        message_packets(run),
+        switches(run).room_packets,
+        slots(run, "time_us"),
+        slots(run, "skipped_us"),
+        slots_of_10_us(run),
     )
+    return simulate(plan, slotted_scheme(run), np.random.default_rng(run.seed))
 
 
 def ratio(above: NDArray[np.int64], below: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Of each receiver, 0 where there is nothing below."""
+    """Return the ratio for each receiver, 0 if nothing is below."""
     return np.where(below > 0, above / np.maximum(below, 1), 0.0)
 
 
+def move_figures(run: Run, counted: Mapping[str, int], messages_sent: int) -> dict[str, Value]:
+    """Return the columns about moves and EARs, from the names of clos_run.together()."""
+    ear_bytes = EAR_BYTES
+    if scheme(run).informed:
+        ear_bytes += -(-size(run.text("topology"))[2] // 8)
+    counters = ("moves", "swaps", "requests_sent", "requests_stale")
+    moves, swaps, sent, stale = (counted.get(key, 0) for key in counters)
+    return {
+        "reroutes_per_message": (moves + swaps) / messages_sent,
+        "ears_per_message": sent / messages_sent,
+        "ear_bytes_fraction": sent * ear_bytes / messages_sent / run.integer("message_kb") / 1024,
+        "stale_ears_fraction": stale / max(1, sent),
+    }
+
+
+def scaled_us(run: Run, kernel_us: float) -> float:
+    """Return a time on the kernel in terms of packets of `run`."""
+    return kernel_us / 1e6 / kernel_slot_s(run) * slot_us(run)
+
+
+def mean_of_histogram(counts: Sequence[int]) -> float:
+    """Return the mean value, `counts` of each from 0 on."""
+    return sum(value * count for value, count in enumerate(counts)) / max(1, sum(counts))
+
+
+def plan_in_turn(run: Run) -> ClosPlan:
+    """Return the plan of hosts that send message after message, each at its own pace."""
+    from weft.experiments.dar import clos_run
+
+    sequences = sequence(run, 2 + int(slots(run, "time_us") / message_slots(run)))
+    return kernel_plan(
+        run,
+        flows=clos_run.messages(sequences[:1], payload_bytes(run), 0.0),
+        seconds=slots(run, "time_us") * kernel_slot_s(run),
+        then=clos_run.in_turn(sequences),
+        warm_up_s=slots(run, "skipped_us") * kernel_slot_s(run),
+    )
+
+
 def on_kernel(run: Run) -> Result:
-    """What of the table can be told of TCP."""
-    from weft.experiments.dar import clos_messages, clos_run
+    """Return the columns that TCP on the kernel has."""
+    from weft.experiments.dar import clos_messages
 
-    n, r, _ = size(run.text("topology"))
-    slot_s, us = kernel_slot_s(run), slot_us(run)
-    seconds, size_bytes = (
-        slots(run, "time_us") * slot_s,
-        message_packets(run) * clos_messages.PAYLOAD_BYTES,
-    )
-    count = 2 + int(
-        slots(run, "time_us")
-        * run.number("host_gbps")
-        / run.number("link_gbps")
-        / message_packets(run)
-    )
-    sequences = destinations(n, r, run.text("traffic"), count, np.random.default_rng(run.seed))
-    found = clos_messages.carry_out(
-        kernel_plan(
-            run,
-            clos_run.messages(sequences[:1], size_bytes, 0.0),
-            seconds,
-            then=clos_run.in_turn(sequences),
-            warm_up_s=slots(run, "skipped_us") * slot_s if run.number("skipped_us") else 0.0,
-        )
-    )
-    table, order = found.seen.flows, found.seen.order
-    packets = np.zeros(n * r)
-    for one in table.results:
-        packets[one.flow.dst] += one.received_bytes / clos_messages.PAYLOAD_BYTES
-    gbps = packets * slot_s / table.measured_s * run.number("link_gbps")
-    late, sent = sum(order.extents), found.counted.get("requests_sent", 0)
-    moves = found.counted.get("moves", 0) + found.counted.get("swaps", 0)
-    return Result(
-        figures={
-            **dict.fromkeys(columns.TABLE),
-            "mean_throughput_gbps": float(gbps.mean()),
-            "min_throughput_gbps": float(gbps.min()),
-            "mean_latency_us": order.mean_delay_us * us / slot_s / 1e6,
-            "max_latency_us": order.delay_us(100) * us / slot_s / 1e6,
+    done = clos_messages.carry_out(plan_in_turn(run))
+    table, order = done.observed.flows, done.observed.order
+    received = clos_messages.received_bytes(table, done.topology.servers)
+    packets_a_s = np.array(received) / KERNEL_PAYLOAD_BYTES / table.measured_s
+    return done.result(
+        {
+            **dict.fromkeys(columns.TABLE.keys() - {"paper_*"}),
+            "p": flows_of_link(run),
+            **throughput(run, packets_a_s * kernel_slot_s(run)),
+            "mean_latency_us": scaled_us(run, order.mean_delay_us),
+            "max_latency_us": scaled_us(run, order.delay_us(100)),
             "late_fraction": order.late_fraction,
-            "mean_extent_packets": sum(at * many for at, many in enumerate(order.extents))
-            / max(1, late),
-            "reroutes_per_message": moves / len(table.results),
-            "ears_per_message": sent / len(table.results),
-            "stale_ears_fraction": found.counted.get("requests_stale", 0) / max(1, sent),
-        },
-        fidelity=found.seen.report.verdict,
-        circumstances=found.circumstances,
-    )
-
-
-def measure(run: Run) -> Result:
-    """The lines of the paper's table, over receivers.
-
-    Reroutes, EARs and stale ones of a message.
-    """
-    if run.engine == "kernel":
-        return on_kernel(run)
-    found = outcome(run)
-    seen, known, us = found.net.received, found.known, slot_us(run)
-    if not seen.packets.all():
-        raise ValueError(
-            f"{run.experiment}: a host received nothing after {run.number('skipped_us'):g} "
-            f"us: take longer"
-        )
-    gbps = seen.packets / (slots(run, "time_us") - int(seen.begin[0])) * run.number("link_gbps")
-    held, messages = (
-        ratio(seen.held, seen.packets - seen.held),
-        max(1, int((known.message + 1).sum())),
-    )
-    gaps, some = ratio(seen.gap, seen.held), seen.held > 0
-    return Result(
-        figures={
-            "mean_throughput_gbps": float(gbps.mean()),
-            "min_throughput_gbps": float(gbps.min()),
-            "mean_latency_us": float((seen.latency / seen.packets).mean() * us),
-            "max_latency_us": float(seen.worst_latency.max() * us),
-            "mean_held_ratio": float(held.mean()),
-            "max_held_ratio": float(held.max()),
-            "mean_window_packets": float(gaps[some].mean()) if some.any() else 0.0,
-            "max_window_packets": float(gaps.max()),
-            "late_fraction": float(seen.late.sum() / seen.packets.sum()),
-            "mean_extent_packets": float(seen.extent.sum() / max(1, seen.late.sum())),
-            "reroutes_per_message": float(known.reroutes.sum() / messages),
-            "ears_per_message": float(known.ears[SENT] / messages),
-            "stale_ears_fraction": float(known.ears[STALE] / max(1, known.ears[SENT])),
+            "mean_extent_packets": mean_of_histogram(order.extents),
+            **move_figures(run, done.counted, len(table.results)),
         }
     )
 
 
-PANELS = {
-    "mean_throughput_gbps": ("throughput of a receiver (Gbit/s)", "min_throughput_gbps"),
-    "mean_latency_us": ("latency (µs)", "max_latency_us"),
-    "mean_held_ratio": ("out-of-order / in-order packets", "max_held_ratio"),
-    "mean_window_packets": ("out-of-order window (packets)", "max_window_packets"),
-}
-ON_KERNEL = {  # where what is held is not known
-    **dict(list(PANELS.items())[:2]),
-    "late_fraction": ("overtaken packets (fraction)", ""),
-    "mean_extent_packets": ("how far behind they are (packets)", ""),
-}
-
-
-def plot(table: Table, figure: Figure) -> None:
-    """Draw means as bars and minima or maxima over receivers as strokes.
-
-    A line of panels stands for a network, rate and setting; bars are hollow if fidelity failed.
-    """
-    keys = ("topology", "host_gbps", "engine", *VARIED)
-    groups = figures.by_setting(table, keys, always=2)
-    heights = [0.95 + 0.26 * len({row["scheme"] for row in rows}) for rows in groups.values()]
-    lines = panels.lines_of_panels(figure, groups, len(PANELS), width=11.5, heights=heights)
-    for line, rows in lines:
-        by_scheme = {name: panels.select(rows, scheme=name) for name in SCHEMES}
-        by_scheme = {name: runs for name, runs in by_scheme.items() if runs}
-        on_kernel = all(row.get("engine") == "kernel" for row in rows)
-        shown = ON_KERNEL if on_kernel else PANELS
-        for axes, (key, (label, other)) in zip(line, shown.items(), strict=True):
-            draw_bars(axes, list(by_scheme.values()), key, other)
-            axes.set(xlabel=label)
-        line[0].set_yticklabels([SCHEMES[name][1] for name in by_scheme])
-    figure.suptitle(
-        "bars, first numbers: means; strokes, second numbers: the least throughput of a receiver, "
-        "otherwise the most",
-        fontsize=9,
+def in_model(run: Run) -> Result:
+    """Return the columns of the slotted model."""
+    model = outcome(run)
+    received, known = model.net.received, model.known
+    if not received.packets.any(axis=0).all():
+        raise ValueError(
+            f"{run.experiment}: a host received nothing after {run.number('skipped_us'):g} "
+            f"us: take longer"
+        )
+    counted = {
+        "moves": int(known.reroutes.sum()),
+        "requests_sent": int(known.ears[SENT]),
+        "requests_stale": int(known.ears[STALE]),
+    }
+    return Result(
+        figures={
+            "p": flows_of_link(run),
+            **receiver_figures(run, received),
+            **order_figures(received),
+            **move_figures(run, counted, max(1, int((known.message + 1).sum()))),
+        }
     )
 
 
-def draw_bars(axes: Axes, runs_of_schemes: Sequence[Table], key: str, other: str) -> None:
-    """Draw a panel: a bar for each scheme."""
-    for place, runs in enumerate(runs_of_schemes):
-        draw_bar(axes, place, [row for row in runs if row[key] is not None], key, other)
-    panels.name_rows(axes, [""] * len(runs_of_schemes))
-    axes.grid(visible=False, axis="y")
-    axes.margins(x=0.32)
-    axes.set_xlim(left=0)
+def throughput(run: Run, packets_a_slot: NDArray[np.float64]) -> dict[str, Value]:
+    """Return the columns about throughput from that of each receiver."""
+    gbps = packets_a_slot * run.number("link_gbps")
+    return {
+        "mean_throughput_gbps": float(gbps.mean()),
+        "min_throughput_gbps": float(gbps.min()),
+    }
 
 
-def draw_bar(axes: Axes, place: int, runs: Table, key: str, other: str) -> None:
-    """Draw the mean of `key` over `runs`, and of `other`, unless that is empty, as a stroke."""
-    if not runs:
-        return
-    is_dar = str(runs[0]["scheme"]).startswith("dar")
-    look = style.scheme("dar" if is_dar else "jsq")  # jsq is grey
-    values = panels.numbers(runs, key)
-    hollow = any(figures.failed_fidelity(row) for row in runs)
-    panels.bar(axes, place, values, look, hollow=hollow)
-    text, end = f"{mean(values):.3g}", mean(values)
-    if other:
-        extreme = mean(panels.numbers(runs, other))
-        panels.stroke(axes, extreme, place)
-        text, end = f"{text}; {extreme:.3g}", max(end, extreme)
-    panels.write_beside(axes, end, place, text)
+def receiver_figures(run: Run, received: Received) -> dict[str, Value]:
+    """Return the columns about throughput and latency."""
+    windows = np.diff([*received.begins, slots(run, "time_us")])
+    first, second = received.packets.sum(axis=1) / windows
+    packets = received.packets.sum(axis=0)
+    us = slot_us(run)
+    return {
+        **throughput(run, packets / windows.sum()),
+        "throughput_change_fraction": float(second / first - 1),
+        "mean_latency_us": float((received.latency / packets).mean() * us),
+        "max_latency_us": float(received.worst_latency.max() * us),
+    }
+
+
+def order_figures(received: Received) -> dict[str, Value]:
+    """Return the columns about order."""
+    jump_ratio = ratio(received.jumped, received.in_order)
+    jump = ratio(received.jumped, received.jumps)[received.jumps > 0]
+    return {
+        "mean_jump_ratio": float(jump_ratio.mean()),
+        "max_jump_ratio": float(jump_ratio.max()),
+        "mean_jump_packets": float(jump.mean()) if len(jump) else 0.0,
+        "max_jump_packets": float(jump.max(initial=0.0)),
+        "late_fraction": float(received.late.sum() / received.packets.sum()),
+        "mean_extent_packets": float(received.extent.sum() / max(1, received.late.sum())),
+    }
+
+
+def measure(run: Run) -> Result:
+    """Return the lines of the paper's table, over receivers, and what DAR does for a message."""
+    return on_kernel(run) if run.engine == "kernel" else in_model(run)
+
+
+def predict(run: Run) -> dict[str, Value]:
+    """Return the paper's table for its three cells."""
+    cell = run.text("topology"), run.number("host_gbps")
+    if scheme(run).kind != QUEUE or cell not in PAPER:
+        return {}
+    names = (f"paper_{column}" for column in PAPER_COLUMNS)
+    return dict(zip(names, PAPER[cell], strict=True))
+
+
+def looks(key: str, values: Iterable[Any]) -> style.SeriesLooks:
+    """Return the looks of the schemes, with their names in the table."""
+    return {
+        name: style.scheme(name.partition("-")[0])._replace(label=SCHEMES[name].label)
+        for name in SCHEMES
+        if name in values
+    }
 
 
 AXES: dict[str, Axis] = {
@@ -319,12 +286,16 @@ AXES: dict[str, Axis] = {
         "spines; or another",
         words=tuple(SCHEMES),
     ).over(*SCHEMES),
+    "preset": Word(
+        meaning="threshold, rest and room: ours, or the defaults of the authors' simulator",
+        words=tuple(PRESETS),
+    ).over(*PRESETS),
     "key": Word(
         meaning="what DAR moves: a host's flow, or all flows of a leaf to the same host",
         words=tuple(KEYS),
     ).over("dest"),
     "start": Word(
-        meaning="with key=flow, the spine of a new message: see dar_convergence",
+        meaning="first spine: see dar_convergence; with key=dest, random or modulo the destination",
         words=tuple(STARTS),
     ).over("modulo"),
     "requests": Word(
@@ -335,14 +306,17 @@ AXES: dict[str, Axis] = {
         meaning="whether DAR swaps a flow back from an uplink that is full", words=("yes", "no")
     ).over("yes"),
     "queue_packets": Integer(
-        meaning="packets that may wait at a port before DAR moves a flow",
+        meaning="packets that may wait at a port before DAR moves a flow; 0: as the preset",
         unit="packets",
-        least=1,
+        least=0,
         most=10_000,
-    ).over(3),
+    ).over(0),
     "rest_slots": Integer(
-        meaning="hold-down time of a flow that has moved", unit="packet times", least=0, most=10_000
-    ).over(16),
+        meaning="hold-down time of a flow that has moved; 0: as the preset",
+        unit="packet times",
+        least=0,
+        most=10_000,
+    ).over(0),
     "period_slots": Integer(
         meaning="time between counts", unit="packet times", least=1, most=10_000
     ).over(16),
@@ -358,11 +332,13 @@ AXES: dict[str, Axis] = {
         2048
     ),
     "room_packets": Integer(
-        meaning="room of a switch behind each link", unit="packets", least=2, most=10_000
-    ).over(16),
+        meaning="room of a switch behind each link; 0: as the preset",
+        unit="packets",
+        least=0,
+        most=10_000,
+    ).over(0),
     "kernel_mbps": Integer(
-        meaning="on the kernel, rate of links between switches: packet times are told as those of "
-        "link_gbps",
+        meaning="on the kernel, rate of links between switches; results are scaled to link_gbps",
         unit="Mbit/s",
         least=1,
         most=100_000,
@@ -374,7 +350,8 @@ AXES: dict[str, Axis] = {
         meaning="time at the beginning that is not counted", unit="us", least=0, most=10**6
     ).over(200.0),
 }
-VARIED = tuple(key for key in AXES if key not in ("topology", "host_gbps", "scheme"))
+FACET = ("topology", "host_gbps", "preset", "engine", "p")
+VARIED = (*FACET, *(key for key in AXES if key not in (*FACET, "scheme")))
 EXPERIMENT = Experiment(
     name="dar_table",
     question="What do 1,152 hosts get under DAR, and in which order?",
@@ -382,9 +359,34 @@ EXPERIMENT = Experiment(
     engines=("graph", "kernel"),
     axes=AXES,
     columns=columns.TABLE,
-    seeds=1,
+    seeds=3,
+    version=2,
     measure=measure,
-    plot=plot,
+    predict=predict,
+    plot=Bars(
+        columns={
+            "mean_throughput_gbps": "throughput of a receiver (Gbit/s)",
+            "mean_latency_us": "latency (µs)",
+            "mean_jump_ratio": "out-of-order / in-order packets",
+            "mean_jump_packets": "out-of-order window (packets)",
+            "late_fraction": "late packets (fraction)",
+        },
+        facet=VARIED,
+        always=5,
+        strokes={
+            f"mean_{column}": {
+                f"{extreme}_{column}": "least throughput, else the most",
+                f"paper_mean_{column}": "the paper's mean",
+            }
+            for extreme, column in (
+                ("min", "throughput_gbps"),
+                ("max", "latency_us"),
+                ("max", "jump_ratio"),
+                ("max", "jump_packets"),
+            )
+        },
+        looks=looks,
+    ),
     check=check,
-    takes_s=100,
+    takes_s=150,
 )

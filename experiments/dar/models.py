@@ -1,5 +1,4 @@
-"""DAR's Markov models of the iterations until no link is bad (sections 3.1 to 3.3), and the chain's
-expected time.
+"""DAR's Markov models of the iterations until no link is bad (sections 3.1 to 3.3).
 
 Section 3.3 is damaged in the text at hand: its constants are reconstructed here and at `half_rate`.
 """

@@ -1,21 +1,74 @@
-"""What a run of dar_table or dar_settling asks for, in slots, for daemons and for the kernel."""
+"""Parameters of dar_table and dar_settling, in slots, for daemons and for the kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from weft.daemons.core import registry
+from weft.daemons.dar.iteration import KEYS, STARTS, IterationRules
+from weft.experiments.dar.slotted_control import (
+    COUNT,
+    D_MOD_K,
+    DRILL,
+    GIVEN,
+    HASH,
+    QUEUE,
+    RANDOM,
+    SHORTEST,
+    SpineScheme,
+)
+from weft.experiments.dar.slotted_model import destinations
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.runner.definition import Run
 from weft.topologies import build
 from weft.topologies.core.grammar import parse, unparse
+from weft.topologies.core.link import LinkSpec
 
 if TYPE_CHECKING:
-    from weft.experiments.dar.clos_messages import ClosMessagesPlan
-    from weft.testbed.traffic.flows import Flow
+    from weft.experiments.dar.clos_run import ClosPlan
 
-KERNEL_FRAME_BYTES, MOST_KERNEL_HOSTS = 1514, 256
+KERNEL_FRAME_BYTES, KERNEL_PAYLOAD_BYTES, MOST_KERNEL_HOSTS = 1514, 1448, 256
 MOST_HOSTS = 4096
+
+
+class TableScheme(NamedTuple):
+    """A scheme of dar_table.
+
+    label: its name in figures.
+    kind: of slotted_control.SpineScheme.
+    detect: detector of DAR's daemons; empty for a scheme without them.
+    informed: 1 if requests carry the map of spines with room.
+    """
+
+    label: str
+    kind: int
+    detect: str = ""
+    informed: int = 0
+
+
+class SwitchSettings(NamedTuple):
+    """Settings of switches: threshold and room in packets, rest in packet times."""
+
+    queue_packets: int
+    rest_slots: int
+    room_packets: int
+
+
+SCHEMES = {
+    "dar": TableScheme("DAR", QUEUE, "queue"),
+    "dar-count": TableScheme("DAR, counting flows", COUNT, "count"),
+    "dar-informed": TableScheme("DAR, counting flows, informed", COUNT, "count", 1),
+    "central": TableScheme("central optimum", GIVEN),
+    "ecmp": TableScheme("ECMP", HASH),
+    "dmodk": TableScheme("D-mod-k", D_MOD_K),
+    "rps": TableScheme("random, by packet", RANDOM),
+    "drill": TableScheme("DRILL", DRILL),
+    "jsq": TableScheme("shortest queue", SHORTEST),
+}
+# `published`: defaults of the authors' simulator: 80 flits of 64 bytes, 2 us, 278 flits
+PRESETS = {"ours": SwitchSettings(3, 16, 16), "published": SwitchSettings(2, 5, 9)}
 
 
 def clos_size(topology: str) -> tuple[int, int, int]:
@@ -37,44 +90,93 @@ def size(topology: str) -> tuple[int, int, int]:
     return n, r, m
 
 
+def scheme(run: Run) -> TableScheme:
+    """Return the scheme of `run`."""
+    return SCHEMES[run.text("scheme")]
+
+
+def switches(run: Run) -> SwitchSettings:
+    """Return the preset of `run` with the values that it sets itself."""
+    preset = PRESETS[run.text("preset")]
+    own = {key: run.integer(key) for key in SwitchSettings._fields if run.integer(key)}
+    return preset._replace(**own)
+
+
 def slot_us(run: Run) -> float:
-    """The time of a packet on a link."""
+    """Return the time of a packet on a link."""
     return run.integer("packet_bytes") * 8 / run.number("link_gbps") / 1000
 
 
 def slots(run: Run, key: str) -> int:
-    """The time `key` of `run` in slots, 1 at least."""
-    return max(1, round(run.number(key) / slot_us(run)))
+    """Return the time `key` of `run` in slots."""
+    return round(run.number(key) / slot_us(run))
 
 
 def slots_of_10_us(run: Run) -> int:
-    """The period in which the paper counts reroutes."""
+    """Return the period in which the paper counts reroutes."""
     return max(1, round(10 / slot_us(run)))
 
 
+def rate(run: Run) -> float:
+    """Return the rate of a host, as a fraction of a link's."""
+    return run.number("host_gbps") / run.number("link_gbps")
+
+
 def flows_of_link(run: Run) -> int:
-    """p: how many hosts' rates a link carries, rounded, so that 0.52 of its rate is taken for a
-    half, too.
-    """
-    return max(1, round(run.number("link_gbps") / run.number("host_gbps")))
+    """Return p: hosts' rates that a link carries, rounded: 2 at 0.48 and at 0.52 of its rate."""
+    return max(1, round(1 / rate(run)))
 
 
 def message_packets(run: Run) -> int:
-    """Packets of a message."""
+    """Return the packets of a message."""
     return -(-run.integer("message_kb") * 1024 // run.integer("packet_bytes"))
 
 
+def payload_bytes(run: Run) -> int:
+    """Return the bytes of a message of TCP."""
+    return message_packets(run) * KERNEL_PAYLOAD_BYTES
+
+
+def message_slots(run: Run) -> float:
+    """Return the time in which a host sends a message."""
+    return message_packets(run) / rate(run)
+
+
+def sequence(run: Run, messages: int) -> Ints:
+    """Return a permutation of the hosts for each message, shape (messages, hosts)."""
+    n, r, _ = size(run.text("topology"))
+    return destinations(n, r, run.text("traffic"), messages, np.random.default_rng(run.seed))
+
+
+def rules(run: Run) -> IterationRules:
+    """Return the choices of `run` that the paper leaves open."""
+    return IterationRules(
+        p=flows_of_link(run),
+        start=STARTS[run.text("start")],
+        every_link=int(run.text("requests") == "every-link"),
+        swap=int(run.text("swap") == "yes"),
+        informed=scheme(run).informed,
+        folded=1,
+        key=KEYS[run.text("key")],
+        rest=switches(run).rest_slots,
+    )
+
+
+def slotted_scheme(run: Run) -> SpineScheme:
+    """Return the scheme of `run` in the slotted model."""
+    ears_first = int(run.text("ears") == "first")
+    queue = switches(run).queue_packets
+    return SpineScheme(scheme(run).kind, rules(run), queue, run.integer("period_slots"), ears_first)
+
+
 def daemon_options(run: Run, period_s: float) -> dict[str, str | int]:
-    """Those of DAR's daemons for the scheme of `run`."""
-    by_queue = run.text("scheme") == "dar"
+    """Return the options of DAR's daemons for `run`."""
     return {
-        "p": int(run.number("link_gbps") / run.number("host_gbps"))
-        if by_queue
-        else flows_of_link(run),
-        "detect": "queue" if by_queue else "count",
-        "informed": int(run.text("scheme") == "dar-informed"),
+        "p": flows_of_link(run),
+        "detect": scheme(run).detect,
+        "informed": scheme(run).informed,
         "period_us": max(1, round(period_s * 1e6)),
-        "cool": -(-run.integer("rest_slots") // run.integer("period_slots")),
+        "cool": -(-switches(run).rest_slots // run.integer("period_slots")),
         "key": run.text("key"),
         "every": int(run.text("requests") == "every-link"),
         "swap": int(run.text("swap") == "yes"),
@@ -84,32 +186,32 @@ def daemon_options(run: Run, period_s: float) -> dict[str, str | int]:
 
 
 def spec_on_kernel(run: Run) -> str:
-    """The scheme of `run` on the kernel."""
-    if not run.text("scheme").startswith("dar"):
+    """Return the scheme of `run` on the kernel."""
+    if not scheme(run).detect:
         return run.text("scheme")
     period_s = run.integer("period_slots") * kernel_slot_s(run)
-    more = {
+    own = {
         "active_us": round(2e6 * period_s),
         "elephant_kb": 0,
-        "queue": run.integer("queue_packets"),
+        "queue": switches(run).queue_packets,
     }
-    return unparse("dar", {**daemon_options(run, period_s), **more})
+    return unparse("dar", {**daemon_options(run, period_s), **own})
 
 
 def kernel_slot_s(run: Run) -> float:
-    """The time of a packet on a link of the kernel."""
+    """Return the time of a packet on a link of the kernel."""
     return 8e-6 * KERNEL_FRAME_BYTES / run.integer("kernel_mbps")
 
 
 def check_kernel(run: Run) -> None:
-    """ValueError for what the kernel or simulated daemons cannot do."""
+    """Raise ValueError if the kernel or simulated daemons cannot do `run`."""
     n, r, _ = size(run.text("topology"))
     if n * r > MOST_KERNEL_HOSTS:
         raise ValueError(
             f"{run.experiment}: at most {MOST_KERNEL_HOSTS} hosts on {run.engine}, "
             f"{run.text('topology')} has {n * r}"
         )
-    if run.text("scheme").startswith("dar"):
+    if scheme(run).detect:
         if run.text("start") not in ("modulo", "random"):
             raise ValueError(
                 f"{run.experiment}: daemons start flows by modulo or random, got "
@@ -118,20 +220,16 @@ def check_kernel(run: Run) -> None:
         registry.checked(build(run.text("topology")), unparse("dar", daemon_options(run, 0.01)))
 
 
-def kernel_plan(run: Run, wanted: Sequence[Flow], seconds: float, **more: Any) -> ClosMessagesPlan:
-    """That `wanted` be sent on the kernel for `seconds`, in the network, at the rates and by the
-    scheme of `run`; the others are fields of the plan.
-    """
-    from weft.experiments.dar import clos_messages
+def kernel_plan(run: Run, **fields: Any) -> ClosPlan:
+    """Return the plan of `run` on the kernel with further `fields`."""
+    from weft.experiments.dar.clos_run import ClosPlan
 
-    return clos_messages.ClosMessagesPlan(
-        run.text("topology"),
-        spec_on_kernel(run),
-        run.integer("kernel_mbps") * 10**6,
-        run.number("host_gbps") / run.number("link_gbps"),
-        run.integer("room_packets"),
-        wanted,
-        seconds,
+    rate_bps, queue = run.integer("kernel_mbps") * 10**6, switches(run).room_packets
+    return ClosPlan(
+        topology=run.text("topology"),
+        scheme=spec_on_kernel(run),
+        link=LinkSpec(rate_bps=rate_bps, queue_packets=queue),
+        host_link=LinkSpec(rate_bps=round(rate_bps * rate(run)), queue_packets=queue),
         seed=run.seed,
-        **more,
+        **fields,
     )

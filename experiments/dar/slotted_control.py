@@ -1,18 +1,18 @@
-"""Which spine a packet takes in the slotted model, and when DAR moves a flow: sections 2 and 4,
-figure 8.
+"""Spines of packets in the slotted model, and moves of flows by DAR: sections 2 and 4, figure 8.
 
-Flow h is what host h sends at present.  An input leaf knows its flows and moves them by the very
-functions of daemons/dar/iteration.py.  Where bad links are seen:
+Flow h is what host h sends at present.  An input leaf knows its flows and moves them by the
+functions of daemons/dar/iteration.py.  Detectors of bad links:
 
-QUEUE (section 4): where a packet makes more than `queue` packets wait at a port of a spine, the
-    spine sends an EAR (explicit adaptation request) about its flow back over the link by which it
-    came.  The EAR waits behind the packets that the spine has for that leaf, unless EARs go first.
-    At an uplink of its own a leaf moves the flow in that slot.
+QUEUE (section 4): if a packet makes more than `queue` packets wait at a port of a spine, the spine
+    sends an EAR (explicit adaptation request) about its flow back over the link by which it came,
+    unless it has sent one about this flow in the last `rest` slots.  The EAR waits behind the
+    packets that the spine has for that leaf, unless EARs go first.  At an uplink of its own a leaf
+    moves the flow in that slot.
 COUNT (section 2): every `period` slots an output leaf counts the flows on each of its links, and
     sends an EAR for one of the fullest by way of a spine, two slots.
 
-No flow is moved before `rest` slots have gone by since its last move.  An EAR about a flow that has
-ended, or is on another spine by now, is without effect.  A flow has one EAR under way at a time.
+A leaf moves no flow before `rest` slots have gone by since its last move.  An EAR about a flow that
+has ended, or is on another spine by now, has no effect.
 """
 
 from __future__ import annotations
@@ -37,22 +37,24 @@ from weft.daemons.dar.iteration import (
 )
 from weft.daemons.routing.selection import below, drill, shortest
 from weft.experiments.dar.simulation import network
-from weft.experiments.dar.slotted_queues import Clos
+from weft.experiments.dar.slotted_queues import Clos, zeros
 from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.compiled import allocates_nothing
 
 GIVEN, QUEUE, COUNT, HASH, D_MOD_K, RANDOM, DRILL, SHORTEST = range(8)
-SENT, STALE, RESTING = range(3)  # what becomes of EARs: of those sent, these came in vain
+SENT, STALE, RESTING = range(3)  # EARs: all, and those that had no effect
 NEVER = -1
 
 
 class SpineScheme(NamedTuple):
-    """A scheme.  kind: QUEUE or COUNT: DAR, by where it sees bad links; for each flow, HASH: any
+    """A scheme of the slotted model.
 
-    spine, D_MOD_K: its destination mod m, GIVEN: as `given` says; for each packet, RANDOM,
-    DRILL(2,1) or SHORTEST queue.
-
-    queue: packets.  period: slots.  ears_first: 1 if EARs do not wait behind packets.
+    kind: QUEUE or COUNT, DAR by its detector; for each flow, HASH: a random spine, D_MOD_K: its
+        destination mod m, GIVEN: as `Control.given` has it; for each packet, RANDOM, DRILL(2,1) or
+        SHORTEST queue.
+    queue: packets.
+    period: slots.
+    ears_first: 1 if EARs do not wait behind packets.
     """
 
     kind: int
@@ -62,21 +64,52 @@ class SpineScheme(NamedTuple):
     ears_first: int
 
 
+class SlottedPlan(NamedTuple):
+    """A run of the slotted model.
+
+    shape: n, r and m.
+    rate: of a host, packets in a slot.
+    traffic: as for slotted_model.destinations().
+    size: packets of a message.
+    room: packets behind each link.
+    slots: length of the run; receivers count from slot `warm` on.
+    per: slots of a period in which reroutes are counted.
+    """
+
+    shape: tuple[int, int, int]
+    rate: float
+    traffic: str
+    size: int
+    room: int
+    slots: int
+    warm: int
+    per: int
+
+    @property
+    def messages(self) -> int:
+        """Return the messages of a host, with one that the run does not finish."""
+        return int(self.slots * self.rate / self.size) + 2
+
+
 class Control(NamedTuple):
-    """What leaves and spines know, changed in place.
+    """State of leaves and spines, changed in place.
 
     flows: destination and spine of each host's flow, flows on each link, rest in slots.
-    message: of each host, the number of its message.  state: of the random numbers.
+    message: number of each host's message.
+    state: of the random numbers.
     table: with key=dest, the spine of each destination at each leaf, shape (leaves, hosts).
-    given: spines that are given, shape (messages, hosts), or empty.
-    due, about, spine: the EAR under way to each flow's leaf: slot of its arrival or NEVER, message,
-        and spine.
+    given: assigned spines, shape (messages, hosts), or empty.
+    asked: of each spine and host, the slot of the spine's last EAR about its flow, or NEVER.
+    due, about: of each spine and host, the EAR under way: slot of its arrival or NEVER, and
+        message.
     own: of each host, 1 if its leaf is to move its flow in this slot without an EAR.
     draws, remembered: for DRILL: scratch, and the spine that each leaf remembers.
-    counts: as in iteration.iterate().  ears: SENT, STALE, RESTING.
-    reroutes: flows that changed their spine, by leaf and period of `per` slots.
-    moved: by the latest message that any host had begun: flows that changed their spine, and the
-        slot of the last; shape (messages, 2).  newest: that message.
+    counts: as in iteration.iterate().
+    ears: SENT, STALE, RESTING.
+    per: slots of a period of `reroutes`: moves and swaps, by leaf and period.
+    moved: by the latest message that any host had begun: moves and swaps, and the slot of the
+        last; shape (messages, 2).
+    newest: that message.
     """
 
     flows: ClosFlows
@@ -84,9 +117,9 @@ class Control(NamedTuple):
     state: Ints
     table: Ints
     given: Ints
+    asked: Ints
     due: Ints
     about: Ints
-    spine: Ints
     own: Ints
     draws: Ints
     remembered: Ints
@@ -98,49 +131,44 @@ class Control(NamedTuple):
     newest: Ints
 
 
-def control(
-    n: int, r: int, m: int, *, given: Ints, messages: int, per: int, slots: int, state: Ints
-) -> Control:
-    """Before the first flow begins."""
+def control(plan: SlottedPlan, given: Ints, state: Ints) -> Control:
+    """Return the state before the first flow begins."""
+    n, r, m = plan.shape
     hosts = n * r
     flows = network(n, r, m)
     for host in range(hosts):
         flows.spine[host] = NOWHERE
-
-    def zeros(*shape: int) -> Ints:
-        return np.zeros(shape, np.int64)
-
     return Control(
         flows,
         message=zeros(hosts) - 1,
         state=state,
         table=np.tile(np.arange(hosts) % m, (r, 1)),
         given=given,
-        due=zeros(hosts) + NEVER,
-        about=zeros(hosts),
-        spine=zeros(hosts),
+        asked=zeros(m, hosts) + NEVER,
+        due=zeros(m, hosts) + NEVER,
+        about=zeros(m, hosts),
         own=zeros(hosts),
         draws=zeros(2),
         remembered=zeros(r) + m,
         counts=zeros(COUNTERS),
         ears=zeros(3),
-        per=per,
-        reroutes=zeros(r, -(-slots // per)),
-        moved=zeros(messages, 2),
+        per=plan.per,
+        reroutes=zeros(r, -(-plan.slots // plan.per)),
+        moved=zeros(plan.messages, 2),
         newest=zeros(1),
     )
 
 
 @allocates_nothing
 def begin(control: Control, way: SpineScheme, host: int, destination: int) -> None:
-    """`host` begins a message to `destination`."""
+    """Let `host` begin a message to `destination`."""
     flows = control.flows
     leaf, n, m = host // flows.n, flows.n, flows.m
-    old, gone = flows.spine[host], flows.destination[host]
+    old, previous = flows.spine[host], flows.destination[host]
     if old >= 0:
         flows.up[leaf * m + old] -= 1
-        flows.down[gone // n * m + old] -= 1
-        control.table[leaf, gone] = old
+        flows.down[previous // n * m + old] -= 1
+        control.table[leaf, previous] = old
     control.message[host] += 1
     control.newest[0] = max(control.newest[0], control.message[host])
     flows.destination[host], flows.spine[host], flows.rest[host] = destination, NOWHERE, 0
@@ -154,7 +182,7 @@ def begin(control: Control, way: SpineScheme, host: int, destination: int) -> No
 
 @allocates_nothing
 def starting(control: Control, way: SpineScheme, host: int) -> int:
-    """The spine on which the message that `host` begins starts."""
+    """Return the first spine of the message that `host` begins."""
     flows = control.flows
     leaf, destination = host // flows.n, flows.destination[host]
     if way.kind == GIVEN:
@@ -173,7 +201,7 @@ def starting(control: Control, way: SpineScheme, host: int) -> int:
 
 @allocates_nothing
 def uplink(control: Control, way: SpineScheme, net: Clos, host: int) -> int:
-    """The spine that a packet from `host` takes."""
+    """Return the spine of a packet from `host`."""
     if way.kind <= D_MOD_K:
         return control.flows.spine[host]
     leaf, draws = host // net.n, control.draws
@@ -190,7 +218,7 @@ def uplink(control: Control, way: SpineScheme, net: Clos, host: int) -> int:
 
 @allocates_nothing
 def reroute(control: Control, way: SpineScheme, host: int, informed: int, slot: int) -> None:
-    """The leaf of `host` moves its flow."""
+    """Move the flow of `host`."""
     before = control.counts[MOVES] + control.counts[SWAPS]
     move(control.flows, way.rules, host, informed, control.counts, control.state)
     changed = control.counts[MOVES] + control.counts[SWAPS] - before
@@ -201,16 +229,17 @@ def reroute(control: Control, way: SpineScheme, host: int, informed: int, slot: 
 
 
 @allocates_nothing
-def ask(control: Control, host: int, message: int, spine: int, arrival: int) -> None:
-    """An EAR about a message of `host`, which came by `spine`, is sent, unless one is under way."""
-    if control.due[host] == NEVER:
-        control.due[host], control.about[host], control.spine[host] = arrival, message, spine
+def ask(control: Control, host: int, spine: int, message: int, arrival: int) -> None:
+    """Send an EAR about a message of `host` on `spine`, unless one is under way."""
+    if control.due[spine, host] == NEVER:
+        control.due[spine, host] = arrival
+        control.about[spine, host] = message
         control.ears[SENT] += 1
 
 
 @allocates_nothing
 def at_uplink(control: Control, way: SpineScheme, host: int, waiting: int) -> None:
-    """A packet of `host` is the `waiting`-th at the port of its leaf to a spine."""
+    """Check the queue at a leaf's uplink, `waiting` packets with the last one, from `host`."""
     if way.kind == QUEUE and waiting > way.queue:
         control.own[host] = 1
 
@@ -219,38 +248,55 @@ def at_uplink(control: Control, way: SpineScheme, host: int, waiting: int) -> No
 def at_spine(
     control: Control, way: SpineScheme, net: Clos, packet: int, waiting: int, slot: int
 ) -> None:
-    """`packet` is the `waiting`-th at the port of a spine."""
-    host = net.packets.source[packet]
-    if way.kind != QUEUE or waiting <= way.queue or control.flows.rest[host] > 0:
+    """Check the queue at a spine's port, `waiting` packets with the last one, `packet`."""
+    if way.kind != QUEUE or waiting <= way.queue:
         return
-    back = net.packets.via[packet] + net.r * net.m
-    arrival = slot + 1 + (0 if way.ears_first else net.queues.length[back])
-    ask(control, host, net.packets.message[packet], net.packets.via[packet] % net.m, arrival)
+    host, link = net.packets.source[packet], net.packets.via[packet]
+    spine = link % net.m
+    last = control.asked[spine, host]
+    if last == NEVER or slot - last >= way.rules.rest:
+        control.asked[spine, host] = slot
+        ahead = 0 if way.ears_first else net.queues.length[link + net.r * net.m]
+        ask(control, host, spine, net.packets.message[packet], slot + 1 + ahead)
 
 
 @allocates_nothing
 def count_flows(control: Control, way: SpineScheme, slot: int) -> None:
-    """What leaves do at the end of each period: see COUNT."""
+    """Count flows and send EARs, as leaves do at the end of each period: see COUNT."""
     flows = control.flows
     invert(flows)
     of_outputs, count = request(flows, way.rules, control.state)
     for link in range(flows.r * flows.m if way.rules.informed else 0):
         flows.room[link] = flows.down[link]
-    for at in range(count):
-        host = flows.requested[at]
-        if at < of_outputs:
-            ask(control, host, control.message[host], flows.spine[host], slot + 2)
+    for number in range(count):
+        host = flows.requested[number]
+        if number < of_outputs:
+            ask(control, host, flows.spine[host], control.message[host], slot + 2)
         else:
             control.own[host] = 1
 
 
 @allocates_nothing
-def obey(control: Control, way: SpineScheme, slot: int, first: int) -> None:
-    """Leaves move what their own uplinks and the EARs that arrive in `slot` ask for, from the flow
-    of host `first` on.
+def accepted(control: Control, host: int, slot: int) -> bool:
+    """Take the EARs about the flow of `host` that arrive in `slot`; return True if one counts."""
+    flows, counts = control.flows, False
+    for spine in range(flows.m):
+        if control.due[spine, host] == slot:
+            control.due[spine, host] = NEVER
+            if control.about[spine, host] != control.message[host] or flows.spine[host] != spine:
+                control.ears[STALE] += 1
+            elif flows.rest[host] > 0:
+                control.ears[RESTING] += 1
+            else:
+                counts = True
+    return counts
 
-    A flow that has moved in this slot rests, so what is asked of it later in the slot is without
-    effect.
+
+@allocates_nothing
+def obey(control: Control, way: SpineScheme, slot: int, first: int) -> None:
+    """Move the flows of overfull uplinks and of the EARs that arrive in `slot`.
+
+    It begins with the flow of host `first`.  A flow that has moved in this slot rests.
     """
     if way.kind != QUEUE and way.kind != COUNT:
         return
@@ -259,23 +305,12 @@ def obey(control: Control, way: SpineScheme, slot: int, first: int) -> None:
     flows, hosts = control.flows, len(control.own)
     for host in range(hosts):
         flows.rest[host] -= flows.rest[host] > 0
-    for at in range(hosts):
-        host = (first + at) % hosts
-        wanted, informed = (
-            control.own[host] > 0 and flows.spine[host] >= 0 and flows.rest[host] == 0,
-            0,
-        )
+    for number in range(hosts):
+        host = (first + number) % hosts
+        informed = way.rules.informed
+        moves = accepted(control, host, slot)
+        if not moves and control.own[host]:
+            moves, informed = flows.spine[host] >= 0 and flows.rest[host] == 0, 0
         control.own[host] = 0
-        if control.due[host] == slot:
-            control.due[host] = NEVER
-            if (
-                control.about[host] != control.message[host]
-                or control.spine[host] != flows.spine[host]
-            ):
-                control.ears[STALE] += 1
-            elif flows.rest[host] > 0:
-                control.ears[RESTING] += 1
-            else:
-                wanted, informed = True, way.rules.informed
-        if wanted:
+        if moves:
             reroute(control, way, host, informed, slot)

@@ -1,5 +1,4 @@
-"""The slotted model of DAR's section 5.2: hosts that send message after message at a given rate
-through CLOS(n,r,m).
+"""Slotted model of DAR's section 5.2: hosts send message after message through CLOS(n,r,m).
 
 A slot is the time of a packet on a link.  Every host has the same number of packets for each
 destination of its sequence, and begins the next message when the last packet of the one before has
@@ -13,10 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
+from weft.daemons.dar.iteration import DEST, RANDOM
 from weft.experiments.dar.simulation import TRAFFIC, network, permute
 from weft.experiments.dar.slotted_control import (
     GIVEN,
     Control,
+    SlottedPlan,
     SpineScheme,
     at_spine,
     at_uplink,
@@ -31,8 +32,9 @@ from weft.experiments.dar.slotted_queues import (
     depart,
     empty,
     enqueue,
+    occupy,
     send,
-    take_room,
+    zeros,
 )
 from weft.experiments.engines.arrays import Floats, Ints
 from weft.experiments.engines.compiled import allocates_nothing, compiled
@@ -41,12 +43,14 @@ from weft.experiments.engines.workloads import derangements
 
 
 class HostQueues(NamedTuple):
-    """Of each host: packets it may send by now, of its rate.
+    """State of the sending hosts.
 
-    Packets of its message that it has sent.
-
-    rate: packets in a slot.  size: packets of a message.  destination: shape (messages, hosts).
-    began: of each message, the slot in which the first host began it, or -1.
+    due: packets that each host may send by now, by its rate.
+    sent: packets of its message that it has sent.
+    rate: packets in a slot.
+    size: packets of a message.
+    destination: shape (messages, hosts).
+    began: slot in which the first host began each message, or -1.
     """
 
     due: Floats
@@ -59,7 +63,7 @@ class HostQueues(NamedTuple):
 
 @allocates_nothing
 def at_leaf(net: Clos, known: Control, way: SpineScheme, packet: int) -> None:
-    """`packet` waits at its first leaf for an uplink, or for its host."""
+    """Let `packet` wait at its first leaf for an uplink, or for its host."""
     host, destination = net.packets.source[packet], net.packets.destination[packet]
     if destination // net.n == host // net.n:
         enqueue(net, packet, 2 * net.r * net.m + destination)
@@ -71,12 +75,12 @@ def at_leaf(net: Clos, known: Control, way: SpineScheme, packet: int) -> None:
 
 @allocates_nothing
 def arrive(net: Clos, known: Control, way: SpineScheme, packet: int, link: int, slot: int) -> None:
-    """`packet` has come over `link`."""
+    """Let `packet`, which has come over `link`, wait for its next link, or deliver it."""
     fabric, destination = net.r * net.m, net.packets.destination[packet]
     if link >= 2 * fabric:
         deliver(net, packet, slot)
         return
-    take_room(net, packet, link)
+    occupy(net, packet, link)
     if link >= fabric:
         enqueue(net, packet, 2 * fabric + destination)
         return
@@ -88,12 +92,12 @@ def arrive(net: Clos, known: Control, way: SpineScheme, packet: int, link: int, 
 def inject(
     net: Clos, known: Control, way: SpineScheme, hosts: HostQueues, host: int, slot: int
 ) -> None:
-    """`host` sends a packet if its rate and its leaf allow one."""
+    """Send a packet of `host` if its rate and its leaf allow one."""
     hosts.due[host] += hosts.rate
     if hosts.due[host] < 1:
         return
-    if net.queues.taken[len(net.queues.length) + host] >= net.room:
-        hosts.due[host] = 1.0  # what could not be sent is not made up for
+    if net.queues.occupied[len(net.queues.length) + host] >= net.room:
+        hosts.due[host] = 1.0  # a host does not make up for lost time
         return
     message = known.message[host]
     if message < 0 or hosts.sent[host] == hosts.size:
@@ -112,92 +116,76 @@ def inject(
 
 
 def many_slots(
-    net: Clos, known: Control, way: SpineScheme, hosts: HostQueues, slots: int, starts: Ints
+    net: Clos, known: Control, way: SpineScheme, hosts: HostQueues, starts: Ints
 ) -> None:
-    """`slots` slots.  starts: of each slot, the link and the host that come first, as numbers of 32
-    bits.
-    """
+    """Run a slot for each of `starts`, 32 random bits that choose its first link and host."""
     links, count = len(net.queues.length), len(hosts.sent)
-    for slot in range(slots):
+    for slot in range(len(starts)):
         depart(net)
         first = starts[slot] * links >> 32
-        for at in range(links):
-            link = first + at if first + at < links else first + at - links
+        for number in range(links):
+            link = (first + number) % links
             packet = net.queues.moving[link]
             if packet >= 0:
                 arrive(net, known, way, packet, link, slot)
         first = starts[slot] * count >> 32
         obey(known, way, slot, first)
-        for at in range(count):
-            inject(net, known, way, hosts, (first + at) % count, slot)
+        for number in range(count):
+            inject(net, known, way, hosts, (first + number) % count, slot)
 
 
 def destinations(n: int, r: int, traffic: str, messages: int, rng: Generator) -> Ints:
-    """A permutation of the hosts for each message, shape (messages, hosts): `random`, no host to
-    itself, or `worst`.
+    """Return a permutation of the hosts for each message, shape (messages, hosts).
+
+    traffic: `random`, no host to itself, or another word of simulation.TRAFFIC.
     """
     if traffic == "random":
         return derangements(rng, n * r, messages)
-    flows, state, found = (
-        network(n, r, 1),
-        rng.integers(1, 1 << 32, 4),
-        np.zeros((messages, n * r), np.int64),
-    )
-    for row in found:
+    flows, state = network(n, r, 1), rng.integers(1, 1 << 32, 4)
+    rows = zeros(messages, n * r)
+    for row in rows:
         permute(flows, TRAFFIC[traffic], state)
         row[:] = list(flows.destination)
-    return found
+    return rows
 
 
 def optimum(n: int, m: int, destination: Ints) -> Ints:
-    """Spines of each message's flows by an edge colouring, -1 within a leaf."""
-    found = np.full(destination.shape, -1)
-    for row, permutation in zip(found, destination, strict=True):
+    """Return spines of each message's flows by an edge colouring, -1 within a leaf."""
+    spines = np.full(destination.shape, -1)
+    for row, permutation in zip(spines, destination, strict=True):
         away = np.flatnonzero(permutation // n != np.arange(len(permutation)) // n)
         row[away] = assign(
             list(zip((away // n).tolist(), (permutation[away] // n).tolist(), strict=True)), m
         )
-    return found
+    return spines
 
 
 class SlottedOutcome(NamedTuple):
-    """net.received has what arrived, known.reroutes what moved when.
-
-    Hosts.began when messages began.
-    """
+    """net.received has the receivers' statistics, known.reroutes the moves of flows."""
 
     net: Clos
     known: Control
     hosts: HostQueues
 
 
-def simulate(
-    shape: tuple[int, int, int],
-    way: SpineScheme,
-    rate: float,
-    *,
-    traffic: str,
-    size: int,
-    room: int,
-    slots: int,
-    warm: int,
-    per: int,
-    rng: Generator,
-) -> SlottedOutcome:
-    """`slots` slots of CLOS(n,r,m), of which receivers count from slot `warm` on.
+def senders(plan: SlottedPlan, destination: Ints, rng: Generator) -> HostQueues:
+    """Return hosts that have sent nothing."""
+    hosts = destination.shape[1]
+    began = np.full(plan.messages, -1)
+    return HostQueues(rng.random(hosts), zeros(hosts), plan.rate, plan.size, destination, began)
 
-    rate: of a host, packets in a slot.  size: packets of a message.  room: packets behind each
-        link.
-    per: slots of a period in which reroutes are counted.
-    """
-    n, r, m = shape
-    messages = int(slots * rate / size) + 2
-    destination = destinations(n, r, traffic, messages, rng)
-    given = optimum(n, m, destination) if way.kind == GIVEN else np.zeros((0, n * r), np.int64)
-    net = empty(n, r, m, room=room, messages=messages, packets=size, begin=warm)
+
+def simulate(plan: SlottedPlan, way: SpineScheme, rng: Generator) -> SlottedOutcome:
+    """Run CLOS(n,r,m) under the scheme `way`."""
+    n, r, m = plan.shape
+    destination = destinations(n, r, plan.traffic, plan.messages, rng)
+    given = optimum(n, m, destination) if way.kind == GIVEN else destination[:0]
+    net = empty(plan.shape, room=plan.room, messages=plan.messages)
+    net.received.begins[:] = plan.warm, (plan.warm + plan.slots) // 2
     state = rng.integers(1, 1 << 32, 4)
-    known = control(n, r, m, given=given, messages=messages, per=per, slots=slots, state=state)
-    due, sent, began = rng.random(n * r), np.zeros(n * r, np.int64), np.full(messages, -1)
-    hosts = HostQueues(due, sent, rate, size, destination, began)
-    compiled(many_slots)(net, known, way, hosts, slots, rng.integers(1 << 32, size=slots))
+    known = control(plan, given, state)
+    if way.rules.key == DEST and way.rules.start == RANDOM:
+        known.table[:] = rng.integers(m, size=known.table.shape)
+    hosts = senders(plan, destination, rng)
+    compiled(many_slots)(net, known, way, hosts, rng.integers(1 << 32, size=plan.slots))
     return SlottedOutcome(net, known, hosts)

@@ -1,5 +1,4 @@
-"""Packets on a folded CLOS(n,r,m) in slotted time: queues, the room behind each link, and what
-receivers see.
+"""Packets on a folded CLOS(n,r,m) in slotted time: queues, room behind each link, and receivers.
 
 In a slot every link carries at most one packet: the first of its queue, if the switch at its other
 end has room for it.  Room is counted by the link over which a packet came, as InfiniBand's credits
@@ -15,19 +14,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.compiled import allocates_nothing
 
-Booleans = NDArray[np.bool_]
-
 
 class Packets(NamedTuple):
-    """Of each packet: the host that sends it, the number of its message, its number in the message,
-    its destination, the slot in which it is sent, the link by which it came to where it waits, and
-    the packet behind it in its queue.
+    """Attributes of each packet.
 
+    source, message, number, destination: sending host, number of its message, number in the
+        message, and receiving host.
+    born: slot in which it was sent.
+    via: link by which it came to its present switch.
+    behind: the packet behind it in its queue.
     free: numbers not in use, a stack of free_count[0].
     """
 
@@ -43,50 +42,49 @@ class Packets(NamedTuple):
 
 
 class LinkQueues(NamedTuple):
-    """Of each link: first and last packet of its queue and how many wait; of each link, those from
-    hosts included, how much of the room behind it is taken.  moving: scratch, the packet that each
-    link carries in this slot, or -1.
+    """State of each link.
+
+    head, tail, length: first and last packet of its queue, and packets that wait.
+    occupied: packets in the room behind it; links from hosts come last.
+    moving: packet that it carries in this slot, or -1.
     """
 
     head: Ints
     tail: Ints
     length: Ints
-    taken: Ints
+    occupied: Ints
     moving: Ints
 
 
 class Received(NamedTuple):
-    """Of each receiving host, over the packets that arrive from slot begin[0] on.
+    """Statistics of each receiving host, over packets that arrive from slot begin[0] on.
 
-    packets, latency, worst_latency: how many, and their latencies in slots, summed and largest.
-    held, gap, worst_gap: packets that arrive before an earlier one of their message, which a
-        receiver that restores the order must hold, and how many packets further on than the first
-        missing one they are, summed and largest.
-    late, extent, worst_extent: packets that arrive after a later one of their message (RFC 4737),
-        and how many packets behind the latest they are, summed and largest.
-    got, missing, latest: shape (hosts, messages, packets) and (hosts, messages), by sender: what
-        has arrived, the first packet that has not, and the latest that has, or -1.
+    Out of order is counted as the authors' simulator does.  A packet whose number is one above the
+    highest number of its message so far is in order; one further above is a jump by the difference;
+    all others count in neither.
+
+    packets: of the first and of the second half of the window, which begins[1] separates.
+    latency, worst_latency: slots, summed and largest.
+    in_order, jumps, jumped: packets in order, jumps, and their sum.
+    late, extent: packets that arrive after a later one of their message (RFC 4737), and how many
+        packets behind the latest they are, summed.
+    latest: highest number of each sender's messages that has arrived, or -1.
     """
 
-    begin: Ints
+    begins: Ints
     packets: Ints
     latency: Ints
     worst_latency: Ints
-    held: Ints
-    gap: Ints
-    worst_gap: Ints
+    in_order: Ints
+    jumps: Ints
+    jumped: Ints
     late: Ints
     extent: Ints
-    worst_extent: Ints
-    got: Booleans
-    missing: Ints
     latest: Ints
 
 
 class Clos(NamedTuple):
-    """A folded CLOS(n,r,m) and its packets.  room: packets that a switch has room for behind each
-    of its links.
-    """
+    """A folded CLOS(n,r,m) with room for `room` packets behind each link, and its packets."""
 
     n: int
     r: int
@@ -97,63 +95,29 @@ class Clos(NamedTuple):
     received: Received
 
 
-def empty(n: int, r: int, m: int, *, room: int, messages: int, packets: int, begin: int) -> Clos:
-    """A network without packets, for `messages` messages of `packets` packets from each host.
+def zeros(*shape: int) -> Ints:
+    """Return an array of zeros."""
+    return np.zeros(shape, np.int64)
 
-    room: packets.  begin: the slot from which receivers count.
-    """
 
-    def zeros(*shape: int) -> Ints:
-        return np.zeros(shape, np.int64)
-
-    hosts, fabric = n * r, 2 * r * m
+def empty(shape: tuple[int, int, int], *, room: int, messages: int) -> Clos:
+    """Return CLOS(n,r,m) without packets, for so many messages from each host."""
+    n, r, m = shape
+    hosts, links = n * r, 2 * r * m + n * r
     # whatever is in the network has room behind the link by which it came
-    most = (fabric + hosts) * room
-    free, links = np.arange(most)[::-1].copy(), fabric + hosts
-    return Clos(
-        n,
-        r,
-        m,
-        room,
-        Packets(
-            source=zeros(most),
-            message=zeros(most),
-            number=zeros(most),
-            destination=zeros(most),
-            born=zeros(most),
-            via=zeros(most),
-            behind=zeros(most),
-            free=free,
-            free_count=zeros(1) + most,
-        ),
-        LinkQueues(
-            head=zeros(links),
-            tail=zeros(links),
-            length=zeros(links),
-            taken=zeros(links + hosts),
-            moving=zeros(links),
-        ),
-        Received(
-            begin=zeros(1) + begin,
-            packets=zeros(hosts),
-            latency=zeros(hosts),
-            worst_latency=zeros(hosts),
-            held=zeros(hosts),
-            gap=zeros(hosts),
-            worst_gap=zeros(hosts),
-            late=zeros(hosts),
-            extent=zeros(hosts),
-            worst_extent=zeros(hosts),
-            got=np.zeros((hosts, messages, packets), np.bool_),
-            missing=zeros(hosts, messages),
-            latest=zeros(hosts, messages) - 1,
-        ),
+    most = links * room
+    packets = Packets(*(zeros(most) for _ in Packets._fields))
+    packets = packets._replace(free=np.arange(most)[::-1].copy(), free_count=zeros(1) + most)
+    queues = LinkQueues(*(zeros(links) for _ in LinkQueues._fields))
+    received = Received(*(zeros(hosts) for _ in Received._fields))._replace(
+        begins=zeros(2), packets=zeros(2, hosts), latest=zeros(hosts, messages) - 1
     )
+    return Clos(n, r, m, room, packets, queues._replace(occupied=zeros(links + hosts)), received)
 
 
 @allocates_nothing
 def enqueue(net: Clos, packet: int, link: int) -> int:
-    """Let `packet` wait for `link`; returns how many wait there now."""
+    """Add `packet` to the queue of `link`; return the queue's length."""
     queues = net.queues
     if queues.length[link] == 0:
         queues.head[link] = packet
@@ -166,69 +130,62 @@ def enqueue(net: Clos, packet: int, link: int) -> int:
 
 @allocates_nothing
 def depart(net: Clos) -> None:
-    """Fill `moving`: what each link carries in this slot, by the room that there was at its
-    beginning.
-    """
+    """Fill `moving` with what each link carries, by the room at the beginning of the slot."""
     queues, last = net.queues, len(net.queues.length) - net.n * net.r
     for link in range(len(queues.length)):
-        has_room = link >= last or queues.taken[link] < net.room
+        has_room = link >= last or queues.occupied[link] < net.room
         queues.moving[link] = queues.head[link] if queues.length[link] and has_room else -1
     for link in range(len(queues.length)):
         packet = queues.moving[link]
         if packet >= 0:
             queues.head[link] = net.packets.behind[packet]
             queues.length[link] -= 1
-            queues.taken[net.packets.via[packet]] -= 1
+            queues.occupied[net.packets.via[packet]] -= 1
 
 
 @allocates_nothing
-def take_room(net: Clos, packet: int, link: int) -> None:
-    """`packet` has come to a switch over `link`."""
+def occupy(net: Clos, packet: int, link: int) -> None:
+    """Give `packet`, which has come to a switch over `link`, room behind it."""
     net.packets.via[packet] = link
-    net.queues.taken[link] += 1
+    net.queues.occupied[link] += 1
 
 
 @allocates_nothing
 def send(net: Clos, source: int, message: int, number: int, destination: int, slot: int) -> int:
-    """A new packet, which has come to its leaf; returns its number."""
+    """Return a new packet that has come to its leaf."""
     packets = net.packets
     packets.free_count[0] -= 1
     packet = packets.free[packets.free_count[0]]
-    packets.source[packet], packets.message[packet], packets.number[packet] = (
-        source,
-        message,
-        number,
-    )
-    packets.destination[packet], packets.born[packet] = destination, slot
-    take_room(net, packet, len(net.queues.length) + source)
+    packets.source[packet] = source
+    packets.message[packet] = message
+    packets.number[packet] = number
+    packets.destination[packet] = destination
+    packets.born[packet] = slot
+    occupy(net, packet, len(net.queues.length) + source)
     return int(packet)
 
 
 @allocates_nothing
 def deliver(net: Clos, packet: int, slot: int) -> None:
-    """`packet` has reached its destination in `slot`, and its number is free."""
-    packets, seen = net.packets, net.received
-    host, number = packets.destination[packet], packets.number[packet]
-    sender, message = packets.source[packet], packets.message[packet]
-    gap, extent = number - seen.missing[sender, message], seen.latest[sender, message] - number
-    if slot >= seen.begin[0]:
-        latency = slot - packets.born[packet] + 1
-        seen.packets[host] += 1
-        seen.latency[host] += latency
-        seen.worst_latency[host] = max(seen.worst_latency[host], latency)
-        if gap > 0:
-            seen.held[host] += 1
-            seen.gap[host] += gap
-            seen.worst_gap[host] = max(seen.worst_gap[host], gap)
-        if extent > 0:
-            seen.late[host] += 1
-            seen.extent[host] += extent
-            seen.worst_extent[host] = max(seen.worst_extent[host], extent)
-    seen.got[sender, message, number] = True
-    seen.latest[sender, message] = max(seen.latest[sender, message], number)
-    first = seen.missing[sender, message]
-    while first < seen.got.shape[2] and seen.got[sender, message, first]:
-        first += 1
-    seen.missing[sender, message] = first
+    """Count `packet`, which has reached its destination in `slot`, and free its number."""
+    packets, received = net.packets, net.received
+    host, sender = packets.destination[packet], packets.source[packet]
+    message = packets.message[packet]
+    ahead = packets.number[packet] - received.latest[sender, message]
+    received.latest[sender, message] += max(0, ahead)
     packets.free[packets.free_count[0]] = packet
     packets.free_count[0] += 1
+    if slot < received.begins[0]:
+        return
+    latency = slot - packets.born[packet] + 1
+    received.packets[int(slot >= received.begins[1]), host] += 1
+    received.latency[host] += latency
+    received.worst_latency[host] = max(received.worst_latency[host], latency)
+    if ahead == 1:
+        received.in_order[host] += 1
+    elif ahead > 1:
+        received.jumps[host] += 1
+        received.jumped[host] += ahead
+    else:
+        received.late[host] += 1
+        received.extent[host] -= ahead

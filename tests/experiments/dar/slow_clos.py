@@ -47,7 +47,7 @@ class Packet:
 
 @dataclass
 class Request:
-    """An EAR under way to the leaf of `host`; `own` if the leaf itself wants the flow moved."""
+    """An EAR under way to the leaf of `host`."""
 
     host: int
     message: int
@@ -70,6 +70,7 @@ class SlowClos:
     arrived: list[tuple[int, Packet]] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     wanted: set[int] = field(default_factory=set)
+    asked: dict[tuple[int, int], int] = field(default_factory=dict)
     reroutes: list[tuple[int, int]] = field(default_factory=list)  # slot, flows
     sent: int = 0
     stale: int = 0
@@ -169,17 +170,20 @@ class SlowClos:
             return
         queue = self.queues["down", packet.destination // self.n, spine]
         queue.append(packet)
+        last = self.asked.get((spine, packet.source))
         if (
             self.way.kind == QUEUE
             and len(queue) > self.way.queue
-            and self.flows.rest[packet.source] == 0
+            and (last is None or slot - last >= self.way.rules.rest)
         ):
+            self.asked[spine, packet.source] = slot
             waiting = 0 if self.way.ears_first else len(self.queues["down", leaf, spine])
             self.ask(Request(packet.source, packet.message, spine, slot + 1 + waiting))
 
     def ask(self, wanted: Request) -> None:
-        """An EAR is sent, unless one about the same host is under way."""
-        if all(other.host != wanted.host for other in self.requests):
+        """An EAR is sent, unless one of the same spine about the same host is under way."""
+        about = wanted.host, wanted.spine
+        if all((other.host, other.spine) != about for other in self.requests):
             self.requests.append(wanted)
             self.sent += 1
 

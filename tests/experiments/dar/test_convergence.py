@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from weft.daemons.dar import iteration
 from weft.daemons.dar.iteration import IterationRules
 from weft.experiments.dar import models, simulation
-from weft.experiments.dar.dar_convergence import EXPERIMENT, series_of
+from weft.experiments.dar.dar_convergence import EXPERIMENT
 from weft.experiments.dar.models import LeafState
 from weft.experiments.dar.simulation import ANY, GIVEN, WORST
 from weft.experiments.engines.edge_colouring import assign
@@ -212,14 +212,31 @@ def test_what_cannot_be_measured_is_refused(given: dict[str, str], message: str)
         EXPERIMENT.runs(given)
 
 
-def test_every_series_is_drawn() -> None:
-    topologies = "clos:n=3,r=3,m=3,clos:n=4,r=4,m=4,clos:n=4,r=3,m=4,clos:n=4,r=4,m=8"
-    runs = EXPERIMENT.runs({"topology": topologies, "permutations": "20", "p": "1,2"})
+def test_every_figure_is_drawn() -> None:
+    topologies = (
+        "clos:n=3,r=3,m=3,clos:n=4,r=4,m=4,clos:n=4,r=3,m=4,clos:n=4,r=4,m=8,clos:n=3,r=3,m=6"
+    )
+    runs = EXPERIMENT.runs({"topology": topologies, "permutations": "20", "p": "1,2"}, seeds=1)
     rows = [{**run.parameters, **EXPERIMENT.measure(run).figures} for run in runs]
-    assert len(series_of(rows)) == 4
     figure = Figure()
     EXPERIMENT.plot(rows, figure)
-    assert [axes.get_title() for axes in figure.axes] == [
-        title.rpartition(",")[0] for title in series_of(rows)
-    ]
-    assert all(len(axes.lines[0].get_xdata()) == 2 for axes in figure.axes)
+    axes = [axes for part in figure.subfigs for axes in part.axes] or figure.axes
+    titles = {one.get_title().split(",")[0] for one in axes}
+    assert titles == {"figure 10a", "figure 10b", "figure 11", "figure 12", "m = 2 n"}
+    assert all(len(one.lines[0].get_xdata()) == 2 for one in axes)
+
+
+def test_batches_follow_until_the_error_is_small() -> None:
+    texts = {"topology": "clos:n=4,r=4,m=4", "p": "2", "rule": "paper", "permutations": "100"}
+    (run,) = EXPERIMENT.runs({**texts, "error_percent": "3"}, seeds=1)
+    figures = EXPERIMENT.measure(run).figures
+    assert figures["standard_error_iterations"] <= 0.03 * figures["mean_iterations"]
+    assert figures["sampled_permutations"] % 100 == 0
+    assert figures["sampled_permutations"] > 100
+
+
+def test_cells_of_a_sweep_have_seeds_of_their_own() -> None:
+    texts = {"topology": "clos:n=4,r=4,m=4", "p": "2", "rule": "paper,informed"}
+    first, second = EXPERIMENT.runs({**texts, "permutations": "300"}, seeds=1)
+    assert first.seed == second.seed
+    assert first.id != second.id

@@ -12,7 +12,7 @@ from tests.daemons.dar.dar_fabric import Fabric
 from weft.daemons.dar.iteration import FLOW, GROWTHS, IterationRules, excess
 from weft.experiments.dar import simulation
 from weft.experiments.dar.slotted_control import COUNT, SpineScheme
-from weft.experiments.dar.slotted_model import simulate
+from weft.experiments.dar.slotted_model import SlottedPlan, simulate
 
 NETWORKS = [(2, 2, 2, 1), (4, 4, 4, 1), (5, 9, 5, 1), (6, 3, 8, 1), (6, 6, 3, 2), (7, 5, 3, 3)]
 
@@ -55,18 +55,8 @@ def test_the_excess_never_grows_in_the_slotted_model(seed: int) -> None:
     way = SpineScheme(COUNT, rules, 3, 8, 0)
     excesses = []
     for periods in range(1, 40):
-        outcome = simulate(
-            (6, 6, 6),
-            way,
-            1.0,
-            traffic="worst",
-            size=10_000,
-            room=8,
-            slots=8 * periods,
-            warm=0,
-            per=8,
-            rng=np.random.default_rng(seed),
-        )
+        plan = SlottedPlan((6, 6, 6), 1.0, "worst", 10_000, 8, 8 * periods, 0, 8)
+        outcome = simulate(plan, way, np.random.default_rng(seed))
         excesses.append(excess(outcome.known.flows, 1))
     assert excesses[0] > 0
     assert excesses == sorted(excesses, reverse=True)

@@ -97,24 +97,24 @@ def test_the_daemons_settle_in_simulated_time():
 def test_figures_are_drawn():
     common = {"engine": "kernel", "fidelity": "PASS", "seed": 0, "transport": "tcp"}
     first = {key: values[0] for key, values in dar_goodput.EXPERIMENT.sweep.items()}
-    seen = dict.fromkeys(dar_goodput.PANELS, 0.5)
-    rows = [
-        {**first, **common, **seen, "scheme": "dar"},
-        {**first, **common, **seen, "settled_ms": None},
-    ]
-    rows += [
-        {**rows[1], "scheme": "central"},
-        {**rows[1], "scheme": "ecmp", "transport": "mptcp:subflows=4"},
-    ]
+    shown = dict.fromkeys(dar_goodput.EXPERIMENT.plot.columns, 0.5)
+    rows = [{**first, **common, **shown, "scheme": name} for name in ("dar", "central")]
     figure = Figure()
-    dar_goodput.plot(rows, figure)
-    assert len(figure.axes) == 4
+    dar_goodput.EXPERIMENT.plot(rows, figure)
+    assert sum(len(part.axes) for part in figure.subfigs) == 4
     first = {key: values[0] for key, values in dar_failure.EXPERIMENT.sweep.items()}
     figure = Figure()
-    dar_failure.plot(
-        [{**first, **common, "off_dead_ms": 10.0, "settled_ms": 20.0, "failure": "spine"}], figure
-    )
-    assert len(figure.axes) == 2
+    times = {"off_dead_ms": 10.0, "settled_ms": 20.0, "failure": "spine"}
+    dar_failure.EXPERIMENT.plot([{**first, **common, **times}], figure)
+    assert sum(len(part.axes) for part in figure.subfigs) == 2
+
+
+def test_links_of_a_leaf_that_lost_one_may_carry_an_even_share():
+    topology = build("clos:n=8,r=8,m=8")
+    leaf, spine = topology.servers, topology.servers + 8
+    most = dar_failure.flows_of_links(topology, 1, {(leaf, spine), (spine, leaf)})
+    assert most[leaf, spine + 1] == most[spine + 1, leaf] == 2
+    assert most[leaf + 1, spine + 1] == 1
 
 
 @pytest.mark.kernel
