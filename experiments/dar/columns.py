@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.experiments.engines.common_columns import ORDER, PAPER
+from weft.experiments.engines.common_columns import ORDER
 
 CONVERGENCE = {
     "sampled_permutations": "permutations that were measured",
@@ -71,7 +71,7 @@ TABLE = {
         "bytes of EARs, of bytes of data: 8 bytes (section 5.2), informed ones with a bit a spine"
     ),
     "stale_ears_fraction": "EARs that came when their flow had moved already",
-    **PAPER,
+    "paper_*": "the paper's value of the column named behind paper_, in its three cells",
 }
 FAILURE = {
     **P,
