@@ -53,6 +53,9 @@ class PacketLink(Structure):
         ("unused", c_uint32),
     )
 
+    def __init__(self, *, share: int = 10, **values: int) -> None:
+        super().__init__(share=share, **values)
+
 
 class TcpParameters(Structure):
     """TCP of Linux: struct tcp_parameters.

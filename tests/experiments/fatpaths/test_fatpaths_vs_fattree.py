@@ -106,7 +106,7 @@ def test_what_cannot_be_is_refused():
             {"engine": "kernel", "frame_bytes": "1513"},
             "frame_bytes must be at least 1514, got 1513",
         ),
-        ({"transport": "tcp"}, "TCP is the kernel's"),
+        ({"transport": "tcp:control=bbr"}, "simulated congestion control"),
         ({"topology": "dcell:n=4,k=1"}, "fabric of switches"),
     ):
         with pytest.raises(ValueError, match=why):

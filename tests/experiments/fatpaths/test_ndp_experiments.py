@@ -37,7 +37,10 @@ def test_the_ideal_is_that_of_the_busiest_link_of_a_host():
 
 def test_what_does_not_go_together_is_refused_in_one_line():
     for given, why in (
-        ({"transport": "tcp", "topology": "star:n=9"}, "on the fabric engine there is ndp"),
+        (
+            {"transport": "tcp:control=bbr", "topology": "star:n=9"},
+            "simulated congestion control",
+        ),
         ({"topology": "dcell:n=3,k=1"}, "topology must be a fabric of switches"),
         ({"topology": "star:n=9", "traffic": "incast:senders=9"}, "senders must be at most 8"),
     ):
