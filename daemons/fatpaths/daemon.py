@@ -26,6 +26,7 @@ from weft.daemons.shortest_paths.daemon import Bfs, NextNodes
 from weft.topologies.core.address import Prefix
 
 PATIENCE = 8
+RouterLink = tuple[int, int]
 
 
 class Layered(Bfs):
@@ -53,19 +54,25 @@ class Layered(Bfs):
         self._tables = tables
         self._first = tables.first
         self._router = database.node - tables.first
-        others = [(prefix, node - tables.first) for prefix, node in self._destinations]
         self._places = {
-            tagged(prefix, layer): (layer, router) for layer in layers for prefix, router in others
+            tagged(prefix, layer): (layer, node - tables.first)
+            for layer in layers
+            for prefix, node in self._destinations
         }
-        self._uses: dict[tuple[int, int], list[Prefix]] = {}  # prefixes by link of their path
-        for prefix, (layer, t) in self._places.items():
-            for link in tables.links(layer, t, self._router):
-                self._uses.setdefault(link, []).append(prefix)
-        self._dead: set[tuple[int, int]] = set()  # links of our paths
+        self._uses = self._uses_of_links()
+        self._dead: set[RouterLink] = set()  # links of our paths
         self._complete = False  # True once link state has all links of our paths, or is stable
         self._wait_s = wait_s
         self._complete_s = inf
         self._changes = -1  # database.changes at the start of the wait
+
+    def _uses_of_links(self) -> dict[RouterLink, list[Prefix]]:
+        """Return the prefixes whose path has a link, by link."""
+        uses: dict[RouterLink, list[Prefix]] = {}
+        for prefix, (layer, t) in self._places.items():
+            for link in self._tables.links(layer, t, self._router):
+                uses.setdefault(link, []).append(prefix)
+        return uses
 
     @property
     def deadline(self) -> float:
@@ -139,21 +146,15 @@ class Layered(Bfs):
             if dead:
                 return
             self._complete, self._complete_s = True, inf
-        nearer = {
-            node - self._first: [near - self._first for near in nears if near in up]
-            for node, nears in next_nodes.items()
-        }
-        broken = set().union(*(self._uses[link] for link in dead))
+        first = self._first
         for prefix in self._affected(dead, up):
             layer, t = self._places[prefix]
-            if prefix in broken:
-                router = self._tables.live_hop(layer, t, self._router, live, nearer.get(t, ()))
-            else:
-                router = self._tables.hop(layer, t, self._router)
-            yield prefix, () if router is None else (up[self._first + router][0],)
+            nearer = [near - first for near in next_nodes.get(first + t, ()) if near in up]
+            router = self._tables.live_hop(layer, t, self._router, live, nearer)
+            yield prefix, () if router is None else (up[first + router][0],)
 
     def _affected(
-        self, dead: set[tuple[int, int]], up: Mapping[int, Sequence[Hop]]
+        self, dead: set[RouterLink], up: Mapping[int, Sequence[Hop]]
     ) -> Collection[Prefix]:
         """Return the prefixes in layers whose hop may have changed.
 

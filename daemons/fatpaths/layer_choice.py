@@ -7,22 +7,24 @@ flowlet ends at one of these events, or when an ICMP error reports a broken path
     gap   a silence longer than gap_us, as in LetFlow
     cut   TCP cuts its window (section VIII-A1): a packet with CWR, or a retransmission.
           Retransmissions of packets sent before a cut belong to it, but a second retransmission of
-          the first packet of a recovery is another cut.
+          the first packet of a recovery is another cut.  The first retransmission of the newest
+          packet is a tail-loss probe (RFC 8985, section 7), which cuts no window.
     ecn   as Linux' tcp_plb: in each of ecn_rounds rounds, each a window of packets, at least
           ecn_percent of the acknowledgements carry ECN echoes
 
 The choice "least marked" keeps, for each layer between two hosts, an average of the fraction of
 acknowledgements with echoes.  It fades by an eighth whenever layers are compared, so that all are
-tried again.  Ties go to the first layer from a random one on.
+tried again.  Ties go to the first layer from a random one on.  A flow that leaves a layer never
+draws that layer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableSequence
+from collections.abc import MutableSequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 
-from weft.daemons.routing.selection import WORD, below
+from weft.daemons.routing.selection import WORD, another, below
 
 MARKS_SHIFT, FADE_SHIFT, ALL_MARKED = 4, 3, 1 << 16
 
@@ -94,9 +96,14 @@ def shows_cut(flow: LayerFlowState, seq: int, end: int, reduced: bool) -> bool:
         return False
     cut = reduced
     again = comes_before(seq, flow.next_seq)
-    if again and (not comes_before(seq, flow.recover) or seq == flow.again_seq):
+    if again and seq == flow.again_seq:
         cut = True
-        flow.recover, flow.again_seq = flow.next_seq, seq
+        flow.recover = flow.next_seq
+    elif again and not comes_before(seq, flow.recover):
+        flow.again_seq = seq
+        if end != flow.next_seq:
+            cut = True
+            flow.recover = flow.next_seq
     if comes_before(flow.next_seq, end):
         flow.next_seq = end
     if reduced:
@@ -134,33 +141,30 @@ def note_echo(marks: MutableSequence[int], layer: int, echo: bool) -> None:
     marks[layer] += -(marks[layer] >> MARKS_SHIFT) + (ALL_MARKED >> MARKS_SHIFT if echo else 0)
 
 
-def least_marked(marks: MutableSequence[int], layers: int, random: int) -> int:
-    """Return the layer with the lowest average, and let all averages fade."""
+def least_marked(marks: MutableSequence[int], layers: int, left: int, random: int) -> int:
+    """Return the layer with the lowest average but `left`, and let all averages fade."""
     start = below(random, layers)
     order = [(start + i) % layers for i in range(layers)]
-    best = min(order, key=lambda layer: marks[layer])
+    best = min(order, key=lambda layer: marks[layer] if layer != left else ALL_MARKED + 1)
     for layer in order:
         marks[layer] -= (marks[layer] + (1 << FADE_SHIFT) - 1) >> FADE_SHIFT
     return best
 
 
 def next_layer(
-    choice: Choice, marks: MutableSequence[int], layers: int, random: Iterator[int]
+    choice: Choice, marks: MutableSequence[int], layers: int, left: int, word: int
 ) -> int:
-    """Return the layer of a flowlet, one of `layers`; `random` yields 32-bit words."""
-    word = next(random)
-    return least_marked(marks, layers, word) if choice == Choice.LEAST else below(word, layers)
+    """Return the layer of a flowlet.
 
-
-def first_layer(
-    start: Start,
-    choice: Choice,
-    marks: MutableSequence[int],
-    layers: int,
-    turn: int,
-    random: Iterator[int],
-) -> int:
-    """Return the first layer of a flow; `turn` counts earlier flows between the same hosts."""
-    if start == Start.FIRST:
-        return 0
-    return turn % layers if start == Start.TURN else next_layer(choice, marks, layers, random)
+    Args:
+        choice: the rule.
+        marks: averages of the pair of hosts.
+        layers: number of layers.
+        left: layer that the flow leaves; `layers` or more for a new flow.
+        word: 32 random bits, of the flow, its draws so far and the seed of the hosts.
+    """
+    if choice == Choice.LEAST:
+        return least_marked(marks, layers, left, word)
+    if left >= layers or layers == 1:
+        return below(word, layers)
+    return another(left, word, layers)

@@ -16,8 +16,7 @@ nearer to t on the whole graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,10 +27,11 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.int64]
     Flags = NDArray[np.bool_]
+    Table = NDArray[np.int32]
 
     Compiler = Callable[[Any], Any]
 
-UNREACHED = 127
+UNREACHED, UNSET = 127, -1
 
 
 def as_it_is(function: Any) -> Any:
@@ -39,8 +39,22 @@ def as_it_is(function: Any) -> Any:
     return function
 
 
-@dataclass(frozen=True, eq=False)
-class RouterArrays:
+class LayerOptions(NamedTuple):
+    """Parameters of a construction.
+
+    layers: n, layer 0 counted.
+    rho: fraction of the links in a layer of listing 1.
+    paths: most paths of a layer of listing 2, M, as a multiple of the number of routers.
+    extra_links: length of the paths of listing 2 beyond the diameter, L_min - D.
+    """
+
+    layers: int
+    rho: float = 0.6
+    paths: float = 1.0
+    extra_links: int = 1
+
+
+class RouterArrays(NamedTuple):
     """Routers and their links as arrays, see the module."""
 
     start: Array
@@ -76,19 +90,23 @@ class RouterArrays:
 
         return np.repeat(np.arange(self.routers), np.diff(self.start))
 
+    def as_lists(self) -> Any:
+        """Return the same as lists, which code that is not compiled reads faster."""
+        return RouterArrays(self.start.tolist(), self.peer.tolist())  # type: ignore[arg-type]
+
     def back(self) -> Array:
         """Return, for each arc, the opposite arc of the same link."""
         import numpy as np
 
         return np.lexsort((self.tail, self.peer))
 
-    def arc_of(self) -> NDArray[np.int32]:
+    def arc_of(self) -> Table:
         """Return the arc between each two neighbours, shape (routers, routers); -1 elsewhere."""
         import numpy as np
 
-        found = np.full((self.routers, self.routers), -1, dtype=np.int32)
-        found[self.tail, self.peer] = np.arange(len(self.peer))
-        return found
+        arcs = np.full((self.routers, self.routers), UNSET, dtype=np.int32)
+        arcs[self.tail, self.peer] = np.arange(len(self.peer))
+        return arcs
 
 
 def everything(graph: RouterArrays) -> Flags:
@@ -104,18 +122,18 @@ def distances(graph: RouterArrays, arcs: Flags) -> NDArray[np.int8]:
 
     adjacent = np.zeros((graph.routers, graph.routers), dtype=np.float32)
     adjacent[graph.tail[arcs], graph.peer[arcs]] = 1
-    found = np.full(adjacent.shape, UNREACHED, dtype=np.int8)
-    np.fill_diagonal(found, 0)
+    hops_to = np.full(adjacent.shape, UNREACHED, dtype=np.int8)
+    np.fill_diagonal(hops_to, 0)
     frontier, hops = np.eye(graph.routers, dtype=np.float32), 0
     while frontier.any() and hops < UNREACHED - 1:
         hops += 1
-        new = (adjacent @ frontier > 0) & (found == UNREACHED)
-        found[new] = hops
+        new = (adjacent @ frontier > 0) & (hops_to == UNREACHED)
+        hops_to[new] = hops
         frontier = new.astype(np.float32)
-    return found
+    return hops_to
 
 
-def next_hops(graph: RouterArrays, arcs: Flags, generator: Generator) -> NDArray[np.int32]:
+def next_hops(graph: RouterArrays, arcs: Flags, generator: Generator) -> Table:
     """Return a table of shortest paths over `arcs`, shape (routers t, routers u).
 
     Ties are broken at random; -1 without a path.
@@ -123,44 +141,46 @@ def next_hops(graph: RouterArrays, arcs: Flags, generator: Generator) -> NDArray
     import numpy as np
 
     far = distances(graph, arcs)
-    found = np.full((graph.routers, graph.routers), -1, dtype=np.int32)
+    table = np.full((graph.routers, graph.routers), UNSET, dtype=np.int32)
     for u in range(graph.routers):
-        mine = np.arange(graph.start[u], graph.start[u + 1])[
-            arcs[graph.start[u] : graph.start[u + 1]]
-        ]
-        if len(mine):
-            peers = graph.peer[mine]
+        own = slice(graph.start[u], graph.start[u + 1])
+        peers = graph.peer[own][arcs[own]]
+        if len(peers):
             draw = generator.random((len(peers), graph.routers), dtype=np.float32)
             draw[far[peers] != far[u] - 1] = -1
             best = draw.argmax(axis=0)
             reached = (far[u] < UNREACHED) & (far[u] > 0)
-            found[reached, u] = peers[best[reached]]
-    np.fill_diagonal(found, np.arange(graph.routers))
-    return found
+            table[reached, u] = peers[best[reached]]
+    np.fill_diagonal(table, np.arange(graph.routers))
+    return table
 
 
-def with_fallback(table: NDArray[np.int32], first: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return `table`, shape (routers t, routers u), with missing hops taken from layer 0,
-    `first`.
-    """
+def first_layer(graph: RouterArrays, generator: Generator) -> Table:
+    """Return layer 0, a shortest path for every pair; ValueError if some pair has none."""
+    table = next_hops(graph, everything(graph), generator)
+    if (table < 0).any():
+        raise ValueError("layered routing: the routers are not connected")
+    return table
+
+
+def with_fallback(table: Table, first: Table) -> Table:
+    """Return `table`, shape (routers t, routers u), with missing hops from layer 0, `first`."""
     import numpy as np
 
     return np.where(table < 0, first, table)
 
 
-def tables(graph: RouterArrays, layers: Sequence[Flags], generator: Generator) -> NDArray[np.int32]:
+def tables(graph: RouterArrays, layers: Sequence[Flags], generator: Generator) -> Table:
     """Return the tables of layer 0 and of each of `layers`, sets of arcs."""
     import numpy as np
 
-    first = next_hops(graph, everything(graph), generator)
-    if (first < 0).any():
-        raise ValueError("layered routing: the routers are not connected")
+    first = first_layer(graph, generator)
     return np.stack(
         [first, *(with_fallback(next_hops(graph, arcs, generator), first) for arcs in layers)]
     )
 
 
-def path(table: NDArray[np.int32], src: int, dst: int) -> list[int]:
+def path(table: Table, src: int, dst: int) -> list[int]:
     """Return the routers from `src` to `dst` by one layer's table, shape (routers t, routers u).
 
     ValueError if it loops.
@@ -173,7 +193,7 @@ def path(table: NDArray[np.int32], src: int, dst: int) -> list[int]:
     return routers
 
 
-def routes(topology: Topology, table: NDArray[np.int32], node: int) -> dict[int, int]:
+def routes(topology: Topology, table: Table, node: int) -> dict[int, int]:
     """Return the output port of switch `node` for each other switch in one layer."""
     port_to = {
         peer: port for port, peer, _, _ in topology.live_ports(node) if peer >= topology.servers
@@ -186,20 +206,20 @@ def routes(topology: Topology, table: NDArray[np.int32], node: int) -> dict[int,
     }
 
 
-def distinct_paths(found: NDArray[np.int32]) -> Array:
+def distinct_paths(tables: Table) -> Array:
     """Return the number of different paths of each ordered pair in all layers, shape (routers t,
     routers s); 0 for t = s.
     """
     import numpy as np
 
-    layers, routers, _ = found.shape
-    keys = np.zeros((layers, routers, routers), dtype=np.uint64)
+    layers, routers, _ = tables.shape
+    keys = np.zeros(tables.shape, dtype=np.uint64)
     t = np.arange(routers)[:, None]
     for layer in range(layers):
-        at = np.broadcast_to(np.arange(routers), (routers, routers))
-        while (going := at != t).any():
-            at = found[layer][t, at]
-            hashed = (keys[layer] + at.astype(np.uint64) + np.uint64(1)) * np.uint64(
+        place = np.broadcast_to(np.arange(routers), (routers, routers))
+        while (going := place != t).any():
+            place = tables[layer][t, place]
+            hashed = (keys[layer] + place.astype(np.uint64) + np.uint64(1)) * np.uint64(
                 0x9E3779B97F4A7C15
             )
             keys[layer][going] = (hashed ^ hashed >> np.uint64(29))[going]

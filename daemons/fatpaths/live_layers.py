@@ -118,7 +118,7 @@ class LayerTables:
     def live_path(self, layer: int, t: int, s: int, live: Live) -> list[int]:
         """Return the routers from `s` to `t`, both included, if all know the live links.
 
-        None if `t` is unreachable.
+        The list is empty if `t` is unreachable.
         """
         path = [s]
         while self.intact(layer, t, path[-1], live) < 0:
@@ -131,3 +131,8 @@ class LayerTables:
                 return []
             path.append(after)
         return path + [after for _, after in self.links(layer, t, path[-1])]
+
+    def live_paths(self, t: int, s: int, live: Live) -> dict[int, list[int]]:
+        """Return the path from `s` to `t` by each layer; none if `t` is unreachable."""
+        paths = {layer: self.live_path(layer, t, s, live) for layer in range(self.layers)}
+        return {layer: way for layer, way in paths.items() if way}

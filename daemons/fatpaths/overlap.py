@@ -4,94 +4,111 @@ earlier ones.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Array = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
+    from weft.daemons.fatpaths.layers import Array, Flags, RouterArrays
+
     Numbers = NDArray[np.float64]
 
 NOWHERE = 1e18
 
 
-def layer(
-    start: Array,
-    peer: Array,
-    pairs: Array,
-    length: int,
-    most_paths: int,
-    available: Flags,
-    chosen: Flags,
-    weight: Numbers,
-    count: Array,
-    open_pairs: Flags,
-    cost: Numbers,
-    by: Array,
-    path: Array,
-) -> None:
-    """Add paths of `length` links to a layer until `most_paths` are found or no pair is left.
+class PathSearch(NamedTuple):
+    """State of a layer.
+
+    available: arcs that paths may take; they lead from lower ranks to higher ones.
+    chosen: the layer's arcs.
+    weight: of each arc, how much paths of all layers cross it.
+    count: paths of each pair in all layers.
+    open_pairs: pairs that may still be served.
+    cost, by, path: scratch; shape (length + 1, routers) twice, and length + 1.
+    """
+
+    graph: RouterArrays
+    available: Flags
+    chosen: Flags
+    weight: Numbers
+    count: Array
+    open_pairs: Flags
+    cost: Numbers
+    by: Array
+    path: Array
+
+    @classmethod
+    def of(cls, graph: RouterArrays, length: int) -> PathSearch:
+        """Return a search for paths of `length` links, without earlier paths."""
+        import numpy as np
+
+        arcs, pairs, steps = len(graph.peer), (graph.routers, graph.routers), length + 1
+        return cls(
+            graph=graph,
+            available=np.empty(arcs, dtype=bool),
+            chosen=np.empty(arcs, dtype=bool),
+            weight=np.zeros(arcs),
+            count=np.zeros(pairs, dtype=np.int64),
+            open_pairs=np.empty(pairs, dtype=bool),
+            cost=np.empty((steps, graph.routers)),
+            by=np.empty((steps, graph.routers), dtype=np.int64),
+            path=np.empty(steps, dtype=np.int64),
+        )
+
+
+def layer(search: PathSearch, pairs: Array, most_paths: int) -> None:
+    """Add paths to a layer until it has `most_paths` or no pair is left.
 
     pairs: in the order in which they are served, those with the fewest paths first.
-    available: arcs that paths may take; changed.  chosen: the layer's arcs, filled.
-    weight: of each arc, how much earlier paths cross it; changed.  count: paths of each pair so
-        far; changed.
-    open_pairs: pairs that may still be served; changed.
-    cost, by: scratch, shape (length + 1, routers); path: scratch, length + 1.
     """
     paths = 0
     for row in range(len(pairs)):
         if paths == most_paths:
             break
         u, v = pairs[row, 0], pairs[row, 1]
-        if not open_pairs[u, v]:
-            continue
-        open_pairs[u, v] = False
-        if not cheapest(start, peer, available, weight, u, v, length, cost, by, path):
-            continue
-        paths += 1
-        count[u, v] += 1
-        for i in range(length):
-            for j in range(i + 1, length + 1):
-                if j - i < length:
-                    open_pairs[path[i], path[j]] = False
-                for arc in range(start[path[i]], start[path[i] + 1]):
-                    if peer[arc] == path[j]:
-                        if j == i + 1:
-                            chosen[arc] = True
-                            weight[arc] += j * (length + 1 - j)
-                        else:
-                            available[arc] = False
+        if search.open_pairs[u, v]:
+            search.open_pairs[u, v] = False
+            if cheapest(search, u, v):
+                paths += 1
+                search.count[u, v] += 1
+                add(search)
 
 
-def cheapest(
-    start: Array,
-    peer: Array,
-    available: Flags,
-    weight: Numbers,
-    src: int,
-    dst: int,
-    length: int,
-    cost: Numbers,
-    by: Array,
-    path: Array,
-) -> bool:
-    """Put into `path` the path of exactly `length` links from `src` to `dst` whose weights sum to
-    the least, over arcs that are `available`; these lead from lower ranks to higher ones, so no
-    router comes twice.  False if there is none.
+def add(search: PathSearch) -> None:
+    """Add the path that was searched last; its routers take no short cuts in this layer."""
+    graph, path = search.graph, search.path
+    length = len(path) - 1
+    for i in range(length):
+        for j in range(i + 1, length + 1):
+            if j - i < length:
+                search.open_pairs[path[i], path[j]] = False
+            for arc in range(graph.start[path[i]], graph.start[path[i] + 1]):
+                if graph.peer[arc] == path[j]:
+                    if j == i + 1:
+                        search.chosen[arc] = True
+                        search.weight[arc] += j * (length + 1 - j)
+                    else:
+                        search.available[arc] = False
+
+
+def cheapest(search: PathSearch, src: int, dst: int) -> bool:
+    """Search the path from `src` to `dst` of this length whose weights sum to the least.
+
+    No router comes twice, because of the ranks.  Returns False if there is none.
     """
-    routers = len(start) - 1
+    graph, cost, by, path = search.graph, search.cost, search.by, search.path
+    length, routers = len(path) - 1, cost.shape[1]
     cost[:] = NOWHERE
     cost[0, src] = 0
     for hop in range(length):
         for u in range(routers):
             if cost[hop, u] < NOWHERE:
-                for arc in range(start[u], start[u + 1]):
-                    if available[arc] and cost[hop, u] + weight[arc] < cost[hop + 1, peer[arc]]:
-                        cost[hop + 1, peer[arc]] = cost[hop, u] + weight[arc]
-                        by[hop + 1, peer[arc]] = u
+                for arc in range(graph.start[u], graph.start[u + 1]):
+                    v, through = graph.peer[arc], cost[hop, u] + search.weight[arc]
+                    if search.available[arc] and through < cost[hop + 1, v]:
+                        cost[hop + 1, v] = through
+                        by[hop + 1, v] = u
     if cost[length, dst] >= NOWHERE:
         return False
     path[length] = dst

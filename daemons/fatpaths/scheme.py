@@ -26,8 +26,9 @@ from weft.daemons.fatpaths import construction
 from weft.daemons.fatpaths.daemon import Layered
 from weft.daemons.fatpaths.forwarding import MOST_LAYERS
 from weft.daemons.fatpaths.layer_choice import Trigger
-from weft.daemons.fatpaths.layers import RouterArrays, as_it_is
+from weft.daemons.fatpaths.layers import LayerOptions, RouterArrays, as_it_is
 from weft.daemons.fatpaths.live_layers import LayerTables, packed
+from weft.daemons.fatpaths.tuned import tuned
 from weft.topologies.core.family import IntegerParameter
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
 WORDS = tuple(construction.CONSTRUCTIONS)
-RHO_DECIMALS = 3
+DECIMALS = 3
 MOST_UNCOMPILED = 60  # routers up to which layers are there before a compiler is
 WAIT = 3  # times how long it takes to find a neighbour dead
 OWN = {
@@ -46,14 +47,28 @@ OWN = {
     ),
     "construction": IntegerParameter.word("how layers are made", WORDS, default="random"),
     "rho": IntegerParameter(
-        meaning="links of a random layer, as a fraction of all",
-        least=1,
-        most=10**RHO_DECIMALS,
-        default=600,
-        decimals=RHO_DECIMALS,
+        meaning="links of a random layer, as a fraction of all; 0: the best measured for this "
+        "family of networks and n",
+        least=0,
+        most=10**DECIMALS,
+        default=0,
+        decimals=DECIMALS,
+    ),
+    "paths": IntegerParameter(
+        meaning="most paths of a layer of `overlap`, M, as a multiple of the routers; 0: the best",
+        least=0,
+        most=100 * 10**DECIMALS,
+        default=0,
+        decimals=DECIMALS,
+    ),
+    "extra_links": IntegerParameter(
+        meaning="links of a path of `overlap` beyond the diameter, L_min - D",
+        least=0,
+        most=8,
+        default=1,
     ),
     "seed": IntegerParameter(
-        meaning="of the random numbers by which layers are made", least=0, default=1
+        meaning="of the random numbers by which layers are made and chosen", least=0, default=1
     ),
 }
 
@@ -94,7 +109,13 @@ HOSTS = {
 FORWARDING = IntegerParameter.word(
     "who forwards: the data plane's program, or the kernel's own table", ("ebpf", "kernel")
 )
-PLANE = {"layers": OWN["layers"], **HOSTS, "forwarding": FORWARDING, "ecn": ECN}
+PLANE = {
+    "layers": OWN["layers"],
+    "seed": OWN["seed"],
+    **HOSTS,
+    "forwarding": FORWARDING,
+    "ecn": ECN,
+}
 
 
 @dataclass(frozen=True)
@@ -107,33 +128,41 @@ class LayerWiring:
 
 
 def tables(topology: Topology, options: Options) -> NDArray[np.int32]:
-    """The tables of all layers, see layers.py, of the network as it is wired, failed links or not:
-    layers are made before anything fails (section V-G).
+    """Return the tables of all layers, see layers.py, of the network without failures.
 
-    ValueError, in one line, where layers cannot be made.
+    Layers are made before anything fails (section V-G).
+
+    Raises:
+        ValueError: there are no such layers.
     """
     for_switches("fatpaths", topology)
     intact = replace(topology, failed=topology.failed & False)
     wiring = LayerWiring(topology.spec, topology.links.tobytes(), intact)
-    return _tables(wiring, *(options[key] for key in OWN))
+    best = tuned(topology.family, options["layers"])
+    sizes = LayerOptions(
+        layers=options["layers"],
+        rho=options["rho"] / 10**DECIMALS or best.rho,
+        paths=options["paths"] / 10**DECIMALS or best.paths,
+        extra_links=options["extra_links"],
+    )
+    return _tables(wiring, sizes, WORDS[options["construction"]], options["seed"])
 
 
 @lru_cache(maxsize=4)
-def _tables(wiring: LayerWiring, layers: int, kind: int, rho: int, seed: int) -> NDArray[np.int32]:
+def _tables(wiring: LayerWiring, sizes: LayerOptions, kind: str, seed: int) -> NDArray[np.int32]:
     import numpy as np
 
     from weft.daemons.core.compiled import compiled  # which a daemon does not need
 
-    found = construction.layers_of(
-        WORDS[kind],
+    layers = construction.layers_of(
+        kind,
         RouterArrays.of(wiring.topology),
-        layers,
+        sizes,
         np.random.Generator(np.random.PCG64(seed)),
-        rho=rho / 10**RHO_DECIMALS,
-        accelerate=as_it_is if wiring.topology.switches <= MOST_UNCOMPILED else compiled,
+        as_it_is if wiring.topology.switches <= MOST_UNCOMPILED else compiled,
     )
-    found.setflags(write=False)
-    return found
+    layers.setflags(write=False)
+    return layers
 
 
 def check(topology: Topology, options: Options) -> None:
@@ -183,7 +212,7 @@ def rule(options: Options) -> SelectionRule:
         raise ValueError(
             "fatpaths: the kernel's own table does not mark packets; take forwarding=ebpf, or ecn=0"
         )
-    hosts = {name: options[name] for name in ("layers", *HOSTS)}
+    hosts = {name: options[name] for name in ("layers", "seed", *HOSTS)}
     hosts["trigger"] = int(tuple(TRIGGERS.values())[options["trigger"]])
     return SelectionRule(
         KERNEL if options["forwarding"] else FLOW_HASH, {"ecn": options["ecn"]}, hosts=hosts
@@ -195,20 +224,21 @@ def path(topology: Topology, options: Options, src: int, dst: int) -> list[Route
     if src == dst:
         return [RoutedPath((src,))]
     first, live = topology.servers, topology.adjacency
-    edges = [next(peer for _, peer, _, _ in topology.ports(host)) for host in (src, dst)]
+    edges = [topology.ports(host)[0][1] for host in (src, dst)]
     if any(edge not in live[host] for host, edge in zip((src, dst), edges, strict=True)):
         return []
     if edges[0] == edges[1]:
         return [RoutedPath((src, edges[0], dst))]
-    known = LayerTables(packed(tables(topology, options), first))
     routers = [
-        {peer - first for peer in live[first + router] if peer >= first}
-        for router in range(known.routers)
+        {peer - first for peer in live[node] if peer >= first}
+        for node in range(first, topology.nodes)
     ]
-    s, t = (edge - first for edge in edges)
-    found = [(layer, known.live_path(layer, t, s, routers)) for layer in range(known.layers)]
-    ways = [(layer, (src, *(first + router for router in way), dst)) for layer, way in found if way]
-    return [RoutedPath(nodes, 1 / len(ways), layer) for layer, nodes in ways]
+    known = LayerTables(packed(tables(topology, options), first))
+    paths = known.live_paths(edges[1] - first, edges[0] - first, routers)
+    return [
+        RoutedPath((src, *(first + router for router in way), dst), 1 / len(paths), layer)
+        for layer, way in paths.items()
+    ]
 
 
 def check_layers(daemons: Options, options: Options) -> None:

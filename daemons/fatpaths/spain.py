@@ -8,64 +8,72 @@ where no path of that colour comes by.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from weft.daemons.fatpaths.layers import UNSET
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
-    Table = NDArray[np.int32]
-
-UNSET = -1
+    from weft.daemons.fatpaths.layers import Array, Flags, RouterArrays, Table
 
 
-def colour_paths(
-    start: Array,
-    peer: Array,
-    arc_of: Table,
-    t: int,
-    order: Array,
-    after: Table,
-    paths: Array,
-    uses: Array,
-    cost: Array,
-    by: Array,
-    done: Flags,
-) -> int:
-    """Find paths from each router to `t`, each the lightest where a link weighs more than any path
-    for each earlier path of this router that has it, and give each the first colour that it goes
-    together with; the number of colours.
+class LightestPaths(NamedTuple):
+    """State of a search for disjoint paths.
 
-    order: of the routers.  after: filled, shape (most colours, routers); a path that no colour is
-        left for is dropped.
-    paths: scratch, shape (k, routers + 1): as many paths of a router, fewer where there are not as
-        many.
-    uses, cost, by, done: scratch, one for each arc; three for each router.
+    uses: of each arc, the earlier paths of this router that have its link.
+    paths: shape (k, routers + 1), the paths of a router.
+    cost, by, done: scratch, one for each router.
     """
-    colours = 0
+
+    graph: RouterArrays
+    arc_of: Table
+    uses: Array
+    paths: Array
+    cost: Array
+    by: Array
+    done: Flags
+
+
+def colour_paths(search: LightestPaths, t: int, order: Array, after: Table) -> int:
+    """Search paths from each router to `t`, and give each the first colour that it fits.
+
+    A link weighs more than any path for each earlier path of this router that has it.
+
+    Args:
+        search: the graph and scratch.
+        t: destination.
+        order: of the routers.
+        after: filled, shape (most colours, routers); a path without a colour is dropped.
+
+    Returns:
+        The number of colours.
+    """
+    colours, paths = 0, search.paths
     after[:] = UNSET
     for v in order:
-        uses[:] = 0
+        search.uses[:] = 0
         for number in range(len(paths) if v != t else 0):
-            length = lightest(start, peer, t, v, uses, cost, by, done, paths[number])
+            length = lightest(search, t, v, paths[number])
             if known(paths, number, length):
                 break
             for hop in range(length):  # a link is used both ways
-                uses[arc_of[paths[number, hop], paths[number, hop + 1]]] += 1
-                uses[arc_of[paths[number, hop + 1], paths[number, hop]]] += 1
-            for colour in range(len(after)):
-                fits = True
-                for hop in range(length):
-                    has = after[colour, paths[number, hop]]
-                    fits &= has in (UNSET, paths[number, hop + 1])
-                if fits:
-                    for hop in range(length):
-                        after[colour, paths[number, hop]] = paths[number, hop + 1]
-                    colours = max(colours, colour + 1)
-                    break
+                u, w = paths[number, hop], paths[number, hop + 1]
+                search.uses[search.arc_of[u, w]] += 1
+                search.uses[search.arc_of[w, u]] += 1
+            colours = max(colours, paint(after, paths[number, : length + 1]))
     return colours
+
+
+def paint(after: Table, path: Array) -> int:
+    """Give `path` the first colour that it fits; return that colour's number, from 1, or 0."""
+    for colour in range(len(after)):
+        fits = True
+        for hop in range(len(path) - 1):
+            fits &= after[colour, path[hop]] in (UNSET, path[hop + 1])
+        if fits:
+            for hop in range(len(path) - 1):
+                after[colour, path[hop]] = path[hop + 1]
+            return colour + 1
+    return 0
 
 
 def known(paths: Array, number: int, length: int) -> bool:
@@ -79,85 +87,92 @@ def known(paths: Array, number: int, length: int) -> bool:
     return False
 
 
-def lightest(
-    start: Array,
-    peer: Array,
-    src: int,
-    dst: int,
-    uses: Array,
-    cost: Array,
-    by: Array,
-    done: Flags,
-    path: Array,
-) -> int:
-    """Put into `path` the routers from `dst` back to `src` of the path whose links have the fewest
-    uses, and of those the one with the fewest links; how many links it has.  Links run both ways,
-    and so does the path.
+def lightest(search: LightestPaths, src: int, dst: int, path: Array) -> int:
+    """Put into `path` the routers from `dst` back to `src`, and return the number of its links.
+
+    Its links have the fewest uses; of such paths it has the fewest links.
     """
-    routers = len(start) - 1
+    graph, cost, done = search.graph, search.cost, search.done
+    routers = len(graph.start) - 1
     most = routers + 1  # more than the links of any path
     cost[:] = most * most * most
     done[:] = False
     cost[src] = 0
     while not done[dst]:
-        at = UNSET
-        for u in range(routers):
-            if not done[u] and (at == UNSET or cost[u] < cost[at]):
-                at = u
-        done[at] = True
-        for arc in range(start[at], start[at + 1]):
-            through = cost[at] + 1 + most * uses[arc]
-            if through < cost[peer[arc]]:
-                cost[peer[arc]], by[peer[arc]] = through, at
-    length, at = 0, dst
+        u = UNSET
+        for v in range(routers):
+            if not done[v] and (u == UNSET or cost[v] < cost[u]):
+                u = v
+        done[u] = True
+        for arc in range(graph.start[u], graph.start[u + 1]):
+            v, through = graph.peer[arc], cost[u] + 1 + most * search.uses[arc]
+            if through < cost[v]:
+                cost[v] = through
+                search.by[v] = u
+    length = 0
     path[0] = dst
-    while at != src:
-        at = by[at]
+    while path[length] != src:
+        path[length + 1] = search.by[path[length]]
         length += 1
-        path[length] = at
     return length
 
 
-def absorb(trees: Table, order: Array, arc_of: Table, has: Flags, root: Array, trial: Array) -> int:
-    """Merge the first tree of `order` that is left with every later one that closes no circle with
-    what is merged by then; the number of links, 0 if no tree is left.
+class Forests(NamedTuple):
+    """Trees to be merged.
 
-    trees: shape (trees, routers).  order: trees not yet merged, others UNSET; changed.
-    has: filled, the arcs of the links that were merged.  root, trial: scratch, one for each router.
+    trees: shape (trees, routers).
+    order: trees that wait, others UNSET.
+    links: arcs of the links that are merged.
+    root, trial: scratch, one for each router.
     """
-    routers, links = trees.shape[1], 0
-    has[:] = False
+
+    trees: Table
+    order: Array
+    arc_of: Table
+    links: Flags
+    root: Array
+    trial: Array
+
+
+def absorb(forests: Forests) -> int:
+    """Merge the first tree that waits with every later one that closes no circle with it.
+
+    Returns the number of links, 0 if no tree waits.
+    """
+    routers, links = forests.trees.shape[1], 0
+    forests.links[:] = False
     for u in range(routers):
-        root[u] = u
-    for place in range(len(order)):
-        tree = order[place]
-        if tree == UNSET or links == routers - 1:
-            continue
-        trial[:] = root
-        circle = False
-        for u in range(routers):
-            to = trees[tree, u]
-            if to == UNSET or has[arc_of[u, to]]:
-                continue
-            one, other = representative(trial, u), representative(trial, to)
-            if one == other:
-                circle = True
-                break
-            trial[one] = other
-        if circle:
-            continue
-        root[:] = trial
-        order[place] = UNSET
-        for u in range(routers):
-            to = trees[tree, u]
-            if to != UNSET and not has[arc_of[u, to]]:
-                has[arc_of[u, to]], has[arc_of[to, u]] = True, True
-                links += 1
+        forests.root[u] = u
+    for place in range(len(forests.order)):
+        tree = forests.order[place]
+        forests.trial[:] = forests.root
+        if tree != UNSET and links < routers - 1 and fits(forests, tree):
+            forests.root[:] = forests.trial
+            forests.order[place] = UNSET
+            for u in range(routers):
+                to = forests.trees[tree, u]
+                if to != UNSET and not forests.links[forests.arc_of[u, to]]:
+                    forests.links[forests.arc_of[u, to]] = True
+                    forests.links[forests.arc_of[to, u]] = True
+                    links += 1
     return links
 
 
+def fits(forests: Forests, tree: int) -> bool:
+    """Return True if `tree` closes no circle; `trial`, a copy of `root`, then joins its routers."""
+    for u in range(forests.trees.shape[1]):
+        to = forests.trees[tree, u]
+        if to == UNSET or forests.links[forests.arc_of[u, to]]:
+            continue
+        near, far = representative(forests.trial, u), representative(forests.trial, to)
+        if near == far:
+            return False
+        forests.trial[near] = far
+    return True
+
+
 def representative(root: Array, u: int) -> int:
-    """The router that stands for all that are joined to `u`."""
+    """Return the router that stands for all that are joined to `u`."""
     while root[u] != u:
         root[u] = root[root[u]]
         u = root[u]

@@ -2,22 +2,17 @@
 /* When a flow of a host takes another layer, and which: daemons/fatpaths/layer_choice.py in C.
  *
  * The reasons are in the Python file.  This is plain C, so that a test can compare the two.  The
- * including file defines draw(), 32 random bits, and marks_of(), the congestion marks of a layer;
- * both receive `context` unchanged.
+ * including file defines marks_of(), the congestion marks of a layer, which receives `context`
+ * unchanged.
  */
 #pragma once
-#include <linux/types.h>
-
-#ifndef __always_inline
-#define __always_inline inline __attribute__((always_inline))
-#endif
+#include "hash.h"
 
 #define LAYERS 64 /* at most, a power of two */
 #define MARKS_SHIFT 4
 #define FADE_SHIFT 3
 #define ALL_MARKED (1 << 16)
 
-static __always_inline __u32 draw(void *context);
 static __always_inline __u32 *marks_of(void *context, __u32 layer);
 
 /* The same numbers as in daemons/fatpaths/layer_choice.py. */
@@ -34,6 +29,7 @@ struct settings {
 	__u32 choice; /* TAKE_... */
 	__u32 ecn_percent;
 	__u32 ecn_rounds;
+	__u32 seed;
 };
 
 struct flow {
@@ -47,7 +43,7 @@ struct flow {
 	__u32 acks;   /* in this round */
 	__u32 echoes; /* in this round */
 	__u32 rounds; /* congested ones, in a row */
-	__u32 unused;
+	__u32 draws;  /* of layers */
 };
 
 static __always_inline int comes_before(__u32 a, __u32 b)
@@ -68,11 +64,17 @@ static __always_inline int shows_cut(struct flow *flow, __u32 seq, __u32 end, in
 		flow->again_seq = seq - 1;
 		return 0;
 	}
-	if (comes_before(seq, flow->next_seq) &&
-	    (!comes_before(seq, flow->recover) || seq == flow->again_seq)) {
-		cut = 1;
-		flow->recover = flow->next_seq;
-		flow->again_seq = seq;
+	if (comes_before(seq, flow->next_seq)) {
+		if (seq == flow->again_seq) {
+			cut = 1;
+			flow->recover = flow->next_seq;
+		} else if (!comes_before(seq, flow->recover)) {
+			flow->again_seq = seq;
+			if (end != flow->next_seq) { /* not a tail-loss probe */
+				cut = 1;
+				flow->recover = flow->next_seq;
+			}
+		}
 	}
 	if (comes_before(flow->next_seq, end))
 		flow->next_seq = end;
@@ -109,35 +111,38 @@ static __always_inline void note_echo(void *context, __u32 layer, int echo)
 		*marks = *marks - (*marks >> MARKS_SHIFT) + (echo ? ALL_MARKED >> MARKS_SHIFT : 0);
 }
 
-static __always_inline __u32 scaled(__u32 random, __u32 n)
+static __always_inline __u32 least_marked(void *context, __u32 n, __u32 left, __u32 word)
 {
-	return (__u64)random * n >> 32;
-}
-
-static __always_inline __u32 least_marked(void *context, __u32 n)
-{
-	__u32 start = scaled(draw(context), n);
+	__u32 start = below(word, n);
 	__u32 best = start;
 	__u32 least = ~0U;
 
 	for (__u32 i = 0; i < n && i < LAYERS; i++) {
 		__u32 layer = start + i < n ? start + i : start + i - n;
 		__u32 *marks = marks_of(context, layer);
+		__u32 value;
 
 		if (!marks)
 			continue;
-		if (*marks < least) {
+		value = layer == left ? ALL_MARKED + 1 : *marks;
+		if (value < least) {
 			best = layer;
-			least = *marks;
+			least = value;
 		}
 		*marks -= (*marks + (1 << FADE_SHIFT) - 1) >> FADE_SHIFT;
 	}
 	return best;
 }
 
-static __always_inline __u32 next_layer(void *context, const struct settings *settings)
+/* Return the layer of a flowlet; its flow leaves layer `left`, LAYERS for a new flow. */
+static __always_inline __u32 next_layer(void *context, const struct settings *settings, __u32 left,
+					__u32 word)
 {
+	__u32 n = settings->layers;
+
 	if (settings->choice == TAKE_LEAST_MARKED)
-		return least_marked(context, settings->layers);
-	return scaled(draw(context), settings->layers);
+		return least_marked(context, n, left, word);
+	if (left >= n || n == 1)
+		return below(word, n);
+	return another(left, word, n);
 }

@@ -66,11 +66,6 @@ struct packet {
 	struct counters *counters;
 };
 
-static __always_inline __u32 draw(void *context)
-{
-	return bpf_get_prandom_u32();
-}
-
 static __always_inline __u32 pair_of(const struct key *key)
 {
 	__u32 both = (__u32)key->source ^ (__u32)key->destination * 0x85ebca6bu;
@@ -85,14 +80,25 @@ static __always_inline __u32 *marks_of(void *context, __u32 layer)
 	return bpf_map_lookup_elem(&layer_marks, &slot);
 }
 
-/* Return the layer of a flowlet.  Not static: the verifier checks its loop once, not at every
- * call. */
-__attribute__((noinline)) __u32 draw_layer(struct key *key)
+/* Return the layer of a flowlet whose flow leaves layer `left`.  Not static: the verifier checks its
+ * loop once, not at every call. */
+__attribute__((noinline)) __u32 draw_layer(struct key *key, __u32 left, __u32 draws)
 {
 	__u32 zero = 0;
 	struct settings *settings = bpf_map_lookup_elem(&all_settings, &zero);
+	__u32 flow;
 
-	return key && settings ? next_layer(key, settings) : 0;
+	if (!key || !settings)
+		return 0;
+	flow = flow_hash(settings->seed, bpf_ntohl(key->source), bpf_ntohl(key->destination),
+			 key->ports, key->protocol);
+	return next_layer(key, settings, left, mix(flow, draws));
+}
+
+/* Let the flow leave its layer. */
+static __always_inline void draw_again(struct flow *flow, struct key *key)
+{
+	flow->layer = draw_layer(key, flow->layer, ++flow->draws);
 }
 
 /* Replace the first octet of the packet's destination and update checksums.  Pointers into the
@@ -154,7 +160,7 @@ static __always_inline struct flow *new_flow(struct key *key, const struct packe
 	struct flow flow = { .last_ns = now_ns(packet->ctx) };
 
 	if (settings->start == START_RANDOM)
-		flow.layer = draw_layer(key);
+		flow.layer = draw_layer(key, LAYERS, 0);
 	else if (settings->start == START_IN_TURN && turn)
 		flow.layer = __sync_fetch_and_add(turn, 1) % settings->layers;
 	packet->counters->flows++;
@@ -209,7 +215,7 @@ static __always_inline __u32 layer_of(const struct packet *packet, struct key *k
 		is_drawn_again = 1;
 	}
 	if (is_drawn_again)
-		flow->layer = draw_layer(key);
+		draw_again(flow, key);
 	return flow->layer;
 }
 
@@ -268,7 +274,7 @@ static __always_inline void acknowledge(const struct packet *packet)
 		note_echo(&key, flow->layer, tcp->ece);
 	if (settings->trigger & ON_ECN &&
 	    ends_congested_rounds(flow, settings, bpf_ntohl(tcp->ack_seq), tcp->ece)) {
-		flow->layer = draw_layer(&key);
+		draw_again(flow, &key);
 		packet->counters->echoes++;
 	}
 }
@@ -304,7 +310,7 @@ static __always_inline void restore_quoted(const struct packet *packet)
 		return;
 	flow = bpf_map_lookup_elem(&flows, &key);
 	if (flow) {
-		flow->layer = draw_layer(&key);
+		draw_again(flow, &key);
 		packet->counters->errors++;
 	}
 }

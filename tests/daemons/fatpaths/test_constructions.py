@@ -1,5 +1,4 @@
-"""The parts of SPAIN and of the authors' later layers, against networkx and against all there
-is."""
+"""The parts of SPAIN, k shortest paths and in-trees, against networkx."""
 
 from itertools import pairwise
 
@@ -7,9 +6,14 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from weft.daemons.fatpaths import in_trees, near_minimal, spain, trees
-from weft.daemons.fatpaths.construction import near_minimal_layers
-from weft.daemons.fatpaths.layers import RouterArrays, distances, distinct_paths, everything, path
+from weft.daemons.fatpaths import spain, trees
+from weft.daemons.fatpaths.layers import (
+    LayerOptions,
+    RouterArrays,
+    as_it_is,
+    distinct_paths,
+    path,
+)
 from weft.topologies import build
 
 UNSET = -1
@@ -49,7 +53,8 @@ def test_spains_path_has_the_fewest_used_links_and_then_the_fewest():
         found = integers(routers + 1)
         src, dst = rng(seed).choice(routers, 2, replace=False).tolist()
         scratch = integers(routers), integers(routers), np.empty(routers, dtype=bool)
-        length = spain.lightest(graph.start, graph.peer, src, dst, uses, *scratch, found)
+        search = spain.LightestPaths(graph, arc_of, uses, integers(1, routers + 1), *scratch)
+        length = spain.lightest(search, src, dst, found)
         way = found[: length + 1].tolist()
         assert (way[0], way[-1]) == (dst, src)
         assert len(set(way)) == len(way)
@@ -63,7 +68,7 @@ def test_spains_path_has_the_fewest_used_links_and_then_the_fewest():
 def test_a_colour_of_spain_is_an_in_tree_and_all_paths_have_one(spec):
     graph, k = graph_of(spec), 3
     for t in range(graph.routers):
-        coloured = trees._coloured(graph, t, k, rng(t), lambda function: function)
+        coloured = trees.coloured(graph, t, k, rng(t), as_it_is)
         ways = {s: set() for s in range(graph.routers)}
         for after in coloured:
             for s in np.flatnonzero(after != UNSET).tolist():
@@ -79,7 +84,7 @@ def test_a_colour_of_spain_is_an_in_tree_and_all_paths_have_one(spec):
 
 def test_no_colour_is_needed_where_paths_go_together():
     star = RouterArrays(np.array([0, 3, 4, 5, 6]), np.array([1, 2, 3, 0, 0, 0]))
-    coloured = trees._coloured(star, 0, 3, rng(), lambda function: function)
+    coloured = trees.coloured(star, 0, 3, rng(), as_it_is)
     # and the search for a second path ended each time
     assert coloured.tolist() == [[UNSET, 0, 0, 0]]
 
@@ -87,12 +92,11 @@ def test_no_colour_is_needed_where_paths_go_together():
 @pytest.mark.parametrize("seed", range(5))
 def test_trees_are_merged_as_long_as_there_is_no_circle(seed):
     graph = graph_of("slimfly:q=3")
-    after = np.concatenate(
-        [trees._coloured(graph, t, 2, rng(seed), lambda function: function) for t in range(5)]
-    )
+    after = np.concatenate([trees.coloured(graph, t, 2, rng(seed), as_it_is) for t in range(5)])
     order, has = rng(seed).permutation(len(after)), np.empty(len(graph.peer), dtype=bool)
     left, sizes = order.copy(), []
-    while links := spain.absorb(after, left, graph.arc_of(), has, integers(18), integers(18)):
+    forests = spain.Forests(after, left, graph.arc_of(), has, integers(18), integers(18))
+    while links := spain.absorb(forests):
         assert has.sum() == 2 * links
         assert (has == has[graph.back()]).all()
         assert nx.is_forest(nx.Graph(plain(graph).edge_subgraph(
@@ -119,85 +123,10 @@ def enumerate_links(after):
 
 def test_spains_first_forest_is_a_spanning_tree():
     graph = graph_of("slimfly:q=3")
-    (table,) = trees.spain_layers(graph, 2, rng())[1:]
+    (table,) = trees.spain_layers(graph, LayerOptions(2), rng(), as_it_is)[1:]
     assert nx.is_tree(
         nx.Graph([(u, to) for t in range(18) for u, to in enumerate(table[t].tolist()) if u != to])
     )
-
-
-# -- the authors' later layers
-
-
-@pytest.mark.parametrize("spec", ["slimfly:q=3", "dragonfly:p=2", "jellyfish:n=14,r=4,p=1,seed=3"])
-def test_a_near_minimal_path_is_the_lightest_of_its_length_that_goes_along(spec):
-    graph = graph_of(spec)
-    far, weight = distances(graph, everything(graph)), rng().random(len(graph.peer))
-    net, length = plain(graph), int(far.max()) + 1
-    arc_of = graph.arc_of()
-    table = np.full(far.shape, UNSET, dtype=np.int32)
-    np.fill_diagonal(table, np.arange(graph.routers))
-    pairs = np.array([(s, t) for t in (0, 5) for s in rng(1).permutation(graph.routers) if s != t])
-    for s, t in pairs.tolist():
-        if table[t, s] != UNSET:
-            continue
-        fitting = [
-            way
-            for way in nx.all_simple_paths(net, s, t, cutoff=length)
-            if len(way) == length + 1 and all(table[t, a] in (UNSET, b) for a, b in pairwise(way))
-        ]
-        best = (
-            min((sum(weight[arc_of[hop]] for hop in pairwise(way)), way) for way in fitting)
-            if fitting
-            else None
-        )
-        before, count = table.copy(), np.zeros_like(far, dtype=np.int64)
-        near_minimal.layer(
-            *(
-                graph.start,
-                graph.peer,
-                far,
-                np.array([[s, t]]),
-                length,
-                table,
-                weight.copy(),
-                count,
-            ),
-            *(integers(length + 1) for _ in range(3)),
-        )
-        if best is None:
-            assert (table == before).all()
-            continue
-        assert path(table, s, t) == best[1]
-        assert count[s, t] == count.sum() == 1
-        assert (table[before != UNSET] == before[before != UNSET]).all()
-
-
-def test_arcs_become_heavier_by_the_sources_that_are_served_first():
-    """A path 0 - 1 - 2 - 3 whose routers 1 and 2 have no hop yet: one source over its first link,
-    three over its last."""
-    line = RouterArrays(np.array([0, 1, 3, 5, 6]), np.array([1, 0, 2, 1, 3, 2]))
-    table, weight = np.full((4, 4), UNSET, dtype=np.int32), np.zeros(6)
-    far, scratch = distances(line, everything(line)), (integers(4), integers(4), integers(4))
-    count = np.zeros((4, 4), dtype=np.int64)
-    near_minimal.layer(
-        line.start, line.peer, far, np.array([[0, 3]]), 3, table, weight, count, *scratch
-    )
-    assert weight.tolist() == [1, 0, 2, 0, 3, 0]
-    assert table[3].tolist() == [1, 2, 3, UNSET]
-
-
-def test_near_minimal_layers_lead_one_link_farther_where_they_are_their_own():
-    graph = graph_of("slimfly:q=5")
-    found = near_minimal_layers(graph, 4, rng())
-    lengths = [
-        len(path(table, s, t)) - 1
-        for table in found[1:]
-        for s in range(50)
-        for t in range(50)
-        if s != t
-    ]
-    assert set(lengths) <= {1, 2, 3}
-    assert lengths.count(3) > 0.3 * len(lengths)
 
 
 # -- k shortest paths
@@ -224,7 +153,7 @@ def test_k_shortest_paths_are_those_of_networkx(spec):
 def test_layers_of_k_shortest_paths_hold_them_as_far_as_they_go_along():
     """Paths have four links at the most; who has none in a layer goes one link to who has."""
     graph = graph_of("slimfly:q=5")
-    found = trees.k_shortest_layers(graph, 9, rng())
+    found = trees.k_shortest_layers(graph, LayerOptions(9), rng(), as_it_is)
     lengths = [
         len(path(table, s, t)) - 1
         for table in found
@@ -240,40 +169,22 @@ def test_layers_of_k_shortest_paths_hold_them_as_far_as_they_go_along():
 
 
 def test_one_router_has_layers_without_paths():
-    assert trees.k_shortest_layers(graph_of("star:n=3"), 4, rng()).tolist() == [[[0]]] * 4
+    layers = trees.k_shortest_layers(graph_of("star:n=3"), LayerOptions(4), rng(), as_it_is)
+    assert layers.tolist() == [[[0]]] * 4
 
 
 def test_a_path_that_goes_along_with_nothing_is_planted_nowhere():
     layers = np.full((2, 5, 5), UNSET, dtype=np.int32)
-    assert trees.plant(layers, (0, 1, 4))
-    assert trees.plant(layers, (2, 1, 4))  # goes along
-    assert trees.plant(layers, (3, 0, 2, 4))  # in layer 0 router 0 goes by 1
+
+    def plant(*paths):
+        ends = np.cumsum([0, *map(len, paths)])
+        ranges = np.stack([ends[:-1], ends[1:]], axis=1)
+        trees.plant(layers, np.concatenate(paths).astype(np.int32), ranges)
+
+    # the second goes along; in layer 0 router 0 goes by 1, so the third is in layer 1
+    plant((0, 1, 4), (2, 1, 4), (3, 0, 2, 4))
     assert layers[:, 4].tolist() == [[1, 4, 1, UNSET, UNSET], [2, UNSET, 4, 0, UNSET]]
     before = layers.copy()
-    assert not trees.plant(layers, (0, 3, 4))
-    # router 0 has this path in layer 0, and another in layer 1
-    assert not trees.plant(layers, (0, 1, 4))
+    # router 0 has a path in both layers
+    plant((0, 3, 4), (0, 1, 4), ())
     assert (layers == before).all()
-
-
-# -- ours
-
-
-def test_hops_that_are_given_count_as_paths_where_they_are_new():
-    """In a clique of five, to router 4: 0 by way of 1 is new, 1 straight to 4 is its shortest path
-    again."""
-    graph = graph_of("complete:n=5,p=1")
-    tables = np.full((2, 5, 5), UNSET, dtype=np.int32)
-    tables[0, 4] = 4
-    tables[1, 4, [0, 1]] = 1, 4
-    distinct = integers(5)
-    in_trees.grow(
-        *(graph.start, graph.peer, graph.arc_of(), tables, np.zeros(20), 2),
-        *(np.array([4]), np.tile(np.arange(5), (5, 1)), integers(20), distinct),
-    )
-    assert tables[1, 4].tolist()[:2] == [1, 4]
-    assert distinct[:4].tolist() == [
-        2,
-        1,
-        *(len({tuple(path(table, s, 4)) for table in tables}) for s in (2, 3)),
-    ]

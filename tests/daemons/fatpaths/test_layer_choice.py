@@ -1,9 +1,8 @@
-"""When flows take another layer: told packets by hand, and C against Python over random ones."""
+"""When flows take another layer: packets by hand, and C against Python over random ones."""
 
 import ctypes
 import random
 import subprocess
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from weft.daemons.fatpaths import layer_choice
 from weft.daemons.fatpaths.layer_choice import (
     Choice,
     LayerFlowState,
-    Start,
     comes_before,
     ends_congested_rounds,
     ends_gap,
@@ -26,17 +24,15 @@ from weft.daemons.fatpaths.layer_choice import (
 
 HEADER = Path(__file__).parents[3] / "testbed/data_plane/layer_choice.h"
 IN_C = """
-struct of { __u32 *marks; const __u32 *draws; };
-static __always_inline __u32 draw(void *of) { return *((struct of *)of)->draws++; }
-static __always_inline __u32 *marks_of(void *of, __u32 layer) { return &((struct of *)of)->marks[layer]; }
+static __always_inline __u32 *marks_of(void *marks, __u32 layer) { return (__u32 *)marks + layer; }
 int c_cut(struct flow *flow, __u32 seq, __u32 end, int reduced) { return shows_cut(flow, seq, end, reduced); }
 int c_rounds(struct flow *flow, __u32 ack, int echo, __u32 percent, __u32 rounds)
 { struct settings set = { .ecn_percent = percent, .ecn_rounds = rounds };
   return ends_congested_rounds(flow, &set, ack, echo); }
-void c_note(__u32 *marks, __u32 layer, int echo) { struct of of = { marks }; note_echo(&of, layer, echo); }
-__u32 c_next(__u32 *marks, const __u32 *draws, __u32 layers, __u32 choice)
-{ struct of of = { marks, draws }; struct settings set = { .layers = layers, .choice = choice };
-  return next_layer(&of, &set); }
+void c_note(__u32 *marks, __u32 layer, int echo) { note_echo(marks, layer, echo); }
+__u32 c_next(__u32 *marks, __u32 word, __u32 layers, __u32 left, __u32 choice)
+{ struct settings set = { .layers = layers, .choice = choice };
+  return next_layer(marks, &set, left, word); }
 """  # noqa: E501
 FIELDS = (
     "layer",
@@ -55,7 +51,7 @@ WRAP = (1 << 32) - 3000
 class FlowInC(ctypes.Structure):
     _fields_ = (
         ("last_ns", ctypes.c_uint64),
-        *((name, ctypes.c_uint32) for name in (*FIELDS, "unused")),
+        *((name, ctypes.c_uint32) for name in (*FIELDS, "draws")),
     )
 
 
@@ -113,6 +109,19 @@ def test_the_first_packet_of_a_recovery_sent_once_more_is_another_cut():
     assert cuts([(0, 1000), (1000, 2000), (0, 1000), (1000, 2000), (0, 1000)]) == [2, 4]
 
 
+@pytest.mark.parametrize("base", [0, 1 << 31, WRAP])
+def test_a_tail_loss_probe_is_no_cut_but_the_timeout_behind_it_is(base):
+    sent = [(0, 1000), (1000, 2000), (2000, 3000), (2000, 3000)]
+    assert cuts([(base + a, base + b) for a, b in sent]) == []
+    assert cuts([(base + a, base + b) for a, b in [*sent, (2000, 3000)]]) == [4]
+    # the loss that the probe's answer shows
+    assert cuts([(base + a, base + b) for a, b in [*sent, (1000, 2000)]]) == [4]
+
+
+def test_the_first_packet_of_a_window_sent_once_more_is_a_cut():
+    assert cuts([(0, 1000), (1000, 2000), (0, 1000), (1000, 2000), (0, 1000)]) == [2, 4]
+
+
 def test_a_packet_with_cwr_shows_a_cut():
     flow = LayerFlowState()
     assert not shows_cut(flow, 0, 1000, False)
@@ -129,6 +138,7 @@ def test_what_was_sent_before_a_packet_with_cwr_and_is_sent_again_belongs_to_tha
     assert not shows_cut(flow, 2000, 3000, False)
     assert not shows_cut(flow, 5000, 6000, False)
     assert not shows_cut(flow, 3000, 4000, False)
+    assert not shows_cut(flow, 6000, 7000, False)
     assert shows_cut(flow, 5000, 6000, False)
 
 
@@ -167,10 +177,10 @@ def test_least_marked_avoids_what_was_marked_and_tries_it_again():
         note_echo(marks, 0, False)
     assert marks[2] > 50_000 > marks[0] == 0
     words = random.Random(1)
-    first = [least_marked(marks, 4, words.getrandbits(32)) for _ in range(60)]
+    first = [least_marked(marks, 4, 4, words.getrandbits(32)) for _ in range(60)]
     assert 2 not in first[:20]
     assert set(first) == {0, 1, 3}
-    later = [least_marked(marks, 4, words.getrandbits(32)) for _ in range(200)]
+    later = [least_marked(marks, 4, 4, words.getrandbits(32)) for _ in range(200)]
     assert set(later) == {0, 1, 2, 3}
     for _ in range(1000):
         note_echo(marks, 1, True)
@@ -179,10 +189,17 @@ def test_least_marked_avoids_what_was_marked_and_tries_it_again():
 
 def test_random_layers_are_taken_equally_often():
     words = random.Random(1)
-    drawn = [
-        next_layer(Choice.RANDOM, [0] * 9, 9, iter([words.getrandbits(32)])) for _ in range(9000)
-    ]
+    drawn = [next_layer(Choice.RANDOM, [0] * 9, 9, 9, words.getrandbits(32)) for _ in range(9000)]
     assert all(abs(drawn.count(layer) - 1000) < 120 for layer in range(9))
+
+
+@pytest.mark.parametrize("choice", Choice)
+def test_a_flow_that_leaves_a_layer_never_draws_it(choice):
+    words = random.Random(1)
+    for left in range(9):
+        drawn = {next_layer(choice, [0] * 9, 9, left, words.getrandbits(32)) for _ in range(400)}
+        assert drawn == set(range(9)) - {left}
+    assert next_layer(choice, [0], 1, 0, words.getrandbits(32)) == 0
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 2**31 - 1))
@@ -234,16 +251,7 @@ def test_c_and_python_take_the_same_layers(in_c):
             note_echo(marks, layer, echo)
             in_c.c_note(theirs, layer, echo)
             choice, word = draw.randrange(2), draw.getrandbits(32)
-            told = next_layer(Choice(choice), marks, layers, iter([word]))
-            assert told == in_c.c_next(theirs, (ctypes.c_uint32 * 1)(word), layers, choice)
+            left = draw.choice([layer, layers, 64])
+            taken = next_layer(Choice(choice), marks, layers, left, word)
+            assert taken == in_c.c_next(theirs, word, layers, left, choice)
             assert marks == list(theirs)
-
-
-def test_flows_between_two_hosts_take_the_layers_in_turn():
-    none = iter(())
-    taken = [
-        layer_choice.first_layer(Start.TURN, Choice.RANDOM, [0] * 9, 9, turn, none)
-        for turn in range(20)
-    ]
-    assert all((a + 1) % 9 == b for a, b in pairwise(taken))
-    assert layer_choice.first_layer(Start.FIRST, Choice.RANDOM, [0] * 9, 9, 5, none) == 0

@@ -1,7 +1,6 @@
 """Layers of FatPaths: no loops for any layer, source and destination; what each construction
 promises."""
 
-from functools import partial
 from itertools import pairwise
 
 import networkx as nx
@@ -10,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.daemons.fatpaths import construction, layers, trees
+from weft.daemons.fatpaths import construction, layers
 from weft.daemons.fatpaths.layers import (
+    LayerOptions,
     RouterArrays,
     distances,
     distinct_paths,
@@ -32,7 +32,10 @@ SPECS = [
     "jellyfish:n=14,r=4,p=1,seed=3",
     "clos:n=2,r=3,m=2",
 ]
-MAKE = {name: partial(construction.layers_of, name, rho=0.8) for name in construction.CONSTRUCTIONS}
+
+
+def made(name, graph, n, seed=0, *, rho=0.8, **options):
+    return construction.layers_of(name, graph, LayerOptions(n, rho), rng(seed), **options)
 
 
 def rng(seed=0):
@@ -60,11 +63,11 @@ def check(graph, found):
 
 
 @pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize("name", construction.CONSTRUCTIONS)
 @pytest.mark.slow
 def test_no_layer_loops(spec, name):
     graph = graph_of(spec)
-    found = MAKE[name](graph, 5, rng())
+    found = made(name, graph, 5)
     assert found.shape == (5, graph.routers, graph.routers)
     check(graph, found)
 
@@ -89,10 +92,14 @@ def test_any_sets_of_arcs_make_layers_without_loops(size, seed, data):
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(5, 12), st.integers(0, 10**6), st.sampled_from(sorted(set(MAKE) - {"random"})))
+@given(
+    st.integers(5, 12),
+    st.integers(0, 10**6),
+    st.sampled_from(sorted(set(construction.CONSTRUCTIONS) - {"random"})),
+)
 def test_constructions_have_no_loops_on_any_graph(size, seed, name):
     graph = RouterArrays.of(topology_of(nx.connected_watts_strogatz_graph(size, 4, 0.7, seed=seed)))
-    check(graph, MAKE[name](graph, 4, rng(seed)))
+    check(graph, made(name, graph, 4, seed))
 
 
 def test_distances_are_those_of_networkx_on_directed_arcs():
@@ -112,7 +119,7 @@ def test_distances_are_those_of_networkx_on_directed_arcs():
 @pytest.mark.parametrize("rho", [0.5, 0.8])
 def test_a_random_layer_has_so_many_links_and_joins_all(rho):
     graph = graph_of("slimfly:q=5")
-    found = construction.random_layers(graph, 4, rho, rng())
+    found = made("random", graph, 4, rho=rho)
     for table in found[1:]:
         used = {
             (min(u, v), max(u, v))
@@ -131,7 +138,7 @@ def test_next_hops_are_drawn_among_equals():
     """A HyperX has two shortest paths between routers that differ in both coordinates: layers with
     all links differ."""
     graph = graph_of("hyperx:l=2,s=4")
-    counts = distinct_paths(construction.random_layers(graph, 8, 1.0, rng()))
+    counts = distinct_paths(made("random", graph, 8, rho=1.0))
     far = distances(graph, everything(graph))
     assert set(counts[far == 1]) == {1}
     assert set(counts[far == 2]) <= {1, 2}
@@ -144,7 +151,7 @@ def test_in_trees_give_every_pair_of_a_moore_graph_nearly_all_its_paths():
     between neighbours."""
     graph = graph_of("slimfly:q=5")
     far = distances(graph, everything(graph))
-    ours, random = (distinct_paths(MAKE[name](graph, 9, rng())) for name in ("intree", "random"))
+    ours, random = (distinct_paths(made(name, graph, 9)) for name in ("intree", "random"))
     assert ours[far == 2].min() >= 5
     assert ours[far == 2].mean() > 6.5 > random[far == 2].mean()
     assert ours[far == 1].min() == 2  # the other one is 4 links long
@@ -157,7 +164,7 @@ def test_in_trees_are_not_much_longer_than_shortest():
     far = distances(graph, everything(graph))
     lengths = [
         (far[src, dst], len(path(table, src, dst)) - 1)
-        for table in construction.in_tree_layers(graph, 9, rng())
+        for table in made("intree", graph, 9)
         for src in range(50)
         for dst in range(50)
     ]
@@ -169,7 +176,7 @@ def test_in_trees_are_not_much_longer_than_shortest():
 
 def test_the_first_paths_of_overlapping_layers_are_one_link_longer():
     graph = graph_of("slimfly:q=5")
-    found = construction.overlap_layers(graph, 6, rng())
+    found = made("overlap", graph, 6)
     lengths = [
         len(path(table, s, t)) - 1
         for table in found[1:]
@@ -182,7 +189,7 @@ def test_the_first_paths_of_overlapping_layers_are_one_link_longer():
 
 def test_past_paths_to_a_router_are_a_spanning_tree():
     graph = graph_of("slimfly:q=5")
-    found = trees.past_valiant_layers(graph, 4, rng())
+    found = made("past-valiant", graph, 4)
     for table in found[1:]:
         for t in range(50):
             tree = nx.Graph([(u, v) for u, v in enumerate(table[t].tolist()) if u != v])
@@ -196,7 +203,7 @@ def test_past_paths_to_a_router_are_a_spanning_tree():
 def test_past_minimal_is_shortest_paths_whose_ties_differ():
     graph = graph_of("hyperx:l=2,s=4")
     far = distances(graph, everything(graph))
-    found = trees.past_layers(graph, 3, rng())
+    found = made("past", graph, 3)
     assert all(
         len(path(table, s, t)) - 1 == far[s, t]
         for table in found
@@ -208,19 +215,14 @@ def test_past_minimal_is_shortest_paths_whose_ties_differ():
 
 def test_compiled_constructions_are_the_same():
     graph = graph_of("slimfly:q=4")
-    listed = (
-        construction.overlap_layers,
-        construction.in_tree_layers,
-        construction.near_minimal_layers,
-    )
-    for make in (*listed, trees.k_shortest_layers):
-        assert (make(graph, 4, rng()) == make(graph, 4, rng(), accelerate=compiled)).all()
+    for name in ("overlap", "intree", "spain", "k-shortest"):
+        assert (made(name, graph, 4) == made(name, graph, 4, accelerate=compiled)).all()
 
 
 def test_routes_are_ports_to_next_routers():
     topology = build("slimfly:q=3,p=2")
     graph = RouterArrays.of(topology)
-    table = construction.in_tree_layers(graph, 3, rng())[2]
+    table = made("intree", graph, 3)[2]
     for node in (topology.servers, topology.nodes - 1):
         found = routes(topology, table, node)
         assert len(found) == topology.switches - 1
@@ -234,7 +236,7 @@ def test_routes_are_ports_to_next_routers():
 
 def test_distinct_paths_are_counted_as_sets():
     graph = graph_of("slimfly:q=3")
-    found = construction.random_layers(graph, 6, 0.7, rng())
+    found = made("random", graph, 6, rho=0.7)
     counts = distinct_paths(found)
     for src in range(18):
         for dst in range(18):
@@ -243,11 +245,11 @@ def test_distinct_paths_are_counted_as_sets():
 
 
 @pytest.mark.parametrize(("make", "line"), [
-    (lambda: construction.random_layers(graph_of("slimfly:q=3"), 0, 0.5, rng()),
+    (lambda: made("random", graph_of("slimfly:q=3"), 0, rho=0.5),
      "layered routing: there can be 1 .. 64 layers, got 0"),
-    (lambda: construction.random_layers(graph_of("slimfly:q=3"), 3, 1.5, rng()),
+    (lambda: made("random", graph_of("slimfly:q=3"), 3, rho=1.5),
      "layered routing: rho must lie in (0, 1], got 1.5"),
-    (lambda: construction.random_layers(graph_of("slimfly:q=3"), 3, 0.1, rng()),
+    (lambda: made("random", graph_of("slimfly:q=3"), 3, rho=0.1),
      "layered routing: no draw of 0.1 of the links joins all routers; raise rho"),
     (lambda: graph_of("dcell:n=3,k=1"),
      "layered routing needs a switch network, and the servers of dcell:n=3,k=1 forward"),

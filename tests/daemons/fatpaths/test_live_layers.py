@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from weft.daemons.fatpaths import construction
-from weft.daemons.fatpaths.layers import RouterArrays, path
+from weft.daemons.fatpaths.layers import LayerOptions, RouterArrays, path
 from weft.daemons.fatpaths.live_layers import LayerTables, packed
 from weft.daemons.routing import shortest
 from weft.topologies import build
@@ -21,7 +21,7 @@ CONSTRUCTIONS = ["random", "intree", "past-valiant"]
 def layers_of(spec, name="random", n=4):
     """The graph, its tables as made, and as daemons have them."""
     graph = RouterArrays.of(build(spec))
-    made = construction.layers_of(name, graph, n, np.random.default_rng(1), rho=0.6)
+    made = construction.layers_of(name, graph, LayerOptions(n), np.random.default_rng(1))
     return graph, made, LayerTables(packed(made, 30))
 
 

@@ -134,7 +134,7 @@ def test_a_layer_is_the_first_octet():
             ),
         ),
         ("slimfly:q=3", "fatpaths:layers=64", "scheme fatpaths: layers must be at most 63, got 64"),
-        ("slimfly:q=3", "fatpaths:rho=1.1", "scheme fatpaths: rho must be 0.001 .. 1, got 1.1"),
+        ("slimfly:q=3", "fatpaths:rho=1.1", "scheme fatpaths: rho must be 0 .. 1, got 1.1"),
         (
             "slimfly:q=3",
             "fatpaths:rho=0.0001",

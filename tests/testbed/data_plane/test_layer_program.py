@@ -14,6 +14,7 @@ import pytest
 from weft.daemons.core import registry
 from weft.daemons.fatpaths.forwarding import in_layer, tagged
 from weft.daemons.fatpaths.layer_choice import Choice, Start, Trigger
+from weft.daemons.routing.selection import below, flow_hash, mix
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.data_plane.layer_program import LayerCounts, LayerProgram
 from weft.testbed.linux import clock, fib, netns
@@ -30,7 +31,7 @@ from weft.topologies.core.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
 TOPOLOGY = build("slimfly:q=3,p=1")  # 18 hosts and routers
-LAYERS = 4
+LAYERS, SEED = 4, 7
 SPEC = f"fatpaths:layers={LAYERS},rho=0.7"
 FAST, SLOW = (LinkSpec(rate_bps=rate * Mbps, queue_packets=20) for rate in (200, 10))
 SRC, DST = 0, 17  # two hops apart
@@ -327,13 +328,19 @@ def test_layers_go_on_when_a_link_dies(
     assert ping(fast, PAIRS, retries=2).lost == ()
 
 
-def test_the_kernels_own_table_forwards_layers_too() -> None:
-    with brought_up(f"{SPEC},forwarding=kernel,start=random", FAST) as net:
+def test_the_kernels_own_table_forwards_layers_too_and_first_layers_follow_the_seed() -> None:
+    spec = f"{SPEC},forwarding=kernel,start=random,trigger=none,seed={SEED}"
+    with brought_up(spec, FAST) as net:
         assert ping(net, PAIRS, retries=2).lost == ()
         assert sum(sent_by(net).values()) == 0
         with closing(LayerProgram.open(net)) as program:
             packets = program.counters().packets[:LAYERS]
+            layers = {key: layer for key, layer in program.layers_of_flows().items() if key[4] == 1}
         assert min(packets) > len(PAIRS) / LAYERS
+        assert len(layers) == len(PAIRS)
+        for key, layer in layers.items():  # ICMP has no ports
+            word = mix(flow_hash(SEED, key.source, key.destination, 0, key[4]), 0)
+            assert layer == below(word, LAYERS)
         wanted = [Flow(0.0, SRC, DST, 300_000)]
         assert flows.run(net, wanted, deadline_s=20.0, congestion_control="reno").unfinished == 0
 
