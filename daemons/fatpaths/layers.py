@@ -193,19 +193,6 @@ def path(table: Table, src: int, dst: int) -> list[int]:
     return routers
 
 
-def routes(topology: Topology, table: Table, node: int) -> dict[int, int]:
-    """Return the output port of switch `node` for each other switch in one layer."""
-    port_to = {
-        peer: port for port, peer, _, _ in topology.live_ports(node) if peer >= topology.servers
-    }
-    own = node - topology.servers
-    return {
-        t + topology.servers: port_to[int(table[t, own]) + topology.servers]
-        for t in range(len(table))
-        if t != own
-    }
-
-
 def distinct_paths(tables: Table) -> Array:
     """Return the number of different paths of each ordered pair in all layers, shape (routers t,
     routers s); 0 for t = s.

@@ -2,28 +2,29 @@
 network most.
 
 MAT is the largest T for which every demand d_i between two routers can be sent T times with no arc
-carrying more than a link's rate, 1 (FatPaths, section VI-A).  Where the paths of each demand are
-given, that is
+carrying more than a link's rate, 1 (FatPaths, section VI-A).  Over the given paths of each demand
+that is
 
     max T   with   sum of x_p over the paths p of i >= T d_i,   sum of x_p over the paths through an
     arc <= 1.
 
-In a layer a demand has one path, so equations (5) - (9) of the paper come to this.  Without given
-paths it is a multi-commodity flow, solved by generating columns: the duals y of the arcs price the
-cheapest new path of each demand, and sum y / sum d_i dist_y(i) bounds T from above, so that it is
-known how far the optimum may be.
+In a layer a demand has one path, so equations (5) - (9) of the paper come to this.  Over all paths
+it is a multi-commodity flow, solved by generating columns: the duals y of the arcs price the
+cheapest new path of each demand, and sum y / sum d_i dist_y(i) bounds T from above.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from weft.daemons.fatpaths.layers import path
 from weft.experiments.engines.arrays import Floats, Ints
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.fatpaths.router_graph import RouterGraph
@@ -36,7 +37,7 @@ MOST_ROUNDS = 500
 
 @dataclass(frozen=True, eq=False)
 class Demands:
-    """src, dst: routers.  amount: of each, in rates of a link."""
+    """Traffic between routers; `amount` of each demand is in rates of a link."""
 
     src: Ints
     dst: Ints
@@ -45,20 +46,23 @@ class Demands:
     def __len__(self) -> int:
         return len(self.src)
 
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Return source and destination of each demand."""
+        return list(zip(self.src.tolist(), self.dst.tolist(), strict=True))
+
 
 @dataclass(frozen=True, eq=False)
 class Optimum:
-    """T; the duals of arcs and of demands; what each path carries at T."""
+    """T; the duals of arcs; what each path carries at T."""
 
     throughput: float
     arc_price: Floats
-    demand_price: Floats
     flow: Floats
 
 
 def worst_case(graph: RouterGraph, rng: Generator) -> Ints:
-    """For each router with hosts another one to send to, no two the same, so that distances sum to
-    the most.
+    """Return for each router with hosts the router to send to, such that distances sum to the most.
 
     The longest matching of Jyothi et al. (SC 2016), which FatPaths uses (section VI-C), by routers:
     all hosts of a router send to those of another.  One of all that are longest, drawn with `rng`.
@@ -71,51 +75,46 @@ def worst_case(graph: RouterGraph, rng: Generator) -> Ints:
 
 
 def worst_case_demands(graph: RouterGraph, rng: Generator, intensity: float = 1.0) -> Demands:
-    """worst_case() as demands: each host sends at a link's rate, but only a fraction `intensity` of
-    them, drawn with `rng`; FatPaths has 0.55 in figure 9.  ValueError for an intensity outside (0,
-    1].
+    """Return worst_case() as demands: each active host sends at a link's rate.
+
+    A fraction `intensity` of the hosts, drawn with `rng`, is active; 0.55 in FatPaths' figure 9.
+
+    Raises:
+        ValueError: an intensity outside (0, 1].
     """
     if not 0 < intensity <= 1:
         raise ValueError(f"intensity must lie in (0, 1], got {intensity:g}")
     to, hosts = worst_case(graph, rng), graph.hosts[graph.endpoints]
     active = np.zeros(int(hosts.sum()), dtype=np.int64)
     active[rng.permutation(len(active))[: max(1, round(intensity * len(active)))]] = 1
-    amount = np.bincount(
-        np.repeat(np.arange(len(hosts)), hosts), weights=active, minlength=len(hosts)
-    )
-    chosen = amount > 0
-    return Demands(graph.endpoints[chosen], to[chosen], amount[chosen].astype(np.float64))
-
-
-def demands_of(pairs: Sequence[tuple[int, int]], router_of: Ints) -> Demands:
-    """What hosts that send along `pairs` at a link's rate ask between routers.
-
-    Flows within a router are left out.
-    """
-    ends = router_of[np.asarray(pairs, dtype=np.int64).reshape(-1, 2)]
-    ends = ends[ends[:, 0] != ends[:, 1]]
-    unique, amount = np.unique(ends, axis=0, return_counts=True)
-    return Demands(unique[:, 0], unique[:, 1], amount.astype(np.float64))
+    owners = np.repeat(np.arange(len(hosts)), hosts)
+    amount = np.bincount(owners, weights=active, minlength=len(hosts))
+    sends = amount > 0
+    return Demands(graph.endpoints[sends], to[sends], amount[sends].astype(np.float64))
 
 
 def assignment(cost: Floats) -> Ints:
-    """The column of each row in the assignment of least cost, by shortest augmenting paths (Jonker
-    and Volgenant).
+    """Return the column of each row in the assignment of least cost, by shortest augmenting paths
+    (Jonker and Volgenant).
     """
     n = len(cost)
     row_price, column_price = np.zeros(n + 1), np.zeros(n + 1)
     row_of, before = np.full(n + 1, n), np.zeros(n + 1, np.int64)
+    slack, done = np.empty(n + 1), np.empty(n + 1, np.bool_)
     for row in range(n):
-        row_of[n], column = row, n
-        slack, done = np.full(n + 1, np.inf), np.zeros(n + 1, np.bool_)
+        row_of[n] = row
+        column = n
+        slack[:] = np.inf
+        done[:] = False
         while row_of[column] != n:
             done[column] = True
-            at, step, following = row_of[column], np.inf, n
+            reached, step, following = row_of[column], np.inf, n
             for other in range(n):
                 if not done[other]:
-                    reduced = cost[at, other] - row_price[at] - column_price[other]
+                    reduced = cost[reached, other] - row_price[reached] - column_price[other]
                     if reduced < slack[other]:
-                        slack[other], before[other] = reduced, column
+                        slack[other] = reduced
+                        before[other] = column
                     if slack[other] < step:
                         step, following = slack[other], other
             for other in range(n + 1):
@@ -128,122 +127,119 @@ def assignment(cost: Floats) -> Ints:
         while column != n:
             row_of[column] = row_of[before[column]]
             column = before[column]
-    found = np.empty(n, np.int64)
-    for column in range(n):
-        found[row_of[column]] = column
-    return found
+    return np.argsort(row_of[:n])
 
 
 def table_paths(
     graph: RouterGraph, tables: NDArray[np.int32], demands: Demands
 ) -> list[list[RouterPath]]:
-    """The distinct paths of each demand over the layers of `tables`, see
-    daemons/fatpaths/layers.py.
-    """
+    """Return the distinct paths of each demand over layers, see daemons/fatpaths/layers.py."""
     arc_of = arcs(graph)
-    found = []
-    for src, dst in zip(demands.src.tolist(), demands.dst.tolist(), strict=True):
-        paths: dict[RouterPath, None] = {}
-        for table in tables:
-            at, path = src, list[int]()
-            while at != dst:
-                after = int(table[dst, at])
-                path.append(int(arc_of[at, after]))
-                at = after
-            paths[tuple(path)] = None
-        found.append(list(paths))
-    return found
+    return [
+        list(
+            dict.fromkeys(
+                tuple(int(arc_of[hop]) for hop in pairwise(path(table, src, dst)))
+                for table in tables
+            )
+        )
+        for src, dst in demands.pairs
+    ]
 
 
 def arcs(graph: RouterGraph) -> NDArray[np.int32]:
-    """The arc from each router to each neighbour, -1 between others."""
-    found = np.full((graph.routers, graph.routers), -1, dtype=np.int32)
-    found[graph.tail, graph.peer] = np.arange(len(graph.peer))
-    return found
+    """Return the arc from each router to each neighbour, -1 between others."""
+    arc_of = np.full((graph.routers, graph.routers), -1, dtype=np.int32)
+    arc_of[graph.tail, graph.peer] = np.arange(len(graph.peer))
+    return arc_of
 
 
 def short_paths(graph: RouterGraph, demands: Demands, extra_hops: int) -> list[list[RouterPath]]:
-    """All paths of each demand that are at most max(its distance, D + extra_hops) links long and
-    enter no router twice.
+    """Return all paths of each demand that enter no router twice and are at most max(its distance,
+    D + extra_hops) links long.
     """
-    found = []
-    for src, dst in zip(demands.src.tolist(), demands.dst.tolist(), strict=True):
+    listed = []
+    for src, dst in demands.pairs:
         far = graph.distance[:, dst].tolist()
         most, paths = graph.diameter + extra_hops, []
         stack: list[tuple[list[int], RouterPath]] = [([src], ())]
         while stack:
-            routers, path = stack.pop()
+            routers, way = stack.pop()
             if routers[-1] == dst:
-                paths.append(path)
+                paths.append(way)
                 continue
-            left = most - len(path) - 1
+            left = most - len(way) - 1
             for arc in range(graph.start[routers[-1]], graph.start[routers[-1] + 1]):
                 peer = int(graph.peer[arc])
                 if far[peer] <= left and peer not in routers:
-                    stack.append(([*routers, peer], (*path, arc)))
-        found.append(paths)
-    return found
+                    stack.append(([*routers, peer], (*way, arc)))
+        listed.append(paths)
+    return listed
 
 
 def minimal_paths(graph: RouterGraph, demands: Demands) -> list[list[RouterPath]]:
-    """All shortest paths of each demand: what ECMP may use."""
-    found = []
-    for paths in short_paths(graph, demands, 0):
-        least = min(map(len, paths))
-        found.append([path for path in paths if len(path) == least])
-    return found
+    """Return all shortest paths of each demand, as ECMP may use them."""
+    return [
+        [way for way in paths if len(way) == min(map(len, paths))]
+        for paths in short_paths(graph, demands, 0)
+    ]
 
 
 def maximum(paths: Sequence[Sequence[RouterPath]], demands: Demands, arc_count: int) -> Optimum:
-    """The largest T over these paths of each demand.
+    """Return the largest T over these paths of each demand.
 
-    RuntimeError if the solver does not find an optimum, which exists.
+    Raises:
+        RuntimeError: the solver does not find the optimum, which exists.
     """
     import highspy
 
-    columns = [(number, path) for number, each in enumerate(paths) for path in each]
     solver: Any = highspy.Highs()
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)
     # and crossover, so exact: five times as fast as simplex here
     solver.setOptionValue("solver", "ipm")
-    lp: Any = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = len(columns) + 1, arc_count + len(demands)
-    lp.sense_ = highspy.ObjSense.kMaximize
-    lp.col_cost_ = np.concatenate([np.zeros(len(columns)), [1.0]])
-    lp.col_lower_, lp.col_upper_ = np.zeros(lp.num_col_), np.full(lp.num_col_, highspy.kHighsInf)
-    lp.row_lower_ = np.concatenate([np.full(arc_count, -highspy.kHighsInf), np.zeros(len(demands))])
-    lp.row_upper_ = np.concatenate([np.ones(arc_count), np.full(len(demands), highspy.kHighsInf)])
-    lengths = [len(path) + 1 for _, path in columns] + [len(demands)]
-    index = [row for number, path in columns for row in (*path, arc_count + number)]
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    lp.a_matrix_.start_ = np.concatenate([[0], np.cumsum(lengths)])
-    lp.a_matrix_.index_ = np.array([*index, *(arc_count + np.arange(len(demands)))])
-    lp.a_matrix_.value_ = np.concatenate([np.ones(len(index)), -demands.amount])
-    solver.passModel(lp)
+    fill(solver, paths, demands, arc_count)
+    solver.changeObjectiveSense(highspy.ObjSense.kMaximize)
     solver.run()
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         raise RuntimeError(f"no optimum: {solver.modelStatusToString(solver.getModelStatus())}")
     solution = solver.getSolution()
-    price = np.abs(np.array(solution.row_dual))
     value = np.array(solution.col_value)
-    return Optimum(float(value[-1]), price[:arc_count], price[arc_count:], value[:-1])
+    return Optimum(float(value[-1]), np.abs(solution.row_dual[:arc_count]), value[:-1])
+
+
+def fill(
+    solver: Any, paths: Sequence[Sequence[RouterPath]], demands: Demands, arc_count: int
+) -> None:
+    """Give `solver` the linear program: a row for each arc and demand, a column for each path and
+    T.
+    """
+    columns = [(*way, arc_count + number) for number, ways in enumerate(paths) for way in ways]
+    rows, count = arc_count + len(demands), len(columns) + 1
+    is_arc = np.arange(rows) < arc_count
+    lower, upper = np.where(is_arc, -np.inf, 0), np.where(is_arc, 1, np.inf)
+    starts = np.cumsum([0, *map(len, columns)])
+    index = np.concatenate([*columns, np.arange(arc_count, rows)])
+    value = np.concatenate([np.ones(starts[-1]), -demands.amount])
+    cost = np.append(np.zeros(len(columns)), 1.0)
+    none: list[int] = []
+    solver.addRows(rows, lower, upper, 0, none, none, none)
+    solver.addCols(count, cost, 0 * cost, cost + np.inf, len(index), starts, index, value)
 
 
 def flow_bound(graph: RouterGraph, demands: Demands) -> tuple[float, float]:
-    """The largest T over all paths there are: what was reached, and a bound on it, GAP apart or
-    less.
+    """Return the largest T over all paths: what was reached, and a bound on it, GAP apart at most.
+
+    The first columns are short paths, as few others are worth their links.
     """
-    # few others are worth their links
     columns = [dict.fromkeys(paths) for paths in short_paths(graph, demands, 1)]
-    least_bound, found = np.inf, 0.0
+    least_bound, reached = np.inf, 0.0
     for _ in range(MOST_ROUNDS):
-        optimum = maximum([list(each) for each in columns], demands, len(graph.peer))
-        found = optimum.throughput
+        optimum = maximum([list(paths) for paths in columns], demands, len(graph.peer))
+        reached = optimum.throughput
         least_bound = min(least_bound, add_cheapest(graph, demands, columns, optimum))
-        if found >= (1 - GAP) * least_bound:
+        if reached >= (1 - GAP) * least_bound:
             break
-    return found, float(least_bound)
+    return reached, float(least_bound)
 
 
 def add_cheapest(
@@ -254,21 +250,21 @@ def add_cheapest(
 ) -> float:
     """Add to each demand's columns the path that costs least at the prices of `optimum`.
 
-    The bound on T that these prices give.
+    Returns the bound on T that these prices give.
     """
     sources, row_of = np.unique(demands.src, return_inverse=True)
     cost, by = compiled(cheapest_paths)(graph.start, graph.peer, optimum.arc_price, sources)
-    for number, (row, src, dst) in enumerate(zip(row_of, demands.src, demands.dst, strict=True)):
-        at, path = dst, []
-        while at != src:
-            path.append(int(by[row, at]))
-            at = graph.tail[path[-1]]
-        columns[number][tuple(reversed(path))] = None
+    for paths, row, (src, dst) in zip(columns, row_of, demands.pairs, strict=True):
+        u, way = dst, []
+        while u != src:
+            way.append(int(by[row, u]))
+            u = graph.tail[way[-1]]
+        paths[tuple(reversed(way))] = None
     return float(optimum.arc_price.sum() / (demands.amount * cost[row_of, demands.dst]).sum())
 
 
 def cheapest_paths(start: Ints, peer: Ints, price: Floats, sources: Ints) -> tuple[Floats, Ints]:
-    """From each of `sources` to every router, the least sum of prices of arcs and the last arc of
+    """Return the least sum of prices from each of `sources` to every router, and the last arc of
     such a path; among paths that cost the same within rounding, one with few links.
     """
     routers = len(start) - 1
@@ -287,5 +283,6 @@ def cheapest_paths(start: Ints, peer: Ints, price: Floats, sources: Ints) -> tup
             for arc in range(start[u], start[u + 1]):
                 through = least + price[arc] + 1e-9
                 if through < far[peer[arc]]:
-                    far[peer[arc]], by[row, peer[arc]] = through, arc
+                    far[peer[arc]] = through
+                    by[row, peer[arc]] = arc
     return cost, by

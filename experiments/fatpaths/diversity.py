@@ -1,165 +1,128 @@
-"""Do shortest paths fall short, and are there enough others?  FatPaths, figure 6 and table IV.
+"""Do shortest paths fall short, and are there enough others?  FatPaths, table IV, figures 6 to 8.
 
-For pairs of routers with hosts: lengths and numbers of shortest paths (all pairs); CDP, the
-disjoint paths of at most `hops` links; PI, what two pairs take from each other.  CDP and PI are
-divided by k' and sampled; the interval of a mean is in the row.  hops=0 means the paper's d' for
-networks of its table IV, and D + 1 for others.
+For pairs of routers with hosts: lengths of shortest paths (all pairs), c_min, the disjoint shortest
+paths; CDP, the disjoint paths of at most `hops` links; PI, what two pairs take from each other.
+CDP and PI are divided by k' and sampled; the interval of a mean is in the row.  hops=0 means the
+paper's d' for networks of its table IV, and D + 1 for others.  Figures 7 and 8 are hops=2,3,4.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.experiments.fatpaths import graph_columns, path_diversity
 from weft.experiments.fatpaths.router_graph import RouterGraph
-from weft.experiments.fatpaths.table_iv import NETWORK, TABLE_IV, colour, in_order, label
-from weft.experiments.report import style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.fatpaths.table_iv import NETWORK, TABLE_IV, label, looks
+from weft.experiments.report.panels import Bars, Curves, Stack, exploded
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer
 from weft.topologies import build
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-MOST_COUNTED = 10  # shortest paths; pairs with more are counted together
-PANELS = (
-    ("cdp_mean_fraction", "CDP, mean", "cdp", 0),
-    ("cdp_tail_fraction", "CDP, 1 % tail", "cdp", 1),
-    ("interference_mean_fraction", "PI, mean", "interference", 0),
-    ("interference_tail_fraction", "PI, 99.9 % tail", "interference", 1),
-)
-
-
-def hops_of(run: Run, graph: RouterGraph) -> int:
-    """The most links of a path that counts."""
-    paper = TABLE_IV.get(run.text("topology"))
-    return run.integer("hops") or (paper.hops if paper else graph.diameter + 1)
+LEAST_SHARE = 1e-4  # drawn; a sample of some thousand shows no less
 
 
 def measure(run: Run) -> Result:
-    """Shares of pairs by length and number of shortest paths.
-
-    Mean, tail and distribution of CDP and PI.
-    """
+    """Return shares of pairs by shortest paths, and mean, tail and shares of CDP and PI."""
     graph = RouterGraph.of(build(run.text("topology")))
-    hops, rng = hops_of(run, graph), np.random.default_rng(run.seed)
+    paper = TABLE_IV.get(run.text("topology"))
+    hops = run.integer("hops") or (paper.hops if paper else graph.diameter + 1)
+    rng = np.random.default_rng(run.seed)
+    pairs = path_diversity.random_pairs(graph, run.integer("pairs"), rng)
+    fours = path_diversity.random_fours(graph, run.integer("fours"), rng)
+    return Result(
+        figures={
+            "used_hops": hops,
+            "radix": graph.network_radix,
+            **shortest_paths(graph),
+            "minimal_disjoint_shares": shares(path_diversity.minimal_disjoint(graph, pairs)),
+            **statistics("cdp", path_diversity.cdp(graph, pairs, hops), 0.01),
+            **statistics("interference", path_diversity.interference(graph, fours, hops), 0.999),
+            **(printed(paper.cdp, paper.interference) if paper and paper.hops == hops else {}),
+        }
+    )
+
+
+def shortest_paths(graph: RouterGraph) -> dict[str, Value]:
+    """Return the columns on shortest paths of all pairs of routers with hosts."""
     among = np.ix_(graph.endpoints, graph.endpoints)
     different = ~np.eye(len(graph.endpoints), dtype=bool)
-    lengths = graph.distance[among][different].astype(np.int64)
-    counts = np.minimum(graph.path_count[among][different], MOST_COUNTED)
-    cdp = path_diversity.cdp(
-        graph, path_diversity.random_pairs(graph, run.integer("pairs"), rng), hops
-    )
-    interference = path_diversity.interference(
-        graph, path_diversity.random_fours(graph, run.integer("fours"), rng), hops
-    )
-    figures: dict[str, Value] = {
-        "used_hops": hops,
-        "radix": cdp.radix,
-        "shortest_length_shares": shares(lengths),
-        "shortest_count_shares": shares(counts),
-        "one_shortest_fraction": float((counts == 1).mean()),
-        "cdp_mean_fraction": cdp.mean_fraction,
-        "cdp_mean_error_fraction": cdp.mean_error_fraction,
-        "cdp_tail_fraction": cdp.quantile_fraction(0.01),
-        "cdp_shares": shares(cdp.values),
-        "interference_mean_fraction": interference.mean_fraction,
-        "interference_mean_error_fraction": interference.mean_error_fraction,
-        "interference_tail_fraction": interference.quantile_fraction(0.999),
-        "interference_shares": shares(np.maximum(interference.values, 0)),
+    return {
+        "shortest_length_shares": shares(graph.distance[among][different].astype(np.int64)),
+        "one_shortest_fraction": float((graph.path_count[among][different] == 1).mean()),
     }
-    return Result(figures=figures)
+
+
+def statistics(name: str, sample: path_diversity.Sample, tail: float) -> dict[str, Value]:
+    """Return the columns of one measure, as fractions of k'."""
+    return {
+        f"{name}_mean_fraction": sample.mean_fraction,
+        f"{name}_mean_error_fraction": sample.mean_error_fraction,
+        f"{name}_tail_fraction": sample.quantile_fraction(tail),
+        f"{name}_shares": shares(np.maximum(sample.values, 0)),
+    }
+
+
+def printed(cdp: tuple[int, int], interference: tuple[int, int]) -> dict[str, Value]:
+    """Return the values of table IV as columns."""
+    return {
+        f"paper_{name}_{part}_fraction": value / 100
+        for name, values in (("cdp", cdp), ("interference", interference))
+        for part, value in zip(("mean", "tail"), values, strict=True)
+    }
 
 
 def shares(values: NDArray[np.int64]) -> list[float]:
-    """The share of `values` that are 0, 1, 2, ..."""
-    found: list[float] = (np.bincount(values) / len(values)).tolist()
-    return found
+    """Return the share of `values` that are 0, 1, 2, ..."""
+    fractions: list[float] = (np.bincount(values) / len(values)).tolist()
+    return fractions
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Above, lengths and numbers of shortest paths.
-
-    Below, CDP and PI beside the values that the paper prints.
-    """
+def figure_6(table: Table) -> list[Row]:
+    """Return a row for each network and number of links or paths, from 1."""
     rows = {str(row["topology"]): row for row in table}
-    names = in_order(list(rows))
-    figure.set_size_inches(10, 8.8)
-    panels = figure.subplots(3, 2)
-    lengths, counts = panels[0]
-    draw_shares(
-        lengths, rows, names, "shortest_length_shares", "length of shortest paths (links)", 5
-    )
-    draw_shares(
-        counts,
-        rows,
-        names,
-        "shortest_count_shares",
-        f"number of shortest paths ({MOST_COUNTED}: or more)",
-        11,
-    )
-    figure.legend(*lengths.get_legend_handles_labels(), loc="outside upper left", ncols=6)
-    for axes, (key, title, column, which) in zip(panels[1:].ravel(), PANELS, strict=True):
-        places = np.arange(len(names))
-        ours = [100 * float(str(rows[name][key])) for name in names]
-        axes.bar(places, ours, color=[colour(name) for name in names], width=0.7)
-        known = [place for place, name in enumerate(names) if is_papers(rows[name])]
-        axes.plot(
-            known,
-            [getattr(TABLE_IV[names[place]], column)[which] for place in known],
-            "_",
-            color=style.INK,
-            ms=16,
-            mew=1.6,
-        )
-        axes.set_xticks(
-            places, [f"{label(name)}\n{rows[name]['used_hops']}" for name in names], fontsize=7.5
-        )
-        axes.set(title=f"{title} (% of k'), by links at most; a dash is the paper's", ylim=(0, 105))
+    lists = ("shortest_length_shares", "minimal_disjoint_shares")
+    return [row for row in exploded(list(rows.values()), lists, "count") if row["count"]]
 
 
-def is_papers(row: dict[str, Value]) -> bool:
-    """Whether table IV has the same."""
-    paper = TABLE_IV.get(str(row["topology"]))
-    return paper is not None and paper.hops == row["used_hops"]
+def figures_7_and_8(table: Table) -> list[Row]:
+    """Return a row for each number of paths of networks that ran with several lengths."""
+    rows = exploded(table, ("cdp_shares", "interference_shares"), "paths")
+    lengths: dict[Value, set[Value]] = {}
+    for row in table:
+        lengths.setdefault(row["topology"], set()).add(row["used_hops"])
+    return [
+        {
+            **{key: drawn(row[key]) for key in ("cdp_shares", "interference_shares")},
+            "percent": 100 * float(str(row["paths"])) / float(str(row["radix"])),
+            "network": label(str(row["topology"])).removesuffix("-JF"),
+            "kind": "Jellyfish" if "jellyfish" in str(row["topology"]) else "network",
+            "used_hops": row["used_hops"],
+        }
+        for row in rows
+        if len(lengths[row["topology"]]) > 1
+    ]
 
 
-def draw_shares(
-    axes: Axes, rows: dict[str, dict[str, Value]], names: list[str], key: str, title: str, most: int
-) -> None:
-    """A line for each network: the share of pairs over what is counted."""
-    for number, name in enumerate(names):
-        found = rows[name][key]
-        assert isinstance(found, list)
-        values = [float(value) for value in found][:most]
-        marker, dash = (
-            style.MARKERS[number % len(style.MARKERS)],
-            "--" if name.startswith("jellyfish") else "-",
-        )
-        axes.plot(
-            range(1, len(values)),
-            values[1:],
-            dash,
-            color=colour(name),
-            marker=marker,
-            label=label(name),
-        )
-    axes.set(title=title, ylabel="fraction of router pairs", ylim=(0, 1.03))
-    axes.set_xticks(range(1, most))
+def drawn(share: Value) -> Value:
+    """Return `share`, or None if it is too small to be drawn."""
+    return share if share is not None and float(str(share)) >= LEAST_SHARE else None
 
+
+BARS = {
+    f"{name}_{part}_fraction": f"{title}, {words} (fraction of k')"
+    for name, title, tail in (("cdp", "CDP", "1 % tail"), ("interference", "PI", "99.9 % tail"))
+    for part, words in (("mean", "mean"), ("tail", tail))
+}
 
 EXPERIMENT = Experiment(
     name="diversity",
     question="How many shortest and other disjoint paths do low-diameter networks have, and how "
     "do pairs interfere?",
-    source="FatPaths, table IV and figure 6",
+    source="FatPaths, table IV and figures 6, 7 and 8",
     engines=("graph",),
     axes={
-        "topology": NETWORK.over(*list(TABLE_IV)),
+        "topology": NETWORK.over(*TABLE_IV),
         "hops": Integer(
             meaning="most links of a path, 0: d' of table IV, or D + 1",
             unit="links",
@@ -174,8 +137,38 @@ EXPERIMENT = Experiment(
         ).over(40_000),
     },
     columns=graph_columns.DIVERSITY,
+    version=2,  # disjoint shortest paths, and the paper's values
     seeds=1,
     measure=measure,
-    plot=plot,
+    plot=Stack(
+        Curves(
+            columns={
+                "shortest_length_shares": "fraction of pairs by l_min (figure 6)",
+                "minimal_disjoint_shares": "fraction of pairs by c_min (figure 6)",
+            },
+            x="count",
+            series="topology",
+            rows=figure_6,
+            looks=looks,
+        ),
+        Bars(
+            columns=BARS,
+            by=("topology", "used_hops"),
+            strokes={key: {f"paper_{key}": "the paper"} for key in BARS},
+            looks=looks,
+        ),
+        Curves(
+            columns={
+                "cdp_shares": "pairs (figure 7)",
+                "interference_shares": "pairs of pairs (figure 8)",
+            },
+            x="percent",
+            series="used_hops",
+            dash="kind",
+            facet=("network",),
+            log=("cdp_shares", "interference_shares"),
+            rows=figures_7_and_8,
+        ),
+    ),
     takes_s=110,
 )

@@ -13,8 +13,8 @@ DIVERSITY = {
     "used_hops": "links of a path that counts, at the most",
     "radix": "links of a router to other routers, k'",
     "shortest_length_shares": "list: which share of pairs has shortest paths of 0, 1, 2, ... links",
-    "shortest_count_shares": (
-        "list: which share of pairs has 0, 1, 2, ... shortest paths; 10 is 10 or more"
+    "minimal_disjoint_shares": (
+        "list: which share of the sampled pairs has 0, 1, 2, ... disjoint shortest paths, c_min"
     ),
     "one_shortest_fraction": "pairs with a single shortest path",
     "cdp_mean_fraction": "disjoint paths of a pair (CDP), of k', mean",
@@ -26,14 +26,8 @@ DIVERSITY = {
         "half of its 95 % interval, from the number of fours of routers"
     ),
     "interference_tail_fraction": "the PI, of k', that 99.9 % do not exceed",
+    "paper_*_fraction": "the value of table IV",
     "interference_shares": "list: the shares of fours with a PI of 0 or less, of 1, of 2 and so on",
-}
-LAYER_COUNT = {
-    "three_disjoint_fraction": (
-        "ordered pairs of routers whose paths in the layers include three disjoint ones"
-    ),
-    "mean_hops": "mean links of a path over all pairs and layers",
-    "throughput": "T: how many times the worst-case demands can be sent",
 }
 LAYERED_THROUGHPUT = {
     "throughput": (
@@ -48,6 +42,10 @@ LAYERED_THROUGHPUT = {
         "different paths of the pair of routers that has fewest; of schemes with layers"
     ),
     "mean_paths_of_all_pairs": "different paths of a pair of routers, mean",
+    "three_disjoint_fraction": (
+        "ordered pairs of routers whose paths in the layers include three disjoint ones"
+    ),
+    "mean_hops": "mean links of a path over all pairs and layers",
 }
 SIZES = {
     "diameter": "links of the longest of all shortest paths between routers with hosts, D",

@@ -1,195 +1,217 @@
-"""How much of the worst case can layers carry?  FatPaths, section VI and figure 9.
-
-Layer count and rho as in figure 12.
+"""How much of the worst case can layers carry?  FatPaths, section VI, figures 9 and 12.
 
 Every router sends to another one, so matched that distances sum to the most; a fraction `intensity`
 of the hosts sends, each at a link's rate.  MAT is the largest T for which every demand can be sent
-T times, traffic being split over the paths as serves it best.  Beside it stands what all paths of
-at most D + 1 links would give (bound=short), and all paths there are (bound=flow).
+T times, traffic being split over the paths as serves it best.  Beside it stands the bound of all
+paths of at most D + 1 links (bound=short), or of all paths (bound=flow).
 
 minimal: all shortest paths, as ECMP has them.  valiant: by way of random routers, split evenly.
-k-shortest: as many paths of a pair as there are layers, the shortest (Yen); k-shortest-layers: as
-far as layers hold them.  random,
-overlap: listings 1 and 2.  lnmp: the authors' later layers.  spain: listing 4.  past, past-valiant:
-spanning trees from each destination, or from random routers (listing 5).  intree: ours.
-intree-planned: ours for traffic that is known, each seed's own.
+k-shortest: as many paths of a pair as there are layers, the shortest; k-shortest-layers: as far as
+layers hold them.  random, overlap: listings 1 and 2, with the best parameters measured for the
+family and n unless others are set.  spain: listing 4.  past, past-valiant: spanning trees from each
+destination, or from random routers (listing 5).  intree: ours.
+
+Figure 12 shows flows over the number n and density rho of random layers; here are the causes: pairs
+of routers with three disjoint paths, the length of paths, and T.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from statistics import mean
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.daemons.fatpaths import construction
-from weft.daemons.fatpaths.layers import RouterArrays, distinct_paths, everything, next_hops
+from weft.daemons.core import registry
+from weft.daemons.fatpaths import construction, scheme
+from weft.daemons.fatpaths.layers import distinct_paths
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.fatpaths import achievable_throughput, baseline_paths, graph_columns
-from weft.experiments.fatpaths.planned_paths import planned_paths
+from weft.experiments.fatpaths.achievable_throughput import Demands, RouterPath
 from weft.experiments.fatpaths.router_graph import RouterGraph
-from weft.experiments.fatpaths.table_iv import NETWORK, label
-from weft.experiments.report import panels, style
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from weft.experiments.fatpaths.table_iv import NETWORK
+from weft.experiments.report import style
+from weft.experiments.report.panels import Bars, Curves, Stack
+from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.topologies import build
+from weft.topologies.core.topology import Topology
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from weft.topologies.core.topology import Topology
-
-PLANNED = "intree-planned"
 YEN, YENS_LAYERS = "k-shortest", "k-shortest-layers"
 CONSTRUCTIONS = {YENS_LAYERS if name == YEN else name: name for name in construction.CONSTRUCTIONS}
-SCHEMES = ("minimal", "valiant", YEN, *CONSTRUCTIONS, PLANNED)
-COLOURS = {
-    "minimal": style.INK,
-    "valiant": style.SILVER,
-    YEN: style.PURPLE,
-    YENS_LAYERS: style.VERMILION,
-    "random": style.ORANGE,
-    "overlap": style.GREEN,
-    "lnmp": style.OLIVE,
-    "spain": style.WINE,
-    "past": style.BROWN,
-    "past-valiant": style.SKY,
-    "intree": style.BLUE,
-    PLANNED: style.INDIGO,
-}
+SCHEMES = ("minimal", "valiant", YEN, *CONSTRUCTIONS)
 BOUNDS = ("none", "short", "flow")
+SETTINGS = ("layers", "rho", "paths", "extra_links")
+THREE = 3  # disjoint paths of a pair
 
 
 def measure(run: Run) -> Result:
-    """T, the bound that was asked for, and how many distinct paths the layers give the demanded and
-    all pairs.
-    """
+    """Return T, its bound, and how many paths the layers give the demanded and all pairs."""
     topology = build(run.text("topology"))
     graph = RouterGraph.of(topology)
     demands = achievable_throughput.worst_case_demands(
         graph, np.random.default_rng([run.seed, 0]), float(run.parameters["intensity"])
     )
-    scheme, figures = run.text("scheme"), dict[str, Value]()
-    if scheme == "valiant":
+    figures: dict[str, Value] = {}
+    if run.text("scheme") == "valiant":
         figures["throughput"] = float(1 / baseline_paths.valiant_load(graph, demands).max())
     else:
-        paths = paths_of(run, topology, graph, demands, figures)
-        figures["throughput"] = achievable_throughput.maximum(
-            paths, demands, len(graph.peer)
-        ).throughput
+        paths, figures = paths_of(run, topology, graph, demands)
+        optimum = achievable_throughput.maximum(paths, demands, len(graph.peer))
+        figures["throughput"] = optimum.throughput
         figures["fewest_paths"] = min(map(len, paths))
         figures["mean_paths"] = mean(map(len, paths))
-    bound = run.text("bound")
-    if bound == "short":
-        every = achievable_throughput.short_paths(graph, demands, 1)
-        figures["bound_throughput"] = achievable_throughput.maximum(
-            every, demands, len(graph.peer)
-        ).throughput
-    elif bound == "flow":
-        figures["bound_throughput"] = achievable_throughput.flow_bound(graph, demands)[1]
+    if run.text("bound") != "none":
+        figures["bound_throughput"] = bound(graph, demands, run.text("bound"))
     return Result(figures=figures)
 
 
+def bound(graph: RouterGraph, demands: Demands, name: str) -> float:
+    """Return T over all paths of at most D + 1 links, or over all paths."""
+    if name == "flow":
+        return achievable_throughput.flow_bound(graph, demands)[1]
+    paths = achievable_throughput.short_paths(graph, demands, 1)
+    return achievable_throughput.maximum(paths, demands, len(graph.peer)).throughput
+
+
 def paths_of(
-    run: Run,
-    topology: Topology,
-    graph: RouterGraph,
-    demands: achievable_throughput.Demands,
-    figures: dict[str, Value],
-) -> list[list[achievable_throughput.RouterPath]]:
-    """The paths of each demand; what layers give all pairs goes into `figures`."""
-    scheme, rng = run.text("scheme"), np.random.default_rng([run.seed, 1])
-    if scheme == "minimal":
-        return achievable_throughput.minimal_paths(graph, demands)
-    if scheme == YEN:
-        return baseline_paths.k_shortest_paths(graph, demands, run.integer("layers"), rng)
-    routers, n = RouterArrays.of(topology), run.integer("layers")
-    if scheme == PLANNED:
-        tables = planned_layers(routers, graph, demands, n, rng)
-    else:
-        rho = float(run.parameters["rho"])
-        tables = construction.layers_of(
-            CONSTRUCTIONS[scheme], routers, n, rng, rho=rho, accelerate=compiled
-        )
-    all_pairs = distinct_paths(tables)[np.ix_(graph.endpoints, graph.endpoints)]
-    all_pairs = all_pairs[all_pairs > 0]
-    figures["fewest_paths_of_any_pair"] = int(all_pairs.min())
-    figures["mean_paths_of_all_pairs"] = float(all_pairs.mean())
-    return achievable_throughput.table_paths(graph, tables, demands)
+    run: Run, topology: Topology, graph: RouterGraph, demands: Demands
+) -> tuple[list[list[RouterPath]], dict[str, Value]]:
+    """Return the paths of each demand, and the figures of the layers for all pairs."""
+    name = run.text("scheme")
+    if name == "minimal":
+        return achievable_throughput.minimal_paths(graph, demands), {}
+    if name == YEN:
+        rng = np.random.default_rng([run.seed, 1])
+        return baseline_paths.k_shortest_paths(graph, demands, run.integer("layers"), rng), {}
+    tables = scheme.tables(topology, registry.scheme(layers_of(run))[1])
+    pairs = np.ix_(graph.endpoints, graph.endpoints)
+    counts = distinct_paths(tables)[pairs]
+    disjoint, hops = disjoint_paths(graph, tables)
+    return achievable_throughput.table_paths(graph, tables, demands), {
+        "fewest_paths_of_any_pair": int(counts[counts > 0].min()),
+        "mean_paths_of_all_pairs": float(counts[counts > 0].mean()),
+        "three_disjoint_fraction": float((disjoint >= THREE).mean()),
+        "mean_hops": hops,
+    }
 
 
-def planned_layers(
-    routers: RouterArrays,
-    graph: RouterGraph,
-    demands: achievable_throughput.Demands,
-    n: int,
-    rng: np.random.Generator,
-) -> NDArray[np.int32]:
-    """In-trees that hold the paths which serve these demands best, and for all other pairs what
-    in-trees hold.
+def layers_of(run: Run) -> str:
+    """Return the scheme whose layers are those of `run`."""
+    kind = CONSTRUCTIONS.get(run.text("scheme"), "random")
+    settings = "".join(f",{key}={run.parameters[key]}" for key in SETTINGS)
+    return f"fatpaths:construction={kind}{settings},seed={1 + run.seed}"
+
+
+def disjoint_paths(
+    graph: RouterGraph, tables: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], float]:
+    """Return how many paths of each ordered pair of routers with hosts share no link, THREE at
+    most; and the mean links of a path over all pairs and layers.
     """
-    first = next_hops(routers, everything(routers), rng)
-    own = [path for (path,) in achievable_throughput.table_paths(graph, first[None], demands)]
-    planned = [
-        [src, *graph.peer[list(path)].tolist()]
-        for src, paths in zip(
-            demands.src.tolist(), planned_paths(graph, demands, own, n), strict=True
-        )
-        for path in paths
-    ]
-    return construction.in_tree_layers(
-        routers, n, rng, first=first, planned=planned, accelerate=compiled
+    among = graph.endpoints
+    counts = np.zeros((len(among), len(among)), dtype=np.int64)
+    hops = compiled(count_disjoint)(
+        achievable_throughput.arcs(graph), graph.edge, tables, among, counts
     )
+    pairs = len(among) * (len(among) - 1)
+    return counts[~np.eye(len(among), dtype=bool)], hops / (len(tables) * pairs)
+
+
+def count_disjoint(
+    arc_of: NDArray[np.int32],
+    edge: NDArray[np.int64],
+    tables: NDArray[np.int32],
+    among: NDArray[np.int64],
+    counts: NDArray[np.int64],
+) -> int:
+    """Fill `counts`, shape (sources, destinations); return the links of all paths together.
+
+    Sets of one, two and three paths are tried in order of layer, so that the count is the largest,
+    not a greedy one.
+    """
+    layers, routers = tables.shape[0], tables.shape[1]
+    links = np.full((layers, routers), -1)
+    together = np.empty((layers, layers), np.bool_)
+    total = 0
+    for to in range(len(among)):
+        for by in range(len(among)):
+            if to == by:
+                continue
+            for layer in range(layers):
+                u, hop = among[by], 0
+                while u != among[to]:
+                    after = tables[layer, among[to], u]
+                    links[layer, hop] = edge[arc_of[u, after]]
+                    u, hop = after, hop + 1
+                links[layer, hop] = -1
+                total += hop
+                for other in range(layer):
+                    together[layer, other] = disjoint(links[layer], links[other])
+            counts[by, to] = most_disjoint(together)
+    return total
+
+
+def disjoint(path: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
+    """Return True if two paths, each ending in -1, have no link in common."""
+    i = 0
+    while path[i] != -1:
+        j = 0
+        while other[j] != -1:
+            if path[i] == other[j]:
+                return False
+            j += 1
+        i += 1
+    return True
+
+
+def most_disjoint(together: NDArray[np.bool_]) -> int:
+    """Return the largest number of layers, three at most, of which `together` holds for all pairs.
+
+    together[i, j] is set for i > j.
+    """
+    most = 1
+    for i in range(len(together)):
+        for j in range(i):
+            if together[i, j]:
+                most = 2
+                for k in range(j):
+                    if together[i, k] and together[j, k]:
+                        return 3
+    return most
 
 
 def check(run: Run) -> None:
-    """ValueError for layers that there cannot be."""
-    construction.check(run.integer("layers"), float(run.parameters["rho"]))
+    """Raise ValueError for layers that there cannot be."""
+    registry.scheme(layers_of(run))
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw T with the lowest and the highest, by network and scheme; a dash is the bound."""
-    groups: dict[str, list[Row]] = {}
+def figure_9(table: Table) -> Table:
+    """Return the rows of the numbers of layers and densities for which several schemes ran."""
+    schemes: dict[tuple[Value, ...], set[Value]] = {}
     for row in table:
-        title = f"n = {row['layers']}, ρ = {row['rho']}, intensity {row['intensity']}"
-        groups.setdefault(title, []).append(row)
-    width = max(8, 1.6 * len({row["topology"] for row in table}))
-    heights = [2.8] * len(groups)
-    for (axes,), rows in panels.lines_of_panels(figure, groups, 1, width=width, heights=heights):
-        names = list(dict.fromkeys(str(row["topology"]) for row in rows))
-        for place, name in enumerate(names):
-            draw_network(axes, place, panels.select(rows, topology=name))
-        axes.set_xticks(range(len(names)), [label(name) for name in names])
-        axes.set_ylabel("T (of a link's rate)")
-    first = figure.axes[0]
-    for scheme in SCHEMES:
-        first.bar(0, 0, color=COLOURS[scheme], label=scheme)
-    first.plot([], [], color=style.INK, label="bound")
-    panels.legend(figure, loc="outside upper left", ncols=7)
+        schemes.setdefault(tuple(row[key] for key in SETTINGS), set()).add(row["scheme"])
+    return [row for row in table if len(schemes[tuple(row[key] for key in SETTINGS)]) > 1]
 
 
-def draw_network(axes: Axes, place: int, rows: Sequence[Row]) -> None:
-    """Draw a bar for each scheme on one network, side by side."""
-    width = 0.84 / len(SCHEMES)
-    for shift, scheme in zip(panels.offsets(len(SCHEMES), width), SCHEMES, strict=True):
-        runs = panels.select(rows, scheme=scheme)
-        values = panels.numbers(runs, "throughput")
-        if not values:
-            continue
-        x = place + shift
-        error = [[mean(values) - min(values)], [max(values) - mean(values)]]
-        axes.bar(x, mean(values), 0.85 * width, color=COLOURS[scheme], yerr=error)
-        if bounds := panels.numbers(runs, "bound_throughput"):
-            axes.plot([x - width / 2, x + width / 2], [mean(bounds)] * 2, color=style.INK)
+def figure_12(table: Table) -> Table:
+    """Return the rows of schemes that ran with several numbers of layers."""
+    numbers: dict[Value, set[Value]] = {}
+    for row in table:
+        numbers.setdefault(row["scheme"], set()).add(row["layers"])
+    return [row for row in table if len(numbers[row["scheme"]]) > 1]
+
+
+def looks(key: str, values: Iterable[Value]) -> style.SeriesLooks:
+    """Return a colour for each construction, not that of a routing scheme."""
+    return style.looks("construction" if key == "scheme" else key, values)
 
 
 EXPERIMENT = Experiment(
     name="layered_throughput",
-    question="How much worst-case traffic can layered routing carry, and how near is that to what "
-    "all paths could?",
+    question="How much worst-case traffic can layered routing carry, how near is that to what all "
+    "paths could, and how many layers give every pair three disjoint paths?",
     source="FatPaths, section VI, figures 9 and 12",
     engines=("graph",),
     axes={
@@ -197,11 +219,25 @@ EXPERIMENT = Experiment(
             *("slimfly:q=5,p=4", "slimfly:q=7,p=6", "dragonfly:p=2,palm=0", "hyperx:l=2,s=5,p=4"),
             *("xpander:r=7,l=7,p=4,seed=1", "jellyfish:n=50,r=7,p=4,seed=1", "fattree:k=8"),
         ),
-        "scheme": Word(meaning="where paths come from", words=SCHEMES).over(*list(SCHEMES)),
-        "layers": Integer(meaning="n, layer 0 counted", unit="layers", least=1, most=64).over(9),
-        "rho": Number(meaning="links of a random layer", unit="fraction", least=0.01, most=1).over(
-            0.6
-        ),
+        "scheme": Word(meaning="where paths come from", words=SCHEMES).over(*SCHEMES),
+        "layers": Integer(meaning="n, layer 0 counted", unit="layers", least=1, most=63).over(9),
+        "rho": Number(
+            meaning="links of a random layer; 0: the best measured",
+            unit="fraction",
+            least=0,
+            most=1,
+        ).over(0),
+        "paths": Number(
+            meaning="paths of a layer of overlap, M, over the routers; 0: the best measured",
+            least=0,
+            most=100,
+        ).over(0),
+        "extra_links": Integer(
+            meaning="links of a path of overlap beyond the diameter, L_min - D",
+            unit="links",
+            least=0,
+            most=8,
+        ).over(1),
         "intensity": Number(meaning="hosts that send", unit="fraction", least=0.01, most=1).over(
             0.55, 1.0
         ),
@@ -210,10 +246,32 @@ EXPERIMENT = Experiment(
         ).over("short"),
     },
     columns=graph_columns.LAYERED_THROUGHPUT,
-    version=2,  # adjacent routers take more paths in layers of in-trees
+    version=3,  # random layers and overlap have the best parameters measured
     seeds=3,
     measure=measure,
-    plot=plot,
+    plot=Stack(
+        Bars(
+            columns={"throughput": "T (of a link's rate)"},
+            strokes={"throughput": {"bound_throughput": "bound"}},
+            facet=("topology", "intensity", *SETTINGS),
+            always=2,
+            rows=figure_9,
+            looks=looks,
+        ),
+        Curves(
+            columns={
+                "three_disjoint_fraction": "pairs with three disjoint paths",
+                "mean_hops": "mean length of paths (links)",
+                "throughput": "T (of a link's rate)",
+            },
+            x="layers",
+            series="rho",
+            dash="scheme",
+            facet=("topology", "intensity"),
+            log=("layers",),
+            rows=figure_12,
+        ),
+    ),
     takes_s=45,
     check=check,
 )

@@ -20,8 +20,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from weft.experiments.engines.arrays import Ints
-from weft.experiments.engines.compiled import compiled
-from weft.experiments.fatpaths.router_graph import RouterGraph
+from weft.experiments.engines.compiled import allocates_nothing, compiled
+from weft.experiments.fatpaths.router_graph import UNREACHED, RouterGraph
 from weft.experiments.report.statistics import normal_half_width
 
 NONE = -1  # where a set has one router only
@@ -52,9 +52,7 @@ class Sample(NamedTuple):
 
 
 def random_pairs(graph: RouterGraph, count: int, rng: Generator) -> Ints:
-    """`count` ordered pairs of different routers with hosts, shape (count, 2); all of them if there
-    are fewer.
-    """
+    """Return `count` ordered pairs of different routers with hosts, shape (count, 2), or all."""
     among = graph.endpoints
     if len(among) * (len(among) - 1) <= count:
         return np.array([(a, b) for a in among for b in among if a != b])
@@ -64,42 +62,65 @@ def random_pairs(graph: RouterGraph, count: int, rng: Generator) -> Ints:
 
 
 def random_fours(graph: RouterGraph, count: int, rng: Generator) -> Ints:
-    """`count` times four different routers a, b, c, d with hosts, shape (count, 4)."""
+    """Return `count` times four different routers a, b, c, d with hosts, shape (count, 4)."""
     among = graph.endpoints
     if len(among) < 4:
         raise ValueError(f"path interference takes four routers with hosts, there are {len(among)}")
-    found = rng.integers(len(among), size=(count, 4))
+    fours = rng.integers(len(among), size=(count, 4))
     again = np.arange(count)
     while len(again):
-        found[again] = rng.integers(len(among), size=(len(again), 4))
-        order = np.sort(found[again], axis=1)
+        fours[again] = rng.integers(len(among), size=(len(again), 4))
+        order = np.sort(fours[again], axis=1)
         again = again[(order[:, 1:] == order[:, :-1]).any(axis=1)]
-    return among[found]
+    return among[fours]
+
+
+class DisjointSearch(NamedTuple):
+    """Breadth-first searches from one or two routers to one or two others.
+
+    deleted: of each link, the row whose paths have used it last.
+    seen: of each router, the search that saw it last.
+    arc, before: arc and router from which that search reached it.
+    hops: its links from the sources.
+    queue: scratch.
+    """
+
+    start: Ints
+    peer: Ints
+    edge: Ints
+    distance: NDArray[np.int8]
+    deleted: Ints
+    seen: Ints
+    arc: Ints
+    before: Ints
+    hops: Ints
+    queue: Ints
+
+    @classmethod
+    def of(cls, graph: RouterGraph) -> DisjointSearch:
+        """Return a search in which no link is deleted."""
+        arrays = (graph.start, graph.peer, graph.edge, graph.distance)
+        return cls(*arrays, np.full(graph.edges + 1, -1), *np.full((5, graph.routers), -1))
 
 
 def disjoint_paths(graph: RouterGraph, sources: Ints, targets: Ints, most_hops: Ints | int) -> Ints:
-    """c_l(A, B) for each row of `sources` and `targets`, of which a row is a set of one router or
-    two.
+    """Return c_l(A, B) for each row of `sources` and `targets`, each a set of one or two routers.
 
     most_hops: l, one for all or one for each row.
     """
     sources, targets = (_as_sets(each) for each in (sources, targets))
     hops = np.broadcast_to(np.asarray(most_hops, dtype=np.int64), len(sources)).copy()
-    found = np.empty(len(sources), dtype=np.int64)
+    counts = np.zeros(len(sources), dtype=np.int64)
     work = compiled(count_disjoint)
-
     step = min(BATCH, len(sources) // (2 * THREADS) + 1)
 
     def batch(begin: int) -> None:
         rows = slice(begin, begin + step)
-        work(
-            *(graph.start, graph.peer, graph.edge, graph.distance),
-            *(sources[rows], targets[rows], hops[rows], found[rows]),
-        )
+        work(DisjointSearch.of(graph), sources[rows], targets[rows], hops[rows], counts[rows])
 
     with ThreadPoolExecutor(THREADS) as threads:
         list(threads.map(batch, range(0, len(sources), step)))
-    return found
+    return counts
 
 
 def _as_sets(routers: Ints) -> Ints:
@@ -110,134 +131,109 @@ def _as_sets(routers: Ints) -> Ints:
 
 
 def count_disjoint(
-    start: Ints,
-    peer: Ints,
-    edge: Ints,
-    distance: NDArray[np.int8],
-    sources: Ints,
-    targets: Ints,
-    most_hops: Ints,
-    found: Ints,
+    search: DisjointSearch, sources: Ints, targets: Ints, most_hops: Ints, counts: Ints
 ) -> None:
-    """disjoint_paths() for rows of two routers each, NONE for no second one; `found` is filled."""
-    routers = len(start) - 1
-    deleted = np.full(len(peer) // 2 + 1, -1)
-    # of each router: the search that saw it last, the arc and the router that it was found from,
-    # links from A; a queue
-    scratch = np.full((5, routers), -1)
-    search = 0
-    for row in range(len(found)):
-        found[row] = 0
-        hops = shortest(distance, sources[row], targets[row])
+    """Fill `counts` by disjoint_paths() of rows of two routers each, NONE for no second one."""
+    number = 0
+    for row in range(len(counts)):
+        hops = shortest(search.distance, sources[row], targets[row])
         while hops <= most_hops[row]:
-            end = first_path(
-                start,
-                peer,
-                edge,
-                distance,
-                sources[row],
-                targets[row],
-                hops,
-                row,
-                deleted,
-                search,
-                scratch,
-            )
-            search += 1
+            end = first_path(search, sources[row], targets[row], hops, row, number)
+            number += 1
             if end == NONE:
                 hops += 1  # paths do not become shorter as links are deleted
                 continue
-            found[row] += 1
-            while scratch[1, end] != NONE:
-                deleted[edge[scratch[1, end]]] = row
-                end = scratch[2, end]
+            counts[row] += 1
+            while search.arc[end] != NONE:
+                search.deleted[search.edge[search.arc[end]]] = row
+                end = search.before[end]
 
 
+@allocates_nothing
 def shortest(distance: NDArray[np.int8], sources: Ints, targets: Ints) -> int:
-    """The fewest links, 1 at least, from one of two routers to one of two others.
-
-    NONE for no second one.
-    """
-    least: int = max(1, distance[sources[0], targets[0]])
-    if targets[1] != NONE:
-        least = max(1, min(least, distance[sources[0], targets[1]]))
-    if sources[1] != NONE:
-        least = max(1, min(least, distance[sources[1], targets[0]]))
-        if targets[1] != NONE:
-            least = max(1, min(least, distance[sources[1], targets[1]]))
-    return least
+    """Return the fewest links, 1 at least, from one of two routers to one of two others."""
+    least = UNREACHED
+    for s in sources:
+        for t in targets:
+            if s != NONE and t != NONE:
+                least = min(least, distance[s, t])
+    return max(1, least)
 
 
+@allocates_nothing
 def first_path(
-    start: Ints,
-    peer: Ints,
-    edge: Ints,
-    distance: NDArray[np.int8],
-    sources: Ints,
-    targets: Ints,
-    length: int,
-    row: int,
-    deleted: Ints,
-    search: int,
-    scratch: Ints,
+    search: DisjointSearch, sources: Ints, targets: Ints, length: int, row: int, number: int
 ) -> int:
-    """The first of `targets` that a breadth-first search from `sources` finds after `length` links
-    that are not marked with `row` in `deleted`; NONE if there is none.  There must be no shorter
-    path.
+    """Return the first of `targets` that search `number` from `sources` reaches after `length`
+    links that this row has not deleted, or NONE.  There must be no shorter path.
 
     A router that is too far from every target, on the whole graph, is not searched: no path of the
-    right length leads through it, whichever links are deleted.  The first router that is found one
-    link before a target, and has that link, is the one by which the search would get there.
+    right length leads through it, whichever links are deleted.  The first router one link before a
+    target, and with that link, is the one by which the search would get there.
     """
-    seen, arc_to, before, hops, queue = scratch
-    t1, t2 = targets
-    # links run both ways, so rows will do, which lie together in memory
-    to1, to2 = distance[t1], distance[t2]
     head, tail = 0, 0
     for s in sources:
         if s != NONE:
-            seen[s], arc_to[s], hops[s], queue[tail] = search, NONE, 0, s
+            enter(search, s, NONE, NONE, 0, number)
+            search.queue[tail] = s
             tail += 1
     while head < tail:
-        u = queue[head]
+        u = search.queue[head]
         head += 1
-        left, links = length - hops[u] - 1, hops[u] + 1
-        for arc in range(start[u], start[u + 1]):
-            v = peer[arc]
-            if (
-                (to1[v] > left and (t2 == NONE or to2[v] > left))
-                or seen[v] == search
-                or deleted[edge[arc]] == row
-            ):
+        links = search.hops[u] + 1
+        for arc in range(search.start[u], search.start[u + 1]):
+            v = search.peer[arc]
+            if search.seen[v] == number or search.deleted[search.edge[arc]] == row:
                 continue
-            seen[v], arc_to[v], before[v], hops[v] = search, arc, u, links
-            if v in (t1, t2):
+            if not is_near(search.distance, v, targets, length - links):
+                continue
+            enter(search, v, arc, u, links, number)
+            if v in (targets[0], targets[1]):
                 return int(v)
-            if left > 1:
-                queue[tail] = v
+            if links < length - 1:
+                search.queue[tail] = v
                 tail += 1
                 continue
-            for last in range(start[v], start[v + 1]):
-                t = peer[last]
-                if t in (t1, t2) and deleted[edge[last]] != row:
-                    arc_to[t], before[t] = last, v
+            for last in range(search.start[v], search.start[v + 1]):
+                t = search.peer[last]
+                if t in (targets[0], targets[1]) and search.deleted[search.edge[last]] != row:
+                    enter(search, t, last, v, length, number)
                     return int(t)
     return NONE
 
 
+@allocates_nothing
+def enter(search: DisjointSearch, v: int, arc: int, before: int, hops: int, number: int) -> None:
+    """Note how search `number` has reached router `v`."""
+    search.seen[v] = number
+    search.arc[v] = arc
+    search.before[v] = before
+    search.hops[v] = hops
+
+
+@allocates_nothing
+def is_near(distance: NDArray[np.int8], v: int, targets: Ints, most_hops: int) -> bool:
+    """Return True if a target is at most so far from `v` on the whole graph."""
+    # links run both ways, so rows will do, which lie together in memory
+    return bool(
+        distance[targets[0], v] <= most_hops
+        or (targets[1] != NONE and distance[targets[1], v] <= most_hops)
+    )
+
+
 def cdp(graph: RouterGraph, pairs: Ints, most_hops: int) -> Sample:
-    """CDP of each of `pairs` at `most_hops`."""
+    """Return the CDP of each of `pairs` at `most_hops`."""
     return Sample(disjoint_paths(graph, pairs[:, :1], pairs[:, 1:], most_hops), graph.network_radix)
 
 
 def minimal_disjoint(graph: RouterGraph, pairs: Ints) -> Ints:
-    """c_min: how many disjoint shortest paths join each of `pairs`."""
+    """Return c_min, the number of disjoint shortest paths, of each of `pairs`."""
     hops = graph.distance[pairs[:, 0], pairs[:, 1]].astype(np.int64)
     return disjoint_paths(graph, pairs[:, :1], pairs[:, 1:], hops)
 
 
 def interference(graph: RouterGraph, fours: Ints, most_hops: int) -> Sample:
-    """PI of each row a, b, c, d of `fours` at `most_hops`."""
+    """Return the PI of each row a, b, c, d of `fours` at `most_hops`."""
     sources = fours[:, [0, 2]]
     to_b, to_d, to_both = (
         disjoint_paths(graph, sources, fours[:, columns], most_hops)
@@ -247,14 +243,14 @@ def interference(graph: RouterGraph, fours: Ints, most_hops: int) -> Sample:
 
 
 def total_network_load(graph: RouterGraph) -> float:
-    """TNL: k' N_r / d, the most flows on shortest paths that do not share a link (section
+    """Return TNL: k' N_r / d, the most flows on shortest paths that do not share a link (section
     IV-B3).
     """
     return len(graph.peer) / graph.mean_distance
 
 
 def collisions(pairs: Sequence[tuple[int, int]], router_of: Ints) -> Ints:
-    """How many ordered pairs of routers have 0, 1, 2, ... flows, if hosts send along `pairs`
+    """Return how many ordered pairs of routers have 0, 1, 2, ... flows, if hosts send along `pairs`
     (figure 4).
 
     Flows within a router cross no link and do not count.
@@ -262,8 +258,7 @@ def collisions(pairs: Sequence[tuple[int, int]], router_of: Ints) -> Ints:
     ends = router_of[np.asarray(pairs, dtype=np.int64)]
     ends = ends[ends[:, 0] != ends[:, 1]]
     routers = int(router_of.max()) + 1
-    found = np.bincount(
-        np.unique(ends[:, 0] * routers + ends[:, 1], return_counts=True)[1], minlength=2
-    )
-    found[0] = routers * (routers - 1) - found[1:].sum()
-    return found
+    flows = np.unique(ends[:, 0] * routers + ends[:, 1], return_counts=True)[1]
+    counts = np.bincount(flows, minlength=2)
+    counts[0] = routers * (routers - 1) - counts[1:].sum()
+    return counts

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from itertools import cycle
+from typing import Any, NamedTuple
 
 from weft.experiments.report import style
 from weft.experiments.runner.definition import canonical
@@ -64,38 +65,66 @@ TABLE_V_SAMPLES = (
 )
 
 
-def table_v(family: str, parameters: Mapping[str, int]) -> tuple[int, int, int, int | None] | None:
-    """N_r, k', p and D of a network of these parameters by the forms of table V (D not printed for
-    Xpander); None for what is not in the table, or not of its variant.
-    """
-    given = parameters.get
-    if family == "slimfly":
-        q = parameters["q"]
-        radix = (3 * q - ((q + 1) % 4 - 1)) // 2
-        return 2 * q * q, radix, -(-radix // 2), 2
-    if family == "dragonfly":
-        p = parameters["p"]
-        return 4 * p**3 + 2 * p, 3 * p - 1, p, 3
-    if family == "hyperx" and given("l") in (2, 3):
-        dimensions, s = parameters["l"], parameters["s"]
-        radix = dimensions * (s - 1)
-        return (
-            s**dimensions,
-            radix,
-            -(-radix // dimensions) if dimensions == 3 else -(-radix // 2),
-            dimensions,
-        )
-    if family == "fattree":
-        k = parameters["k"]
-        return 5 * (k * k // 4), k // 2, -(-k // 2), 4
-    if family == "complete":
-        radix = parameters["n"] - 1
-        return radix + 1, radix, radix, 1
-    if family == "xpander" and given("l") == given("r"):
-        radix = parameters["r"]
-        return radix * (radix + 1), radix, -(-radix // 2), None
-    return None
+class TableV(NamedTuple):
+    """N_r, k', p and D of a network by the forms of table V; D is not printed for Xpander."""
 
+    routers: int
+    radix: int
+    hosts_of_router: int
+    diameter: int | None
+
+
+def table_v(family: str, parameters: Mapping[str, int]) -> TableV | None:
+    """Return the sizes of a network of these parameters by table V; None if it has no such form."""
+    form = FORMS.get(family)
+    return form(parameters) if form else None
+
+
+def slimfly(given: Mapping[str, int]) -> TableV:
+    """k' = (3 q - delta) / 2."""
+    q = given["q"]
+    radix = (3 * q - ((q + 1) % 4 - 1)) // 2
+    return TableV(2 * q * q, radix, -(-radix // 2), 2)
+
+
+def dragonfly(given: Mapping[str, int]) -> TableV:
+    """Balanced."""
+    p = given["p"]
+    return TableV(4 * p**3 + 2 * p, 3 * p - 1, p, 3)
+
+
+def hyperx(given: Mapping[str, int]) -> TableV | None:
+    """Regular, of two or three dimensions."""
+    dimensions, radix = given["l"], given["l"] * (given["s"] - 1)
+    if dimensions not in (2, 3):
+        return None
+    hosts = -(-radix // (3 if dimensions == 3 else 2))
+    return TableV(given["s"] ** dimensions, radix, hosts, dimensions)
+
+
+def fattree(given: Mapping[str, int]) -> TableV:
+    """Three tiers."""
+    k = given["k"]
+    return TableV(5 * (k * k // 4), k // 2, -(-k // 2), 4)
+
+
+def complete(given: Mapping[str, int]) -> TableV:
+    """As many hosts of a router as links."""
+    radix = given["n"] - 1
+    return TableV(radix + 1, radix, radix, 1)
+
+
+def xpander(given: Mapping[str, int]) -> TableV | None:
+    """l = k'."""
+    radix = given["r"]
+    if given.get("l") != radix:
+        return None
+    return TableV(radix * (radix + 1), radix, -(-radix // 2), None)
+
+
+FORMS: Mapping[str, Callable[[Mapping[str, int]], TableV | None]] = {
+    form.__name__: form for form in (slimfly, dragonfly, hyperx, fattree, complete, xpander)
+}
 
 SHORT: Mapping[str, str] = {
     "complete": "clique",
@@ -118,7 +147,7 @@ COLOURS: Mapping[str, str] = {
 
 
 def check_network(text: str) -> None:
-    """ValueError for what is no network of switches."""
+    """Raise ValueError unless `text` is a network of switches."""
     if build(text).server_centric:
         raise ValueError(
             f"{text}: the servers of this network forward; a network of switches is needed"
@@ -135,9 +164,7 @@ NETWORK = Spec(
 
 
 def label(topology: str) -> str:
-    """What figures call a network: the paper's name where it has one, otherwise the name and its
-    main parameter.
-    """
+    """Return the paper's name of a network, or its family and main parameter."""
     if topology in TABLE_IV:
         return TABLE_IV[topology].label
     family, _, rest = topology.partition(":")
@@ -145,11 +172,25 @@ def label(topology: str) -> str:
 
 
 def colour(topology: str) -> str:
-    """The colour of a network in figures; a Jellyfish is grey."""
+    """Return the colour of a network in figures; a Jellyfish is grey."""
     return COLOURS.get(SHORT.get(topology.partition(":")[0], ""), style.SKY)
 
 
-def in_order(topologies: list[str]) -> list[str]:
-    """Each once, those of table IV first and as there."""
+def in_order(topologies: Iterable[str]) -> list[str]:
+    """Return each once, those of table IV first and as there."""
     places = {name: place for place, name in enumerate(TABLE_IV)}
     return sorted(dict.fromkeys(topologies), key=lambda name: (places.get(name, len(places)), name))
+
+
+def looks(key: str, values: Iterable[Any]) -> style.SeriesLooks:
+    """Return the look of each network; dashes tell Jellyfish, and large networks of a family."""
+    if key != "topology":
+        return style.looks(key, values)
+    used: dict[str, int] = {}
+    series = {}
+    for name, marker in zip(in_order(map(str, values)), cycle(style.MARKERS)):
+        shade = colour(name)
+        dash = style.DASHES[used.setdefault(shade, -1) + 1 & 3]
+        used[shade] += 1
+        series[name] = style.SeriesStyle(label(name), shade, marker, 4.5, dash)
+    return series

@@ -17,7 +17,6 @@ from weft.daemons.fatpaths.layers import (
     distinct_paths,
     everything,
     path,
-    routes,
     tables,
 )
 from weft.experiments.engines.compiled import compiled
@@ -217,21 +216,6 @@ def test_compiled_constructions_are_the_same():
     graph = graph_of("slimfly:q=4")
     for name in ("overlap", "intree", "spain", "k-shortest"):
         assert (made(name, graph, 4) == made(name, graph, 4, accelerate=compiled)).all()
-
-
-def test_routes_are_ports_to_next_routers():
-    topology = build("slimfly:q=3,p=2")
-    graph = RouterArrays.of(topology)
-    table = made("intree", graph, 3)[2]
-    for node in (topology.servers, topology.nodes - 1):
-        found = routes(topology, table, node)
-        assert len(found) == topology.switches - 1
-        peer_of = {port: peer for port, peer, _, _ in topology.ports(node)}
-        for other, port in found.items():
-            assert (
-                peer_of[port] - topology.servers
-                == table[other - topology.servers, node - topology.servers]
-            )
 
 
 def test_distinct_paths_are_counted_as_sets():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tests.daemons.transport.trimming_queue import (
     Frame,
@@ -228,3 +228,16 @@ def layered(
         return port if edge == switch else ports_of[frame.packet.layer][switch][edge]
 
     return route
+
+
+def routes(topology: Topology, table: Any, node: int) -> dict[int, int]:
+    """Return the output port of switch `node` for each other switch in one layer."""
+    port_to = {
+        peer: port for port, peer, _, _ in topology.live_ports(node) if peer >= topology.servers
+    }
+    own = node - topology.servers
+    return {
+        t + topology.servers: port_to[int(table[t, own]) + topology.servers]
+        for t in range(len(table))
+        if t != own
+    }

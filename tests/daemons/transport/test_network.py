@@ -12,6 +12,7 @@ from tests.daemons.transport.python_network import (
     Trouble,
     hashed,
     layered,
+    routes,
     sprayed,
 )
 from tests.daemons.transport.trimming_queue import LinkModel
@@ -118,7 +119,7 @@ def layers_of(topology, count=4):
     switches = range(topology.servers, topology.nodes)
     return layered(
         topology,
-        [{node: layers.routes(topology, table, node) for node in switches} for table in found],
+        [{node: routes(topology, table, node) for node in switches} for table in found],
     )
 
 

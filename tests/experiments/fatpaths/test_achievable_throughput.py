@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from weft.daemons.fatpaths import construction
-from weft.daemons.fatpaths.layers import RouterArrays
+from weft.daemons.fatpaths.layers import LayerOptions, RouterArrays
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.fatpaths import achievable_throughput
 from weft.experiments.fatpaths.achievable_throughput import Demands
@@ -153,7 +153,7 @@ def test_more_layers_do_not_lower_the_maximum_and_its_flows_fit():
     topology = build("slimfly:q=4")
     graph, router = RouterArrays.of(topology), RouterGraph.of(topology)
     demands, arcs = achievable_throughput.worst_case_demands(router, rng()), len(router.peer)
-    tables = construction.in_tree_layers(graph, 6, rng())
+    tables = construction.layers_of("intree", graph, LayerOptions(6), rng())
     last = 0.0
     for n in range(1, 7):
         paths = achievable_throughput.table_paths(router, tables[:n], demands)
@@ -171,10 +171,3 @@ def test_more_layers_do_not_lower_the_maximum_and_its_flows_fit():
             sent[owner] += amount
         assert (np.array(sent) >= found.throughput * demands.amount - 1e-6).all()
     assert last <= achievable_throughput.flow_bound(router, demands)[1] * (1 + 1e-6)
-
-
-def test_demands_of_hosts_are_summed_by_router():
-    found = achievable_throughput.demands_of(
-        [(0, 2), (1, 3), (0, 1), (3, 0)], np.array([0, 0, 1, 1])
-    )
-    assert list(zip(found.src, found.dst, found.amount, strict=True)) == [(0, 1, 2.0), (1, 0, 1.0)]

@@ -5,8 +5,8 @@ import pytest
 
 from weft.daemons.core.compiled import compiled
 from weft.daemons.fatpaths import construction
-from weft.daemons.fatpaths.layers import RouterArrays, distances, everything, path
-from weft.experiments.fatpaths import layer_count, topology_cost
+from weft.daemons.fatpaths.layers import LayerOptions, RouterArrays, distances, everything, path
+from weft.experiments.fatpaths import layered_throughput, topology_cost
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.table_iv import TABLE_IV, TABLE_V_SAMPLES, table_v
 from weft.experiments.report import figures
@@ -25,13 +25,6 @@ QUICK = {
         "pattern": "permutation,stencil:offset=42",
     },
     "topology_cost": {"family": "slimfly,hyperx3,fattree2", "hosts": "200,1000"},
-    "path_distributions": {
-        "topology": "slimfly:q=5,jellyfish:n=50,r=7,p=4,seed=1",
-        "hops": "2,3",
-        "pairs": "300",
-        "fours": "60",
-    },
-    "layer_count": {"topology": "slimfly:q=4,p=3", "layers": "2,9", "rho": "0.6,1"},
     "layered_throughput": {"topology": "slimfly:q=4,p=3,hyperx:l=2,s=3,p=2", "layers": "1,4"},
 }
 
@@ -65,7 +58,7 @@ def test_the_names_of_table_iv_are_canonical():
         *TABLE_IV,
         *TABLE_V_SAMPLES,
         *find("collisions").sweep["topology"],
-        *find("layer_count").sweep["topology"],
+        *find("layered_throughput").sweep["topology"],
     ]
     assert [canonical(name) for name in names] == names
 
@@ -92,9 +85,9 @@ def test_disjoint_paths_of_layers_are_the_most_of_all_sets(layers):
     topology = build("dragonfly:p=2")
     graph = RouterGraph.of(topology)
     tables = construction.layers_of(
-        "random", RouterArrays.of(topology), layers, np.random.default_rng(0), rho=0.7
+        "random", RouterArrays.of(topology), LayerOptions(layers, 0.7), np.random.default_rng(0)
     )
-    found, mean_hops = layer_count.disjoint_paths(graph, tables)
+    found, mean_hops = layered_throughput.disjoint_paths(graph, tables)
     expected, hops = [], 0
     for src in range(36):
         for dst in range(36):
@@ -116,7 +109,15 @@ def test_disjoint_paths_of_layers_are_the_most_of_all_sets(layers):
 def test_nine_sparse_layers_give_nearly_all_pairs_three_disjoint_paths_and_full_ones_none():
     rows = {
         (row["layers"], row["rho"]): row
-        for row in rows_of("layer_count", topology="slimfly:q=5,p=4")
+        for row in rows_of(
+            "layered_throughput",
+            topology="slimfly:q=5,p=4",
+            scheme="random",
+            layers="2,9",
+            rho="0.6,1",
+            intensity="1",
+            bound="none",
+        )
     }
     assert rows[9, 0.6]["three_disjoint_fraction"] > 0.9
     # the graph has one shortest path for each pair
@@ -126,11 +127,19 @@ def test_nine_sparse_layers_give_nearly_all_pairs_three_disjoint_paths_and_full_
 
 
 def test_distributions_are_of_the_lengths_that_were_asked_for():
-    rows = {(row["topology"], row["hops"]): row for row in rows_of("path_distributions")}
+    rows = {
+        (row["topology"], row["hops"]): row
+        for row in rows_of(
+            "diversity", topology="slimfly:q=5,jellyfish:n=50,r=7,p=4,seed=1", hops="2,3"
+        )
+    }
     moore = rows["slimfly:q=5,p=4", 2]
     assert moore["cdp_shares"] == [0, 1]  # one path of two links at most, for every pair
     assert rows["slimfly:q=5,p=4", 3]["cdp_mean_fraction"] > 0.8
     assert rows["jellyfish:n=50,r=7,p=4,seed=1", 2]["cdp_shares"][0] > 0
+    with figures.new() as figure:
+        find("diversity").plot(list(rows.values()), figure)
+        assert len(figure.axes) >= 8  # figures 7 and 8, a line for each family
 
 
 def test_a_clique_and_a_moore_graph_have_the_diversity_that_they_must():
@@ -198,9 +207,8 @@ def test_what_cannot_be_is_refused_in_one_line(name, given, line):
 
 @pytest.mark.parametrize("family", topology_cost.FAMILIES)
 def test_the_sizes_of_instances_are_those_of_the_networks(family):
-    for instance in [
-        one for one in topology_cost.FAMILIES[family]() if one.hosts < 3000 and one.radix <= 64
-    ]:
+    instances = map(topology_cost.instance, topology_cost.FAMILIES[family])
+    for instance in [size for size in instances if size.hosts < 3000 and size.radix <= 64]:
         topology = build(instance.spec)
         ports = np.bincount(topology.links[:, [0, 2]].ravel())[topology.servers :]
         assert (topology.servers, ports.max()) == (instance.hosts, instance.radix), instance
@@ -227,10 +235,10 @@ def test_in_trees_give_pairs_of_every_distance_three_disjoint_paths(spec):
     topology = build(spec)
     routers, graph = RouterArrays.of(topology), RouterGraph.of(topology)
     tables = construction.layers_of(
-        "intree", routers, 9, np.random.default_rng([0, 1]), accelerate=compiled
+        "intree", routers, LayerOptions(9), np.random.default_rng([0, 1]), compiled
     )
     apart = ~np.eye(routers.routers, dtype=bool)
     hops = distances(routers, everything(routers))[apart]
-    disjoint, _ = layer_count.disjoint_paths(graph, tables)
+    disjoint, _ = layered_throughput.disjoint_paths(graph, tables)
     assert (disjoint[hops == 2] >= 3).all()
     assert (disjoint[hops == 1] >= 3).mean() > 0.99

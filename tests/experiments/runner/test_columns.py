@@ -36,8 +36,6 @@ CELLS = {
     "completion_time": {"topology": "dcell:n=3,k=1", "routing": "dr", "workload": "one-to-all"},
     "collisions": {"topology": "slimfly:q=5,p=4", "pattern": "permutation"},
     "diversity": {"topology": "slimfly:q=5,p=4", "pairs": "20", "fours": "20"},
-    "path_distributions": {"topology": "slimfly:q=5,p=4", "pairs": "20", "fours": "20"},
-    "layer_count": {"topology": "slimfly:q=3,p=2", "layers": "2", "rho": "0.8"},
     "layered_throughput": {
         "topology": "slimfly:q=3,p=2",
         "scheme": "intree",

@@ -55,7 +55,10 @@ def routing(topology: Topology, kind: str) -> Routing:
     generator = np.random.default_rng(1)
     tables = layers.tables(graph, [layers.everything(graph)] * 2, generator)
     switches = range(topology.servers, topology.nodes)
-    ports = [{node: layers.routes(topology, table, node) for node in switches} for table in tables]
+    ports = [
+        {node: python_network.routes(topology, table, node) for node in switches}
+        for table in tables
+    ]
     return Routing(
         3, python_network.layered(topology, ports), packet_network.layered(topology, tables)
     )
