@@ -153,20 +153,25 @@ def link(run: Run) -> LinkSpec:
 
 
 def check_delay(run: Run) -> None:
-    """ValueError if links with the data plane's program at their ends are to have a delay and the
-    clock is real.
-    """
+    """Raise ValueError if links of a fabric with a data plane have a delay in real time."""
     if run.integer("delay_us") and run.clock == "real":
         raise ValueError(
             f"{run.experiment}: delay_us={run.integer('delay_us')} needs --clock virtual: in real "
-            f"time what a delay "
-            "holds back misses the data plane"
+            "time a packet that a delay holds back misses the data plane; set delay_us=0"
         )
 
 
 def check_tcp(run: Run) -> None:
-    """ValueError unless the kernel has the congestion control of `run`."""
-    check_control(run, run.text("congestion_control"))
+    """Raise ValueError unless the kernel has the TCP settings of `run`."""
+    if "congestion_control" in run.parameters:
+        check_control(run, run.text("congestion_control"))
+    rto_min_us = run.parameters.get("rto_min_us", LINUX_RTO_MIN_US)
+    is_settable = run.clock == "virtual" or RTO_MIN_SYSCTL.exists()
+    if rto_min_us != LINUX_RTO_MIN_US and not is_settable:
+        raise ValueError(
+            f"{run.experiment}: rto_min_us={rto_min_us} needs Linux 6.11 or --clock virtual; this "
+            f"kernel has {LINUX_RTO_MIN_US}"
+        )
 
 
 def check_control(run: Run, control: str) -> None:
@@ -183,6 +188,12 @@ def check_control(run: Run, control: str) -> None:
 
 
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+RTO_MIN_SYSCTL = Path("/proc/sys/net/ipv4/tcp_rto_min_us")
+LINUX_RTO_MIN_US = 200_000
+DAMAGE = Word(
+    meaning="what is damaged: a link, which fails or loses most of its rate, or the node above it",
+    words=("none", "link", "node", "degraded"),
+)
 MOST_PAIRS = 10**10
 MOST_NODES = 2000  # half as many again as FiConn_{2,10} has, the largest that was measured here
 TOPOLOGY = Spec(
@@ -221,6 +232,13 @@ QUEUE_PACKETS = Integer(
 CONGESTION_CONTROL = Word(
     meaning="TCP's congestion control, of those that the kernel has", words=CONTROLS
 )
+# 10 ms as in data centers (DCTCP, SIGCOMM 2010, section 4); Linux has 200 ms.
+RTO_MIN_US = Integer(
+    meaning="TCP's least retransmission timeout; Linux has 200000",
+    unit="us",
+    least=1000,
+    most=10_000_000,
+).over(10_000)
 TRANSPORT = Spec(meaning="transport protocol", form="tcp or mptcp:subflows=1..8", check=transport)
 MIN_RTT_WINDOW_S = Integer(
     meaning="how long TCP remembers its least round-trip time", unit="s", least=0, most=86_400

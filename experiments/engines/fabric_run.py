@@ -1,18 +1,17 @@
-"""A switch fabric on the kernel for one run: network, data plane, damage, TCP traffic, and what was
-seen meanwhile.
-"""
+"""A switch fabric on the kernel for one run: network, data plane, damage, and TCP traffic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from weft.daemons.core import registry
-from weft.experiments.engines.common_parameters import network
+from weft.experiments.engines.common_parameters import LINUX_RTO_MIN_US, network
 from weft.experiments.runner.definition import Run, Value
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.measure.fidelity import Fidelity, FidelityReport
@@ -22,21 +21,24 @@ from weft.testbed.network.network import RunningNetwork
 from weft.testbed.traffic import flows, tcp_settings
 from weft.testbed.traffic.flows import Flow, FlowResults
 from weft.topologies import build
-from weft.topologies.core.failures import fail_links
+from weft.topologies.core.failures import fail_links, fail_nodes
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
 
 # of a full TCP packet with timestamps, Ethernet header included
 PAYLOAD_BYTES, HEADER_BYTES = 1448, 66
 PAYLOAD_FRACTION = PAYLOAD_BYTES / (PAYLOAD_BYTES + HEADER_BYTES)
-DAMAGE = ("none", "failed", "degraded")
 FabricDamage = Callable[[RunningNetwork, DataPlane], Topology]
-DEGRADED_FRACTION = 0.2  # of its rate, that a degraded link still carries
+SYSCTL_OF_PARAMETER = {"rto_min_us": "tcp_rto_min_us", "min_rtt_window_s": "tcp_min_rtt_wlen"}
 
 
 @dataclass(frozen=True)
 class FabricRun:
-    """topology: with the failures of this run.  seeds: of each switch's choices."""
+    """A fabric that is up.
+
+    topology: the one that the failures of this run leave.
+    seeds: of each switch's choices.
+    """
 
     network: RunningNetwork
     plane: DataPlane
@@ -46,24 +48,15 @@ class FabricRun:
 
 @dataclass(frozen=True)
 class FabricObservation:
-    """What the flows were like, how much their packets overtook each other, and whether the machine
-    kept up.
-    """
+    """Flows, the order of their packets, and whether the machine kept up."""
 
     flows: FlowResults
     order: OrderTable
     report: FidelityReport
 
 
-def damaged_link(topology: Topology) -> int:
-    """The link that is damaged: the first between the two lowest tiers of switches."""
-    return int(np.flatnonzero(topology.level == 1)[0])
-
-
 def check_scheme(run: Run) -> None:
-    """ValueError unless `run` names a load-balancing scheme and a fabric of switches in tiers that
-    it suits.
-    """
+    """Raise ValueError unless `run` has a fabric of switches in tiers that its scheme suits."""
     selection, options = registry.data_plane(run.text("scheme"))
     topology = network(run)
     if topology.server_centric or not (topology.level == 1).any():
@@ -97,49 +90,57 @@ def fabric(run: Run, link: LinkSpec, *, damage: FabricDamage = undamaged) -> Ite
         network.down()
 
 
-def damage_link(kind: str, link: LinkSpec, network: RunningNetwork, plane: DataPlane) -> Topology:
-    """Fail or degrade one link, or neither; return the topology that is left.
+def damage(
+    network: RunningNetwork, plane: DataPlane, kind: str, link: int, *, degraded_bps: int
+) -> Topology:
+    """Damage a link, or fail the switch at its upper end; return the topology that is left.
 
-    Every switch, program and kernel knows of a failed link: the schemes are compared on the paths
-    that are left, not by their time of detection. No scheme knows of a degraded link.
+    Every switch, program and kernel knows of a failure: schemes are compared on the paths that are
+    left, not by their time of detection.
+
+    kind: one of common_parameters.DAMAGE.
+    degraded_bps: the rate of the link if it is degraded.
     """
     topology = network.topology
-    number = damaged_link(topology)
-    name = topology.link_name(number)
-    if kind == "failed":
-        topology = fail_links(topology, [number])
-        network.fail(name)
-        plane.follow(topology)
-    elif kind == "degraded":
-        set_rate(network, name, round(link.rate_bps * DEGRADED_FRACTION))
-    return topology
+    if kind == "degraded":
+        set_rate(network, topology.link_name(link), degraded_bps)
+        return topology
+    if kind == "none":
+        return topology
+    upper = int(topology.links[link, 2])
+    left = fail_links(topology, [link]) if kind == "link" else fail_nodes(topology, [upper])
+    for failed in np.flatnonzero(left.failed).tolist():
+        network.fail(topology.link_name(failed))
+    plane.follow(left)
+    return left
 
 
 def tcp(
-    on: FabricRun,
+    run: Run,
+    network: RunningNetwork,
     wanted: Sequence[Flow],
     *,
-    deadline_s: float,
-    warm_up_s: float,
-    control: str,
-    transport: str = "tcp",
-    min_rtt_window_s: int,
-    at_warm_up: Callable[[], None] = lambda: None,
+    sysctls: Mapping[str, object] = MappingProxyType({}),
+    **options: Any,
 ) -> FabricObservation:
-    """Run the flows `wanted` and observe every packet.
+    """Run the flows `wanted` over the TCP of `run`, and observe every packet.
 
-    at_warm_up: called at the end of `warm_up_s`, for example to start an instrument.
+    The parameters rto_min_us, min_rtt_window_s, congestion_control and transport count, if the
+    experiment has them.
+
+    sysctls: further ones of TCP.
+    options: of flows.run().
     """
-    return observe(
-        on.network,
-        {"tcp_min_rtt_wlen": min_rtt_window_s, "tcp_ecn": 1},
-        wanted,
-        deadline_s=deadline_s,
-        warm_up_s=warm_up_s,
-        congestion_control=control,
-        transport=transport,
-        at_warm_up=at_warm_up,
-    )
+    parameters = run.parameters
+    chosen = {
+        key: parameters[key] for key in ("congestion_control", "transport") if key in parameters
+    }
+    of_run = {
+        sysctl: parameters[key]
+        for key, sysctl in SYSCTL_OF_PARAMETER.items()
+        if parameters.get(key, LINUX_RTO_MIN_US) != LINUX_RTO_MIN_US
+    }
+    return observe(network, {"tcp_ecn": 1, **of_run, **sysctls}, wanted, **chosen, **options)
 
 
 def observe(
@@ -157,7 +158,7 @@ def observe(
 
 
 def order_figures(seen: FabricObservation) -> dict[str, Value]:
-    """The columns about reordering and retransmission that every TCP experiment has."""
+    """Return the columns about reordering and retransmission that every TCP experiment has."""
     packets = max(1, seen.order.total("sent"))
     retransmissions, spurious = seen.flows.total("retransmissions"), seen.flows.total("spurious")
     return {
@@ -171,7 +172,7 @@ def order_figures(seen: FabricObservation) -> dict[str, Value]:
 
 
 def circumstances(on: FabricRun, seen: FabricObservation) -> dict[str, Any]:
-    """What a reader may ask for later."""
+    """Return the provenance of a run with TCP flows, JSON-able."""
     name = on.topology.naming.name
     return {
         "fidelity_report": seen.report.as_dict(),

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,17 +23,14 @@ from weft.daemons.lbsp.routing import LbspShape
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.lbsp import columns
 from weft.experiments.lbsp.lbsp_model import Conditions, paced, simulate, traffic
-from weft.experiments.report import figures, panels, style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.report.panels import Curves
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Word
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from weft.testbed.measure.occupancy import Occupancies, Occupancy
     from weft.testbed.network.network import RunningNetwork
 
@@ -217,49 +214,18 @@ def percent(tier: str) -> Integer:
 
 
 SETTING = ("arrivals", "topology", *THRESHOLDS, "slots", "patterns")
-MODEL, KERNEL = "graph", "kernel"
-STATES = ((1, "-", "with states"), (0, ":", "without states"))
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw queues (figure 9a) and their distance (9b) over load, a line of panels for each setting.
-
-    Lines are the model's; squares are of the kernel, filled with states and hollow without.
-    """
-    groups = figures.by_setting(table, SETTING)
-    lines = panels.lines_of_panels(figure, groups, 2, width=7.6, heights=[2.7] * len(groups))
-    for (queues, distances), rows in lines:
-        draw_queues(queues, rows)
-        draw_model(distances, rows, "apart")
-        for axes, heading in ((queues, "mean queue"), (distances, "groups apart")):
-            axes.set(xlabel="load (fraction)", ylabel=f"{heading} (packets)", yscale="log")
-    panels.legend(figure, loc="outside upper center", ncols=2, fontsize=7)
-
-
-def draw_model(axes: Axes, rows: Table, measure: str) -> None:
-    """Draw the model's means over seeds, with states and without."""
-    for (hop, label), colour in zip(HOPS.items(), style.SEVERAL, strict=False):
-        for states, dash, suffix in STATES:
-            runs = panels.select(rows, states=states, engine=MODEL)
-            means = panels.means_by(runs, "load_fraction", f"{hop}_{measure}_packets")
-            if means[0]:
-                look: dict[str, Any] = {"color": colour, "markersize": 3.5}
-                axes.plot(*means, "o" + dash, label=f"{label}, {suffix}", **look)
-
-
-def draw_queues(axes: Axes, rows: Table) -> None:
-    """Draw mean queues: the model's, and those of the kernel as squares."""
-    draw_model(axes, rows, "queue")
-    for (hop, label), colour in zip(HOPS.items(), style.SEVERAL, strict=False):
-        for states, _, suffix in STATES:
-            runs = panels.select(rows, states=states, engine=KERNEL)
-            loads = panels.numbers(runs, "load_fraction")
-            queues = panels.numbers(runs, f"{hop}_queue_packets")
-            fill = colour if states else "none"
-            look: dict[str, Any] = {"markeredgecolor": colour, "markerfacecolor": fill}
-            if runs:
-                name = f"{label}, {suffix}, on the kernel"
-                axes.plot(loads, queues, "s", markersize=6, label=name, **look)
+def by_hop_and_states(table: Table) -> list[Row]:
+    """Return a row for each hop of each run, with what distinguishes the lines of a hop."""
+    rows = []
+    for row in table:
+        states = "with states" if row["states"] else "without states"
+        engine = ", Linux" if row["engine"] == "kernel" else ""
+        for hop, label in HOPS.items():
+            figures = {key: row.get(f"{hop}_{key}") for key in ("queue_packets", "apart_packets")}
+            rows.append({**row, **figures, "hop": label, "variant": states + engine})
+    return rows
 
 
 EXPERIMENT = Experiment(
@@ -297,6 +263,17 @@ EXPERIMENT = Experiment(
     version=2,
     takes_s=43,
     measure=measure,
-    plot=plot,
+    plot=Curves(
+        columns={
+            "queue_packets": "mean queue (packets)",
+            "apart_packets": "link groups apart (packets)",
+        },
+        x="load_fraction",
+        series="hop",
+        dash="variant",
+        facet=SETTING,
+        log=("queue_packets", "apart_packets"),
+        rows=by_hop_and_states,
+    ),
     check=check,
 )

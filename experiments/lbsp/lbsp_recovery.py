@@ -35,8 +35,8 @@ import numpy as np
 from weft.daemons.lbsp.routing import shape_of
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.lbsp import columns, lbsp_tcp
-from weft.experiments.report import figures, panels, style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.report.panels import Bars
+from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.experiments.runner.parameters import Integer, Number, Spec, Word
 from weft.testbed.linux import clock
 from weft.topologies import build
@@ -44,8 +44,6 @@ from weft.topologies.core.grammar import integer, parse, unknown
 from weft.topologies.core.link import LinkSpec, Mbps
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from weft.testbed.frr.frr_config import Bgp
     from weft.testbed.measure.outage import Outage
     from weft.testbed.network.network import RunningNetwork
@@ -240,9 +238,14 @@ def cut_off(outage: Outage, at_s: float) -> bool:
     )
 
 
+def damaged_link(network: RunningNetwork) -> str:
+    """Return the name of the link that is damaged."""
+    return network.topology.link_name(lbsp_tcp.damaged(network.topology))
+
+
 def acts(network: RunningNetwork, failure: str) -> tuple[Callable[[], None], Callable[[], None]]:
     """What brings the failure about, and what undoes it."""
-    name = lbsp_tcp.damaged(network.topology)
+    name = damaged_link(network)
     if failure == "node":
         switch = name.partition("-")[2]
         return partial(network.fail, switch), partial(network.restore, switch)
@@ -265,7 +268,7 @@ def some_pairs(network: RunningNetwork, run: Run) -> list[tuple[int, int]]:
 def sides(network: RunningNetwork) -> tuple[list[int], list[int]]:
     """The hosts behind the edge switch concerned, and all others."""
     topology = network.topology
-    edge = topology.naming.node(lbsp_tcp.damaged(topology).partition("-")[0])
+    edge = topology.naming.node(damaged_link(network).partition("-")[0])
     near = [peer for _, peer, _, _ in topology.ports(edge) if peer < topology.servers]
     return near, [host for host in range(topology.servers) if host not in near]
 
@@ -278,7 +281,7 @@ def degraded(network: RunningNetwork, run: Run) -> dict[str, Value]:
     from weft.testbed.traffic.flows import Flow
 
     topology = network.topology
-    name = lbsp_tcp.damaged(topology)
+    name = damaged_link(network)
     watcher, d = "e0.0", shape_of(topology).d
     source = topology.naming.layout.number_of((2, d - 1, 0))
     # to a destination of the link group that the link is in, and back
@@ -295,7 +298,7 @@ def degraded(network: RunningNetwork, run: Run) -> dict[str, Value]:
     )
     traffic.start()
     clock.sleep(LEARN_S / 2)
-    set_rate(network, name, round(run.integer("rate_mbps") * Mbps * lbsp_tcp.DEGRADED_FRACTION))
+    set_rate(network, name, lbsp_tcp.degraded_bps(run))
     failed_s = clock.monotonic()
     learned_s = None
     while learned_s is None and clock.monotonic() < failed_s + LEARN_S:
@@ -339,26 +342,6 @@ def check(run: Run) -> None:
 SETTING = ("topology", "rate_mbps", "queue_packets", "pairs", "load_fraction", "processes")
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw outages of each scheme by failure, a panel for each setting and a mark for each run."""
-    groups = figures.by_setting(table, SETTING)
-    looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
-    kinds = [kind for kind in FAILURES if any(row["failure"] == kind for row in table)]
-    shifts = panels.offsets(len(looks), 0.8 / max(8, len(looks)))
-    ylabel = "until the last was rerouted (ms)"
-    grid = panels.grid(figure, len(groups), 2, panel=(3.8, 3.0), margin=(0, 0.4), ylabel=ylabel)
-    for axes, (title, rows) in zip(grid, groups.items(), strict=True):
-        for shift, (scheme, (look, _)) in zip(shifts, looks.items(), strict=True):
-            runs = [row for row in panels.select(rows, scheme=scheme) if row["outage_ms"]]
-            places = [kinds.index(str(row["failure"])) + shift for row in runs]
-            outages_ms = panels.numbers(runs, "outage_ms")
-            panels.run_marks(axes, runs, places, outages_ms, look, look.label)
-        axes.set_xticks(range(len(kinds)), kinds)
-        axes.set_title(title, fontsize=8.5)
-        axes.set(xlim=(-0.5, len(kinds) - 0.5), ylim=(0, 1.08 * axes.get_ylim()[1]))
-    panels.legend(figure, loc="outside upper center", ncols=6, fontsize=7)
-
-
 EXPERIMENT = Experiment(
     name="lbsp_recovery",
     question="How long until the last flow that a failure affects is rerouted, and what is lost "
@@ -388,6 +371,13 @@ EXPERIMENT = Experiment(
     version=2,
     takes_s=1900,
     measure=measure,
-    plot=plot,
+    plot=Bars(
+        columns={
+            "outage_ms": "until the last was rerouted (ms)",
+            "lost_pings": "pings lost to the failure",
+        },
+        facet=("failure", *SETTING),
+        always=2,
+    ),
     check=check,
 )

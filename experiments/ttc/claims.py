@@ -17,14 +17,7 @@ def packets(scheme: str) -> Where:
     return {"scheme": scheme, "load_fraction": 0.95}
 
 
-ON_FABRIC: Where = {
-    "topology": "clos:n=4,r=2,m=4",
-    "traffic": "cross",
-    "rate_mbps": 1000,
-    "delay_us": 5,
-    "seconds": 0.05,
-    "clock": "virtual",
-}
+ON_FABRIC: Where = {"topology": "clos:n=4,r=2,m=4", "traffic": "cross", "clock": "virtual"}
 CLAIMS = (
     *(
         Claim(
@@ -93,8 +86,6 @@ CLAIMS = (
                     "topology": "fattree:k=4",
                     "scheme": scheme,
                     "traffic": "udp:load=80",
-                    "rate_mbps": 1000,
-                    "seconds": 0.025,
                     "clock": "virtual",
                 },
                 column,

@@ -8,11 +8,6 @@ gain more than 11 % on it.  traffic=permutation lets half of the hosts there fin
 their own switch: as many flows go up as there are uplinks, of which hashing again leaves a third
 without any, but the other half of the goodput is the same for all schemes.
 
-The base round-trip time of an emulated fabric is less than a packet's time on a link, so TCP's
-RACK, which waits for a quarter of the least round-trip time it remembers, takes many late packets
-for lost.  min_rtt_window_s=0 (a real fabric is nearer to that) makes it remember the latest; 300 is
-the kernel's default.
-
 Flows are given a quarter of `seconds` to settle, a second at most, before what arrives is counted.
 
 Where every leaf has as many hosts as uplinks, or a multiple, no such permutation makes D-mod-k
@@ -37,21 +32,20 @@ from weft.topologies.core.topology import Topology
 
 MOST_WARM_UP_S = 1.0
 SETTING = (
-    *(
-        "topology",
-        "traffic",
-        "rate_mbps",
-        "queue_packets",
-        "delay_us",
-        "congestion_control",
-        "transport",
-    ),
-    *("min_rtt_window_s", "seconds"),
+    "topology",
+    "traffic",
+    "rate_mbps",
+    "queue_packets",
+    "delay_us",
+    "congestion_control",
+    "transport",
+    "rto_min_us",
+    "seconds",
 )
 
 
 def hosts_of_an_edge_switch(topology: Topology) -> int:
-    """How many hosts each edge switch has; ValueError unless they all have as many."""
+    """Return the number of hosts of an edge switch; ValueError unless all have as many."""
     _, hosts = np.unique(topology.links[topology.level == 0][:, 2], return_counts=True)
     if len(set(hosts.tolist())) > 1:
         raise ValueError(
@@ -61,55 +55,58 @@ def hosts_of_an_edge_switch(topology: Topology) -> int:
 
 
 def traffic(run: Run, topology: Topology) -> str:
-    """The pattern of `run` as workloads.pairs() has it."""
-    chosen = run.text("traffic")
-    return f"cross:group={hosts_of_an_edge_switch(topology)}" if chosen == "cross" else chosen
+    """Return the pattern of `run` as workloads.pairs() has it."""
+    pattern = run.text("traffic")
+    return f"cross:group={hosts_of_an_edge_switch(topology)}" if pattern == "cross" else pattern
 
 
-def ideal_flows(topology: Topology, chosen: Sequence[tuple[int, int]]) -> int:
-    """How many flows' worth of a link's rate `topology`, of two tiers, can carry of flows that all
-    have such a rate: those within an edge switch, and of the others of each edge switch as many as
-    it has uplinks.
+def ideal_flows(topology: Topology, ends: Sequence[tuple[int, int]]) -> int:
+    """Return how many flows of a link's rate a topology of two tiers can carry at once.
+
+    All flows within an edge switch, and of the others of each edge switch as many as it has
+    uplinks.
+
+    ends: source and destination of each flow.
     """
     edge = {host: topology.ports(host)[0][1] for host in range(topology.servers)}
-    leaving = Counter(edge[src] for src, dst in chosen if edge[src] != edge[dst])
+    leaving = Counter(edge[src] for src, dst in ends if edge[src] != edge[dst])
     uplinks = Counter(topology.links[topology.level == 1][:, 0].tolist())
     return (
-        len(chosen)
+        len(ends)
         - leaving.total()
         + sum(min(count, uplinks[leaf]) for leaf, count in leaving.items())
     )
 
 
 def measure(run: Run) -> Result:
-    """Goodput of all flows together and of the slowest, and what became of the packets' order."""
+    """Return the goodput of all flows and of the slowest, and the order of packets."""
     from weft.experiments.engines import fabric_run
     from weft.experiments.engines.workloads import endless, pairs
 
     rate_bps, seconds = run.integer("rate_mbps") * Mbps, run.number("seconds")
     warm_up_s = min(MOST_WARM_UP_S, seconds / 4)
     with fabric_run.fabric(run, common.link(run)) as on:
-        chosen = pairs(
+        ends = pairs(
             traffic(run, on.topology), on.topology.servers, np.random.default_rng(run.seed)
         )
         seen = fabric_run.tcp(
-            on,
-            endless(chosen),
+            run,
+            on.network,
+            endless(ends),
             deadline_s=warm_up_s + seconds,
             warm_up_s=warm_up_s,
-            control=run.text("congestion_control"),
-            transport=run.text("transport"),
-            min_rtt_window_s=run.integer("min_rtt_window_s"),
         )
-        each = [8 * one.received_bytes / seen.flows.measured_s for one in seen.flows.results]
-        ideal_bps = ideal_flows(on.topology, chosen) * rate_bps * fabric_run.PAYLOAD_FRACTION
+        flows_bps = [
+            8 * outcome.received_bytes / seen.flows.measured_s for outcome in seen.flows.results
+        ]
+        ideal_bps = ideal_flows(on.topology, ends) * rate_bps * fabric_run.PAYLOAD_FRACTION
         return Result(
             figures={
                 "goodput_bps": seen.flows.goodput_bps,
                 "ideal_goodput_bps": ideal_bps,
                 "goodput_fraction": seen.flows.goodput_bps / ideal_bps,
-                "slowest_flow_bps": min(each),
-                "flows_bps": each,
+                "slowest_flow_bps": min(flows_bps),
+                "flows_bps": flows_bps,
                 **fabric_run.order_figures(seen),
             },
             fidelity=seen.report.verdict,
@@ -118,18 +115,15 @@ def measure(run: Run) -> Result:
 
 
 def check_traffic(text: str) -> None:
-    """ValueError unless there is the pattern `text`.
-
-    Cross alone takes the hosts of an edge switch.
-    """
+    """Raise ValueError unless the pattern `text` exists."""
     from weft.experiments.engines.workloads import PATTERNS
 
     if text != "cross":
-        common.pattern(text, {name: one.parameter for name, one in PATTERNS.items()})
+        common.pattern(text, {name: known.parameter for name, known in PATTERNS.items()})
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a scheme and a fabric with edge switches that are all alike."""
+    """Raise ValueError unless `run` has a scheme and a fabric of equal edge switches."""
     from weft.experiments.engines import fabric_run
     from weft.experiments.engines.workloads import pairs
 
@@ -156,18 +150,17 @@ EXPERIMENT = Experiment(
         "scheme": common.SCHEME.over(
             "ecmp", "vlb", "letflow", "rps", "rr", "dmodk", "micro", "drill", "ttc", "jsq"
         ),
-        "rate_mbps": common.RATE_MBPS.over(50),
+        "rate_mbps": common.RATE_MBPS.over(1000),
         "queue_packets": common.QUEUE_PACKETS.over(250),
-        "delay_us": common.DELAY_US.over(0),
+        "delay_us": common.DELAY_US.over(5),
         "congestion_control": common.CONGESTION_CONTROL.over("cubic"),
         "transport": common.TRANSPORT.over("tcp"),
-        "min_rtt_window_s": common.MIN_RTT_WINDOW_S.over(300),
-        "seconds": common.PART_OF_SECONDS.over(4.0),
+        "rto_min_us": common.RTO_MIN_US,
+        "seconds": common.PART_OF_SECONDS.over(0.05),
     },
     columns=columns.FABRIC_GAIN,
     seeds=10,
-    version=2,
-    takes_s=2200,
+    version=3,
     measure=measure,
     plot=Bars(
         columns={

@@ -20,7 +20,6 @@ said that they differ in d, which FT(3,8) and FT(3,16) do.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.random import Generator
@@ -29,8 +28,8 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.engines.workloads import derangements, transpose
-from weft.experiments.report import figures, panels, style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.report.panels import Curves
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.experiments.ttc import columns
 from weft.experiments.ttc.fat_tree_links import (
@@ -46,13 +45,8 @@ from weft.experiments.ttc.fat_tree_links import (
 from weft.experiments.ttc.flow_model import assign
 from weft.topologies.core.grammar import parse, unparse
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 MOST_FLOWS = 10**7
 MOST_ASSIGNED = 2 * 10**10  # flows of all repetitions: half an hour or more
-KEPT_WITHOUT_THRESHOLD = 0.5  # of the decisions of each layer, as section 3 of the paper estimates
 
 
 def scheme(spec: str, k: int, hosts: int) -> SchemeRules:
@@ -134,58 +128,18 @@ def check(run: Run) -> None:
         )
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw figure 4, and what keeps to D-mod-k's path over the top layer, over k."""
-    groups = sorted({(str(row["topology"]), str(row["traffic"])) for row in table}, key=by_size)
-    looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
-    figure.set_size_inches(max(6.4, 3.6 * len(groups)), 7.0)
-    upper, lower = figure.subplots(2, len(groups), squeeze=False, sharex="col")
-    for axes, below, (topology, traffic) in zip(upper, lower, groups, strict=True):
-        rows = panels.select(table, topology=topology, traffic=traffic)
-        for spec, (look, _) in looks.items():
-            if runs := panels.select(rows, scheme=spec):
-                axes.plot(*above_k(runs, "max_load_flows"), **style.line(look))
-                below.plot(*panels.means_by(runs, "k", "default_path_fraction"), **style.line(look))
-        draw_estimates(axes, below, rows)
-        axes.set_title(f"{topology}, {traffic}", fontsize=9.5)
-        scale_axes(axes, below, log=traffic == "adversarial")
-    upper[0].set_ylabel("maximum link load above k (flows)")
-    lower[0].set_ylabel("flows over the top that keep\nto D-mod-k's path (fraction)")
-    panels.legend(figure, upper, loc="outside upper left", ncols=4, fontsize=8)
-
-
-def scale_axes(axes: Axes, below: Axes, *, log: bool) -> None:
-    """Set scales and limits of a column of panels."""
-    if log:
-        axes.set_yscale("log")
-        figures.plain_numbers(axes.yaxis)
-    else:
-        axes.set_ylim(0, None)
-    below.set(xlabel="flows of each host, k", ylim=(-0.03, 1.03))
-    below.set_xscale("log", base=2)
-    below.xaxis.set_major_formatter("{x:g}")
-
-
-def by_size(group: tuple[str, str]) -> tuple[int, str, bool]:
-    """Return the key of the order of panels: small networks and random traffic first."""
-    topology, traffic = group
-    return fat_tree("ttc_flow", topology).hosts, topology, traffic != "random"
-
-
-def draw_estimates(axes: Axes, below: Axes, rows: Table) -> None:
-    """Draw the paper's estimates: equation (5), and the default paths without a threshold."""
-    runs = panels.select(rows, scheme="ttc:delta=sqrt")
-    if runs:
-        estimates = above_k(runs, "estimate_flows")
-        axes.plot(*estimates, ":", color=style.INK, label="estimate (5)")
-    n = fat_tree("ttc_flow", str(rows[0]["topology"])).n
-    below.axhline(KEPT_WITHOUT_THRESHOLD ** (n - 1), color=style.INK, linestyle=":", linewidth=1)
-
-
-def above_k(rows: Table, key: str) -> tuple[list[float], list[float]]:
-    """Return each k, and the mean of `key` there less k."""
-    means = panels.means_by(rows, "k", key)
-    return means[0], [mean - k for k, mean in zip(*means, strict=True)]
+def with_estimate(table: Table) -> list[Row]:
+    """Return the rows with loads above k, and the estimate of equation (5) as a series."""
+    rows = []
+    for row in table:
+        k, most, estimate = (
+            float(str(row[key])) for key in ("k", "max_load_flows", "estimate_flows")
+        )
+        rows.append(row | {"above_k_flows": most - k})
+        if row["scheme"] == "ttc:delta=sqrt":
+            series: Row = {"scheme": "estimate", "default_path_fraction": None}
+            rows.append({**row, **series, "above_k_flows": estimate - k})
+    return rows
 
 
 EXPERIMENT = Experiment(
@@ -223,7 +177,17 @@ EXPERIMENT = Experiment(
     seeds=1,
     takes_s=9,
     measure=measure,
-    plot=plot,
+    plot=Curves(
+        columns={
+            "above_k_flows": "maximum link load above k (flows)",
+            "default_path_fraction": "flows that keep to D-mod-k's path (fraction)",
+        },
+        x="k",
+        facet=("topology", "traffic"),
+        always=2,
+        log=("k", "above_k_flows"),
+        rows=with_estimate,
+    ),
     check=check,
     version=2,
 )

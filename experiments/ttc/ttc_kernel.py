@@ -23,8 +23,8 @@ from weft.daemons.core import registry
 from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.routing.shortest import distances
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.report import figures, panels, style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.report.panels import Bars, Curves, Stack
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Spec
 from weft.experiments.ttc import columns
 from weft.experiments.ttc.fat_tree_links import LayeredTreeShape, fat_tree, rules
@@ -34,9 +34,6 @@ from weft.topologies.core.link import Mbps
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from weft.testbed.data_plane.data_plane import PortCounts
     from weft.testbed.measure.occupancy import Occupancy
 
@@ -161,12 +158,12 @@ def tcp(run: Run, on: Any) -> Result:
     before = on.plane.counters()
     with Occupancies(on.network) as queues:
         seen = fabric_run.tcp(
-            on,
+            run,
+            on.network,
             endless(chosen),
             deadline_s=warm_up_s + seconds,
             warm_up_s=warm_up_s,
-            control="cubic",
-            min_rtt_window_s=run.integer("min_rtt_window_s"),
+            congestion_control="cubic",
             at_warm_up=queues.begin,
         )
     return Result(
@@ -265,71 +262,28 @@ def check(run: Run) -> None:
 
     fabric_run.check_scheme(run)
     common.check_delay(run)
+    common.check_tcp(run)
     fat_tree(run.experiment, run.text("topology"))
 
 
-PANELS = {
+SHOWN = {
     "delay_mean_slots": "mean queueing delay (slots)",
     "up1_mean_queue_packets": "mean queue up, layer 1 (packets)",
-    "up1_redirected_fraction": "packets that TTC redirects\nat layer 1 (fraction)",
+    "up1_redirected_fraction": "packets that TTC redirects at layer 1 (fraction)",
 }
+SETTING = ("topology", "rate_mbps", "queue_packets", "delay_us", "rto_min_us", "seconds")
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw delay, queue length and TTC's redirection over load, and TCP's goodput.
-
-    Marks are runs, lines the model. Goodputs are means of the runs that kept fidelity; the bar is
-    hollow without such runs.
-    """
-    keys = ("topology", "rate_mbps", "queue_packets", "delay_us", "min_rtt_window_s", "seconds")
-    looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
-    groups = figures.by_setting(table, keys)
-    heights = [3.2] * len(groups)
-    lines = panels.lines_of_panels(figure, groups, len(PANELS) + 1, width=12.8, heights=heights)
-    for (*over_loads, bars), rows in lines:
-        loads = [
-            row | {"load_fraction": load_in(str(row["traffic"]))}
-            for row in rows
-            if row["traffic"] != "tcp"
-        ]
-        for axes, (key, label) in zip(over_loads, PANELS.items(), strict=True):
-            over_load(axes, loads, looks, key)
-            axes.set(xlabel="load (fraction)", ylabel=label)
-        draw_goodput(bars, panels.select(rows, traffic="tcp"), looks)
-    panels.legend(figure, figure.axes[:1], loc="outside upper right", ncols=len(looks), fontsize=7)
-
-
-def draw_goodput(
-    axes: Axes, rows: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]
-) -> None:
-    """Draw a bar for each scheme; hide the panel without TCP."""
-    axes.set_visible(bool(rows))
-    for place, (spec, (look, _)) in enumerate(looks.items()):
-        runs, valid = panels.valid_runs(panels.select(rows, scheme=spec))
-        goodputs = [bps / Mbps for bps in panels.numbers(runs, "goodput_bps")]
-        panels.bar(axes, place, goodputs, look, hollow=not valid)
-    panels.name_rows(axes, [look.label for look, _ in looks.values()])
-    axes.set(xlabel="TCP goodput (Mbit/s)")
-
-
-def over_load(
-    axes: Axes, rows: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]], key: str
-) -> None:
-    """Draw `key` of each run as a mark, and the model's mean as a line."""
-    for spec, (look, dash) in looks.items():
-        of_scheme = panels.select(rows, scheme=spec)
-        runs = [row for row in of_scheme if row.get(key) is not None]
-        if key.endswith("_fraction") and not runs:
-            continue  # only TTC redirects
-        loads = panels.numbers(runs, "load_fraction")
-        panels.run_marks(axes, runs, loads, panels.numbers(runs, key), look)
-        modelled = panels.means_by(of_scheme, "load_fraction", f"model_{key}")
-        axes.plot(*modelled, dash, color=look.colour)
-        shape: dict[str, Any] = {"color": look.colour, "markersize": look.size}
-        axes.plot([], [], look.marker + dash, label=look.label, **shape)
-    if not key.endswith("_fraction"):
-        axes.set_yscale("log")
-        figures.plain_numbers(axes.yaxis)
+def beside_model(table: Table) -> list[Row]:
+    """Return a row for the kernel and one for the model of each run with UDP, with its load."""
+    rows = []
+    for row in table:
+        load = load_in(str(row["traffic"]))
+        if load is not None:
+            modelled = {key: row.get(f"model_{key}") for key in SHOWN}
+            rows.append(row | {"load_fraction": load, "source": "Linux"})
+            rows.append({**row, "load_fraction": load, "source": "model", **modelled})
+    return rows
 
 
 EXPERIMENT = Experiment(
@@ -346,18 +300,27 @@ EXPERIMENT = Experiment(
         "traffic": Spec(
             meaning="TCP, or UDP at a load", form="tcp or udp:load=1..99 (%)", check=load_in
         ).over(*(f"udp:load={load}" for load in (10, 30, 50, 70, 80, 90, 95)), "tcp"),
-        "rate_mbps": common.RATE_MBPS.over(5),
+        "rate_mbps": common.RATE_MBPS.over(1000),
         "queue_packets": common.QUEUE_PACKETS.over(250),
         "delay_us": common.DELAY_US.over(0),
-        "min_rtt_window_s": common.MIN_RTT_WINDOW_S.over(300),
-        "seconds": common.PART_OF_SECONDS.over(5.0),
+        "rto_min_us": common.RTO_MIN_US,
+        "seconds": common.PART_OF_SECONDS.over(0.025),
     },
     columns=columns.TTC_KERNEL,
-    seeds=1,
-    takes_s=1400,
+    seeds=3,
     measure=measure,
     predict=model,
-    version=2,
-    plot=plot,
+    version=3,
+    plot=Stack(
+        Curves(
+            columns=SHOWN,
+            x="load_fraction",
+            dash="source",
+            facet=SETTING,
+            log=("delay_mean_slots", "up1_mean_queue_packets"),
+            rows=beside_model,
+        ),
+        Bars(columns={"goodput_bps": "TCP goodput (bit/s)"}, facet=SETTING),
+    ),
     check=check,
 )

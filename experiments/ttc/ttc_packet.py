@@ -12,23 +12,18 @@ delta = 1 at 0.8; below, delta = 0 is best.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
 
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.report import figures, panels, style
-from weft.experiments.report.statistics import mean_and_half_width
-from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.report import panels
+from weft.experiments.report.panels import Curves, Stack
+from weft.experiments.runner.definition import Experiment, Result, Run
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.experiments.ttc import columns
 from weft.experiments.ttc.fat_tree_links import fat_tree, rules
 from weft.experiments.ttc.packet_model import simulate
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
 
 LENGTHS = 128  # of queues that a histogram tells apart
 MOST_HOSTS = 1 << 16
@@ -92,79 +87,29 @@ def check(run: Run) -> None:
         )
 
 
-PANELS = {
-    "mean_latency_slots": "mean latency (slots)",
-    "tail_latency_slots": "tail latency (slots)",
-    "default_path_fraction": "packets over the top that keep\nto D-mod-k's path (fraction)",
+SETTING = ("topology", "slots", "watched_slots")
+LAYERS = {
+    **{f"up{layer}": f"up layer {layer}" for layer in (1, 2, 3)},
+    **{f"down{layer}": f"down layer {layer}" for layer in (1, 2, 3)},
+    "hosts": "down to hosts",
 }
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw figures 5 and 6 over load, a block for each network and number of slots.
-
-    Bars are 95 % intervals over seeds.
-    """
-    keys = ("topology", "slots", "watched_slots")
-    groups = figures.by_setting(table, keys, always=3)
-    looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
-    figure.set_size_inches(13.0, 8.4 * len(groups))
-    blocks = figure.subfigures(len(groups), 1, squeeze=False).flat
-    for block, (title, rows) in zip(blocks, groups.items(), strict=True):
-        block.suptitle(title, x=0.01, ha="left", fontsize=10.5)
-        above, below = block.subfigures(2, 1, height_ratios=[1, 1.9], squeeze=False).flat
-        draw_latency(above, rows, looks)
-        draw_queues(below, rows, looks)
-
-
-def draw_latency(
-    place: SubFigure, rows: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]
-) -> None:
-    """Draw figure 6 and the redirected packets."""
-    for axes, (key, label) in zip(place.subplots(1, len(PANELS)), PANELS.items(), strict=True):
-        over_load(axes, rows, looks, key)
-        axes.set(ylabel=label, xlabel="load (fraction)")
-        if key.endswith("_slots"):
-            axes.set_yscale("log")
-            figures.plain_numbers(axes.yaxis)
-    place.legend(*axes.get_legend_handles_labels(), loc="outside right upper", fontsize=8.5)
-
-
-def draw_queues(
-    place: SubFigure, rows: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]
-) -> None:
-    """Draw figure 5: the mean and the longest queue of each layer of links."""
-    layers = fat_tree("ttc_packet", str(rows[0]["topology"])).layers
-    lines = place.subplots(2, len(layers), sharex=True, sharey="row")
-    headings = {"mean": "mean queue", "max": "longest queue"}
-    for line, (key, words) in zip(lines, headings.items(), strict=True):
-        for axes, layer in zip(line, layers, strict=True):
-            over_load(axes, rows, looks, f"{layer}_{key}_queue_packets")
-            axes.set(yscale="log", title=layer_name(layer))
-        line[0].set_ylabel(f"{words} (packets)")
-        figures.plain_numbers(line[0].yaxis)
-    for axes in lines[-1]:
-        axes.set_xlabel("load (fraction)")
-
-
-def layer_name(layer: str) -> str:
-    """Return the name of a layer of links in a title."""
-    return "down to hosts" if layer == "hosts" else f"{layer[:-1]} layer {layer[-1]}"
-
-
-def over_load(
-    axes: Axes, rows: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]], key: str
-) -> None:
-    """Draw means of `key` over seeds with their intervals, a line for each scheme."""
-    for spec, (look, _) in looks.items():
-        values = panels.values_by(panels.select(rows, scheme=spec), "load_fraction", key)
-        means = [mean_and_half_width(several) for several in values.values()]
-        axes.errorbar(
-            list(values),
-            [mean for mean, _ in means],
-            [half_width for _, half_width in means],
-            elinewidth=1,
-            **style.line(look._replace(size=4.5)) | {"linewidth": 1.2},
-        )
+def queues(statistic: str, label: str) -> Curves:
+    """Return the panels of figure 5 for the mean or the max of queues, one for each layer."""
+    key = f"{statistic}_queue_packets"
+    return Curves(
+        columns={key: label},
+        x="load_fraction",
+        facet=("layer", *SETTING),
+        log=(key,),
+        rows=partial(
+            panels.melted,
+            columns={f"{layer}_{key}": name for layer, name in LAYERS.items()},
+            name="layer",
+            value=key,
+        ),
+    )
 
 
 EXPERIMENT = Experiment(
@@ -187,7 +132,21 @@ EXPERIMENT = Experiment(
     seeds=5,
     takes_s=120,
     measure=measure,
-    plot=plot,
+    plot=Stack(
+        Curves(
+            columns={
+                "mean_latency_slots": "mean latency (slots)",
+                "tail_latency_slots": "tail latency (slots)",
+                "default_path_fraction": "packets that keep to D-mod-k's path (fraction)",
+            },
+            x="load_fraction",
+            facet=SETTING,
+            always=3,
+            log=("mean_latency_slots", "tail_latency_slots"),
+        ),
+        queues("mean", "mean queue (packets)"),
+        queues("max", "longest queue (packets)"),
+    ),
     check=check,
     version=2,
 )

@@ -16,9 +16,6 @@ The formulas are lost in the text of the paper that we have; these follow from i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from itertools import cycle
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.random import Generator
@@ -27,14 +24,11 @@ from numpy.typing import NDArray
 from weft.daemons.routing.selection import below, ttc
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.engines.compiled import compiled
-from weft.experiments.report import panels, style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.report import panels
+from weft.experiments.report.panels import Curves
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Number
 from weft.experiments.ttc import columns
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 SMALLEST = 1e-280  # fractions below this are not told apart from none
 PRECISION = 1e-13  # to which the fractions of the fixed point are found, relative to each
@@ -211,56 +205,12 @@ def check(run: Run) -> None:
         )
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw fractions of queues by length: the limit as lines, means of simulations as marks."""
-    loads, deltas, queues = (
-        sorted(set(panels.numbers(table, key))) for key in ("load_fraction", "delta", "queues")
-    )
-    ylabel = "fraction of queues at least as long"
-    grid = panels.grid(
-        figure, len(loads), 4, panel=(2.6, 3.3), margin=(0, 0.9), ylabel=ylabel, sharey=True
-    )
-    colours = dict(zip(deltas, cycle(style.SEVERAL)))
-    markers = dict(zip(queues, cycle(style.MARKERS)))
-    for axes, load in zip(grid, loads, strict=True):
-        draw_load(axes, panels.select(table, load_fraction=load), colours, markers)
-        axes.set(xlabel="queue (packets)", title=f"load {load:g}")
-        axes.locator_params(axis="x", integer=True)
-    for delta, colour in colours.items():
-        grid[0].plot([], [], color=colour, label=f"Δ = {delta:g}")
-    for count, marker in markers.items():
-        look: dict[str, Any] = {"color": style.INK, "markerfacecolor": style.PAPER}
-        grid[0].plot([], [], marker, label=f"{count:g} queues simulated", **look)
-    heading = "lines: the limit"
-    panels.legend(figure, loc="outside upper left", ncols=5, title=heading, alignment="left")
-
-
-def draw_load(
-    axes: Axes, rows: Table, colours: Mapping[float, str], markers: Mapping[float, str]
-) -> None:
-    """Draw one load: colours by threshold, marks by number of queues."""
-    for delta, colour in colours.items():
-        of_delta = panels.select(rows, delta=delta)
-        if of_delta:
-            axes.semilogy(np.array(of_delta[0]["at_least"]), color=colour)
-        for count, marker in markers.items():
-            means = mean_fractions(panels.select(of_delta, queues=count))
-            look: dict[str, Any] = {
-                "color": colour,
-                "markerfacecolor": style.PAPER,
-                "markersize": 4.5,
-            }
-            axes.semilogy(means, marker, **look)
-    longest = max(int((np.array(row["at_least"]) > LEAST_DRAWN).sum()) for row in rows)
-    axes.set(ylim=(LEAST_DRAWN, 2), xlim=(-0.5, longest + 0.5))
-
-
-def mean_fractions(rows: Table) -> Floats:
-    """The simulated fractions of `rows`, averaged; a row that ends early had no longer queues."""
-    each = [np.array(row["simulated_at_least"], dtype=float) for row in rows]
-    length = max((len(one) for one in each), default=0)
-    padded = [np.pad(one, (0, length - len(one))) for one in each]
-    return np.mean(padded, axis=0) if padded else np.empty(0)
+def tails(table: Table) -> list[Row]:
+    """Return a row for each length of a queue, at the limit and simulated."""
+    lists = {"at_least": "limit", "simulated_at_least": "simulated"}
+    rows = panels.melted(table, lists, "source", "fraction")
+    points = panels.exploded(rows, ["fraction"], "queue_packets")
+    return [point for point in points if float(str(point["fraction"])) > LEAST_DRAWN]
 
 
 EXPERIMENT = Experiment(
@@ -283,6 +233,14 @@ EXPERIMENT = Experiment(
     seeds=5,
     takes_s=26,
     measure=measure,
-    plot=plot,
+    plot=Curves(
+        columns={"fraction": "fraction of queues at least as long"},
+        x="queue_packets",
+        series="delta",
+        dash="source",
+        facet=("load_fraction", "queues"),
+        log=("fraction",),
+        rows=tails,
+    ),
     check=check,
 )

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import permutations
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from weft.experiments.engines import fabric_run
-from weft.experiments.report import figures, style
+from weft.experiments.engines import common_parameters, fabric_run
+from weft.experiments.report import figures
 from weft.experiments.runner.definition import Experiment, Run, Value
 from weft.experiments.runner.rows import row_of
 from weft.experiments.ttc import fabric_fct, fabric_gain, ttc_kernel
@@ -23,14 +25,16 @@ from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 
 
-def runs(experiment: Experiment, seeds: int = 1, **given: str) -> list[Run]:
-    return experiment.runs(given, seeds=seeds)
+def runs(experiment: Experiment, **given: str) -> list[Run]:
+    """Return the runs with one seed, in real time if links have no delay."""
+    clock = "real" if given.get("delay_us") == "0" else "virtual"
+    return experiment.plan(given, seeds=1, clock=clock).runs
 
 
 def test_the_damaged_link_is_one_between_switches() -> None:
     for spec, name in (("fattree:k=4", "e0.0-a0.0"), ("clos:n=2,r=2,m=2", "e0-c0")):
         topology = build(spec)
-        assert topology.link_name(fabric_run.damaged_link(topology)) == name
+        assert topology.link_name(fabric_fct.damaged_link(topology)) == name
 
 
 @pytest.mark.parametrize(
@@ -69,32 +73,6 @@ def test_a_flow_that_has_not_ended_counts_with_the_time_that_it_has_had() -> Non
     assert found["times_ms"][2] == pytest.approx(6000)
     assert found["short_mean_ms"] == pytest.approx((48.448 + 6000) / 2)
     assert found["long_mean_slowdown"] == pytest.approx(2.0)
-
-
-def test_times_of_runs_that_failed_fidelity_count_only_where_there_are_no_others() -> None:
-    def row(scheme: str, fidelity: str, ms: float) -> dict[str, Value]:
-        run = {key: values[0] for key, values in fabric_fct.EXPERIMENT.sweep.items()}
-        of = {
-            "sizes_bytes": [1000, 2_000_000],
-            "times_ms": [ms, ms],
-            "slowdowns": [ms, ms],
-            "fidelity": fidelity,
-        }
-        return {**run, "scheme": scheme, **of}
-
-    with figures.new() as figure:
-        fabric_fct.plot(
-            [row("ttc", "WARN", 10), row("ttc", "FAIL", 90), row("ecmp", "FAIL", 30)], figure
-        )
-        marks = [
-            (line.get_xdata().tolist(), line.get_markerfacecolor())
-            for line in figure.axes[1].get_lines()
-        ]
-        lines = [
-            (line.get_xdata().tolist(), line.get_alpha()) for line in figure.axes[3].get_lines()
-        ]
-    assert lines == [([30.0], 0.35), ([10.0], 1.0)]
-    assert marks == [([30.0], style.PAPER), ([10.0], style.SCHEMES["ttc"].colour)]
 
 
 def test_packets_that_ttc_redirects_are_counted_by_tier() -> None:
@@ -147,13 +125,13 @@ def test_each_setting_of_the_packets_experiment_is_drawn_by_itself_with_the_mode
         for seed in (0, 1)
     ]
     with figures.new() as figure:
-        ttc_kernel.plot(rows, figure)
-        assert len(figure.axes) == 2 * 4
-        titles = [figure.axes[at].get_title(loc="left") for at in (0, 4)]
+        ttc_kernel.EXPERIMENT.plot(rows, figure)
+        assert len(figure.axes) == 2 * 3 + 2
+        titles = [figure.axes[place].get_title(loc="left") for place in (0, 3)]
         lines = [
             line.get_xydata().tolist()
             for line in figure.axes[0].get_lines()
-            if line.get_linestyle() != "None"
+            if line.get_linestyle() == "--"
         ]
     assert [title.rpartition(", ")[2] for title in titles] == ["rate_mbps=5", "rate_mbps=10"]
     assert [[0.3, 0.8], [0.8, 1.3]] in lines
@@ -199,7 +177,7 @@ def test_goodput_of_each_setting_and_scheme_is_drawn_by_itself() -> None:
             {"transport": "sctp"},
             "transport must be tcp or mptcp:subflows=4, got sctp",
         ),
-        (fabric_fct.EXPERIMENT, {"damage": "fialed"}, "did you mean failed"),
+        (fabric_fct.EXPERIMENT, {"damage": "lnk"}, "did you mean link"),
         (fabric_fct.EXPERIMENT, {"load_fraction": "1.5"}, "load_fraction must lie in 0.01 .. 0.99"),
         (
             fabric_fct.EXPERIMENT,
@@ -220,19 +198,20 @@ def test_what_cannot_be_is_refused(
     assert said in str(error.value)
 
 
+SLOW = {"rate_mbps": "5", "delay_us": "0", "rto_min_us": "200000"}  # in real time
 SHORT = [
     (
         fabric_gain.EXPERIMENT,
-        {"topology": "clos:n=1,r=2,m=2", "scheme": "drill", "rate_mbps": "5", "seconds": "1"},
+        {"topology": "clos:n=1,r=2,m=2", "scheme": "drill", "seconds": "1", **SLOW},
     ),
     (
         fabric_fct.EXPERIMENT,
         {
             "topology": "clos:n=2,r=2,m=2",
             "scheme": "ttc",
-            "rate_mbps": "5",
             "seconds": "1",
-            "damage": "failed,degraded",
+            **SLOW,
+            "damage": "link,node,degraded",
             "sizes": "fixed:bytes=20000",
         },
     ),
@@ -241,6 +220,7 @@ SHORT = [
         {
             "topology": "fattree:n=2,d=2",
             "scheme": "ttc",
+            **SLOW,
             "rate_mbps": "2",
             "seconds": "1",
             "traffic": "udp:load=50,tcp",
@@ -251,7 +231,7 @@ SHORT = [
 
 def test_the_delays_of_links_are_those_from_the_first_switch_on() -> None:
     given = {"topology": "fattree:k=4", "scheme": "ttc", "traffic": "udp:load=80", "delay_us": "5"}
-    (run,) = ttc_kernel.EXPERIMENT.plan(given, clock="virtual").runs
+    (run,) = runs(ttc_kernel.EXPERIMENT, **given)
     topology = build("fattree:k=4")
     sent = np.full((2, 16), -1)
     # the same edge switch: 2 links
@@ -260,11 +240,41 @@ def test_the_delays_of_links_are_those_from_the_first_switch_on() -> None:
     assert ttc_kernel.links_us(run, topology, sent) == 5 * (3 + 5) / 2
 
 
+def test_parameters_of_tcp_reach_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[dict[str, object], dict[str, object]]] = []
+
+    def observe(network: object, sysctls: dict[str, object], *_: object, **options: object) -> None:
+        calls.append((sysctls, options))
+
+    monkeypatch.setattr(fabric_run, "observe", observe)
+    network: Any = None
+    (run,) = runs(fabric_fct.EXPERIMENT, scheme="ecmp", damage="none")
+    fabric_run.tcp(run, network, [], deadline_s=1.0)
+    (run,) = runs(fabric_fct.EXPERIMENT, scheme="ecmp", damage="none", rto_min_us="200000")
+    fabric_run.tcp(run, network, [], deadline_s=1.0, sysctls={"tcp_ecn": 2})
+    options = {"congestion_control": "cubic", "transport": "tcp", "deadline_s": 1.0}
+    assert calls == [
+        ({"tcp_ecn": 1, "tcp_rto_min_us": 10_000}, options),
+        ({"tcp_ecn": 2}, options),  # Linux's own timeout is left alone
+    ]
+
+
+def test_a_kernel_with_a_fixed_timeout_is_refused_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(common_parameters, "RTO_MIN_SYSCTL", tmp_path / "absent")
+    given = {"scheme": "ecmp", "damage": "none", "delay_us": "0"}
+    with pytest.raises(ValueError, match="rto_min_us=10000 needs Linux"):
+        runs(fabric_fct.EXPERIMENT, **given)
+    assert runs(fabric_fct.EXPERIMENT, **given, rto_min_us="200000")
+    assert runs(fabric_fct.EXPERIMENT, **(given | {"delay_us": "5"}))
+
+
 @pytest.mark.kernel
 def test_lbsp_goes_around_the_link_that_failed() -> None:
-    (run,) = runs(fabric_fct.EXPERIMENT, scheme="lbsp", damage="failed")
+    (run,) = runs(fabric_fct.EXPERIMENT, scheme="lbsp", damage="link", delay_us="0")
     link = LinkSpec(rate_bps=100 * Mbps, queue_packets=100)
-    damage = partial(fabric_run.damage_link, "failed", link)
+    damage = partial(fabric_fct.damage, run)
     with fabric_run.fabric(run, link, damage=damage) as on:
         assert not ping(on.network, all_pairs(on.network), count=4, retries=2).lost
 

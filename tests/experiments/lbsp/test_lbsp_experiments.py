@@ -15,14 +15,7 @@ from matplotlib.figure import Figure
 from weft.daemons.core import registry
 from weft.daemons.lbsp import routing as lbsp
 from weft.daemons.lbsp.routing import shape_of
-from weft.experiments.lbsp import (
-    lbsp_long,
-    lbsp_oversubscription,
-    lbsp_queues,
-    lbsp_recovery,
-    lbsp_short,
-    lbsp_tcp,
-)
+from weft.experiments.lbsp import lbsp_queues, lbsp_recovery, lbsp_tcp, traffic
 from weft.experiments.lbsp.lbsp_model import paced
 from weft.experiments.runner.definition import Run
 from weft.testbed.linux.clock import wait_until
@@ -67,7 +60,7 @@ def uplinks(edge, dst, dead):
 
 def test_the_long_flows_are_those_of_figure_3():
     """S1's and S2's flows take different link groups, and the same one when the link has failed."""
-    flows = lbsp_long.ends(EIGHT)
+    flows = traffic.long_ends(EIGHT)
     assert flows[0] == flows[1]
     (s1, d1), _, (s2, d2), (s3, d3) = flows
     assert len({s1, s2, s3, d1, d2, d3}) == 6
@@ -76,7 +69,7 @@ def test_the_long_flows_are_those_of_figure_3():
     assert len({host // 16 for host in (s1, s3, d1)}) == 3
     edge = lbsp.SwitchPosition(lbsp.EDGE, 2, 3)
     assert uplinks(edge, d1, []) != uplinks(edge, d2, [])
-    a, _, b, _ = EIGHT.links[EIGHT.link(lbsp_tcp.damaged(EIGHT))].tolist()
+    a, _, b, _ = EIGHT.links[lbsp_tcp.damaged(EIGHT)].tolist()
     dead = shape_of(EIGHT).link(a, b)
     assert dead == lbsp.Uplink(edge, 3)
     assert uplinks(edge, d1, [dead]) == uplinks(edge, d2, [dead])
@@ -131,26 +124,32 @@ def test_every_pattern_is_sent_on_the_kernel(monkeypatch):
     assert result.figures["edge_queue_packets"] >= 0
 
 
-def test_oversubscription_has_four_flows_from_the_damaged_pod_and_one_from_another_to_one_pod():
-    flows = lbsp_oversubscription.traffic(one(lbsp_oversubscription))[:5]
-    assert [flow.src // 16 for flow in flows] == [2, 2, 2, 2, 4]
-    assert {flow.dst // 16 for flow in flows} == {1}
-    assert len({flow.dst for flow in flows}) == 5
+def test_flows_to_a_pod_are_four_from_the_damaged_pod_and_one_from_another():
+    pairs = traffic.pod_ends(EIGHT)
+    assert [src // 16 for src, _ in pairs] == [2, 2, 2, 2, 4]
+    assert {dst // 16 for _, dst in pairs} == {1}
+    assert len({dst for _, dst in pairs}) == 5
 
 
 def test_short_flows_load_every_host_as_asked():
-    some = one(lbsp_short, rounds=3)
-    flows = list(lbsp_short.traffic(some, 128))
+    some = one(lbsp_tcp, rounds=3, topology="fattree:k=8")
+    flows = traffic.flows(some)
     assert len(flows) == 3 * 128
-    length_s = 3 * lbsp_short.round_s(some)
+    length_s = 3 * traffic.round_s(some)
     assert max(flow.at_s for flow in flows) < length_s
     sent = sum(8 * flow.size_bytes for flow in flows if flow.src == 5)
-    assert sent / length_s == pytest.approx(0.8 * 2_000_000)
+    assert sent / length_s == pytest.approx(0.8 * 1_000_000_000)
 
 
-def test_the_retransmission_timer_has_as_many_packet_times_as_in_the_paper():
-    assert lbsp_tcp.rto_us(one(lbsp_long, rate_mbps=20)) == 1_000_000
-    assert lbsp_tcp.rto_us(one(lbsp_long, rate_mbps=1000)) == 20_000
+def test_each_workload_has_its_size_unless_both_are_named():
+    cells = {
+        (run.parameters["workload"], run.parameters["flow_bytes"])
+        for run in lbsp_tcp.EXPERIMENT.plan(clock="virtual").runs
+    }
+    assert cells == {("short", 32_768), ("long", 10_000_000)}
+    both = {"workload": "short,long", "flow_bytes": "1000"}
+    runs = lbsp_tcp.EXPERIMENT.plan(both, clock="virtual").runs
+    assert {run.parameters["workload"] for run in runs} == {"short", "long"}
 
 
 @pytest.mark.parametrize(
@@ -162,22 +161,20 @@ def test_the_retransmission_timer_has_as_many_packet_times_as_in_the_paper():
         ({"topology": "clos:n=2,r=2,m=4"}, "fat-tree of three tiers"),
         ({"topology": "fattree:k=6"}, "power of two"),
         ({"scheme": "lbsp:groups=8"}, "groups must be a power of two from 2 to k/2 = 4, got 8"),
-        ({"repeats": "0"}, "repeats must be at least 1"),
-        ({"flow_bytes": "0"}, "flow_bytes must be at least 1"),
+        ({"rounds": "0"}, "rounds must be at least 1"),
+        ({"workload": "short", "flow_bytes": "0"}, "flow_bytes must be at least 1"),
         ({"oversubscription": "-4"}, "oversubscription must be at least 1"),
         ({"oversubscription": "1000", "rate_mbps": "1"}, "rate_bps must be at least 8000, got 100"),
     ],
 )
 def test_what_there_is_not_is_refused(instead, message):
     with pytest.raises(ValueError, match=message):
-        lbsp_long.EXPERIMENT.runs(instead)
+        lbsp_tcp.EXPERIMENT.plan({"topology": "fattree:k=8", **instead}, clock="virtual")
 
 
 def test_five_flows_to_a_pod_take_five_hosts():
-    with pytest.raises(
-        ValueError, match=r"^lbsp_oversubscription: a pod must have 5 hosts, not 4$"
-    ):
-        lbsp_oversubscription.EXPERIMENT.runs({"topology": "fattree:k=4"})
+    with pytest.raises(ValueError, match=r"^lbsp_tcp: a pod must have 5 hosts, not 4$"):
+        lbsp_tcp.EXPERIMENT.plan({"workload": "pod"}, clock="virtual")
 
 
 def test_an_outage_lasts_until_its_last_loss_is_over():
@@ -193,15 +190,12 @@ def test_an_outage_lasts_until_its_last_loss_is_over():
 @pytest.mark.kernel
 @pytest.mark.parametrize("damage", ["link", "degraded"])
 def test_flows_end_in_a_damaged_fabric(damage):
+    slow = {"rate_mbps": 20, "delay_us": 0, "rto_min_us": 1_000_000}
     some = one(
-        lbsp_long,
-        topology="fattree:k=4",
-        damage=damage,
-        flow_bytes=100_000,
-        repeats=1,
-        patience_s=20,
+        lbsp_tcp, workload="long", damage=damage, scheme="lbsp", flow_bytes=100_000, tcp="rack"
     )
-    row = lbsp_long.measure(some).figures
+    some = replace(some, parameters={**some.parameters, **slow})
+    row = lbsp_tcp.measure(some).figures
     assert (row["flows"], row["unfinished"]) == (4, 0)
     assert row["late_fraction"] < 0.01  # link groups of k = 4 are single ports
     assert row["p999_ms"] >= row["p50_ms"] > 40
@@ -317,18 +311,14 @@ TIMES = {"p999_ms": 700.0, "mean_ms": 600.0}
 @pytest.mark.parametrize(
     ("experiment", "figures", "instead", "panels"),
     [
-        (lbsp_long, TIMES, {}, 2),
-        (lbsp_long, TIMES, {"rate_mbps": [10, 20], "topology": ["fattree:k=4", "fattree:k=8"]}, 8),
-        (lbsp_long, TIMES, {"scheme": ["lbsp"], "damage": ["link"], "tcp": ["rack"]}, 1),
-        (lbsp_short, TIMES, {"load_fraction": [0.4, 0.8], "tcp": ["rack"]}, 2),
-        (lbsp_oversubscription, TIMES, {"queue_packets": [50, 250], "tcp": ["rack"]}, 2),
-        (lbsp_oversubscription, TIMES, {"damage": ["none"], "tcp": ["rack"]}, 1),
-        (lbsp_recovery, {"outage_ms": 90.0}, {"pairs": [10, 20]}, 4),
+        (lbsp_tcp, TIMES, {"workload": ["long"], "flow_bytes": [10_000_000]}, 8),
+        (lbsp_tcp, TIMES, {"workload": ["long"], "flow_bytes": [9], "damage": ["link"]}, 2),
+        (lbsp_recovery, {"outage_ms": 90.0}, {"pairs": [10, 20], "topology": ["fattree:k=4"]}, 8),
         (
             lbsp_queues,
             {"edge_queue_packets": 1.0},
             {"edge_packets": [5, 20], "arrivals": ["paced"]},
-            4,
+            2,
         ),
     ],
 )

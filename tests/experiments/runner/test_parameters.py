@@ -104,21 +104,20 @@ def test_every_parameter_says_what_it_means(name):
             "ttc_flow topology=fattree:n=8,d=64",
             "ttc_flow: at most 10000000 flows, k=1 in fattree:n=8,d=64: 5",
         ),
-        ("lbsp_short rounds=0", "lbsp_short: rounds must be at least 1, got 0"),
-        ("lbsp_long repeats=0", "lbsp_long: repeats must be at least 1, got 0"),
+        ("lbsp_tcp rounds=0", "lbsp_tcp: rounds must be at least 1, got 0"),
         ("fabric_fct seconds=0", "fabric_fct: seconds must lie in 0.001 .. 3600, got '0'"),
-        ("lbsp_short flow_bytes=0", "lbsp_short: flow_bytes must be at least 1, got 0"),
+        ("lbsp_tcp flow_bytes=0", "lbsp_tcp: flow_bytes must be at least 1, got 0"),
         (
-            "lbsp_short oversubscription=-4",
-            "lbsp_short: oversubscription must be at least 1, got -4",
+            "lbsp_tcp oversubscription=-4",
+            "lbsp_tcp: oversubscription must be at least 1, got -4",
         ),
         (
             "fabric_gain congestion_control=foo",
             "fabric_gain: no congestion_control 'foo' (there are: bbr, ",
         ),
         (
-            "lbsp_short load_fraction=5",
-            "lbsp_short: load_fraction must lie in 0.01 .. 0.99, got '5'",
+            "lbsp_tcp load_fraction=5",
+            "lbsp_tcp: load_fraction must lie in 0.01 .. 0.99, got '5'",
         ),
         ("ttc_kernel rate_mbps=0", "ttc_kernel: rate_mbps must be at least 1, got 0"),
         ("hop_length topology=dcell:n=100000,k=1", "dcell: the graph engine takes n up to "),
@@ -134,7 +133,7 @@ def test_every_parameter_says_what_it_means(name):
             "link_loss topology=dcell:n=60,k=1",
             "link_loss: at most 2000 nodes, dcell:n=60,k=1 has 3721",
         ),
-        ("lbsp_long topology=fattree:k=32", "lbsp_long: at most 2000 nodes, fattree:k=32 has 9472"),
+        ("lbsp_tcp topology=fattree:k=32", "lbsp_tcp: at most 2000 nodes, fattree:k=32 has 9472"),
     ],
 )
 def test_what_got_through_once_does_not(command, says, capsys, tmp_path, monkeypatch):
