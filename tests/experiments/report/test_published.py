@@ -31,7 +31,7 @@ NOT_YET = {
     *("completion_time", "connectivity", "flow_histogram", "hop_length", "throughput"),
     *("zero_load_latency", "ttc_packet", "ttc_theory", "ttc_kernel", "fabric_gain"),
     *("dar_convergence", "dar_settling", "dar_table"),
-    *("lbsp_tcp", "fatpaths_fct", "fatpaths_vs_fattree"),
+    *("lbsp_queues", "lbsp_tcp", "fatpaths_fct", "fatpaths_vs_fattree"),
 }
 QUICK_S = 1.0  # published time of a run that quick tests measure again
 
