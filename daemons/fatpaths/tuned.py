@@ -19,7 +19,19 @@ class Tuned(NamedTuple):
 
 
 DEFAULT = Tuned(0.6, 1.0)
-BEST: Mapping[str, Mapping[int, Tuned]] = {}
+BEST: Mapping[str, Mapping[int, Tuned]] = {
+    "slimfly": {4: Tuned(0.4, 1.0), 9: Tuned(0.45, 1.4), 16: Tuned(0.5, 1.4)},
+    "dragonfly": {4: Tuned(0.5, 1.4), 9: Tuned(0.6, 1.4), 16: Tuned(0.55, 1.0)},
+    "hyperx": {4: Tuned(0.4, 0.7), 9: Tuned(0.4, 1.0)},
+    "xpander": {4: Tuned(0.6, 2.0), 9: Tuned(0.5, 2.0), 16: Tuned(0.55, 2.0), 32: Tuned(0.5, 2.0)},
+    "jellyfish": {
+        4: Tuned(0.5, 2.0),
+        9: Tuned(0.6, 4.0),
+        16: Tuned(0.55, 4.0),
+        32: Tuned(0.5, 4.0),
+    },
+    "fattree": {4: Tuned(0.9, 1.0), 16: Tuned(0.9, 1.4), 32: Tuned(0.8, 1.4)},
+}
 
 
 def tuned(family: str, layers: int) -> Tuned:

@@ -1,0 +1,29 @@
+"""Parameters of constructions by family of networks and number of layers."""
+
+import pytest
+
+from weft.daemons.core import registry
+from weft.daemons.fatpaths import scheme
+from weft.daemons.fatpaths.tuned import BEST, DEFAULT, tuned
+from weft.topologies import build
+
+
+def test_the_nearest_number_of_layers_counts_and_other_families_have_the_papers_rho():
+    assert tuned("slimfly", 8) == tuned("slimfly", 9) == BEST["slimfly"][9]
+    assert tuned("slimfly", 1) == BEST["slimfly"][4]
+    assert tuned("slimfly", 63) == BEST["slimfly"][16]
+    assert tuned("complete", 9) == DEFAULT
+
+
+@pytest.mark.parametrize("construction", ["random", "overlap"])
+def test_zero_stands_for_the_best_parameters(construction):
+    topology, best = build("slimfly:q=3,p=2"), tuned("slimfly", 9)
+
+    def tables(settings):
+        text = f"fatpaths:construction={construction}{settings}"
+        return scheme.tables(topology, registry.scheme(text)[1])
+
+    same = f",rho={best.rho},paths={best.paths}"
+    assert (tables("") == tables(",rho=0,paths=0")).all()
+    assert (tables("") == tables(same)).all()
+    assert (tables("") != tables(",rho=0.8,paths=0.4,extra_links=2")).any()
