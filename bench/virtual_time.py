@@ -77,7 +77,11 @@ def tcp(spec: str, scheme: str, seconds: float) -> dict[str, float]:
         wanted = [flows.Flow(0.0, src, dst, None) for src, dst in pairs]
         begin_s = clock.monotonic()
         table = flows.run(
-            network, wanted, deadline_s=seconds, congestion_control="cubic", warm_up_s=seconds / 5
+            network,
+            wanted,
+            flows.FlowOptions(
+                deadline_s=seconds, congestion_control="cubic", warm_up_s=seconds / 5
+            ),
         )
         took_s = clock.monotonic() - begin_s
         with DataPlane.open(network) as plane:

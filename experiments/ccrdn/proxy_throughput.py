@@ -104,12 +104,14 @@ def send(
     table = flows.run(
         net,
         endless(list(pairs)),
-        deadline_s=warm_up_s + run.number("seconds"),
-        warm_up_s=warm_up_s,
-        congestion_control=run.text("congestion_control"),
-        at_warm_up=at_warm_up,
-        # Linux repeats a lost handshake after a second, which may exceed the whole run
-        open_before=True,
+        flows.FlowOptions(
+            deadline_s=warm_up_s + run.number("seconds"),
+            warm_up_s=warm_up_s,
+            congestion_control=run.text("congestion_control"),
+            at_warm_up=at_warm_up,
+            # Linux repeats a lost handshake after a second, which may exceed the whole run
+            open_before=True,
+        ),
     )
     return [8 * result.received_bytes / table.measured_s for result in table.results]
 

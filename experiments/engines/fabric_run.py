@@ -153,7 +153,7 @@ def observe(
     sysctls = {f"ipv4/{name}": str(value) for name, value in tcp_sysctls.items()}
     tcp_settings.tune(network, sysctls)
     with Reordering(network) as order, Fidelity(network) as fidelity:
-        table = flows.run(network, wanted, **options)
+        table = flows.run(network, wanted, flows.FlowOptions(**options))
     return FabricObservation(table, order.table, fidelity.report)
 
 

@@ -324,8 +324,10 @@ def by_tcp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float) -> 
     seen = flows.run(
         network,
         [flows.Flow(*load) for load in loads],
-        deadline_s=deadline_s,
-        congestion_control=control,
+        flows.FlowOptions(
+            deadline_s=deadline_s,
+            congestion_control=control,
+        ),
     )
     figures: dict[str, Value] = {
         "timeouts": None,

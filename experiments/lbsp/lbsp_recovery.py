@@ -292,8 +292,7 @@ def degraded(network: RunningNetwork, run: Run) -> dict[str, Value]:
             flows.run,
             network,
             endless,
-            deadline_s=BEFORE_S + 2 * LEARN_S,
-            congestion_control="reno",
+            flows.FlowOptions(deadline_s=BEFORE_S + 2 * LEARN_S, congestion_control="reno"),
         )
     )
     traffic.start()

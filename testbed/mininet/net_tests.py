@@ -11,7 +11,7 @@ from mininet.net import Mininet
 from weft.testbed.linux import netns
 from weft.testbed.mininet.cpu_share import LimitedHost, measure
 from weft.testbed.runs.run import RunRecord
-from weft.testbed.traffic.iperf import IperfNode, IperfSpec, rates
+from weft.testbed.traffic.iperf import IperfNode, IperfSpec, between
 
 NO_ROUTE = "ping: connect: "  # followed by an error that Mininet cannot parse
 UNITS = {"k": ("Kbits", 1e3), "m": ("Mbits", 1e6), "g": ("Gbits", 1e9)}
@@ -76,15 +76,15 @@ class NetTests:
         ends = [endpoint(host) for host in (client, server)]
         try:
             spec = IperfSpec(seconds=seconds, udp_rate_bps=udp_rate_bps)
-            rates_bps = rates(ends[0], ends[1], spec, self.identity.id, port=port)
+            result = between(ends[0], ends[1], spec, self.identity.id, port=port)
         finally:
             for end in ends:
                 os.close(end.netns)
-        result = [rate_text(rate, fmt) for rate in rates_bps]
+        rates = [rate_text(rate_bps, fmt) for rate_bps in (result.goodput_bps, result.sent_bps)]
         if udp_rate_bps is not None:
-            result.insert(0, udpBw)
-        output(f"*** Results: {result}\n")
-        return result
+            rates.insert(0, udpBw)
+        output(f"*** Results: {rates}\n")
+        return rates
 
     def runCpuLimitTest(self, cpu: float, duration: int = 5) -> list[float]:
         """Return the share of all processors (per cent) of each busy host, second by second.

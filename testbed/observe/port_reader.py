@@ -186,8 +186,8 @@ class PortReader:
             start += (size + 3) & ~3
 
     def close(self) -> None:
-        for each in self._sockets:
-            each.close()
+        for opened in self._sockets:
+            opened.close()
         self._sockets.clear()
         self._calls.clear()
 

@@ -1,9 +1,8 @@
-"""Sockets that are waited for together, and until when, exact to the nanosecond and without reading
-the clock.
+"""An event loop with a timer that is exact to the nanosecond and needs no reading of the clock.
 
-epoll's own timeout is rounded up to a millisecond, and a caller has to read the clock each
-time, which under User-Mode Linux is a third of the system calls of a program that passes packets.
-Here a timer of the kernel's is one more descriptor among the others (timerfd_create(2)).
+epoll rounds its timeout up to a millisecond, and the caller would read the clock each time: a third
+of the system calls of a loop that passes packets under User-Mode Linux.  Here a kernel timer is one
+more descriptor (timerfd_create(2)).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ MOST_EVENTS = 256
 
 
 class EventLoop:
-    """Calls the handler of each socket that is ready, with its events."""
+    """Call the handler of each ready socket with its events."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()

@@ -1,10 +1,10 @@
-"""TCP flows, multipath TCP's among them, by the thousand from one process: each begins at its time,
-and ends when its last byte has arrived.
+"""TCP flows by the thousand from one process, also over multipath TCP.
 
-A socket keeps the namespace that it was opened in, so one loop holds both ends of every flow, of
-all hosts, and one clock times them.  3,000 flows take a few seconds; an iperf3 process each takes
-15 ms to start.  What a receiver reads is discarded in the kernel (MSG_TRUNC), and what a sender
-writes is zeros.  Under a virtual clock threads read (waiting_readers.py).
+Each flow begins at its time, and ends when its last byte has arrived.  A socket keeps the namespace
+that it was opened in, so one loop holds both ends of every flow, and one clock times them.  3,000
+flows take a few seconds; an iperf3 process takes 15 ms to start.  The kernel discards what a
+receiver reads (MSG_TRUNC), and a sender writes zeros.  Under a virtual clock threads read
+(waiting_readers.py).
 """
 
 from __future__ import annotations
@@ -43,73 +43,65 @@ MOST_THREADS = 4000  # that receive; of more flows a loop reads each packet
 OPENED_TOGETHER, OPENED_S = 32, 30.0
 
 
-def run(
-    net: NetworkHandle,
-    flows: Iterable[Flow],
-    *,
-    deadline_s: float,
-    congestion_control: str,
-    transport: str = "tcp",
-    warm_up_s: float = 0.0,
-    at_warm_up: Callable[[], None] = lambda: None,
-    open_before: bool = False,
-    then: Callable[[Flow], Flow | None] = lambda arrived: None,
-) -> FlowResults:
-    """Run `flows` until all have ended but no longer than `deadline_s`; endless ones end then.
+@dataclass(frozen=True, kw_only=True)
+class FlowOptions:
+    """Options of run().
 
-    transport: tcp, or mptcp:subflows=4 for connections of so many.
-    warm_up_s: from when on received bytes count.
-    at_warm_up: called when that time comes, to take a snapshot of something, say.
-    open_before: open all connections before the first flow begins, so that no handshake is lost
-        among them, which Linux repeats after a second.
-    then: the flow that begins when one has arrived, if any, whatever its time; to a host that one
-    of `flows` leads to. Raises ValueError for a congestion control or transport that this kernel
-    lacks, for a flow to itself or from no host, a time that leaves nothing to measure, or an
-    endless flow that nothing would hold back.
-    TimeoutError if connections that were to be open before are not, though nothing else was sent.
+    deadline_s: time limit; endless flows end then.
+    transport: tcp, or mptcp:subflows=4 for connections of four subflows.
+    warm_up_s: time before received bytes count.
+    at_warm_up: called at the end of that time, for example to read counters.
+    open_before: open all connections before the first flow begins.  Linux repeats a lost handshake
+        only after a second.
+    then: returns the flow that begins when a flow has arrived, whatever its time, or None; it leads
+        to a host that one of the first flows leads to.
     """
-    wanted = sorted(flows)
-    check(net, wanted, congestion_control, warm_up_s, deadline_s)
-    # both ends, and what a thread reads of one
-    allow_more_descriptors(3 * len(wanted) + net.topology.servers)
-    loop = _Loop(
-        net,
-        wanted,
-        congestion_control,
-        transport,
-        warm_up_s,
-        deadline_s,
-        at_warm_up,
-        open_before,
-        then,
-    )
-    if not (count := mptcp.subflows(transport)):
+
+    deadline_s: float
+    congestion_control: str
+    transport: str = "tcp"
+    warm_up_s: float = 0.0
+    at_warm_up: Callable[[], None] = lambda: None
+    open_before: bool = False
+    then: Callable[[Flow], Flow | None] = lambda arrived: None
+
+
+def run(net: NetworkHandle, flows: Iterable[Flow], options: FlowOptions) -> FlowResults:
+    """Run `flows` until all have ended, or until the deadline.
+
+    Raises:
+        ValueError: the kernel lacks the congestion control or transport; a flow does not lead from
+            a host to another; the warm-up leaves nothing to measure; nothing limits an endless
+            flow.
+        TimeoutError: connections to be opened before the flows did not open.
+    """
+    ordered = sorted(flows)
+    check(net, ordered, options)
+    # both ends, and a duplicate for the thread that reads
+    allow_more_descriptors(3 * len(ordered) + net.topology.servers)
+    loop = _Loop(net, ordered, options)
+    if not (count := mptcp.subflows(options.transport)):
         return netns.in_thread(loop.run)
     mptcp.check()
     try:
-        mptcp.prepare(net, {flow.dst for flow in wanted}, count, PORT)
+        mptcp.prepare(net, {flow.dst for flow in ordered}, count, PORT)
         return netns.in_thread(loop.run)
     finally:
         mptcp.forget(net)
 
 
-def check(
-    net: NetworkHandle,
-    flows: Sequence[Flow],
-    congestion_control: str,
-    warm_up_s: float,
-    deadline_s: float,
-) -> None:
-    """Raise ValueError for what run() cannot do."""
+def check(net: NetworkHandle, flows: Sequence[Flow], options: FlowOptions) -> None:
+    """Raise ValueError for flows or options that run() cannot carry out."""
     available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
-    if congestion_control not in available:
+    if options.congestion_control not in available:
         raise ValueError(
-            f"this kernel has no congestion control {congestion_control} (it has "
+            f"this kernel has no congestion control {options.congestion_control} (it has "
             f"{', '.join(available)})"
         )
-    if not 0 <= warm_up_s < deadline_s:
+    if not 0 <= options.warm_up_s < options.deadline_s:
         raise ValueError(
-            f"flows: warm_up_s must lie between 0 and the deadline, got {warm_up_s} of {deadline_s}"
+            f"flows: warm_up_s must lie between 0 and the deadline, got {options.warm_up_s} of "
+            f"{options.deadline_s}"
         )
     hosts = range(net.topology.servers)
     for flow in flows:
@@ -125,11 +117,14 @@ def check(
 
 @dataclass
 class _Connection:
-    """A flow under way, or one that will be."""
+    """A flow that has begun or will begin.
+
+    unsent_bytes: not yet written to the socket.
+    """
 
     flow: Flow
     sender: socket.socket
-    left: float
+    unsent_bytes: float
     began_s: float = math.inf
     receiver: socket.socket | None = None
     received: int = 0
@@ -137,6 +132,11 @@ class _Connection:
     ended_s: float | None = None
     tcp: TcpInfo | None = None
     error: str | None = None
+
+    @property
+    def is_read(self) -> bool:
+        """True while the receiver is open."""
+        return self.receiver is not None and self.receiver.fileno() >= 0
 
     def result(self) -> FlowResult:
         received = self.received - self.counted_from
@@ -147,13 +147,7 @@ class _Connection:
 class _Loop:
     net: NetworkHandle
     flows: Sequence[Flow]
-    congestion_control: str
-    transport: str
-    warm_up_s: float
-    deadline_s: float
-    at_warm_up: Callable[[], None]
-    open_before: bool
-    then: Callable[[Flow], Flow | None]
+    options: FlowOptions
     events: EventLoop = field(default_factory=EventLoop)
     listeners: list[socket.socket] = field(default_factory=list)
     # by sender's address, port, receiver
@@ -170,14 +164,11 @@ class _Loop:
     def run(self) -> FlowResults:
         sysctls = tcp_sysctls(self.net)
         try:
-            if (
-                self.calls_cost_nothing
-                and self.transport == "tcp"
-                and len(self.flows) <= MOST_THREADS
-            ):
+            one_path = self.options.transport == "tcp"
+            if self.calls_cost_nothing and one_path and len(self.flows) <= MOST_THREADS:
                 self.readers = WaitingReaders(self.events, len(self.flows))
             self.listen()
-            if self.open_before:
+            if self.options.open_before:
                 self.open_all()
             self.begin = clock.monotonic() + BEGIN_S
             ended_s = self.serve()
@@ -185,30 +176,32 @@ class _Loop:
                 self.finish(connection)
         finally:
             self.close()
-        measured_s = max(ended_s - self.warm_up_s, 1e-9)
-        results = tuple(connection.result() for connection in self.connections)
+        options = self.options
         return FlowResults(
-            results, measured_s, self.late_s, self.congestion_control, sysctls, self.transport
+            tuple(connection.result() for connection in self.connections),
+            max(ended_s - options.warm_up_s, 1e-9),
+            self.late_s,
+            options.congestion_control,
+            sysctls,
+            options.transport,
         )
 
-    def opened(self) -> socket.socket:
-        """A new one, in the namespace that this thread is in."""
-        protocol = mptcp.PROTOCOL if mptcp.subflows(self.transport) else socket.IPPROTO_TCP
-        made = socket.socket(
-            socket.AF_INET,
-            socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC,
-            protocol,
-        )
-        # DCTCP answers marks as a receiver too, and says so in the handshake only if the listener
-        # has it
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.congestion_control.encode())
-        return made
+    def open_socket(self) -> socket.socket:
+        """Return a new TCP socket in the namespace of this thread."""
+        multipath = mptcp.subflows(self.options.transport)
+        kind = socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+        protocol = mptcp.PROTOCOL if multipath else socket.IPPROTO_TCP
+        tcp_socket = socket.socket(socket.AF_INET, kind, protocol)
+        # also at a listener: DCTCP answers marks as a receiver, and says so in the handshake
+        algorithm = self.options.congestion_control.encode()
+        tcp_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm)
+        return tcp_socket
 
     def listen(self) -> None:
-        """A listener at every host that receives."""
+        """Open a listener at every host that receives."""
         for host in sorted({flow.dst for flow in self.flows}):
             netns.enter(self.net.netns(host))
-            listener = self.opened()
+            listener = self.open_socket()
             self.listeners.append(listener)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((self.address(host), PORT))
@@ -217,30 +210,34 @@ class _Loop:
 
     def serve(self) -> float:
         """Run until every flow has ended or the deadline; return that time, in s."""
+        deadline_s = self.options.deadline_s
+        warm_up_s = self.options.warm_up_s
         waiting = 0
         counted = False
         while True:
             now = clock.monotonic() - self.begin
-            if not counted and now >= self.warm_up_s:
+            if not counted and now >= warm_up_s:
                 counted = True
                 self.count_from_here()
             waiting, now = self.start_due(waiting, now)
-            if now >= self.deadline_s or (waiting == len(self.flows) and not self.open_senders):
-                return min(now, self.deadline_s)
-            until = self.flows[waiting].at_s if waiting < len(self.flows) else self.deadline_s
-            until = min(until, self.deadline_s, math.inf if counted else self.warm_up_s)
-            self.events.set_timer(self.begin + until)
+            if now >= deadline_s or (waiting == len(self.flows) and not self.open_senders):
+                return min(now, deadline_s)
+            next_s = self.flows[waiting].at_s if waiting < len(self.flows) else deadline_s
+            next_s = min(next_s, deadline_s, math.inf if counted else warm_up_s)
+            self.events.set_timer(self.begin + next_s)
             while (waiting < len(self.flows) or self.open_senders) and not self.events.turn():
                 pass
 
     def start_due(self, waiting: int, now: float) -> tuple[int, float]:
         """Start the flows that are due, from number `waiting`; return the next number and time."""
         first = waiting
-        while waiting < len(self.flows) and self.flows[waiting].at_s <= now < self.deadline_s:
+        while (
+            waiting < len(self.flows) and self.flows[waiting].at_s <= now < self.options.deadline_s
+        ):
             opened = self.opened_before
             self.start(opened.popleft() if opened else self.open(self.flows[waiting]), now)
             waiting += 1
-            # where calls cost nothing the clock has not moved, and reading it often takes long
+            # where calls cost nothing the clock has not moved
             if not self.calls_cost_nothing:
                 now = clock.monotonic() - self.begin
         if waiting > first:
@@ -252,17 +249,12 @@ class _Loop:
         for connection in self.connections:
             self.count(connection)
             connection.counted_from = connection.received
-        self.at_warm_up()
+        self.options.at_warm_up()
 
     def count(self, connection: _Connection) -> None:
-        """Note what has been received of a flow that a thread is reading."""
+        """Update the received bytes of a flow that a thread reads."""
         receiver = connection.receiver
-        if (
-            self.readers
-            and connection.ended_s is None
-            and receiver is not None
-            and receiver.fileno() >= 0
-        ):
+        if self.readers and connection.ended_s is None and receiver and connection.is_read:
             connection.received = received_bytes(receiver)
 
     def address(self, host: int) -> str:
@@ -270,8 +262,8 @@ class _Loop:
 
     def open_all(self) -> None:
         """Open a connection for each flow, some at a time."""
-        for at in range(0, len(self.flows), OPENED_TOGETHER):
-            opened = [self.open(flow) for flow in self.flows[at : at + OPENED_TOGETHER]]
+        for first in range(0, len(self.flows), OPENED_TOGETHER):
+            opened = [self.open(flow) for flow in self.flows[first : first + OPENED_TOGETHER]]
             self.opened_before += opened
             self.events.set_timer(clock.monotonic() + OPENED_S)
             while any(connection.receiver is None for connection in opened):
@@ -281,9 +273,9 @@ class _Loop:
     def open(self, flow: Flow) -> _Connection:
         """Open the connection of a flow."""
         netns.enter(self.net.netns(flow.src))
-        sender = self.opened()
+        sender = self.open_socket()
         sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self.transport == "tcp":  # multipath TCP does not take it before Linux 6.10
+        if self.options.transport == "tcp":  # multipath TCP does not take it before Linux 6.10
             sender.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         connection = _Connection(
             flow, sender, math.inf if flow.size_bytes is None else flow.size_bytes
@@ -311,10 +303,8 @@ class _Loop:
             connection.receiver = receiver
             if self.readers:
                 receiver.setblocking(True)
-                arrived, ended = (
-                    partial(self.arrived, connection),
-                    partial(self.read_to_its_end, connection),
-                )
+                arrived = partial(self.arrived, connection)
+                ended = partial(self.read_to_its_end, connection)
                 self.readers.read(receiver, connection.flow.size_bytes, arrived, ended)
             else:
                 receiver.setblocking(False)
@@ -324,15 +314,15 @@ class _Loop:
         """Write what the kernel takes; when all is written, wait for the receiver to close."""
         sender = connection.sender
         try:
-            if (
-                code := sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                if events & select.EPOLLERR
-                else 0
-            ):
-                raise OSError(code, os.strerror(code))
-            if connection.left:
-                connection.left -= sender.send(self.zeros[: int(min(CHUNK_BYTES, connection.left))])
-                if not connection.left:
+            if events & select.EPOLLERR:
+                code = sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if code:
+                    raise OSError(code, os.strerror(code))
+            if connection.unsent_bytes:
+                connection.unsent_bytes -= sender.send(
+                    self.zeros[: int(min(CHUNK_BYTES, connection.unsent_bytes))]
+                )
+                if not connection.unsent_bytes:
                     sender.shutdown(socket.SHUT_WR)
                     self.events.change(sender, select.EPOLLIN)
             elif events & (select.EPOLLIN | select.EPOLLHUP):
@@ -361,23 +351,20 @@ class _Loop:
             self.events.drop(receiver)
 
     def arrived(self, connection: _Connection, at_s: float) -> None:
-        """All of a flow has been received, at that time of the monotonic clock: begin what follows
-        it, if anything.
-        """
+        """Note that all of a flow arrived at `at_s`, and begin the flow that follows."""
         assert connection.flow.size_bytes
         connection.received = connection.flow.size_bytes
         connection.ended_s = at_s - self.begin
-        if next_flow := self.then(connection.flow):
+        if next_flow := self.options.then(connection.flow):
             self.start(self.open(next_flow._replace(at_s=connection.ended_s)), connection.ended_s)
 
     def read_to_its_end(self, connection: _Connection, error: str | None) -> None:
-        """A thread has read a flow until it was closed, or broken off by an error."""
-        receiver = connection.receiver
-        # else it was stopped, and what came then is no error
-        if receiver is not None and receiver.fileno() >= 0:
+        """Handle the end of reading by a thread; `error` if one ended it."""
+        # a reader that was stopped by drop() reports no error
+        if connection.is_read:
             connection.error = error or connection.error
             self.count(connection)
-            self.events.drop(receiver)
+            self.events.drop(connection.receiver)
 
     def finish(self, connection: _Connection) -> None:
         """Read the sender's counters and close both ends at once."""
@@ -385,9 +372,8 @@ class _Loop:
         if sender.fileno() < 0:
             return
         self.count(connection)
-        connection.tcp = (
-            multipath_info(sender) if mptcp.subflows(self.transport) else tcp_info(sender)
-        )
+        multipath = mptcp.subflows(self.options.transport)
+        connection.tcp = multipath_info(sender) if multipath else tcp_info(sender)
         for end in (sender, connection.receiver):
             if end is not None and end.fileno() >= 0:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 0))
@@ -396,11 +382,10 @@ class _Loop:
 
     def drop(self, connection: _Connection) -> None:
         """Close both ends of a connection unless they are closed."""
-        receiver = connection.receiver
-        if self.readers and receiver is not None and receiver.fileno() >= 0:
-            self.readers.stop(receiver)
+        if self.readers and connection.receiver and connection.is_read:
+            self.readers.stop(connection.receiver)
         self.events.drop(connection.sender)
-        self.events.drop(receiver)
+        self.events.drop(connection.receiver)
 
     def close(self) -> None:
         for connection in (*self.connections, *self.opened_before):

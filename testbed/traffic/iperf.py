@@ -20,23 +20,23 @@ from weft.testbed.runs.run import ENVIRONMENT
 from weft.topologies.core.address import dotted
 
 CONNECT_TIMEOUT_S = 3.0  # TCP repeats a lost SYN after 1 s
-# how much longer than its test iperf3 may take, to exchange results over queues that are still full
+# after the test, to exchange results over queues that are still full
 GRACE_S = 10.0
 LISTENING = "0A"  # the state in /proc/net/tcp
 
 
 class IperfError(RuntimeError):
-    """iperf3 failed; the text has its own words."""
+    """iperf3 failed; the message is its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IperfSpec:
-    """What to ask of iperf3; ValueError for what it cannot do.
+    """Options of a test; ValueError if iperf3 has no such test.
 
-    omit_s: of the beginning, before those `seconds` and in no figure: slow start.
-    reverse: data goes from the destination to the source.
-    udp_rate_bps: UDP at this rate in all streams together; None: TCP as fast as it goes.
-    congestion: TCP's congestion control; None: the kernel's default.
+    omit_s: time before those `seconds` that no figure includes: slow start.
+    reverse: data goes from the server to the client.
+    udp_rate_bps: rate of UDP in all streams together; None: TCP at full speed.
+    congestion: congestion control of TCP; None: the kernel's default.
     """
 
     seconds: int = 5
@@ -57,47 +57,42 @@ class IperfSpec:
             )
 
     def arguments(self) -> list[str]:
-        """The client's, addresses and ports aside."""
-        found = [
-            "--time",
-            str(self.seconds),
-            "--omit",
-            str(self.omit_s),
-            "--parallel",
-            str(self.streams),
-        ]
-        if self.reverse:
-            found.append("--reverse")
+        """Return the client's arguments other than addresses and ports."""
+        options = {"--time": self.seconds, "--omit": self.omit_s, "--parallel": self.streams}
         if self.udp_rate_bps is not None:
-            found += ["--udp", "--bitrate", str(self.udp_rate_bps // self.streams)]
+            options["--bitrate"] = self.udp_rate_bps // self.streams
+        arguments = [text for pair in options.items() for text in map(str, pair)]
+        if self.reverse:
+            arguments.append("--reverse")
+        if self.udp_rate_bps is not None:
+            arguments.append("--udp")
         if self.congestion:
-            found += ["--congestion", self.congestion]
-        return found
+            arguments += ["--congestion", self.congestion]
+        return arguments
 
 
 @dataclass(frozen=True)
 class Iperf:
-    """What one test measured.
+    """Result of a test.
 
-    goodput_bps: payload that arrived.  retransmits: TCP segments that were sent again; None for
-        UDP.
-    packets, lost_packets, jitter_us: of UDP; None for TCP.  report: everything that iperf3 says, as
-        it says it.
+    goodput_bps: payload that arrived, per second.
+    sent_bps: payload that the sender sent, per second.
+    retransmits: TCP segments that were sent again; None for UDP.
+    packets, lost_packets, jitter_us: of UDP; None for TCP.
+    report: the report of iperf3.
     """
 
-    src: int
-    dst: int
-    spec: IperfSpec
     goodput_bps: float
-    retransmits: int | None
-    packets: int | None
-    lost_packets: int | None
-    jitter_us: float | None
+    sent_bps: float
     report: dict[str, Any] = field(repr=False, compare=False)
+    retransmits: int | None = None
+    packets: int | None = None
+    lost_packets: int | None = None
+    jitter_us: float | None = None
 
 
 class IperfNode(NamedTuple):
-    """A node that iperf3 runs on: its name, a descriptor of its namespace, its address."""
+    """A node that runs iperf3: name, descriptor of its namespace, address."""
 
     name: str
     netns: int
@@ -105,75 +100,60 @@ class IperfNode(NamedTuple):
 
 
 def iperf(net: NetworkHandle, src: int, dst: int, spec: IperfSpec) -> Iperf:
-    """One iperf3 test from server `src` to server `dst`.
+    """Run an iperf3 test from server `src` to server `dst`; leave no process behind.
 
-    Raises IperfError with its words if it fails or takes GRACE_S longer than the test; no process
-    is left behind. ValueError for TCP that nothing would hold back.
+    Raises:
+        IperfError: iperf3 failed, or took GRACE_S longer than the test.
+        ValueError: nothing limits TCP.
     """
     if spec.udp_rate_bps is None:
         require_rate(net, "iperf3 with TCP")
     naming = net.topology.naming
-    ends = [
+    client, server = (
         IperfNode(naming.name(node), net.netns(node), dotted(naming.address(node)))
         for node in (src, dst)
-    ]
-    text, what = between(ends[0], ends[1], spec, net.identity.id)
-    return _read(src, dst, spec, text, what)
+    )
+    return between(client, server, spec, net.identity.id)
 
 
 def between(
     client: IperfNode, server: IperfNode, spec: IperfSpec, run: str, *, port: int | None = None
-) -> tuple[str, str]:
-    """The report of one iperf3 test between two nodes of `run`, and what the test is called in
-    errors.
+) -> Iperf:
+    """Run an iperf3 test between two nodes of `run`.
 
-    port: which the server listens at; None: any that is free.  Raises IperfError as iperf() does.
+    Args:
+        client: node of the client.
+        server: node of the server.
+        spec: options of the test.
+        run: id of the run.
+        port: of the server; None: any free port.
+
+    Raises:
+        IperfError: iperf3 failed, or took GRACE_S longer than the test.
     """
     if not shutil.which("iperf3"):
         raise IperfError("iperf3 is not installed: apt-get install iperf3")
-    what = f"iperf3 {client.name} -> {server.name}"
-    at = str(_free_port(server.netns) if port is None else port)
+    title = f"iperf3 {client.name} -> {server.name}"
+    port = _free_port(server.netns) if port is None else port
+    server_argv = ["iperf3", "-4", "-J", "-s", "-1", "-p", f"{port}"]
+    client_argv = ["iperf3", "-4", "-J", "-c", server.address, "-p", f"{port}"]
+    client_argv += ["--connect-timeout", f"{1000 * CONNECT_TIMEOUT_S:.0f}", *spec.arguments()]
     with ExitStack() as stack:
-        listening = stack.enter_context(
-            _Process(server.netns, ["iperf3", "-4", "-J", "-s", "-1", "-p", at], run)
-        )
-        listening.wait_until_it_listens(int(at), what)
-        connect = [
-            "-4",
-            "-J",
-            "-c",
-            server.address,
-            "-p",
-            at,
-            "--connect-timeout",
-            str(int(1000 * CONNECT_TIMEOUT_S)),
-        ]
-        sending = stack.enter_context(
-            _Process(client.netns, ["iperf3", *connect, *spec.arguments()], run)
-        )
-        return sending.output(spec.omit_s + spec.seconds + GRACE_S, what), what
-
-
-def rates(
-    client: IperfNode, server: IperfNode, spec: IperfSpec, run: str, *, port: int | None = None
-) -> tuple[float, float]:
-    """Bits per second that the server received and that the client sent, in one iperf3 test.
-
-    IperfError if it fails.
-    """
-    text, what = between(client, server, spec, run, port=port)
-    goodput_bps = _read(0, 1, spec, text, what).goodput_bps
-    return goodput_bps, float(json.loads(text)["end"]["sum_sent"]["bits_per_second"])
+        listening = stack.enter_context(_Process(server.netns, server_argv, run))
+        listening.wait_until_it_listens(port, title)
+        sending = stack.enter_context(_Process(client.netns, client_argv, run))
+        return _read(sending.output(spec.omit_s + spec.seconds + GRACE_S, title), title)
 
 
 def iperfs(net: NetworkHandle, pairs: Iterable[tuple[int, int]], spec: IperfSpec) -> list[Iperf]:
-    """iperf() for all of `pairs` at the same time, in their order.
+    """Run a test for each of `pairs` at the same time; return the results in their order.
 
-    The first failure is raised when all have ended.
+    Raises:
+        IperfError: the first failure, when all tests have ended.
     """
-    todo = list(pairs)
-    with ThreadPoolExecutor(max_workers=max(1, len(todo))) as pool:
-        return list(pool.map(lambda pair: iperf(net, pair[0], pair[1], spec), todo))
+    pairs = list(pairs)
+    with ThreadPoolExecutor(max_workers=max(1, len(pairs))) as pool:
+        return list(pool.map(lambda pair: iperf(net, pair[0], pair[1], spec), pairs))
 
 
 def _free_port(namespace: int) -> int:
@@ -184,7 +164,7 @@ def _free_port(namespace: int) -> int:
 
 
 class _Process:
-    """A process of a run in the namespace of a node, ended at the latest when the `with` ends."""
+    """A process of a run in the namespace of a node, killed when the `with` block ends."""
 
     def __init__(self, namespace: int, command: list[str], run: str) -> None:
         with netns.inside(namespace):
@@ -204,72 +184,68 @@ class _Process:
         self.popen.kill()
         self.popen.communicate()
 
-    def wait_until_it_listens(self, port: int, what: str) -> None:
+    def wait_until_it_listens(self, port: int, title: str) -> None:
         """Return when a process in the namespace listens to TCP `port`.
 
-        IperfError if none will.
+        Raises:
+            IperfError: the process ended, or does not listen in time.
         """
         # psutil would look in our namespace, not in the process's
         sockets = Path(f"/proc/{self.popen.pid}/net/tcp")
-        end = clock.monotonic() + GRACE_S
-        while clock.monotonic() < end:
+        end_s = clock.monotonic() + GRACE_S
+        while clock.monotonic() < end_s:
             if self.popen.poll() is not None:
-                raise IperfError(f"{what}: the server ended: {_words(self.popen.communicate()[0])}")
+                raise IperfError(
+                    f"{title}: the server ended: {_words(self.popen.communicate()[0])}"
+                )
             for line in sockets.read_text().splitlines()[1:]:
                 _, local, _, state, *_ = line.split()
                 if state == LISTENING and int(local.rpartition(":")[2], 16) == port:
                     return
             clock.sleep(0.002)
-        raise IperfError(f"{what}: the server does not listen after {GRACE_S} s")
+        raise IperfError(f"{title}: the server does not listen after {GRACE_S} s")
 
-    def output(self, timeout_s: float, what: str) -> str:
-        """All that the process writes until it ends."""
+    def output(self, timeout_s: float, title: str) -> str:
+        """Return the output of the process when it has ended."""
         try:
             return self.popen.communicate(timeout=timeout_s)[0]
         except subprocess.TimeoutExpired:
-            raise IperfError(f"{what}: not finished after {timeout_s:g} s, killed") from None
+            raise IperfError(f"{title}: not finished after {timeout_s:g} s, killed") from None
 
 
 def _words(text: str) -> str:
-    """What iperf3 complains of, in one line."""
+    """Return the error in a report, as one line."""
     try:
         return str(json.loads(text)["error"])
     except (ValueError, KeyError, TypeError):
-        return " ".join(text.split()) or "nothing said"
+        return " ".join(text.split()) or "no message"
 
 
-def _read(src: int, dst: int, spec: IperfSpec, text: str, what: str) -> Iperf:
-    """The client's report as figures; IperfError if it is one of failure."""
+def _read(text: str, title: str) -> Iperf:
+    """Return the figures of the client's report; `title` begins errors.
+
+    Raises:
+        IperfError: it reports a failure.
+    """
     try:
         report = json.loads(text)
         if "error" in report:  # with exit status 0
-            raise IperfError(f"{what}: {report['error']}")
+            raise IperfError(f"{title}: {report['error']}")
         end = report["end"]
-        goodput = float(end["sum_received"]["bits_per_second"])
-        if spec.udp_rate_bps is None:
-            return Iperf(
-                src,
-                dst,
-                spec,
-                goodput,
-                end["sum_sent"].get("retransmits"),
-                None,
-                None,
-                None,
-                report,
-            )
+        sent = end["sum_sent"]
+        rates_bps = (
+            float(end["sum_received"]["bits_per_second"]),
+            float(sent["bits_per_second"]),
+        )
+        if "sum" not in end:  # TCP
+            return Iperf(*rates_bps, report, retransmits=sent.get("retransmits"))
         total = end["sum"]
-        jitter_us = 1000 * float(total["jitter_ms"])
         return Iperf(
-            src,
-            dst,
-            spec,
-            goodput,
-            None,
-            int(total["packets"]),
-            int(total["lost_packets"]),
-            jitter_us,
+            *rates_bps,
             report,
+            packets=int(total["packets"]),
+            lost_packets=int(total["lost_packets"]),
+            jitter_us=1000 * float(total["jitter_ms"]),
         )
     except (ValueError, KeyError, TypeError):
-        raise IperfError(f"{what}: {_words(text)}") from None
+        raise IperfError(f"{title}: {_words(text)}") from None

@@ -1,5 +1,4 @@
-"""Multipath TCP of Linux at a network's hosts: a connection of several subflows, which hashing
-spreads over paths.
+"""Multipath TCP of Linux at a network's hosts: several subflows, which hashing spreads over paths.
 
 A host has one address, so the subflows differ by port: the receiver announces ports beside the one
 it listens at, and the sender's kernel joins each (RFC 8684, ADD_ADDR with a port).  `fullmesh`
@@ -22,7 +21,7 @@ from weft.topologies.core.grammar import integer, parse
 
 PROTOCOL = 262  # IPPROTO_MPTCP
 SOL_MPTCP, MPTCP_TCPINFO = 284, 2
-MOST_SUBFLOWS = 8  # what Linux allows for one connection
+MOST_SUBFLOWS = 8  # limit of Linux for one connection
 HEADER = struct.Struct("=4I")  # struct mptcp_subflow_data
 TCP_INFO_BYTES = 256
 
@@ -42,7 +41,7 @@ def subflows(transport: str) -> int:
 
 
 def check() -> None:
-    """ValueError if this kernel has no multipath TCP."""
+    """Raise ValueError if this kernel has no multipath TCP."""
     try:
         socket.socket(socket.AF_INET, socket.SOCK_STREAM, PROTOCOL).close()
     except OSError as error:
@@ -54,11 +53,12 @@ def check() -> None:
 
 
 def prepare(net: NetworkHandle, receivers: Collection[int], count: int, port: int) -> None:
-    """Let connections to port `port` of the hosts `receivers` have `count` subflows.
+    """Let connections to `port` of the hosts `receivers` have `count` subflows.
 
-    The others go to the ports behind.
+    Further subflows go to the ports after `port`.
 
-    OSError, in the words of `ip mptcp`, if that cannot be.
+    Raises:
+        OSError: `ip mptcp` failed; the message is its own.
     """
     for host in range(net.topology.servers):
         commands = [
@@ -84,7 +84,7 @@ def prepare(net: NetworkHandle, receivers: Collection[int], count: int, port: in
 
 
 def forget(net: NetworkHandle) -> None:
-    """Undo prepare(): nothing is announced any more."""
+    """Undo prepare(): hosts announce no more ports."""
     for host in range(net.topology.servers):
         name = net.identity.namespace(net.topology.naming.name(host))
         subprocess.run(
@@ -93,7 +93,7 @@ def forget(net: NetworkHandle) -> None:
 
 
 def subflow_infos(sender: socket.socket) -> list[bytes]:
-    """struct tcp_info of each subflow that `sender` has now."""
+    """Return a struct tcp_info of each present subflow of `sender`."""
     request = HEADER.pack(HEADER.size, 0, 0, TCP_INFO_BYTES)
     buffer = ctypes.create_string_buffer(request, HEADER.size + MOST_SUBFLOWS * TCP_INFO_BYTES)
     size = ctypes.c_uint32(len(buffer))

@@ -1,5 +1,4 @@
-"""Messages over the purified transport (daemons/transport), all hosts' from one loop in C
-(ndp_loop.c).
+"""Messages over the purified transport (daemons/transport), from one loop in C (ndp_loop.c).
 
     run(net, [NdpMessage(0.0, src, 0, 100_000) for src in range(1, 33)], parameters_of(net),
     deadline_s=5.0)
@@ -17,7 +16,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from ctypes import byref
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -56,10 +55,11 @@ class NdpMessage(NamedTuple):
 
 @dataclass(frozen=True)
 class MessageResult:
-    """How a message went; times since the beginning, None for what did not happen.
+    """Result of a message; times are since the beginning, None for an event that did not happen.
 
-    delivered_s: when the receiver had all of it.  finished_s: when the sender knew, or gave it up:
-        `failed` says why.
+    delivered_s: the receiver had all of it.
+    finished_s: the sender knew, or gave up.
+    failed: why the sender gave up.
     """
 
     message: NdpMessage
@@ -70,23 +70,22 @@ class MessageResult:
 
     @property
     def seconds(self) -> float | None:
-        """From its beginning until the receiver had all of it."""
-        return (
-            None
-            if self.delivered_s is None or self.began_s is None
-            else self.delivered_s - self.began_s
-        )
+        """Completion time, from its beginning until its delivery."""
+        if self.delivered_s is None or self.began_s is None:
+            return None
+        return self.delivered_s - self.began_s
 
 
 @dataclass(frozen=True)
 class NdpResults:
-    """All messages in order of their beginning, and what all hosts counted together.
+    """All messages in order of their beginning, and the sums of all hosts' counters.
 
-    late_s: by how much the loop woke too late at the most.
-    garbage: datagrams that were no packets.  unknown: packets of no message of the run.
+    late_s: largest lateness of the loop.
+    garbage: datagrams that were no packets.
+    unknown: packets of no message of the run.
     corrupt: packets with another payload than was sent.
-    unsent, unread: packets that a sender's socket refused, and those that found a receiver's full:
-        losses at hosts.
+    unsent, unread: losses at hosts: packets that the sender's socket refused, and packets for which
+        the receiver's socket had no room.
     """
 
     results: tuple[MessageResult, ...]
@@ -119,19 +118,15 @@ def ideal_s(size_bytes: int, parameters: Parameters) -> float:
 
 
 def parameters_of(net: NetworkHandle, *, window: int = 8, layers: int = 1) -> Parameters:
-    """Parameters for the hosts of `net`, whose links have the rate of the first one's.
+    """Return the parameters of the hosts of `net`, by the link of the first host.
 
-    ValueError if that has none.
+    Raises:
+        ValueError: that link has no rate.
     """
-    socket_ = netlink_of(net, 0)
-    try:
-        index = net.ifindex(0, _port(net, 0))
-        shape, frame_bytes = (
-            tc.shapes(socket_).get(index),
-            interfaces(socket_)[index].mtu + ETHERNET_BYTES,
-        )
-    finally:
-        socket_.close()
+    with closing(netlink_of(net, 0)) as requests:
+        index = net.ifindex(0, net.topology.ports(0)[0][0])
+        shape = tc.shapes(requests).get(index)
+        frame_bytes = interfaces(requests)[index].mtu + ETHERNET_BYTES
     if not shape or not shape.rate_bps:
         raise ValueError(
             "the purified transport paces packets by the rate of links, and these have none"
@@ -241,16 +236,10 @@ def check(net: NetworkHandle, messages: Sequence[NdpMessage], parameters: Parame
 
 
 def octets(layers: int) -> bytes:
-    """The first octet of addresses in each layer: with one layer packets carry the address
-    itself.
-    """
-    return bytes(
-        [SERVER_BLOCK >> 24] if layers == 1 else [first_octet(layer) for layer in range(layers)]
-    )
-
-
-def _port(net: NetworkHandle, host: int) -> int:
-    return net.topology.ports(host)[0][0]
+    """Return the first octet of addresses in each layer; one layer uses hosts' own addresses."""
+    if layers == 1:
+        return bytes([SERVER_BLOCK >> 24])
+    return bytes(map(first_octet, range(layers)))
 
 
 def _address(net: NetworkHandle, host: int) -> str:

@@ -1,6 +1,4 @@
-"""libndp.so, the purified transport in C: its structures, and an endpoint that is used as
-daemons.transport's is.
-"""
+"""libndp.so, the purified transport in C: its structures, and its endpoint as a Python class."""
 
 from __future__ import annotations
 
@@ -59,17 +57,8 @@ class CParameters(Structure):
 
     @classmethod
     def of(cls, parameters: Parameters) -> CParameters:
-        """`parameters` as the library takes them."""
-        source = parameters
-        return cls(
-            source.rate_bps,
-            source.timeout_ns,
-            source.frame_bytes,
-            source.window,
-            source.layers,
-            source.attempts,
-            source.burst,
-        )
+        """Return `parameters` as the library takes them."""
+        return cls(*(getattr(parameters, name) for name, _ in cls._fields_[:-1]))
 
 
 class CPacket(Structure):
@@ -88,7 +77,7 @@ class CPacket(Structure):
 
     @classmethod
     def of(cls, packet: TransportPacket) -> CPacket:
-        """`packet` as the library takes it."""
+        """Return `packet` as the library takes it."""
         match packet:
             case Data(flow, sequence, layer, window, size_bytes, payload_bytes):
                 return cls(size_bytes, flow, sequence, payload_bytes, DATA, layer, window)
@@ -100,7 +89,7 @@ class CPacket(Structure):
                 return cls(pulls, flow, 0, 0, PULL, layer)
 
     def packet(self) -> TransportPacket:
-        """The packet as daemons.transport has it."""
+        """Return the packet as a class of daemons.transport."""
         if self.kind == DATA:
             return Data(
                 self.flow, self.sequence, self.layer, self.detail, self.number, self.payload_bytes
@@ -134,7 +123,7 @@ class CEvent(Structure):
     )
 
     def event(self) -> Delivered | Finished:
-        """The event as daemons.transport has it."""
+        """Return the event as a class of daemons.transport."""
         if self.kind == DELIVERED:
             return Delivered(self.peer, self.flow, self.size_bytes, self.time_ns)
         failed = (
@@ -151,7 +140,7 @@ class CCounters(Structure):
     _fields_ = tuple((name, c_uint64) for name in EndpointCounters.__dataclass_fields__)
 
     def counters(self) -> EndpointCounters:
-        """The same counters as the machine in Python has."""
+        """Return the counters as a class of daemons.transport."""
         return EndpointCounters(
             *(getattr(self, name) for name in EndpointCounters.__dataclass_fields__)
         )
@@ -206,7 +195,11 @@ class CRun(Structure):
 
 @cache
 def library(path: Path = PATH) -> ctypes.CDLL:
-    """libndp.so with the types of its functions; OSError if it has not been compiled."""
+    """Return libndp.so with the types of its functions.
+
+    Raises:
+        OSError: it is not compiled.
+    """
     if not path.exists():
         raise OSError(f"{path} is missing: `make bpf` compiles it")
     libndp = ctypes.CDLL(str(path), use_errno=True)
@@ -229,7 +222,7 @@ def library(path: Path = PATH) -> ctypes.CDLL:
 
 
 class CompiledEndpoint:
-    """As daemons.transport.endpoint.Endpoint, in C: for tests, which hold the two equal."""
+    """daemons.transport.endpoint.Endpoint in C, for tests that compare the two."""
 
     def __init__(self, parameters: Parameters, path: Path = PATH) -> None:
         self._library = library(path)
@@ -241,12 +234,12 @@ class CompiledEndpoint:
 
     @property
     def counters(self) -> EndpointCounters:
-        """What it has counted so far."""
+        """Return the counters."""
         counters: CCounters = self._library.ndp_counters(self._endpoint).contents
         return counters.counters()
 
     def send(self, now: int, flow: int, peer: int, size_bytes: int) -> None:
-        """As Endpoint.send()."""
+        """Send as Endpoint.send()."""
         if not 0 <= size_bytes <= NEVER or self._library.ndp_send(
             self._endpoint, now, flow, peer, size_bytes
         ):
@@ -255,14 +248,14 @@ class CompiledEndpoint:
     def receive(
         self, now: int, peer: int, packet: TransportPacket, whole: bool, at_host: bool = False
     ) -> None:
-        """As Endpoint.receive()."""
+        """Receive as Endpoint.receive()."""
         self._library.ndp_receive(
             self._endpoint, now, peer, byref(CPacket.of(packet)), whole, at_host
         )
         self._take_events()
 
     def poll(self, now: int) -> list[Transmission]:
-        """As Endpoint.poll()."""
+        """Return packets as Endpoint.poll()."""
         sent = POINTER(CTransmission)()
         count = self._library.ndp_poll(self._endpoint, now, byref(sent))
         if count < 0:
@@ -274,9 +267,9 @@ class CompiledEndpoint:
         ]
 
     def deadline(self) -> int | None:
-        """As Endpoint.deadline()."""
-        at: int = self._library.ndp_deadline(self._endpoint)
-        return None if at == NEVER else at
+        """Return the deadline as Endpoint.deadline()."""
+        deadline_ns: int = self._library.ndp_deadline(self._endpoint)
+        return None if deadline_ns == NEVER else deadline_ns
 
     def _take_events(self) -> None:
         event = CEvent()

@@ -1,4 +1,4 @@
-"""The settings of TCP at a network's hosts (sysctls): set, and read back."""
+"""Set and read the sysctls of TCP at a network's hosts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from weft.testbed.runs.network_handle import NetworkHandle
 
 
 def tune(net: NetworkHandle, sysctls: Mapping[str, str]) -> None:
-    """Set sysctls, paths under /proc/sys/net, at every host.
+    """Set sysctls, by path under /proc/sys/net, at every host.
 
-    OSError with its name for one that the kernel refuses.
+    Raises:
+        OSError: the kernel refused one; the message has its name.
     """
 
     def work() -> None:
@@ -26,7 +27,7 @@ def tune(net: NetworkHandle, sysctls: Mapping[str, str]) -> None:
 
 
 def tcp_sysctls(net: NetworkHandle, host: int = 0) -> dict[str, str]:
-    """Every TCP setting of a host, read back."""
+    """Return every TCP sysctl of a host, by name."""
 
     def work() -> dict[str, str]:
         netns.enter(net.netns(host))

@@ -1,10 +1,9 @@
-"""What sockets receive, discarded in the kernel by one system call for all of a flow, each in a
-thread of its own.
+"""Threads that discard all received bytes of a flow by one system call each.
 
-A loop over epoll makes two system calls for each packet that arrives.  Under User-Mode Linux they
-take longer than all the packet's way through a network.  recv() with MSG_WAITALL is woken as often,
-but does not come back from the kernel, which meanwhile takes packets from the queue, widens the
-window and acknowledges as if each had been read by itself.
+A loop over epoll makes two system calls for each packet.  Under User-Mode Linux these take longer
+than the packet's whole way through a network.  recv() with MSG_WAITALL is woken as often, but stays
+in the kernel, which empties the queue, widens the window and acknowledges as if each packet had
+been read by itself.
 """
 
 from __future__ import annotations
@@ -35,9 +34,7 @@ EndCallback = Callable[[str | None], None]
 
 
 class SocketReading(NamedTuple):
-    """A socket that is to be read by its descriptor, how many bytes are awaited, and who is
-    told.
-    """
+    """A socket to read, the expected bytes (None: unknown), and its callbacks."""
 
     fd: int
     size_bytes: int | None
@@ -46,19 +43,17 @@ class SocketReading(NamedTuple):
 
 
 class WaitingReaders:
-    """Threads that read sockets to their end, and call back in the loop `events`.
+    """Threads that read sockets to their end, with callbacks in the loop `events`.
 
-    at_a_time: sockets that are read at a time; if there are more, more threads are started, which
-        takes some of the clock's time.
+    at_a_time: sockets expected at a time; for more, further threads start, which takes time.
     """
 
     def __init__(self, events: EventLoop, at_a_time: int) -> None:
-        self._wanted: queue.SimpleQueue[SocketReading | None] = queue.SimpleQueue()
+        self._readings: queue.SimpleQueue[SocketReading | None] = queue.SimpleQueue()
         self._calls: deque[Callable[[], None]] = deque()
-        # Counts the calls; a pipe would be full some day, and its writers wait for a loop that
-        # waits for them.
-        self._told = io.FileIO(os.eventfd(0), "r+")
-        events.watch(self._told, select.EPOLLIN, self._call_back)
+        # an eventfd, because a full pipe would block writers that the loop waits for
+        self._call_count = io.FileIO(os.eventfd(0), "r+")
+        events.watch(self._call_count, select.EPOLLIN, self._call_back)
         self._threads: list[threading.Thread] = []
         self._reading = 0
         for _ in range(at_a_time):
@@ -67,39 +62,38 @@ class WaitingReaders:
     def read(
         self, receiver: socket.socket, size_bytes: int | None, arrived: Arrived, ended: EndCallback
     ) -> None:
-        """Read a connected, blocking socket until its other end closes it, or stop() or an error
-        ends it.
+        """Read a connected, blocking socket until its peer closes it, stop(), or an error.
 
-        arrived: called when `size_bytes` have come, with the time on the monotonic clock at which
-            they had; never for None.  ended: called after the last byte, with the error if one
-            ended it.
+        Args:
+            receiver: the socket.
+            size_bytes: expected bytes; None: unknown.
+            arrived: called with the time on CLOCK_MONOTONIC at which `size_bytes` had arrived.
+            ended: called at the end, with the error or None.
         """
-        own = os.dup(
-            receiver.fileno()
-        )  # a number that no other socket can get while this one is read
+        fd = os.dup(receiver.fileno())  # the number stays reserved while a thread reads it
         self._reading += 1
         if self._reading > len(self._threads):
             self._start()
-        self._wanted.put(SocketReading(own, size_bytes, arrived, partial(self._end, ended)))
+        self._readings.put(SocketReading(fd, size_bytes, arrived, partial(self._end, ended)))
 
     def stop(self, receiver: socket.socket) -> None:
-        """Let a socket be read no more; nothing is sent for it."""
+        """Stop reading a socket, without sending anything."""
         try:
             receiver.shutdown(socket.SHUT_RD)
         except OSError as error:
-            if error.errno != errno.ENOTCONN:  # an error has ended it before
+            if error.errno != errno.ENOTCONN:  # an error ended it earlier
                 raise
 
     def close(self) -> None:
-        """Wait for the threads, whose sockets have all ended or been stopped.
+        """Wait for the threads; all sockets have ended or were stopped.
 
-        No callback is called any more.
+        Pending callbacks are dropped.
         """
         for _ in self._threads:
-            self._wanted.put(None)
+            self._readings.put(None)
         for thread in self._threads:
             thread.join()
-        self._told.close()
+        self._call_count.close()
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._work, daemon=True)
@@ -111,35 +105,35 @@ class WaitingReaders:
         ended(error)
 
     def _work(self) -> None:
-        while one := self._wanted.get():
-            error = None
+        while reading := self._readings.get():
+            reason = None
             try:
-                self._read(one)
-            except OSError as caught:
-                error = caught.strerror
+                self._read(reading)
+            except OSError as error:
+                reason = error.strerror
             finally:
-                os.close(one.fd)
-            self._tell(partial(one.ended, error))
+                os.close(reading.fd)
+            self._schedule(partial(reading.ended, reason))
 
-    def _read(self, one: SocketReading) -> None:
-        unread = one.size_bytes
-        while count := _discard(one.fd, unread or AT_ONCE_BYTES):
+    def _read(self, reading: SocketReading) -> None:
+        unread = reading.size_bytes
+        while count := _discard(reading.fd, unread or AT_ONCE_BYTES):
             if unread:
                 unread -= count
                 if not unread:
-                    self._tell(partial(one.arrived, clock.monotonic()))
+                    self._schedule(partial(reading.arrived, clock.monotonic()))
 
-    def _tell(self, call: Callable[[], None]) -> None:
+    def _schedule(self, call: Callable[[], None]) -> None:
         self._calls.append(call)
-        os.eventfd_write(self._told.fileno(), 1)
+        os.eventfd_write(self._call_count.fileno(), 1)
 
     def _call_back(self, events: int) -> None:
-        for _ in range(os.eventfd_read(self._told.fileno())):
+        for _ in range(os.eventfd_read(self._call_count.fileno())):
             self._calls.popleft()()
 
 
 def _discard(fd: int, most: int) -> int:
-    """Bytes that were discarded: `most` unless the connection ended before, 0 if it had."""
+    """Discard `most` bytes, fewer at the end of the connection; return their number."""
     while True:
         count: int = libc.recv(
             fd, None, min(most, AT_ONCE_BYTES), socket.MSG_WAITALL | socket.MSG_TRUNC

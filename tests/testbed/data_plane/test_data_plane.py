@@ -418,7 +418,9 @@ def test_the_kernels_own_choices_at_two_tiers_do_not_depend_on_each_other(
         plane.follow(net.topology)
         before = counters.snapshot()
         wanted = [Flow(0.002 * number, number % 4, 4 + number % 12, 1000) for number in range(160)]
-        assert not flows.run(net, wanted, deadline_s=20.0, congestion_control="reno").unfinished
+        assert not flows.run(
+            net, wanted, flows.FlowOptions(deadline_s=20.0, congestion_control="reno")
+        ).unfinished
         sent = counters.snapshot().since(before)
     assert min(sent.ports[index].sent_packets for index in ups) > 40
 

@@ -398,7 +398,11 @@ def test_tcp_flows_at_048_of_the_rate_settle_and_leave_a_spine_that_dies(
     def send() -> None:
         done.append(
             flows.run(
-                net, wanted, deadline_s=6.0 if spec == "dar" else 3.0, congestion_control="cubic"
+                net,
+                wanted,
+                flows.FlowOptions(
+                    deadline_s=6.0 if spec == "dar" else 3.0, congestion_control="cubic"
+                ),
             )
         )
 

@@ -179,7 +179,9 @@ def test_applications_see_plain_addresses(
     assert found.nodes[-1] == DST
     assert not found.reason
     table = flows.run(
-        fast, [Flow(0.0, SRC, DST, 300_000)], deadline_s=20.0, congestion_control="reno"
+        fast,
+        [Flow(0.0, SRC, DST, 300_000)],
+        flows.FlowOptions(deadline_s=20.0, congestion_control="reno"),
     )
     assert table.unfinished == 0
     left = since(program, before).packets
@@ -270,9 +272,11 @@ def test_subflows_of_multipath_tcp_take_layers_in_turn(
         table = flows.run(
             fast,
             wanted,
-            deadline_s=20.0,
-            congestion_control="reno",
-            transport=f"mptcp:subflows={LAYERS}",
+            flows.FlowOptions(
+                deadline_s=20.0,
+                congestion_control="reno",
+                transport=f"mptcp:subflows={LAYERS}",
+            ),
         )
         assert table.unfinished == 0
         used = sum(packets > 0 for packets in since(program, before).packets)
@@ -297,7 +301,9 @@ def test_congestion_draws_another_layer(
     for active in (True, False):
         program.set(program.settings() | {"trigger": trigger if active else Trigger.NONE})
         before = program.counters()
-        table = flows.run(slow, wanted, deadline_s=20.0, congestion_control="reno")
+        table = flows.run(
+            slow, wanted, flows.FlowOptions(deadline_s=20.0, congestion_control="reno")
+        )
         assert table.unfinished == 0
         found = since(program, before)
         assert (getattr(found, counter) > 0) == active
@@ -342,7 +348,12 @@ def test_the_kernels_own_table_forwards_layers_too_and_first_layers_follow_the_s
             word = mix(flow_hash(SEED, key.source, key.destination, 0, key[4]), 0)
             assert layer == below(word, LAYERS)
         wanted = [Flow(0.0, SRC, DST, 300_000)]
-        assert flows.run(net, wanted, deadline_s=20.0, congestion_control="reno").unfinished == 0
+        assert (
+            flows.run(
+                net, wanted, flows.FlowOptions(deadline_s=20.0, congestion_control="reno")
+            ).unfinished
+            == 0
+        )
 
 
 def test_hosts_and_switches_change_to_another_scheme_while_it_runs(fast: RunningNetwork) -> None:

@@ -17,7 +17,7 @@ from weft.testbed.network import degrade, scheme_change
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
 from weft.testbed.runs.network_handle import all_pairs
-from weft.testbed.traffic.flows import Flow, run
+from weft.testbed.traffic.flows import Flow, FlowOptions, run
 from weft.topologies.core.address import Prefix
 from weft.topologies.core.link import LinkSpec, Mbps
 
@@ -151,8 +151,10 @@ def test_a_degraded_link_is_found_from_what_it_sends(
     table = run(
         net,
         [Flow(0.0, 0, far, None), Flow(0.0, 1, far, None)],
-        deadline_s=6.0,
-        congestion_control="cubic",
+        FlowOptions(
+            deadline_s=6.0,
+            congestion_control="cubic",
+        ),
     )
     assert ("e0.0-a0.1", True) in known(net, "e0.0")
     assert table.goodput_bps > 8 * Mbps  # more than the degraded link carries
@@ -167,7 +169,7 @@ def test_crowded_link_groups_give_packets_away(network: Callable[..., RunningNet
     for states in (0, 1):
         net = network(SMALL, LINK, f"lbsp:states={states}")
         before = sent(net)
-        run(net, flows, deadline_s=3.0, congestion_control="cubic")
+        run(net, flows, FlowOptions(deadline_s=3.0, congestion_control="cubic"))
         ups = between(net, before, "e0.0")
         shares[states] = ups[3] / (ups[2] + ups[3])
         net.down()
@@ -246,7 +248,9 @@ def test_a_hash_of_the_flow_may_choose_instead(network: Callable[..., RunningNet
     net = network(SMALL, LINK, "lbsp:hash=1")
     before = sent(net)
     table = run(
-        net, [Flow(0.0, 0, 8, 3000) for _ in range(32)], deadline_s=20.0, congestion_control="cubic"
+        net,
+        [Flow(0.0, 0, 8, 3000) for _ in range(32)],
+        FlowOptions(deadline_s=20.0, congestion_control="cubic"),
     )
     assert table.unfinished == 0
     ups = between(net, before, "e0.0")

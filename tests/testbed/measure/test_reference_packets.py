@@ -168,8 +168,10 @@ class TestOnTheKernel:
             flows.run(
                 net,
                 [flows.Flow(0, 0, 1, None)],
-                deadline_s=3e6 / rate_bps,
-                congestion_control="cubic",
+                flows.FlowOptions(
+                    deadline_s=3e6 / rate_bps,
+                    congestion_control="cubic",
+                ),
             )
         assert watch.verdict == PASS, watch.report.offender
         assert "dequeue off its time by" in {one.name for one in watch.report.components}

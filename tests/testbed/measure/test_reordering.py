@@ -116,7 +116,9 @@ def test_tcp_in_order_has_no_late_packet_and_random_spraying_has_many(
             plane.attach()
             with Reordering(net) as watched:
                 wanted = [Flow(0.0, src, dst, 400_000) for src, dst in pairs]
-                table = flows.run(net, wanted, deadline_s=30, congestion_control="reno")
+                table = flows.run(
+                    net, wanted, flows.FlowOptions(deadline_s=30, congestion_control="reno")
+                )
             plane.detach()
         assert table.unfinished == 0
         found = watched.table

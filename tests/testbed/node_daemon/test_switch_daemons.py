@@ -115,10 +115,12 @@ def test_tcp_survives_a_dead_link(
     table = flows.run(
         net,
         wanted,
-        deadline_s=30.0,
-        congestion_control="reno",
-        warm_up_s=0.2,
-        at_warm_up=lambda: net.fail("e1-c0", silent=silent),
+        flows.FlowOptions(
+            deadline_s=30.0,
+            congestion_control="reno",
+            warm_up_s=0.2,
+            at_warm_up=lambda: net.fail("e1-c0", silent=silent),
+        ),
     )
     assert table.unfinished == 0
     assert all(one.error is None for one in table.results)

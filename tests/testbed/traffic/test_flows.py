@@ -41,7 +41,9 @@ def test_every_flow_of_many_arrives_whole(
         Flow(i / 1000, i % 4, (i + 1 + i // 4 % 3) % 4, 1 + 977 * (i % 20)) for i in range(400)
     ]
     table = flows.run(
-        net, wanted, deadline_s=60, congestion_control="reno", open_before=open_before
+        net,
+        wanted,
+        flows.FlowOptions(deadline_s=60, congestion_control="reno", open_before=open_before),
     )
     assert [one.flow for one in table.results] == sorted(wanted)
     assert [one.received_bytes for one in table.results] == [
@@ -59,7 +61,7 @@ def test_a_flow_takes_as_long_as_its_bytes_do(
 ) -> None:
     net = network("star:n=2", LINK)
     (one,) = flows.run(
-        net, [Flow(0.0, 0, 1, 500_000)], deadline_s=30, congestion_control="reno"
+        net, [Flow(0.0, 0, 1, 500_000)], flows.FlowOptions(deadline_s=30, congestion_control="reno")
     ).results
     least_s = 8 * 500_000 / LINK.rate_bps  # headers pay for the burst that may go ahead of the rate
     assert one.seconds is not None
@@ -74,10 +76,12 @@ def test_endless_flows_end_and_are_counted_from_the_warm_up(
     table = flows.run(
         net,
         wanted,
-        deadline_s=1.0,
-        warm_up_s=0.5,
-        congestion_control="reno",
-        at_warm_up=lambda: called.append(1),
+        flows.FlowOptions(
+            deadline_s=1.0,
+            warm_up_s=0.5,
+            congestion_control="reno",
+            at_warm_up=lambda: called.append(1),
+        ),
     )
     assert called == [1]
     assert table.measured_s == pytest.approx(0.5, abs=0.01)
@@ -98,7 +102,11 @@ def test_it_is_the_same_to_the_byte_and_nearly_to_the_nanosecond_who_reads(
         net = network("star:n=4", LinkSpec(rate_bps=1000 * Mbps, queue_packets=100, delay_us=5))
         wanted = [Flow(0.0, 0, 2, None), Flow(0.0, 1, 2, None), Flow(0.001, 3, 0, 300_000)]
         told.append(
-            flows.run(net, wanted, deadline_s=0.02, warm_up_s=0.004, congestion_control="cubic")
+            flows.run(
+                net,
+                wanted,
+                flows.FlowOptions(deadline_s=0.02, warm_up_s=0.004, congestion_control="cubic"),
+            )
         )
     loop, waiting = told
     assert [one.received_bytes for one in loop.results] == [
@@ -117,7 +125,7 @@ def test_flows_that_begin_at_one_instant_do_and_are_read_from_then_on(
     """Whoever asks often what time it is has to wait, and so has whoever starts many threads."""
     net = network("star:n=4", LinkSpec(rate_bps=1000 * Mbps, queue_packets=1000, delay_us=5))
     wanted = [Flow(0.0, i % 4, (i + 1 + i // 4 % 3) % 4, 100) for i in range(120)]
-    table = flows.run(net, wanted, deadline_s=1, congestion_control="reno")
+    table = flows.run(net, wanted, flows.FlowOptions(deadline_s=1, congestion_control="reno"))
     assert table.late_s < 3e-5
     # A host's 30 flows, each with a handshake, a packet and its end, and as many of others: some 8
     # packets of 166 bytes
@@ -136,7 +144,9 @@ def test_a_flow_may_follow_another(network: Callable[..., RunningNetwork], read_
         return Flow(9.0, arrived.src, other, 20_000 + done[arrived.src]) if more else None
 
     wanted = [Flow(0.0, src, (src + 1) % 3, 20_001) for src in range(3)]
-    table = flows.run(net, wanted, deadline_s=60, congestion_control="reno", then=following)
+    table = flows.run(
+        net, wanted, flows.FlowOptions(deadline_s=60, congestion_control="reno", then=following)
+    )
     assert table.unfinished == 0
     assert table.late_s < 9.0
     for src in range(3):
@@ -158,7 +168,9 @@ def test_connections_are_open_before_if_asked(
     for before, more in ((False, 1), (True, 2)):
         opened = active_opens(net)
         table = flows.run(
-            net, wanted, deadline_s=0.3, congestion_control="reno", open_before=before
+            net,
+            wanted,
+            flows.FlowOptions(deadline_s=0.3, congestion_control="reno", open_before=before),
         )
         assert len(table.results) == 1
         assert active_opens(net) - opened == more
@@ -176,7 +188,11 @@ def test_a_deadline_ends_what_does_not_end(
     network: Callable[..., RunningNetwork], read_by: None
 ) -> None:
     net = network("star:n=2", LinkSpec(rate_bps=100_000, queue_packets=100))
-    table = flows.run(net, [Flow(0.0, 0, 1, 10_000_000)], deadline_s=0.5, congestion_control="reno")
+    table = flows.run(
+        net,
+        [Flow(0.0, 0, 1, 10_000_000)],
+        flows.FlowOptions(deadline_s=0.5, congestion_control="reno"),
+    )
     assert table.unfinished == 1
     assert table.results[0].received_bytes < 1_000_000
 
@@ -190,11 +206,13 @@ def test_timeouts_of_a_sender_that_hears_nothing_are_told(
     table = flows.run(
         net,
         [Flow(0.0, 0, 1, None)],
-        deadline_s=2.0,
-        warm_up_s=0.3,
-        congestion_control="reno",
-        open_before=True,
-        at_warm_up=lambda: net.fail(cut, silent=True),
+        flows.FlowOptions(
+            deadline_s=2.0,
+            warm_up_s=0.3,
+            congestion_control="reno",
+            open_before=True,
+            at_warm_up=lambda: net.fail(cut, silent=True),
+        ),
     )
     assert 1 <= table.total("timeouts") < 20
 
@@ -209,7 +227,9 @@ def test_marks_of_the_data_plane_keep_queues_short(network: Callable[..., Runnin
         with DataPlane.load(net, spec) as plane, Occupancies(net) as queues:
             plane.attach()
             wanted = [Flow(0.0, 0, 2, 1_500_000), Flow(0.0, 1, 2, 1_500_000)]
-            table = flows.run(net, wanted, deadline_s=60, congestion_control="reno")
+            table = flows.run(
+                net, wanted, flows.FlowOptions(deadline_s=60, congestion_control="reno")
+            )
             marked = plane.counters()[3, 2].marked
         assert table.unfinished == 0
         assert (table.total("marked") > 0) == (marked > 0) == ("ecn" in spec)
@@ -232,7 +252,11 @@ def test_multipath_tcp_has_its_subflows_and_arrives_whole(
     most = 0
     for _ in range(5):
         table = flows.run(
-            net, wanted, deadline_s=60, congestion_control="reno", transport="mptcp:subflows=4"
+            net,
+            wanted,
+            flows.FlowOptions(
+                deadline_s=60, congestion_control="reno", transport="mptcp:subflows=4"
+            ),
         )
         assert [one.received_bytes for one in table.results] == [1_000_000, 1_000_000, 500_000]
         counts = [one.tcp.subflows for one in table.results if one.tcp]
@@ -244,7 +268,7 @@ def test_multipath_tcp_has_its_subflows_and_arrives_whole(
     assert most == 4
     assert table.transport == "mptcp:subflows=4"
     assert all(one.tcp and one.tcp.segments * 1448 >= one.received_bytes for one in table.results)
-    plain = flows.run(net, wanted, deadline_s=60, congestion_control="reno")
+    plain = flows.run(net, wanted, flows.FlowOptions(deadline_s=60, congestion_control="reno"))
     assert [one.tcp and one.tcp.subflows for one in plain.results] == [1, 1, 1]
 
 
@@ -283,9 +307,11 @@ def test_what_cannot_be_is_refused(
         flows.run(
             network("star:n=2", None),
             [flow],
-            deadline_s=1.0,
-            congestion_control=control,
-            warm_up_s=warm_up_s,
+            flows.FlowOptions(
+                deadline_s=1.0,
+                congestion_control=control,
+                warm_up_s=warm_up_s,
+            ),
         )
 
 
@@ -297,6 +323,8 @@ def test_what_nothing_would_hold_back_is_refused(network):
         flows.run(
             network("star:n=2", None),
             [Flow(0.0, 0, 1, None)],
-            deadline_s=1.0,
-            congestion_control="reno",
+            flows.FlowOptions(
+                deadline_s=1.0,
+                congestion_control="reno",
+            ),
         )

@@ -32,13 +32,34 @@ def test_what_iperf3_cannot_do_is_refused():
 
 def test_a_report_of_failure_is_an_error_with_its_words():
     with pytest.raises(IperfError, match="a -> b: unable to connect"):
-        module._read(
-            0, 1, IperfSpec(), json.dumps({"end": {}, "error": "unable to connect"}), "a -> b"
-        )
+        module._read(json.dumps({"end": {}, "error": "unable to connect"}), "a -> b")
     with pytest.raises(IperfError, match="a -> b: not json"):
-        module._read(0, 1, IperfSpec(), "not json", "a -> b")
-    with pytest.raises(IperfError, match="nothing said"):
-        module._read(0, 1, IperfSpec(), "", "a -> b")
+        module._read("not json", "a -> b")
+    with pytest.raises(IperfError, match="no message"):
+        module._read("", "a -> b")
+
+
+def test_arguments_are_those_of_the_options():
+    spec = IperfSpec(seconds=2, omit_s=1, streams=4, udp_rate_bps=8 * Mbps, reverse=True)
+    arguments = spec.arguments()
+    options = dict(zip(arguments[:8:2], arguments[1:8:2], strict=True))
+    assert options == {"--time": "2", "--omit": "1", "--parallel": "4", "--bitrate": "2000000"}
+    assert arguments[8:] == ["--reverse", "--udp"]
+    assert IperfSpec(congestion="reno").arguments()[-2:] == ["--congestion", "reno"]
+
+
+def test_figures_are_those_of_the_report():
+    tcp = {"sum_sent": {"bits_per_second": 20, "retransmits": 3}}
+    tcp["sum_received"] = {"bits_per_second": 19}
+    result = module._read(json.dumps({"end": tcp}), "a -> b")
+    assert (result.goodput_bps, result.sent_bps, result.retransmits) == (19, 20, 3)
+    assert result.packets is None
+    udp = {"sum_sent": {"bits_per_second": 20}, "sum_received": {"bits_per_second": 19}}
+    udp["sum_received"]["jitter_ms"] = 0.5
+    udp["sum"] = {"packets": 9, "lost_packets": 1, "jitter_ms": 0.5}
+    result = module._read(json.dumps({"end": udp}), "a -> b")
+    assert (result.packets, result.lost_packets, result.jitter_us) == (9, 1, 500)
+    assert result.retransmits is None
 
 
 @pytest.mark.kernel

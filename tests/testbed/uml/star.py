@@ -15,7 +15,9 @@ link = LinkSpec(rate_bps=rate_bps, queue_packets=250, delay_us=delay_us)
 with Net("star:n=2", link=link, routing="static") as net:
     flow = flows.Flow(0, 0, 1, None)
     table = flows.run(
-        net, [flow], deadline_s=seconds, congestion_control="cubic", warm_up_s=seconds / 5
+        net,
+        [flow],
+        flows.FlowOptions(deadline_s=seconds, congestion_control="cubic", warm_up_s=seconds / 5),
     )
     share = table.goodput_bps / (rate_bps * 1448 / 1514)
     print(json.dumps({"share": share, "min_rtt_us": table.results[0].tcp.min_rtt_us}))
