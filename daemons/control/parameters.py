@@ -8,31 +8,29 @@ from weft.daemons.core.node_config import NodeConfig
 from weft.topologies.core.family import IntegerParameter
 
 HELLO = {
-    "hello_ms": IntegerParameter(
-        meaning="time between hellos, in ms", least=1, most=10_000, default=30
-    ),
+    "hello_ms": IntegerParameter("time between hellos, in ms", least=1, most=10_000, default=30),
     "dead": IntegerParameter(
-        meaning="hellos missing before a neighbour is dead", least=1, most=100, default=3
+        "hellos missing before a neighbour is dead", least=1, most=100, default=3
     ),
 }
 LINK_STATE = {
     "hold_ms": IntegerParameter(
-        meaning="from a change to new routes, in ms", least=0, most=10_000, default=2
+        "from a change to new routes, in ms", least=0, most=10_000, default=2
     ),
     "lifetime_s": IntegerParameter(
-        meaning="how long link state is believed, in s", least=1, most=86_400, default=300
+        "how long link state is believed, in s", least=1, most=86_400, default=300
     ),
 }
 DAMPING = {
     "damp_ms": IntegerParameter(
-        meaning="how long a link that flaps is held down, the first time, in ms; 0: no "
+        "how long a link that flaps is held down, the first time, in ms; 0: no "
         "longer than it is dead",
         least=0,
         most=60_000,
         default=500,
     ),
     "most_damp_ms": IntegerParameter(
-        meaning="how long at most, where it flaps on and on, in ms",
+        "how long at most, where it flaps on and on, in ms",
         least=0,
         most=3_600_000,
         default=10_000,

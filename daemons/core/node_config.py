@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.daemons.core.actions import Hop
 from weft.daemons.core.capabilities import Capability
@@ -18,6 +18,7 @@ from weft.topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
+Settings = TypeVar("Settings")
 Options = Mapping[str, int]  # by name of a parameter; a word is its position among the words
 Routes = tuple[tuple[Prefix, tuple[Hop, ...]], ...]
 # its multiples modulo 1 are spread evenly, however many there are
@@ -60,6 +61,21 @@ class NodeConfig:
     radices: tuple[int, ...] = ()
     tables: bytes = b""
     routers: range = range(1 << 32)
+
+
+def settings_of(kind: type[Settings], options: Options, **derived: Any) -> Settings:
+    """Return the dataclass `kind` with the options of its fields' names, and `derived` fields.
+
+    A field in seconds, `x_s`, may have an option in milliseconds, `x_ms`.
+    """
+    values: dict[str, Any] = {}
+    for name in kind.__annotations__:
+        in_ms = f"{name.removesuffix('_s')}_ms"
+        if name in options:
+            values[name] = options[name]
+        elif name.endswith("_s") and in_ms in options:
+            values[name] = options[in_ms] / 1000
+    return kind(**values | derived)
 
 
 def routers(topology: Topology) -> range:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
 ECN = IntegerParameter(
-    meaning="queue length in packets from which packets are marked, 0 for none",
+    "queue length in packets from which packets are marked, 0 for none",
     least=0,
     most=1 << 24,
     default=0,

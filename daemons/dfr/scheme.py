@@ -25,15 +25,13 @@ if TYPE_CHECKING:
 
 OWN = {
     "b": IntegerParameter(
-        meaning="level of the sub-network whose link state a server knows",
+        "level of the sub-network whose link state a server knows",
         least=0,
         most=8,
         default=1,
     ),
-    "retry": IntegerParameter(
-        meaning="reroutes that a packet may make", least=0, most=100, default=3
-    ),
-    "ttl": IntegerParameter(meaning="hops that a packet may make", least=1, most=255, default=64),
+    "retry": IntegerParameter("reroutes that a packet may make", least=0, most=100, default=3),
+    "ttl": IntegerParameter("hops that a packet may make", least=1, most=255, default=64),
     "nearest": IntegerParameter.flag(
         "1: reroute over the nearest proxy link; 0: over any", default=True
     ),

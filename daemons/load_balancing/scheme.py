@@ -33,7 +33,7 @@ MOST = 1 << 24
 # (hops, the destination's number at this tier) -> hops with their shares of packets
 Choose = Callable[[Sequence[Hop], int], path_shares.Chosen]
 
-D = IntegerParameter(meaning="compared candidates", least=1, most=MOST_SAMPLES, default=2)
+D = IntegerParameter("compared candidates", least=1, most=MOST_SAMPLES, default=2)
 LOAD = IntegerParameter.word("unit of a load", ("packets", "bytes"))
 
 
@@ -195,7 +195,7 @@ SCHEMES = (
         SelectionRule(ChoiceRule.DRILL),
         {
             "d": D,
-            "m": IntegerParameter(meaning="remembered winners", least=0, most=1, default=1),
+            "m": IntegerParameter("remembered winners", least=0, most=1, default=1),
             "load": LOAD,
         },
     ),
@@ -206,7 +206,7 @@ SCHEMES = (
         SelectionRule(ChoiceRule.TTC),
         {
             "delta": IntegerParameter(
-                meaning="threshold, in packets or bytes", least=0, most=MOST, default=2
+                "threshold, in packets or bytes", least=0, most=MOST, default=2
             ),
             "tie": IntegerParameter.word(
                 "choice at a difference of exactly delta", ("stay", "redirect")
@@ -229,7 +229,7 @@ SCHEMES = (
         SelectionRule(ChoiceRule.FLOWLET),
         {
             "gap_us": IntegerParameter(
-                meaning="silence that ends a flowlet, in microseconds",
+                "silence that ends a flowlet, in microseconds",
                 least=1,
                 most=MOST,
                 default=500,

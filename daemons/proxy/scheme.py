@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from weft.daemons.control import parameters
 from weft.daemons.core.capabilities import SourceRewrite
 from weft.daemons.core.contract import StateMachine
-from weft.daemons.core.node_config import NodeConfig, Options, node_configs
+from weft.daemons.core.node_config import NodeConfig, Options, node_configs, settings_of
 from weft.daemons.core.scheme import RoutedPath, Scheme, arrives_by, for_servers
 from weft.daemons.dr.scheme import if_alive
 from weft.daemons.proxy import routing as proxy
@@ -24,67 +24,67 @@ if TYPE_CHECKING:
 
 OWN = {
     "level": IntegerParameter(
-        meaning="least level with proxies; 0: the top level only",
+        "least level with proxies; 0: the top level only",
         least=0,
         most=8,
         default=1,
     ),
     "condition1": IntegerParameter.flag("1: no proxies if source and destination are near"),
     "choice": IntegerParameter(
-        meaning="0: the shortest path, then the least congested; 1: the least congested, then the "
+        "0: the shortest path, then the least congested; 1: the least congested, then the "
         "shortest; 2: as 0, but DR if source and destination are near and DR is connected",
         least=0,
         most=2,
         default=0,
     ),
     "refresh_ms": IntegerParameter(
-        meaning="time between probes of an active path, in ms",
+        "time between probes of an active path, in ms",
         least=10,
         most=60_000,
         default=1000,
     ),
     "probes_per_s": IntegerParameter(
-        meaning="maximum rate of a server's routine probes, per s",
+        "maximum rate of a server's routine probes, per s",
         least=1,
         most=100_000,
         default=2,
     ),
     "urgent_per_s": IntegerParameter(
-        meaning="maximum rate of a server's urgent probes, after a path broke, per s",
+        "maximum rate of a server's urgent probes, after a path broke, per s",
         least=1,
         most=100_000,
         default=2,
     ),
     "wakes_per_s": IntegerParameter(
-        meaning="maximum rate at which a server wakes others for probes and news, per s",
+        "maximum rate at which a server wakes others for probes and news, per s",
         least=1,
         most=100_000,
         default=8,
     ),
     "probe_ms": IntegerParameter(
-        meaning="least timeout of an urgent probe, in ms", least=1, most=10_000, default=300
+        "least timeout of an urgent probe, in ms", least=1, most=10_000, default=300
     ),
     "hold_ms": IntegerParameter(
-        meaning="first hold-down time of a path that broke, in ms",
+        "first hold-down time of a path that broke, in ms",
         least=1,
         most=30_000,
         default=500,
     ),
     "most_hold_ms": IntegerParameter(
-        meaning="maximum hold-down time of a path that flaps, in ms",
+        "maximum hold-down time of a path that flaps, in ms",
         least=1,
         most=3_600_000,
         default=30_000,
     ),
     "table_ms": IntegerParameter(
-        meaning="time for which a server answers for a broken path through its sub-network, in "
+        "time for which a server answers for a broken path through its sub-network, in "
         "ms; 0: never",
         least=0,
         most=30_000,
         default=0,
     ),
     "idle_s": IntegerParameter(
-        meaning="time after which an unused destination is forgotten, in s",
+        "time after which an unused destination is forgotten, in s",
         least=1,
         most=3600,
         default=10,
@@ -104,19 +104,11 @@ def settings(method: int, config: NodeConfig) -> ProbeSettings:
     """Return the settings in the options, in s and per s."""
     assert config.network
     options = config.options
-    return ProbeSettings(
+    return settings_of(
+        ProbeSettings,
+        options,
         policy=policy(method, config.network, options),
         cost=proxy.cost_of(options["choice"]),
-        hello_s=config.interval_ms / 1000,
-        refresh_s=options["refresh_ms"] / 1000,
-        probe_s=options["probe_ms"] / 1000,
-        hold_s=options["hold_ms"] / 1000,
-        most_hold_s=options["most_hold_ms"] / 1000,
-        table_s=options["table_ms"] / 1000,
-        idle_s=options["idle_s"],
-        probes_per_s=options["probes_per_s"],
-        urgent_per_s=options["urgent_per_s"],
-        wakes_per_s=options["wakes_per_s"],
     )
 
 

@@ -4,7 +4,8 @@ daemons/core/capabilities.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from weft.daemons.core.actions import (
@@ -27,7 +28,6 @@ from weft.daemons.core.capabilities import (
 )
 from weft.daemons.core.events import DaemonEvent, DestinationInUse, FlowInUse
 from weft.daemons.routing import first_octets, proxy_addresses
-from weft.topologies.core.address import Prefix
 
 
 class Simulated:
@@ -39,6 +39,9 @@ class Simulated:
 
     actions: Sequence[type[Action]] = ()
     rewrites = False
+
+    def __init__(self, config: Capability) -> None:
+        """Make the capability that `config` describes."""
 
     def apply(self, actions: Sequence[Any]) -> None:
         """Perform actions, all of the kinds in `self.actions`."""
@@ -58,73 +61,57 @@ class Simulated:
         return None
 
 
-class SourceRewrites(Simulated):
-    """Rewritten destination address of this node's own packets, by destination."""
+class Rewrites(Simulated):
+    """Rewrites by key, set and removed by actions that hold a key and a value, or None."""
 
-    actions = (SetSourceRewrite,)
     rewrites = True
 
-    def __init__(self, config: SourceRewrite) -> None:
-        self._steered: dict[int, int] = {}
+    def __init__(self, config: Capability) -> None:
+        self.values: dict[Any, int] = {}
 
     def apply(self, actions: Sequence[Any]) -> None:
         for action in actions:
-            if action.rewritten is None:
-                self._steered.pop(action.destination, None)
+            key, value = (getattr(action, name) for name in action.__match_args__)
+            if value is None:
+                self.values.pop(key, None)
             else:
-                self._steered[action.destination] = action.rewritten
+                self.values[key] = value
+
+
+class SourceRewrites(Rewrites):
+    """Rewritten destination address of this node's own packets, by destination."""
+
+    actions = (SetSourceRewrite,)
 
     def leaving(self, address: int) -> int:
-        return self._steered.get(address) or super().leaving(address)
+        return self.values.get(address) or super().leaving(address)
 
     def sent(self, flow: FiveTuple) -> DaemonEvent:
         return DestinationInUse(flow.destination)
 
 
-class PrefixRewrites(Simulated):
+class PrefixRewrites(Rewrites):
     """First octet of packets by prefix; the result may match a second rule."""
 
     actions = (SetPrefixRewrite,)
-    rewrites = True
-
-    def __init__(self, config: PrefixRewrite) -> None:
-        self._octets: dict[Prefix, int] = {}
-
-    def apply(self, actions: Sequence[Any]) -> None:
-        for action in actions:
-            if action.first_octet is None:
-                self._octets.pop(action.prefix, None)
-            else:
-                self._octets[action.prefix] = action.first_octet
 
     def passing(self, address: int, flow: FiveTuple) -> int:
         for _ in range(2):
-            for prefix, octet in self._octets.items():
+            for prefix, octet in self.values.items():
                 if prefix.holds(address):
                     address = first_octets.with_octet(address, octet)
                     break
         return address
 
 
-class FlowRewrites(Simulated):
+class FlowRewrites(Rewrites):
     """First octet of packets by flow."""
 
     actions = (SetFlowRewrite,)
-    rewrites = True
-
-    def __init__(self, config: FlowRewrite) -> None:
-        self.flows: dict[FiveTuple, int] = {}
-
-    def apply(self, actions: Sequence[Any]) -> None:
-        for action in actions:
-            if action.first_octet is None:
-                self.flows.pop(action.flow, None)
-            else:
-                self.flows[action.flow] = action.first_octet
 
     def passing(self, address: int, flow: FiveTuple) -> int:
         address = self.leaving(address)
-        octet = self.flows.get(flow)
+        octet = self.values.get(flow)
         return address if octet is None else first_octets.with_octet(address, octet)
 
     def sent(self, flow: FiveTuple) -> DaemonEvent:
@@ -168,12 +155,25 @@ class SimulatedFlowPlacements(Simulated):
             if self.config.by_destination:
                 self.shared[action.flow.destination] = action.port
 
+    def arrived(self, flow: FiveTuple, port: int) -> tuple[int, float]:
+        """Return input port of a flow, and the time of its first packet there."""
+        before, since_s, _ = self.seen.get(flow, (port, -inf, self.now))
+        first_s = since_s if before == port else self.now
+        self.seen[flow] = port, first_s, self.now
+        return port, first_s
 
-class SoundLinks(Simulated):
+    def forget_flows(self, live: Container[FiveTuple]) -> None:
+        """Forget the ports of flows that have ended."""
+        self.ports = {flow: entry for flow, entry in self.ports.items() if flow in live}
+
+    def forget_destinations(self) -> None:
+        """Forget the shared ports of destinations without a placed flow."""
+        placed = {flow.destination for flow in self.ports}
+        self.shared = {key: port for key, port in self.shared.items() if key in placed}
+
+
+class HealthyLinks(Simulated):
     """Links without faults of rate."""
-
-    def __init__(self, config: LinkRates) -> None:
-        pass
 
 
 KINDS: Mapping[type[Capability], Callable[..., Simulated]] = {
@@ -181,7 +181,7 @@ KINDS: Mapping[type[Capability], Callable[..., Simulated]] = {
     PrefixRewrite: PrefixRewrites,
     FlowRewrite: FlowRewrites,
     QueueState: SimulatedQueueStates,
-    LinkRates: SoundLinks,
+    LinkRates: HealthyLinks,
     FlowPlacement: SimulatedFlowPlacements,
 }
 

@@ -7,10 +7,9 @@ report.  Queues are fluid: where flows send more than a link carries, the differ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 from math import inf
-from typing import TYPE_CHECKING
 
 from weft.daemons.core.actions import FiveTuple, Hop
 from weft.daemons.core.events import FlowsSeen, SeenFlow
@@ -18,12 +17,7 @@ from weft.daemons.core.node_config import NodeConfig
 from weft.daemons.routing.selection import below, flow_hash
 from weft.daemons.simulator import packet_walk
 from weft.daemons.simulator.capabilities import SimulatedFlowPlacements
-from weft.daemons.simulator.node import Node
-from weft.daemons.simulator.packet_walk import PacketWalk
-from weft.daemons.simulator.wires import Wires
-
-if TYPE_CHECKING:
-    from weft.topologies.core.topology import Topology
+from weft.daemons.simulator.packet_walk import PacketWalk, SimulatedNetwork
 
 TCP = 6
 
@@ -38,10 +32,10 @@ class Flows:
     rate: float | None = None
     packet_s: float | None = None
 
-    def __init__(self, topology: Topology, wires: Wires, nodes: Mapping[int, Node]) -> None:
-        self._topology = topology
-        self._wires = wires
-        self._nodes = nodes
+    def __init__(self, network: SimulatedNetwork) -> None:
+        self._network = network
+        self._topology = network.topology
+        self._nodes = network.nodes
         self._live: dict[FiveTuple, tuple[int, int]] = {}
         self._waiting: Counter[tuple[int, int]] = Counter()  # packets, by link
         self._waiting_s = 0.0  # time of these queues
@@ -70,10 +64,7 @@ class Flows:
             port = self._placed(node, flow)
             return None if port is None else Hop(port, self._topology.neighbours(node)[port][0])
 
-        start = self._start(flow)
-        return packet_walk.walk(
-            self._topology, self._wires, self._nodes, src, dst, start, placed=placed
-        )
+        return packet_walk.walk(self._network, src, dst, self._start(flow), placed=placed)
 
     def loads(self) -> Counter[tuple[int, int]]:
         """Return the number of flows on each link from switch to switch."""
@@ -146,41 +137,44 @@ class Flows:
     def _seen(
         self, number: int, placements: SimulatedFlowPlacements, now: float
     ) -> Iterator[SeenFlow]:
+        """Yield the entries of the flow table of a switch."""
         config = self._nodes[number].config
         by_queue = config.options["detect"]
         queues = self.queues(now, config) if by_queue else Counter[tuple[int, int]]()
-        placements.ports = {
-            flow: entry for flow, entry in placements.ports.items() if flow in self._live
-        }
-        for flow, (src, dst) in self._live.items():
-            if number not in (self._at(src), self._at(dst)) and not by_queue:
-                continue
+        placements.forget_flows(self._live)
+        for flow, leaf in self._reported(number, everywhere=bool(by_queue)):
             path = self.path(flow).path
             onward = dict(pairwise(path)).get(number)
-            queued = onward is not None and queues[number, onward] >= config.options["queue"]
-            if number == self._at(src):
-                # a flow in the table keeps its port, also without a route
-                if (
-                    flow not in placements.ports
-                    and onward is not None
-                    and onward >= self._topology.servers
-                ):
-                    placements.ports[flow] = self._port(number, onward), -inf
-                if flow in placements.ports:
-                    port, since_s = placements.ports[flow]
-                    yield SeenFlow(flow, port, 0.0, now - since_s, queued)
-            elif onward is not None:
+            if number == leaf:
+                entry = self._outgoing(number, flow, onward, placements)
+            elif onward is None:
+                continue
+            else:
                 port = self._port(number, path[path.index(number) - 1])
-                before, since_s, _ = placements.seen.get(flow, (port, -inf, now))
-                placements.seen[flow] = port, since_s if before == port else now, now
-                yield SeenFlow(flow, port, 0.0, now - placements.seen[flow][1], queued)
-        together = {flow.destination for flow in placements.ports}
-        placements.shared = {
-            destination: port
-            for destination, port in placements.shared.items()
-            if destination in together
-        }
+                entry = placements.arrived(flow, port)
+            if entry:
+                queued = onward is not None and queues[number, onward] >= config.options["queue"]
+                yield SeenFlow(flow, entry[0], 0.0, now - entry[1], queued)
+        placements.forget_destinations()
         yield from self._idle(placements, now)
+
+    def _reported(self, number: int, *, everywhere: bool) -> Iterator[tuple[FiveTuple, int]]:
+        """Yield the flows of a switch's own hosts, or all, each with the leaf of its source."""
+        for flow, (src, dst) in self._live.items():
+            leaf = self._at(src)
+            if everywhere or number in (leaf, self._at(dst)):
+                yield flow, leaf
+
+    def _outgoing(
+        self, number: int, flow: FiveTuple, onward: int | None, placements: SimulatedFlowPlacements
+    ) -> tuple[int, float] | None:
+        """Return output port and time of placement of a flow from a host of switch `number`.
+
+        A flow in the table keeps its port, also without a route.
+        """
+        if flow not in placements.ports and onward is not None and onward >= self._topology.servers:
+            placements.ports[flow] = self._port(number, onward), -inf
+        return placements.ports.get(flow)
 
     def _idle(self, placements: SimulatedFlowPlacements, now: float) -> Iterator[SeenFlow]:
         """Yield recent flows that have stopped coming in."""

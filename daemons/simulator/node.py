@@ -152,9 +152,10 @@ class Node:
             address = capability.passing(address, flow)
         return address
 
-    def rewrites(self) -> bool:
-        """Return True if its own packets leave with rewritten addresses."""
-        return any(capability.rewrites for capability in self.capabilities)
+    def refuses(self, address: int) -> bool:
+        """Return True if it rewrites its own packets, and has no route for those to `address`."""
+        rewrites = any(capability.rewrites for capability in self.capabilities)
+        return rewrites and not self.fib.lookup(address)
 
     def sent(self, flow: FiveTuple) -> Sequence[DaemonEvent]:
         """Return the events of a packet of `flow` that it sent."""

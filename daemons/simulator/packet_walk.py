@@ -31,10 +31,42 @@ def pings(topology: Topology, src: int, dst: int) -> FiveTuple:
     return FiveTuple(address(src), address(dst), ICMP, 0)
 
 
+class SimulatedNetwork(NamedTuple):
+    """A network as it is wired, its links, and its routers."""
+
+    topology: Topology
+    wires: Wires
+    nodes: dict[int, Node]
+
+    def no_route(self, node: int) -> str:
+        """Return the cause of a loss at `node`."""
+        return f"no route at {self.topology.naming.name(node)}"
+
+    def forward(
+        self, node: int, address: int, flow: FiveTuple, choice: int
+    ) -> tuple[int, Hop | None]:
+        """Return address and next hop of a packet of `flow` that leaves `node`."""
+        if node not in self.nodes:
+            port, peer, _, _ = self.wires.ports(node)[0]  # a host has one port
+            return address, Hop(port, peer)
+        address = self.nodes[node].passing(address, flow)
+        hops = self.nodes[node].fib.lookup(address)
+        return address, hops[choice % len(hops)] if hops else None
+
+    def obstacle(self, node: int, hop: Hop | None) -> PacketWalk | None:
+        """Return the end of a walk that cannot go on by `hop`; None if it can."""
+        name = self.topology.naming.name
+        if not hop:
+            return PacketWalk((node,), self.no_route(node))
+        if not self.wires.leads(node, hop.port, hop.node):
+            return PacketWalk((node,), f"link dead from {name(node)} to {name(hop.node)}")
+        if hop.node in self.nodes and not self.nodes[hop.node].powered:
+            return PacketWalk((node, hop.node), f"{name(hop.node)} has no power")
+        return None
+
+
 def walk(
-    topology: Topology,
-    wires: Wires,
-    nodes: Mapping[int, Node],
+    network: SimulatedNetwork,
     src: int,
     dst: int,
     choice: int,
@@ -46,9 +78,7 @@ def walk(
     """Return the path of a packet from server `src` to server `dst`.
 
     Args:
-        topology: the network as it is wired.
-        wires: its links.
-        nodes: its routers.
+        network: the network.
         src: source server.
         dst: destination server.
         choice: number of the hop to take, modulo their number.
@@ -57,46 +87,51 @@ def walk(
         known: cache of paths to `dst` by node and address, valid until a change.  Only for schemes
             that route by address alone.
     """
-    name = topology.naming.name
-    flow = pings(topology, src, dst)
-    address = (
-        flow.destination
-        if first_octet is None
-        else first_octets.with_octet(flow.destination, first_octet)
-    )
-    if src in nodes and src != dst and nodes[src].rewrites():
-        if not nodes[src].fib.lookup(address):
-            return PacketWalk((src,), f"no route at {name(src)}")
-        address = nodes[src].leaving(address)
-    path = [src]
-    visited = {(src, address): 0}
+    flow = pings(network.topology, src, dst)
+    address = flow.destination
+    if first_octet is not None:
+        address = first_octets.with_octet(address, first_octet)
+    if src != dst and src in network.nodes:
+        if network.nodes[src].refuses(address):
+            return PacketWalk((src,), network.no_route(src))
+        address = network.nodes[src].leaving(address)
+
+    def next_hop(path: list[int], address: int) -> tuple[int, Hop | None]:
+        address, hop = network.forward(path[-1], address, flow, choice)
+        override = placed(path[-1]) if hop and placed and len(path) == 2 else None
+        return address, override or hop
+
+    return _walk(network, [src], dst, address, next_hop, known)
+
+
+def _walk(
+    network: SimulatedNetwork,
+    path: list[int],
+    dst: int,
+    address: int,
+    next_hop: Callable[[list[int], int], tuple[int, Hop | None]],
+    known: dict[tuple[int, int], PacketWalk] | None,
+) -> PacketWalk:
+    """Return the walk that goes on from `path` by next_hop(path, address) -> address, hop."""
+    visited = {(path[-1], address): 0}
     rest = None
     while path[-1] != dst and not rest:
-        node = path[-1]
-        if known and (rest := known.get((node, address))):
+        if known and (rest := known.get((path[-1], address))):
             break
-        if node in nodes:
-            address = nodes[node].passing(address, flow)
-        hops = _hops(wires, nodes, node, address)
-        hop = (placed(node) if placed and len(path) == 2 else None) or (
-            hops[choice % len(hops)] if hops else None
-        )
-        if not hops or not hop:
-            rest = PacketWalk((node,), f"no route at {name(node)}")
-        elif not wires.leads(node, hop.port, hop.node):
-            rest = PacketWalk((node,), f"link dead from {name(node)} to {name(hop.node)}")
-        else:
-            path.append(hop.node)
-            if hop.node in nodes and not nodes[hop.node].powered:
-                rest = PacketWalk((hop.node,), f"{name(hop.node)} has no power")
-            elif (hop.node, address) in visited:
-                return PacketWalk(tuple(path), f"loop at {name(hop.node)}")
-            visited[hop.node, address] = len(path) - 1
-    return _remembered(
-        PacketWalk((*path, *rest.path[1:]), rest.lost) if rest else PacketWalk(tuple(path), ""),
-        visited,
-        known,
-    )
+        address, hop = next_hop(path, address)
+        rest = network.obstacle(path[-1], hop)
+        if rest or not hop:
+            break
+        path.append(hop.node)
+        if (hop.node, address) in visited:
+            return PacketWalk(tuple(path), f"loop at {network.topology.naming.name(hop.node)}")
+        visited[hop.node, address] = len(path) - 1
+    return _remembered(_joined(path, rest), visited, known)
+
+
+def _joined(path: list[int], rest: PacketWalk | None) -> PacketWalk:
+    """Return the walk over `path` and on by `rest`; without a rest it arrived."""
+    return PacketWalk((*path, *rest.path[1:]), rest.lost) if rest else PacketWalk(tuple(path), "")
 
 
 def _remembered(
@@ -109,10 +144,3 @@ def _remembered(
         path, lost = packet_walk
         known |= {place: PacketWalk(path[index:], lost) for place, index in visited.items()}
     return packet_walk
-
-
-def _hops(wires: Wires, nodes: Mapping[int, Node], node: int, address: int) -> tuple[Hop, ...]:
-    if node in nodes:
-        return nodes[node].fib.lookup(address)
-    port, peer, _, _ = wires.ports(node)[0]  # a host has one port
-    return (Hop(port, peer),)

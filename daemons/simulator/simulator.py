@@ -19,13 +19,14 @@ from weft.daemons.simulator import packet_walk
 from weft.daemons.simulator.event_queue import CALL, TICK, EventQueue
 from weft.daemons.simulator.flows import Flows
 from weft.daemons.simulator.node import Node
-from weft.daemons.simulator.packet_walk import PacketWalk
+from weft.daemons.simulator.packet_walk import PacketWalk, SimulatedNetwork
 from weft.daemons.simulator.wires import Listener, Randomness, Wire, Wires
 from weft.topologies.core.address import Prefix
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
+START_SPREAD_S = 0.010
 SWEEP_S = 5.0  # latest removal of inherited routes that a new daemon has not set
 MOST_TICKS = 10_000  # ticks of one daemon at one instant
 REPORT_S = 0.5  # shortest time between two events about one destination
@@ -34,16 +35,15 @@ REPORT_S = 0.5  # shortest time between two events about one destination
 class Simulator:
     """Network whose routers run a scheme; time is in seconds and begins at 0.
 
-    Args:
-        topology: the network; its failed links have no carrier from the beginning.
-        spec: the scheme and its options.
-        wire: properties of all links.
-        random: source of loss, jitter and duplicates; required if `wire` has any.
-        start_spread_s: time within which the machines start one after the other.
-        starts_s: start of each machine by node, instead.
+        Args:
+            topology: the network; its failed links have no carrier from the beginning.
+            spec: the scheme and its options.
+            wire: properties of all links.
+            random: source of loss, jitter and duplicates; required if `wire` has any.
+            starts_s: start of each machine by node; None: within START_SPREAD_S, one by one.
 
     Raises:
-        ValueError: the scheme cannot route the network, or has no daemons.
+            ValueError: the scheme cannot route the network, or has no daemons.
     """
 
     def __init__(
@@ -53,7 +53,6 @@ class Simulator:
         *,
         wire: Wire | None = None,
         random: Randomness | None = None,
-        start_spread_s: float = 0.010,
         starts_s: Mapping[int, float] | None = None,
     ) -> None:
         configs = registry.configure(topology, spec)
@@ -63,22 +62,15 @@ class Simulator:
         self.changed_s = 0.0  # time of the last change of forwarding
         self.on_note: Callable[[float, int, str], None] | None = None
         self._counters = {"deliveries": 0, "routes_set": 0}
-        self._notice_s = max(
-            (config.dead + 1) * config.interval_ms / 1000 for config in configs.values()
-        )
         self._wire = wire or Wire()
         self._events = EventQueue()
         self._wires = Wires(topology, self._wire, random, self._events, self._deliver)
         self._nodes = {node: Node(config) for node, config in configs.items()}
-        self.flows = Flows(topology, self._wires, self._nodes)
+        self._network = SimulatedNetwork(topology, self._wires, self._nodes)
+        self.flows = Flows(self._network)
         for link in topology.failed.nonzero()[0].tolist():
             self.fail(link)
-        starts_s = starts_s or {
-            node: start_spread_s * index / len(self._nodes)
-            for index, node in enumerate(self._nodes)
-        }
-        for node in self._nodes:
-            self._events.push(starts_s[node], CALL, self._boot, node)
+        self._boot_all(starts_s or {})
 
     @property
     def now(self) -> float:
@@ -195,13 +187,18 @@ class Simulator:
         Raises:
             TimeoutError: routes still change after `within_s`.
         """
-        quiet_s = self._notice_s * 2 if quiet_s is None else quiet_s
+        quiet_s = 2 * self._notice_s() if quiet_s is None else quiet_s
         begin = self.now
         while self.now < (quiet_from := max(self.changed_s, begin)) + quiet_s:
             if self.now > begin + within_s:
                 raise TimeoutError(f"routes still change after {within_s} s")
             self.run_until(quiet_from + quiet_s)
         return self.changed_s
+
+    def _notice_s(self) -> float:
+        """Return the longest time to notice a silent failure."""
+        configs = [node.config for node in self._nodes.values()]
+        return max((config.dead + 1) * config.interval_ms / 1000 for config in configs)
 
     def status(self, node: int) -> dict[str, Any]:
         """Return the status of the daemon of `node`; empty without one."""
@@ -249,14 +246,7 @@ class Simulator:
     ) -> PacketWalk:
         """Return the path of a packet from server `src` to server `dst`; see packet_walk.walk()."""
         return packet_walk.walk(
-            self.topology,
-            self._wires,
-            self._nodes,
-            src,
-            dst,
-            choice,
-            first_octet=first_octet,
-            known=known,
+            self._network, src, dst, choice, first_octet=first_octet, known=known
         )
 
     def send(self, src: int, dst: int) -> PacketWalk:
@@ -295,6 +285,11 @@ class Simulator:
             if node.protocol is None or not node.protocol.converged():
                 return number
         return None
+
+    def _boot_all(self, starts_s: Mapping[int, float]) -> None:
+        for index, node in enumerate(self._nodes):
+            start_s = START_SPREAD_S * index / len(self._nodes)
+            self._events.push(starts_s.get(node, start_s), CALL, self._boot, node)
 
     def _boot(self, number: int) -> None:
         node = self._nodes[number]

@@ -117,6 +117,9 @@ class Listener(NamedTuple):
     links: tuple[int, ...]
 
 
+NodePort = tuple[int, int]  # a node and its port
+
+
 class Wires:
     """Links of a network, all live at first.
 
@@ -142,18 +145,21 @@ class Wires:
         self._random = random
         self._need_random(wire)
         self.counters = {"messages": 0, "bytes": 0}
-        self._topology, self._wire, self._draws = topology, wire, wire.draws
+        self._topology = topology
+        self._wire = wire
+        self._draws = wire.draws
         self._altered: dict[int, Wire] = {}  # by link
-        self._passages: dict[Listener, Passage] = {}
         # by sender and port
-        self._heard_through: dict[tuple[int, int], list[tuple[tuple[Listener], Passage]]] = {}
-        self._events, self._deliver = events, deliver
+        self._listeners: dict[NodePort, list[Listener]] = {}
+        self._heard_by: dict[NodePort, set[int]] = {}
+        self._passages: dict[Listener, Passage] = {}
+        self._heard_through: dict[NodePort, list[tuple[tuple[Listener], Passage]]] = {}
+        self._events = events
+        self._deliver = deliver
         self._ports = [topology.ports(node) for node in range(topology.nodes)]
         self._dead: set[tuple[int, int]] = set()  # (link, end): nothing that this end sends arrives
         self._no_carrier: set[int] = set()
-        self.changes = 0  # how often it has changed who hears whom
-        self._listeners: dict[tuple[int, int], list[Listener]] = {}
-        self._heard_by: dict[tuple[int, int], set[int]] = {}
+        self.changes = 0  # of receivers
         for node in range(topology.nodes):
             self._rewire(node)
 

@@ -8,7 +8,7 @@ from weft.daemons.control import parameters
 from weft.daemons.core.actions import FiveTuple
 from weft.daemons.core.capabilities import FlowRewrite
 from weft.daemons.core.contract import StateMachine
-from weft.daemons.core.node_config import NodeConfig, Options, node_configs
+from weft.daemons.core.node_config import NodeConfig, Options, node_configs, settings_of
 from weft.daemons.core.scheme import RoutedPath, Scheme, for_servers
 from weft.daemons.routing.candidates import candidates
 from weft.daemons.routing.scope import dead_channels
@@ -25,47 +25,47 @@ if TYPE_CHECKING:
 ICMP = 1  # IP protocol number
 OWN = {
     "capacity_kbps": IntegerParameter(
-        meaning="capacity of a link, in kbit/s; 0: its shaped rate, or 1 Gbit/s without shaping",
+        "capacity of a link, in kbit/s; 0: its shaped rate, or 1 Gbit/s without shaping",
         least=0,
         most=10**9,
         default=0,
     ),
     "relay": IntegerParameter(
-        meaning="a bypassed flow goes 0: to any server of the switch; 1: over another server's "
+        "a bypassed flow goes 0: to any server of the switch; 1: over another server's "
         "link of the level; 2: to any third sub-network",
         least=0,
         most=2,
         default=2,
     ),
     "step_percent": IntegerParameter(
-        meaning="available bandwidth that a bypass must gain, in % of the capacity",
+        "available bandwidth that a bypass must gain, in % of the capacity",
         least=1,
         most=100,
         default=5,
     ),
     "refresh_ms": IntegerParameter(
-        meaning="time between probes of an active flow, in ms",
+        "time between probes of an active flow, in ms",
         least=10,
         most=60_000,
         default=1000,
     ),
     "refreshes": IntegerParameter(
-        meaning="refresh intervals after which a flow without a probe expires",
+        "refresh intervals after which a flow without a probe expires",
         least=2,
         most=100,
         default=3,
     ),
     "refreshes_per_s": IntegerParameter(
-        meaning="maximum rate of refreshed flows, per s", least=1, most=10_000, default=5
+        "maximum rate of refreshed flows, per s", least=1, most=10_000, default=5
     ),
     "probes_per_s": IntegerParameter(
-        meaning="maximum rate of a server's probes, per s", least=1, most=100_000, default=100
+        "maximum rate of a server's probes, per s", least=1, most=100_000, default=100
     ),
     "probe_ms": IntegerParameter(
-        meaning="maximum time for an answer, in ms", least=1, most=10_000, default=200
+        "maximum time for an answer, in ms", least=1, most=10_000, default=200
     ),
     "idle_s": IntegerParameter(
-        meaning="time after which an unused flow is forgotten, in s",
+        "time after which an unused flow is forgotten, in s",
         least=1,
         most=3600,
         default=10,
@@ -105,17 +105,8 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
 
 def settings(options: Options) -> TarSettings:
     """Return the settings in `options`, in s, kbit/s and per s."""
-    return TarSettings(
-        relay=options["relay"],
-        capacity_kbps=options["capacity_kbps"],
-        gain_kbps=options["capacity_kbps"] * options["step_percent"] // 100,
-        refresh_s=options["refresh_ms"] / 1000,
-        refreshes=options["refreshes"],
-        refreshes_per_s=options["refreshes_per_s"],
-        probes_per_s=options["probes_per_s"],
-        probe_s=options["probe_ms"] / 1000,
-        idle_s=options["idle_s"],
-    )
+    gain_kbps = options["capacity_kbps"] * options["step_percent"] // 100
+    return settings_of(TarSettings, options, gain_kbps=gain_kbps)
 
 
 def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from weft.topologies.core.grammar import decimal, integer, unknown
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class IntegerParameter:
     """An integer parameter of a family or a scheme, least .. most.
 
@@ -23,6 +23,7 @@ class IntegerParameter:
     """
 
     meaning: str
+    _: KW_ONLY
     least: int
     most: int = 1 << 24  # more than any network's nodes, see graph.require_room
     default: int | None = None
@@ -49,7 +50,7 @@ class IntegerParameter:
     @classmethod
     def flag(cls, meaning: str, *, default: bool = False) -> IntegerParameter:
         """Return a parameter that is 1 or 0."""
-        return cls(meaning=meaning, least=0, most=1, default=int(default))
+        return cls(meaning, least=0, most=1, default=int(default))
 
     @classmethod
     def word(

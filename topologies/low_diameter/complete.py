@@ -29,8 +29,8 @@ FAMILIES = {
         source="FatPaths, appendix A-G",
         example="complete:n=5,p=4",
         parameters={
-            "n": IntegerParameter(meaning="routers", least=2),
-            "p": IntegerParameter(meaning="hosts of a router", least=1),
+            "n": IntegerParameter("routers", least=2),
+            "p": IntegerParameter("hosts of a router", least=1),
         },
         build=build,
     ),

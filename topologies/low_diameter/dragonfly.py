@@ -85,15 +85,13 @@ FAMILIES = {
         source="Kim et al., ISCA 2008; FatPaths, appendix A-B",
         example="dragonfly:p=3,palm=0",
         parameters={
-            "p": IntegerParameter(meaning="hosts of a router", least=1),
-            "a": IntegerParameter(
-                meaning="routers of a group, 2p by default", least=1, optional=True
-            ),
+            "p": IntegerParameter("hosts of a router", least=1),
+            "a": IntegerParameter("routers of a group, 2p by default", least=1, optional=True),
             "h": IntegerParameter(
-                meaning="links of a router to other groups, p by default", least=1, optional=True
+                "links of a router to other groups, p by default", least=1, optional=True
             ),
             "palm": IntegerParameter(
-                meaning="arrangement of links between groups, 0: consecutive, 1: palm-tree",
+                "arrangement of links between groups, 0: consecutive, 1: palm-tree",
                 least=0,
                 most=1,
                 default=0,

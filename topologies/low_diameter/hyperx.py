@@ -55,11 +55,9 @@ FAMILIES = {
         source="Ahn et al., SC 2009; FatPaths, appendix A-E",
         example="hyperx:l=2,s=4,p=3",
         parameters={
-            "l": IntegerParameter(meaning="dimensions", least=1, most=16),
-            "s": IntegerParameter(meaning="routers in each dimension", least=2),
-            "p": IntegerParameter(
-                meaning="hosts of a router, s - 1 by default", least=1, optional=True
-            ),
+            "l": IntegerParameter("dimensions", least=1, most=16),
+            "s": IntegerParameter("routers in each dimension", least=2),
+            "p": IntegerParameter("hosts of a router, s - 1 by default", least=1, optional=True),
         },
         build=build,
         derived=lambda values: {"p": values["s"] - 1},

@@ -88,9 +88,9 @@ FAMILIES = {
         source="Besta and Hoefler, SC 2014; FatPaths, appendix A-A",
         example="slimfly:q=5,p=4",
         parameters={
-            "q": IntegerParameter(meaning="a prime power other than 2", least=3, most=256),
+            "q": IntegerParameter("a prime power other than 2", least=3, most=256),
             "p": IntegerParameter(
-                meaning="hosts of a router, half its links by default", least=1, optional=True
+                "hosts of a router, half its links by default", least=1, optional=True
             ),
         },
         build=build,

@@ -60,12 +60,10 @@ FAMILIES = {
         source="Valadarsky et al., CoNEXT 2016; FatPaths, appendix A-D",
         example="xpander:r=4,l=4,p=2,seed=1",
         parameters={
-            "r": IntegerParameter(meaning="routers that each is joined to", least=1),
-            "l": IntegerParameter(
-                meaning="routers of a metanode, r by default", least=1, optional=True
-            ),
+            "r": IntegerParameter("routers that each is joined to", least=1),
+            "l": IntegerParameter("routers of a metanode, r by default", least=1, optional=True),
             "p": IntegerParameter(
-                meaning="hosts of a router, half its links by default", least=1, optional=True
+                "hosts of a router, half its links by default", least=1, optional=True
             ),
             "seed": SEED,
         },

@@ -142,18 +142,14 @@ FAMILIES = {
         source="Al-Fares et al., SIGCOMM 2008; TTC, section 2",
         example="fattree:k=4",
         parameters={
-            "k": IntegerParameter(
-                meaning="ports of a switch of three tiers, even", least=2, optional=True
-            ),
+            "k": IntegerParameter("ports of a switch of three tiers, even", least=2, optional=True),
             "n": IntegerParameter(
-                meaning="tiers of switches", least=2, most=2 + len(MIDDLE), optional=True
+                "tiers of switches", least=2, most=2 + len(MIDDLE), optional=True
             ),
-            "d": IntegerParameter(meaning="half the ports of a switch", least=1, optional=True),
-            "pods": IntegerParameter(
-                meaning="how many there are, all by default", least=1, optional=True
-            ),
+            "d": IntegerParameter("half the ports of a switch", least=1, optional=True),
+            "pods": IntegerParameter("how many there are, all by default", least=1, optional=True),
             "oversubscription": IntegerParameter(
-                meaning="hosts of an edge switch for each up-port", least=1, optional=True
+                "hosts of an edge switch for each up-port", least=1, optional=True
             ),
         },
         build=build,

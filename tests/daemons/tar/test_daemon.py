@@ -141,7 +141,7 @@ def follow(simulator, flow, src, dst):
     """The servers that packets of `flow` visit as states are now, at most 50."""
     path = [src]
     while path[-1] != dst and len(path) < 50:
-        octet = simulator.node(path[-1]).capability(FlowRewrites).flows.get(flow)
+        octet = simulator.node(path[-1]).capability(FlowRewrites).values.get(flow)
         octets = simulator.protocol(path[-1])._octets
         onward = [node for node, its in octets.items() if its == octet]
         path += onward or [dr.next_hop(NETWORK.rule, NETWORK.t, path[-1], dst)]
