@@ -1,9 +1,8 @@
 """Time to bring networks up and down, beside Mininet with TCLink or another checkout of weft.
 
-Mininet runs in a network namespace of its own, because it puts its switches' interfaces where it
-stands.  It brings the large networks up in half an hour and more, so each of ours takes turns with
-a small one of Mininet's, and what is compared is links in a second: on a machine that is busy both
-are slower.  Run as root.
+Mininet runs in a network namespace of its own, because it puts its switches' interfaces into the
+current one.  It takes half an hour for a large network, so each large network takes turns with a
+small one of Mininet's, and links per second are compared.  Run as root.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ LAYERED = ("slimfly:q=5,p=4", "fatpaths:layers=9", "Slim Fly q=5, 250 nodes, nin
 
 
 def ours(spec: str, scheme: str, packed: int = 0) -> tuple[float, float]:
-    """Seconds that `spec` takes to come up, shaped, with its routes, and to be gone again."""
+    """Return the seconds to bring `spec` up, shaped and with routes, and to take it down."""
     topology = build(spec)
     began = time.perf_counter()
     network = RunningNetwork.create(topology, LINK, scheme=scheme, packed=packed)
@@ -77,7 +76,7 @@ def ours(spec: str, scheme: str, packed: int = 0) -> tuple[float, float]:
 
 
 def mininet(root: Path, family: str, *parameters: int) -> tuple[float, float]:
-    """The same with Mininet's own classes, LinuxBridge and TCLink, without routes."""
+    """Return the same with Mininet's LinuxBridge and TCLink, without routes."""
     script = ["/usr/bin/python3", "-c", MININET, f"{root}"]
     command = ["unshare", "--net", "--mount", *script, family, *map(str, parameters)]
     try:
@@ -93,9 +92,7 @@ def mininet(root: Path, family: str, *parameters: int) -> tuple[float, float]:
 
 
 def checkout(directory: Path, spec: str) -> tuple[float, float, float]:
-    """The same with the code in `directory`, in a process of its own; and the processor time of
-    coming up.
-    """
+    """Return the same with the code in `directory`, and the processor time of coming up."""
     command = [sys.executable, "-c", WEFT, spec]
     environment = {**os.environ, "PYTHONPATH": str(directory)}
     done = subprocess.run(
@@ -108,7 +105,7 @@ def checkout(directory: Path, spec: str) -> tuple[float, float, float]:
 
 
 def against(other: Path, turns: int) -> list[Line]:
-    """This checkout and `other` in turns: medians, and the median of the ratios of each turn."""
+    """Return medians of this checkout and `other`, in turns, and of the ratios of each turn."""
     lines = []
     for spec, name, _ in NETWORKS:
         pairs = [(checkout(other, spec), checkout(ROOT, spec)) for _ in range(turns)]
@@ -123,7 +120,7 @@ def against(other: Path, turns: int) -> list[Line]:
 
 
 def beside_mininet(pods: int, without: bool) -> list[Line]:
-    """The fat-tree of `pods` pods: ours, Mininet's unless `without`, and the ratio."""
+    """Return the fat-tree of `pods` pods with weft, Mininet unless `without`, and the ratio."""
     lines, spec = [], f"fattree:k={pods}"
     measured = [ours(spec, "static") for _ in range(3)]
     theirs = None if without else mininet(ROOT, "fattree", pods)
@@ -146,18 +143,18 @@ def beside_mininet(pods: int, without: bool) -> list[Line]:
 
 
 def layered(turns: int) -> list[Line]:
-    """A fabric with a daemon for each switch and nine layers, up when every daemon has its routes:
-    with a process for each, and with one for each processor, in turns; the best of each, since
-    other work on the machine only adds to it.
+    """Return the time until a fabric with nine layers has its routes: the best of `turns`.
+
+    Daemons have a process each, or share one for each processor, in turns.
     """
     spec, scheme, name, most = LAYERED
     lines, cpus = [], len(os.sched_getaffinity(0))
     took: dict[int, list[tuple[float, float]]] = {0: [], cpus: []}
     for _ in range(turns):
-        for packed, found in took.items():
-            found.append(ours(spec, scheme, packed))
-    for packed, found in took.items():
-        up, down = min(found)
+        for packed, times in took.items():
+            times.append(ours(spec, scheme, packed))
+    for packed, times in took.items():
+        up, down = min(times)
         processes = f"{packed} processes" if packed else "a process for each switch"
         lines.append(Line(f"{name}, {processes}: up", up, "s", at_most=most))
         lines.append(Line(f"{name}, {processes}: down", down, "s"))
@@ -165,8 +162,9 @@ def layered(turns: int) -> list[Line]:
 
 
 def in_turns(turns: int, without: bool) -> list[Line]:
-    """Each of NETWORKS, in turns with Mininet's SMALL unless `without`: the best of each, and how
-    many times as many links a second come up.
+    """Return the best of `turns` for NETWORKS, and links per second relative to Mininet's.
+
+    Each takes turns with Mininet's SMALL unless `without`.
     """
     lines = []
     small = build(SMALL)
@@ -187,22 +185,22 @@ def in_turns(turns: int, without: bool) -> list[Line]:
 
 
 def main() -> None:
-    given = argparse.ArgumentParser(description=__doc__)
-    given.add_argument("--without-mininet", action="store_true", help="skip what takes minutes")
-    given.add_argument(
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--without-mininet", action="store_true", help="skip what takes minutes")
+    parser.add_argument(
         "--pods", type=int, default=8, metavar="K", help="of the fat-tree beside Mininet's (8)"
     )
-    given.add_argument(
+    parser.add_argument(
         "--against",
         type=Path,
         metavar="DIR",
         help="only this checkout and the one in DIR, in turns",
     )
-    given.add_argument(
+    parser.add_argument(
         "--layers", action="store_true", help="only a fabric with daemons and FatPaths' layers"
     )
-    given.add_argument("--turns", type=int, default=5, help="how often each is brought up (5)")
-    options = given.parse_args()
+    parser.add_argument("--turns", type=int, default=5, help="how often each is brought up (5)")
+    options = parser.parse_args()
     if options.against:
         show("Bringing networks up, in turns", against(options.against.resolve(), options.turns))
         return

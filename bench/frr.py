@@ -1,12 +1,11 @@
-"""Our daemons beside FRR's on the same network: outage of pairs when a link dies in silence, memory
-and processor time.
+"""weft's daemons beside FRR's: outage of pairs at a silent failure, memory and processor time.
 
 Run as root, on a quiet machine, with Debian's package frr.  FRR runs OSPF and BFD
-(testbed/frr/frr_config.py). BFD's interval is that of our hellos, and as many may be missing; both
-sides have real-time priority, are probed by the same pings, and lose links drawn by the same rule
-among those that their packets take (recovery.py).
+(testbed/frr/frr_config.py).  Both sides have the same interval of hellos, the same number that may
+be lost, real-time priority, the same pings, and failures drawn by the same rule among the links
+that their packets take (recovery.py).
 
-A side whose daemons alone take all processors is not measured: it says so, and what they take.
+A side whose daemons need all processors is not measured; the output has its load.
 """
 
 from __future__ import annotations
@@ -37,9 +36,7 @@ MOST_LOAD = 0.85
 
 @contextmanager
 def theirs(spec: str, hello_ms: int) -> Iterator[tuple[RunningNetwork, set[int], float]]:
-    """FRR on a network of its own, gone afterwards: the network, its processes, and the memory of a
-    node in MB.
-    """
+    """Yield a network with FRR, its processes, and the memory of a node in MB."""
     network = RunningNetwork.create(build(spec), None)
     try:
         with frr(network, Ospf(network.plan, hello_ms)) as routed:
@@ -50,7 +47,7 @@ def theirs(spec: str, hello_ms: int) -> Iterator[tuple[RunningNetwork, set[int],
 
 @contextmanager
 def ours(spec: str, hello_ms: int) -> Iterator[tuple[RunningNetwork, set[int], float]]:
-    """The same for our daemons."""
+    """Yield the same with weft's daemons."""
     network = RunningNetwork.create(
         build(spec), None, scheme=f"{SCHEME}:hello_ms={hello_ms}", packed=0
     )
@@ -69,8 +66,8 @@ def load(pids: set[int]) -> float:
 
 
 def side_by_side(spec: str, failures: int, hello_ms: int) -> None:
-    """Print both; what is asked is that ours are not slower, and smaller."""
-    found: dict[str, tuple[Recovery | None, float]] = {}
+    """Print both sides and their ratios, which should be at most 1."""
+    sides: dict[str, tuple[Recovery | None, float]] = {}
     for who, side, most_ms in (
         ("ours", ours, MOST_MS if hello_ms == HELLO_MS else None),
         ("FRR's", theirs, None),
@@ -78,28 +75,26 @@ def side_by_side(spec: str, failures: int, hello_ms: int) -> None:
         with side(spec, hello_ms) as (network, pids, memory_mb):
             processors = load(pids)
             enough = processors < MOST_LOAD * len(os.sched_getaffinity(0))
-            pairs, after_s = (
-                some_pairs(network.topology, PAIRS),
-                AFTER_S + DETECTS * hello_ms / 1000,
-            )
-            seen = recovery(network, pairs, failures, after_s=after_s) if enough else None
-        found[who] = seen, memory_mb
-        lines = seen.lines(f"hellos every {hello_ms} ms", most_ms) if seen else []
+            pairs = some_pairs(network.topology, PAIRS)
+            after_s = AFTER_S + DETECTS * hello_ms / 1000
+            outages = recovery(network, pairs, failures, after_s=after_s) if enough else None
+        sides[who] = outages, memory_mb
+        lines = outages.lines(f"hellos every {hello_ms} ms", most_ms) if outages else []
         lines += [
             Line("  memory of a node", memory_mb, "MB"),
             Line("  processors taken by all", processors, ""),
         ]
         show(f"{failures} silent failures on {spec}, {who}", lines)
-        if not seen:
+        if not outages:
             print(
                 f"  outages not measured: hellos every {hello_ms} ms leave no time to "
                 f"measure them; see --hello-ms"
             )
-    compare(*found.values())
+    compare(*sides.values())
 
 
 def compare(own: tuple[Recovery | None, float], other: tuple[Recovery | None, float]) -> None:
-    """Print the ratios of what was measured."""
+    """Print the ratios of the measured values."""
     ratios = {"memory of a node": (own[1], other[1])}
     if own[0] and other[0]:
         ratios |= {
@@ -117,21 +112,21 @@ def compare(own: tuple[Recovery | None, float], other: tuple[Recovery | None, fl
 
 def main() -> None:
     """Print both sides for each network; say so where FRR is missing."""
-    given = argparse.ArgumentParser(description=__doc__)
-    given.add_argument(
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
         "--failures", type=int, default=20, help="links that die, one after the other"
     )
-    given.add_argument(
+    parser.add_argument(
         "--hello-ms", type=int, default=HELLO_MS, help="between hellos, of both sides"
     )
-    given.add_argument("--network", action="append", help=f"instead of {SPECS[0]}")
-    asked = given.parse_args()
+    parser.add_argument("--network", action="append", help=f"instead of {SPECS[0]}")
+    options = parser.parse_args()
     try:
         doctor.require("frr", "bench.frr")
     except ValueError as error:
         raise SystemExit(str(error)) from None
-    for spec in asked.network or SPECS[:1]:
-        side_by_side(spec, asked.failures, asked.hello_ms)
+    for spec in options.network or SPECS[:1]:
+        side_by_side(spec, options.failures, options.hello_ms)
 
 
 if __name__ == "__main__":

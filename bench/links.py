@@ -11,7 +11,7 @@ from weft.testbed.traffic.iperf import IperfSpec, iperf
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 
-# of a full frame: 1500 less two headers and the timestamp option, with 14 of Ethernet
+# a full frame: 1500 bytes without two headers and the timestamp option, and 14 of Ethernet
 PAYLOAD_FRACTION = 1448 / 1514
 SECONDS = 5
 
@@ -22,10 +22,10 @@ def goodput_share(rate_bps: int) -> float:
         build("dcell:n=3,k=0"), LinkSpec(rate_bps=rate_bps, queue_packets=250), scheme="static"
     )
     try:
-        found = iperf(network, 0, 1, IperfSpec(seconds=SECONDS, omit_s=2))
+        result = iperf(network, 0, 1, IperfSpec(seconds=SECONDS, omit_s=2))
     finally:
         network.down()
-    return found.goodput_bps / (rate_bps * PAYLOAD_FRACTION)
+    return result.goodput_bps / (rate_bps * PAYLOAD_FRACTION)
 
 
 def main() -> None:

@@ -78,11 +78,6 @@ def let_kernel_work() -> None:
         sleep(1e-6)
 
 
-def step_wall(by_s: float) -> None:
-    """Set this machine's wall clock on or back; raise PermissionError unless permitted."""
-    time.clock_settime(time.CLOCK_REALTIME, wall() + by_s)
-
-
 def use(clock: Clock) -> None:
     """Replace the functions of this module by those of `clock`, for the whole process."""
     global monotonic, monotonic_ns, wall, wall_ns, sleep

@@ -42,7 +42,7 @@ def _check(result: int, what: str) -> None:
 
 
 def mount(source: str, target: str, flags: int) -> None:
-    """Call mount(2) without a file system type; raise OSError if it fails."""
+    """Mount without a file system type; raise OSError if that fails."""
     _check(
         libc.mount(source.encode(), target.encode(), None, flags, None), f"mount {source} {target}"
     )

@@ -47,7 +47,7 @@ TICK_NS = 64  # unit of a burst on the wire: PSCHED_SHIFT is 6
 CONTROL_PORT = 6330  # UDP port of the routing daemons
 SO_ATTACH_FILTER = 26
 TC_ACT_UNSPEC, TC_ACT_SHOT = 0xFFFFFFFF, 2
-BLACKHOLE_PRIORITY, ALTERING_PRIORITY, DELAY_PRIORITY = 1, 2, 10
+BLACKHOLE_PRIORITY, DELAY_PRIORITY = 1, 10
 # priority of a delay after which filters see the packet: behind the blackhole only
 SEEN_DELAY_PRIORITY = 3
 HOOKS = {HTB: "parent 1:", INGRESS_HOOK: "ingress", EGRESS_HOOK: "egress"}  # in tc's language
@@ -206,36 +206,6 @@ def control_from_daemons(device: Device) -> NetlinkMessage:
     reach the filter: HTB sends it to 1:0 first.
     """
     return classic_filter(device, HTB, 1, of_control_packets(TC_ACT_SHOT, TC_ACT_UNSPEC))
-
-
-def is_control(frame: bytes) -> bool:
-    """Return whether `frame` has the format of a daemon's packet, as the filters here do."""
-    whole_udp = (
-        len(frame) > 42 and frame[12:15] == b"\x08\x00\x45" and frame[20] & 0xBF == frame[21] == 0
-    )
-    return (
-        whole_udp
-        and frame[22:24] == b"\xff\x11"
-        and frame[36:38] == struct.pack(">H", CONTROL_PORT)
-    )
-
-
-def drop_control(device: Device, marked: int) -> NetlinkMessage:
-    """Return the change that drops daemons' packets arriving at a device with clsact.
-
-    Packets with the type of service `marked` pass.
-    """
-    program = [
-        (0x30, 0, 0, 15),
-        (0x15, 8, 0, marked),
-        *of_control_packets(TC_ACT_SHOT, TC_ACT_UNSPEC),
-    ]
-    return classic_filter(device, INGRESS_HOOK, ALTERING_PRIORITY, program)
-
-
-def pass_control(device: Device) -> NetlinkMessage:
-    """Return the change that undoes drop_control()."""
-    return remove_filter(device, ALTERING_PRIORITY)
 
 
 def routing_first(device: Device) -> NetlinkMessage:

@@ -10,7 +10,6 @@ import importlib.util
 import os
 import shutil
 import socket
-import struct
 import subprocess
 from collections.abc import Callable
 from contextlib import closing
@@ -18,16 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.testbed.data_plane import flow_rewrite, prefix_rewrite, source_rewrite
-from weft.testbed.linux import fib, interface, libbpf, netlink, netns, nft, tc
+from weft.testbed.linux import interface, libbpf, netlink, netns, nft, tc
 from weft.testbed.linux.interface import Device, NamedDevice
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.topologies.core.address import SERVER_BLOCK
 from weft.topologies.core.link import LinkSpec, Mbps
 
 BTF = Path("/sys/kernel/btf/vmlinux")
-RTA_ENCAP_TYPE, RTA_ENCAP = 21, 22
-LWTUNNEL_MPLS, LWTUNNEL_SEG6, LWTUNNEL_BPF = 1, 5, 6
-SCHED_CLS, LWT_OUT, RAW_TRACEPOINT = 3, 11, 17
+SCHED_CLS, RAW_TRACEPOINT = 3, 17
 IPPROTO_MPTCP = 262
 UNPRIVILEGED_UID = 65534
 CLONE_NEWUSER = 0x10000000
@@ -90,68 +87,13 @@ def makes(messages: Callable[[Device], list[NetlinkMessage]]) -> FeatureTest:
     return attempt
 
 
-def new_interface(kind: str, data: bytes = b"") -> FeatureTest:
-    return makes(lambda _: [interface.new(NamedDevice(0, f"{kind}0"), kind, data, up=False)])
+def new_interface(kind: str) -> FeatureTest:
+    return makes(lambda _: [interface.new(NamedDevice(0, f"{kind}0"), kind, up=False)])
 
 
-def queue(kind: str, options: bytes = b"") -> FeatureTest:
-    return makes(lambda device: [tc.qdisc(device, tc.ROOT, tc.HTB, kind, options)])
-
-
-def tbf() -> bytes:
-    rate = tc.RATESPEC.pack(0, tc.LINKLAYER_ETHERNET, 0, 0, 0, 1_000_000)
-    # TCA_TBF_PARMS
-    return netlink.attribute(1, rate + bytes(12) + struct.pack("=3I", 1_000_000, 1_000_000, 0))
-
-
-def red() -> bytes:
-    parameters = struct.pack("=3I4B", 100_000, 10_000, 30_000, 9, 9, 10, 0)
-    # TCA_RED_PARMS, TCA_RED_STAB
-    return netlink.attribute(1, parameters) + netlink.attribute(2, bytes(256))
-
-
-def encapsulation(family: int, kind: int, name: str, data: Callable[[], bytes]) -> FeatureTest:
-    """Return the test that a route may wrap packets in that way."""
-    to = bytes([10, 0, 0, 1]) if family == socket.AF_INET else b"\xfd" + bytes(14) + b"\1"
-
-    def attempt(scratch: Scratch) -> str:
-        device = scratch.device()
-        head = (family, 8 * len(to), 0, 0, fib.RT_TABLE_MAIN, fib.RTPROT_WEFT, fib.RT_SCOPE_LINK)
-        body = fib.RTMSG.pack(*head, fib.RTN_UNICAST, 0)
-        body += netlink.attribute(fib.RTA_DST, to) + netlink.u32(fib.RTA_OIF, device.ifindex)
-        body += netlink.attribute(RTA_ENCAP_TYPE, struct.pack("=H", kind))
-        body += netlink.attribute(RTA_ENCAP, data())
-        command = f"ip route replace encap {name} dev {device.dev}"
-        message = NetlinkMessage(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)
-        scratch.netlink.request([message])
-        return ""
-
-    return attempt
-
-
-def mpls() -> bytes:
-    # MPLS_IPTUNNEL_DST: label 100, bottom of stack
-    return netlink.attribute(1, struct.pack(">I", 100 << 12 | 1 << 8))
-
-
-def seg6() -> bytes:
-    # one segment
-    header = struct.pack(">BBBBBBH", 0, 2, 4, 0, 0, 0, 0) + b"\xfd" + bytes(14) + b"\2"
-    return netlink.attribute(1, struct.pack("=i", 1) + header)  # SEG6_IPTUNNEL_SRH, encap
-
-
-def lwt_bpf() -> bytes:
-    fd = libbpf.trivial_program(LWT_OUT)  # stays open: the message names it
-    # LWT_BPF_OUT: LWT_BPF_PROG_FD, _NAME
-    return netlink.nested(2, netlink.u32(1, fd), netlink.text(2, "probe"))
-
-
-def program(kind: int) -> FeatureTest:
-    def attempt(scratch: Scratch) -> str:
-        os.close(libbpf.trivial_program(kind))
-        return ""
-
-    return attempt
+def program(scratch: Scratch) -> str:
+    os.close(libbpf.trivial_program(SCHED_CLS))
+    return ""
 
 
 def dequeue_tracepoint(scratch: Scratch) -> str:
@@ -315,45 +257,8 @@ TRIES = (
     Try(
         "pfifo",
         "queues of so many packets",
-        queue("pfifo", struct.pack("=I", 10)),
+        makes(lambda device: [tc.fifo(device, tc.ROOT, tc.FIFO, 10)]),
         kernel("CONFIG_NET_SCH_FIFO"),
-    ),
-    Try("tbf", "Mininet's own links", queue("tbf", tbf()), modprobe("sch_tbf")),
-    Try("fq", "pacing by TCP's senders", queue("fq"), modprobe("sch_fq")),
-    Try("fq_codel", "fair queues", queue("fq_codel"), modprobe("sch_fq_codel")),
-    Try("red", "marking and early drops", queue("red", red()), modprobe("sch_red")),
-    Try(
-        "prio",
-        "queues by priority",
-        queue("prio", struct.pack("=i16B", 3, *[1] * 16)),
-        modprobe("sch_prio"),
-    ),
-    Try(
-        "vxlan",
-        "links between machines",
-        new_interface("vxlan", netlink.u32(1, 7)),
-        modprobe("vxlan"),
-    ),
-    Try(
-        "vrf", "several tables in a node", new_interface("vrf", netlink.u32(1, 10)), modprobe("vrf")
-    ),
-    Try(
-        "mpls",
-        "label switching",
-        encapsulation(socket.AF_INET, LWTUNNEL_MPLS, "mpls 100", mpls),
-        modprobe("-a mpls_router mpls_iptunnel"),
-    ),
-    Try(
-        "seg6",
-        "proxy routes by segment routing",
-        encapsulation(socket.AF_INET6, LWTUNNEL_SEG6, "seg6 mode encap segs fd00::2", seg6),
-        kernel("CONFIG_IPV6_SEG6_LWTUNNEL"),
-    ),
-    Try(
-        "bpf routes",
-        "headers that a route's program writes",
-        encapsulation(socket.AF_INET, LWTUNNEL_BPF, "bpf", lwt_bpf),
-        kernel("CONFIG_LWTUNNEL_BPF"),
     ),
     Try("nftables", "users' own filters", nftables, f"{apt('nftables')}; {modprobe('nf_tables')}"),
     Try(
@@ -362,7 +267,7 @@ TRIES = (
         rewriting,
         kernel("CONFIG_NF_TABLES, CONFIG_NFT_LOG and CONFIG_NETFILTER_NETLINK_LOG"),
     ),
-    Try("bpf", "forwarding in eBPF, fidelity", program(SCHED_CLS), kernel("CONFIG_BPF_SYSCALL")),
+    Try("bpf", "forwarding in eBPF, fidelity", program, kernel("CONFIG_BPF_SYSCALL")),
     Try("btf", "eBPF programs that fit any kernel, fidelity", btf, BTF_KERNEL, root=False),
     Try("qdisc_dequeue", "fidelity", dequeue_tracepoint, kernel("CONFIG_BPF_EVENTS")),
     Try(

@@ -41,7 +41,7 @@ class LimitedHost(LanHost):
         return popen
 
     def config(self, cpu: float = -1, cores: Any = None, **params: Any) -> Any:
-        """Set the host's share (-1: no limit) and cores, then run Mininet's config()."""
+        """Set the host's share (-1: no limit) and cores, and Mininet's own parameters."""
         self.setCPUFrac(cpu)
         self.setCPUs(cores)
         return super().config(**params)  # type: ignore[misc]

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from mininet import link as mininet_link
 
-from weft.testbed.linux import clock, live_port, netlink, netns, tc
+from weft.testbed.linux import netlink, netns, tc
 from weft.testbed.linux.ethtool import Offloads
 from weft.testbed.linux.interface import interfaces, set_up
-from weft.testbed.machine import doctor
-from weft.testbed.plan.network_plan import ifb_of
-from weft.topologies.core.link import LinkSpec, Mbps, delay_us
+from weft.testbed.network.impair import Direction, Impairment, change_direction, from_mininet
 
 if TYPE_CHECKING:
     from weft.testbed.mininet.lan import Lan, VethEnd
@@ -42,7 +40,7 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
         shape = {key: params.pop(key) for key in SHAPE if key in params}
         super().__init__(name, node=node, port=port, link=link, **params)
         self.params |= shape
-        link.shapes.append((self, shape))
+        link.shapes.append((self, from_mininet(**shape)))
 
     @property
     def socket(self) -> netlink.Socket:
@@ -150,56 +148,27 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
                 )
         for name in NO_EFFECT:
             params.pop(name, None)
-        shape = {key: params.pop(key) for key in SHAPE if key in params}
+        change = from_mininet(**{key: params.pop(key) for key in SHAPE if key in params})
         result: dict[str, Any] = super().config(**params) or {}
-        self.shape(**shape)
+        self.shape(change)
         return result
 
-    def shape(
-        self,
-        bw: float | None = None,
-        delay: str | None = None,
-        jitter: str | None = None,
-        loss: float | None = None,
-        max_queue_size: int | None = None,
-    ) -> None:
-        """Shape packets that leave from now on; None leaves a parameter unchanged.
-
-        Args:
-            bw: rate in Mbit/s.
-            delay: such as 5ms; likewise jitter.
-            jitter: largest deviation from the delay.
-            loss: per cent.
-            max_queue_size: packets.
-        """
-        if bw is not None or max_queue_size is not None:
-            self._set_rate(bw, max_queue_size)
-        if loss is not None:
-            self._set_loss(float(loss))
-        if delay is not None or jitter is not None:
-            self._set_delay(delay, jitter)
+    def shape(self, change: Impairment) -> None:
+        """Shape packets that leave from now on."""
+        if change == Impairment():
+            return
+        far = self.far()
+        far.request(tc.clsact(far.end))
+        direction = Direction(self.name, self.socket, self.end, far.socket, far.end)
+        change_direction(direction, change, None, QUEUE_PACKETS)
+        self.lan.log(f"tc on {self.name} of {self.node.namespace}: {change}")
+        if change.rate_bps is not None and not self.shaped:
+            self._turn_off_bundles()
 
     def far(self) -> LanPort:
         """Return the other end of the link."""
         port: LanPort = self.link.intf2 if self.link.intf1 is self else self.link.intf1
         return port
-
-    def _set_rate(self, bw: float | None, queue: int | None) -> None:
-        before = tc.shapes(self.socket).get(self.end.ifindex)
-        rate_bps = before.rate_bps if before else None
-        if bw is not None:
-            rate_bps = round(float(bw) * Mbps)
-        if rate_bps is None:
-            raise ValueError(f"{self.name}: max_queue_size needs bw: without a rate nothing waits")
-        packets = int(queue) if queue else (before and before.queue_packets) or QUEUE_PACKETS
-        spec = LinkSpec(rate_bps=rate_bps, queue_packets=packets)
-        live_port.set_rate(self.socket, self.end, spec, before)
-        self.lan.log(
-            f"tc -n {self.node.namespace} class on {self.name}: {spec.rate_bps} bit/s, "
-            f"{packets} packets"
-        )
-        if not self.shaped:
-            self._turn_off_bundles()
 
     def _turn_off_bundles(self) -> None:
         """Turn offloads off, so that a queue holds packets, not bundles of up to 64 kB."""
@@ -212,34 +181,13 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
             offloads.close()
         self._ip("link", "set", self.name, "gso_max_segs", "1")
 
-    def _set_loss(self, percent: float) -> None:
-        far = self.far()
-        far.request(tc.clsact(far.end))
-        live_port.set_loss(far.socket, far.end, round(percent * live_port.BILLION / 100))
-        self.lan.log(f"tc -n {far.node.namespace} filter on {far.name}: loses {percent:g} %")
-
-    def _set_delay(self, delay: str | None, jitter: str | None) -> None:
-        for feature in ("netem", "ifb"):
-            doctor.require(feature, f"{self.name}: a delay of {delay or '0'}")
-        far = self.far()
-        far.request(tc.clsact(far.end))
-        times_us = [delay_us(_with_unit(time)) if time else 0 for time in (delay, jitter)]
-        ifb = ifb_of(far.end)
-        live_port.set_delay(far.socket, far.end, ifb, *times_us, filtered=clock.is_virtual())
-
-
-def _with_unit(time: str | float) -> str:
-    """Return a time with its unit; like tc, read a bare number as microseconds."""
-    text = str(time)
-    return text if text[-1:].isalpha() else f"{text}us"
-
 
 class LanLink(mininet_link.Link):  # type: ignore[misc]
     """A link between two nodes.
 
     Attributes:
         ends: by interface name.
-        shapes: parameters of the ports, set when both exist.
+        shapes: changes of the ports, made when both exist.
     """
 
     lan: Lan
@@ -249,14 +197,14 @@ class LanLink(mininet_link.Link):  # type: ignore[misc]
 
     def __init__(self, node1: Any, node2: Any, **params: Any) -> None:
         self.ends: dict[str, VethEnd] = {}
-        self.shapes: list[tuple[LanPort, dict[str, Any]]] = []
+        self.shapes: list[tuple[LanPort, Impairment]] = []
         kind = params.pop("intf", None)
         classes = {
             name: self.port_class(params.pop(name, None) or kind) for name in ("cls1", "cls2")
         }
         super().__init__(node1, node2, **(params | {"fast": True} | classes))
-        for port, shape in self.shapes:
-            port.shape(**shape)
+        for port, change in self.shapes:
+            port.shape(change)
         for port in (self.intf1, self.intf2):
             port.node.link_added(port)
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft.testbed.linux import tc
-from weft.testbed.linux.live_port import BILLION
 from weft.testbed.network.impair import Impairment
 from weft.testbed.network.network import BRIDGES
-from weft.topologies.core.link import Mbps
 
 if TYPE_CHECKING:
     from weft.testbed.mininet.bridged_net import BridgedNet
@@ -76,15 +74,8 @@ class LanLinks:
 
     def impair(self, name: str, change: Impairment) -> None:
         """Set loss, delay, rate or queue of a link in both directions."""
-        shape = {
-            "bw": None if change.rate_bps is None else change.rate_bps / Mbps,
-            "max_queue_size": change.queue_packets,
-            "loss": None if change.loss_ppb is None else change.loss_ppb * 100 / BILLION,
-            "delay": None if change.delay_us is None else f"{change.delay_us}us",
-            "jitter": None if change.jitter_us is None else f"{change.jitter_us}us",
-        }
         for port in self._ports(name):
-            port.shape(**shape)
+            port.shape(change)
 
     def unimpair(self, name: str) -> None:
         """Raise ValueError: the original shape of a link is not stored."""

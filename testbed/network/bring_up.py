@@ -46,7 +46,7 @@ Stage = tuple[str, Callable[[], object]]
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a network is run.
+    """Options of a run.
 
     packed: the number of processes that share the daemons; 0: one for each daemon; None: see
         daemon_processes().

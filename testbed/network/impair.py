@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from weft.testbed.data_plane import data_plane
 from weft.testbed.linux import clock, live_port, netlink, tc
+from weft.testbed.linux.interface import Device
 from weft.testbed.machine import doctor
 from weft.testbed.network.handle import Handle
-from weft.testbed.plan.network_plan import End, ifb_of
+from weft.testbed.plan.network_plan import ifb_of
 from weft.topologies.core.link import LinkSpec, Mbps, delay_us, rate_bps
 
 QUEUE_PACKETS = 250  # default of a link that had no rate
@@ -26,6 +28,11 @@ class Impairment:
     loss_ppb: int | None = None
     delay_us: int | None = None
     jitter_us: int | None = None
+
+    @property
+    def delays(self) -> bool:
+        """Return True if the delay or its deviation changes."""
+        return self.delay_us is not None or self.jitter_us is not None
 
 
 def asked(
@@ -87,59 +94,102 @@ def impair(network: Handle, name: str, change: Impairment) -> None:
 
 
 def impair_way(network: Handle, node: int, port: int, change: Impairment) -> None:
-    """Change the link at `port` of `node` in the direction away from it; see impair().
-
-    Rate and queue are changed where packets leave, loss and delay where they arrive.
-    """
+    """Change the link at `port` of `node` in the direction away from it; see impair()."""
     near = network.plan.ends[node][port]
-    delayed = change.delay_us is not None or change.jitter_us is not None
-    if delayed:
-        _require_delay(network, network.topology.link_name(near.link))
-    if change.rate_bps is not None or change.queue_packets is not None:
-        _set_rate(network, node, near, change)
     far = network.plan.ends[near.peer][near.peer_port]
-    with network.at(near.peer) as socket:
-        if change.loss_ppb is not None:
-            _set_loss(socket, far, change.loss_ppb)
-        if delayed:
-            live_port.set_delay(
-                socket,
-                far,
-                ifb_of(far),
-                change.delay_us or 0,
-                change.jitter_us or 0,
-                filtered=clock.is_virtual(),
+    name = network.topology.link_name(near.link)
+    program_decides = data_plane.program_of(network) is not None
+    if change.delays and program_decides and not clock.is_virtual():
+        raise ValueError(
+            f"{name}: a delay and a scheme of the data plane exclude each other: the "
+            f"program sees no delay"
+        )
+    with network.at(node) as near_socket, network.at(near.peer) as far_socket:
+        direction = Direction(name, near_socket, near, far_socket, far)
+        change_direction(direction, change, network.plan.link_spec(near.link))
+
+
+class Direction(NamedTuple):
+    """One direction of a link: its ends, and sockets in their namespaces.
+
+    name: of the link or port, for messages.
+    """
+
+    name: str
+    near_socket: netlink.Socket
+    near: Device
+    far_socket: netlink.Socket
+    far: Device
+
+
+def change_direction(
+    direction: Direction,
+    change: Impairment,
+    planned: LinkSpec | None,
+    queue_packets: int = QUEUE_PACKETS,
+) -> None:
+    """Change rate and queue where packets leave, loss and delay where they arrive.
+
+    Args:
+        direction: with hooks for filters at its far end.
+        change: what to change.
+        planned: specification of the link; a switch that trims goes on trimming.
+        queue_packets: size of a new queue.
+
+    Raises:
+        ValueError: the kernel lacks netem, or a queue is to change without a rate.
+        OSError: the kernel holds other values after the change.
+    """
+    if change.delays:
+        for feature in ("netem", "ifb"):
+            doctor.require(feature, f"a delay of {direction.name}")
+    if change.rate_bps is not None or change.queue_packets is not None:
+        _set_rate(direction, change, planned, queue_packets)
+    far = direction.far
+    if change.loss_ppb is not None:
+        live_port.set_loss(direction.far_socket, far, change.loss_ppb)
+        kernel_ppb = live_port.losses(direction.far_socket).get(far.ifindex, 0)
+        if abs(kernel_ppb - change.loss_ppb) > 1:
+            raise OSError(
+                f"{far.dev}: asked to lose {change.loss_ppb} of a billion, the kernel {kernel_ppb}"
             )
+    if change.delays:
+        times_us = change.delay_us or 0, change.jitter_us or 0
+        filtered = clock.is_virtual()
+        live_port.set_delay(direction.far_socket, far, ifb_of(far), *times_us, filtered=filtered)
 
 
-def _set_loss(socket: netlink.Socket, end: End, loss_ppb: int) -> None:
-    """Set the loss of arriving packets, and read it back."""
-    live_port.set_loss(socket, end, loss_ppb)
-    kernel_ppb = live_port.losses(socket).get(end.ifindex, 0)
-    if abs(kernel_ppb - loss_ppb) > 1:
-        raise OSError(f"{end.dev}: asked to lose {loss_ppb} of a billion, the kernel {kernel_ppb}")
-
-
-def _set_rate(network: Handle, node: int, end: End, change: Impairment) -> None:
-    """Set rate and queue of the port of `node` at `end`."""
-    if change.rate_bps is None and kernel_link(network, end.link) is None:
-        name = network.topology.link_name(end.link)
-        raise ValueError(f"{name} has no rate, and so no queue: give it a rate, too")
-    with network.at(node) as socket:
-        shape = tc.shapes(socket).get(end.ifindex)
-        link = _changed_link(network, end.link, shape, change)
-        live_port.set_rate(socket, end, link, shape)
+def _set_rate(
+    direction: Direction, change: Impairment, planned: LinkSpec | None, queue_packets: int
+) -> None:
+    shape = tc.shapes(direction.near_socket).get(direction.near.ifindex)
+    rate = shape.rate_bps if change.rate_bps is None and shape else change.rate_bps
+    if rate is None:
+        raise ValueError(f"{direction.name} has no rate, and so no queue: give it a rate, too")
+    queue = change.queue_packets or (shape.queue_packets if shape else None) or queue_packets
+    link = LinkSpec(rate_bps=rate, queue_packets=queue)
+    if planned:
+        link = replace(planned, rate_bps=rate, queue_packets=queue)
+    live_port.set_rate(direction.near_socket, direction.near, link, shape)
 
 
 def from_mininet(
     *,
-    bw: float | None,
-    delay: str | None,
-    jitter: str | None,
-    loss: float | None,
-    max_queue_size: int | None,
+    bw: float | None = None,
+    delay: str | None = None,
+    jitter: str | None = None,
+    loss: float | None = None,
+    max_queue_size: int | None = None,
 ) -> Impairment:
-    """Return the impairment that Mininet's parameters of an interface describe."""
+    """Return the impairment that Mininet's parameters of an interface describe.
+
+    Args:
+        bw: rate in Mbit/s.
+        delay: such as 5ms.
+        jitter: largest deviation from the delay.
+        loss: per cent.
+        max_queue_size: packets.
+    """
     return Impairment(
         rate_bps=None if bw is None else round(float(bw) * Mbps),
         queue_packets=None if max_queue_size is None else int(max_queue_size),
@@ -153,30 +203,7 @@ def _mininet_delay_us(text: str | None) -> int | None:
     """Return a time in microseconds; a number without a unit is one already, as for tc."""
     if text is None:
         return None
-    return delay_us(f"{text}" if f"{text}"[-1:].isalpha() else f"{text}us")
-
-
-def _require_delay(network: Handle, name: str) -> None:
-    """Raise ValueError if links of this network cannot have a delay."""
-    for feature in ("netem", "ifb"):
-        doctor.require(feature, f"a delay of {name}")
-    if data_plane.program_of(network) is not None and not clock.is_virtual():
-        raise ValueError(
-            f"{name}: a delay and a scheme of the data plane exclude each other: the "
-            f"program sees no delay"
-        )
-
-
-def _changed_link(
-    network: Handle, link: int, shape: tc.DeviceDisciplines | None, change: Impairment
-) -> LinkSpec:
-    """Return the link as it is to be; a switch that trims goes on trimming."""
-    planned = network.plan.link_spec(link)
-    rate = change.rate_bps or (shape.rate_bps if shape else None)
-    queue = change.queue_packets or (shape.queue_packets if shape else None) or QUEUE_PACKETS
-    if planned:
-        return replace(planned, rate_bps=rate or planned.rate_bps, queue_packets=queue)
-    return LinkSpec(rate_bps=rate or 0, queue_packets=queue)
+    return delay_us(f"{text}" if f"{text}"[-1:].isalpha() else f"{text or 0}us")
 
 
 def undo(network: Handle, name: str) -> None:

@@ -1,6 +1,6 @@
 """Run a command under User-Mode Linux: a kernel as an ordinary process, without root or an image.
 
-Debian's kernel for it has netem, RED, DCTCP, VRF and MPLS as modules.  Its root is the host's own
+Debian's kernel for it has netem, RED and DCTCP as modules.  Its root is the host's own
 files, read-only under an overlay that is discarded.  Only the current folder is writable.  The
 command is root inside, on one processor, with fresh /tmp and /run and only the loopback.  A system
 call takes 65 times as long as outside: delays are exact, but measured processor times mean nothing.

@@ -69,9 +69,9 @@ def identity() -> str:
 
 def folders() -> list[Path]:
     """Return the folders in which this user may have a kernel, best first."""
-    chosen = [Path(os.environ["WEFT_CACHE"])] if os.environ.get("WEFT_CACHE") else []
+    configured = [Path(os.environ["WEFT_CACHE"])] if os.environ.get("WEFT_CACHE") else []
     own = [] if os.geteuid() == 0 else [Path.home() / ".cache/weft"]
-    return [*chosen, SYSTEM_CACHE, *own]
+    return [*configured, SYSTEM_CACHE, *own]
 
 
 def find() -> Path | None:

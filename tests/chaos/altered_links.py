@@ -21,6 +21,7 @@ from heapq import heappop, heappush
 
 from weft.daemons.simulator.wires import Passage, Randomness, Wire
 from weft.testbed.linux import clock, netns, tc
+from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.network.handle import Handle
 from weft.testbed.plan.network_plan import End
 
@@ -29,6 +30,7 @@ PAYLOAD = 14 + 20 + 8  # its offset in a frame, behind an IP header without opti
 TYPE_OF_SERVICE, IP_CHECKSUM, UDP_CHECKSUM = 15, slice(24, 26), slice(40, 42)
 MARK = 0x04  # type of service of the packets that this process sends
 FRAME_BYTES = 2048
+PRIORITY = 2  # of the filter, behind the one that drops everything
 
 
 class AlteredLinks:
@@ -142,7 +144,7 @@ class _Tap:
             self._sender.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)
             self._sender.bind((far_end.dev, 0))
         with network.at(self._node) as routes:
-            routes.request([tc.drop_control(self._end, MARK)])
+            routes.request([drop_control(self._end)])
 
     def frames(self) -> Iterator[bytes]:
         """Yield the daemons' packets that have arrived, marked."""
@@ -155,7 +157,7 @@ class _Tap:
                 return
             if (
                 kind != socket.PACKET_OUTGOING
-                and tc.is_control(frame)
+                and is_control(frame)
                 and frame[TYPE_OF_SERVICE] != MARK
             ):
                 yield marked(frame)
@@ -168,9 +170,28 @@ class _Tap:
     def close(self) -> None:
         """Remove the filter, and close the sockets."""
         with self._network.at(self._node) as routes:
-            routes.request([tc.pass_control(self._end)])
+            routes.request([tc.remove_filter(self._end, PRIORITY)])
         self.receiver.close()
         self._sender.close()
+
+
+def is_control(frame: bytes) -> bool:
+    """Return whether `frame` has the format that tc.of_control_packets() matches."""
+    whole_udp = (
+        len(frame) > 42 and frame[12:15] == b"\x08\x00\x45" and frame[20] & 0xBF == frame[21] == 0
+    )
+    port = struct.pack(">H", tc.CONTROL_PORT)
+    return whole_udp and frame[22:24] == b"\xff\x11" and frame[36:38] == port
+
+
+def drop_control(end: End) -> NetlinkMessage:
+    """Return the change that drops daemons' packets arriving at `end`, except marked ones."""
+    program = [
+        (0x30, 0, 0, 15),
+        (0x15, 8, 0, MARK),
+        *tc.of_control_packets(tc.TC_ACT_SHOT, tc.TC_ACT_UNSPEC),
+    ]
+    return tc.classic_filter(end, tc.INGRESS_HOOK, PRIORITY, program)
 
 
 def marked(frame: bytes) -> bytes:

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from tests.chaos.altered_links import MARK, PAYLOAD, AlteredLinks, marked
+from tests.chaos.altered_links import MARK, PAYLOAD, AlteredLinks, is_control, marked
 from weft.daemons.simulator.wires import Wire
 from weft.testbed.linux import netns, tc
 from weft.testbed.linux.clock import wait_until
@@ -22,8 +22,8 @@ def frame(payload=b"hello", port=tc.CONTROL_PORT, ttl=255, flags=0x4000):
 
 
 def test_only_what_looks_like_a_daemons_packet_is_altered():
-    assert tc.is_control(frame())
-    assert tc.is_control(frame(flags=0))
+    assert is_control(frame())
+    assert is_control(frame(flags=0))
     others = [
         frame(port=5353),
         frame(ttl=254),
@@ -32,7 +32,7 @@ def test_only_what_looks_like_a_daemons_packet_is_altered():
         frame()[:40],
         b"",
     ]
-    assert not any(tc.is_control(each) for each in others)
+    assert not any(is_control(each) for each in others)
 
 
 def test_what_is_sent_again_is_marked_and_right():

@@ -7,6 +7,7 @@ import struct
 
 import pytest
 
+from tests.chaos.altered_links import is_control
 from weft.testbed.linux import netlink, tc
 from weft.testbed.linux.interface import NamedDevice
 from weft.testbed.linux.netlink import NetlinkMessage
@@ -153,5 +154,5 @@ def frame(
 def test_control_packets_are_known_alike_in_python_and_by_the_filter(
     packet: bytes, matches: bool
 ) -> None:
-    assert tc.is_control(packet) == matches
+    assert is_control(packet) == matches
     assert run_filter(tc.of_control_packets(7, 3), packet) == (7 if matches else 3)

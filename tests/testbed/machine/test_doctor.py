@@ -165,30 +165,18 @@ def test_what_the_testbed_stands_on_is_found_and_nothing_is_left():
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize(
-    ("kind", "name"), [("netem", "netem"), ("red", "red"), ("fq_codel", "fq_codel"), ("tbf", "tbf")]
-)
-def test_tc_agrees_about_queues(spare_netns, kind, name):
-    options = {
-        "netem": ["delay", "1ms"],
-        "red": ["limit", "100000", "avpkt", "1000"],
-        "tbf": ["rate", "1mbit", "burst", "10k", "limit", "10k"],
-    }
+def test_tc_agrees_about_delays(spare_netns):
     ip = ["ip", "netns", "exec", spare_netns.name]
-    subprocess.run(
-        [*ip, "ip", "link", "add", "dev", "v0", "type", "veth", "peer", "v1"], check=True
-    )
-    done = subprocess.run(
-        [*ip, "tc", "qdisc", "add", "dev", "v0", "root", kind, *options.get(kind, [])],
-        capture_output=True,
-    )
-    (found,) = doctor.examine([one for one in features.TRIES if one.name == name])
-    assert found.present == (done.returncode == 0), (found, done.stderr)
+    subprocess.run([*ip, "ip", "link", "add", "v0", "type", "veth", "peer", "v1"], check=True)
+    netem = ["tc", "qdisc", "add", "dev", "v0", "root", "netem", "delay", "1ms"]
+    result = subprocess.run([*ip, *netem], capture_output=True, check=False)
+    (feature,) = doctor.examine([one for one in features.TRIES if one.name == "netem"])
+    assert feature.present == (result.returncode == 0), (feature, result.stderr)
 
 
-@pytest.mark.uml("sch_netem", "sch_red", "sch_fq", "vrf", "tcp_dctcp")
+@pytest.mark.uml("sch_netem", "tcp_dctcp")
 def test_a_kernel_with_everything_has_everything():
     found = {one.name: one for one in doctor.probe(fresh=True)}
-    for name in ("netem", "ifb", "red", "fq", "prio", "vrf", "dctcp"):
+    for name in ("netem", "ifb", "dctcp"):
         assert found[name].present, found[name]
     doctor.require("netem", "a delay of 1000 us")

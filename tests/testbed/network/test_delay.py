@@ -51,7 +51,7 @@ def test_a_delay_that_the_kernel_cannot_give_is_refused_with_that_reason(monkeyp
             "netem", False, "Specified qdisc kind is unknown", "delays", "modprobe sch_netem"
         )
     ]
-    monkeypatch.setattr(doctor, "_remembered", list)
+    monkeypatch.setattr(doctor, "_stored", list)
     monkeypatch.setattr(doctor, "examine", lambda tries: missing)
     with pytest.raises(ValueError, match="netem") as caught:
         RunningNetwork.create(
