@@ -20,7 +20,8 @@ from weft.testbed.network.network import RunningNetwork
 from weft.testbed.plan.network_plan import NetworkPlan
 from weft.topologies.core.topology import Topology
 
-SERVER, HOST = 0.34, 0.12  # radius of a node's mark; of a host that stands around its router
+SERVER_RADIUS = 0.34
+HOST_RADIUS = 0.12  # where hosts surround their router
 HOST_AWAY = 0.55  # from a router to its hosts
 DIGITS = 4
 MOST_ROWS = 2000  # of an experiment, shown
@@ -29,13 +30,14 @@ MOST_ROWS = 2000  # of an experiment, shown
 def drawing(topology: Topology) -> dict[str, Any]:
     """Return the positions of nodes, links and groups, y downwards, JSON-able.
 
-    nodes: (x, y, radius) of each, by number.  links: the control point of each, from end to end a
-        quadratic curve.
+    nodes: (x, y, radius) of each, by number.
+    links: control point of each, a quadratic curve.
     groups: (x, y, radius) of sub-networks.
     """
     places = layout(topology)
-    at, radius = _with_hosts(topology, places)
-    a, b = at[topology.links[:, 0]], at[topology.links[:, 2]]
+    centres, radii = _with_hosts(topology, places)
+    a = centres[topology.links[:, 0]]
+    b = centres[topology.links[:, 2]]
     middle = (a + b) / 2
     across = abs(a - b) / np.maximum(abs(a - places.towards) + abs(b - places.towards), 1e-9)
     control = middle + BEND * across**2 * (places.towards - middle)
@@ -43,7 +45,7 @@ def drawing(topology: Topology) -> dict[str, Any]:
         hosts = topology.level == 0
         control[hosts] = middle[hosts]
     return {
-        "nodes": [[*_xy(place), float(size)] for place, size in zip(at, radius, strict=True)],
+        "nodes": [[*_xy(place), float(size)] for place, size in zip(centres, radii, strict=True)],
         "links": [_xy(place) for place in control],
         "groups": [[*_xy(group.centre), round(group.radius, DIGITS)] for group in places.groups],
     }
@@ -54,17 +56,19 @@ def _with_hosts(topology: Topology, places: DrawingLayout) -> tuple[Any, Any]:
 
     Hosts that the layout omits surround their routers.
     """
-    at, radius = places.at.copy(), np.full(topology.nodes, SERVER)
+    centres = places.at.copy()
+    radii = np.full(topology.nodes, SERVER_RADIUS)
     if places.hosts:
-        return at, radius
-    count: Counter[int] = Counter(int(router) for router in topology.links[topology.level == 0, 2])
+        return centres, radii
+    host_links = topology.links[topology.level == 0].tolist()
+    count = Counter(router for _, _, router, _ in host_links)
     placed: Counter[int] = Counter()
-    for host, _, router, _ in topology.links[topology.level == 0].tolist():
+    for host, _, router, _ in host_links:
         turn = 2j * np.pi * (placed[router] + 0.5) / count[router]
-        at[host] = places.at[router] + HOST_AWAY * np.exp(turn)
+        centres[host] = places.at[router] + HOST_AWAY * np.exp(turn)
         placed[router] += 1
-    radius[: topology.servers] = HOST
-    return at, radius
+    radii[: topology.servers] = HOST_RADIUS
+    return centres, radii
 
 
 def _xy(place: complex) -> list[float]:
@@ -73,21 +77,19 @@ def _xy(place: complex) -> list[float]:
 
 def schemes(plan: NetworkPlan, journal: dict[str, Any]) -> list[str]:
     """Return the schemes that this run's data plane can change to; none without a data plane."""
-    came_up_with = scheme_change.routing(journal)
-    if (
-        came_up_with == "none"
-        or not registry.scheme(came_up_with)[0].selection
-        or (plan.link and plan.link.delay_us)
-    ):
+    routing = scheme_change.routing(journal)
+    if routing == "none" or not registry.scheme(routing)[0].selection:
         return []
-    found = []
+    if plan.link and plan.link.delay_us:
+        return []
+    names = []
     for name in registry.with_data_plane():
         with suppress(ValueError):
-            scheme_change.check(came_up_with, name)
+            scheme_change.check(routing, name)
             if plan.link or not registry.rule(name).asks_queues:
-                found.append(name)
+                names.append(name)
     current = journal["scheme"]
-    return found if current in found else [current, *found]
+    return names if current in names else [current, *names]
 
 
 def data(network: RunningNetwork) -> dict[str, Any]:

@@ -1,17 +1,14 @@
-"""The part of the view that others can reach: it serves the page on loopback, and passes events and
-requests on.
+"""The web server of a view, on loopback: it serves the page, and relays events and requests.
 
-It runs as nobody, without capabilities, and can neither start a process nor make a file larger.
-All that it has is what was read before it gave its rights up, a pipe that events come from, and one
-for requests, each of which the other side checks (testbed/observe/viewer_requests.py).
+The process has no privileges: it runs as an unprivileged user without capabilities, and can neither
+start a process nor enlarge a file.  It holds files that were read before, a pipe of events, and a
+pipe for requests, which the other side checks (testbed/observe/viewer_requests.py).
 
-The files of the page are weft's own and need no token.  All that tells of the run needs one, as
-`Authorization: Bearer`, or, for the report, as a field of a form.  There is no cookie: browsers
-send
-cookies to every port of 127.0.0.1.  The page has the token from the fragment of its address, which
-browsers do not send.  The host of a request must be loopback, so that no foreign name leads here;
-and
-a request to do something must come from the page itself, by its Origin, or from no page at all.
+The page's own files need no token.  Everything about the run does, as `Authorization: Bearer`, or
+as a form field for the report.  There are no cookies, because browsers send them to every port of
+127.0.0.1.  The page reads the token from its address's fragment, which browsers do not send.  The
+host of a request must be loopback, against foreign names that resolve to it.  The origin of an
+action must be the page itself, or missing.
 """
 
 from __future__ import annotations
@@ -34,20 +31,21 @@ from tornado.iostream import StreamClosedError
 from tornado.routing import URLSpec
 from tornado.web import Application, HTTPError, RequestHandler
 
+from weft.experiments.view import page_data
 from weft.testbed.linux import clock
 from weft.testbed.observe.stream_event import StreamEvent
 
-NOBODY = 65534
+UNPRIVILEGED = 65534  # user and group "nobody"
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 HOSTS = ("127.0.0.1", "localhost")
 MOST_BODY_BYTES = 1 << 16
-# batches of events that a page has not read yet, before it is let go, to come again
+# unread batches of events after which a page is disconnected; it connects again
 MOST_BEHIND = 200
-HISTORY = 600  # events of the time line, and lines of logs, that a page is told which comes later
-# of these events the latest for each name is kept
+HISTORY = 600  # events of the time line, and lines of logs, for pages that connect later
+# events with a dictionary of names, whose latest values are kept
 KEPT_MERGED = {"load": "links", "daemons": "daemons"}
 ANSWER_S = 20.0
-PIPE_BYTES = 4096  # what a pipe takes at once or not at all
+PIPE_BYTES = 4096  # written to a pipe as a whole or not at all
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' "
     "data:; "
@@ -60,10 +58,11 @@ REPORT_POLICY = (
 
 @dataclass(frozen=True)
 class Content:
-    """What the server has in memory.
+    """Everything that the server serves, in memory.
 
-    files: type and bytes of the page's files, by path.  data: of the network, as JSON.
-    report: the page of weft report, None if there is none.
+    files: type and bytes of the page's files, by path.
+    data: drawing and schemes of the network, as JSON.
+    report: the page of `weft report`; None if there is none.
     """
 
     token: str
@@ -74,7 +73,13 @@ class Content:
 
 @dataclass
 class Hub:
-    """Between the pipes and the pages: what was told, who listens, who waits for an answer."""
+    """Relay between the pipes and the pages.
+
+    requests: descriptor of the pipe for requests.
+    latest, links, history, logs: events for pages that connect later.
+    pages: queue of each connected page; None ends its connection.
+    waiting: requests without an answer, by number.
+    """
 
     requests: int
     latest: dict[str, StreamEvent] = field(default_factory=dict)
@@ -83,23 +88,23 @@ class Hub:
     logs: deque[StreamEvent] = field(default_factory=lambda: deque(maxlen=HISTORY))
     pages: set[asyncio.Queue[bytes | None]] = field(default_factory=set)
     waiting: dict[int, asyncio.Future[StreamEvent]] = field(default_factory=dict)
-    asked: int = 0
+    last_request: int = 0
 
     def take(self, lines: list[bytes]) -> None:
-        """Some events, a line each."""
-        told = []
+        """Pass events on, one a line; resolve the requests that they answer."""
+        events = []
         for line in lines:
             event = json.loads(line)
             if event["event"] == "answer":
                 if (future := self.waiting.pop(event["id"], None)) and not future.done():
                     future.set_result(event["answer"])
             else:
-                told.append(line)
+                events.append(line)
                 self.keep(event)
-        self.send(b"".join(b"data: %s\n\n" % line for line in told))
+        self.send(b"".join(map(_server_sent, events)))
 
     def keep(self, event: StreamEvent) -> None:
-        """Remember what a page must be told that comes later."""
+        """Keep an event for pages that connect later."""
         kind = event["event"]
         if inner := KEPT_MERGED.get(kind):
             event = {**event, inner: self.latest.get(kind, {}).get(inner, {}) | event[inner]}
@@ -111,17 +116,16 @@ class Hub:
             self.links[event["link"]] = event
 
     def snapshot(self) -> bytes:
-        """What there is, for a page that has just come."""
+        """Return the present state as events, for a page that has just connected."""
         kinds = ("network", "daemons", "load", "scheme")
-        told: list[StreamEvent] = [self.latest[kind] for kind in kinds if kind in self.latest]
-        told += self.links.values()
-        told.append({"event": "now", "at_s": clock.monotonic()})
-        told.append({"event": "history", "events": [*self.history, *self.logs]})
-        return b"".join(
-            b"data: %s\n\n" % json.dumps(event, separators=(",", ":")).encode() for event in told
-        )
+        events: list[StreamEvent] = [self.latest[kind] for kind in kinds if kind in self.latest]
+        events += self.links.values()
+        events.append({"event": "now", "at_s": clock.monotonic()})
+        events.append({"event": "history", "events": [*self.history, *self.logs]})
+        return b"".join(_server_sent(page_data.as_json(event)) for event in events)
 
     def send(self, data: bytes) -> None:
+        """Send `data` to every page; disconnect pages that do not read."""
         for page in list(self.pages) if data else ():
             if page.qsize() < MOST_BEHIND:
                 page.put_nowait(data)
@@ -130,18 +134,24 @@ class Hub:
                 page.put_nowait(None)
 
     async def ask(self, request: Mapping[str, Any]) -> StreamEvent:
-        """The answer to `request` of who can carry it out."""
-        self.asked += 1
-        future = self.waiting[self.asked] = asyncio.get_running_loop().create_future()
-        line = json.dumps({"id": self.asked, "request": request}).encode() + b"\n"
+        """Return the answer to `request`."""
+        self.last_request += 1
+        number = self.last_request
+        line = json.dumps({"id": number, "request": request}).encode() + b"\n"
         if len(line) > PIPE_BYTES:
             raise HTTPError(413)
+        future = self.waiting[number] = asyncio.get_running_loop().create_future()
         os.write(self.requests, line)
         return await asyncio.wait_for(future, ANSWER_S)
 
 
+def _server_sent(data: bytes) -> bytes:
+    """Return one event in the format text/event-stream."""
+    return b"data: %s\n\n" % data
+
+
 class OnLoopback(RequestHandler):
-    """Answers requests for this machine's loopback by name."""
+    """Handler of requests whose host is loopback."""
 
     def initialize(self, content: Content, hub: Hub) -> None:
         self.content, self.hub = content, hub
@@ -151,7 +161,7 @@ class OnLoopback(RequestHandler):
             raise HTTPError(403, reason="This page is on 127.0.0.1 only")
 
     def require(self, token: str) -> None:
-        """Raise HTTPError unless `token` is that of the view."""
+        """Raise HTTPError unless `token` is the view's."""
         if not hmac.compare_digest(token.encode(), self.content.token.encode()):
             raise HTTPError(
                 403, reason="The address that weft view printed has a token; open that one"
@@ -174,7 +184,7 @@ class OnLoopback(RequestHandler):
 
 
 class File(OnLoopback):
-    """The page and the files that belong to it."""
+    """The page and its files."""
 
     def get(self) -> None:
         if self.request.path not in self.content.files:
@@ -185,9 +195,7 @@ class File(OnLoopback):
 
 
 class ReportHandler(OnLoopback):
-    """The page of weft report, for a form: a link sends no header, and an address would keep the
-    token.
-    """
+    """The page of `weft report`, by a form: links send no header, and addresses are stored."""
 
     def post(self) -> None:
         self.require(self.get_body_argument("token", ""))
@@ -201,7 +209,7 @@ class ReportHandler(OnLoopback):
 
 
 class Guarded(OnLoopback):
-    """Answers requests whose header has the token."""
+    """Handler of requests whose header has the token."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -209,7 +217,7 @@ class Guarded(OnLoopback):
 
 
 class DataHandler(Guarded):
-    """What the page draws."""
+    """Drawing and schemes of the network."""
 
     def get(self) -> None:
         self.set_header("Content-Type", "application/json")
@@ -217,7 +225,7 @@ class DataHandler(Guarded):
 
 
 class Events(Guarded):
-    """The events of the run as they come (text/event-stream)."""
+    """The events of the run (text/event-stream)."""
 
     async def get(self) -> None:
         self.set_header("Content-Type", "text/event-stream")
@@ -239,7 +247,7 @@ class Events(Guarded):
 
 
 class Do(Guarded):
-    """Requests to do something, or to look closer."""
+    """Actions and queries (testbed/observe/viewer_requests.py)."""
 
     async def post(self) -> None:
         if self.request.headers.get("Origin") not in (None, f"http://{self.request.host}"):
@@ -256,18 +264,16 @@ class Do(Guarded):
 
 
 def give_up_rights() -> None:
-    """Become the user nobody, in this process and all that it could start, of which there can be
-    none.
-    """
+    """Become an unprivileged user that can start no process and enlarge no file."""
     parent = os.getppid()
     os.chdir("/")
     if os.geteuid() == 0:
         os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
+        os.setresgid(UNPRIVILEGED, UNPRIVILEGED, UNPRIVILEGED)
+        os.setresuid(UNPRIVILEGED, UNPRIVILEGED, UNPRIVILEGED)
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # which a change of user forgets
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user resets it
     if os.getppid() != parent:
         os._exit(1)
     for limit in (resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
@@ -275,7 +281,7 @@ def give_up_rights() -> None:
 
 
 async def serve(content: Content, listener: socket.socket, events: int, requests: int) -> None:
-    """Serve `content` at `listener`, as user nobody, until `events` ends."""
+    """Serve `content` at `listener`, without privileges, until the pipe `events` ends."""
     hub = Hub(requests)
     handlers = {
         "/page.json": DataHandler,
@@ -295,8 +301,8 @@ async def serve(content: Content, listener: socket.socket, events: int, requests
         lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(events, "rb")
     )
     server.add_socket(listener)
-    # The set-up imports modules, which user nobody may be unable to read. No request is served
-    # before the next await.
+    # The set-up imports modules, which an unprivileged user may be unable to read.  No request is
+    # served before the next await.
     give_up_rights()
     rest = b""
     while data := await stream.read(1 << 20):

@@ -1,9 +1,8 @@
-"""The process behind a view: it watches a run, tells its web server what happens, and carries out
-its requests.
+"""The process behind a view: it sends a run's events to the web server and carries out requests.
 
-It prints the page's address, as one line, when the page answers.  It belongs to the run, and ends
-with it.  An error is one line, in place of the address or on standard error, and a traceback in the
-run's log view.err.
+When the page answers, it prints the address of the page as one line.  It belongs to the run, and
+ends with it.  An error is one line, in place of the address or on standard error; its traceback
+goes to the run's log view.err.
 """
 
 from __future__ import annotations
@@ -39,14 +38,18 @@ TOKEN_BYTES = 24
 
 
 class ServerPipe:
-    """The pipe to the web server, into which two threads write."""
+    """The pipe to the web server, written by two threads."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._lock = threading.Lock()
 
-    def tell(self, events: Iterable[dict[str, Any]]) -> None:
-        """One line each; BrokenPipeError if the web server has ended."""
+    def send(self, events: Iterable[dict[str, Any]]) -> None:
+        """Write a line for each event.
+
+        Raises:
+            BrokenPipeError: the web server has ended.
+        """
         data = b"".join(page_data.as_json(event) + b"\n" for event in events)
         with self._lock:
             while data:
@@ -54,7 +57,7 @@ class ServerPipe:
 
 
 def content(network: RunningNetwork, results: Path) -> web_server.Content:
-    """All that the web server needs to have in memory."""
+    """Return everything that the web server serves."""
     files = {
         f"/{path.name}": (f"{TYPES[path.suffix]}; charset=utf-8", path.read_bytes())
         for path in STATIC.iterdir()
@@ -71,31 +74,32 @@ def content(network: RunningNetwork, results: Path) -> web_server.Content:
 
 
 def carry_out(run: str, requests: int, channel: ServerPipe, results: Path) -> None:
-    """Answer the web server's requests, in a thread because finding a path takes a while.
+    """Answer the web server's requests; if it reports its failure, end this process.
 
-    Report its failure.
+    Runs in a thread, because finding a path takes a while.
     """
     actions = Actions(RunningNetwork.open(run))
     with open(requests, "rb") as lines:
         for line in lines:
-            asked = json.loads(line)
-            if FAILURE in asked:
-                os._exit(report(run, asked[FAILURE]))
-            request = asked["request"]
+            message = json.loads(line)
+            if FAILURE in message:
+                os._exit(report(run, message[FAILURE]))
+            request = message["request"]
             answer = (
                 page_data.results(results)
                 if request.get("do") == "results"
                 else actions.do(request)
             )
-            channel.tell([{"event": "answer", "id": asked["id"], "answer": answer}])
+            channel.send([{"event": "answer", "id": message["id"], "answer": answer}])
 
 
 def serve_in_child(page: web_server.Content, listener: socket.socket) -> tuple[int, int, int]:
     """Start the web server.
 
-    Return its process id, the pipe for its events and the pipe of its requests.
+    If it fails, the last line of its requests has the traceback, because it may write no file.
 
-    If it fails, the last line of its requests has the traceback: it may write no file.
+    Returns:
+        Its process id, the pipe for events, the pipe of requests.
     """
     events_out, events_in = os.pipe()
     requests_out, requests_in = os.pipe()
@@ -118,7 +122,11 @@ def serve_in_child(page: web_server.Content, listener: socket.socket) -> tuple[i
 
 
 def require_page(port: int) -> None:
-    """Return once the page at `port` answers; OSError if its server ends before it does."""
+    """Return when the page at `port` answers.
+
+    Raises:
+        OSError: its server has ended.
+    """
     connection = http.client.HTTPConnection(LOOPBACK, port)
     try:
         connection.request("GET", "/")
@@ -130,24 +138,18 @@ def require_page(port: int) -> None:
 
 
 def report(run: str, trace: str) -> int:
-    """Write `trace` into the log of `run`, and tell the person its last line.
-
-    Return the exit status.
-    """
+    """Append `trace` to the log of `run`, print its last line, and return the exit status."""
     path = DIRECTORY / run / "log" / "view.err"
     with (
         suppress(OSError),
         open(private_files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "w") as log,
     ):
         log.write(trace)
-    return tell(f"{trace.splitlines()[-1]} (all of it in {path})")
+    return print_error(f"{trace.splitlines()[-1]} (all of it in {path})")
 
 
-def tell(error: str) -> int:
-    """Print `error` in place of the address, or on standard error after it.
-
-    Return the exit status.
-    """
+def print_error(error: str) -> int:
+    """Print `error` in place of the address, or after it on stderr; return the exit status."""
     if sys.stdout.closed:
         print(f"weft: the view has failed: {error}", file=sys.stderr, flush=True)
     else:
@@ -156,22 +158,27 @@ def tell(error: str) -> int:
 
 
 def listen(port: int) -> socket.socket:
-    """Return a socket on loopback at `port`, 0 for any free one; OSError if it is taken."""
-    made = socket.socket()
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """Return a listening socket on loopback; port 0: any free port.
+
+    Raises:
+        OSError: the port is in use.
+    """
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind((LOOPBACK, port))
+        listener.bind((LOOPBACK, port))
     except OSError as error:
         raise OSError(f"port {port} of {LOOPBACK}: {os.strerror(error.errno or 0)}") from None
-    made.listen()
-    made.setblocking(False)
-    return made
+    listener.listen()
+    listener.setblocking(False)
+    return listener
 
 
 def view(run: str, port: int, updates_per_s: float, pairs: int, results: Path) -> None:
     """Print the address of the page, and serve it until the run ends.
 
-    BrokenPipeError if the web server dies.
+    Raises:
+        BrokenPipeError: the web server has died.
     """
     network = RunningNetwork.open(run)
     with listen(port) as listener:
@@ -194,27 +201,27 @@ def view(run: str, port: int, updates_per_s: float, pairs: int, results: Path) -
         raise
     print(f"http://{LOOPBACK}:{port}/#token={page.token}", flush=True)
     sys.stdout.close()
-    for told in stream.run():
-        channel.tell(told)
+    for batch in stream.run():
+        channel.send(batch)
     os.close(events)
-    os.waitpid(server, 0)  # when it has told the pages
+    os.waitpid(server, 0)  # it ends when the pages have all events
 
 
 def main(argv: Sequence[str]) -> int:
     """Serve the page of one run; return the exit status.
 
     Args:
-        argv: the run, port, updates a second, pairs, folder of results, ALONE or ATTACHED.
+        argv: run, port, updates a second, pairs, folder of results, ALONE or ATTACHED.
     """
-    run, port, updates_per_s, pairs, results, how = argv
-    if how != ALONE:
+    run, port, updates_per_s, pairs, results, lifetime = argv
+    if lifetime != ALONE:
         run_process.end_with_parent()
     try:
         view(run, int(port), float(updates_per_s), int(pairs), Path(results))
     except BrokenPipeError:
         return 1
     except (OSError, ValueError) as error:
-        return tell(str(error))
+        return print_error(str(error))
     except Exception:
         return report(run, traceback.format_exc())
     return 0

@@ -1,3 +1,1 @@
-"""The data plane: selection, layers, rewriting and trimming, with the BPF programs beside their
-loaders.
-"""
+"""Data plane: selection, layers, rewriting, trimming; BPF programs beside their loaders."""

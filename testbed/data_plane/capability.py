@@ -17,7 +17,7 @@ from weft.daemons.core.events import DaemonEvent
 
 
 class Wakes(IntEnum):
-    """When a readable socket wakes its daemon; values are epoll's events."""
+    """Events of a readable socket that wake its daemon, as epoll's bits."""
 
     NEVER = 0  # read when something else wakes the daemon
     AT_ONCE = select.EPOLLIN

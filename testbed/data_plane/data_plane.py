@@ -18,12 +18,11 @@ switch writes that switch's routes (plane_tables.py).
 
 from __future__ import annotations
 
-import errno
-import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from weft.daemons.core import registry
 from weft.daemons.core.scheme import Selection
@@ -31,7 +30,8 @@ from weft.daemons.core.selection_rule import FLOW_HASH, KERNEL, NO_QUEUES, Selec
 from weft.daemons.routing import selection
 from weft.daemons.routing.candidates import candidates
 from weft.daemons.transport.packets import TRIMMED, TRIMMED_AT_HOST
-from weft.testbed.data_plane import plane_program
+from weft.testbed.data_plane import plane_program, port_filters
+from weft.testbed.data_plane.counter_map import CounterMap, MapSource
 from weft.testbed.data_plane.groups import Groups
 from weft.testbed.data_plane.plane_program import PRIORITY, PROGRAM
 from weft.testbed.data_plane.plane_records import COUNTERS, PORT
@@ -64,14 +64,6 @@ class PortCounts(NamedTuple):
     trimmed: int = 0
 
 
-class LoadedMaps(Protocol):
-    """A source of maps: an object just loaded, or a running program."""
-
-    def map(self, name: str, key: str, value: str) -> libbpf.Map: ...
-    def entries(self, name: str) -> int: ...
-    def close(self) -> None: ...
-
-
 class DataPlane:
     """The program of the network `net`, from load() or open().
 
@@ -81,7 +73,7 @@ class DataPlane:
     """
 
     def __init__(
-        self, net: NetworkHandle, maps: LoadedMaps, queue_reader: str | None, attachable: int | None
+        self, net: NetworkHandle, maps: MapSource, queue_reader: str | None, attachable: int | None
     ) -> None:
         self.net = net
         self._source, self._program = maps, attachable
@@ -90,9 +82,7 @@ class DataPlane:
         self._ports = maps.map("ports", "=I", PORT.format)
         self._switches = maps.map("switches", "=I", f"={self._layout.size}s")
         self.queue_reader = queue_reader or self._noted_reader()
-        counted = maps.map("counted", "=I", COUNTERS.format)
-        every = "=" + libbpf.possible_cpus() * COUNTERS.format[1:]
-        self._counted = libbpf.Map(counted.fd, struct.Struct("=I"), struct.Struct(every))
+        self._counted = CounterMap(maps, "counted", len(COUNTERS.fields))
         self._scheme: tuple[Selection, Mapping[str, int]] | None = None  # as set by this process
 
     def _noted_reader(self) -> str:
@@ -194,58 +184,36 @@ class DataPlane:
     def detach(self) -> None:
         """Detach the program; the switches' kernels forward again."""
         for node in self.switches:
-            messages = []
-            for port, *_ in self.net.topology.ports(node):
-                body = tc.TCMSG.pack(
-                    0, self.net.ifindex(node, port), 0, tc.INGRESS_HOOK, PRIORITY << 16
-                )
-                command = (
-                    f"tc filter del dev {device(self.net, node, port)} ingress prio {PRIORITY}"
-                )
-                messages.append(netlink.NetlinkMessage(netlink.RTM_DELTFILTER, 0, body, command))
-            self._request(node, messages, tolerate=frozenset({errno.ENOENT, errno.EINVAL}))
+            ports = [port for port, *_ in self.net.topology.ports(node)]
+            port_filters.detach(self.net, node, ports, tc.INGRESS_HOOK, PRIORITY)
 
     def close(self) -> None:
         """Close program and maps; an attached program stays."""
         self._source.close()
 
-    def _request(
-        self,
-        node: int,
-        messages: Iterable[netlink.NetlinkMessage],
-        *,
-        tolerate: frozenset[int] = frozenset(),
-    ) -> None:
-        socket = netlink_of(self.net, node)
-        try:
-            socket.request(messages, tolerate=tolerate)
-        finally:
-            socket.close()
-
     def set_scheme(self, spec: str, *, seed: int = 0, empty_queues: bool = False) -> dict[int, int]:
         """Choose ports by the scheme `spec` from now on, without losing a packet.
 
-        Returns each switch's seed.
+        A kernel whose multipath hash has no seed (before Linux 6.11) would choose alike at all
+        switches; there the program hashes flows for ecmp, too.
 
-        empty_queues: also where links have no rate, so that a scheme that compares queues finds all
-            of them empty: for who asks what comparing costs.
-        Raises ValueError for a scheme that compares queues, or marks by them, on a kernel that does
-        not show them or over links that have none, for one that cannot work in this network, and
-        where ports trim packets for one that leaves them to the kernel.
-        Where the kernel's multipath hash cannot be seeded (before Linux 6.11), the program hashes
-        flows for ecmp too: else all switches would choose alike.
+        Args:
+            spec: the scheme.
+            seed: seed of the switches' seeds.
+            empty_queues: allow a scheme that compares queues where links have no rate; it finds all
+                queues empty.  For measuring the cost of comparing.
+
+        Returns:
+            The seed of each switch, by node.
+
+        Raises:
+            ValueError: the scheme compares queues or marks by them, and the kernel does not show
+                queues or links have none; it does not fit this network; or ports trim packets and
+                it leaves packets to the kernel.
         """
         data_plane, options = registry.data_plane(spec)
         rule = data_plane.rule(options)
-        if self.queue_reader == "none" and rule.asks_queues:
-            raise ValueError(
-                f"{spec}: this kernel does not show its queues, since it has no BTF; take "
-                f"ecmp, dmodk, vlb or rps"
-            )
-        if rule.asks_queues and not empty_queues and not has_rate(self.net):
-            raise ValueError(f"{spec}: {NO_QUEUES}")
-        if self.trims:
-            check_trims(spec, rule, self.queue_reader)
+        self._check_queues(spec, rule, empty_queues)
         data_plane.check(self.net.topology, options)
         self._scheme = data_plane, options
         seeds = {node: selection.mix(selection.mix(seed, 1), node) or 1 for node in self.switches}
@@ -258,6 +226,17 @@ class DataPlane:
             if not rule["states"]:
                 pending[number,] = (0,)  # not read without states
         return seeds
+
+    def _check_queues(self, spec: str, rule: SelectionRule, empty_queues: bool) -> None:
+        if self.queue_reader == "none" and rule.asks_queues:
+            raise ValueError(
+                f"{spec}: this kernel does not show its queues, since it has no BTF; take "
+                f"ecmp, dmodk, vlb or rps"
+            )
+        if rule.asks_queues and not empty_queues and not has_rate(self.net):
+            raise ValueError(f"{spec}: {NO_QUEUES}")
+        if self.trims:
+            check_trims(spec, rule, self.queue_reader)
 
     @property
     def trims(self) -> bool:
@@ -328,12 +307,13 @@ class DataPlane:
             kernel: True also sets the shortest routes in the kernels' tables.
         """
         for node in self.switches:
-            ports = self._routes(topology, node, degraded)
+            routes = self._routes(topology, node, degraded)
             self.groups[node].replace(
-                {prefix: self._indexes(node, each) for prefix, each in ports.items()}
+                {prefix: self._indexes(node, ports) for prefix, ports in routes.items()}
             )
             if kernel:
-                self._request(node, self._kernel_routes(node, topology))
+                with closing(netlink_of(self.net, node)) as socket:
+                    socket.request(self._kernel_routes(socket, node, topology))
 
     def _routes(
         self, topology: Topology, switch: int, degraded: Collection[int]
@@ -345,14 +325,12 @@ class DataPlane:
                 return selection.routes(topology, options, switch, degraded)
         return {prefix: [hop.port for hop in hops] for prefix, hops in candidates(topology, switch)}
 
-    def _kernel_routes(self, node: int, topology: Topology) -> list[netlink.NetlinkMessage]:
+    def _kernel_routes(
+        self, socket: netlink.Socket, node: int, topology: Topology
+    ) -> list[netlink.NetlinkMessage]:
         """Return the changes that make the kernel's routes at `node` those of `topology`."""
         naming = topology.naming
-        socket = netlink_of(self.net, node)
-        try:
-            gone = set(fib.routes(socket))
-        finally:
-            socket.close()
+        gone = set(fib.routes(socket))
         messages = []
         for prefix, hops in candidates(topology, node):
             via = [
@@ -372,14 +350,10 @@ class DataPlane:
 
     def counters(self) -> dict[tuple[int, int], PortCounts]:
         """Return the counters of each (switch, port) since the program was loaded."""
-        counters = {}
-        fields = len(COUNTERS.fields)
-        for node, port in switch_ports(self.net.topology):
-            values = self._counted[self.net.ifindex(node, port) & 0xFFFF,]
-            counters[node, port] = PortCounts(
-                *(sum(values[field::fields]) for field in range(fields))
-            )
-        return counters
+        return {
+            (node, port): PortCounts(*self._counted.sums(self.net.ifindex(node, port) & 0xFFFF))
+            for node, port in switch_ports(self.net.topology)
+        }
 
     def bypassed(self) -> int:
         """Return the packets that bypassed the scheme, counted at each switch, since loading."""
@@ -413,13 +387,12 @@ def switches(topology: Topology) -> range:
 
 def program_of(net: NetworkHandle) -> int | None:
     """Return the id of the program attached at the switches of `net`, None without one."""
-    for node, port in switch_ports(net.topology):
-        socket = netlink_of(net, node)
-        try:
-            return libbpf.program_at(socket, net.ifindex(node, port), PRIORITY)
-        finally:
-            socket.close()
-    return None
+    ports = switch_ports(net.topology)
+    if not ports:
+        return None
+    node, port = ports[0]
+    with closing(netlink_of(net, node)) as socket:
+        return libbpf.program_at(socket, net.ifindex(node, port), PRIORITY)
 
 
 def switch_ports(topology: Topology) -> list[tuple[int, int]]:

@@ -1,6 +1,4 @@
-"""The flows in the table of a switch, told to its daemon once a period, and where that has them go
-(DAR).
-"""
+"""The flow table of a switch: its daemon reads it once a period and sets output ports (DAR)."""
 
 from __future__ import annotations
 
@@ -17,9 +15,9 @@ NS = 1e-9
 
 
 class LinuxFlowPlacements(LinuxCapability):
-    """Those of one switch.
+    """Flow placements at one switch.
 
-    ports: by number, the indexes of its interfaces.
+    ports: index of each port's interface, by port.
     """
 
     actions = (SetFlowPort,)

@@ -10,12 +10,12 @@ The filters hold the program.  daemons/fatpaths/layer_choice.py says when a flow
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, NamedTuple
 
 from weft.daemons.fatpaths.forwarding import MOST_LAYERS
+from weft.testbed.data_plane.counter_map import CounterMap
 from weft.testbed.data_plane.port_filters import PortFilter, attach_at_ports
 from weft.testbed.linux import btf, libbpf, tc
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of
@@ -27,7 +27,7 @@ LEAVE, ARRIVE = "leave", "arrive"
 PRIORITY = 6
 FLOWS_PER_HOST, LEAST_FLOWS, MOST_FLOWS = 1 << 10, 1 << 14, 1 << 20
 LAYERS = 64  # in struct counters
-COUNTERS = f"{LAYERS + 5}Q"
+COUNTERS = LAYERS + 5
 # struct key: addresses and ports in network order, and of the protocol the octet that is not 0
 KEY = "!IIHHBxxx"
 BATCH = 1 << 12
@@ -110,10 +110,7 @@ class LayerProgram:
         self._maps = libbpf.Attached(program)
         self._layout = _layout()
         self._settings = self._maps.map("all_settings", "=I", f"={self._layout.size}s")
-        counted = self._maps.map("counted", "=I", f"={COUNTERS}")
-        every = struct.Struct(f"={COUNTERS * libbpf.possible_cpus()}")
-        self._counted = libbpf.Map(counted.fd, struct.Struct("=I"), every)
-
+        self._counted = CounterMap(self._maps, "counted", COUNTERS)
         self._flow = btf.layouts(libbpf.DIRECTORY / PROGRAM)["flow"]
         self._flows = self._maps.map("flows", KEY, f"={self._flow.size}s")
 
@@ -146,8 +143,7 @@ class LayerProgram:
 
     def counters(self) -> LayerCounts:
         """Return the sum of all hosts' counters."""
-        values, fields = self._counted[0,], LAYERS + 5
-        sums = [sum(values[field::fields]) for field in range(fields)]
+        sums = self._counted.sums()
         return LayerCounts(tuple(sums[:LAYERS]), *sums[LAYERS:])
 
     def layers_of_flows(self) -> dict[FlowKey, int]:

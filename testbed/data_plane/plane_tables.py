@@ -20,9 +20,10 @@ import socket
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from weft.daemons.core.actions import FiveTuple
+from weft.testbed.data_plane.counter_map import MapSource
 from weft.testbed.data_plane.groups import Groups, by_switch
 from weft.testbed.data_plane.plane_records import (
     CACHE_SLOTS,
@@ -33,14 +34,6 @@ from weft.testbed.data_plane.plane_records import (
     PREFIX,
 )
 from weft.testbed.linux import libbpf
-
-
-class MapSource(Protocol):
-    """A source of maps: an object just loaded, or a running program."""
-
-    def map(self, name: str, key: str, value: str) -> libbpf.Map: ...
-    def entries(self, name: str) -> int: ...
-
 
 FLOWS_IN_BATCH = 512
 ANY_PROTOCOL = 256  # as in data_plane/select_maps.h
@@ -119,14 +112,10 @@ class PlaneTables:
     """The routes of every switch, switches counted from 0."""
 
     def __init__(self, maps: MapSource) -> None:
-        self._routes, self._groups = (
-            maps.map("routes", PREFIX.format, "=I"),
-            maps.map("groups", "=I", GROUP.format),
-        )
-        self._generations, self._cache = (
-            maps.map("generations", "=I", "=I"),
-            maps.map("cache", "=I", "=Q"),
-        )
+        self._routes = maps.map("routes", PREFIX.format, "=I")
+        self._groups = maps.map("groups", "=I", GROUP.format)
+        self._generations = maps.map("generations", "=I", "=I")
+        self._cache = maps.map("cache", "=I", "=Q")
         self._pending = maps.map("pending_states", "=I", "=I")
         self._states = maps.map("states", "=I", "=I")
         self._flows = maps.map("flows", FLOW_KEY.format.replace("=", ">"), FLOW.format)

@@ -1,15 +1,20 @@
-"""Programs attached as filters at the ports of a node."""
+"""Programs attached as filters at ports of a node."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import errno
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-from weft.testbed.linux import libbpf, tc
+from weft.testbed.linux import libbpf, netlink, tc
 from weft.testbed.linux.interface import NamedDevice
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.runs.network_handle import NetworkHandle, device, netlink_of
+
+SIDES = {tc.INGRESS_HOOK: "ingress", tc.EGRESS_HOOK: "egress"}
+# the filter is gone, or with it the discipline that held it
+GONE = frozenset({errno.ENOENT, errno.EINVAL})
 
 
 class PortFilter(NamedTuple):
@@ -23,16 +28,38 @@ class PortFilter(NamedTuple):
 def attach_at_ports(
     net: NetworkHandle, node: int, filters: Sequence[PortFilter], priority: int
 ) -> None:
-    """Attach `filters` at every port of `node`, with clsact.
+    """Attach `filters` at every port of `node`; see attach()."""
+    attach(net, node, [port for port, *_ in net.topology.ports(node)], filters, priority)
+
+
+def attach(
+    net: NetworkHandle,
+    node: int,
+    ports: Iterable[int],
+    filters: Sequence[PortFilter],
+    priority: int,
+) -> None:
+    """Attach `filters` at these ports of `node`, with clsact.
 
     Raises:
         NetlinkError: the kernel refused one.
     """
     messages: list[NetlinkMessage] = []
-    for port, *_ in net.topology.ports(node):
+    for port in ports:
         place = NamedDevice(net.ifindex(node, port), device(net, node, port))
         messages.append(tc.clsact(place))
         for name, fd, hook in filters:
             messages.append(libbpf.filter_message(place, fd, name, hook=hook, priority=priority))
     with closing(netlink_of(net, node)) as socket:
         socket.request(messages)
+
+
+def detach(net: NetworkHandle, node: int, ports: Iterable[int], hook: int, priority: int) -> None:
+    """Remove the filters of `priority` at `hook` of these ports of `node`."""
+    messages = []
+    for port in ports:
+        body = tc.TCMSG.pack(0, net.ifindex(node, port), 0, hook, priority << 16)
+        command = f"tc filter del dev {device(net, node, port)} {SIDES[hook]} prio {priority}"
+        messages.append(NetlinkMessage(netlink.RTM_DELTFILTER, 0, body, command))
+    with closing(netlink_of(net, node)) as socket:
+        socket.request(messages, tolerate=GONE)

@@ -1,6 +1,4 @@
-"""The state that a switch's queues call for, and the one by which it moves packets (LBSP, section
-5).
-"""
+"""The state that a switch's queues call for, and its present state (LBSP, section 5)."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from weft.testbed.data_plane.plane_tables import SwitchQueueState
 
 
 class LinuxQueueStates(LinuxCapability):
-    """Those of one switch.  Its queues call for state 0 as long as the data plane moves nothing."""
+    """Queue states of one switch.  They call for state 0 until the data plane moves packets."""
 
     actions = (SetQueueState,)
 

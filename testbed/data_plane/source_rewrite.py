@@ -186,12 +186,11 @@ def local_route(address: int) -> NetlinkMessage:
 
 
 def take(addresses: Iterable[int], routes: netlink.Socket) -> None:
-    """Make these addresses this server's own, in the namespace of the calling thread, where
-    `routes` is a socket.
+    """Make these addresses this server's own; `routes` is a socket in the thread's namespace.
 
-    A kernel with such routes looks every packet's source up as well (fib_validate_source() in
-    net/ipv4/fib_frontend.c), which takes as long as the route itself, unless packets with its own
-    source are welcome: and they are, for one that is rerouted may pass its source again.
+    With such routes the kernel also looks up the source of every packet (fib_validate_source() in
+    net/ipv4/fib_frontend.c), which costs as much as the route itself, unless it accepts packets
+    with its own source.  A rerouted packet may pass its source again, so it must.
     """
     routes.request([local_route(address) for address in addresses])
     ACCEPT_LOCAL.write_text("1")

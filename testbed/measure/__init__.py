@@ -1,3 +1,1 @@
-"""Measurements: ping, traceroute, outages, port counters, queues, reordering, host load,
-fidelity.
-"""
+"""Measurements: ping, traceroute, outages, counters, queues, reordering, load, fidelity."""

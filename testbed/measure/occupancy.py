@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from types import TracebackType
 
 from weft.testbed.linux import clock, libbpf
 from weft.testbed.runs.network_handle import NetworkHandle, ports
@@ -78,12 +77,7 @@ class Occupancies:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._stack:
             self.table = self.read()
 

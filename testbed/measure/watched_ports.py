@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import errno
-import struct
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
-from types import TracebackType
+from contextlib import ExitStack
 from typing import Generic, NamedTuple, Self, TypeVar
 
-from weft.testbed.linux import libbpf, netlink, tc
-from weft.testbed.linux.interface import NamedDevice
-from weft.testbed.runs.network_handle import NetworkHandle, device, netlink_of
+from weft.testbed.data_plane import port_filters
+from weft.testbed.data_plane.counter_map import CounterMap
+from weft.testbed.data_plane.port_filters import PortFilter
+from weft.testbed.linux import libbpf, tc
+from weft.testbed.runs.network_handle import NetworkHandle
 
 PRIORITY = 5  # of the filters: before those of the data plane and of the choice of layers
-SIDES = {tc.INGRESS_HOOK: "ingress", tc.EGRESS_HOOK: "egress"}
 Observation = TypeVar("Observation")
 
 
@@ -69,45 +67,21 @@ class WatchedPorts(ABC, Generic[Observation]):
             self._object = self.load()
             stack.callback(self._object.close)
             stack.callback(self._detach)
-            for place in self.places():
-                port = NamedDevice(*self._interface(place))
-                program_filter = libbpf.filter_message(
-                    port,
-                    self._object.program_fd(place.program),
-                    place.program,
-                    hook=self.hook,
-                    priority=PRIORITY,
-                )
-                self._request(place, [tc.clsact(port), program_filter])
+            for node, port, program in self.places():
+                fd = self._object.program_fd(program)
+                port_filter = PortFilter(program, fd, self.hook)
+                port_filters.attach(self.net, node, [port], [port_filter], PRIORITY)
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._stack:
             self._table = self.read()
 
     def totals(self, name: str, count: int) -> list[int]:
         """Return the `count` counters of the map called `name`, summed over processors."""
-        fd = self._object.map(name, "=I", f"={count}Q").fd
-        per_cpu = struct.Struct(f"={libbpf.possible_cpus() * count}Q")
-        values = libbpf.Map(fd, struct.Struct("=I"), per_cpu)[0,]
-        return [sum(values[counter::count]) for counter in range(count)]
-
-    def _interface(self, place: Attachment) -> tuple[int, str]:
-        return self.net.ifindex(place.node, place.port), device(self.net, place.node, place.port)
+        return CounterMap(self._object, name, count).sums()
 
     def _detach(self) -> None:
-        for place in self.places():
-            index, dev = self._interface(place)
-            body = tc.TCMSG.pack(0, index, 0, self.hook, PRIORITY << 16)
-            command = f"tc filter del dev {dev} {SIDES[self.hook]} prio {PRIORITY}"
-            self._request(place, [netlink.NetlinkMessage(netlink.RTM_DELTFILTER, 0, body, command)])
-
-    def _request(self, place: Attachment, messages: list[netlink.NetlinkMessage]) -> None:
-        with closing(netlink_of(self.net, place.node)) as socket:
-            socket.request(messages, tolerate=frozenset({errno.ENOENT, errno.EINVAL}))
+        for node, port, _ in self.places():
+            port_filters.detach(self.net, node, [port], self.hook, PRIORITY)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.experiments.view import browser
-from weft.experiments.view.web_server import NOBODY
+from weft.experiments.view.web_server import UNPRIVILEGED
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
@@ -261,7 +261,7 @@ def test_the_web_server_has_no_rights_and_all_ends_with_ctrl_c_or_the_run(tmp_pa
     with viewed("star:n=2", tmp_path) as first:
         worker, server = first.processes()
         about = status_of(server)
-        assert set(about["Uid"] + about["Gid"]) == {str(NOBODY)}
+        assert set(about["Uid"] + about["Gid"]) == {str(UNPRIVILEGED)}
         assert about["Groups"] == []
         assert all(
             int(about[name][0], 16) == 0 for name in ("CapPrm", "CapEff", "CapInh", "CapAmb")
