@@ -312,8 +312,6 @@ LONG_FUNCTIONS: set[str] = {
     "experiments/fatpaths/ndp_load.py:plot",
     "experiments/fatpaths/transports.py:on_kernel",
     "experiments/fatpaths/transports.py:on_wires",
-    "experiments/lbsp/lbsp_queues.py:measure",
-    "experiments/lbsp/lbsp_queues.py:on_kernel",
     "experiments/lbsp/lbsp_recovery.py:degraded",
     "experiments/lbsp/lbsp_recovery.py:outages",
     "experiments/report/comparison.py:draw",
@@ -322,7 +320,6 @@ LONG_FUNCTIONS: set[str] = {
     "experiments/runner/python_interface.py:run",
     "experiments/ttc/fat_tree_links.py:links",
     "experiments/ttc/packet_model.py:simulate",
-    "experiments/ttc/ttc_kernel.py:udp",
     "experiments/ttc/ttc_packet.py:measure",
 }
 

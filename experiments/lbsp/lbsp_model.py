@@ -1,18 +1,16 @@
-"""The slotted model of LBSP's section 5.2: queues of the upward hops of a k-ary fat-tree, and of
-its core switches.
+"""The slotted model of LBSP's section 5.2: queues on the way through a k-ary fat-tree.
 
-In a slot every link carries one packet, into the queue that it leaves by; then it is watched.  Only
-what waits at edge and aggregation switches for uplinks, and at core switches, is modelled: those
-are the hops of figure 9.
+In a slot every link carries one packet into the queue that it leaves by; then queues are counted.
+Modelled are the hops of figure 9: queues for uplinks of edge and aggregation switches, and those of
+core switches.
 
 Ours, where the text leaves it open.  Each edge switch, not each pod, gets traffic of load rho on
 each of its input ports: in a slot, with probability rho, one of its d = k/2 hosts, drawn at random,
-begins to send d consecutive packets (the paper: four, with d = 4) to the host that the permutation
-gives it.  The packets of a burst arrive one a slot, as a link carries them, or all at once
+begins to send d consecutive packets (the paper: four, with d = 4) to its destination in the
+permutation.  The packets of a burst arrive one a slot, as a link carries them, or all at once
 (`at_once`).  Aggregation switches that choose alike learn of each other's states a slot later.
 
-Which link group takes a packet is decided by the functions of daemons/routing/, as in the daemons
-and the data plane.
+The functions of daemons/ choose the link group, as in the daemons and the data plane.
 """
 
 from __future__ import annotations
@@ -33,10 +31,12 @@ GROUPS = 2  # the states are those of two
 
 
 class Conditions(NamedTuple):
-    """d = k/2.  states: 1 if crowded groups give packets away.
+    """Parameters of the model.
 
-    Thresholds in packets and per cent, of edge and of aggregation switches (5 and 1.5 times, 20 and
-    2 times in the paper).
+    d: k/2.
+    states: 1 if crowded groups give packets away.
+    edge_packets, edge_percent: thresholds of edge switches (5 and 1.5 times in the paper).
+    above_packets, above_percent: those of aggregation switches (20 and 2 times).
     """
 
     d: int
@@ -49,7 +49,7 @@ class Conditions(NamedTuple):
 
 
 class PortQueues(NamedTuple):
-    """Rings of destinations, a row for each port: where each begins, and how many wait."""
+    """Rings of destinations, a row for each port, with the first place and the length of each."""
 
     ring: Ints
     first: Ints
@@ -57,10 +57,13 @@ class PortQueues(NamedTuple):
 
 
 class FabricQueues(NamedTuple):
-    """hosts: packets that each has yet to send.  edge, above: queues of uplinks.  core: how many
-    wait at each port.
-    turns: of each link group of an edge switch, then of an aggregation switch.  state, want: of the
-        same switches."""
+    """Queues and states of a fabric.
+
+    hosts: packets that each host has yet to send.
+    edge, above: queues of uplinks.
+    core: length of the queue at each port of a core switch.
+    turns, state, want: of edge switches, then of aggregation switches; turns of each link group.
+    """
 
     hosts: Ints
     edge: PortQueues
@@ -72,10 +75,11 @@ class FabricQueues(NamedTuple):
 
 
 class QueueSums(NamedTuple):
-    """Sums over slots and ports of what waits at each hop.
+    """Sums over slots.
 
-    Sums over slots and switches of how far the mean queues of the two link groups lie apart, for
-    the first two hops; changes of state, likewise.
+    waiting: packets in queues, by hop.
+    apart: distance of the mean queues of a switch's two link groups, for the first two hops.
+    changes: changes of state, for the first two hops.
     """
 
     waiting: Ints
@@ -84,31 +88,34 @@ class QueueSums(NamedTuple):
 
 
 def empty(d: int, most: int) -> FabricQueues:
-    """A fabric without packets, whose queues have room for `most` each."""
+    """Return a fabric without packets, whose queues have room for `most` each."""
     switches = 2 * d * d
+    ports = switches * d
 
     def queues() -> PortQueues:
-        ports = switches * d
-        return PortQueues(
-            np.zeros((ports, most), np.int64), np.zeros(ports, np.int64), np.zeros(ports, np.int64)
-        )
+        rings = np.zeros((ports, most), np.int64)
+        return PortQueues(rings, np.zeros(ports, np.int64), np.zeros(ports, np.int64))
 
-    both = 2 * switches
     return FabricQueues(
-        np.zeros(switches * d, np.int64), queues(), queues(), np.zeros((d * d, 2 * d), np.int64),
-        np.zeros((both, GROUPS), np.int64), np.zeros(both, np.int64), np.zeros(both, np.int64),
-    )  # fmt: skip
+        np.zeros(ports, np.int64),
+        queues(),
+        queues(),
+        np.zeros((d * d, 2 * d), np.int64),
+        np.zeros((2 * switches, GROUPS), np.int64),
+        np.zeros(2 * switches, np.int64),
+        np.zeros(2 * switches, np.int64),
+    )
 
 
 def put(queues: PortQueues, port: int, destination: int) -> None:
-    """A packet joins a queue; it must have room."""
+    """Append a packet to a queue; it must have room."""
     most = queues.ring.shape[1]
     queues.ring[port, (queues.first[port] + queues.length[port]) % most] = destination
     queues.length[port] += 1
 
 
 def take(queues: PortQueues, port: int) -> int:
-    """The destination of the packet that leaves a queue, -1 if there is none."""
+    """Remove the first packet of a queue; return its destination, -1 without a packet."""
     if queues.length[port] == 0:
         return -1
     destination: int = queues.ring[port, queues.first[port]]
@@ -117,37 +124,42 @@ def take(queues: PortQueues, port: int) -> int:
     return destination
 
 
-def choose(on: Conditions, fabric: FabricQueues, switch: int, own: int, input_port: int) -> int:
-    """The uplink of `switch` for a packet whose destination's own link group is `own`."""
+def choose(
+    conditions: Conditions, fabric: FabricQueues, switch: int, own: int, input_port: int
+) -> int:
+    """Return the uplink for a packet whose destination has the link group `own`."""
     group = group_in_state(fabric.state[switch], own, input_port)
-    uplink = in_turn(group, fabric.turns[switch, group], on.d, GROUPS)
+    uplink = in_turn(group, fabric.turns[switch, group], conditions.d, GROUPS)
     fabric.turns[switch, group] += 1
     return uplink
 
 
-def at_edge(on: Conditions, fabric: FabricQueues, host: int, destination: int) -> None:
-    """A packet of `host` reaches its edge switch."""
-    switch = host // on.d
-    if destination // on.d != switch:
-        uplink = choose(on, fabric, switch, destination % GROUPS, host % on.d)
-        put(fabric.edge, switch * on.d + uplink, destination)
+def enter_edge(conditions: Conditions, fabric: FabricQueues, host: int, destination: int) -> None:
+    """Queue a packet of `host` at its edge switch."""
+    d = conditions.d
+    switch = host // d
+    if destination // d != switch:
+        uplink = choose(conditions, fabric, switch, destination % GROUPS, host % d)
+        put(fabric.edge, switch * d + uplink, destination)
 
 
-def at_aggregation(
-    on: Conditions, fabric: FabricQueues, edge: int, number: int, destination: int
+def enter_aggregation(
+    conditions: Conditions, fabric: FabricQueues, edge: int, number: int, destination: int
 ) -> None:
-    """A packet from edge switch `edge` reaches the aggregation switch of that number in its pod."""
-    pod = edge // on.d
-    if destination // (on.d * on.d) != pod:
-        switch = pod * on.d + number
+    """Queue a packet from an edge switch at the aggregation switch of that number in its pod."""
+    d = conditions.d
+    pod = edge // d
+    if destination // (d * d) != pod:
+        switch = pod * d + number
         own = destination // GROUPS % GROUPS
-        uplink = choose(on, fabric, 2 * on.d * on.d + switch, own, edge % on.d)
-        put(fabric.above, switch * on.d + uplink, destination)
+        uplink = choose(conditions, fabric, 2 * d * d + switch, own, edge % d)
+        put(fabric.above, switch * d + uplink, destination)
 
 
-def crowd(length: Ints, first: int, d: int, group: int) -> int:
-    """What waits at the ports of a link group, those of the switch beginning at `first`, on
-    average, rounded down.
+def mean_queue(length: Ints, first: int, d: int, group: int) -> int:
+    """Return the mean queue of a link group, rounded down.
+
+    first: the first port of its switch.
     """
     total = 0
     for port in range(group, d, GROUPS):
@@ -155,54 +167,59 @@ def crowd(length: Ints, first: int, d: int, group: int) -> int:
     return total // (d // GROUPS)
 
 
-def change_states(on: Conditions, fabric: FabricQueues, seen: QueueSums) -> None:
-    """Every switch looks at its queues.
+def mean_queues(length: Ints, first: int, d: int) -> tuple[int, int]:
+    """Return the mean queues of both link groups of a switch."""
+    return mean_queue(length, first, d, 0), mean_queue(length, first, d, 1)
 
-    Aggregation switches take what those that choose alike said a slot ago.
-    """
-    switches = 2 * on.d * on.d
+
+def agree(d: int, fabric: FabricQueues, sums: QueueSums) -> None:
+    """Set the states of aggregation switches to what those that choose alike wanted a slot ago."""
+    switches = 2 * d * d
     for switch in range(switches):
-        pod, number = switch // on.d, switch % on.d
+        pod, number = switch // d, switch % d
         wants_one = wants_two = 0
-        for other in range(number % GROUPS, on.d, GROUPS):
-            want = fabric.want[switches + pod * on.d + other]
+        for other in range(number % GROUPS, d, GROUPS):
+            want = fabric.want[switches + pod * d + other]
             wants_one += want == 1
             wants_two += want == 2
         agreed = 1 if wants_one and not wants_two else 2 if wants_two and not wants_one else 0
-        seen.changes[1] += agreed != fabric.state[switches + switch]
+        sums.changes[1] += agreed != fabric.state[switches + switch]
         fabric.state[switches + switch] = agreed
+
+
+def change_states(conditions: Conditions, fabric: FabricQueues, sums: QueueSums) -> None:
+    """Set the states of edge switches, and what aggregation switches want, by their queues."""
+    d = conditions.d
+    switches = 2 * d * d
     for switch in range(switches):
-        lengths, first = fabric.edge.length, switch * on.d
-        was = fabric.state[switch]
-        two = (crowd(lengths, first, on.d, 0), crowd(lengths, first, on.d, 1))
-        fabric.state[switch] = next_state(was, two, on.edge_packets, on.edge_percent)
-        seen.changes[0] += was != fabric.state[switch]
-        lengths = fabric.above.length
-        two = (crowd(lengths, first, on.d, 0), crowd(lengths, first, on.d, 1))
-        at = switches + switch
-        fabric.want[at] = next_state(fabric.want[at], two, on.above_packets, on.above_percent)
+        before = fabric.state[switch]
+        edge = mean_queues(fabric.edge.length, switch * d, d)
+        after = next_state(before, edge, conditions.edge_packets, conditions.edge_percent)
+        fabric.state[switch] = after
+        sums.changes[0] += before != after
+        above = mean_queues(fabric.above.length, switch * d, d)
+        want = fabric.want[switches + switch]
+        fabric.want[switches + switch] = next_state(
+            want, above, conditions.above_packets, conditions.above_percent
+        )
 
 
-def watch(on: Conditions, fabric: FabricQueues, seen: QueueSums) -> None:
-    """Add what waits now."""
+def watch(d: int, fabric: FabricQueues, sums: QueueSums) -> None:
+    """Add the queues of this slot."""
     for hop in range(2):
         lengths = fabric.edge.length if hop == 0 else fabric.above.length
-        for switch in range(2 * on.d * on.d):
+        for switch in range(2 * d * d):
             by_group = np.zeros(GROUPS)
-            for port in range(on.d):
-                seen.waiting[hop] += lengths[switch * on.d + port]
-                by_group[port % GROUPS] += lengths[switch * on.d + port]
-            seen.apart[hop] += abs(by_group[0] - by_group[1]) * GROUPS / on.d
-    seen.waiting[2] += fabric.core.sum()
+            for port in range(d):
+                sums.waiting[hop] += lengths[switch * d + port]
+                by_group[port % GROUPS] += lengths[switch * d + port]
+            sums.apart[hop] += abs(by_group[0] - by_group[1]) * GROUPS / d
+    sums.waiting[2] += fabric.core.sum()
 
 
-def one_slot(on: Conditions, fabric: FabricQueues, to: Ints, begins: Ints, seen: QueueSums) -> None:
-    """One slot: links carry from the core down to the hosts, so that no packet makes two hops.
-
-    to: for each host its destination.  begins: for each edge switch the host that begins a burst,
-        -1 for none.
-    """
-    d = on.d
+def forward(conditions: Conditions, fabric: FabricQueues) -> None:
+    """Let each link carry a packet, from the core down, so that no packet makes two hops."""
+    d = conditions.d
     for core in range(d * d):
         for pod in range(2 * d):
             fabric.core[core, pod] -= fabric.core[core, pod] > 0
@@ -214,49 +231,62 @@ def one_slot(on: Conditions, fabric: FabricQueues, to: Ints, begins: Ints, seen:
     for port in range(2 * d * d * d):
         destination = take(fabric.edge, port)
         if destination >= 0:
-            at_aggregation(on, fabric, port // d, port % d, destination)
+            enter_aggregation(conditions, fabric, port // d, port % d, destination)
+
+
+def one_slot(
+    conditions: Conditions, fabric: FabricQueues, to: Ints, begins: Ints, sums: QueueSums
+) -> None:
+    """Run one slot.
+
+    to: destination of each host.
+    begins: for each edge switch the host that begins a burst, -1 for none.
+    """
+    d = conditions.d
+    forward(conditions, fabric)
     for edge in range(2 * d * d):
         if begins[edge] >= 0:
             fabric.hosts[begins[edge]] += d
     for host in range(2 * d * d * d):
         arriving = fabric.hosts[host]
-        if arriving > 1 and not on.at_once:
+        if arriving > 1 and not conditions.at_once:
             arriving = 1
         fabric.hosts[host] -= arriving
         for _ in range(arriving):
-            at_edge(on, fabric, host, to[host])
-    if on.states:
-        change_states(on, fabric, seen)
-    watch(on, fabric, seen)
+            enter_edge(conditions, fabric, host, to[host])
+    if conditions.states:
+        agree(d, fabric, sums)
+        change_states(conditions, fabric, sums)
+    watch(d, fabric, sums)
 
 
 def many_slots(
-    on: Conditions, fabric: FabricQueues, to: Ints, begins: Ints, seen: QueueSums
+    conditions: Conditions, fabric: FabricQueues, to: Ints, begins: Ints, sums: QueueSums
 ) -> None:
-    """Slot after slot; `begins` has a row for each."""
+    """Run slot after slot; `begins` has a row for each."""
     for slot in range(begins.shape[0]):
-        one_slot(on, fabric, to, begins[slot], seen)
+        one_slot(conditions, fabric, to, begins[slot], sums)
 
 
 def simulate(
-    on: Conditions, load_fraction: float, *, slots: int, patterns: int, rng: Generator
+    conditions: Conditions, load_fraction: float, *, slots: int, patterns: int, rng: Generator
 ) -> QueueSums:
-    """`slots` slots for each of `patterns` random permutations, from an empty fabric each time.
-
-    Means of Seen's sums are over all of them.
-    """
-    d = on.d
-    seen = QueueSums(np.zeros(3, np.int64), np.zeros(2), np.zeros(2, np.int64))
+    """Run `slots` slots for each of `patterns` permutations, from an empty fabric each time."""
+    d = conditions.d
+    sums = QueueSums(np.zeros(3, np.int64), np.zeros(2), np.zeros(2, np.int64))
     run = compiled(many_slots)
     for _ in range(patterns):
         to, begins = traffic(d, load_fraction, slots, rng)
-        run(on, empty(d, d * d * slots), to, begins, seen)
-    return seen
+        run(conditions, empty(d, d * d * slots), to, begins, sums)
+    return sums
 
 
 def traffic(d: int, load_fraction: float, slots: int, rng: Generator) -> tuple[Ints, Ints]:
-    """One pattern: for each host its destination, and for each slot and edge switch the host that
-    begins a burst.
+    """Return a random pattern.
+
+    Returns:
+        The destination of each host, and for each slot and edge switch the host that begins a
+        burst, or -1.
     """
     edges = 2 * d * d
     to = np.zeros(edges * d, np.int64)
@@ -268,11 +298,11 @@ def traffic(d: int, load_fraction: float, slots: int, rng: Generator) -> tuple[I
 
 
 def paced(d: int, to: Ints, begins: Ints) -> Ints:
-    """The same as packets: for each slot and host where it sends one, -1 for none."""
-    left = np.zeros(len(to), np.int64)
-    sent = np.full((len(begins), len(to)), -1)
+    """Return for each slot and host the destination of its packet, or -1 for none."""
+    waiting = np.zeros(len(to), np.int64)
+    packets = np.full((len(begins), len(to)), -1)
     for slot, row in enumerate(begins):
-        left[row[row >= 0]] += d
-        sent[slot, left > 0] = to[left > 0]
-        left[left > 0] -= 1
-    return sent
+        waiting[row[row >= 0]] += d
+        packets[slot, waiting > 0] = to[waiting > 0]
+        waiting[waiting > 0] -= 1
+    return packets

@@ -1,26 +1,28 @@
-"""How long do queues grow at each hop under LBSP, and how far apart are those of its two link
-groups?
+"""How long do queues grow at each hop under LBSP, and how far apart are its link groups?
 
 LBSP, section 5.2, figure 9, as lbsp_model.py reads it; with the states of section 5.1 and without,
 which the paper does not show.  A link group's queue is the mean of its ports'.
 
 On the kernel the same packets are sent, slot by slot, through real queues under LBSP's daemons and
-data plane, pattern after pattern through queues that have run empty; each is averaged over all the
-time that its slots take, exactly.  How far apart two link groups are from moment to moment is not
-seen there, only how far apart their averages are.
+data plane, pattern after pattern through empty queues.  Each queue is averaged over the time that
+the slots take.  Only averages are known there, so the distance of link groups is that of their
+averages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from statistics import mean
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.random import Generator
 
 from weft.daemons.lbsp.routing import LbspShape
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.lbsp import columns
 from weft.experiments.lbsp.lbsp_model import Conditions, paced, simulate, traffic
 from weft.experiments.report.panels import Curves
@@ -31,11 +33,11 @@ from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
-    from weft.testbed.measure.occupancy import Occupancies, Occupancy
+    from weft.testbed.measure.occupancy import Occupancy
     from weft.testbed.network.network import RunningNetwork
 
 MOST_BYTES = 1 << 31  # of the model's queues
-KERNEL_RATE_MBPS = 1  # at which one process can send for 128 hosts
+KERNEL_RATE_BPS = 1 * Mbps  # at which one process can send for 128 hosts
 KERNEL_PROCESSES, KERNEL_HELLO_MS = 2, 100  # of the daemons: nothing fails here
 EMPTY_S = 120.0  # in which what waits is sent
 THRESHOLDS = ("edge_packets", "edge_percent", "above_packets", "above_percent")
@@ -47,99 +49,94 @@ HOPS = {
 
 
 def measure(run: Run) -> Result:
-    """Mean queue of each hop, mean distance between link groups' queues, and how often a switch
-    changes its state.
-    """
-    if run.engine == "kernel":
-        return on_kernel(run)
-    d = shape(run).d
-    slots, patterns = run.integer("slots"), run.integer("patterns")
-    at_once = int(run.text("arrivals") == "at-once")
-    on = Conditions(d, run.integer("states"), at_once, *(run.integer(key) for key in THRESHOLDS))
-    rng = np.random.default_rng(run.seed)
-    seen = simulate(
-        on, float(run.parameters["load_fraction"]), slots=slots, patterns=patterns, rng=rng
+    """Return queues of each hop, and how far those of the link groups are apart."""
+    return on_kernel(run) if run.engine == "kernel" else by_model(run)
+
+
+def by_model(run: Run) -> Result:
+    """Run the slotted model."""
+    d, slots, patterns = shape(run).d, run.integer("slots"), run.integer("patterns")
+    sums = simulate(
+        Conditions(
+            d,
+            run.integer("states"),
+            int(run.text("arrivals") == "at-once"),
+            *(run.integer(key) for key in THRESHOLDS),
+        ),
+        run.number("load_fraction"),
+        slots=slots,
+        patterns=patterns,
+        rng=np.random.default_rng(run.seed),
     )
-    watched = slots * patterns
-    ports, switches = 2 * d**3, 2 * d * d
-    queues = {
+    watched, ports, switches = slots * patterns, 2 * d**3, 2 * d * d
+    figures: dict[str, Value] = {
         f"{hop}_queue_packets": float(total / watched / ports)
-        for hop, total in zip(HOPS, seen.waiting, strict=True)
+        for hop, total in zip(HOPS, sums.waiting, strict=True)
     }
-    apart = dict(zip(HOPS, seen.apart, strict=False))
-    changes = dict(zip(HOPS, seen.changes, strict=False))
-    return Result(
-        figures={
-            **queues,
-            **{
-                f"{hop}_apart_packets": float(total / watched / switches)
-                for hop, total in apart.items()
-            },
-            **{
-                f"{hop}_changes_per_1000_slots": float(1000 * n / watched / switches)
-                for hop, n in changes.items()
-            },
-        }
-    )
+    for hop, apart, changes in zip(HOPS, sums.apart, sums.changes, strict=False):
+        figures[f"{hop}_apart_packets"] = float(apart / watched / switches)
+        figures[f"{hop}_changes_per_1000_slots"] = float(1000 * changes / watched / switches)
+    return Result(figures=figures)
 
 
 def on_kernel(run: Run) -> Result:
-    """Mean queue of each hop of a network, and how far the link groups' means lie apart."""
-    from weft.experiments.ttc.ttc_kernel import worse
+    """Send the model's packets through a network with LBSP's daemons, pattern by pattern."""
+    from weft.experiments.engines import slotted_run
     from weft.testbed.data_plane.data_plane import DataPlane
     from weft.testbed.linux.clock import wait_until
     from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.measure.occupancy import Occupancies
     from weft.testbed.network.degrade import one_at_a_time
-    from weft.testbed.network.network import RunningNetwork
-    from weft.testbed.traffic import slotted_udp
 
-    topology, d = build(run.text("topology")), shape(run).d
-    rate_bps = KERNEL_RATE_MBPS * Mbps
     rng = np.random.default_rng(run.seed)
-    link = LinkSpec(rate_bps=rate_bps, queue_packets=1000)
-    network = RunningNetwork.create(
-        topology, link, scheme=kernel_scheme(run), packed=KERNEL_PROCESSES
-    )
-    try:
+    with kernel_network(run) as network:
         one_at_a_time(network)
-        seen: list[Mapping[tuple[int, int], Occupancy]] = []
-        late_slots = slots = 0
+        patterns = []
         with Fidelity(network) as fidelity:
             for _ in range(run.integer("patterns")):
-                to, begins = traffic(d, run.number("load_fraction"), run.integer("slots"), rng)
-                sent = paced(d, to, begins)
-                with Occupancies(network) as queues:
-                    at_end = partial(read_into, seen, queues)
-                    told = slotted_udp.run(network, sent.tolist(), rate_bps=rate_bps, at_end=at_end)
+                packets = paced(shape(run).d, *pattern(run, rng))
+                patterns.append(slotted_run.send(network, packets, KERNEL_RATE_BPS))
                 wait_until("queues run empty", partial(is_empty, network), timeout_s=EMPTY_S)
-                late_slots, slots = late_slots + told.late_slots, slots + len(sent)
         with DataPlane.open(network) as plane:
             bypassed = plane.bypassed()
-    finally:
-        network.down()
-    late_fraction = late_slots / slots
-    every = [by_hop(topology, d, table) for table in seen]
+    late_fraction = mean(sent.late_slots for sent in patterns) / run.integer("slots")
+    figures = [by_hop(network.topology, shape(run).d, sent.queues) for sent in patterns]
     return Result(
-        figures={key: mean(float(str(one[key])) for one in every) for key in every[0]}
-        | {"late_slots_fraction": late_fraction},
-        fidelity=worse(fidelity.report.verdict, late_fraction),
+        figures={
+            **{key: mean(hops[key] for hops in figures) for key in figures[0]},
+            "late_slots_fraction": late_fraction,
+        },
+        fidelity=slotted_run.with_late_slots(fidelity.report.verdict, late_fraction),
         circumstances={
             "fidelity_report": fidelity.report.as_dict(),
             "scheme": kernel_scheme(run),
-            "rate_bps": rate_bps,
+            "rate_bps": KERNEL_RATE_BPS,
             "bypassed_packets": bypassed,
         },
     )
 
 
-def read_into(seen: list[Mapping[tuple[int, int], Occupancy]], queues: Occupancies) -> None:
-    """Note what the queues of a pattern were like."""
-    seen.append(queues.read())
+@contextmanager
+def kernel_network(run: Run) -> Iterator[RunningNetwork]:
+    """Bring up the network of `run` with LBSP's daemons for the length of a `with`."""
+    from weft.testbed.network.network import RunningNetwork
+
+    link = LinkSpec(rate_bps=KERNEL_RATE_BPS, queue_packets=1000)
+    network = RunningNetwork.create(
+        build(run.text("topology")), link, scheme=kernel_scheme(run), packed=KERNEL_PROCESSES
+    )
+    try:
+        yield network
+    finally:
+        network.down()
+
+
+def pattern(run: Run, rng: Generator) -> tuple[Ints, Ints]:
+    """Return destinations and bursts of a random permutation, see lbsp_model.traffic()."""
+    return traffic(shape(run).d, run.number("load_fraction"), run.integer("slots"), rng)
 
 
 def is_empty(network: RunningNetwork) -> bool:
-    """Whether nothing waits anywhere."""
+    """Return whether all queues are empty."""
     from weft.testbed.measure.port_counters import PortCounterReader
 
     with PortCounterReader(network) as counters:
@@ -147,33 +144,32 @@ def is_empty(network: RunningNetwork) -> bool:
 
 
 def kernel_scheme(run: Run) -> str:
-    """The scheme that the daemons and the data plane of `run` are given."""
+    """Return the scheme of the daemons and the data plane."""
     states = [f"{key}={run.integer(key)}" for key in ("states", *THRESHOLDS)]
     return f"lbsp:{','.join(states)},hello_ms={KERNEL_HELLO_MS}"
 
 
 def by_hop(
     topology: Topology, d: int, table: Mapping[tuple[int, int], Occupancy]
-) -> dict[str, Value]:
-    """The mean queues of figure 9's hops: up at edge and aggregation switches, down at core
-    switches.
+) -> dict[str, float]:
+    """Return the mean queues of figure 9's hops, and how far the link groups' are apart.
+
+    The hops are up at edge and aggregation switches, and down at core switches.
     """
-    found: dict[str, Value] = {}
-    for level, (hop, of_apart) in enumerate(
-        (("edge", True), ("aggregation", True), ("core", False)), 1
-    ):
-        rows = topology.links[topology.level == min(level, 2)].tolist()
+    figures: dict[str, float] = {}
+    for hop, level in zip(HOPS, (1, 2, 2), strict=True):
+        rows = topology.links[topology.level == level].tolist()
         ends = [(row[2], row[3]) if hop == "core" else (row[0], row[1]) for row in rows]
         means = np.array([table[end].mean_packets for end in sorted(ends)])
-        found[f"{hop}_queue_packets"] = float(means.mean())
-        if of_apart:
+        figures[f"{hop}_queue_packets"] = float(means.mean())
+        if hop != "core":
             groups = means.reshape(-1, d // 2, 2).mean(axis=1)
-            found[f"{hop}_means_apart_packets"] = float(abs(groups[:, 0] - groups[:, 1]).mean())
-    return found
+            figures[f"{hop}_means_apart_packets"] = float(abs(groups[:, 0] - groups[:, 1]).mean())
+    return figures
 
 
 def shape(run: Run) -> LbspShape:
-    """The fat-tree of `run`; ValueError if LBSP cannot part its paths."""
+    """Return the fat-tree of `run`; ValueError if LBSP cannot divide its paths."""
     topology = build(run.text("topology"))
     radices = topology.naming.layout.radices
     if topology.family != "fattree" or radices != (2 * radices[-1], radices[-1], radices[-1]):
@@ -182,9 +178,7 @@ def shape(run: Run) -> LbspShape:
 
 
 def check(run: Run) -> None:
-    """ValueError unless LBSP is for the fat-tree of `run`, memory has room, and the engine has its
-    arrivals.
-    """
+    """Raise ValueError unless LBSP suits the fat-tree of `run`, and the engine its arrivals."""
     d = shape(run).d
     room_bytes = 8 * 4 * d**3 * d * d * run.integer("slots")
     if run.engine == "graph" and room_bytes > MOST_BYTES:
@@ -202,13 +196,13 @@ def check(run: Run) -> None:
 
 
 def packets(tier: str) -> Integer:
-    """The first threshold of the switches of `tier`."""
+    """Return the first threshold of the switches of `tier`."""
     meaning = f"mean queue above which a link group of an {tier} switch is crowded"
     return Integer(meaning=meaning, unit="packets", least=0, most=1_000_000)
 
 
 def percent(tier: str) -> Integer:
-    """The second."""
+    """Return their second threshold."""
     meaning = f"what it must exceed, too, in an {tier} switch, of the other group's mean queue"
     return Integer(meaning=meaning, unit="%", least=100, most=1_000_000)
 
@@ -260,7 +254,7 @@ EXPERIMENT = Experiment(
     },
     columns=columns.QUEUES,
     seeds=1,
-    version=2,
+    version=3,
     takes_s=43,
     measure=measure,
     plot=Curves(

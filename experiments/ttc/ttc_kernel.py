@@ -1,28 +1,28 @@
-"""TTC's packet experiment on the kernel: queues and delays of real packets, beside those of the
-slotted model.
+"""Queues and delays of real packets beside those of TTC's slotted model (section 4.2).
 
-As in section 4.2 a slot is the time that a full packet takes on a link; in every slot a random
-permutation of the hosts is drawn and each host sends with probability load (traffic=udp:load=0.8,
-in hundredths: load=80).  Switches are Linux's queues under the data plane; their lengths are
-averaged over all the time, by layer of links.  The model is run with the same scheme and load.
-Delays leave out what an empty network takes: in the model a slot for each link, on the kernel the
-links' own delays and next to nothing else, for a packet that finds a link idle is on its way at
-once. traffic=tcp is what the paper never did: every host sends one endless TCP flow, to a
-permutation, and receives one.
+A slot is the time that a full packet takes on a link.  In every slot a random permutation of the
+hosts is drawn, and each host sends with a probability that is the load (udp:load=80 is 0.8).
+Switches are Linux's queues under the data plane; their lengths are averaged over time, by layer of
+links.  The model runs with the same scheme and load.
+
+Delays are queueing alone: they leave out the time in an empty network, which is a slot for each
+link in the model and the links' own delays on the kernel.
+
+traffic=tcp is beyond the paper: every host sends one endless TCP flow to a permutation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.daemons.core import registry
 from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.routing.shortest import distances
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.report.panels import Bars, Curves, Stack
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Spec
@@ -34,8 +34,10 @@ from weft.topologies.core.link import Mbps
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
+    from weft.experiments.engines.fabric_run import FabricRun
     from weft.testbed.data_plane.data_plane import PortCounts
     from weft.testbed.measure.occupancy import Occupancy
+    from weft.testbed.measure.reordering import OrderTable
 
     Counters = Mapping[tuple[int, int], PortCounts]
 
@@ -45,200 +47,192 @@ LENGTHS = 64
 
 
 def load_of(run: Run) -> float | None:
-    """The offered load; None for TCP."""
+    """Return the offered load; None for TCP."""
     return load_in(run.text("traffic"))
 
 
 def load_in(text: str) -> float | None:
-    """The load that `text` offers; None for TCP.  ValueError for anything else."""
-    name, given = parse(text)
-    if name == "tcp" and not given:
+    """Return the load that `text` offers; None for TCP, ValueError for anything else."""
+    name, options = parse(text)
+    if name == "tcp" and not options:
         return None
-    if name != "udp" or set(given) != {"load"}:
+    if name != "udp" or set(options) != {"load"}:
         raise ValueError(f"ttc_kernel: traffic must be tcp or udp:load=PERCENT, got {text!r}")
-    return integer("udp", "load", given["load"], least=1, most=99) / 100
+    return integer("udp", "load", options["load"], least=1, most=99) / 100
 
 
 def measure(run: Run) -> Result:
-    """Queue lengths of each layer, packets' delays and order; for TCP its goodput."""
+    """Return queue lengths of each layer, delays and order of packets, and the goodput of TCP."""
     from weft.experiments.engines import fabric_run
     from weft.testbed.network.degrade import one_at_a_time
 
-    rate_bps = run.integer("rate_mbps") * Mbps
     load = load_of(run)
-    with fabric_run.fabric(run, common.link(run)) as on:
+    with fabric_run.fabric(run, common.link(run)) as fabric:
         if load is None:
-            return tcp(run, on)
-        one_at_a_time(on.network)
-        return udp(run, on, rate_bps, load)
+            return tcp(run, fabric)
+        one_at_a_time(fabric.network)
+        return udp(run, fabric, load)
 
 
-def udp(run: Run, on: Any, rate_bps: int, load: float) -> Result:
-    """Slots of packets."""
-    from weft.experiments.engines.workloads import derangements
+def udp(run: Run, fabric: FabricRun, load: float) -> Result:
+    """Measure slots of packets."""
+    from weft.experiments.engines import slotted_run
     from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.measure.occupancy import Occupancies
     from weft.testbed.measure.reordering import Reordering
-    from weft.testbed.traffic import slotted_udp
 
-    slot_us = 1e6 * slotted_udp.slot_s(rate_bps)
-    rng = np.random.default_rng(run.seed)
-    count = round(run.number("seconds") * 1e6 / slot_us)
-    destinations = derangements(rng, on.topology.servers, count)
-    destinations[rng.random(destinations.shape) >= load] = -1
-    before = on.plane.counters()
-    with (
-        Reordering(on.network) as order,
-        Occupancies(on.network) as queues,
-        Fidelity(on.network) as fidelity,
-    ):
-        seen: list[Mapping[tuple[int, int], Occupancy]] = []
-        sent = slotted_udp.run(
-            on.network,
-            destinations.tolist(),
-            rate_bps=rate_bps,
-            at_begin=queues.begin,  # what Fidelity has sent before does not count
-            at_end=lambda: seen.append(queues.read()),
-        )
-    late_fraction = sent.late_slots / count
+    network, topology, rate_bps = fabric.network, fabric.topology, run.integer("rate_mbps") * Mbps
+    destinations = packets(run, topology.servers, load)
+    before = fabric.plane.counters()
+    with Reordering(network) as order, Fidelity(network) as fidelity:
+        sent = slotted_run.send(network, destinations, rate_bps)
+    late_fraction = sent.late_slots / len(destinations)
     return Result(
         figures={
-            **layers(on.topology, seen[0]),
-            "delay_mean_slots": (
-                order.table.mean_delay_us - links_us(run, on.topology, destinations)
-            )
-            / slot_us,
-            "delay_p99_slots": order.table.delay_us(99) / slot_us,
-            "late_fraction": order.table.late_fraction,
-            "lost_packets": order.table.lost,
-            **redirected(run, on.topology, before, on.plane.counters()),
+            **layers(topology, sent.queues),
+            **delays(order.table, slot_us(run), links_us(run, topology, destinations)),
+            **redirected(run, topology, before, fabric.plane.counters()),
         },
-        fidelity=worse(fidelity.verdict, late_fraction),
+        fidelity=slotted_run.with_late_slots(fidelity.verdict, late_fraction),
         circumstances={
             "fidelity_report": fidelity.report.as_dict(),
             "late_slots_fraction": late_fraction,
-            "bypassed_packets": on.plane.bypassed(),
+            "bypassed_packets": fabric.plane.bypassed(),
         },
     )
 
 
-def links_us(run: Run, topology: Topology, destinations: NDArray[np.int64]) -> float:
-    """What the delays of links add up to on a packet's way from its first switch on, on average
-    over all that are sent: destinations[slot, host] is a host, or -1 for no packet.
+def delays(table: OrderTable, slot_us: float, empty_us: float) -> dict[str, Value]:
+    """Return the columns about delays, order and loss.
+
+    empty_us: mean delay in an empty network.
+    """
+    return {
+        "delay_mean_slots": (table.mean_delay_us - empty_us) / slot_us,
+        "delay_p99_slots": table.delay_us(99) / slot_us,
+        "late_fraction": table.late_fraction,
+        "lost_packets": table.lost,
+    }
+
+
+def slot_us(run: Run) -> float:
+    """Return the time of a full packet on a link."""
+    from weft.testbed.traffic import slotted_udp
+
+    return 1e6 * slotted_udp.slot_s(run.integer("rate_mbps") * Mbps)
+
+
+def packets(run: Run, hosts: int, load: float) -> Ints:
+    """Return for each slot and host the destination of its packet, or -1 for none."""
+    from weft.experiments.engines.workloads import derangements
+
+    rng = np.random.default_rng(run.seed)
+    destinations = derangements(rng, hosts, round(run.number("seconds") * 1e6 / slot_us(run)))
+    destinations[rng.random(destinations.shape) >= load] = -1
+    return destinations
+
+
+def links_us(run: Run, topology: Topology, destinations: Ints) -> float:
+    """Return the mean sum of links' delays on a packet's way from its first switch on.
+
+    destinations: of packets(), shape (slots, hosts).
     """
     if not run.integer("delay_us"):
         return 0.0
     hosts = range(topology.servers)
-    hops = np.array(
-        [
-            [hops_to[dst] for dst in hosts]
-            for hops_to in (distances(topology.adjacency, src) for src in hosts)
-        ]
-    )
+    to = [distances(topology.adjacency, src) for src in hosts]
+    hops = np.array([[to[src][dst] for dst in hosts] for src in hosts])
     sent = destinations >= 0
     return run.integer("delay_us") * float(hops[np.nonzero(sent)[1], destinations[sent]].mean() - 1)
 
 
-def worse(verdict: str, late_fraction: float) -> str:
-    """The verdict, seeing that so many slots were sent too late."""
-    if late_fraction > 0.05:
-        return "FAIL"
-    return "WARN" if late_fraction > 0.01 and verdict == "PASS" else verdict
-
-
-def tcp(run: Run, on: Any) -> Result:
-    """Endless flows."""
+def tcp(run: Run, fabric: FabricRun) -> Result:
+    """Measure endless TCP flows."""
     from weft.experiments.engines import fabric_run
     from weft.experiments.engines.workloads import endless, permutation
     from weft.testbed.measure.occupancy import Occupancies
 
     warm_up_s = min(MOST_TCP_WARM_UP_S, run.number("seconds"))
-    seconds = min(MOST_TCP_S, 4 * run.number("seconds"))
-    chosen = permutation(np.random.default_rng(run.seed), on.topology.servers)
-    before = on.plane.counters()
-    with Occupancies(on.network) as queues:
+    ends = permutation(np.random.default_rng(run.seed), fabric.topology.servers)
+    before = fabric.plane.counters()
+    with Occupancies(fabric.network) as queues:
         seen = fabric_run.tcp(
             run,
-            on.network,
-            endless(chosen),
-            deadline_s=warm_up_s + seconds,
+            fabric.network,
+            endless(ends),
+            deadline_s=warm_up_s + min(MOST_TCP_S, 4 * run.number("seconds")),
             warm_up_s=warm_up_s,
             congestion_control="cubic",
             at_warm_up=queues.begin,
         )
     return Result(
         figures={
-            **layers(on.topology, queues.table),
+            **layers(fabric.topology, queues.table),
             "goodput_bps": seen.flows.goodput_bps,
-            **redirected(run, on.topology, before, on.plane.counters()),
+            **redirected(run, fabric.topology, before, fabric.plane.counters()),
             **fabric_run.order_figures(seen),
         },
         fidelity=seen.report.verdict,
-        circumstances=fabric_run.circumstances(on, seen),
+        circumstances=fabric_run.circumstances(fabric, seen),
     )
 
 
 def layers(topology: Topology, table: Mapping[tuple[int, int], Occupancy]) -> dict[str, Value]:
-    """Mean and maximum queue of each layer of links: up and down between tiers l and l+1, and down
-    to the hosts.
-    """
+    """Return mean and longest queue of each layer of links, up and down."""
     from weft.testbed.measure.occupancy import merge_queues
 
-    found: dict[str, Value] = {}
+    figures: dict[str, Value] = {}
     for level in range(int(topology.level.max()) + 1):
         rows = topology.links[topology.level == level].tolist()
-        for name, ends in (
-            (f"up{level}", [row[:2] for row in rows]),
-            (f"down{level}", [row[2:] for row in rows]),
-        ):
+        ways = {f"up{level}": [row[:2] for row in rows], f"down{level}": [row[2:] for row in rows]}
+        for name, ends in ways.items():
             queue = merge_queues(table[node, port] for node, port in ends)
             label = {"up0": "sending", "down0": "hosts"}.get(name, name)
-            found[f"{label}_mean_queue_packets"] = queue.mean_packets
-            found[f"{label}_max_queue_packets"] = queue.longest
-    return found
+            figures[f"{label}_mean_queue_packets"] = queue.mean_packets
+            figures[f"{label}_max_queue_packets"] = queue.longest
+    return figures
 
 
 def redirected(run: Run, topology: Topology, before: Counters, after: Counters) -> dict[str, Value]:
-    """Of the packets that switches of each tier sent up the fraction that TTC moved away from
-    D-mod-k's port; None under other schemes, for which the data plane does not count this, and
-    where nothing went up.
+    """Return the fraction of packets that TTC moved away from D-mod-k's port, for each tier.
+
+    None under other schemes, for which the data plane does not count this, and without packets.
     """
-    of_ttc = registry.rule(run.text("scheme")).rule == ChoiceRule.TTC
-    found: dict[str, Value] = {}
+    is_ttc = registry.rule(run.text("scheme")).rule == ChoiceRule.TTC
+    figures: dict[str, Value] = {}
     for level in range(1, int(topology.level.max()) + 1):
         ends = [
             (node, port) for node, port, _, _ in topology.links[topology.level == level].tolist()
         ]
-        packets = sum(after[end].packets - before[end].packets for end in ends)
+        sent = sum(after[end].packets - before[end].packets for end in ends)
         moved = sum(after[end].moved - before[end].moved for end in ends)
-        found[f"up{level}_redirected_fraction"] = moved / packets if of_ttc and packets else None
-    return found
+        figures[f"up{level}_redirected_fraction"] = moved / sent if is_ttc and sent else None
+    return figures
 
 
 def model(run: Run) -> dict[str, Value]:
-    """What the slotted model says; nothing of TCP, nor for a scheme that it does not have."""
+    """Return the figures of the slotted model; none of TCP and of schemes that it lacks."""
     load = load_of(run)
     if load is None:
         return {}
     ft = fat_tree(run.experiment, run.text("topology"))
     try:
-        of = rules(run.text("scheme"))
+        scheme_rules = rules(run.text("scheme"))
     except ValueError:
         return {}
-    seen, latencies = simulate(
+    watched, latencies = simulate(
         ft,
-        of,
+        scheme_rules,
         load,
         slots=MODEL_SLOTS,
         watched=MODEL_WATCHED,
         lengths=LENGTHS,
         rng=np.random.default_rng(run.seed),
     )
-    in_service = seen.histogram[:, 1:].sum(axis=1)
-    means = (seen.total - in_service) / (ft.hosts * MODEL_WATCHED)
+    in_service = watched.histogram[:, 1:].sum(axis=1)
+    means = (watched.total - in_service) / (ft.hosts * MODEL_WATCHED)
     return {
         "model_delay_mean_slots": float(latencies.mean.mean()) - mean_links(ft),
-        **{f"model_{key}": value for key, value in seen.choices.figures().items()},
+        **{f"model_{key}": value for key, value in watched.choices.figures().items()},
         **{
             f"model_{name}_mean_queue_packets": float(value)
             for name, value in zip(ft.layers, means, strict=True)
@@ -247,7 +241,7 @@ def model(run: Run) -> dict[str, Value]:
 
 
 def mean_links(ft: LayeredTreeShape) -> float:
-    """Links between two random different hosts of FT(n,d): 2h for a distance of h."""
+    """Return the mean number of links between two random hosts: 2h for a distance of h."""
     others, total, nearer = ft.hosts - 1, 0, 0
     for h in range(1, ft.n + 1):
         within = (ft.d**h if h < ft.n else ft.hosts) - 1
@@ -257,7 +251,7 @@ def mean_links(ft: LayeredTreeShape) -> float:
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a fat-tree that its scheme suits."""
+    """Raise ValueError unless `run` has a fat-tree that its scheme suits."""
     from weft.experiments.engines import fabric_run
 
     fabric_run.check_scheme(run)
