@@ -22,7 +22,6 @@ from numpy.random import Generator
 
 from weft.daemons.lbsp.routing import LbspShape
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines.arrays import Ints
 from weft.experiments.lbsp import columns
 from weft.experiments.lbsp.lbsp_model import Conditions, paced, simulate, traffic
 from weft.experiments.report.panels import Curves
@@ -33,6 +32,7 @@ from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
+    from weft.experiments.engines.slotted_run import SlottedObservation
     from weft.testbed.measure.occupancy import Occupancy
     from weft.testbed.network.network import RunningNetwork
 
@@ -83,19 +83,14 @@ def on_kernel(run: Run) -> Result:
     """Send the model's packets through a network with LBSP's daemons, pattern by pattern."""
     from weft.experiments.engines import slotted_run
     from weft.testbed.data_plane.data_plane import DataPlane
-    from weft.testbed.linux.clock import wait_until
     from weft.testbed.measure.fidelity import Fidelity
     from weft.testbed.network.degrade import one_at_a_time
 
     rng = np.random.default_rng(run.seed)
     with kernel_network(run) as network:
         one_at_a_time(network)
-        patterns = []
         with Fidelity(network) as fidelity:
-            for _ in range(run.integer("patterns")):
-                packets = paced(shape(run).d, *pattern(run, rng))
-                patterns.append(slotted_run.send(network, packets, KERNEL_RATE_BPS))
-                wait_until("queues run empty", partial(is_empty, network), timeout_s=EMPTY_S)
+            patterns = [send_pattern(run, network, rng) for _ in range(run.integer("patterns"))]
         with DataPlane.open(network) as plane:
             bypassed = plane.bypassed()
     late_fraction = mean(sent.late_slots for sent in patterns) / run.integer("slots")
@@ -115,6 +110,18 @@ def on_kernel(run: Run) -> Result:
     )
 
 
+def send_pattern(run: Run, network: RunningNetwork, rng: Generator) -> SlottedObservation:
+    """Send a random pattern, and wait until all queues are empty."""
+    from weft.experiments.engines import slotted_run
+    from weft.testbed.linux.clock import wait_until
+
+    d = shape(run).d
+    pattern = traffic(d, run.number("load_fraction"), run.integer("slots"), rng)
+    sent = slotted_run.send(network, paced(d, *pattern), KERNEL_RATE_BPS)
+    wait_until("queues run empty", partial(is_empty, network), timeout_s=EMPTY_S)
+    return sent
+
+
 @contextmanager
 def kernel_network(run: Run) -> Iterator[RunningNetwork]:
     """Bring up the network of `run` with LBSP's daemons for the length of a `with`."""
@@ -128,11 +135,6 @@ def kernel_network(run: Run) -> Iterator[RunningNetwork]:
         yield network
     finally:
         network.down()
-
-
-def pattern(run: Run, rng: Generator) -> tuple[Ints, Ints]:
-    """Return destinations and bursts of a random permutation, see lbsp_model.traffic()."""
-    return traffic(shape(run).d, run.number("load_fraction"), run.integer("slots"), rng)
 
 
 def is_empty(network: RunningNetwork) -> bool:
