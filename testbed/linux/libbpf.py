@@ -9,11 +9,12 @@ import struct
 
 # not threading: each daemon forked with that loaded takes 0.4 MB more
 from _thread import allocate_lock
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.testbed.linux import netlink, tc
 from weft.testbed.linux.interface import Device
@@ -56,10 +57,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "bpf_link__destroy": (_INT, [_POINTER]),
     "bpf_object__find_map_by_name": (_POINTER, [_POINTER, _TEXT]),
     "bpf_map__fd": (_INT, [_POINTER]),
-    "bpf_map__key_size": (_U32, [_POINTER]),
     "bpf_map__value_size": (_U32, [_POINTER]),
     "bpf_map__set_max_entries": (_INT, [_POINTER, _U32]),
-    "bpf_map__max_entries": (_U32, [_POINTER]),
     "bpf_map__set_initial_value": (_INT, [_POINTER, _POINTER, ctypes.c_size_t]),
     "bpf_map_update_elem": (_INT, [_INT, _POINTER, _POINTER, ctypes.c_uint64]),
     "bpf_map_lookup_elem": (_INT, [_INT, _POINTER, _POINTER]),
@@ -162,9 +161,31 @@ class Map:
             position = ctypes.byref(following)
 
 
-class Object:
-    """The programs and maps of one compiled file, in the kernel until close()."""
+class Maps(ABC):
+    """Access to the maps of a program by name."""
 
+    @abstractmethod
+    def _map_fd(self, name: str) -> int:
+        """Return the descriptor of a map; raise BpfError if there is none."""
+
+    def map(self, name: str, key: str, value: str) -> Map:
+        """Return the map `name`; the formats `key` and `value` must have the kernel's sizes."""
+        fd = self._map_fd(name)
+        info = _map_info(fd)
+        keys, values = struct.Struct(key), struct.Struct(value)
+        if (info.key_bytes, info.value_bytes) != (keys.size, values.size):
+            raise ValueError(
+                f"map {name}: key and value have {info.key_bytes, info.value_bytes} bytes, "
+                f"not {keys.size, values.size}"
+            )
+        return Map(fd, keys, values)
+
+    def entries(self, name: str) -> int:
+        """Return the number of entries that the map `name` has room for."""
+        return _map_info(self._map_fd(name)).entries
+
+
+class Object(Maps):
     def __init__(
         self,
         path: Path,
@@ -223,16 +244,9 @@ class Object:
             library().bpf_object__close(self._object)
             self._object = None
 
-    def map(self, name: str, key: str, value: str) -> Map:
-        """Return the map `name`; the formats `key` and `value` must have the kernel's sizes."""
-        handle = self._map(name)
-        sizes = library().bpf_map__key_size(handle), library().bpf_map__value_size(handle)
-        return _map(name, library().bpf_map__fd(handle), sizes, key, value)
-
-    def entries(self, name: str) -> int:
-        """Return the number of entries that the map `name` has room for."""
-        count: int = library().bpf_map__max_entries(self._map(name))
-        return count
+    def _map_fd(self, name: str) -> int:
+        fd: int = library().bpf_map__fd(self._map(name))
+        return fd
 
     def _map(self, name: str) -> int:
         handle: int | None = library().bpf_object__find_map_by_name(self._object, name.encode())
@@ -260,50 +274,54 @@ class Object:
         self._links.append(link)
 
 
-class Attached:
+class Attached(Maps):
     """The maps of a program that a filter runs, until close()."""
 
     def __init__(self, program_id: int) -> None:
         """Open the maps of the program; raise BpfError if it is gone."""
-        # descriptor, sizes of key and value, entries
-        self._maps: dict[str, tuple[int, int, int, int]] = {}
-        fd = library().bpf_prog_get_fd_by_id(program_id)
-        if fd < 0:
+        self._fds: dict[str, int] = {}
+        program_fd = library().bpf_prog_get_fd_by_id(program_id)
+        if program_fd < 0:
             raise _error(f"program {program_id}")
         ids = (ctypes.c_uint32 * MOST_MAPS)()
-        info = bytearray(MAP_IDS + 8)
-        struct.pack_into("=IQ", info, MAP_IDS - 4, MOST_MAPS, ctypes.addressof(ids))
+        request = bytearray(MAP_IDS + 8)
+        struct.pack_into("=IQ", request, MAP_IDS - 4, MOST_MAPS, ctypes.addressof(ids))
         try:
-            program_info = _information(fd, bytes(info), f"program {program_id}")
+            program_info = _information(program_fd, bytes(request), f"program {program_id}")
         finally:
-            os.close(fd)
+            os.close(program_fd)
         for map_id in ids[: struct.unpack_from("=I", program_info, MAP_IDS - 4)[0]]:
             fd = library().bpf_map_get_fd_by_id(map_id)
             if fd < 0:
                 raise _error(f"map {map_id}")
-            map_info = _information(fd, bytes(MAP_INFO.size), f"map {map_id}")
-            _, _, key, value, entries, _, name = MAP_INFO.unpack(map_info)
-            self._maps[name.rstrip(b"\0").decode()] = fd, key, value, entries
+            self._fds[_map_info(fd).name.rstrip(b"\0").decode()] = fd
 
-    def map(self, name: str, key: str, value: str) -> Map:
-        """Return the map `name`, as Object.map() does."""
-        fd, key_bytes, value_bytes, _ = self._entry(name)
-        return _map(name, fd, (key_bytes, value_bytes), key, value)
-
-    def entries(self, name: str) -> int:
-        """Return the number of entries that the map `name` has room for."""
-        return self._entry(name)[3]
-
-    def _entry(self, name: str) -> tuple[int, int, int, int]:
-        if name not in self._maps:
-            raise BpfError(2, f"no map {name} among {', '.join(self._maps)}")
-        return self._maps[name]
+    def _map_fd(self, name: str) -> int:
+        if name not in self._fds:
+            raise BpfError(2, f"no map {name} among {', '.join(self._fds)}")
+        return self._fds[name]
 
     def close(self) -> None:
         """Close the maps."""
-        for fd, *_ in self._maps.values():
+        for fd in self._fds.values():
             os.close(fd)
-        self._maps.clear()
+        self._fds.clear()
+
+
+class MapInfo(NamedTuple):
+    """The fields of struct bpf_map_info that MAP_INFO has."""
+
+    kind: int
+    number: int
+    key_bytes: int
+    value_bytes: int
+    entries: int
+    flags: int
+    name: bytes
+
+
+def _map_info(fd: int) -> MapInfo:
+    return MapInfo(*MAP_INFO.unpack(_information(fd, bytes(MAP_INFO.size), "map")))
 
 
 def _information(fd: int, request: bytes, what: str) -> bytes:
@@ -313,15 +331,6 @@ def _information(fd: int, request: bytes, what: str) -> bytes:
     if library().bpf_obj_get_info_by_fd(fd, buffer, ctypes.byref(size)):
         raise _error(what)
     return buffer.raw
-
-
-def _map(name: str, fd: int, sizes: tuple[int, int], key: str, value: str) -> Map:
-    keys, values = struct.Struct(key), struct.Struct(value)
-    if sizes != (keys.size, values.size):
-        raise ValueError(
-            f"map {name}: key and value have {sizes} bytes, not {keys.size, values.size}"
-        )
-    return Map(fd, keys, values)
 
 
 def program_at(

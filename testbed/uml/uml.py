@@ -45,6 +45,15 @@ INSIDE = "WEFT_UML"  # environment variable of all processes inside
 FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))  # empty inside but for mounts
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parents[1]
+# arguments of the kernel: wall clock at boot; 1 ns for a clock reading and for a failed system call
+# make hosts practically infinitely fast
+VIRTUAL_TIME = (
+    "weft_virtual=1",
+    "time-travel=inf-cpu",
+    "time-travel-start=1700000000000000000",
+    "time-travel-read=1",
+    "time-travel-error=1",
+)
 PRELOADED = HERE / "uml_xstate.so"
 
 # Runs the kernel, which leads a process group of helpers that would outlive it, and ends the group
@@ -67,31 +76,16 @@ class VirtualClock:
     """Settings of the virtual clock, under which computing takes no time.
 
     seed: of every random number inside.
-    start_s: wall clock at boot, in s since 1970.
-    read_ns, error_ns: time taken by a reading of the clock and by a failed system call.  With 1 ns
-        hosts are practically infinitely fast.
     syscall_ns: time that a process sleeps after each system call, as if alone on a processor.
     """
 
     seed: int = 1
-    start_s: int = 1_700_000_000
-    read_ns: int = 1
-    error_ns: int = 1
     syscall_ns: int = 0
 
     def arguments(self) -> list[str]:
         """Return the arguments for the kernel's command line."""
-        times = [f"time-travel-read={self.read_ns}", f"time-travel-error={self.error_ns}"]
-        times += [f"time-travel-syscall={self.syscall_ns}"] if self.syscall_ns else []
-        start = f"time-travel-start={self.start_s}{'0' * 9}"
-        return [
-            "weft_virtual=1",
-            "time-travel=inf-cpu",
-            start,
-            *times,
-            f"uml-seed={self.seed}",
-            "ifb.classify=1",
-        ]
+        calls = [f"time-travel-syscall={self.syscall_ns}"] if self.syscall_ns else []
+        return [*VIRTUAL_TIME, *calls, f"uml-seed={self.seed}", "ifb.classify=1"]
 
 
 @dataclass
