@@ -118,11 +118,6 @@ static double random_fraction(struct packet_network *n)
 	return (random_bits(n) >> 11) * 0x1p-53;
 }
 
-static __u32 draw(void *context)
-{
-	return random_bits(context);
-}
-
 static __u32 *marks_of(void *context, __u32 layer)
 {
 	(void)context;
@@ -383,7 +378,7 @@ static uint8_t layer_of(struct packet_network *n, struct flow *choice,
 	if (n->layers.on_cut && is_data && shows_cut(choice, first, first + 1, segment->reduced))
 		again = 1;
 	if (again)
-		choice->layer = next_layer(n, &settings);
+		choice->layer = next_layer(n, &settings, choice->layer, random_bits(n));
 	return choice->layer;
 }
 
@@ -458,7 +453,7 @@ static void begin_tcp(struct packet_network *n, uint32_t number)
 	for (uint32_t end = SENDER; end <= RECEIVER; end++) {
 		m->choices[end] = (struct flow){ .last_ns = n->now };
 		if (n->layers.random_start && settings.layers > 1)
-			m->choices[end].layer = next_layer(n, &settings);
+			m->choices[end].layer = next_layer(n, &settings, LAYERS, random_bits(n));
 	}
 	transmit(n, number);
 }
@@ -510,14 +505,6 @@ static void wake_tcp(struct packet_network *n, uint32_t number, uint32_t end)
 }
 
 /* Switches. */
-
-static uint32_t mix(uint32_t a, uint32_t b)
-{
-	a ^= b;
-	a = (a ^ a >> 16) * 0x85ebca6b;
-	a = (a ^ a >> 13) * 0xc2b2ae35;
-	return a ^ a >> 16;
-}
 
 /* Return the output port of `frame` at `node`, a switch; NONE without a next hop. */
 static uint32_t route(struct packet_network *n, uint32_t node, const struct frame *frame)
