@@ -8,9 +8,10 @@ and sends an Explicit Adaptation Request for a flow of a bad link to the flow's 
 spine that leads there.  As an input leaf it moves the flow to another spine (leaf.py).  The next
 period repeats requests that were lost.
 
-In section 4 the spines detect bad links by their queues instead.  Once a period and queue, a spine
-sends a request for a flow that met a long queue, out of the flow's input port.  Leaves check their
-uplinks in the same way.
+In section 4 the spines detect bad links by their queues instead.  A spine sends a request for each
+flow that met a long queue, out of the flow's input port, unless it has sent one in the last
+`cool_s`.  Leaves move each such flow of their uplinks.  The paper's switches act on each packet,
+these once a period.
 
 If a link, a spine or a leaf fails, routes change, and flows without a usable spine move.
 """
@@ -18,6 +19,7 @@ If a link, a spine or a leaf fails, routes change, and flows without a usable sp
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 from typing import Any
 
 from weft.daemons.control.hello import Neighbourhood
@@ -72,9 +74,10 @@ class Dar(Bfs):
             neighbour.hop.port: neighbour.hop.node for neighbour in neighbourhood.neighbours()
         }
         self._ears = {"sent": 0, "passed_on": 0, "heard": 0, "stale": 0}
+        self._asked_s: dict[FiveTuple, float] = {}  # a spine's last request for each flow
         self._sequence = incarnation
         self._leaves: dict[int, tuple[Prefix, int]] = {}  # cache, by address of a host
-        self._look_s = looks.next_s(0.0) if looks else float("inf")
+        self._look_s = looks.next_s(0.0) if looks else inf
 
     @property
     def deadline(self) -> float:
@@ -106,7 +109,7 @@ class Dar(Bfs):
     def event(self, event: DaemonEvent, now: float) -> Sequence[Action]:
         if not isinstance(event, FlowsSeen):
             return super().event(event, now)
-        return self._look(event.flows, now) if self._own else self._look_at_queues(event.flows)
+        return self._look(event.flows, now) if self._own else self._look_at_queues(event.flows, now)
 
     def status(self) -> dict[str, Any]:
         """Return flows of each link by its far end, and bad links, those with more than p flows."""
@@ -129,9 +132,7 @@ class Dar(Bfs):
         }
 
     def _look(self, flows: Iterable[SeenFlow], now: float) -> list[Action]:
-        """Do a leaf's work of one period: move flows of overfull uplinks, and request moves from
-        bad links down.
-        """
+        """Do a leaf's work of one period: relieve its uplinks, and request moves from bad links."""
         outgoing: list[SeenFlow] = []
         incoming: list[SeenFlow] = []
         for entry in flows:
@@ -158,19 +159,17 @@ class Dar(Bfs):
         room = [port for port in usable if load[port] < self._leaf.most(load, links)]
         return self._leaf.adapt(flow, usable, links, now, uplinks_to=self._usable, room=room)
 
-    def _look_at_queues(self, flows: Iterable[SeenFlow]) -> list[Action]:
-        """Do a spine's work of one period: request a move from each long queue."""
-        waiting: dict[int, list[SeenFlow]] = {}
-        for entry in flows:
-            hops = self._hops(entry.flow.destination)
-            movable = entry.rested_s >= self._settings.cool_s and entry.port in self._far
-            if entry.queued and movable and len(hops) == 1:
-                waiting.setdefault(hops[0].port, []).append(entry)
+    def _look_at_queues(self, flows: Iterable[SeenFlow], now: float) -> list[Action]:
+        """Do a spine's work of one period: request a move of each rested flow in a long queue."""
         actions: list[Action] = []
-        for _, entries in sorted(waiting.items()):
-            entry = self._random.pick(entries)
-            back = Hop(entry.port, self._far[entry.port])
-            actions.append(self._request(entry.flow, back, back.node, self._node, len(entries)))
+        asked = self._asked_s
+        self._asked_s = {entry.flow: asked.get(entry.flow, -inf) for entry in flows}
+        for entry in flows:
+            rested = now - self._asked_s[entry.flow] >= self._settings.cool_s
+            if entry.queued and rested and entry.port in self._far:
+                back = Hop(entry.port, self._far[entry.port])
+                actions.append(self._request(entry.flow, back, back.node, self._node, 1))
+                self._asked_s[entry.flow] = now
         return actions
 
     def _ask(self, entry: SeenFlow, count: int) -> list[Action]:

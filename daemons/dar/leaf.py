@@ -154,8 +154,9 @@ class LeafFlows:
         return [port for port, count in load.items() if count >= most]
 
     def crowded(self, links: int, now: float) -> list[FiveTuple]:
-        """Return a flow of the fullest uplink if that is overfull; with `by_queue`, one of each
-        uplink with a long queue.
+        """Return a flow of the fullest uplink if that is overfull.
+
+        With `by_queue`, return all flows that met long queues.
         """
         movable = [
             (flow, state)
@@ -163,11 +164,7 @@ class LeafFlows:
             if state.active and self.rested(flow, now)
         ]
         if self._settings.by_queue:
-            by_port: dict[int, list[FiveTuple]] = {}
-            for flow, state in movable:
-                if state.queued:
-                    by_port.setdefault(state.port, []).append(flow)
-            return [self._random.pick(flows) for _, flows in sorted(by_port.items())]
+            return [flow for flow, state in movable if state.queued]
         load = self.up()
         fullest = max(load.values(), default=0)
         if fullest <= self.most(load, links):

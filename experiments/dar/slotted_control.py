@@ -102,6 +102,7 @@ class Control(NamedTuple):
     asked: of each spine and host, the slot of the spine's last EAR about its flow, or NEVER.
     due, about: of each spine and host, the EAR under way: slot of its arrival or NEVER, and
         message.
+    pending: of each host, EARs under way about its flow.
     own: of each host, 1 if its leaf is to move its flow in this slot without an EAR.
     draws, remembered: for DRILL: scratch, and the spine that each leaf remembers.
     counts: as in iteration.iterate().
@@ -120,6 +121,7 @@ class Control(NamedTuple):
     asked: Ints
     due: Ints
     about: Ints
+    pending: Ints
     own: Ints
     draws: Ints
     remembered: Ints
@@ -147,6 +149,7 @@ def control(plan: SlottedPlan, given: Ints, state: Ints) -> Control:
         asked=zeros(m, hosts) + NEVER,
         due=zeros(m, hosts) + NEVER,
         about=zeros(m, hosts),
+        pending=zeros(hosts),
         own=zeros(hosts),
         draws=zeros(2),
         remembered=zeros(r) + m,
@@ -234,6 +237,7 @@ def ask(control: Control, host: int, spine: int, message: int, arrival: int) -> 
     if control.due[spine, host] == NEVER:
         control.due[spine, host] = arrival
         control.about[spine, host] = message
+        control.pending[host] += 1
         control.ears[SENT] += 1
 
 
@@ -280,9 +284,10 @@ def count_flows(control: Control, way: SpineScheme, slot: int) -> None:
 def accepted(control: Control, host: int, slot: int) -> bool:
     """Take the EARs about the flow of `host` that arrive in `slot`; return True if one counts."""
     flows, counts = control.flows, False
-    for spine in range(flows.m):
+    for spine in range(flows.m if control.pending[host] else 0):
         if control.due[spine, host] == slot:
             control.due[spine, host] = NEVER
+            control.pending[host] -= 1
             if control.about[spine, host] != control.message[host] or flows.spine[host] != spine:
                 control.ears[STALE] += 1
             elif flows.rest[host] > 0:

@@ -550,6 +550,17 @@ def test_spines_ask_where_their_queues_are_long(options):
     assert fabric.total("ears", "passed_on") == 0
 
 
+def test_a_spine_asks_for_every_flow_of_a_long_queue_and_then_rests():
+    fabric = Fabric(SPEC, "detect=queue,cool=3")
+    machine = fabric.simulator.node(fabric.spine(0)).protocol
+    naming = fabric.topology.naming
+    flows = [FiveTuple(naming.address(host), naming.address(12), 6, host) for host in (0, 4, 8)]
+    report = FlowsSeen(tuple(SeenFlow(flow, port, queued=True) for port, flow in enumerate(flows)))
+    period_s, now = 0.010, fabric.simulator.now
+    asked = [len(machine.event(report, now + period_s * look)) for look in range(7)]
+    assert asked == [3, 0, 0, 3, 0, 0, 3]
+
+
 def test_daemons_settle_over_wires_that_lose_and_reorder():
     wire = Wire(delay_s=1e-4, jitter_s=5e-3, loss_fraction=0.05, duplicate_fraction=0.1)
     fabric = Fabric(SPEC, "dead=8", wire=wire, random=random.Random(4))
