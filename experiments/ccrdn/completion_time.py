@@ -22,7 +22,7 @@ from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, least_level
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Ints
-from weft.experiments.engines.fluid import Messages, completion
+from weft.experiments.engines.fluid import Messages, Sharing, completion
 from weft.experiments.engines.graph import graph, policy
 from weft.experiments.engines.rules import compiled_for
 from weft.experiments.report.panels import Bars
@@ -67,8 +67,9 @@ def workload_of(text: str) -> tuple[str, int]:
 
 
 def ends(run: Run) -> tuple[Ints, Ints]:
-    """Return sources and destinations of all messages: the first of every server, then the second
-    of every server, and so on.
+    """Return sources and destinations of all messages.
+
+    The first message of every server comes before the second of any.
     """
     generator = np.random.default_rng([run.seed, 0])
     servers = graph(run.text("topology")).servers
@@ -137,11 +138,13 @@ def measure(run: Run) -> Result:
         net.tables,
         policy(run.text("routing"), least_level=least_level(run)),
         messages(run),
-        net.channels,
-        MESSAGE_BITS,
-        float(Gbps),
-        float(run.parameters["resolution"]),
-        run.text("sharing") == "max-min",
+        Sharing(
+            net.channels,
+            MESSAGE_BITS,
+            float(Gbps),
+            float(run.parameters["resolution"]),
+            run.text("sharing") == "max-min",
+        ),
     )
     return Result(
         figures={

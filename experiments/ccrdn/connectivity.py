@@ -36,9 +36,9 @@ from weft.experiments.ccrdn.recursive import (
 )
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.graph import graph
+from weft.experiments.engines.loops import Faults
 from weft.experiments.engines.pairs import ONE_TO_ALL, Pairs
 from weft.experiments.engines.tally import Tally
-from weft.experiments.engines.wiring import Faults
 from weft.experiments.report.statistics import mean_and_error
 from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.experiments.runner.parameters import Spec
@@ -83,8 +83,7 @@ def alive(server: int, dead: Faults) -> bool:
 def figures_of_pairs(tally: Tally, independent: bool = True) -> dict[str, Value]:
     """Return the figures of random pairs; errors follow from their number.
 
-    Args:
-        independent: the pairs are drawn independently; without that the errors are None.
+    The errors are None unless the pairs are `independent`.
     """
     fraction = tally.connected_fraction
     deviation = tally.sd_hops

@@ -23,9 +23,10 @@ from weft.daemons.proxy.routing import LEAST_LOADED, SHORTEST, cost_of
 from weft.experiments.engines.common_parameters import refuse_others
 from weft.experiments.engines.flow_placement import Placement
 from weft.experiments.engines.graph import METHODS, Graph, graph, policy
+from weft.experiments.engines.loops import Faults
 from weft.experiments.engines.pairs import Pairs, pairs
 from weft.experiments.engines.tally import Tally
-from weft.experiments.engines.wiring import NO_FAULTS, Faults
+from weft.experiments.engines.wiring import NO_FAULTS
 from weft.experiments.runner.definition import Run, canonical
 from weft.experiments.runner.parameters import Spec
 from weft.topologies.core.grammar import integer, parse, unknown

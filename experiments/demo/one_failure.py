@@ -23,6 +23,7 @@ from weft.experiments.runner.parameters import Word
 if TYPE_CHECKING:
     from weft.testbed.mininet.net import Net
 
+MOST_PINGED = 1000  # random unordered pairs
 FAILURES = ("link", "silent-link", "one-way", "flap")
 
 
@@ -42,7 +43,7 @@ def connectivity(net: Net, generator: np.random.Generator) -> dict[str, Value]:
     from weft.experiments.engines import reachability
     from weft.testbed.measure.ping import ping
 
-    pairs = some_pairs(net.topology.servers, proxy_failover.MOST_TRACED, generator)
+    pairs = some_pairs(net.topology.servers, MOST_PINGED, generator)
     table = ping(net, pairs, timeout_s=reachability.TIMEOUT_S, retries=reachability.RETRIES)
     return {
         "pinged_pairs": len(pairs),
@@ -74,6 +75,7 @@ EXPERIMENT = Experiment(
     },
     columns=columns.ONE_FAILURE,
     seeds=1,
+    version=2,
     measure=measure,
     plot=proxy_failover.FIGURE,
     check=check,

@@ -1,9 +1,7 @@
-"""TAR on the graph engine: flows of equal rate, set up one after another, each by what those before
-it have left.
+"""TAR on the graph engine: flows of equal rate, each placed by the load of those before it.
 
-A flow is set up once, when it begins, and stays on its path; nothing is set up again when later
-flows change the loads. So an answer depends on the order in which flows begin, which CCRDN does not
-say.  Ours: a random one.
+A flow is placed once, when it begins, and stays on its path.  So a result depends on the order in
+which flows begin, which CCRDN does not say.  Ours: a random order.
 """
 
 from __future__ import annotations
@@ -12,23 +10,31 @@ from typing import Any, NamedTuple
 
 from weft.daemons.tar.routing import BACK, DROP, SUBNETWORK, extend, next_hop, start
 from weft.experiments.engines.arrays import Array
-from weft.experiments.engines.loops import ALONG, LEFT_OUT, MOST_DRAWS, take_hop
+from weft.experiments.engines.loops import (
+    ALONG,
+    LEFT_OUT,
+    MOST_DRAWS,
+    Faults,
+    PairRange,
+    has_dead_end,
+    take_hop,
+)
 from weft.experiments.engines.pairs import SHIFT_11, Pairs, pair, word
 from weft.topologies.recursive.ccrdn import peer
 
 CAPACITY = 1 << 62  # of a link, in flows: more than there are
 # of a Feistel network: as many as a pseudorandom permutation takes (Luby and Rackoff, 1988)
 ROUNDS = 4
-# words of the pairs' stream that put them in order: far from those that draw pairs and hops
+# words of the pairs' stream that order flows: far from those that draw pairs and hops
 ORDER = 1 << 61
 
 
 class Placement(NamedTuple):
-    """What CCRDN leaves open.
+    """Rules that CCRDN leaves open.
 
-    relay: where a bypassed flow goes, as in daemons/tar/routing.py.
-    virtual: whether virtual flows count.
-    shuffled: whether flows begin in random order, and not in that of their numbers.
+    relay: next server of a bypassed flow, as in daemons/tar/routing.py.
+    virtual: virtual flows count as load.
+    shuffled: flows begin in random order, not in that of their numbers.
     """
 
     relay: int = SUBNETWORK
@@ -36,9 +42,24 @@ class Placement(NamedTuple):
     shuffled: bool = True
 
 
+class PlacementState(NamedTuple):
+    """The flows that are placed, and room for one path.
+
+    load: flows on each channel.
+    virtual: virtual flows of each server; a server gains one where it bypasses a flow and leaves
+        its path.
+    path: room for k + 1 marks and for the servers of the longest path.
+    """
+
+    load: Array
+    virtual: Array
+    path: Array
+
+
 def nth(key: Any, number: int, total: int) -> int:
-    """The `number`-th of 0 .. total-1 in a random order: a Feistel network on the least even number
-    of bits, run again where it leads past the end.
+    """Return the `number`-th of 0 .. total-1 in a random order.
+
+    A Feistel network on the least even number of bits, repeated while its result is too large.
     """
     bits = 1
     while 1 << 2 * bits < total:
@@ -47,13 +68,36 @@ def nth(key: Any, number: int, total: int) -> int:
     while True:
         left, right = number >> bits, number & mask
         for turn in range(ROUNDS):
-            left, right = (
-                right,
-                left ^ (int(word(key, ORDER + (turn << bits) + right) >> SHIFT_11) & mask),
-            )
+            mixed = int(word(key, ORDER + (turn << bits) + right) >> SHIFT_11) & mask
+            left, right = right, left ^ mixed
         number = left << bits | right
         if number < total:
             return number
+
+
+def free_capacity(
+    rule: int, t: Array, server: int, placement: Placement, down: Array, state: PlacementState
+) -> tuple[int, int]:
+    """Return the free flows of a server's two ports: to its switch, and to another server."""
+    ports = len(t) + 1
+    to_switch = CAPACITY - state.load[server * ports]
+    to_server = 0
+    if placement.virtual:
+        to_switch -= state.virtual[server]
+    for level in range(1, len(t)):
+        channel = server * ports + level
+        if peer(rule, t, server, level) >= 0 and not (len(down) and down[channel]):
+            to_server = CAPACITY - state.load[channel]
+    if len(down) and down[server * ports]:
+        to_switch = 0
+    return to_switch, to_server
+
+
+def dead_switch_channels(t: Array, server: int, down: Array) -> Array:
+    """Return the flags of the channels from a server's switch to each server behind it."""
+    ports, n = len(t) + 1, t[0]
+    first = server - server % n
+    return down[(first + 1) * ports - 1 : (first + n) * ports : ports]
 
 
 def set_up(
@@ -62,46 +106,30 @@ def set_up(
     placement: Placement,
     pairs: Pairs,
     index: int,
-    load: Array,
-    virtual: Array,
     down: Array,
-    path: Array,
+    state: PlacementState,
 ) -> int:
-    """Write the servers of flow `index` to `path`, after room for k + 1 marks, and return how many
-    they are; 0 if the flow's probe does not arrive.
-
-    virtual: virtual flows of each server, increased where a server bypasses this flow and leaves
-        its path.
-    """
-    ports, n = len(t) + 1, t[0]
-    marks, path = path[: len(t)], path[len(t) :]
+    """Find the path of flow `index`; return its number of servers, 0 if the probe is lost."""
+    marks, path = state.path[: len(t)], state.path[len(t) :]
     path[0], dst = pair(pairs, index)
     start(marks)
     length, turn = 1, 0
     while path[length - 1] != dst:
-        cur = path[length - 1]
-        free, free_link = CAPACITY - load[cur * ports], 0
-        if placement.virtual:
-            free -= virtual[cur]
-        for level in range(1, len(t)):
-            if peer(rule, t, cur, level) >= 0 and not (len(down) and down[cur * ports + level]):
-                free_link = CAPACITY - load[cur * ports + level]
-        if len(down) and down[cur * ports]:
-            free = 0
-        first = cur - cur % n
-        dead = down[(first + 1) * ports - 1 : (first + n) * ports : ports]
+        server = path[length - 1]
+        free, free_link = free_capacity(rule, t, server, placement, down, state)
+        dead = dead_switch_channels(t, server, down)
         draw = int(word(pairs.key, ALONG + index * MOST_DRAWS + turn) >> SHIFT_11)
         turn += 1
-        to = next_hop(
+        neighbour = next_hop(
             rule, t, placement.relay, path, length, dst, marks, free, free_link, dead, draw
         )
-        if to == DROP:
+        if neighbour == DROP:
             return 0
-        if to == BACK:
-            virtual[cur] += 1
+        if neighbour == BACK:
+            state.virtual[server] += 1
             length -= 1
         else:
-            length = extend(path, length, to)
+            length = extend(path, length, neighbour)
     return length
 
 
@@ -109,30 +137,20 @@ def place(
     rule: int,
     t: Array,
     placement: Placement,
-    pairs: Pairs,
-    first: int,
-    last: int,
-    load: Array,
-    virtual: Array,
-    down: Array,
-    dead_server: Array,
+    part: PairRange,
+    faults: Faults,
+    state: PlacementState,
     histogram: Array,
-    path: Array,
 ) -> None:
-    """Set up the flows that begin as number first .. last-1.
-
-    load, virtual: flows on each channel and virtual flows of each server, those of earlier flows to
-        begin with.
-    down, dead_server, histogram: as in loops.py.  path: room for k + 1 marks and for the servers of
-        the longest path.
-    """
-    for number in range(first, last):
+    """Place the flows that begin as number part.first .. part.last-1."""
+    pairs = part.pairs
+    for number in range(part.first, part.last):
         index = nth(pairs.key, number, pairs.total) if placement.shuffled else number
         src, dst = pair(pairs, index)
-        if len(dead_server) and (dead_server[src] or dead_server[dst]):
+        if has_dead_end(faults, src, dst):
             histogram[LEFT_OUT] += 1
             continue
-        length = set_up(rule, t, placement, pairs, index, load, virtual, down, path)
-        for at in range(len(t), len(t) + length - 1):
-            take_hop(t, path[at], path[at + 1], down, load)
-        histogram[length - 1] += 1  # of a flow that is not connected it is -1, LOST
+        length = set_up(rule, t, placement, pairs, index, faults.down, state)
+        for hop in range(len(t), len(t) + length - 1):
+            take_hop(t, state.path[hop], state.path[hop + 1], faults.down, state.load)
+        histogram[length - 1] += 1  # an unconnected flow has length -1, LOST

@@ -1,20 +1,16 @@
-"""Messages as fluids: each flows at its fair rate, until it has arrived and others may begin.
+"""Messages as fluids: each flows at its fair rate until it has arrived and others may begin.
 
 Rates are max-min fair: no flow can have more without taking it from one that has no more.  They are
-worked out again whenever messages end, but messages that end within a fraction `resolution` of the
-time that has passed are taken together; each ends at its own time, and what that changes for the
-rates of others is seen up to so much later. Messages that begin between two updates do so with the
-rate that they get at the second.
+computed again whenever messages end.  Messages that end within a fraction `resolution` of the time
+that has passed are taken together: each ends at its own time, but the rates of others change up to
+so much later.  Messages that begin between two updates do so with the rate of the second.
 
-Cost: working rates out takes some ten passes over the routes of all messages under way, whose
-number is that of the longest chain of links each of which is a bottleneck only once the one before
-is.  It happens at most about
-log(last end / first end) / resolution times, and twice that to begin with.  Memory: 4 bytes for
-every channel that a route can have, and 40 more, for each message; 25 bytes for each channel of the
-network.
+An update passes some ten times over the routes of all messages under way.  There are at most about
+log(last end / first end) / resolution updates, and twice that to begin with.  Memory: 4 bytes for
+each channel of a route and 40 more for each message; 25 bytes for each channel of the network.
 
-Everything is arrays and loops, so that the same source runs in a test as it stands and compiled
-over millions.
+Everything is arrays and loops, so the same source runs in a test as it is, and compiled over
+millions.
 """
 
 from __future__ import annotations
@@ -41,7 +37,7 @@ SAME = 1e-9  # rates that differ by less, relatively, are equal
 
 
 class Messages(NamedTuple):
-    """Who sends what to whom, and after what.
+    """A workload, and the order of its messages.
 
     src, dst: servers, shape (messages,).
     waits: for how many messages each waits.
@@ -55,19 +51,52 @@ class Messages(NamedTuple):
     then_from: Ints
 
 
+class Sharing(NamedTuple):
+    """Size of each message, and the channels that messages share.
+
+    resolution: fraction of the time within which ends are taken together.
+    max_min: False: a message gets its smallest share, and the rest stays idle.
+    """
+
+    channels: int
+    size_bits: float
+    rate_bps: float
+    resolution: float
+    max_min: bool
+
+
 def depart(
     tables: PathTables, policy: Policy, src: int, dst: int, flows: Array, route: Array, room: Array
 ) -> int:
-    """Choose a route by the `flows` under way, count it there and write its channels into `route`.
+    """Choose a route by the `flows` under way; return the number of its channels.
 
-    Return how many.
+    They are counted in `flows` and written into `route`.
     """
-    at = parting(tables.t, src, dst)
-    _, proxy = search(tables, policy, cost, at, flows, NEVER, room)
-    length = channels(tables, at, proxy, write, route, 0)
+    place = parting(tables.t, src, dst)
+    _, proxy = search(tables, policy, cost, place, flows, NEVER, room)
+    length = channels(tables, place, proxy, write, route, 0)
     for i in range(length):
         flows[route[i]] += 1
     return length
+
+
+def least_share(route: Array, share: Floats, eased: Array, capacity: float) -> float:
+    """Return the smallest share on a route; mark the channels whose share it does not use up."""
+    least = capacity
+    for channel in route:
+        least = min(least, share[channel])
+    for channel in route:
+        if share[channel] > least * (1 + SAME):
+            eased[channel] = 1
+    return least
+
+
+def has_bottleneck(route: Array, share: Floats, eased: Array, rate: float) -> bool:
+    """Return whether a channel of the route is the bottleneck of all its messages."""
+    bottleneck = False
+    for channel in route:
+        bottleneck |= not eased[channel] and share[channel] <= rate * (1 + SAME)
+    return bottleneck
 
 
 def fair_rates(
@@ -79,12 +108,11 @@ def fair_rates(
     max_min: bool,
     rates: Floats,
 ) -> int:
-    """Fill in the rate of each message in `under_way`; return the number of passes that it took.
+    """Compute the rate of each message in `under_way`; return the number of passes.
 
-    In each pass a channel's share is what is left of it, divided by the messages without a rate.  A
-    channel all of whose messages have no smaller share anywhere is their bottleneck, and its share
-    is their rate. Without `max_min` a message gets its smallest share, and what others cannot use
-    is left idle.
+    In each pass a channel's share is its remaining capacity divided by its messages without a rate.
+    A channel all of whose messages have no smaller share anywhere is their bottleneck, and its
+    share is their rate.  Without `max_min` a message gets its smallest share.
     """
     left, count = np.full(len(flows), capacity), flows.astype(np.int64)
     share, eased = np.zeros(len(flows)), np.zeros(len(flows), np.uint8)
@@ -95,28 +123,19 @@ def fair_rates(
             eased[channel] = 0
             if count[channel]:
                 share[channel] = max(0.0, left[channel]) / count[channel]
-        for i in range(waiting_count):
-            message = waiting[i]
-            least = capacity
-            for j in range(lengths[message]):
-                least = min(least, share[routes[message, j]])
-            rates[message] = least
-            for j in range(lengths[message]):
-                if share[routes[message, j]] > least * (1 + SAME):
-                    eased[routes[message, j]] = 1  # this message does not use all of its share
+        for message in waiting[:waiting_count]:
+            route = routes[message, : lengths[message]]
+            rates[message] = least_share(route, share, eased, capacity)
         if not max_min:
             return passes
         still = 0
         for i in range(waiting_count):
             message = waiting[i]
-            done = False
-            for j in range(lengths[message]):
-                channel = routes[message, j]
-                done |= not eased[channel] and share[channel] <= rates[message] * (1 + SAME)
-            if done:
-                for j in range(lengths[message]):
-                    left[routes[message, j]] -= rates[message]
-                    count[routes[message, j]] -= 1
+            route = routes[message, : lengths[message]]
+            if has_bottleneck(route, share, eased, rates[message]):
+                for channel in route:
+                    left[channel] -= rates[message]
+                    count[channel] -= 1
             else:
                 waiting[still] = message
                 still += 1
@@ -125,10 +144,10 @@ def fair_rates(
 
 
 class FluidState(NamedTuple):
-    """What is known of each message, shape (messages,) but for `routes`.
+    """State of each message, shape (messages,) but for `routes`.
 
-    routes, lengths: its channels, and how many they are.  ready_s: when the last that it waited for
-        ended.
+    routes, lengths: its channels, and their number.
+    ready_s: end of the last message that it waited for.
     flows: messages under way on each channel.
     """
 
@@ -145,12 +164,12 @@ class FluidState(NamedTuple):
 def arrive(
     messages: Messages, state: FluidState, under_way: Ints, now_s: float, step_s: float, ready: Ints
 ) -> tuple[int, int]:
-    """Let `step_s` pass: messages that end go from `under_way`, those that waited for them into
-    `ready`; how many there are in each.
+    """Let `step_s` pass; return the number of messages in `under_way` and in `ready`.
+
+    Messages that end leave `under_way`; those that waited for them only enter `ready`.
     """
     still, begun = 0, 0
-    for i in range(len(under_way)):
-        message = under_way[i]
+    for message in under_way:
         needs_s = state.left_bits[message] / state.rates[message]
         if needs_s > step_s:
             state.left_bits[message] -= state.rates[message] * step_s
@@ -158,8 +177,8 @@ def arrive(
             still += 1
             continue
         state.end_s[message] = now_s + needs_s
-        for j in range(state.lengths[message]):
-            state.flows[state.routes[message, j]] -= 1
+        for channel in state.routes[message, : state.lengths[message]]:
+            state.flows[channel] -= 1
         for j in range(messages.then_from[message], messages.then_from[message + 1]):
             other = messages.then[j]
             state.waits[other] -= 1
@@ -170,19 +189,10 @@ def arrive(
     return still, begun
 
 
-def completion(
-    tables: PathTables,
-    policy: Policy,
-    messages: Messages,
-    channel_count: int,
-    size_bits: float,
-    rate_bps: float,
-    resolution: float,
-    max_min: bool,
-) -> tuple[Floats, int]:
-    """When each message ends, in seconds, and how often rates were worked out."""
-    count, width = len(messages.src), most_channels(tables.t)
-    state = FluidState(
+def new_state(messages: Messages, width: int, channels: int) -> FluidState:
+    """Return the state before the first message; width: most channels of a route."""
+    count = len(messages.src)
+    return FluidState(
         np.zeros((count, width), np.int32),
         np.zeros(count, np.int64),
         np.zeros(count),
@@ -190,31 +200,63 @@ def completion(
         messages.waits.copy(),
         np.zeros(count),
         np.zeros(count),
-        np.zeros(channel_count, np.uint32),
+        np.zeros(channels, np.uint32),
     )
-    under_way, ready = np.zeros(count, np.int64), np.flatnonzero(messages.waits == 0)
+
+
+def begin(
+    tables: PathTables, policy: Policy, messages: Messages, state: FluidState, ready: Ints
+) -> None:
+    """Choose the routes of the messages `ready`, one after the other."""
     room = np.zeros(most_routes(tables.t), np.int64)
-    begun, still, now_s, updates = len(ready), 0, 0.0, 0
-    ready = np.concatenate((ready, np.zeros(count - begun, np.int64)))
+    for message in ready:
+        src, dst, route = messages.src[message], messages.dst[message], state.routes[message]
+        state.lengths[message] = depart(tables, policy, src, dst, state.flows, route, room)
+
+
+def update_rates(
+    state: FluidState, current: Ints, begun: int, now_s: float, sharing: Sharing
+) -> float:
+    """Compute the rates of the messages `current`; return the time (s) until the next one ends.
+
+    The last `begun` of them have been ready for a while, and have sent at their new rate since.
+    """
+    fair_rates(
+        current,
+        state.routes,
+        state.lengths,
+        state.flows,
+        sharing.rate_bps,
+        sharing.max_min,
+        state.rates,
+    )
+    for message in current[len(current) - begun :]:
+        sent_bits = state.rates[message] * (now_s - state.ready_s[message])
+        state.left_bits[message] = max(0.0, sharing.size_bits - sent_bits)
+    soonest_s = np.inf
+    for message in current:
+        soonest_s = min(soonest_s, state.left_bits[message] / state.rates[message])
+    return soonest_s
+
+
+def completion(
+    tables: PathTables, policy: Policy, messages: Messages, sharing: Sharing
+) -> tuple[Floats, int]:
+    """Return the end (s) of each message, and the number of updates of the rates."""
+    state = new_state(messages, most_channels(tables.t), sharing.channels)
+    count = len(messages.src)
+    under_way, ready = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    first = np.flatnonzero(messages.waits == 0)
+    ready[: len(first)] = first
+    begun, still, now_s, updates = len(first), 0, 0.0, 0
     while still + begun:
-        for i in range(begun):
-            message = ready[i]
-            src, dst, route = messages.src[message], messages.dst[message], state.routes[message]
-            state.lengths[message] = depart(tables, policy, src, dst, state.flows, route, room)
-            under_way[still + i] = message
+        begin(tables, policy, messages, state, ready[:begun])
+        under_way[still : still + begun] = ready[:begun]
         still += begun
         current = under_way[:still]
-        fair_rates(
-            current, state.routes, state.lengths, state.flows, rate_bps, max_min, state.rates
-        )
+        soonest_s = update_rates(state, current, begun, now_s, sharing)
         updates += 1
-        for message in current[still - begun :]:  # which had been ready for a while
-            sent_bits = state.rates[message] * (now_s - state.ready_s[message])
-            state.left_bits[message] = max(0.0, size_bits - sent_bits)
-        soonest_s = np.inf
-        for message in current:
-            soonest_s = min(soonest_s, state.left_bits[message] / state.rates[message])
-        step_s = max(soonest_s, resolution * now_s)
+        step_s = max(soonest_s, sharing.resolution * now_s)
         still, begun = arrive(messages, state, current, now_s, step_s, ready)
         now_s += step_s
     return state.end_s, updates

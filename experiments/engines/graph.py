@@ -1,19 +1,18 @@
-"""The graph engine for (Generalized) DCell and FiConn: any number of pairs, routed by the functions
-that daemons run.
+"""The graph engine for (Generalized) DCell and FiConn: pairs routed by the functions of daemons.
 
     net = graph("dcell:n=3,k=3")
     net.route(policy("pr-gpi"), pairs("uniform:flows=1000000", net.servers, rng)).mean_hops
 
-The network is stored nowhere.  Memory goes to the tables of the DR paths within an X(k-1) or a
-smaller one (tables.py); where flows are counted, to 8 bytes a channel and 4 more for each core; in
-a breadth-first search, to 6 bytes a server for each core; and while faults are drawn, to 20 bytes a
+The network is not stored.  Memory goes to the tables of the DR paths within an X(k-1) or a smaller
+one (tables.py); where flows are counted, to 8 bytes a channel and 4 more for each core; in a
+breadth-first search, to 6 bytes a server for each core; and while faults are drawn, to 20 bytes a
 link.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
 from typing import cast
@@ -37,7 +36,8 @@ from weft.daemons.routing.path_tables import PathTables
 from weft.daemons.tar.routing import most_hops
 from weft.experiments.engines import flow_placement
 from weft.experiments.engines import loops as loops
-from weft.experiments.engines.flow_placement import Placement
+from weft.experiments.engines.flow_placement import Placement, PlacementState
+from weft.experiments.engines.loops import Book, ChannelView, Faults, PairRange, SearchRoom
 from weft.experiments.engines.pairs import Pairs
 from weft.experiments.engines.rules import compiled_for
 from weft.experiments.engines.tables import (
@@ -46,14 +46,15 @@ from weft.experiments.engines.tables import (
     with_lengths,
     with_stretches,
 )
-from weft.experiments.engines.tally import LONGEST, Book, Tally, batches, chunks, post, tally
-from weft.experiments.engines.wiring import NO_FAULTS, Faults, Wiring
+from weft.experiments.engines.tally import LONGEST, Tally, batches, chunks, new_book, post, tally
+from weft.experiments.engines.wiring import NO_FAULTS, Wiring
 from weft.topologies import family
 from weft.topologies.core.grammar import parse, unknown
 from weft.topologies.recursive import generalized as generalized  # numbers its rules
 from weft.topologies.recursive.ccrdn import FAMILY, FICONN, Ccrdn
 
 Cost = Callable[[int, int], int]
+Task = Callable[[int, int, int], None]  # of first, last and thread
 
 METHODS = {"pr-gpe": GP_E, "pr-gpi": GP_I, "pr-gp0": GP_0}
 NOWHERE = 1 << 10  # a level that no network has
@@ -65,9 +66,16 @@ DEFAULT_PLACEMENT = Placement()
 def policy(
     routing: str, *, least_level: int = 2, condition1: bool = False, choice: int = SHORTEST
 ) -> Policy:
-    """What `routing`, dr or pr-gpe, pr-gpi, pr-gp0, tries; ValueError if it is none of these.
+    """Return the routes that `routing` tries: dr, pr-gpe, pr-gpi or pr-gp0.
 
-    choice: the rule of CCRDN 5.4.  LEAST_LOADED is cost_of(choice), to be given to Graph.route().
+    Args:
+        routing: name of the scheme.
+        least_level: lowest level at which proxies are tried.
+        condition1: leave out pairs that condition 1 excludes.
+        choice: rule of CCRDN 5.4; for LEAST_LOADED pass cost_of(choice) to Graph.route().
+
+    Raises:
+        ValueError: another scheme.
     """
     if routing == "dr":
         return Policy(GP_E, NOWHERE, False)
@@ -78,15 +86,16 @@ def policy(
 
 @lru_cache(maxsize=4)
 def graph(spec: str) -> Graph:
-    """The network that `spec`, dcell:n=3,k=3 say, describes.
+    """Return the network `spec`, such as dcell:n=3,k=3.
 
-    ValueError if it is no (Generalized) DCell or FiConn.
+    Raises:
+        ValueError: it is no (Generalized) DCell or FiConn.
     """
-    name, given = parse(spec)
+    name, texts = parse(spec)
     rules = {name: rule for rule, name in FAMILY.items()}
     if name not in rules:
         raise ValueError(unknown("recursively-defined network", name, rules))
-    parameters = family(name).parameters_from(given)
+    parameters = family(name).parameters_from(texts)
     if rules[name] == FICONN and parameters["n"] % 2:
         raise ValueError(f"ficonn: n must be even, got {parameters['n']}")
     network = Ccrdn(rules[name], parameters["n"], parameters["k"])
@@ -106,17 +115,17 @@ class Graph(Wiring):
 
     @cached_property
     def tables(self) -> PathTables:
-        """With channels."""
+        """Return the tables with channels."""
         return with_channels(self.network, self._share)
 
     @cached_property
     def lengths(self) -> PathTables:
-        """Without channels."""
+        """Return the tables without channels."""
         return with_lengths(self.network, self._share)
 
     @cached_property
     def stretches(self) -> PathTables | None:
-        """With stretches instead of channels; None if they would take too many counters."""
+        """Return the tables with stretches; None if they would take too many counters."""
         return with_stretches(self.network, self._share)
 
     def route(
@@ -129,47 +138,59 @@ class Graph(Wiring):
         balanced: bool = False,
         cost: Cost = shortest_first,
     ) -> Tally:
-        """DR or PR for all of `pairs`.
+        """Route `pairs` by DR or PR.
 
-        loads: count the flows on each channel.
-        balanced: let `cost` see the flows on each channel, as they were before the batch of the
-            pair (see batches()); otherwise all channels look idle (CCRDN 5.4).
+        Args:
+            policy: routes that the scheme tries.
+            pairs: pairs of servers.
+            faults: dead channels and servers.
+            loads: count the flows on each channel.
+            balanced: let `cost` see the flows on each channel before the batch of the pair (see
+                batches()); otherwise all channels look idle (CCRDN 5.4).
+            cost: of a route, from its hops and the load of its fullest channel.
         """
         faulty = len(faults.down) > 0
         in_stretches = self.stretches if loads and not balanced and not faulty else None
         tables = in_stretches or (self.tables if loads or balanced or faulty else self.lengths)
+        channels = self.servers * tables.ports
         seen = self._dead(faults) if balanced or faulty else np.zeros(0, np.int64)
-        counted = (
-            seen if balanced else np.zeros(self.servers * tables.ports if loads else 0, np.int64)
-        )
-        books = [
-            Book(self.servers * tables.ports if loads or balanced else 0)
-            for _ in range(self.threads)
-        ]
-        lengths = np.zeros(
-            (self.threads, most_routes(self.network.t) if len(seen) else 0), np.int32
-        )
-        dead = loops.DEAD if faulty else NEVER
+        counted = seen if balanced else np.zeros(channels if loads else 0, np.int64)
+        books = [new_book(channels if loads or balanced else 0) for _ in range(self.threads)]
+        views = self._views(seen, loops.DEAD if faulty else NEVER)
         routed = compiled_for(self.rule, loops.route, cost=cost)
 
         def task(first: int, last: int, thread: int) -> None:
-            book = books[thread]
-            state = (seen, dead, faults.servers, book.flows, book.hops, lengths[thread])
-            routed(tables, policy, pairs, first, last, *state)
+            part = PairRange(pairs, first, last)
+            routed(tables, policy, part, faults, views[thread], books[thread])
 
-        for first, last in (
-            batches(pairs.total) if balanced else chunks(pairs.total, MOST_CROSSINGS - 1)
-        ):
-            self._share(first, last, task)
-            post(books, counted)
+        parts = batches(pairs.total) if balanced else chunks(pairs.total, MOST_CROSSINGS - 1)
+        self._count(parts, task, books, counted)
         if balanced and faulty:
             counted[faults.down > 0] = 0
         if in_stretches:
             counted = self._take_apart(counted, in_stretches)
         return self._tally(books, counted if loads or balanced else None)
 
+    def _views(self, load: NDArray[np.int64], dead: int) -> list[ChannelView]:
+        """Return what a search sees of the channels, with room of its own for each thread."""
+        routes = most_routes(self.network.t) if len(load) else 0
+        rooms = np.zeros((self.threads, routes), np.int32)
+        return [ChannelView(load, dead, room) for room in rooms]
+
+    def _count(
+        self,
+        parts: Iterable[tuple[int, int]],
+        task: Task,
+        books: Sequence[Book],
+        counted: NDArray[np.int64],
+    ) -> None:
+        """Run `task` on each part; after each part add the flows of `books` to `counted`."""
+        for first, last in parts:
+            self._share(first, last, task)
+            post(books, counted)
+
     def _take_apart(self, counted: NDArray[np.int64], stretches: PathTables) -> NDArray[np.int64]:
-        """The flows on each channel, from those `counted` on the `stretches`."""
+        """Return the flows on each channel from those `counted` on the `stretches`."""
         load = np.zeros(self.channels, np.int64)
         inner = self.network.t.index(stretches.ports - self.ports)
 
@@ -182,12 +203,13 @@ class Graph(Wiring):
         return load
 
     def survey(self, policy: Policy, pairs: Pairs) -> NDArray[np.int64]:
-        """Over all of `pairs`, the sums that loops.survey() takes."""
+        """Return the sums of loops.survey() over `pairs`."""
         sums = np.zeros((self.threads, 5), np.int64)
         tables = self.lengths
 
         def task(first: int, last: int, thread: int) -> None:
-            compiled_for(self.rule, loops.survey)(tables, policy, pairs, first, last, sums[thread])
+            part = PairRange(pairs, first, last)
+            compiled_for(self.rule, loops.survey)(tables, policy, part, sums[thread])
 
         self._share(0, pairs.total, task)
         return cast(NDArray[np.int64], sums.sum(axis=0))
@@ -195,89 +217,76 @@ class Graph(Wiring):
     def reroute(
         self, dfr: Dfr, pairs: Pairs, faults: Faults = NO_FAULTS, *, loads: bool = False
     ) -> Tally:
-        """DFR for all of `pairs`."""
+        """Route `pairs` by DFR."""
         if dfr.ttl > LONGEST or dfr.b > self.k:
             raise ValueError(
                 f"dfr: ttl must be at most {LONGEST} and b at most {self.k}, got {dfr.ttl} "
                 f"and {dfr.b}"
             )
         load = np.zeros(self.channels if loads else 0, np.int64)
-        books = [Book(len(load)) for _ in range(self.threads)]
+        books = [new_book(len(load)) for _ in range(self.threads)]
         room = np.zeros((self.threads, 3, self.network.t[dfr.b] + FIELDS), np.int64)
 
         def task(first: int, last: int, thread: int) -> None:
-            book = books[thread]
-            span = (first, last, faults.down, faults.servers, book.flows, book.hops, room[thread])
-            compiled_for(self.rule, loops.reroute)(self.rule, self.t, dfr, pairs, *span)
+            part = PairRange(pairs, first, last)
+            state = (faults, books[thread], room[thread])
+            compiled_for(self.rule, loops.reroute)(self.rule, self.t, dfr, part, *state)
 
         # a packet may cross a channel again
-        for first, last in chunks(pairs.total, MOST_CROSSINGS // LONGEST):
-            self._share(first, last, task)
-            post(books, load)
+        self._count(chunks(pairs.total, MOST_CROSSINGS // LONGEST), task, books, load)
         return self._tally(books, load if loads else None)
 
     def probe(
         self, pairs: Pairs, faults: Faults = NO_FAULTS, placement: Placement = DEFAULT_PLACEMENT
     ) -> Tally:
-        """TAR for all of `pairs`: each flow sees those that began before it (flow_placement.py)."""
+        """Place `pairs` by TAR: each flow sees those that began before it."""
         if self.rule != FICONN:
             raise ValueError("tar: its servers have two ports, those of a ficonn")
-        load, virtual, book = (
-            np.zeros(self.channels, np.int64),
-            np.zeros(self.servers, np.int64),
-            Book(0),
-        )
         path = np.zeros(len(self.t) + most_hops(self.k) + 1, np.int64)
-        state = (load, virtual, faults.down, faults.servers, book.hops, path)
+        state = PlacementState(
+            np.zeros(self.channels, np.int64), np.zeros(self.servers, np.int64), path
+        )
+        book = new_book(0)
         for first, last in chunks(pairs.total, FLOWS_IN_A_CALL):
+            part = PairRange(pairs, first, last)
             compiled_for(self.rule, flow_placement.place)(
-                self.rule, self.t, placement, pairs, first, last, *state
+                self.rule, self.t, placement, part, faults, state, book.hops
             )
-        return self._tally([book], load)
+        return self._tally([book], state.load)
 
     def shortest(self, sources: Sequence[int], faults: Faults = NO_FAULTS) -> list[Tally]:
-        """Breadth-first search from each of `sources` to every other server."""
+        """Return the lengths of shortest paths from each of `sources` to every other server."""
         hops = np.zeros((len(sources), LONGEST + 3), np.int64)
         distance = np.zeros((self.threads, self.servers), np.int16)
         queue = np.zeros((self.threads, self.servers), np.int32)
 
         def task(first: int, last: int, thread: int) -> None:
+            room = SearchRoom(distance[thread], queue[thread])
+            search = compiled_for(self.rule, loops.search_breadth_first)
             for i in range(first, last):
-                args = (
-                    sources[i],
-                    faults.down,
-                    faults.servers,
-                    hops[i],
-                    distance[thread],
-                    queue[thread],
-                )
-                compiled_for(self.rule, loops.search_breadth_first)(self.rule, self.t, *args)
+                search(self.rule, self.t, sources[i], faults, hops[i], room)
 
         self._share(0, len(sources), task)
-        return [tally(one) for one in hops]
+        return [tally(histogram) for histogram in hops]
 
     def _dead(self, faults: Faults) -> NDArray[np.int64]:
-        """The load that a search sees on each channel before the first flow: DEAD where it is
-        dead.
-        """
+        """Return the load of each channel before the first flow: DEAD on a dead one."""
         load = np.zeros(self.channels, np.int64)
         load[: len(faults.down)] = faults.down.astype(np.int64) * loops.DEAD
         return load
 
     def _tally(self, books: Sequence[Book], load: NDArray[np.int64] | None) -> Tally:
-        """What `books` have of pairs, and the flows `load` on each channel if they were asked
-        for.
-        """
+        """Return the tally of all `books`, with the flows `load` on each channel if counted."""
         hops = np.sum([book.hops for book in books], axis=0)
         return tally(hops, None if load is None else load.reshape(-1, self.ports))
 
-    def _share(self, first: int, last: int, task: Callable[[int, int, int], None]) -> None:
-        """Let `task` do first .. last-1 in parts, each with the number of its thread."""
+    def _share(self, first: int, last: int, task: Task) -> None:
+        """Run `task` on parts of first .. last-1, each with the number of its thread."""
         bounds = np.linspace(first, last, self.threads + 1).astype(np.int64).tolist()
         parts = [(bounds[i], bounds[i + 1], i) for i in range(self.threads)]
         if self.threads == 1:
             task(*parts[0])
             return
         with ThreadPoolExecutor(self.threads) as pool:
-            for done in [pool.submit(task, *part) for part in parts]:
-                done.result()
+            for future in [pool.submit(task, *part) for part in parts]:
+                future.result()

@@ -1,17 +1,15 @@
-"""The loops of the graph engine: each takes the pure functions of daemons/routing over some of the
-pairs.
+"""Loops of the graph engine: the pure functions of daemons/routing over some of the pairs.
 
 They run on one core; graph.py compiles them and shares the pairs out.  A pair costs no memory, and
-one result never depends on another's.
-
-In all of them:
-histogram: pairs by hops; its last entry counts those that are not connected, the one before those
-    left out.
-dead_server: 1 for a server whose pairs are left out; empty if there is none.
-added: flows that each channel carries, to be increased; empty if not wanted.
+no result depends on that of another pair.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from weft.daemons.dfr.routing import DROP, Dfr
 from weft.daemons.dfr.routing import next_hop as dfr_next_hop
@@ -35,9 +33,61 @@ from weft.topologies.recursive.ccrdn import common_level, peer
 
 DEAD = 1 << 37  # the load of a dead channel: more flows than days are enough to route
 LOST, LEFT_OUT = -1, -2
-# Words of the pairs' stream that are drawn on the way: far from those that draw the pairs, and so
-# many for each pair.
+# words of the pairs' stream that are drawn at hops: far from those that draw pairs; words of a pair
 ALONG, MOST_DRAWS = 1 << 62, 1 << 10
+
+Flags = NDArray[np.uint8]
+
+
+class Faults(NamedTuple):
+    """Dead channels and servers.
+
+    down: 1 for each dead channel, shape (servers * (k + 2),); empty if none is dead.
+    servers: 1 for each dead server; empty if none is dead.
+    """
+
+    down: Flags
+    servers: Flags
+
+
+class PairRange(NamedTuple):
+    """The pairs first .. last-1."""
+
+    pairs: Pairs
+    first: int
+    last: int
+
+
+class Book(NamedTuple):
+    """Counts of one thread.
+
+    hops: pairs by hops; the last entry counts unconnected pairs, the one before it pairs with a
+        dead end.
+    flows: flows on each channel; empty if they are not counted.
+    """
+
+    hops: Array
+    flows: Array
+
+
+class ChannelView(NamedTuple):
+    """The arguments of search() that describe channels.
+
+    load: flows on each channel; empty if all look idle.
+    dead: load from which a channel is dead.
+    lengths: room for the hops of each candidate.
+    """
+
+    load: Array
+    dead: int
+    lengths: Array
+
+
+class SearchRoom(NamedTuple):
+    """Room of a breadth-first search, t[k] numbers each."""
+
+    distance: Array
+    queue: Array
 
 
 def tabulate(
@@ -49,18 +99,13 @@ def tabulate(
     counts: Array,
     channels: Array,
 ) -> None:
-    """Fill in the tables of an X(level) for its servers first .. last-1, given those of a smaller
-    one.
-    """
+    """Tabulate the servers first .. last-1 of an X(level) from the tables of a smaller one."""
     for src in range(first, last):
         tabulate_from(below, level, src, hops, counts, channels)
 
 
 def links(rule: int, t: Array, level: int, end_a: Array, end_b: Array) -> int:
-    """Write the ends of all level-`level` links, the smaller first and in its order.
-
-    Return how many.
-    """
+    """Write the ends of all links of a level, the smaller end first; return their number."""
     count = 0
     for a in range(t[-1]):
         b = peer(rule, t, a, level)
@@ -71,42 +116,42 @@ def links(rule: int, t: Array, level: int, end_a: Array, end_b: Array) -> int:
     return count
 
 
+def has_dead_end(faults: Faults, src: int, dst: int) -> bool:
+    """Return whether one of two servers is dead."""
+    return len(faults.servers) > 0 and (faults.servers[src] or faults.servers[dst])
+
+
 def route(
     tables: PathTables,
     policy: Policy,
-    pairs: Pairs,
-    first: int,
-    last: int,
-    load: Array,
-    dead: int,
-    dead_server: Array,
-    added: Array,
-    histogram: Array,
-    lengths: Array,
+    part: PairRange,
+    faults: Faults,
+    view: ChannelView,
+    book: Book,
 ) -> None:
-    """PR for the pairs first .. last-1, DR where `policy` tries no proxies.
-
-    `load` and `lengths` as search() takes them.
-    """
-    for index in range(first, last):
-        src, dst = pair(pairs, index)
-        if len(dead_server) and (dead_server[src] or dead_server[dst]):
-            histogram[LEFT_OUT] += 1
+    """Route pairs by PR, or by DR where `policy` tries no proxies."""
+    for index in range(part.first, part.last):
+        src, dst = pair(part.pairs, index)
+        if has_dead_end(faults, src, dst):
+            book.hops[LEFT_OUT] += 1
             continue
-        at = parting(tables.t, src, dst)
-        length, proxy = search(tables, policy, cost, at, load, dead, lengths)
-        histogram[length] += 1  # of an unconnected pair it is -1, LOST
-        if length >= 0 and len(added):
-            channels(tables, at, proxy, add, added, 1)
+        place = parting(tables.t, src, dst)
+        length, proxy = search(tables, policy, cost, place, view.load, view.dead, view.lengths)
+        book.hops[length] += 1  # an unconnected pair has length -1, LOST
+        if length >= 0 and len(book.flows):
+            channels(tables, place, proxy, add, book.flows, 1)
 
 
 def take_apart(
     tables: PathTables, inner: int, first: int, last: int, counted: Array, added: Array
 ) -> None:
-    """Add the flows on the stretches of the X(inner)s first .. last-1, numbered as in
-    daemons/routing/path_tables.py, to the channels that these are made of.
+    """Add the flows counted on stretches to the channels that these consist of.
+
+    The stretches are those of the X(inner)s first .. last-1, numbered as in
+    daemons/routing/path_tables.py.
     """
-    size, channels = tables.t[inner], tables.ports
+    size = tables.t[inner]
+    channels = tables.ports
     ports = channels + size
     for server in range(first * size, last * size):
         for port in range(1, len(tables.t)):
@@ -117,26 +162,25 @@ def take_apart(
                 path(tables, inner, server - server % size, server % size, b, add, added, flows)
 
 
-def survey(
-    tables: PathTables, policy: Policy, pairs: Pairs, first: int, last: int, sums: Array
-) -> None:
-    """Add up, over the pairs first .. last-1: candidates, their squares.
+def survey(tables: PathTables, policy: Policy, part: PairRange, sums: Array) -> None:
+    """Add up the yield of the searches of some pairs (CCRDN 6.3, 7.1).
 
-    Proxy routes no longer than DR's, their squares; pairs that have a shorter one (CCRDN 6.3, 7.1).
+    The sums are: candidates, their squares, proxy routes no longer than DR's, their squares, and
+    pairs with a shorter proxy route.
     """
-    for index in range(first, last):
-        src, dst = pair(pairs, index)
-        at = parting(tables.t, src, dst)
-        dr = hops(tables, at, -1)
-        of = span(tables.rule, tables.t, policy, at)
+    for index in range(part.first, part.last):
+        src, dst = pair(part.pairs, index)
+        place = parting(tables.t, src, dst)
+        dr_hops = hops(tables, place, -1)
+        proxies = span(tables.rule, tables.t, policy, place)
         tried, short, shorter = 0, 0, 0
-        for i in range(candidates(of)):
-            proxy = candidate(tables.rule, tables.t, at, of, i)
+        for i in range(candidates(proxies)):
+            proxy = candidate(tables.rule, tables.t, place, proxies, i)
             if proxy >= 0:
-                length = hops(tables, at, proxy)
+                length = hops(tables, place, proxy)
                 tried += 1
-                short += length <= dr
-                shorter |= length < dr
+                short += length <= dr_hops
+                shorter |= length < dr_hops
         sums[0] += tried
         sums[1] += tried * tried
         sums[2] += short
@@ -144,82 +188,77 @@ def survey(
         sums[4] += shorter
 
 
-def take_hop(t: Array, cur: int, to: int, down: Array, added: Array) -> bool:
-    """Whether the hop from `cur` to its neighbour `to` is alive.
-
-    Counts the flow on its channels if it is.
-    """
+def take_hop(t: Array, server: int, neighbour: int, down: Array, added: Array) -> bool:
+    """Return whether a hop is alive; count the flow on its channels if it is."""
     ports = len(t) + 1
-    level = common_level(t, cur, to)
-    here, there = cur * ports + level, (to + 1) * ports - 1
-    if len(down) and (down[here] or (level == 0 and down[there])):
+    level = common_level(t, server, neighbour)
+    channel = server * ports + level
+    from_switch = (neighbour + 1) * ports - 1
+    if len(down) and (down[channel] or (level == 0 and down[from_switch])):
         return False
     if len(added):
-        added[here] += 1
+        added[channel] += 1
         if level == 0:
-            added[there] += 1
+            added[from_switch] += 1
     return True
 
 
 def reroute(
-    rule: int,
-    t: Array,
-    dfr: Dfr,
-    pairs: Pairs,
-    first: int,
-    last: int,
-    down: Array,
-    dead_server: Array,
-    added: Array,
-    histogram: Array,
-    room: Array,
+    rule: int, t: Array, dfr: Dfr, part: PairRange, faults: Faults, book: Book, room: Array
 ) -> None:
-    """DFR for the pairs first .. last-1.
+    """Route pairs by DFR.  room: shape (3, t[dfr.b] + 4)."""
+    for index in range(part.first, part.last):
+        src, dst = pair(part.pairs, index)
+        if has_dead_end(faults, src, dst):
+            book.hops[LEFT_OUT] += 1
+        else:
+            key = part.pairs.key
+            book.hops[dfr_hops(rule, t, dfr, (src, dst, index, key), faults, book, room)] += 1
 
-    down: 1 for each dead channel, or empty.  room: shape (3, t[dfr.b] + 4).
+
+def dfr_hops(
+    rule: int, t: Array, dfr: Dfr, flow: Any, faults: Faults, book: Book, room: Array
+) -> int:
+    """Return the hops of DFR's route; LOST if it does not arrive.
+
+    Args:
+        rule: of the network's connections.
+        t: sizes of the network.
+        dfr: parameters of the scheme.
+        flow: source, destination, number of the pair, and key of its random words.
+        faults: a server hears only of those in its own X(b).
+        book: receives the flow on each channel.
+        room: shape (3, t[dfr.b] + 4).
     """
+    server, dst, index, key = flow
     ports, size = len(t) + 1, t[dfr.b]
     packet = room[2, size:]
-    for index in range(first, last):
-        cur, dst = pair(pairs, index)
-        if len(dead_server) and (dead_server[cur] or dead_server[dst]):
-            histogram[LEFT_OUT] += 1
-            continue
-        dfr_start(dfr, packet)
-        length = 0
-        while cur != dst:
-            begin = (cur - cur % size) * ports if len(down) else 0
-            known = down[begin : begin + size * ports]  # a server hears of no other links
-            draw = int(word(pairs.key, ALONG + index * MOST_DRAWS + length) >> 1)
-            to = dfr_next_hop(
-                rule, t, dfr, known, cur, dst, packet, draw, room[0], room[1], room[2]
-            )
-            if to == DROP or not take_hop(t, cur, to, down, added):
-                length = LOST
-                break
-            cur = to
-            length += 1
-        histogram[length] += 1
+    dfr_start(dfr, packet)
+    length = 0
+    while server != dst:
+        begin = (server - server % size) * ports if len(faults.down) else 0
+        known = faults.down[begin : begin + size * ports]
+        draw = int(word(key, ALONG + index * MOST_DRAWS + length) >> 1)
+        neighbour = dfr_next_hop(
+            rule, t, dfr, known, server, dst, packet, draw, room[0], room[1], room[2]
+        )
+        if neighbour == DROP or not take_hop(t, server, neighbour, faults.down, book.flows):
+            return LOST
+        server = neighbour
+        length += 1
+    return length
 
 
 def search_breadth_first(
-    rule: int,
-    t: Array,
-    src: int,
-    down: Array,
-    dead_server: Array,
-    histogram: Array,
-    distance: Array,
-    queue: Array,
+    rule: int, t: Array, src: int, faults: Faults, histogram: Array, room: SearchRoom
 ) -> None:
-    """Shortest paths from server `src` to every other.  distance, queue: room for t[k] numbers
-    each.
-    """
-    distances(rule, t, len(t) - 1, down, src, distance, queue[:0], queue)
+    """Count the shortest paths from server `src` to every other, by their hops."""
+    distance, queue = room
+    distances(rule, t, len(t) - 1, faults.down, src, distance, queue[:0], queue)
     for dst in range(t[-1]):
         if dst == src:
             continue
-        if len(dead_server) and dead_server[dst]:
+        if len(faults.servers) and faults.servers[dst]:
             histogram[LEFT_OUT] += 1
         elif distance[dst] == UNREACHED:
             histogram[LOST] += 1

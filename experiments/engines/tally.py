@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.experiments.engines import loops as loops
+from weft.experiments.engines.loops import Book
 
 LONGEST = 1021  # hops of any route
 SMALL_BATCH = 1 << 14  # pairs that are routed by the same loads, to begin with
@@ -59,12 +60,9 @@ class Tally:
         )
 
 
-class Book:
-    """Counts of one thread: pairs by hops, as in loops.py, and flows on `channels` channels."""
-
-    def __init__(self, channels: int) -> None:
-        self.hops = np.zeros(LONGEST + 3, np.int64)
-        self.flows = np.zeros(channels, np.uint32)
+def new_book(channels: int) -> Book:
+    """Return the empty counts of a thread: pairs by hops, and flows on `channels` channels."""
+    return Book(np.zeros(LONGEST + 3, np.int64), np.zeros(channels, np.uint32))
 
 
 def post(books: Sequence[Book], into: NDArray[np.int64]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -11,34 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.experiments.engines import loops as loops
+from weft.experiments.engines.loops import Faults, Flags
 from weft.experiments.engines.rules import compiled_for
 from weft.topologies.core.failures import draw
 from weft.topologies.recursive.ccrdn import FAMILY, Ccrdn
 
-Flags = NDArray[np.uint8]
-
 MOST_SERVERS = (1 << 31) - 1  # that the ends of links number, 4 bytes each
-
-
-@dataclass(frozen=True, eq=False)
-class Faults:
-    """What is dead.
-
-    down: 1 for each dead channel, shape (servers * (k + 2),); empty if none is.
-    servers: 1 for each server that is dead itself; empty if none is.
-    """
-
-    down: Flags
-    servers: Flags
 
 
 NO_FAULTS = Faults(np.zeros(0, np.uint8), np.zeros(0, np.uint8))
 
 
 class Wiring:
-    """One network: its sizes, its channels and its links, drawn up when they are first asked
-    for.
-    """
+    """Sizes, channels and links of one network; links are listed at first use."""
 
     def __init__(self, network: Ccrdn) -> None:
         self.network = network
@@ -49,17 +33,13 @@ class Wiring:
         self.channels = self.servers * self.ports
 
     def require_room(self, bytes_per_server: int, what: str) -> None:
-        """ValueError if `what`, of so many bytes for each server, takes more memory than this
-        machine has.
-        """
-        needed, there = (
-            self.servers * bytes_per_server,
-            os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        )
-        if needed > there or self.servers > MOST_SERVERS:
+        """Raise ValueError if this machine's memory does not suffice for `what`."""
+        needed = self.servers * bytes_per_server
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if needed > memory or self.servers > MOST_SERVERS:
             name = f"{FAMILY[self.rule]}:n={self.network.n},k={self.k}"
             room = (
-                f"this machine has {there / 1e9:.0f} GB, and {MOST_SERVERS:,} servers "
+                f"this machine has {memory / 1e9:.0f} GB, and {MOST_SERVERS:,} servers "
                 f"can be numbered"
             )
             raise ValueError(
@@ -68,9 +48,9 @@ class Wiring:
 
     @cached_property
     def links(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int8]]:
-        """Ends and levels of all links, numbered as in the Topology of this network.
+        """Return ends and levels of all links, numbered as in the Topology of this network.
 
-        A level-0 link's ends are both its server.
+        Both ends of a level-0 link are its server.
         """
         ends = [(np.arange(self.servers, dtype=np.int32),) * 2]
         for level in range(1, self.k + 1):
@@ -86,7 +66,7 @@ class Wiring:
 
     @cached_property
     def wired(self) -> NDArray[np.bool_]:
-        """Which channels there are, shape (servers, k + 2).
+        """Return whether each channel exists, shape (servers, k + 2).
 
         FiConn's servers have no link at most of the levels.
         """
@@ -101,15 +81,16 @@ class Wiring:
         )
 
     def link_faults(self, rng: np.random.Generator, *, fraction: float) -> Faults:
-        """Both directions of `fraction` of all links, drawn as topologies/core/failures.py draws
-        them (CCRDN 6.4).
+        """Return random dead links, in both directions (CCRDN 6.4).
+
+        They are drawn as topologies/core/failures.py draws them.
         """
         a, b, level = self.links
-        chosen = draw(np.arange(len(a)), fraction=fraction, generator=rng)
-        return Faults(self._down(a[chosen], b[chosen], level[chosen]), NO_FAULTS.servers)
+        failed = draw(np.arange(len(a)), fraction=fraction, generator=rng)
+        return Faults(self._down(a[failed], b[failed], level[failed]), NO_FAULTS.servers)
 
     def server_faults(self, servers: NDArray[np.int64]) -> Faults:
-        """`servers` dead, with all their links."""
+        """Return dead `servers` with all their links."""
         a, b, level = self.links
         dead = np.zeros(self.servers, np.uint8)
         dead[servers] = 1
@@ -117,11 +98,11 @@ class Wiring:
         return Faults(self._down(a[gone], b[gone], level[gone]), dead)
 
     def node_faults(self, rng: np.random.Generator, *, fraction: float) -> Faults:
-        """`fraction` of the servers."""
+        """Return random dead servers."""
         return self.server_faults(draw(np.arange(self.servers), fraction=fraction, generator=rng))
 
     def rack_faults(self, rng: np.random.Generator, *, fraction: float) -> Faults:
-        """`fraction` of the X(0)s, each with all its servers."""
+        """Return random dead X(0)s, each with all its servers."""
         n = self.network.n
         racks = draw(np.arange(self.servers // n), fraction=fraction, generator=rng)
         return self.server_faults((racks[:, None] * n + np.arange(n)).reshape(-1))

@@ -7,9 +7,9 @@ import pytest
 from tests.daemons.tar import reference
 from weft.daemons.tar.routing import ANY, LINKED, SUBNETWORK
 from weft.experiments.engines import flow_placement
-from weft.experiments.engines.flow_placement import Placement, nth
+from weft.experiments.engines.flow_placement import Placement, PlacementState, nth
 from weft.experiments.engines.graph import Graph, graph, policy
-from weft.experiments.engines.loops import ALONG, LOST, MOST_DRAWS
+from weft.experiments.engines.loops import ALONG, LOST, MOST_DRAWS, PairRange
 from weft.experiments.engines.pairs import SHIFT_11, pair, pairs, word
 from weft.experiments.engines.wiring import NO_FAULTS
 from weft.topologies.recursive.ccrdn import FICONN, Ccrdn
@@ -89,14 +89,11 @@ def test_the_loop_gives_as_plain_python_what_it_gives_as_machine_code():
         traffic(net, "uniform:flows=150"),
     )
     found = net.probe(chosen, faults)
-    load, virtual, hops = (
-        np.zeros(net.channels, np.int64),
-        np.zeros(net.servers, np.int64),
-        np.zeros(60, np.int64),
-    )
-    state = (load, virtual, faults.down, faults.servers, hops, np.zeros(40, np.int64))
+    load, hops = np.zeros(net.channels, np.int64), np.zeros(60, np.int64)
+    state = PlacementState(load, np.zeros(net.servers, np.int64), np.zeros(40, np.int64))
+    part = PairRange(chosen, 0, chosen.total)
     with np.errstate(over="ignore"):
-        flow_placement.place(net.rule, net.t, Placement(), chosen, 0, chosen.total, *state)
+        flow_placement.place(net.rule, net.t, Placement(), part, faults, state, hops)
     assert found.hops.tolist() == hops[: len(found.hops)].tolist()
     assert found.lost == hops[LOST]
     assert (found.loads.reshape(-1) == load).all()
@@ -107,16 +104,10 @@ def test_a_channel_carries_any_number_of_flows():
     chosen, results = traffic(net, "uniform:flows=50"), []
     for before in (0, 1 << 40):
         load, hops = np.full(net.channels, before), np.zeros(60, np.int64)
-        state = (
-            load,
-            np.zeros(net.servers, np.int64),
-            NO_FAULTS.down,
-            NO_FAULTS.servers,
-            hops,
-            np.zeros(40, np.int64),
-        )
+        state = PlacementState(load, np.zeros(net.servers, np.int64), np.zeros(40, np.int64))
+        part = PairRange(chosen, 0, chosen.total)
         with np.errstate(over="ignore"):
-            flow_placement.place(net.rule, net.t, Placement(), chosen, 0, chosen.total, *state)
+            flow_placement.place(net.rule, net.t, Placement(), part, NO_FAULTS, state, hops)
         results.append((load - before).tolist() + hops.tolist())
     assert results[0] == results[1]
 

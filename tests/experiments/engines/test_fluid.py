@@ -8,7 +8,7 @@ from weft.daemons.routing import dr
 from weft.experiments.ccrdn import completion_time
 from weft.experiments.engines import fluid
 from weft.experiments.engines.compiled import compiled
-from weft.experiments.engines.fluid import Messages, fair_rates
+from weft.experiments.engines.fluid import Messages, Sharing, fair_rates
 from weft.experiments.engines.graph import graph, policy
 from weft.experiments.engines.rules import compiled_for
 from weft.experiments.runner.definition import Run
@@ -85,7 +85,8 @@ def test_ends_are_those_of_one_event_after_the_other(seed):
     work = messages_of(pairs, waits_for)
     routes = {m: route_channels(net, *pair) for m, pair in enumerate(pairs)}
     expected = naive_ends(routes, waits_for, 8, 1)
-    args = (policy("dr"), work, net.channels, SIZE_BITS, RATE_BPS, 0.0, True)
+    sharing = Sharing(net.channels, SIZE_BITS, RATE_BPS, 0.0, True)
+    args = (policy("dr"), work, sharing)
     end_s, times = compiled_for(net.rule, fluid.completion)(net.tables, *args)
     assert end_s.tolist() == pytest.approx([float(expected[m]) for m in range(24)])
     assert times <= 24
@@ -174,7 +175,7 @@ def test_messages_begin_after_what_they_wait_for_and_coarser_steps_change_little
     work = completion_time.messages(run())
     net = graph("dcell:n=3,k=2")
     end_s, _ = compiled_for(net.rule, fluid.completion)(
-        net.tables, policy("dr"), work, net.channels, SIZE_BITS, RATE_BPS, 0.0, True
+        net.tables, policy("dr"), work, Sharing(net.channels, SIZE_BITS, RATE_BPS, 0.0, True)
     )
     for before in range(len(end_s)):
         for after in work.then[work.then_from[before] : work.then_from[before + 1]]:

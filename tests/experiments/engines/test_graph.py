@@ -15,7 +15,7 @@ from weft.experiments.engines import tables
 from weft.experiments.engines.graph import Graph, graph, policy
 from weft.experiments.engines.pairs import ONE_TO_ALL, Pairs, pair, pairs
 from weft.experiments.engines.rules import by_arrays
-from weft.experiments.engines.tally import LONGEST, Book, batches
+from weft.experiments.engines.tally import LONGEST, batches, new_book
 from weft.topologies import build
 from weft.topologies.core.failures import random_links
 from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn, common_level
@@ -277,16 +277,15 @@ def test_the_loops_give_as_plain_python_what_they_give_as_machine_code(network):
         "route": net.route(policy("pr-gpi"), chosen, faults, loads=True),
         "reroute": net.reroute(Dfr(), chosen, faults, loads=True),
     }
-    books = {name: Book(net.channels) for name in compiled}
+    books = {name: new_book(net.channels) for name in compiled}
+    part = loops.PairRange(chosen, 0, 150)
     lengths = np.zeros(most_routes(network.t), np.int64)
     with np.errstate(over="ignore"):
         load = faults.down.astype(np.int64) * loops.DEAD
-        book, table = books["route"], tabulate(net.rule, network.t, 1, with_channels=True)
-        state = (load, loops.DEAD, faults.servers, book.flows, book.hops)
-        loops.route(table, policy("pr-gpi"), chosen, 0, 150, *state, lengths)
-        book = books["reroute"]
-        state = (faults.down, faults.servers, book.flows, book.hops)
-        loops.reroute(net.rule, t, Dfr(), chosen, 0, 150, *state, room)
+        table = tabulate(net.rule, network.t, 1, with_channels=True)
+        view = loops.ChannelView(load, loops.DEAD, lengths)
+        loops.route(table, policy("pr-gpi"), part, faults, view, books["route"])
+        loops.reroute(net.rule, t, Dfr(), part, faults, books["reroute"], room)
     for name, found in compiled.items():
         assert found.hops.tolist() == books[name].hops[: len(found.hops)].tolist()
         assert found.lost == books[name].hops[loops.LOST]
@@ -396,12 +395,12 @@ def test_a_channel_carries_any_number_of_flows(how, monkeypatch):
     }.get(how, lambda: net.route(policy("dr"), chosen, loads=True))
     usual = route().loads
 
-    class Full(Book):
-        def __init__(self, channels):
-            super().__init__(channels)
-            self.flows[:] = before
+    def full_book(channels):
+        book = new_book(channels)
+        book.flows[:] = before
+        return book
 
-    monkeypatch.setattr(graph_module, "Book", Full)
+    monkeypatch.setattr(graph_module, "new_book", full_book)
     loads = route().loads[net.wired]
     if how in ("channels", "dfr"):
         assert (loads == usual[net.wired] + 3 * before).all()

@@ -12,10 +12,11 @@ from weft.daemons.routing.path_tables import tabulate
 from weft.daemons.routing.scope import dead_channels
 from weft.daemons.simulator.simulator import Simulator
 from weft.experiments.engines.graph import graph
+from weft.experiments.engines.loops import Faults
 from weft.experiments.engines.pairs import pairs
 from weft.experiments.engines.predicted_paths import asking, both_ways, connects, lengths
 from weft.experiments.engines.routes import lost_pairs
-from weft.experiments.engines.wiring import NO_FAULTS, Faults
+from weft.experiments.engines.wiring import NO_FAULTS
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links, fail_nodes, random_links
 from weft.topologies.core.grammar import parse
