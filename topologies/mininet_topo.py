@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mininet.topo import Topo
 
@@ -30,6 +30,9 @@ if ROOT not in sys.path:
 from weft.topologies import FAMILY_MODULES, family  # noqa: E402
 from weft.topologies.core.address import dotted  # noqa: E402
 
+if TYPE_CHECKING:
+    from weft.topologies.core.topology import Topology
+
 
 class WeftTopo(Topo):  # type: ignore[misc]  # Mininet has no type hints
     """The network of one family; `topos` has a subclass for each."""
@@ -38,16 +41,7 @@ class WeftTopo(Topo):  # type: ignore[misc]  # Mininet has no type hints
 
     def build(self, *values: object, **named: object) -> None:
         """Add all nodes and links; ValueError for parameters that the family does not take."""
-        network = family(self.family)
-        keys = list(network.parameters)
-        if len(values) > len(keys):
-            raise ValueError(
-                f"{self.family}: takes {', '.join(keys)}, but {len(values)} values are given"
-            )
-        parameters = dict(zip(keys, values, strict=False)) | named
-        topology = network.build(
-            network.parameters_from({key: str(value) for key, value in parameters.items()})
-        )
+        topology = self._network(*values, **named)
         names = [topology.naming.name(node) for node in range(topology.nodes)]
         for node, name in enumerate(names[: topology.servers]):
             self.addHost(name, **{**self.hopts, "ip": f"{dotted(topology.naming.address(node))}/8"})
@@ -61,6 +55,19 @@ class WeftTopo(Topo):  # type: ignore[misc]  # Mininet has no type hints
                 "port2": port_b + (b >= topology.servers),
             }
             self.addLink(names[a], names[b], **{**self.lopts, **options})
+
+    def _network(self, *values: object, **named: object) -> Topology:
+        """Return the network with these parameters, by position or name."""
+        network = family(self.family)
+        keys = list(network.parameters)
+        if len(values) > len(keys):
+            raise ValueError(
+                f"{self.family}: takes {', '.join(keys)}, but {len(values)} values are given"
+            )
+        parameters = dict(zip(keys, values, strict=False)) | named
+        return network.build(
+            network.parameters_from({key: str(value) for key, value in parameters.items()})
+        )
 
 
 topos = {

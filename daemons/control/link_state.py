@@ -9,7 +9,7 @@ advertisements with one number, all nodes keep the one with the larger check sum
 There are no acknowledgements.  Hellos carry a digest of the database.  A node whose digest differs
 from a neighbour's for `settle_s` sends a summary, and the neighbour answers with what is missing or
 newer.  On a slow machine news is under way for longer: the wait grows by LATE times the lateness of
-our own ticks.
+our own ticks, of which at most MOST_LATE_S count.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from weft.daemons.core import wire
 from weft.daemons.core.actions import Hop, Send
 from weft.daemons.core.mixing import mixed
 
+GAP_S = 0.002  # shortest time between two messages at a port
 MOST_S = 0.1  # longest wait of backoff()
 LATE = 4  # additional wait before a summary, in lateness of our own ticks
+MOST_LATE_S = 1.0  # a machine that slept an hour must not wait for hours
 MOST_PATIENCE = 16  # longest wait before a summary while digests change, in settle_s
 COUNTERS = (
     "advertisements_heard",
@@ -54,6 +56,10 @@ class LinkStateEntry:
         return {node for _, node in wire.unpack_links(self.links)}
 
 
+# origins to forward, in order
+OriginQueue = dict[int, None]
+
+
 class Database:
     """Link-state database of one node.
 
@@ -64,13 +70,21 @@ class Database:
         scope: origins that it stores; None for all.
         lifetime_ms: lifetime of our advertisements, and the longest of others'.
         settle_s: time without change of either digest before a summary.
-        gap_s: shortest time between two messages at a port.
         phase_fraction: spreads the refreshes of nodes that start together.
 
     Attributes:
         changes: number of changes of links so far; refreshes do not count.
         digest: of the whole database.
     """
+
+    deadline = inf
+    digest = 0
+    changes = 0
+    _stale = True  # our advertisement is outdated
+    _originated_s = -inf
+    _purge_s = -inf
+    _own_changed_s = -inf
+    _late_s = 0.0  # recent lateness of our ticks
 
     def __init__(
         self,
@@ -81,35 +95,25 @@ class Database:
         scope: Container[int] | None = None,
         lifetime_ms: int = 300_000,
         settle_s: float = 0.060,
-        gap_s: float = 0.002,
         phase_fraction: float = 1.0,
     ) -> None:
         self.node = node
-        self.deadline = inf
-        self.digest = 0
-        self.changes = 0
         self.entries: dict[int, LinkStateEntry] = {}
         self._ports = {port: frozenset(nodes) for port, nodes in ports.items() if nodes}
+        self._pending = {port: OriginQueue() for port in self._ports}
         self._sequence = incarnation
         self._limit = SequenceLimit(incarnation)
         self._scope = scope
         self._lifetime_ms = lifetime_ms
         self._settle_s = settle_s
-        self._gap_s = gap_s
         self._refresh_s = lifetime_ms / 3000 * (0.75 + 0.25 * phase_fraction)
         self._live: set[Hop] = set()
-        self._stale = True  # our advertisement is outdated
-        self._originated_s = self._purge_s = -inf
-        self._wait_s = gap_s  # shortest time between two of our advertisements
-        # origins to forward by port, in order
-        self._pending: dict[int, dict[int, None]] = {port: {} for port in self._ports}
+        self._wait_s = GAP_S  # shortest time between two of our advertisements
         self._sent_s = dict.fromkeys(self._ports, -inf)
         self._digests: dict[Hop, int] = {}  # of the neighbours that are up
         # neighbours with another digest, and the time of the difference or of our last summary
         self._differs_s: dict[Hop, float] = {}
         self._changed_s: dict[Hop, float] = {}  # time of the last change of their digest
-        self._own_changed_s = -inf
-        self._late_s = 0.0  # recent lateness of our ticks
         self._counters = dict.fromkeys(COUNTERS, 0)
 
     def start(self, now: float) -> list[Send]:
@@ -156,7 +160,7 @@ class Database:
         """Refresh our advertisement, drop expired ones, and send what is due."""
         late_s = now - self.deadline
         actions = self._turn(now)
-        self._late_s = max(late_s, self._late_s * 7 / 8)
+        self._late_s = min(max(late_s, self._late_s * 7 / 8), MOST_LATE_S)
         return actions
 
     def graph(self) -> dict[int, tuple[int, ...]]:
@@ -269,9 +273,7 @@ class Database:
         if now >= self._purge_s:
             self._purge(now)
         actions = self._forward(now) + self._reconcile(now)
-        sends_s = [
-            self._sent_s[port] + self._gap_s for port, pending in self._pending.items() if pending
-        ]
+        sends_s = [self._sent_s[port] + GAP_S for port, pending in self._pending.items() if pending]
         summaries_s = map(self._summary_s, self._differs_s)
         self.deadline = min(self._originates_s(), self._purge_s, *sends_s, *summaries_s)
         return actions
@@ -283,7 +285,7 @@ class Database:
     def _originate(self, now: float) -> None:
         """Store a new advertisement of our links, to be forwarded."""
         self._sequence += 1
-        self._wait_s = backoff(self._wait_s, now - self._originated_s, self._gap_s)
+        self._wait_s = backoff(self._wait_s, now - self._originated_s, GAP_S)
         self._stale = False
         self._originated_s = self._own_changed_s = now
         links = wire.pack_links(sorted(self._live))
@@ -306,7 +308,7 @@ class Database:
         for port, pending in self._pending.items():
             if port not in live:
                 pending.clear()  # a neighbour that comes up later gets them by summary
-            elif pending and now >= self._sent_s[port] + self._gap_s:
+            elif pending and now >= self._sent_s[port] + GAP_S:
                 actions += self._packed(port, pending, now)
                 pending.clear()
                 self._sent_s[port] = now

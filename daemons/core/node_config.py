@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.daemons.core.actions import Hop
@@ -115,7 +116,6 @@ def node_configs(
     candidates: Callable[[Topology, int], Iterable[tuple[Prefix, tuple[Hop, ...]]]] = no_routes,
     all_destinations: bool = False,
     needs: tuple[Capability, ...] = (),
-    tables: bytes = b"",
 ) -> dict[int, NodeConfig]:
     """Return the configuration of every router of `topology`, for a scheme whose daemons send
     hellos.
@@ -128,34 +128,46 @@ def node_configs(
         candidates: (topology, node) -> routes that the node may use.
         all_destinations: True gives every node the prefixes of all routers.
         needs: capabilities that the nodes' runtime must have.
-        tables: tables common to all nodes.
     """
-    destinations = tuple(router_prefixes(topology)) if all_destinations else ()
     naming, nodes = topology.naming, routers(topology)
+    config_of = partial(
+        NodeConfig,
+        scheme=scheme,
+        module=module,
+        options=options,
+        interval_ms=options["hello_ms"],
+        dead=options["dead"],
+        needs=needs,
+        network=naming.network if isinstance(naming, CcrdnNaming) else None,
+        destinations=tuple(router_prefixes(topology)) if all_destinations else (),
+        radices=() if topology.server_centric else naming.layout.radices,
+        routers=nodes,
+    )
     configs = {}
     for node in nodes:
-        wired = topology.neighbours(node).items()
-        ports = {port: near for port, near in wired if all(other in nodes for other in near)}
-        known = {node, *(other for near in ports.values() for other in near)}
-        configs[node] = NodeConfig(
-            scheme=scheme,
-            module=module,
-            options=options,
-            interval_ms=options["hello_ms"],
-            dead=options["dead"],
-            needs=needs,
+        ports = _router_ports(topology, node)
+        configs[node] = config_of(
             node=node,
-            network=naming.network if isinstance(naming, CcrdnNaming) else None,
-            ports=tuple(ports.items()),
+            ports=ports,
             candidates=tuple(candidates(topology, node)),
-            destinations=destinations,
-            names={other: naming.name(other) for other in known},
+            names=_names(topology, node, ports),
             phase_fraction=1 - node * GOLDEN_FRACTION % 1,
-            radices=() if topology.server_centric else naming.layout.radices,
-            tables=tables,
-            routers=nodes,
         )
     return configs
+
+
+def _router_ports(topology: Topology, node: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Return the ports of `node` that carry hellos, each with the routers there."""
+    nodes = routers(topology)
+    wired = topology.neighbours(node).items()
+    return tuple((port, near) for port, near in wired if all(other in nodes for other in near))
+
+
+def _names(
+    topology: Topology, node: int, ports: Iterable[tuple[int, tuple[int, ...]]]
+) -> dict[int, str]:
+    known = {node, *(other for _, near in ports for other in near)}
+    return {other: topology.naming.name(other) for other in known}
 
 
 def router_prefixes(topology: Topology) -> list[tuple[Prefix, int]]:

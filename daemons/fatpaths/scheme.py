@@ -175,15 +175,10 @@ def configure(topology: Topology, options: Options, link_kbps: int) -> Mapping[i
     hosts.
     """
     known = packed(tables(topology, options), topology.servers)
-    return node_configs(
-        topology,
-        "fatpaths",
-        __name__,
-        options,
-        candidates=own_hosts,
-        all_destinations=True,
-        tables=known,
+    configs = node_configs(
+        topology, "fatpaths", __name__, options, candidates=own_hosts, all_destinations=True
     )
+    return {node: replace(config, tables=known) for node, config in configs.items()}
 
 
 def machine(config: NodeConfig, incarnation: int) -> StateMachine:

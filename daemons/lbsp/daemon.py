@@ -20,10 +20,10 @@ of its pod, and takes the state on which they agree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.daemons.control.hello import HelloOutcome, NeighbourChanged, Neighbourhood
 from weft.daemons.control.hello_machine import HelloMachine
@@ -63,17 +63,38 @@ from weft.topologies.core.address import Prefix
 
 FAILURE_SCOPE = 3  # hops (section 3.3.1)
 CROWDING_SCOPE = 2
+HOLD_S = 0.001  # between news and new routes, which handles several changes together
 HostRoutes = Sequence[tuple[Prefix, tuple[Hop, ...]]]
+
+
+class LbspTimes(NamedTuple):
+    """Times of a switch.
+
+    lifetime_ms: lifetime of a failure message.
+    begin_s: time for neighbours to come up at first.
+    patience_s: time after which links that have never been up are announced.
+    gap_s: time between repetitions of a message.
+    """
+
+    lifetime_ms: int = 3000
+    begin_s: float = 0.150
+    patience_s: float = 1.0
+    gap_s: float = 0.030
 
 
 class Lbsp(HelloMachine):
     """State machine of LBSP for a switch of a fat-tree with this shape.
 
     hosts: prefixes of an edge switch's own hosts, each with its hop.
-    begin_s: time for neighbours to come up at first.
-    patience_s: time after which links that have never been up are announced.
-    hold_s: time between news and new routes, which handles several changes together.
     """
+
+    _required_state = 0
+    _state = 0
+    _begun = False
+    _begins_s = inf  # time of the first routes
+    _announces_s = inf  # time to announce links that have never been up
+    _due_s = inf  # time of the next computation
+    _asymmetric: frozenset[Prefix] = frozenset()
 
     def __init__(
         self,
@@ -82,53 +103,53 @@ class Lbsp(HelloMachine):
         hosts: HostRoutes,
         *,
         incarnation: int,
-        lifetime_ms: int = 3000,
-        begin_s: float = 0.150,
-        patience_s: float = 1.0,
-        hold_s: float = 0.001,
-        gap_s: float = 0.030,
+        times: LbspTimes | None = None,
     ) -> None:
         super().__init__(neighbourhood)
         self._shape = shape
+        self._times = times or LbspTimes()
         self._position = shape.position(self.node)
         self._hosts = dict(hosts)
-        self._far = {
-            neighbour.hop.port: neighbour.hop.node for neighbour in neighbourhood.neighbours()
-        }
-        self._links = {port: shape.link(self.node, far) for port, far in self._far.items()}
+        self._far = dict(neighbour.hop for neighbour in neighbourhood.neighbours())
         self._carriers: set[int] = {hop.port for hops in self._hosts.values() for hop in hops}
         self._up: set[int] = set()  # ports whose neighbour is up
         self._ever_up: set[int] = set()  # ports whose neighbour has been up
         self._degraded: set[int] = set()
-        first = shape.down_ports(self._position.tier)
-        self._down = [port for port in self._far if port < first]
-        self._above = [port for port in self._far if port >= first]
-        notices = partial(
-            Notices[LbspBody],
+        self._failures = self._notices(FAILURE_SCOPE, self._far, incarnation)
+        agreeing = self._down if self._position.tier == AGGREGATION else ()
+        self._crowding = self._notices(CROWDING_SCOPE, agreeing, incarnation)
+        self._routes: dict[Prefix, tuple[Hop, ...]] = {}
+        self._counters = {"computations": 0, "contradictions": 0}
+
+    @cached_property
+    def _links(self) -> dict[int, Uplink]:
+        """Links to other switches, by port."""
+        return {port: self._shape.link(self.node, far) for port, far in self._far.items()}
+
+    @cached_property
+    def _down(self) -> list[int]:
+        """Ports of switches of the tier below."""
+        first = self._shape.down_ports(self._position.tier)
+        return [port for port in self._far if port < first]
+
+    @cached_property
+    def _above(self) -> list[int]:
+        """Ports of switches of the tier above."""
+        return [port for port in self._far if port not in self._down]
+
+    def _notices(self, scope: int, says_at: Collection[int], incarnation: int) -> Notices[LbspBody]:
+        return Notices[LbspBody](
             self.node,
             self._far,
             incarnation=incarnation,
+            says_at=says_at,
             onward=self._onward,
+            scope=scope,
             empty=_is_empty,
             encode=messages.encode,
-            lifetime_ms=lifetime_ms,
-            gap_s=gap_s,
+            lifetime_ms=self._times.lifetime_ms,
+            gap_s=self._times.gap_s,
         )
-        self._failures = notices(says_at=self._far, scope=FAILURE_SCOPE)
-        agreeing = self._down if self._position.tier == AGGREGATION else ()
-        self._crowding = notices(says_at=agreeing, scope=CROWDING_SCOPE)
-        self._required_state = 0
-        self._state = 0
-        self._begin_s = begin_s
-        self._patience_s = max(begin_s, patience_s)
-        self._hold_s = hold_s
-        self._begins_s = inf  # time of the first routes
-        self._announces_s = inf  # time to announce links that have never been up
-        self._due_s = inf  # time of the next computation
-        self._begun = False
-        self._routes: dict[Prefix, tuple[Hop, ...]] = {}
-        self._asymmetric: frozenset[Prefix] = frozenset()
-        self._counters = {"computations": 0, "contradictions": 0}
 
     @property
     def deadline(self) -> float:
@@ -142,7 +163,8 @@ class Lbsp(HelloMachine):
         return min(super().deadline, *waits)
 
     def start(self, now: float) -> Sequence[Action]:
-        self._begins_s, self._announces_s = now + self._begin_s, now + self._patience_s
+        self._begins_s = now + self._times.begin_s
+        self._announces_s = now + max(self._times.begin_s, self._times.patience_s)
         return [*self._set_hosts(self._hosts), *super().start(now)]
 
     def _other(
@@ -285,7 +307,7 @@ class Lbsp(HelloMachine):
         """Announce changes of our own links, and schedule a computation of the routes."""
         if not self._begun:
             return []
-        self._due_s = min(self._due_s, now + self._hold_s)
+        self._due_s = min(self._due_s, now + HOLD_S)
         return self._failures.say(Failures(tuple(self._own_failures())), now)
 
     def _own_failures(self) -> Iterable[LinkFailure]:

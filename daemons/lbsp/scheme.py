@@ -9,12 +9,12 @@ from weft.daemons.control import parameters
 from weft.daemons.core.actions import Hop
 from weft.daemons.core.capabilities import Capability, LinkRates, QueueState
 from weft.daemons.core.contract import StateMachine
-from weft.daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
+from weft.daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts, settings_of
 from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, arrives_by, for_switches
 from weft.daemons.core.selection_rule import SelectionRule
 from weft.daemons.lbsp import messages
 from weft.daemons.lbsp import routing as lbsp
-from weft.daemons.lbsp.daemon import Lbsp, covering
+from weft.daemons.lbsp.daemon import Lbsp, LbspTimes, covering
 from weft.daemons.lbsp.routing import LbspShape, Uplink, shape_of
 from weft.topologies.core.address import Prefix
 from weft.topologies.core.family import IntegerParameter
@@ -112,10 +112,9 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
         LbspShape.of(config.radices, options["groups"]),
         config.candidates,
         incarnation=incarnation,
-        lifetime_ms=options["lifetime_ms"],
-        patience_s=options["patience_ms"] / 1000,
-        begin_s=(config.dead + 2) * interval_s,
-        gap_s=interval_s,
+        times=settings_of(
+            LbspTimes, options, begin_s=(config.dead + 2) * interval_s, gap_s=interval_s
+        ),
     )
 
 

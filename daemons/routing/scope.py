@@ -42,34 +42,58 @@ def distances(
     Returns:
         Number of servers that are reached.
     """
-    n, ports, alive = t[0], len(t) + 1, len(down) == 0
-    for server in range(t[b]):
-        distance[server] = UNREACHED
-    for server in range(len(parent)):
-        parent[server] = UNREACHED
+    ports, n = len(t) + 1, t[0]
+    forget(distance)
+    forget(parent)
     distance[src] = 0
     queue[0] = src << 1
     head, tail = 0, 1
     while head < tail:
         u, by_crossbar = queue[head] >> 1, queue[head] & 1
         head += 1
-        if not by_crossbar and (alive or not down[u * ports]):  # else all servers there are reached
-            for v in range(u - u % n, u - u % n + n):
-                if distance[v] == UNREACHED and (alive or not down[(v + 1) * ports - 1]):
-                    distance[v] = distance[u] + 1
-                    queue[tail] = v << 1 | 1
-                    tail += 1
-                    if len(parent):
-                        parent[v] = u
+        if not by_crossbar and is_live(down, u * ports):  # else all servers there are reached
+            for v in range(u // n * n, u // n * n + n):
+                if is_live(down, (v + 1) * ports - 1):
+                    tail = reach(distance, parent, queue, tail, u, v, 1)
         for level in range(1, b + 1):
             v = peer(rule, t, u, level)
-            if v >= 0 and distance[v] == UNREACHED and (alive or not down[u * ports + level]):
-                distance[v] = distance[u] + 1
-                queue[tail] = v << 1
-                tail += 1
-                if len(parent):
-                    parent[v] = u
+            if v >= 0 and is_live(down, u * ports + level):
+                tail = reach(distance, parent, queue, tail, u, v, 0)
     return tail
+
+
+def forget(numbers: MutableSequence[int]) -> None:
+    """Set all `numbers` to UNREACHED."""
+    for index in range(len(numbers)):
+        numbers[index] = UNREACHED
+
+
+def is_live(down: Sequence[int], channel: int) -> bool:
+    """Return True unless `down` has `channel` as dead."""
+    return len(down) == 0 or not down[channel]
+
+
+def reach(
+    distance: MutableSequence[int],
+    parent: MutableSequence[int],
+    queue: MutableSequence[int],
+    tail: int,
+    u: int,
+    v: int,
+    by_crossbar: int,
+) -> int:
+    """Enter server `v`, reached from `u`, into the queue of `tail` servers, unless it was before.
+
+    Returns:
+        The new length of the queue.
+    """
+    if distance[v] != UNREACHED:
+        return tail
+    distance[v] = distance[u] + 1
+    queue[tail] = v << 1 | by_crossbar
+    if len(parent):
+        parent[v] = u
+    return tail + 1
 
 
 def first_hop(parent: Sequence[int], src: int, dst: int) -> int:

@@ -9,7 +9,11 @@ does not promise of its generators.
 from __future__ import annotations
 
 from collections.abc import MutableSequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 T = TypeVar("T")
 
@@ -38,8 +42,28 @@ class SplitMix64:
             pass
         return drawn % limit
 
+    def draws(self, limits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return below(limit) for each of `limits`, in order."""
+        import numpy as np
+
+        states = np.uint64(self._state) + np.uint64(GAMMA) * np.arange(
+            1, len(limits) + 1, dtype=np.uint64
+        )
+        z = (states ^ states >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+        most = MASK - (MASK % limits + 1) % limits  # largest number that below() takes
+        if (z > most).any():
+            return np.array([self.below(int(limit)) for limit in limits], dtype=np.uint64)
+        self._state = (self._state + GAMMA * len(limits)) & MASK
+        return z % limits
+
     def shuffle(self, items: MutableSequence[T]) -> None:
         """Shuffle `items` in place, every order equally likely (Fisher and Yates)."""
-        for last in range(len(items) - 1, 0, -1):
-            other = self.below(last + 1)
+        import numpy as np
+
+        limits = np.arange(len(items), 1, -1, dtype=np.uint64)
+        for last, other in zip(
+            range(len(items) - 1, 0, -1), self.draws(limits).tolist(), strict=True
+        ):
             items[last], items[other] = items[other], items[last]

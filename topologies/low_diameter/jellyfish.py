@@ -67,27 +67,48 @@ def regular(n: int, r: int, random: SplitMix64) -> set[RouterPair] | None:
     random.shuffle(ports)
     edges: set[RouterPair] = set()
     clashes = []
-    for a, b in zip(ports[::2], ports[1::2], strict=True):
-        edge = (min(a, b), max(a, b))
-        if a == b or edge in edges:
-            clashes.append((a, b))
+    for pair in zip(ports[::2], ports[1::2], strict=True):
+        edge = ordered(*pair)
+        if edge[0] == edge[1] or edge in edges:
+            clashes.append(pair)
         else:
             edges.add(edge)
     order = sorted(edges)
-    for a, b in clashes:
-        for _ in range(MOST_DRAWS):
-            c, d = order[random.below(len(order))] if order else (a, b)
-            if random.below(2):
-                c, d = d, c
-            broken, new = (min(c, d), max(c, d)), {(min(a, c), max(a, c)), (min(b, d), max(b, d))}
-            if len({a, c}) == len({b, d}) == len(new) == 2 and broken in edges and not new & edges:
-                edges.remove(broken)
-                edges |= new
-                order += sorted(new)
-                break
-        else:
-            return None
-    return edges
+    joined = all(join(clash, edges, order, random) for clash in clashes)
+    return edges if joined else None
+
+
+def join(
+    clash: RouterPair, edges: set[RouterPair], order: list[RouterPair], random: SplitMix64
+) -> bool:
+    """Join two ports to the ends of a random link, which is broken up.
+
+    Args:
+        clash: routers of the ports.
+        edges: all links; changed.
+        order: links among which one is drawn, also broken ones; extended.
+        random: random numbers.
+
+    Returns:
+        False if there is no such link.
+    """
+    a, b = clash
+    for _ in range(MOST_DRAWS):
+        c, d = order[random.below(len(order))] if order else (a, b)
+        if random.below(2):
+            c, d = d, c
+        broken, new = ordered(c, d), {ordered(a, c), ordered(b, d)}
+        if a != c and b != d and len(new) == 2 and broken in edges and not new & edges:
+            edges.remove(broken)
+            edges |= new
+            order += sorted(new)
+            return True
+    return False
+
+
+def ordered(a: int, b: int) -> RouterPair:
+    """Return a pair of routers, the lower number first."""
+    return (a, b) if a < b else (b, a)
 
 
 def connected(n: int, edges: Iterable[RouterPair]) -> bool:

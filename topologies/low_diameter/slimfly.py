@@ -30,6 +30,9 @@ from weft.topologies.low_diameter.finite_field import FiniteField, field, prime_
 from weft.topologies.low_diameter.routers import require_routers, wired
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from weft.topologies.core.topology import Topology
 
 ROLES = ("host", "local", "local", "global")
@@ -37,8 +40,6 @@ ROLES = ("host", "local", "local", "global")
 
 def build(parameters: Mapping[str, int]) -> Topology:
     """Return the Slim Fly of q."""
-    import numpy as np
-
     q = parameters["q"]
     if q % 4 == 2 or not prime_power(q):
         raise ValueError(
@@ -47,8 +48,21 @@ def build(parameters: Mapping[str, int]) -> Topology:
     degree = network_radix(q)
     hosts = parameters["p"]
     require_routers("slimfly", 2 * q * q, hosts, q * q * degree)
-    galois = field(q)
-    plus, times = galois.plus(), galois.times()
+    return wired(
+        "slimfly",
+        {"q": q, "p": hosts},
+        routers=2 * q * q,
+        hosts=hosts,
+        levels=links(field(q)),
+        roles=ROLES,
+    )
+
+
+def links(galois: FiniteField) -> list[NDArray[np.int64]]:
+    """Return the links within columns, between the columns of a group, and between groups."""
+    import numpy as np
+
+    q, plus, times = galois.q, galois.plus(), galois.times()
     x, y, d = np.meshgrid(np.arange(q), np.arange(q), np.arange(q), indexing="ij")
     columns = []
     for half, differences in enumerate(generators(galois)):
@@ -57,10 +71,7 @@ def build(parameters: Mapping[str, int]) -> Topology:
         columns.append(np.stack([near, far], axis=-1)[joined & (near < far)])
     m, c = y, d
     across = np.stack([x * q + plus[times[m, x], c], (q + m) * q + c], axis=-1)
-    levels = [np.concatenate(columns), across[m == x], across[m != x]]
-    return wired(
-        "slimfly", {"q": q, "p": hosts}, routers=2 * q * q, hosts=hosts, levels=levels, roles=ROLES
-    )
+    return [np.concatenate(columns), across[m == x], across[m != x]]
 
 
 def network_radix(q: int) -> int:

@@ -408,3 +408,12 @@ def test_what_is_done_again_and_again_is_done_at_growing_intervals():
     assert waits == pytest.approx([0.002, 0.008, 0.032, 0.1, 0.1, 0.1])
     assert backoff(wait_s, 0.5, least_s) == least_s
     assert backoff(0.5, 0.1, 0.5) == 0.5  # never below the least
+
+
+def test_a_machine_that_slept_does_not_wait_for_hours():
+    database = Database(0, {0: [1]}, incarnation=1)
+    database.start(0.0)
+    database.neighbour_changed(Hop(0, 1), True, 0, 0.0)
+    database.tick(3600.0)
+    database.heard_digest(Hop(0, 1), 77, 3600.1)
+    assert database.deadline <= 3600.1 + 4 * 1.0 + 0.060

@@ -152,8 +152,14 @@ def test_a_switch_that_starts_again_is_told_what_failed():
     assert known(simulator, "e3.1") == ["e1.0-a1.1"]
 
 
+def one_by_one(topology, within_s):
+    """Start times of the switches, spread over `within_s`."""
+    switches = range(topology.servers, topology.nodes)
+    return {node: within_s * at / len(switches) for at, node in enumerate(switches)}
+
+
 def test_a_switch_that_starts_sets_no_routes_before_its_neighbours_had_time_to_answer():
-    simulator = Simulator(FOUR, "lbsp", start_spread_s=0.0)
+    simulator = Simulator(FOUR, "lbsp", starts_s=one_by_one(FOUR, 0.0))
     simulator.fail(FOUR.link("e0.0-a0.0"), silent=True)
     simulator.run_until(0.100)
     assert not ports(simulator, node("e0.0"))
@@ -166,7 +172,7 @@ def test_a_switch_that_starts_sets_no_routes_before_its_neighbours_had_time_to_a
 
 
 def test_a_network_that_begins_switch_after_switch_is_not_flooded():
-    simulator = Simulator(EIGHT, "lbsp", start_spread_s=0.6)
+    simulator = Simulator(EIGHT, "lbsp", starts_s=one_by_one(EIGHT, 0.6))
     simulator.run_until_converged(within_s=2.0, every_s=0.05)
     hellos = sum(simulator.status(at)["hellos_sent"] for at in routers(EIGHT))
     assert simulator.counters["messages"] == hellos

@@ -44,7 +44,7 @@ def test_a_failure_costs_few_computations_and_sets_only_routes_that_change():
 
 
 def test_many_changes_cost_few_computations():
-    simulator = Simulator(DCELL, "bfs", start_spread_s=0.010)
+    simulator = Simulator(DCELL, "bfs")
     simulator.run_until(0.2)
     assert total(simulator, "computations") <= 20 * 5
 
