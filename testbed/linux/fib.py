@@ -92,7 +92,7 @@ def static_route(
     head = (AF_INET, prefix.length, 0, 0, RT_TABLE_UNSPEC, RTPROT_STATIC, scope)
     body = RTMSG.pack(*head, RTN_UNICAST, flags) + _destination(prefix)
     body += netlink.u32(RTA_TABLE, table) + netlink.u32(RTA_OIF, device.ifindex)
-    command = f"ip route replace {prefix} dev {device.dev} table {table}"
+    command = f"ip route replace {prefix} dev {device.dev} table {table} proto static"
     if gateway is not None:
         body += netlink.attribute(RTA_GATEWAY, struct.pack(">I", gateway))
         command += f" via {dotted(gateway)} onlink"

@@ -94,7 +94,7 @@ def veth_side(device: Device, mac: bytes = b"", *, up: bool = False) -> VethSide
     """Return one side of a veth with one queue; without `mac` the kernel chooses an address."""
     flags = IFF_UP if up else 0
     body = IFINFO.pack(0, 0, device.ifindex, flags, flags) + netlink.text(IFLA_IFNAME, device.dev)
-    words = f"{device.dev} index {device.ifindex}"
+    words = f"{device.dev}{' up' if up else ''} index {device.ifindex}"
     if mac:
         body += netlink.attribute(IFLA_ADDRESS, mac)
         words += f" address {mac.hex(':')}"
