@@ -41,7 +41,7 @@ def test_hosts_choose_layers_with_and_without_the_data_plane():
     assert how.balancing == "fatpaths:layers=4,trigger=gap-ecn,gap_us=90"
     assert how.hosts == {
         **{"layers": 4, "trigger": Trigger.GAP | Trigger.ECN, "gap_us": 90},
-        **{"start": 0, "choice": 0, "ecn_percent": 50, "ecn_rounds": 1},
+        **{"start": 0, "choice": 0, "ecn_percent": 50, "ecn_rounds": 1, "seed": 1},
     }
     delayed = planes(slimfly, "fatpaths:forwarding=kernel", DELAYED)
     assert (delayed.balancing, delayed.hosts["layers"]) == ("", 9)
