@@ -1,3 +1,1 @@
-"""Figures of speed, each printed beside what it is compared with, measured in the same run: `make
-bench`.
-"""
+"""Figures of speed, each printed beside what it is compared with: `make bench`."""

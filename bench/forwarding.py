@@ -1,30 +1,27 @@
 """Cost of a hop under each scheme of the data plane, beside the kernel's IPv4 forwarding.
 
-Small UDP packets go from a host through a chain of switches to another, which drops them; sender,
-switches and receiver run on one processor, in the sender's time or in that of its ksoftirqd.  What
-a chain of nine switches takes more than a chain of one, by eight, is what a hop takes.  Variants
-take turns, and the least of several rounds counts, so that what else the machine does falls on all
-alike.  Where a scheme compares queues, it has four candidates.  What trimming costs is seen on
-links with a rate that is never reached, whose queues are looked at before each packet.  Run as
-root.
+Small UDP packets go from a host through a chain of switches to another host, which drops them.  All
+work runs on one processor, in the sender's time or in its ksoftirqd's.  A hop costs an eighth of
+the difference between chains of nine and of one switch.  Variants take turns, and the least of the
+rounds counts.  Schemes that compare queues have four candidates.  Trimming is measured on links
+with a rate that is never reached, whose queues are read before each packet.  Run as root.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
-import os
 import socket
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from bench.report import Line, show
+from bench.report import Line, arguments, in_turns, show, stay_on_one_processor
 from weft.daemons.transport.packets import TRIMMABLE
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import netns, tc
@@ -44,11 +41,13 @@ NEVER_REACHED = LinkSpec(rate_bps=100 * Gbps, queue_packets=1000)
 DAR = "dar:elephant_kb=0"  # every packet's flow is in the table
 SCHEMES = ("dmodk", "vlb", "rps", "rr", "letflow", "micro", "drill:d=2,m=1", "ttc", "jsq", DAR)
 KERNEL = "kernel IPv4 forwarding"
+SHAPED, TRIMS = "rps, links with a rate", "rps, and ports that trim"
 
 
 def chain(switches: int) -> Topology:
-    """Two hosts with a row of switches between them: port 0 leads towards the first, port 1 towards
-    the second.
+    """Return two hosts with a row of switches between them.
+
+    Port 0 leads towards the first host, port 1 towards the second.
     """
     naming = FabricNaming([2], [Tier("e", (switches,))])
     s = np.arange(switches - 1)
@@ -58,9 +57,7 @@ def chain(switches: int) -> Topology:
 
 
 class Sender:
-    """Sends from the first host of `network` to the second, a batch of messages in each system
-    call.
-    """
+    """Send from the first host of `network` to the second, BATCH messages in a system call."""
 
     def __init__(self, network: RunningNetwork, payload_bytes: int) -> None:
         with netns.inside(network.netns(0)):
@@ -78,7 +75,7 @@ class Sender:
         self.sent = 0
 
     def send(self, count: int) -> int:
-        """Send about `count` packets; how many they were."""
+        """Send about `count` packets; return their number."""
         before = self.sent
         for _ in range(count // BATCH):
             self.sent += max(0, netns.libc.sendmmsg(self.socket.fileno(), self._messages, BATCH, 0))
@@ -86,7 +83,7 @@ class Sender:
 
 
 def softirq_ns(cpu: int) -> int:
-    """Nanoseconds that ksoftirqd of a processor has run."""
+    """Return the nanoseconds that ksoftirqd of a processor has run."""
     for directory in Path("/proc").glob("[0-9]*"):
         if (directory / "comm").read_text().strip() == f"ksoftirqd/{cpu}":
             return int((directory / "schedstat").read_text().split()[0])
@@ -94,7 +91,7 @@ def softirq_ns(cpu: int) -> int:
 
 
 def cost_ns(sender: Sender, packets: int, cpu: int) -> float:
-    """Processor time that a packet takes from end to end."""
+    """Return the processor time of a packet from end to end."""
     sender.send(packets // 10)
     softirq, began = softirq_ns(cpu), time.thread_time_ns()
     sent = sender.send(packets)
@@ -102,8 +99,9 @@ def cost_ns(sender: Sender, packets: int, cpu: int) -> float:
 
 
 class Chains:
-    """A short and a long chain, by the kernel alone or with the data plane; with links like
-    `link`.
+    """A short and a long chain, forwarded by the kernel or by the data plane.
+
+    link: of all links; None: without a rate.
     """
 
     def __init__(
@@ -134,123 +132,94 @@ class Chains:
         self.senders = [Sender(network, payload_bytes) for network in self.networks]
 
     def measure(self, packets: int, cpu: int) -> tuple[float, float]:
-        """Nanoseconds of processor time that a packet takes through the short chain and through the
-        long one.
-        """
+        """Return the processor time of a packet through each chain, in ns."""
         short, long = self.senders
         return cost_ns(short, packets, cpu), cost_ns(long, packets // 3, cpu)
 
     def received(self) -> int:
-        """Packets that have arrived at the ends."""
-        found = 0
+        """Return the packets that arrived at the ends."""
+        packets = 0
         for network in self.networks:
             with PortCounterReader(network) as counters:
-                found += counters.snapshot().ports[network.ifindex(1, 0)].received_packets
-        return found
+                packets += counters.snapshot().ports[network.ifindex(1, 0)].received_packets
+        return packets
+
+    def under(self, spec: str, packets: int, cpu: int) -> tuple[float, float]:
+        """Return measure() under the scheme `spec`."""
+        for plane in self.planes:
+            plane.set_scheme(spec, empty_queues=True)
+            if spec == DAR:
+                as_leaves(plane)
+        return self.measure(packets, cpu)
+
+
+def hop_ns(work: Mapping[str, Callable[[], tuple[float, float]]], rounds: int) -> dict[str, float]:
+    """Return the cost of a hop from costs of a short and a long chain, measured in turns."""
+    costs = {}
+    for name, pairs in in_turns(work, rounds).items():
+        short, long = map(min, zip(*pairs, strict=True))
+        costs[name] = (long - short) / (LONG - SHORT)
+    return costs
 
 
 def hops_ns(
     chains: Mapping[str, Chains], *, packets: int, rounds: int, cpu: int
 ) -> dict[str, float]:
-    """By name of the chains, nanoseconds that a hop takes, all measured in turns; and the least of
-    each.
-    """
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in chains}
-    for _ in range(rounds):
-        for name, each in chains.items():
-            found[name].append(each.measure(packets, cpu))
-    return {
-        name: (min(long for _, long in rounds) - min(short for short, _ in rounds)) / (LONG - SHORT)
-        for name, rounds in found.items()
-    }
+    """Return the cost of a hop in each of `chains`."""
+    return hop_ns(
+        {name: partial(pair.measure, packets, cpu) for name, pair in chains.items()}, rounds
+    )
 
 
 def arrived(chains: Mapping[str, Chains]) -> dict[str, float]:
-    """By name of the chains, the fraction of all packets sent that has arrived."""
+    """Return the fraction of sent packets that arrived, by name of the chains."""
     return {
-        name: each.received() / sum(sender.sent for sender in each.senders)
-        for name, each in chains.items()
+        name: pair.received() / sum(sender.sent for sender in pair.senders)
+        for name, pair in chains.items()
     }
 
 
 def as_leaves(plane: DataPlane) -> None:
-    """Let every switch look up and note the flows that come in at its port 0, as a leaf does those
-    of its hosts; in a real network one of a packet's three switches does this, and one notes where
-    it came from.
+    """Let every switch look up and note the flows from its port 0, as a leaf does for its hosts.
+
+    In a real network one of a packet's three switches does this.
     """
     for number in range(len(plane.switches)):
         fields = plane._layout.unpack(*plane._switches[number,])
         plane._switches[number,] = (plane._layout.pack({**fields, "hosts": 1}),)
 
 
-def costs(
-    plain: Chains, ours: Chains, *, packets: int, rounds: int, cpu: int
-) -> dict[str, tuple[float, float]]:
-    """For each variant the least that a packet took through the short chain and through the long
-    one.
-    """
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in (KERNEL, *SCHEMES)}
-    for _ in range(rounds):
-        found[KERNEL].append(plain.measure(packets, cpu))
-        for spec in SCHEMES:
-            for plane in ours.planes:
-                plane.set_scheme(spec, empty_queues=True)
-                if spec == DAR:
-                    as_leaves(plane)
-            found[spec].append(ours.measure(packets, cpu))
-    return {
-        name: (min(short for short, _ in all_), min(long for _, long in all_))
-        for name, all_ in found.items()
-    }
-
-
-def trimming(shaped: Chains, trims: Chains, *, packets: int, rounds: int, cpu: int) -> list[Line]:
-    """Return the additional cost of a hop whose queue is read before each packet."""
-    found: list[list[float]] = [[], []]
-    for _ in range(rounds):
-        for each, chains in zip(found, (shaped, trims), strict=True):
-            short, long = chains.measure(packets, cpu)
-            each.append((long - short) / (LONG - SHORT))
-    without, with_ = (min(each) for each in found)
-    return [
-        Line("rps, links with a rate: a hop", without, "ns"),
-        Line("rps, and ports that trim: a hop / that", with_ / without, "x", at_most=1.2),
-    ]
-
-
 def main() -> None:
-    given = argparse.ArgumentParser(description=__doc__)
-    given.add_argument("--packets", type=int, default=60_000, help="in each measurement")
-    given.add_argument("--rounds", type=int, default=5)
-    options = given.parse_args()
-    cpu = max(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cpu})
+    """Print the cost of a hop under each scheme, and of trimming."""
+    options = arguments(__doc__, packets=60_000, rounds=5)
+    cpu = stay_on_one_processor()
     with ExitStack() as stack:
         plain, ours = Chains(stack, planes=False), Chains(stack, planes=True)
-        found = costs(plain, ours, packets=options.packets, rounds=options.rounds, cpu=cpu)
         shaped, trims = (
             Chains(
                 stack,
                 planes=True,
-                link=replace(NEVER_REACHED, trim_packets=n),
+                link=replace(NEVER_REACHED, trim_packets=trim_packets),
                 payload_bytes=TRIMMABLE_BYTES,
             )
-            for n in (0, 8)
+            for trim_packets in (0, 8)
         )
-        more = trimming(shaped, trims, packets=options.packets, rounds=options.rounds, cpu=cpu)
-        sent = sum(sender.sent for chains in (plain, ours) for sender in chains.senders)
-        arrived = plain.received() + ours.received()
-    hops = {name: (long - short) / (LONG - SHORT) for name, (short, long) in found.items()}
+        work = {KERNEL: partial(plain.measure, options.packets, cpu)}
+        work |= {spec: partial(ours.under, spec, options.packets, cpu) for spec in SCHEMES}
+        work[SHAPED] = partial(shaped.measure, options.packets, cpu)
+        work[TRIMS] = partial(trims.measure, options.packets, cpu)
+        hops = hop_ns(work, options.rounds)
+        fractions = arrived({KERNEL: plain, "schemes": ours})
     lines = [Line(f"{KERNEL}: a hop", hops[KERNEL], "ns")]
     for spec in SCHEMES:
-        lines.append(
-            Line(f"{spec}: a hop / the kernel's", hops[spec] / hops[KERNEL], "x", at_most=1.0)
-        )
-        lines.append(
-            Line(f"{spec}: packets a second and core", 1e9 / hops[spec], "", at_least=1.5e6)
-        )
-    lines += more
-    lines.append(Line("packets that arrived / sent", arrived / sent, "x", at_least=0.999))
+        ratio = hops[spec] / hops[KERNEL]
+        lines.append(Line(f"{spec}: a hop / the kernel's", ratio, "x", at_most=1.0))
+        rate = 1e9 / hops[spec]
+        lines.append(Line(f"{spec}: packets a second and core", rate, "", at_least=1.5e6))
+    lines.append(Line(f"{SHAPED}: a hop", hops[SHAPED], "ns"))
+    lines.append(Line(f"{TRIMS}: a hop / that", hops[TRIMS] / hops[SHAPED], "x", at_most=1.2))
+    least = min(fractions.values())
+    lines.append(Line("packets that arrived / sent", least, "x", at_least=0.999))
     show("A hop", lines)
 
 

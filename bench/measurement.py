@@ -22,6 +22,7 @@ from weft.testbed.measure.traceroute import ForwardingTables, fib_paths, trace
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.runs.network_handle import all_pairs
 from weft.topologies import build
+from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec, Mbps
 
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
@@ -42,8 +43,8 @@ def dequeue_cost_ns(net: RunningNetwork) -> float:
     counting = enable(BPF_STATS_RUN_TIME)
     with GapMonitor(net) as monitor, open(counting, "rb"):
         ping(net, all_pairs(net))
-        told = Path(f"/proc/self/fdinfo/{monitor.program_fd}").read_text()
-    counts = dict(line.split(":\t") for line in told.splitlines())
+        information = Path(f"/proc/self/fdinfo/{monitor.program_fd}").read_text()
+    counts = dict(line.split(":\t") for line in information.splitlines())
     return int(counts["run_time_ns"]) / int(counts["run_cnt"])
 
 
@@ -60,12 +61,13 @@ def tc_shows_all(net: RunningNetwork) -> None:
 def ping_processes(net: RunningNetwork, count: int) -> None:
     """Run a `ping` process for each of the first `count` pairs."""
     for src, dst in all_pairs(net)[:count]:
-        address = ".".join(map(str, net.topology.naming.address(dst).to_bytes(4, "big")))
+        address = dotted(net.topology.naming.address(dst))
         command = ["ip", "netns", "exec", net.plan.namespace(src), "ping", "-c1", address]
         subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
 
 
 def lines(net: RunningNetwork) -> list[Line]:
+    """Return all figures of `net`."""
     pairs = all_pairs(net)
 
     def tables() -> None:

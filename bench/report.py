@@ -1,8 +1,14 @@
-"""Table of a bench's figures."""
+"""The harness of all benches: arguments, measuring in turns, and the table of figures."""
 
 from __future__ import annotations
 
+import argparse
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -16,23 +22,20 @@ class Line:
     at_most: float | None = None
 
     @property
-    def told(self) -> str:
-        """A count as it is, a measurement to three digits."""
+    def text(self) -> str:
+        """The value: a count as it is, a measurement to three digits."""
         return str(self.value) if isinstance(self.value, int) else f"{self.value:.3g}"
 
     @property
     def verdict(self) -> str:
+        """Whether the value keeps its limit; "" without a limit."""
         if self.at_least is not None:
-            return (
-                f"{'reached' if self.value >= self.at_least else 'MISSED'} (at least "
-                f"{self.at_least:g})"
-            )
-        if self.at_most is not None:
-            return (
-                f"{'reached' if self.value <= self.at_most else 'MISSED'} (at most "
-                f"{self.at_most:g})"
-            )
-        return ""
+            reached, limit = self.value >= self.at_least, f"at least {self.at_least:g}"
+        elif self.at_most is not None:
+            reached, limit = self.value <= self.at_most, f"at most {self.at_most:g}"
+        else:
+            return ""
+        return f"{'reached' if reached else 'MISSED'} ({limit})"
 
 
 def show(title: str, lines: list[Line]) -> None:
@@ -40,4 +43,28 @@ def show(title: str, lines: list[Line]) -> None:
     print(title)
     width = max(len(line.what) for line in lines)
     for line in lines:
-        print(f"  {line.what:<{width}}  {line.told:>10} {line.unit:<6} {line.verdict}".rstrip())
+        print(f"  {line.what:<{width}}  {line.text:>10} {line.unit:<6} {line.verdict}".rstrip())
+
+
+def arguments(description: str | None, **defaults: int) -> argparse.Namespace:
+    """Return the numbers of the command line, --NAME for each of `defaults`."""
+    parser = argparse.ArgumentParser(description=description)
+    for name, default in defaults.items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"default: {default}")
+    return parser.parse_args()
+
+
+def in_turns(work: Mapping[str, Callable[[], Result]], rounds: int) -> dict[str, list[Result]]:
+    """Return the results of `rounds` calls of each, in turns, so that all see the same load."""
+    results: dict[str, list[Result]] = {name: [] for name in work}
+    for _ in range(rounds):
+        for name, measure in work.items():
+            results[name].append(measure())
+    return results
+
+
+def stay_on_one_processor() -> int:
+    """Move this process to the last processor that it may use; return its number."""
+    cpu = max(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cpu})
+    return cpu

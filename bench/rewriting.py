@@ -1,29 +1,25 @@
 """Cost of a hop for packets of proxy routing, beside plain ones, on servers in between.
 
-Small UDP packets go through chains of routers (forwarding.py says how a hop is measured).  In one
-pair of chains the routers hold what the chain alone gives; in each of the others what servers have
-that route by one of the schemes, with the routes of a server of DCell_{2,3}, and the packets carry
-what they would there:
+forwarding.py says how a hop is measured.  One pair of chains has only its own routes.  In the
+others the routers have the routes and rules of a server of DCell_{2,3} under a scheme, and packets
+carry the octets that they would carry there:
 
-    pr               the address of a way
-    dfr              what a packet carries that goes on as it is, while others are rerouted at every
-    router
-    dfr, rerouted    one of those: another octet at every router, there and back
-    tar              the octet of a flow, which every router knows among THOUSANDS
+    pr               the address of a candidate path
+    dfr              an octet that is not rewritten, while others are rerouted at every router
+    dfr, rerouted    one of those: another octet at every router
+    tar              the octet of a flow, of the THOUSANDS that every router knows
 
 Run as root.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
 from bench.forwarding import Chains, arrived, hops_ns
-from bench.report import Line, show
+from bench.report import Line, arguments, show, stay_on_one_processor
 from weft.daemons.core.actions import FiveTuple, SetFlowRewrite, SetPrefixRewrite
 from weft.daemons.routing import first_octets, proxy_addresses
 from weft.testbed.data_plane import transit_program
@@ -50,108 +46,90 @@ NAMING = build(SPEC).naming
 assert isinstance(NAMING, CcrdnNaming)
 
 
-def hops(network: RunningNetwork) -> Iterator[tuple[int, int, End]]:
-    """(node, port, its end) of the hop towards the second host, at the first host and every
-    router.
-    """
-    for node in (0, *range(2, network.topology.nodes)):
-        port = 1 if node else 0
-        yield node, port, network.plan.ends[node][port]
+def routers(network: RunningNetwork) -> Iterator[tuple[int, End]]:
+    """Yield each router, and its end of the link towards the second host."""
+    for node in range(2, network.topology.nodes):
+        yield node, network.plan.ends[node][1]
 
 
 def lead(network: RunningNetwork, octets: set[int]) -> None:
-    """Give routers the routes of a server of SPEC.
-
-    All get one to the second host for packets that carry one of these octets.
-    """
+    """Route packets that carry one of `octets` to the second host; see SPEC for other routes."""
     prefixes = {
         prefix
         for prefix, _ in proxy_addresses.prefix_routes(NAMING.network, NAMING.network.t[-1] // 2)
     }
     own = {Prefix(first_octets.with_octet(network.plan.address(1), octet), 32) for octet in octets}
-    for node, _, end in hops(network):
+    for node, end in ((0, network.plan.ends[0][0]), *routers(network)):
         hop = [(end.ifindex, end.dev, network.plan.address(end.peer))]
+        address = network.plan.address(node)
         with network.at(node) as routes:
-            wanted = own | prefixes if node else own
-            routes.request(
-                [fib.route_message(prefix, hop, network.plan.address(node)) for prefix in wanted]
-            )
+            messages = [
+                fib.route_message(prefix, hop, address)
+                for prefix in (own | prefixes if node else own)
+            ]
+            routes.request(messages)
 
 
 @contextmanager
 def inside(network: RunningNetwork, node: int) -> Iterator[netlink.Socket]:
-    """A netlink socket within the namespace of `node`, where the thread is meanwhile."""
+    """Enter the namespace of `node` in this thread; yield a netlink socket there."""
     with netns.inside(network.netns(node)), closing(netlink.Socket()) as own:
         yield own
 
 
 def pr(network: RunningNetwork, stack: ExitStack, _: int) -> int:
-    """Routers steer their own packets; the octet that packets for the second host carry."""
+    """Let routers steer their own packets; return the octet of packets for the second host."""
     octet = first_octets.first_octet(WAY)
     lead(network, {octet})
-    for node, port, end in hops(network):
-        if node:
-            with netns.inside(network.netns(node)):
-                own = stack.enter_context(closing(netlink.Socket()))
-                ports = {end.ifindex: port}
-                made = SourceRewriting(
-                    network.plan.address(node), proxy_addresses.ways(NAMING.network), own, ports
-                )
-                stack.enter_context(closing(made))
+    ways = proxy_addresses.ways(NAMING.network)
+    for node, end in routers(network):
+        with inside(network, node) as own:
+            rewriting = SourceRewriting(network.plan.address(node), ways, own, {end.ifindex: 1})
+        stack.enter_context(closing(rewriting))
     return octet
 
 
 def dfr(octet: int) -> Equip:
-    """Routers reroute packets that carry BEFORE, and by turns AFTER."""
+    """Return the set-up of routers that replace BEFORE by AFTER and AFTER by BEFORE, in turn."""
 
     def equip(network: RunningNetwork, stack: ExitStack, _: int) -> int:
         lead(network, {PASSING, BEFORE, AFTER})
         transit_maps = stack.enter_context(closing(transit_program.of(network)))
-        for node, _, _ in hops(network):
-            if node:
-                with inside(network, node) as own:
-                    made = PrefixRewriting(
-                        network.plan.address(node), OCTETS, TTL, own, transit_maps.at(node)
-                    )
-                stack.enter_context(closing(made))
-                turn = (BEFORE, AFTER) if node % 2 == 0 else (AFTER, BEFORE)
-                prefix = Prefix(
-                    first_octets.with_octet(network.plan.address(1) & ~255, turn[0]), 24
-                )
-                others = [first_octets.all_addresses(octet) for octet in OCTETS[8::4]]
-                made.set(
-                    [
-                        SetPrefixRewrite(prefix, turn[1]),
-                        *(SetPrefixRewrite(other, PASSING) for other in others),
-                    ]
-                )
+        others = [first_octets.all_addresses(other) for other in OCTETS[8::4]]
+        destinations = network.plan.address(1) & ~255
+        for node, _ in routers(network):
+            transit = transit_maps.at(node)
+            with inside(network, node) as own:
+                rewriting = PrefixRewriting(network.plan.address(node), OCTETS, TTL, own, transit)
+            stack.enter_context(closing(rewriting))
+            before, after = (BEFORE, AFTER) if node % 2 == 0 else (AFTER, BEFORE)
+            prefix = Prefix(first_octets.with_octet(destinations, before), 24)
+            changes = [SetPrefixRewrite(other, PASSING) for other in others]
+            rewriting.set([SetPrefixRewrite(prefix, after), *changes])
         return octet
 
     return equip
 
 
 def tar(network: RunningNetwork, stack: ExitStack, first_port: int) -> int:
-    """Routers know THOUSANDS of flows, from ports from `first_port` on, and let each carry
-    ONWARD.
-    """
+    """Let routers know THOUSANDS of flows, from `first_port` on, which carry ONWARD."""
     lead(network, {ONWARD})
     transit_maps = stack.enter_context(closing(transit_program.of(network)))
-    source, destination = network.plan.address(0), network.plan.address(1)
-    for node, port, end in hops(network):
-        if node:
-            with netns.inside(network.netns(node)):
-                own = stack.enter_context(closing(netlink.Socket()))
-                made = FlowRewriting(
-                    network.plan.address(node), own, {end.ifindex: port}, transit_maps.at(node)
-                )
-            stack.enter_context(closing(made))
-            ports = [(first_port + i & 0xFFFF) << 16 | PORT for i in range(THOUSANDS)]
-            flows = [FiveTuple(source, destination, socket.IPPROTO_UDP, each) for each in ports]
-            made.set([SetFlowRewrite(flow, ONWARD) for flow in flows])
+    ends = network.plan.address(0), network.plan.address(1)
+    ports = [(first_port + i & 0xFFFF) << 16 | PORT for i in range(THOUSANDS)]
+    flows = [FiveTuple(*ends, socket.IPPROTO_UDP, port) for port in ports]
+    for node, end in routers(network):
+        transit = transit_maps.at(node)
+        with inside(network, node) as own:
+            rewriting = FlowRewriting(network.plan.address(node), own, {end.ifindex: 1}, transit)
+        stack.enter_context(closing(rewriting))
+        rewriting.set([SetFlowRewrite(flow, ONWARD) for flow in flows])
     return ONWARD
 
 
-SCHEMES: dict[str, Equip] = {
+PLAIN = "plain IPv4 forwarding"
+SCHEMES: dict[str, Equip | None] = {
+    PLAIN: None,
     "pr": pr,
     "dfr": dfr(PASSING),
     "dfr, rerouted": dfr(BEFORE),
@@ -160,36 +138,28 @@ SCHEMES: dict[str, Equip] = {
 
 
 def chains(stack: ExitStack, equip: Equip | None) -> Chains:
-    """A short and a long chain, whose packets carry what `equip` says."""
-    made = Chains(stack, planes=False)
-    for network, sender in zip(made.networks, made.senders, strict=True):
+    """Return a short and a long chain, with routers set up by `equip`."""
+    pair = Chains(stack, planes=False)
+    for network, sender in zip(pair.networks, pair.senders, strict=True):
         if equip:
             octet = equip(network, stack, sender.socket.getsockname()[1])
-            sender.socket.connect(
-                (dotted(first_octets.with_octet(network.plan.address(1), octet)), PORT)
-            )
-    return made
+            address = first_octets.with_octet(network.plan.address(1), octet)
+            sender.socket.connect((dotted(address), PORT))
+    return pair
 
 
 def main() -> None:
-    """Print each and its ratio."""
-    given = argparse.ArgumentParser(description=__doc__)
-    given.add_argument("--packets", type=int, default=60_000, help="in each measurement")
-    given.add_argument("--rounds", type=int, default=7)
-    given.add_argument("--scheme", action="append", choices=SCHEMES, help="only this one")
-    options = given.parse_args()
-    cpu = max(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cpu})
+    """Print the rate of packets of each scheme / that of plain packets."""
+    options = arguments(__doc__, packets=60_000, rounds=7)
+    cpu = stay_on_one_processor()
     with ExitStack() as stack:
-        made = {"plain": chains(stack, None)}
-        made |= {name: chains(stack, SCHEMES[name]) for name in options.scheme or SCHEMES}
-        hop_ns = hops_ns(made, packets=options.packets, rounds=options.rounds, cpu=cpu)
-        fraction = arrived(made)
-    lines = [Line("plain IPv4 forwarding: a hop", hop_ns.pop("plain"), "ns")]
+        pairs = {name: chains(stack, equip) for name, equip in SCHEMES.items()}
+        hop_ns = hops_ns(pairs, packets=options.packets, rounds=options.rounds, cpu=cpu)
+        fraction = arrived(pairs)
+    plain_ns = hop_ns.pop(PLAIN)
+    lines = [Line(f"{PLAIN}: a hop", plain_ns, "ns")]
     for name, ns in hop_ns.items():
-        lines.append(
-            Line(f"{name}: packets a second / plain", lines[0].value / ns, "x", at_least=0.8)
-        )
+        lines.append(Line(f"{name}: packets a second / plain", plain_ns / ns, "x", at_least=0.8))
         lines.append(Line("  packets that arrived / sent", fraction[name], "x", at_least=0.999))
     show("A hop", lines)
 

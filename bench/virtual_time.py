@@ -2,8 +2,8 @@
 
     python -m bench.virtual_time [--only WHAT ...]
 
-Needs no root.  Times are of one processor, and `wall` is also told as processor time, since other
-work on the machine lengthens the one and not the other.
+Needs no root.  Times are of one processor.  Processor time is printed beside wall time, which other
+work on the machine lengthens.
 """
 
 from __future__ import annotations
@@ -34,55 +34,47 @@ HELLO_S = 0.03
 
 
 def failures(packed: int = 0) -> dict[str, float]:
-    """Silent failures of a DCell, at moments spread over the interval between hellos: when an end
-    notices.
+    """Return when an end notices silent failures, at moments spread over the interval of hellos.
 
-    packed: processes that the daemons share; default: one each.
+    packed: processes that share the daemons; 0: a process each.
     """
     rng = np.random.default_rng(0)
     link = LinkSpec(rate_bps=100 * Mbps, queue_packets=250, delay_us=5)
-    found = []
+    noticed_ms = []
     with Net("dcell:n=4,k=1", link=link, routing="dr", packed=packed) as net:
         for _ in range(FAILURES):
             failed = int(rng.integers(len(net.topology.links)))
             clock.sleep(NEXT_S + HELLO_S * float(rng.random()))
             died_ns = clock.monotonic_ns()
             net.fail(net.topology.link_name(failed), silent=True)
-            found.append(
-                1000 * (wait_for_notice(net, around(net.topology, failed), died_ns) or float("nan"))
-            )
+            notice_s = wait_for_notice(net, around(net.topology, failed), died_ns)
+            noticed_ms.append(1000 * (notice_s or float("nan")))
             net.restore(net.topology.link_name(failed))
             net.wait_until_converged()
     return {
-        "noticed": len(found),
-        "least_ms": min(found),
-        "median_ms": float(np.median(found)),
-        "most_ms": max(found),
+        "noticed": len(noticed_ms),
+        "least_ms": min(noticed_ms),
+        "median_ms": float(np.median(noticed_ms)),
+        "most_ms": max(noticed_ms),
     }
 
 
 def tcp(spec: str, scheme: str, seconds: float) -> dict[str, float]:
-    """A permutation of endless TCP flows across a fabric at 1 Gbit/s and 5 us a link, between its
-    two halves.
-    """
+    """Return the goodput of a permutation of endless TCP flows between a fabric's halves."""
     topology = build(spec)
     half = topology.servers // 2
     order = np.random.default_rng(1).permutation(half).tolist()
-    pairs = [(host, half + order[host]) for host in range(half)] + [
-        (half + order[host], host) for host in range(half)
-    ]
+    there = [(host, half + order[host]) for host in range(half)]
+    pairs = [*there, *((dst, src) for src, dst in there)]
     link = LinkSpec(rate_bps=Gbps, queue_packets=250, delay_us=5)
     network = RunningNetwork.create(topology, link, scheme=scheme, packed=0)
     try:
-        wanted = [flows.Flow(0.0, src, dst, None) for src, dst in pairs]
-        begin_s = clock.monotonic()
-        table = flows.run(
-            network,
-            wanted,
-            flows.FlowOptions(
-                deadline_s=seconds, congestion_control="cubic", warm_up_s=seconds / 5
-            ),
+        endless = [flows.Flow(0.0, src, dst, None) for src, dst in pairs]
+        options = flows.FlowOptions(
+            deadline_s=seconds, congestion_control="cubic", warm_up_s=seconds / 5
         )
+        begin_s = clock.monotonic()
+        table = flows.run(network, endless, options)
         took_s = clock.monotonic() - begin_s
         with DataPlane.open(network) as plane:
             hops = sum(port.packets for port in plane.counters().values())
@@ -96,7 +88,7 @@ def tcp(spec: str, scheme: str, seconds: float) -> dict[str, float]:
 
 
 def up(spec: str, packed: int) -> dict[str, float]:
-    """A network of routing daemons comes up."""
+    """Return the time in which a network of routing daemons comes up."""
     network = RunningNetwork.create(
         build(spec), LinkSpec(rate_bps=Gbps, queue_packets=250), scheme="dr", packed=packed
     )
@@ -130,41 +122,34 @@ def measured(what: str) -> dict[str, float]:
     return {**json.loads(out.getvalue()), "wall_s": clock.monotonic() - begin_s, "cpu_s": cpu_s}
 
 
+LIMITS_S = {"failures": 10.0, "failures_packed": 10.0, "up": 40.0}  # wall
+
+
 def lines_of(what: str) -> list[Line]:
-    told = measured(what)
-    lines = [
-        Line(f"{what}, {key}", value, "")
-        for key, value in told.items()
-        if key not in ("wall_s", "cpu_s")
-    ]
-    most = {"failures": 10.0, "failures_packed": 10.0, "up": 40.0}.get(what)
-    lines.append(Line(f"{what}, wall", told["wall_s"], "s", at_most=most))
-    lines.append(Line(f"{what}, processor", told["cpu_s"], "s"))
-    if "hops" in told:
-        most = 20.0 if what == "fabric" else None
-        lines.append(
-            Line(
-                f"{what}, processor s a virtual s",
-                told["cpu_s"] / told["virtual_s"],
-                "",
-                at_most=most,
-            )
-        )
+    """Return the figures of one of INSIDE."""
+    figures = measured(what)
+    wall_s, cpu_s = figures.pop("wall_s"), figures.pop("cpu_s")
+    lines = [Line(f"{what}, {key}", value, "") for key, value in figures.items()]
+    lines.append(Line(f"{what}, wall", wall_s, "s", at_most=LIMITS_S.get(what)))
+    lines.append(Line(f"{what}, processor", cpu_s, "s"))
+    if "hops" in figures:
+        ratio = cpu_s / figures["virtual_s"]
+        limit = 20.0 if what == "fabric" else None
+        lines.append(Line(f"{what}, processor s a virtual s", ratio, "", at_most=limit))
     return lines
 
 
 def main() -> None:
+    """Print the figures; with --inside, print those of one measurement in this kernel as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=INSIDE, default=list(INSIDE))
     parser.add_argument("--inside", choices=INSIDE, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.inside:
-        print(json.dumps(INSIDE[given.inside]()))
+    options = parser.parse_args()
+    if options.inside:
+        print(json.dumps(INSIDE[options.inside]()))
         return
-    show(
-        "under the virtual clock, on one processor",
-        [line for what in given.only for line in lines_of(what)],
-    )
+    lines = [line for what in options.only for line in lines_of(what)]
+    show("under the virtual clock, on one processor", lines)
 
 
 if __name__ == "__main__":
