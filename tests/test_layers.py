@@ -285,7 +285,6 @@ MOST_TOKENS = 250
 LONG_FUNCTIONS: set[str] = {
     "experiments/ccrdn/proxy_latency.py:pings",
     "experiments/ccrdn/proxy_latency.py:round_trips",
-    "experiments/cli/graph_commands.py:route",
     "experiments/engines/edge_colouring.py:colours",
     "experiments/engines/graph.py:Graph.route",
     "experiments/fatpaths/fatpaths_fct.py:draw_times",
@@ -303,10 +302,6 @@ LONG_FUNCTIONS: set[str] = {
     "experiments/fatpaths/transports.py:on_wires",
     "experiments/lbsp/lbsp_recovery.py:degraded",
     "experiments/lbsp/lbsp_recovery.py:outages",
-    "experiments/report/comparison.py:draw",
-    "experiments/report/network_layout.py:recursive",
-    "experiments/runner/definition.py:Experiment.plan",
-    "experiments/runner/python_interface.py:run",
     "experiments/ttc/fat_tree_links.py:links",
     "experiments/ttc/packet_model.py:simulate",
     "experiments/ttc/ttc_packet.py:measure",

@@ -143,7 +143,6 @@ def plot(topology: Topology, path: str) -> None:
 
 def route(arguments: argparse.Namespace) -> int:
     """Print the paths from one server to another; return 1 if there is none."""
-    from weft.daemons.core import registry
     from weft.experiments.engines.routes import find
     from weft.topologies import build
 
@@ -156,22 +155,28 @@ def route(arguments: argparse.Namespace) -> int:
         names = [topology.naming.name(node) for node in path.nodes]
         row: dict[str, Any] = {"path": names, "hops": len(names) - 1, "share": path.share}
         rows.append(row if path.layer is None else row | {"layer": path.layer})
-    if not rows:
-        reason = f"{arguments.routing} finds no path {_ends(topology, src, dst, failed)}"
-        answer = {"path": None, "hops": None, "reason": reason}
-        print(json.dumps(answer) if arguments.json else reason)
-        return 1
+    if rows:
+        _print_paths(rows, arguments)
+        return 0
+    reason = f"{arguments.routing} finds no path {_ends(topology, src, dst, failed)}"
+    answer = {"path": None, "hops": None, "reason": reason}
+    print(json.dumps(answer) if arguments.json else reason)
+    return 1
+
+
+def _print_paths(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
+    from weft.daemons.core import registry
+
     has_shares = len(rows) > 1 or registry.scheme(arguments.routing)[0].selection is not None
     if arguments.json:
         first = {key: rows[0][key] for key in ("path", "hops")}
         count = {"paths": len(rows)} if has_shares else {}
         print(json.dumps(first | count | {"choices": rows}))
-        return 0
+        return
     for row in rows:
         share = f", {100 * row['share']:.4g} % of packets" if has_shares else ""
         layer = f", layer {row['layer']}" if "layer" in row else ""
         print(f"{' '.join(row['path'])}  ({row['hops']} hops{layer}{share})")
-    return 0
 
 
 def _ends(topology: Topology, src: int, dst: int, failed: Sequence[int]) -> str:

@@ -225,7 +225,7 @@ def print_estimate(
 ) -> int:
     """Print every run of the sweep, whether it is stored, and the estimated time."""
     from weft.experiments.runner.console import duration, say, show
-    from weft.experiments.runner.estimate import estimates, is_least, total_s
+    from weft.experiments.runner.estimate import estimates, total_s
 
     estimate_s = estimates(experiment, runs, store)
     rows: list[Row] = [
@@ -246,8 +246,7 @@ def print_estimate(
     sum_s = total_s({run: estimate_s[run] for run in todo}, arguments.jobs)
     time = "in a time that was never measured"
     if sum_s is not None:
-        bound = "at least" if is_least(todo, experiment, store) else "about"
-        time = f"in {bound} {duration(sum_s)}"
+        time = f"in about {duration(sum_s)}"
     stored = len(runs) - len(todo)
     say(f"{len(todo)} of {len(runs)} runs would be measured, {time}; {stored} are stored")
     return 0

@@ -17,6 +17,7 @@ from weft.experiments.runner.columns import CIRCUMSTANCES
 from weft.experiments.runner.definition import Experiment, Row, Table
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # columns that distinguish runs beside their parameters
@@ -145,22 +146,25 @@ def draw(rows: Sequence[Ratio], names: tuple[str, str], figure: Figure) -> None:
     labels = [f"{row.group}  {row.figure}".strip() for row in rows]
     figure.set_size_inches(4.8 + 0.075 * max(map(len, labels)), 1.5 + 0.28 * len(rows))
     places = list(range(len(rows)))[::-1]
-    spread: list[float] = []
-    for y, row in zip(places, rows, strict=True):
-        low, high = row.low or row.ratio, row.high or row.ratio
-        spread += [row.ratio, low, high]
+    intervals = [(row.low or row.ratio, row.high or row.ratio) for row in rows]
+    for y, row, interval in zip(places, rows, intervals, strict=True):
         colour = "#b03a2e" if row.significant else "#555555"
-        axes.plot([low, high], [y, y], color=colour, linewidth=1.6)
+        axes.plot(interval, [y, y], color=colour, linewidth=1.6)
         axes.plot([row.ratio], [y], marker="o", markersize=5, color=colour)
-    axes.axvline(1, color="#999999", linewidth=0.8)
-    axes.set_xscale("log")
     axes.set_yticks(places, labels)
     axes.set_ylim(-0.7, len(rows) - 0.3)
-    axes.set_xlim(min(0.8, min(spread) / 1.1), max(1.25, max(spread) * 1.1))
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter(minor_ticks(spread))
+    scale_ratios(axes, [end for interval in intervals for end in interval])
     axes.set_title(f"{names[1]} relative to {names[0]}", fontsize=10)
+
+
+def scale_ratios(axes: Axes, ends: Sequence[float]) -> None:
+    """Give the x axis a logarithmic scale that holds `ends`, with a line at equality."""
+    axes.axvline(1, color="#999999", linewidth=0.8)
+    axes.set_xscale("log")
     axes.set_xlabel("ratio: geometric mean, 95 % interval (red: without 1)")
+    axes.set_xlim(min(0.8, min(ends) / 1.1), max(1.25, max(ends) * 1.1))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(minor_ticks(ends))
 
 
 def minor_ticks(spread: Sequence[float]) -> Callable[[float, float], str]:

@@ -83,22 +83,30 @@ def grouped(topology: Topology, at: NDArray[np.complex128]) -> tuple[Disc, ...]:
 def recursive(topology: Topology, network: Ccrdn) -> DrawingLayout:
     """Return circles of circles, the servers of an X(0) around its crossbar."""
     at, reach = upright(network)
-    links = topology.links[topology.level > 0][:, [0, 2]]
-    level = topology.level[topology.level > 0]
+    upper = topology.level > 0
+    links, level = topology.links[upper][:, [0, 2]], topology.level[upper]
     for _ in range(TURNS):
         for h in range(network.k, 0, -1):
             turn_copies(network, at, links[level == h], h)
     crossbars = at.reshape(-1, network.n).mean(axis=1)
-    towards = np.empty(len(topology.links), dtype=np.complex128)
-    for h, size in enumerate(network.t):
-        centres = at.reshape(-1, size).mean(axis=1)
-        towards[topology.level == h] = centres[topology.links[topology.level == h, 0] // size]
     groups = tuple(
         disc(at, h, first, first + size, reach[h])
         for h, size in reversed(list(enumerate(network.t)))
         for first in range(0, network.t[-1], size)
     )
+    towards = centres_of_links(topology, network, at)
     return DrawingLayout(at=np.concatenate([at, crossbars]), towards=towards, groups=groups)
+
+
+def centres_of_links(
+    topology: Topology, network: Ccrdn, at: NDArray[np.complex128]
+) -> NDArray[np.complex128]:
+    """Return the centre of the X(h) of each level-h link."""
+    towards = np.empty(len(topology.links), dtype=np.complex128)
+    for h, size in enumerate(network.t):
+        centres = at.reshape(-1, size).mean(axis=1)
+        towards[topology.level == h] = centres[topology.links[topology.level == h, 0] // size]
+    return towards
 
 
 def disc(at: NDArray[np.complex128], level: int, first: int, end: int, radius: float) -> Disc:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from importlib import import_module
@@ -212,16 +212,52 @@ class Experiment:
         Raises:
             ValueError: a value is unknown, ill-typed or out of range, or no cell is left.
         """
+        texts = texts or {}
         engines = self._engines(engines, clock)
-        if seeds is not None and seeds < 1:
-            raise ValueError(f"{self.name}: seeds must be at least 1, got {seeds}")
-        values = {**self.sweep, **self.values(texts or {})}
-        all_named = set(self.compared) <= set(texts or ())
+        numbers = range(self._seeds(seeds))
+        values = {**self.sweep, **self.values(texts)}
+        all_named = texts.keys() >= set(self.compared)
         runs: list[Run] = []
         refused: dict[str, str] = {}
-        on_kernel: dict[str, Any] = {"clock": clock, "hop_ns": hop_ns, "syscall_ns": syscall_ns}
-        for engine, cell in product(engines, list(product(*values.values()))):
-            first = Run(
+        on_kernel = {"clock": clock, "hop_ns": hop_ns, "syscall_ns": syscall_ns}
+        for first in self._cells(values, engines, on_kernel):
+            if not all_named and not self.goes_together(first):
+                continue
+            if reason := self._refusal(first):
+                refused[in_brief(first, values, engines)] = reason
+            else:
+                runs += [replace(first, seed=seed) for seed in numbers]
+        if not runs:
+            raise ValueError(next(iter(refused.values()), self._no_cell))
+        return RunPlan(runs, refused)
+
+    @property
+    def _no_cell(self) -> str:
+        return f"{self.name}: no cell is left: name {' and '.join(self.compared)}"
+
+    def _refusal(self, run: Run) -> str:
+        """Return why the parameters of `run` exclude each other, or an empty text."""
+        try:
+            self.check(run)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    def _seeds(self, seeds: int | None) -> int:
+        if seeds is not None and seeds < 1:
+            raise ValueError(f"{self.name}: seeds must be at least 1, got {seeds}")
+        return seeds or self.seeds
+
+    def _cells(
+        self,
+        values: Mapping[str, Sequence[Scalar]],
+        engines: Sequence[str],
+        on_kernel: Mapping[str, Any],
+    ) -> Iterator[Run]:
+        """Yield the run with seed 0 of each combination of values on each engine."""
+        cells = list(product(*values.values()))
+        for engine, cell in product(engines, cells):
+            yield Run(
                 experiment=self.name,
                 version=self.version,
                 parameters=dict(zip(values, cell, strict=True)),
@@ -229,18 +265,6 @@ class Experiment:
                 engine=engine,
                 **(on_kernel if engine == "kernel" else {}),
             )
-            if not all_named and not self.goes_together(first):
-                continue
-            try:
-                self.check(first)
-            except ValueError as error:
-                refused[in_brief(first, values, engines)] = str(error)
-            else:
-                runs += [replace(first, seed=seed) for seed in range(seeds or self.seeds)]
-        if not runs:
-            no_cell = f"{self.name}: no cell is left: name {' and '.join(self.compared)}"
-            raise ValueError(next(iter(refused.values()), no_cell))
-        return RunPlan(runs, refused)
 
     def carry_out(self, run: Run) -> Result:
         """Measure `run` in this process."""

@@ -1,4 +1,4 @@
-"""What `from weft import build, run` gives: networks and experiments for programs and notebooks."""
+"""Interface for programs and notebooks: `from weft import build, run`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from weft.experiments.runner import definition
-from weft.experiments.runner.definition import Row, Run
+from weft.experiments.runner.definition import Experiment, Row, Run
 from weft.experiments.runner.failures import RunFailure
 from weft.experiments.runner.parameters import Scalar
 from weft.experiments.runner.provenance import code_and_machine
@@ -21,7 +21,7 @@ build = mininet_topology.as_topology  # of a spec, a networkx graph or a Topo; n
 
 
 class _Quiet:
-    """Watches a sweep and says nothing."""
+    """Watcher of a sweep that prints nothing."""
 
     def ended(self, run: Run, failure: RunFailure | None) -> None: ...
 
@@ -38,39 +38,56 @@ def run(
     fresh: bool = False,
     **parameters: Given,
 ) -> list[Row]:
-    """The rows of an experiment, measured now unless they are stored, as `weft run` does it.
+    """Return the rows of an experiment, measured now unless they are stored, as `weft run` does.
 
         run("link_loss", topology="dcell:n=4,k=1", failed_links=[0, 2, 4], engine="graph")
 
-    parameters: a value or several of each, those of the default sweep for the others.
-    jobs: how many runs at a time, as many as there are processors unless it says else.
-    results: the folder where they are stored: $WEFT_RESULTS, or ./results.
-    clock: of the kernel engine, real or virtual; the one that the experiment declares by default.
-    fresh: measure again what is stored.
+    Args:
+        experiment: its name.
+        seeds: runs of each cell; the experiment's number by default.
+        engine: graph, fabric or kernel; the experiment's first by default.
+        clock: of the kernel engine, real or virtual; the one that the experiment declares by
+            default.
+        jobs: parallel runs; as many as there are processors by default.
+        results: folder of results: $WEFT_RESULTS, or ./results.
+        fresh: measure stored runs again.
+        parameters: a value or several of each; others have those of the default sweep.
 
-    A list of dicts, as pandas.DataFrame() takes it; `weft describe EXPERIMENT` explains its
-    columns.  ValueError for what is unknown or out of range, PermissionError where root is needed,
-    RuntimeError if a run failed; what the others gave is stored then.
+    Returns:
+        A list of dicts, as pandas.DataFrame() takes it; `weft describe EXPERIMENT` explains them.
+
+    Raises:
+        ValueError: a name or value is unknown or out of range.
+        PermissionError: the runs need root.
+        RuntimeError: a run failed; the rows of the others are stored.
     """
-    asked = definition.find(experiment)
+    selected = definition.find(experiment)
     engines = [engine] if engine else []
-    clock = clock or default_clock(asked, engines)
-    runs = asked.plan(texts(parameters), seeds=seeds, engines=engines, clock=clock).runs
+    clock = clock or default_clock(selected, engines)
+    runs = selected.plan(texts(parameters), seeds=seeds, engines=engines, clock=clock).runs
     store = Store(Path(results or os.environ.get("WEFT_RESULTS") or "results"))
-    again = fresh or asked.always_measures
+    again = fresh or selected.always_measures
     todo = runs if again else remaining(runs, store)
-    if os.geteuid() and any(timed(one) for one in todo):
-        raise PermissionError(f"{experiment}: the kernel engine needs root, unless clock='virtual'")
-    about = code_and_machine(kernel=any(one.engine == "kernel" for one in todo)) if todo else {}
-    several = jobs or len(os.sched_getaffinity(0))
-    swept = sweep(asked, todo, store, jobs=several, about=about, watcher=_Quiet(), again=again)
-    for one, failure in swept.failures.items():
-        raise RuntimeError(f"{experiment}: {one} failed: {failure.reason}")
+    if todo:
+        _measure(selected, todo, store, jobs or len(os.sched_getaffinity(0)), again)
     return store.rows(runs)
 
 
+def _measure(
+    experiment: Experiment, todo: Sequence[Run], store: Store, jobs: int, again: bool
+) -> None:
+    """Measure `todo`; PermissionError if they need root, RuntimeError if one failed."""
+    name = experiment.name
+    if os.geteuid() and any(timed(run) for run in todo):
+        raise PermissionError(f"{name}: the kernel engine needs root, unless clock='virtual'")
+    about = code_and_machine(kernel=any(run.engine == "kernel" for run in todo))
+    swept = sweep(experiment, todo, store, jobs=jobs, about=about, watcher=_Quiet(), again=again)
+    for run, failure in swept.failures.items():
+        raise RuntimeError(f"{name}: {run} failed: {failure.reason}")
+
+
 def texts(parameters: Mapping[str, Given]) -> dict[str, str]:
-    """The values as `--set` takes them."""
+    """Return the values as `--set` takes them."""
     return {
         key: ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
         for key, value in parameters.items()

@@ -7,19 +7,9 @@ from dataclasses import replace
 import pytest
 from quick import EXPERIMENT
 
-from weft.experiments.ccrdn import proxy_failover
-from weft.experiments.demo import link_loss
 from weft.experiments.runner.console import duration
 from weft.experiments.runner.definition import Result
-from weft.experiments.runner.estimate import (
-    BOOT_S,
-    NODE_S,
-    daemons_s,
-    declared,
-    estimates,
-    is_least,
-    total_s,
-)
+from weft.experiments.runner.estimate import estimates, total_s
 from weft.experiments.runner.results import Store
 
 
@@ -32,7 +22,7 @@ def put(store, run, wall_s):
     store.put(run, Result(figures={"area_bytes": 1}), {}, wall_s)
 
 
-def test_nobody_knows(store):
+def test_without_stored_runs_and_declaration_the_time_is_unknown(store):
     runs = EXPERIMENT.runs()
     expected = estimates(EXPERIMENT, runs, store)
     assert set(expected.values()) == {None}
@@ -71,42 +61,9 @@ def test_the_longest_run_bounds_what_many_processes_take():
     assert total_s(dict(zip(runs, [1.0, 1.0, 1.0, 9.0], strict=True)), 4) == 9
 
 
-def test_a_virtual_clock_adds_boot_and_bring_up_to_what_is_declared(store):
-    experiment = replace(link_loss.EXPERIMENT, clock="real")
-    where = {"engines": ["kernel"], "clock": "virtual"}
-    small, large = (
-        experiment.plan({"topology": name}, seeds=1, **where).runs[0]
-        for name in ("dcell:n=3,k=1", "dcell:n=4,k=1")
-    )
-    expected = estimates(experiment, [small, large], store)
-    took_s = declared(experiment)
-    assert expected[small] == pytest.approx(
-        took_s + BOOT_S + 16 * NODE_S + daemons_s(small, took_s)
-    )
-    assert expected[large] == pytest.approx(
-        took_s + BOOT_S + 25 * NODE_S + daemons_s(large, took_s)
-    )
-    assert is_least([small], experiment, store)
-    store.put(small, Result(figures={"pairs": 1}), {}, 219.0)
-    assert estimates(experiment, [small, large], store) == {small: 219.0, large: 219.0}
-    assert not is_least([small], experiment, store)
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.0031, "3.1 ms"), (99.9, "99.9 s"), (119.7, "2 min 0 s"), (200, "3 min 20 s")],
 )
 def test_a_duration_never_has_sixty_seconds(seconds, text):
     assert duration(seconds) == text
-
-
-def test_daemons_cost_processor_time_under_the_virtual_clock_and_none_in_real_time():
-    pr, dr = (
-        proxy_failover.EXPERIMENT.runs({"routing": routing, "failure": "link"})
-        for routing in ("pr-gpi", "dr:hello_ms=300")
-    )
-    (real,), (slow,) = pr, dr
-    assert daemons_s(real, 20.0) == 0
-    virtual = daemons_s(replace(real, clock="virtual"), 20.0)
-    assert virtual == pytest.approx(48 * 20.0 / 0.030 * 0.0005)
-    assert daemons_s(replace(slow, clock="virtual"), 20.0) == pytest.approx(virtual / 10)
