@@ -41,9 +41,7 @@ def cpu_s(pids: set[int]) -> float:
 
 
 def cost(network: RunningNetwork) -> tuple[float, float]:
-    """Share of one core that all daemons take together, and the median memory of a process in
-    MB.
-    """
+    """Return the share of a core of all daemons, and the median memory of one in MB."""
     pids = {row.pid for row in network.rows().values()}
     before, began = cpu_s(pids), time.monotonic()
     time.sleep(WINDOW_S)
@@ -54,8 +52,10 @@ def cost(network: RunningNetwork) -> tuple[float, float]:
 def us_per_message(
     topology: Topology, packed: int, among: Sequence[int], *, authenticated: bool
 ) -> list[float]:
-    """Processor time for each message that daemons hear, all else included; then how many ms it
-    takes them to notice that each of the links `among` has died in silence.
+    """Return processor time for each message, then the delays until failures are noticed.
+
+    The time is in us and includes all else.  The delays are those of the links `among`, which
+    fail silently, in ms.
     """
     network = RunningNetwork.create(
         topology, LINK, scheme="dr", packed=packed, authenticated=authenticated
@@ -124,9 +124,7 @@ def false_alarms(network: RunningNetwork, seconds: int) -> int:
 
 
 def main() -> None:
-    """Print cost, notice and alarms for a process per node, and the cost of two processes for
-    all.
-    """
+    """Print cost, notice and alarms with a process per node, and the cost with two processes."""
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument(
         "--alarm-s", type=int, default=300, help="how long to load the network and look for alarms"

@@ -160,8 +160,9 @@ def first_call() -> list[Line]:
 
 
 def memory() -> list[Line]:
-    """Of a process that routes on the largest network with a tenth of the links dead, counting
-    loads.
+    """Return memory and time of a process that routes on the largest network.
+
+    A tenth of the links is dead, and loads are counted.
     """
     subprocess.run([sys.executable, "-c", LARGE], check=True)
     most_bytes = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss

@@ -107,8 +107,7 @@ def build(spec: str) -> Topology:
 
 
 def canonical(spec: str) -> str:
-    """Return the one name of the network `spec`: parameters in the family's order, defaults filled
-    in.
+    """Return the one name of the network `spec`, with all parameters in the family's order.
 
     The name of a file's network ends in a digest of the file's content.
     """
@@ -145,9 +144,7 @@ def _from_file(spec: str) -> Topology:
 
 
 def resolved(spec: str) -> str:
-    """Return `spec` itself, or the jellyfish that equivalent-jellyfish:seed=1,of=SPEC stands
-    for.
-    """
+    """Return `spec`, or the jellyfish that equivalent-jellyfish:seed=1,of=SPEC stands for."""
     from weft.topologies.core.grammar import integer, parse, unknown, unparse
 
     name, values = parse(spec)

@@ -1,5 +1,6 @@
-"""The families as Mininet Topo classes, for stock Mininet 2.3 (this is the one file here that
-imports it):
+"""The families as Mininet Topo classes, for stock Mininet 2.3.
+
+No other file here imports Mininet.
 
     sudo mn --custom topologies/mininet_topo.py --topo dcell,4,1 --switch lxbr --controller none
     sudo mn --custom topologies/mininet_topo.py --topo fattree,n=2,d=4 --switch lxbr,stp=1

@@ -25,8 +25,7 @@ class Hop(NamedTuple):
 
 
 class FiveTuple(NamedTuple):
-    """A flow of packets: IPv4 addresses of the servers as integers, protocol number, and both ports
-    in one integer.
+    """A flow of packets: IPv4 addresses of the servers as integers, protocol number, and ports.
 
     ports: source port in the upper 16 bits, destination port in the lower; 0 for a protocol without
         ports.
@@ -115,18 +114,14 @@ class SetFlowRewrite(Action):
 
 @dataclass(frozen=True, slots=True)
 class SetQueueState(Action):
-    """Move a switch's packets between its link groups by this state of LBSP
-    (daemons/lbsp/routing.py).
-    """
+    """Move a switch's packets between its link groups (daemons/lbsp/routing.py)."""
 
     state: int
 
 
 @dataclass(frozen=True, slots=True)
 class SetFlowPort(Action):
-    """Send packets of `flow` from this switch's own hosts by `port`, regardless of the route's
-    ports.
-    """
+    """Send packets of `flow` from this switch's own hosts by `port`, whatever the route."""
 
     flow: FiveTuple
     port: int

@@ -1,5 +1,4 @@
-"""Capabilities: needs of a scheme beyond sockets, a clock and a forwarding table, as data for one
-node.
+"""Capabilities: needs of a scheme beyond sockets, a clock and a forwarding table, for one node.
 
 For each kind a runtime has a handler of its actions and a source of its events.  A runtime that
 lacks a kind refuses the scheme.

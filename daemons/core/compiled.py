@@ -114,8 +114,7 @@ def _copy(function: FunctionType, calls: dict[str, Any]) -> FunctionType:
 
 
 def _digest(functions: list[FunctionType]) -> str:
-    """Return eight hexadecimal digits of the byte code of `functions` and of all functions that
-    they call.
+    """Return eight hexadecimal digits of the byte code of `functions` and all they call.
 
     Constants of their modules are part of the digest: numba compiles their values in.
     """
@@ -126,9 +125,7 @@ def _digest(functions: list[FunctionType]) -> str:
 
 
 def _code_text(code: CodeType) -> str:
-    """Return the byte code of a function and of those nested in it, with names and constants, as
-    text.
-    """
+    """Return the byte code of a function and those nested in it, with its constants, as text."""
     constants = [
         _code_text(value) if isinstance(value, CodeType) else repr(value)
         for value in code.co_consts
@@ -139,9 +136,7 @@ def _code_text(code: CodeType) -> str:
 
 
 def _constants(function: FunctionType) -> str:
-    """Return the values of the global names of `function` that are numbers, texts or tuples of
-    these.
-    """
+    """Return the values of the global names of `function` that are constants."""
     values = {name: function.__globals__.get(name) for name in function.__code__.co_names}
     return repr(
         sorted((name, value) for name, value in values.items() if isinstance(value, CONSTANTS))
@@ -149,9 +144,7 @@ def _constants(function: FunctionType) -> str:
 
 
 def _reached(functions: list[FunctionType]) -> Iterator[FunctionType]:
-    """Yield `functions` and all functions of this project that they call, directly or not, each
-    once.
-    """
+    """Yield `functions` and all functions of this project that they call, each once."""
     reached, pending = set(functions), list(functions)
     while pending:
         function = pending.pop()

@@ -28,8 +28,9 @@ from weft.daemons.core.events import DaemonEvent
 
 
 class Adjacencies(NamedTuple):
-    """Counts of neighbours, one for each port where a neighbour is: expected by the topology, up,
-    and losses so far.
+    """Counts of neighbours: expected by the topology, up, and losses so far.
+
+    A node that is a neighbour at two ports counts twice.
     """
 
     promised: int

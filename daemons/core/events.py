@@ -21,9 +21,7 @@ class DaemonEvent:
 
 @dataclass(frozen=True, slots=True)
 class DestinationInUse(DaemonEvent):
-    """This server sent a packet of its own to `destination`, the first one ever or after a
-    pause.
-    """
+    """This server sent a packet of its own to `destination`, the first one or after a pause."""
 
     destination: int
 
@@ -58,9 +56,7 @@ class QueuesCall(DaemonEvent):
 
 @dataclass(frozen=True, slots=True)
 class LinkDegraded(DaemonEvent):
-    """The link at `port` carries less than its rate, or, with degraded=False, its full rate
-    again.
-    """
+    """The link at `port` carries less than its rate; with degraded=False, its full rate again."""
 
     port: int
     degraded: bool

@@ -80,9 +80,7 @@ def settings_of(kind: type[Settings], options: Options, **derived: Any) -> Setti
 
 
 def routers(topology: Topology) -> range:
-    """Return the nodes that run a daemon: servers of a server-centric network, switches of a
-    fabric.
-    """
+    """Return the nodes that run a daemon: servers of a server-centric network, else switches."""
     return (
         range(topology.servers)
         if topology.server_centric
@@ -117,8 +115,7 @@ def node_configs(
     all_destinations: bool = False,
     needs: tuple[Capability, ...] = (),
 ) -> dict[int, NodeConfig]:
-    """Return the configuration of every router of `topology`, for a scheme whose daemons send
-    hellos.
+    """Return the configuration of every router, for a scheme whose daemons send hellos.
 
     Args:
         topology: the network as it is wired.
@@ -171,8 +168,7 @@ def _names(
 
 
 def router_prefixes(topology: Topology) -> list[tuple[Prefix, int]]:
-    """Return the prefix of each router: its own address in a server-centric network, that of its
-    hosts in a fabric.
+    """Return the prefix of each router: its own address, or in a fabric that of its hosts.
 
     Raises:
         ValueError: hosts of several switches share a prefix; no built-in fabric does.

@@ -1,5 +1,4 @@
-"""All routing schemes by name, with the grammar of topologies/core/grammar.py: dr, or
-dr:hello_ms=30,dead=3.
+"""All routing schemes by name, with their options: dr, or dr:hello_ms=30,dead=3.
 
 A room registers its schemes in SCHEMES of its module `scheme`.  Another package does so by an entry
 point of the group weft.schemes that names such a module:

@@ -1,5 +1,4 @@
-"""Registration of a routing scheme: all that the rest of weft needs to list, check, draw and run
-it.
+"""Registration of a routing scheme: all that weft needs to list, check, draw and run it.
 
 A room of this folder, or another package, has a module with registrations in SCHEMES (registry.py
 finds them).  Every daemon of a scheme holds in memory what that module imports.

@@ -46,9 +46,7 @@ class _Search(NamedTuple):
 
 
 class DfrRouting(Flooding):
-    """State machine of DFR for the server of `neighbourhood` and `database`, whose scope is the
-    server's X(settings.b).
-    """
+    """State machine of DFR for one server; the scope of `database` is its X(settings.b)."""
 
     def __init__(
         self,
@@ -143,8 +141,9 @@ class DfrRouting(Flooding):
         return first_octets.first_octet(self._numbers[state])
 
     def _classes(self) -> Iterator[tuple[Prefix, HopState, int | None]]:
-        """Yield each class of packets with a common decision: prefix, state, and a destination of
-        the class; None if the packets have reached their proxy's sub-network.
+        """Yield each class of packets with a common decision: prefix, state, and a destination.
+
+        The destination is None if the packets have reached their proxy's sub-network.
         """
         network = self._network
         for state in self._states:
@@ -201,8 +200,9 @@ class DfrRouting(Flooding):
 
 
 def prefixes(network: Ccrdn, server: int, b: int) -> list[tuple[Prefix, int]]:
-    """Return the prefixes of destinations for which `server` has one decision, each with a
-    destination in it: the sub-networks beside its own at every level above b, and every other
+    """Return the prefixes of destinations with one decision each, and a destination in it.
+
+    These are the sub-networks beside the server's own at every level above b, and every other
     server of its X(b).
     """
     t, layout = network.t, network.layout

@@ -1,5 +1,6 @@
-"""DFR, fault-tolerant routing on DCell (Guo et al., SIGCOMM 2008, section 4.3), here on any X(k)
-with one link per pair of sub-networks.
+"""DFR, fault-tolerant routing, on any X(k) with one link per pair of sub-networks.
+
+Guo et al.  describe it for DCell (SIGCOMM 2008, section 4.3).
 
 Every server knows the state of the links within its own X(b).  A packet takes a shortest path
 within that X(b) to the first link of its DR route that leads out.  If that link is dead, the server
@@ -52,8 +53,9 @@ def start(dfr: Dfr, packet: MutableSequence[int]) -> None:
 
 
 def exit_link(rule: int, t: Sequence[int], b: int, cur: int, dst: int) -> tuple[int, int]:
-    """Return the last server of DR's route from `cur` to `dst` within the X(b) of `cur`, and the
-    level of the link that leaves there; `dst` and 0 if the route stays within.
+    """Return where DR's route leaves the X(b) of `cur`: last server and level of the link.
+
+    If the route stays within, they are `dst` and 0.
     """
     target = dst
     link = 0
@@ -164,8 +166,9 @@ def onward(
     distance: Sequence[int],
     parent: Sequence[int],
 ) -> int:
-    """Return next_hop() of a packet with hops left, from `distance` and `parent` of a search from
-    `cur`, which is the same for all packets.
+    """Return next_hop() of a packet with hops left, after a search from `cur`.
+
+    The search filled `distance` and `parent`, which are the same for all packets.
     """
     first = cur - cur % t[dfr.b]
     while True:

@@ -1,6 +1,4 @@
-"""DFR, fault-tolerant routing: link state within a scope, local reroutes beyond it (CCRDN
-4.2.1).
-"""
+"""DFR, fault-tolerant routing: link state in a scope, local reroutes beyond (CCRDN 4.2.1)."""
 
 from __future__ import annotations
 

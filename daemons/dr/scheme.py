@@ -1,5 +1,6 @@
-"""DR, dimensional routing over live links; and static routes that ignore failures: DR's on
-server-centric networks, shortest paths on fabrics.
+"""DR, dimensional routing over live links; and static routes that ignore failures.
+
+Static routes are DR's on server-centric networks, shortest paths on fabrics.
 """
 
 from __future__ import annotations

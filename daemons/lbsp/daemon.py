@@ -1,5 +1,6 @@
-"""LBSP's daemon at one switch: hellos detect failures, failure messages announce them, alternative
-groups avoid them.
+"""LBSP's daemon at one switch.
+
+Hellos detect failures, failure messages announce them, alternative groups avoid them.
 
 A switch puts each lost or degraded link into its failure message, with its type and the affected
 destinations (LBSP, section 3.3.1), and floods it over three hops.  From the messages of others and

@@ -93,8 +93,9 @@ class LbspRoute(NamedTuple):
 
 @dataclass(frozen=True)
 class LbspShape:
-    """Sizes of a k-ary fat-tree: at most k pods, d = k/2, `hosts` of an edge switch, and `groups`,
-    the link groups of a switch.
+    """Sizes of a k-ary fat-tree: at most k pods, d = k/2, `hosts` of an edge switch.
+
+    groups: link groups of a switch.
 
     Raises:
         ValueError: fewer than two pods, or d or groups is no power of two with 2 <= groups <= d.
@@ -175,9 +176,7 @@ class LbspShape:
         ]
 
     def link_group(self, tier: int, destination: int) -> int:
-        """Return the own link group of host number `destination` at switches of `tier` (section
-        3.2).
-        """
+        """Return the own link group of host `destination` at switches of `tier` (section 3.2)."""
         return (destination if tier == EDGE else destination // self.groups) % self.groups
 
     def own_range(self, position: SwitchPosition) -> Prefix:
@@ -187,14 +186,16 @@ class LbspShape:
         )
 
     def kind(self, link: Uplink) -> int:
-        """Return the failure type of `link` (Table 2): 0 .. groups - 1 below aggregation switches,
-        groups .. 2 groups - 1 above.
+        """Return the failure type of `link` (Table 2).
+
+        It is 0 .. groups - 1 below aggregation switches, groups .. 2 groups - 1 above.
         """
         return (link.lower.tier - 1) * self.groups + link.up % self.groups
 
     def affected(self, link: Uplink, reporter: SwitchPosition) -> Prefix:
-        """Return the destinations that a failure of `link` affects, as its end `reporter` announces
-        (3.3.1): the upper end those below the link, the lower end all.
+        """Return the destinations that a failure of `link` affects, as `reporter` announces.
+
+        The upper end announces those below the link, the lower end all.
         """
         if reporter == link.lower:
             return EVERYTHING
@@ -273,8 +274,10 @@ def table(
     dead: Collection[Uplink],
     degraded: Collection[Uplink] = (),
 ) -> LbspTable:
-    """Return the routes of the switch at `position`: one for all destinations above, one for each
-    range with an alternative group, and the routes down.
+    """Return the routes of the switch at `position`.
+
+    There is one for all destinations above, one for each range with an alternative group, and
+    the routes down.
 
     An edge switch adds the routes of its own hosts.  The rest of a switch's own range has no ports;
     otherwise packets for unused addresses would come down and go up again.
@@ -301,8 +304,9 @@ NOWHERE = LbspRoute(((),))
 
 
 def way_down(port: int, works: bool) -> LbspRoute:
-    """Return the route to a destination below: `port`, or none, because a packet must not go up
-    again.
+    """Return the route to a destination below: `port`, or none.
+
+    A packet must not go up again.
     """
     return LbspRoute(((port,) if works else (),))
 
@@ -326,8 +330,9 @@ class _View:
         self.suspect_edges = {link.lower[1:] for link in bad if link.lower.tier == EDGE}
 
     def edge(self) -> LbspTable:
-        """Return the routes of an edge switch: columns for each other edge switch, the most common
-        ones as the default route.
+        """Return the routes of an edge switch: columns for each other edge switch.
+
+        The most common ones are the default route.
         """
         shape, table = self.shape, {}
         healthy = self.pick(self.first_hop, self.up_works)
@@ -374,24 +379,21 @@ class _View:
         return self.pick(intact, leads_on)
 
     def second_hops(self, group: int, h: int, pod: int, avoid: frozenset[Uplink]) -> bool:
-        """Return True if link group `h` of all our aggregation switches of `group` works down to
-        `pod`.
-        """
+        """Return True if link group `h` of our switches of `group` works down to `pod`."""
         members = self.shape.members
         return all(self.path_above(j, u, pod, avoid) for j in members[group] for u in members[h])
 
     def path_above(self, j: int, u: int, pod: int, avoid: frozenset[Uplink]) -> bool:
-        """Return True if both links by core switch (u, j) work between aggregation switches j of
-        our pod and of `pod`.
+        """Return True if both links by core switch (u, j) work.
+
+        They join aggregation switches j of our pod and of `pod`.
         """
         own = SwitchPosition(AGGREGATION, self.position.pod, j)
         other = SwitchPosition(AGGREGATION, pod, j)
         return Uplink(own, u) not in avoid and Uplink(other, u) not in avoid
 
     def aggregation(self) -> LbspTable:
-        """Return the routes of an aggregation switch: one port for each edge switch below, columns
-        for each other pod.
-        """
+        """Return the routes of an aggregation switch: ports of edge switches, columns of pods."""
         shape, (_, own, j) = self.shape, self.position
         table = {(pod, 0): self.to_pod(pod) for pod in range(shape.pods) if pod != own}
         down = {
@@ -431,9 +433,7 @@ class _View:
         return LbspRoute((rest,) * count, symmetric=False)
 
     def compressed(self, routes: Mapping[tuple[int, int], LbspRoute]) -> dict[Prefix, LbspRoute]:
-        """Return routes by (pod, edge switch) as a default route, and the routes of pods and edge
-        switches that differ.
-        """
+        """Return routes by (pod, edge switch) as a default route, and those that differ."""
         layout = self.shape.layout
         usual = _most_common(routes.values())
         table = {layout.prefix(()): usual}

@@ -81,8 +81,7 @@ class Paths:
         self._most_hold_s = most_hold_s
 
     def worth_asking(self) -> list[CandidatePath]:
-        """Return the paths that a refresh probes: the current one, and those that would cost no
-        more when idle.
+        """Return the paths that a refresh probes: the current one, and those as cheap when idle.
 
         All paths if the current one is not known to be connected.  The first refresh leaves out
         paths longer than DR's, unless load counts for more than length.

@@ -32,9 +32,7 @@ AWAKE_S = 0.001  # time for which a server that was woken counts as awake
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
-    """Answer to our probe number `token`: path number `path` to server `destination` is connected
-    or not, and its greatest load.
-    """
+    """Answer to our probe `token`: is path number `path` connected, and what is its load?"""
 
     destination: int
     path: int
@@ -133,8 +131,9 @@ class Probes:
         return outcomes
 
     def tell(self, path: Sequence[int], hop: tuple[int, int], now: float) -> list[ProbeOutcome]:
-        """Tell the last server of `path`, which begins here, that `hop` is dead, as if its own
-        probe had passed here.
+        """Tell the last server of `path`, which begins here, that `hop` is dead.
+
+        The message is as if the server's own probe had passed here.
         """
         if not self._news.take(now):
             return []
@@ -168,8 +167,9 @@ class Probes:
         return True
 
     def _entered(self, probe: wire.Probe, visited: tuple[int, ...]) -> Hashable:
-        """Return the key of the path through the proxy's sub-network if the last of `visited` is
-        its first server there; otherwise None.
+        """Return the key of the path through the proxy's sub-network.
+
+        It is None unless the last of `visited` is its first server there.
         """
         if not self._table_s or len(visited) < 2:
             return None
@@ -179,8 +179,9 @@ class Probes:
         return None if previous else last
 
     def _learn(self, answer: wire.Probe, position: int, now: float) -> None:
-        """Remember the broken path of an answer if it enters a sub-network at this server, the one
-        at `position`, and breaks within.
+        """Remember the broken path of an answer if it enters a sub-network here.
+
+        `position` is the place of this server on it, and it must break within.
         """
         path = self._entered(answer, answer.visited[: position + 1])
         last = answer.visited[-1]

@@ -1,5 +1,6 @@
-"""Proxy routing, PR (CCRDN, section 5): DR, or a better route by way of a third sub-network, the
-proxy.
+"""Proxy routing, PR (CCRDN, section 5): DR, or a better route by way of a proxy.
+
+A proxy is a third sub-network.
 
 Let `src` and `dst` part in an X(h): server p of its sub-network a, an X(h-1), and server q of its
 sub-network b.  The route by way of sub-network c is DR to the server of a that is joined to c, that
@@ -53,8 +54,9 @@ class Policy(NamedTuple):
 
 
 class Parting(NamedTuple):
-    """A pair of servers: src is server p of sub-network a, dst is server q of sub-network b, in the
-    X(level) that begins at server `base`.
+    """A pair of servers that part in the X(level) that begins at server `base`.
+
+    Source is server p of sub-network a, destination server q of sub-network b.
 
     Within one X(0), level is 0, a and b are the servers, p and q are 0.
     """
@@ -93,8 +95,9 @@ def joined(rule: int, level: int, i: int) -> int:
 
 
 def near(rule: int, t: Sequence[int], pair: Parting) -> bool:
-    """Return True if src is near to dst (condition 1): the link from a to b joins the X(h-2) of src
-    to the X(h-2) of dst.  Servers of one X(0) are near.
+    """Return True if src is near to dst (condition 1).
+
+    That is, the link from a to b joins the X(h-2) of src to the X(h-2) of dst.
     """
     if pair.level == 0:
         return True
@@ -106,8 +109,10 @@ def near(rule: int, t: Sequence[int], pair: Parting) -> bool:
 
 
 class Span(NamedTuple):
-    """Links to candidate proxies, as numbers of joined(): a_from .. a_to - 1 from sub-network a
-    (Property 1) and b_from .. b_to - 1 from sub-network b (Property 2).
+    """Links to candidate proxies, as numbers of joined().
+
+    They are a_from .. a_to - 1 from sub-network a (Property 1) and b_from .. b_to - 1 from
+    sub-network b (Property 2).
     """
 
     a_from: int
@@ -216,16 +221,12 @@ def most_routes(t: Sequence[int]) -> int:
 
 
 def shortest_first(hops: int, load: int) -> int:
-    """Return the cost of the paper's choice (5.4): the least congested bottleneck among the
-    shortest connected routes.
-    """
+    """Return the cost of the paper's choice (5.4): length first, then congestion."""
     return hops << 40 | load
 
 
 def least_loaded_first(hops: int, load: int) -> int:
-    """Return the cost of the alternative in 5.4: the shortest among the routes with the least
-    congested bottleneck.
-    """
+    """Return the cost of the alternative in 5.4: congestion first, then length."""
     return load << 16 | hops
 
 
@@ -277,9 +278,7 @@ def greatest_load(tables: PathTables, pair: Parting, proxy: int, load: Sequence[
 
 
 def outweighs_load(cost: RouteCost, length: int, dead: int) -> bool:
-    """Return True if no channel is dead, and a route of `length` hops is cheaper than any longer
-    one under any load.
-    """
+    """Return True if no channel is dead, and `length` hops beat any longer route."""
     return dead == NEVER and cost(length, dead) < cost(length + 1, 0)
 
 
@@ -359,8 +358,9 @@ def alternatives(tables: PathTables, policy: Policy, src: int, dst: int) -> list
 def waypoints(
     rule: int, t: Sequence[int], src: int, dst: int, proxy: int
 ) -> tuple[int, int, int, int]:
-    """Return the servers of the two links by which a route enters and leaves sub-network `proxy`,
-    in the order of the route.
+    """Return the servers of the two links by which a route enters and leaves `proxy`.
+
+    They are in the order of the route.
     """
     pair = parting(t, src, dst)
     a, b, c = (pair.base + subnetwork * t[pair.level - 1] for subnetwork in (pair.a, pair.b, proxy))

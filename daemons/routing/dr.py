@@ -1,5 +1,4 @@
-"""Dimensional routing, DR (CCRDN, definition 4.1): DCellRouting on DCell and beta-DCell, TOR on
-FiConn.
+"""Dimensional routing, DR (CCRDN, definition 4.1): DCellRouting on DCell, TOR on FiConn.
 
 A path from copy i to copy j leads to the server of copy i that is linked to copy j, over that link,
 and on within copy j, recursively.  DR is consistent hop by hop: next_hop(u, dst) at each server u

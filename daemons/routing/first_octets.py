@@ -1,5 +1,4 @@
-"""Addresses whose first octet carries routing state: the proxy (PR), the state (DFR), the next hop
-(TAR).
+"""Addresses whose first octet carries routing state: PR's proxy, DFR's state, TAR's next hop.
 
 A server has its address 10.x.y.z, and one more for each other first octet in use, from 64 to 191
 without the loopback's 127.  The other three octets are always the same.

@@ -1,6 +1,4 @@
-"""Shortest paths over live links: on every network, and on switch fabrics with Linux multipath
-routes.
-"""
+"""Shortest paths over live links, on every network; on fabrics also with multipath routes."""
 
 from __future__ import annotations
 

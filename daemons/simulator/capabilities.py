@@ -1,6 +1,4 @@
-"""Capabilities of simulated nodes beyond forwarding, one class for each kind in
-daemons/core/capabilities.py.
-"""
+"""Capabilities of simulated nodes beyond forwarding, as in daemons/core/capabilities.py."""
 
 from __future__ import annotations
 

@@ -35,15 +35,15 @@ REPORT_S = 0.5  # shortest time between two events about one destination
 class Simulator:
     """Network whose routers run a scheme; time is in seconds and begins at 0.
 
-        Args:
-            topology: the network; its failed links have no carrier from the beginning.
-            spec: the scheme and its options.
-            wire: properties of all links.
-            random: source of loss, jitter and duplicates; required if `wire` has any.
-            starts_s: start of each machine by node; None: within START_SPREAD_S, one by one.
+    Args:
+        topology: the network; its failed links have no carrier from the beginning.
+        spec: the scheme and its options.
+        wire: properties of all links.
+        random: source of loss, jitter and duplicates; required if `wire` has any.
+        starts_s: start of each machine by node; None: within START_SPREAD_S, one by one.
 
     Raises:
-            ValueError: the scheme cannot route the network, or has no daemons.
+        ValueError: the scheme cannot route the network, or has no daemons.
     """
 
     def __init__(

@@ -391,9 +391,7 @@ class TarRouting(LiveRoutes):
         return [Note(f"flow to h{own.destination}, protocol {flow.protocol}: by way of {hops}")]
 
     def _paths_broken(self, flows: Iterable[tuple[FiveTuple, int]], now: float) -> list[Action]:
-        """Forget broken paths, each a flow and its probe's token, and tell the servers before this
-        one.
-        """
+        """Forget broken paths, each a flow and its probe's token, and tell the servers before."""
         actions: list[Action] = []
         broken: dict[int, list[tuple[FiveTuple, int]]] = {}  # by server before this one
         for flow, token in flows:

@@ -30,8 +30,9 @@ class FlowState(NamedTuple):
 
 
 class FlowStates:
-    """Flows whose path includes this server, and virtual flows, whose path this server left when it
-    bypassed them (daemons/tar/routing.py).
+    """Flows whose path includes this server, and virtual flows.
+
+    This server left the path of a virtual flow when it bypassed it (daemons/tar/routing.py).
 
     The paper leaves the rate of a flow open.  We give each flow an equal share of its link's load,
     and a virtual flow the mean of the passing flows.  A flow's own share does not count when its
@@ -104,9 +105,7 @@ class FlowStates:
             heapify(self._expiring_virtual)
 
     def passed(self, flow: FiveTuple) -> None:
-        """Count `flow` as virtual no more: this server passed its probe on and stays on the
-        path.
-        """
+        """Count `flow` as virtual no more: this server stays on its path."""
         self._virtual.pop(flow, None)
 
     def expired(self, now: float) -> Iterator[FiveTuple]:

@@ -161,9 +161,7 @@ class OwnFlows:
         self._plan(flow, own, now + interval_s * spread)
 
     def failed(self, flow: FiveTuple, own: OwnFlow, now: float) -> None:
-        """Schedule the next attempt: at once, or later if the flow is inactive or has failed
-        ATTEMPTS times.
-        """
+        """Schedule the next attempt, at once unless the flow is inactive or keeps failing."""
         own.asking = False
         own.attempt = (own.attempt + 1) % ATTEMPTS
         own.failures += 1

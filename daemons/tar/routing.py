@@ -1,5 +1,6 @@
-"""TAR, traffic-aware routing on FiConn, as pure functions (CCRDN 4.2.3, after Li et al., FiConn,
-ToN 2011).
+"""TAR, traffic-aware routing on FiConn, as pure functions (CCRDN 4.2.3).
+
+The source is Li et al., FiConn, ToN 2011.
 
 A probe sets up a flow's path, hop by hop.  It follows DR (TOR in the paper).  Let TOR's next hop at
 server s be s's own level-l link, l >= 1, to another X(l-1).  If more bandwidth is available on the
@@ -62,9 +63,7 @@ def start(marks: MutableSequence[int]) -> None:
 
 
 def most_hops(level: int) -> int:
-    """Return the bound on the hops between two servers that part at `level` (Li et al., theorem
-    7).
-    """
+    """Return the most hops between servers that part at `level` (Li et al., theorem 7)."""
     hops = 1
     for _ in range(level):
         hops = 3 * hops + 2
@@ -176,8 +175,9 @@ def waypoint(
     dead: Sequence[int],
     draw: int,
 ) -> int:
-    """Return the next target of a flow at `cur` that bypasses the level-`level` link of `leaving`,
-    or NO_RELAY; arguments as in next_hop().
+    """Return the next target of a flow that bypasses a link of `leaving`, or NO_RELAY.
+
+    Arguments as in next_hop().
 
     With ANY, it is s' itself; otherwise the server by which the flow enters a third sub-network.
     """

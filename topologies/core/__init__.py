@@ -1,3 +1,1 @@
-"""Parts of every network: nodes and links as arrays, names and addresses, families and their
-grammar, failed parts.
-"""
+"""Parts of every network: arrays, names and addresses, families, failed parts."""

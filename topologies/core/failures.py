@@ -38,9 +38,7 @@ def fail_nodes(topology: Topology, nodes: ArrayLike) -> Topology:
 
 
 def fail_racks(topology: Topology, switches: ArrayLike) -> Topology:
-    """Return `topology` with the racks of `switches` failed: each crossbar or edge switch and all
-    its servers.
-    """
+    """Return `topology` with the racks of `switches` failed: these and all their servers."""
     numbers = _numbers("node", switches, topology.nodes)
     if others := np.setdiff1d(numbers, racks(topology)).tolist():
         raise ValueError(
@@ -76,8 +74,7 @@ def draw(
     fraction: float | None = None,
     generator: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Draw `count` items of `among`, or `fraction` of them rounded, uniformly and without
-    replacement.
+    """Draw `count` items of `among`, or a `fraction`, uniformly and without replacement.
 
     Returns:
         The items, sorted.

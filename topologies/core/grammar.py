@@ -73,9 +73,7 @@ def integer(owner: str, key: str, text: str, *, least: int, most: int | None = N
 def decimal(owner: str, key: str, text: str, *, decimals: int, least: int, most: int) -> int:
     """Return the number `text` times 10^decimals, as an integer.
 
-    Args:
-        decimals: most digits after the point.
-        least, most: range of the result.
+    It has at most `decimals` digits after the point, and the result lies within [least, most].
 
     Raises:
         ValueError: no such number, or out of range.
@@ -106,7 +104,3 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     guess = f", did you mean {close[0]}?" if close else ""
     more = f" and {len(known) - MOST_LISTED} more" if len(known) > MOST_LISTED else ""
     return f"no {kind} {quoted(name)}{guess} (there are: {', '.join(known[:MOST_LISTED])}{more})"
-    known = sorted(known)
-    close = get_close_matches(name, known, n=1)
-    guess = f", did you mean {close[0]}?" if close else ""
-    return f"no {kind} {name!r}{guess} (there are: {', '.join(known)})"

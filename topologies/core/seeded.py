@@ -1,5 +1,4 @@
-"""Random numbers that are a function of a seed alone, for networks whose seed is part of their
-name.
+"""Random numbers that are a function of a seed, for networks with a seed in their name.
 
 SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) is three lines of integer arithmetic, so the network
 that a spec names is the same on every machine and with every version of every library, which numpy

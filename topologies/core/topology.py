@@ -27,11 +27,11 @@ def wire(a: ArrayLike, port_a: ArrayLike, b: ArrayLike, port_b: ArrayLike) -> ND
 
 
 def places(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
-    """Return, for both ends of each edge, how many neighbours of that end have lower numbers than
-    the far end.
+    """Return the rank of the far end of each edge among the neighbours of either end.
 
     Args:
-        edges: shape (number of edges, 2), pairs of nodes below `nodes`.
+        edges: shape (number of edges, 2).
+        nodes: number of nodes.
 
     Returns:
         Shape (number of edges, 2).
@@ -45,9 +45,7 @@ def places(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
 
 
 def require_room(family: str, layout: AddressLayout, *, nodes: int, links: int) -> None:
-    """Raise ValueError for a network too large to be held in memory, or without an address for each
-    server.
-    """
+    """Raise ValueError for a network that is too large, or lacks addresses for its servers."""
     if max(nodes, links) > MOST:
         raise ValueError(
             f"{family}: {nodes:.3g} nodes and {links:.3g} links are too many, the most is "
@@ -142,8 +140,9 @@ class Topology:
 
     @cached_property
     def _ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Link ends sorted by (node, port), and where each node's begin: rows are node, port, peer,
-        peer port, link.
+        """Link ends sorted by (node, port), and where each node's begin.
+
+        Rows are node, port, peer, peer port, link.
         """
         index = np.arange(len(self.links))[:, None]
         ends = np.concatenate(
@@ -153,9 +152,7 @@ class Topology:
         return ends, np.searchsorted(ends[:, 0], np.arange(self.nodes + 1))
 
     def ports(self, node: int) -> list[tuple[int, int, int, int]]:
-        """Return (port, peer, peer's port, link) of every port of `node` in order, failed links
-        included.
-        """
+        """Return (port, peer, peer's port, link) of every port of `node`, also of failed links."""
         ends, start = self._ends
         return [
             (port, peer, far, link)
@@ -192,8 +189,9 @@ class Topology:
         }
 
     def neighbours(self, node: int) -> dict[int, tuple[int, ...]]:
-        """Return the routing nodes behind each port, failed or not: all others at the crossbar, or
-        the peer.
+        """Return the routing nodes behind each port, failed or not.
+
+        These are all others at the crossbar, or the peer.
         """
         by_port = {}
         for port, peer, _, _ in self.ports(node):
@@ -204,9 +202,7 @@ class Topology:
         return by_port
 
     def is_crossbar(self, node: int) -> bool:
-        """Return True for a switch of a server-centric network, which knows nothing of the
-        network.
-        """
+        """Return True for a switch of a server-centric network, which routes nothing."""
         return self.server_centric and node >= self.servers
 
     def link_between(self, a: int, b: int) -> int:
@@ -248,9 +244,7 @@ class Topology:
         return parallel[int(number) - 1]
 
     def check(self) -> None:
-        """Raise ValueError unless every link has two ends, no port is used twice and no server has
-        no link.
-        """
+        """Raise ValueError unless links have two ends, ports one link, and servers at least one."""
         a, pa, b, pb = self.links.T
         if len(self.links) != len(self.level) or len(self.links) != len(self.failed):
             raise ValueError(f"{self.spec}: links, level and failed differ in length")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def build(parameters: Mapping[str, int]) -> Topology:
-    """n routers, any two joined, p hosts each."""
+    """Return n routers, any two joined, p hosts each."""
     import numpy as np
 
     n, p = parameters["n"], parameters["p"]

@@ -1,5 +1,4 @@
-"""Dragonfly: groups of routers, all joined within, any two groups joined once (Kim et al., ISCA
-2008).
+"""Dragonfly: groups of routers, any two groups joined once (Kim et al., ISCA 2008).
 
 A group has `a` routers with h global links each, so that there are g = a h + 1 groups of a routers.
 The balanced one has a = 2p and h = p for p hosts of a router (FatPaths, appendix A-B), which is the
@@ -53,9 +52,7 @@ def build(parameters: Mapping[str, int]) -> Topology:
 
 
 def consecutive(a: int, h: int) -> NDArray[np.int64]:
-    """Return the routers that global links join if link j of a group leads to the j-th of the other
-    groups.
-    """
+    """Return the ends of global links; link j of a group leads to the j-th other group."""
     import numpy as np
 
     low, high = np.triu_indices(a * h + 1, 1)
@@ -63,9 +60,7 @@ def consecutive(a: int, h: int) -> NDArray[np.int64]:
 
 
 def palm_tree(a: int, h: int) -> NDArray[np.int64]:
-    """Return the routers that global links join if link j of a group leads to the group j + 1
-    before it.
-    """
+    """Return the ends of global links; link j of a group leads to the group j + 1 before it."""
     import numpy as np
 
     groups = a * h + 1

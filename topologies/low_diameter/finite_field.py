@@ -71,8 +71,9 @@ def field(q: int) -> FiniteField:
 
 
 def _powers_of_x(low: tuple[int, ...], p: int, q: int) -> list[int]:
-    """Return 1, x, x^2, ... until a power recurs, where x^n is the polynomial `low`, highest
-    coefficient first.
+    """Return 1, x, x^2, ... until a power recurs.
+
+    x^n is the polynomial `low`, highest coefficient first.
 
     The list is empty if a power is 0.
     """

@@ -1,5 +1,4 @@
-"""HyperX: an array of l dimensions and s routers in each, all joined along every row (Ahn et al.,
-SC 2009).
+"""HyperX: s routers in each of l dimensions, all joined along rows (Ahn et al., SC 2009).
 
 This is the regular one, a Hamming graph: s^l routers with k' = l (s - 1).  Each has p hosts, k' / l
 = s - 1 unless p is given (FatPaths, appendix A-E).

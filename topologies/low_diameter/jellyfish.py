@@ -1,5 +1,4 @@
-"""Jellyfish: a random regular graph of n routers, each joined to r others (Singla et al., NSDI
-2012).
+"""Jellyfish: n routers, each joined to r others at random (Singla et al., NSDI 2012).
 
 Free ports are joined in a random order.  Where that would join a router to itself or to a
 neighbour, the two ports break up a random link instead and are joined to its ends, as Jellyfish

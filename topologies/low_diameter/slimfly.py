@@ -1,5 +1,6 @@
-"""Slim Fly: the diameter-2 graphs of McKay, Miller and Siran (Besta and Hoefler, SC 2014, section
-II-B).
+"""Slim Fly: the diameter-2 graphs of McKay, Miller and Siran.
+
+The source is Besta and Hoefler, SC 2014, section II-B.
 
 Over GF(q), q = 4w + delta a prime power and delta -1, 0 or 1, there are routers (0, x, y) and (1,
 m, c):

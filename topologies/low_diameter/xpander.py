@@ -1,5 +1,6 @@
-"""Xpander: a random lift of the complete graph (Valadarsky et al., CoNEXT 2016; FatPaths, appendix
-A-D).
+"""Xpander: a random lift of the complete graph (Valadarsky et al., CoNEXT 2016).
+
+See FatPaths, appendix A-D, as well.
 
 Each of the r + 1 vertices of the complete graph becomes a metanode of l routers, and each of its
 edges a random matching between the routers of two metanodes, so that every router is joined to one

@@ -1,3 +1,1 @@
-"""Server-centric networks built recursively: DCell, beta-DCell, FiConn, and their common
-arithmetic.
-"""
+"""Server-centric networks built recursively: DCell, beta-DCell, FiConn."""

@@ -1,5 +1,6 @@
-"""Completely connected recursively defined networks with one link between any two copies: DCell,
-beta-DCell, FiConn.
+"""Completely connected recursively defined networks: DCell, beta-DCell, FiConn.
+
+Any two copies are joined by one link.
 
 An X(h) is made of g_h copies of X(h-1), numbered 0 .. g_h - 1, and one level-h link between any two
 of them.  An X(0) is a crossbar with n servers.  Server u of X(k) is number u % t_h of its X(h),
@@ -63,9 +64,7 @@ def gateway(
 
 
 def bridge(rule: int, t: Sequence[int], level: int, i: int, j: int) -> tuple[int, int]:
-    """Return both ends of the level-`level` link between copies `i` and `j` of X(level-1), the end
-    in `i` first.
-    """
+    """Return the ends of the link between copies `i` and `j` of X(level-1), that in `i` first."""
     near = gateway(rule, t, level, i, j)
     if rule == BETA_DCELL:
         return near, t[level - 1] - 1 - near
@@ -73,8 +72,7 @@ def bridge(rule: int, t: Sequence[int], level: int, i: int, j: int) -> tuple[int
 
 
 def far_subnetwork(rule: int, t: Sequence[int], level: int, i: int, p: int) -> int:
-    """Return the copy to which server `p` of copy `i` of X(level-1) is joined at `level`, or -1 if
-    there is none.
+    """Return the copy to which server `p` of copy `i` of X(level-1) is joined, or -1.
 
     Inverse of gateway() in its last argument.
     """

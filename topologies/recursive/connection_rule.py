@@ -19,8 +19,7 @@ CHECKED = 200  # copies that are checked of those that are more
 
 @dataclass(frozen=True, eq=False)
 class ConnectionRule:
-    """A rule as two functions on integers, the second the inverse of the first in its last
-    argument.
+    """A rule as two functions, the second the inverse of the first in its last argument.
 
     gateway(size, i, j): the server 0 .. size-1 of copy i that is joined to copy j; i and j,
     different, are 0 .. size. far_subnetwork(size, i, p): the j for which gateway(size, i, j) is p.
@@ -60,8 +59,7 @@ def own_far_subnetwork(rule: int, size: int, i: int, p: int) -> int:
 
 @cache
 def require_matching(rule: int, size: int) -> None:
-    """ValueError unless the rule of this number joins copies of `size` servers by a perfect
-    matching.
+    """Raise ValueError unless the rule joins copies of `size` servers by a perfect matching.
 
     Each copy is asked about each other one; where these are many, some about some.
     """
@@ -83,8 +81,9 @@ def require_matching(rule: int, size: int) -> None:
 
 
 def by_permutation(orders: Mapping[int, Sequence[int]]) -> ConnectionRule:
-    """The rule that gives the d-th copy after i, d = 1 .. size and counted round, server
-    orders[size][d - 1] of copy i.
+    """Return the rule that gives the d-th copy after i server orders[size][d - 1] of copy i.
+
+    d is 1 .. size, and copies are counted round.
 
     orders: a permutation of 0 .. size-1 for each size of a copy; beta-DCell's is 0, 1, 2, ...
     (CCRDN 3.1.1). ValueError if one is no permutation.

@@ -28,9 +28,7 @@ PARAMETERS = {
 
 
 def build(rule: int, parameters: Mapping[str, int]) -> Topology:
-    """The CCRDN of `rule` as a graph: port 0 of a server leads to its crossbar, the others to
-    servers.
-    """
+    """Return the CCRDN of `rule`: port 0 of a server leads to its crossbar, others to servers."""
     import numpy as np
 
     from weft.topologies.core.topology import Topology, require_room, wire

@@ -1,5 +1,6 @@
-"""Fat-trees: the k-ary one of three tiers (Al-Fares et al., SIGCOMM 2008) and FT(n,d) of any depth
-(TTC, section 2).
+"""Fat-trees: the k-ary one of three tiers, and FT(n,d) of any depth.
+
+The sources are Al-Fares et al., SIGCOMM 2008, and TTC, section 2.
 
 FT(n,d) has n tiers of 2d-port switches and 2 d^n hosts; the k-ary fat-tree is FT(3, k/2).  Tiers
 count from 1, at the hosts, to n.  Host h has the code h_n ... h_1, h = sum h_l d^(l-1), h_n below
@@ -122,8 +123,9 @@ def build(parameters: Mapping[str, int]) -> Topology:
 
 
 def links(tree: FatTreeShape, tier: int) -> tuple[NDArray[np.int64], ...]:
-    """Return the links between `tier` and the tier above: switch, up-port, upper switch, down-port
-    (TTC, eq. 1).
+    """Return the links between `tier` and the tier above (TTC, eq. 1).
+
+    They are switch, up-port, upper switch and down-port.
 
     Switches are numbered within their tiers, up-ports from 0.
     """

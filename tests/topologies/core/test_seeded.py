@@ -1,5 +1,6 @@
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from weft.topologies.core.seeded import SplitMix64
@@ -29,3 +30,12 @@ def test_all_orders_are_about_as_likely():
 def test_below(limit):
     random = SplitMix64(5)
     assert all(0 <= random.below(limit) < limit for _ in range(200))
+
+
+@pytest.mark.parametrize("limits", [[7, 1, 5, 1 << 62], [(1 << 63) + 1] * 20, []])
+def test_many_draws_are_those_of_single_ones(limits):
+    """Every second draw below (1 << 63) + 1 is refused and repeated."""
+    one, many = SplitMix64(3), SplitMix64(3)
+    expected = [one.below(limit) for limit in limits]
+    assert many.draws(np.array(limits, dtype=np.uint64)).tolist() == expected
+    assert many.bits() == one.bits()
