@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Does a busy link send each packet when it should?  And is each packet one?
+/* Dequeue times of busy links, and sizes of packets.
  *
- * A link that always has something to send takes bytes / rate for it.  HTB may run ahead of that by its burst, and catches
- * up what it sends late, so what can be held against the kernel is the time in which it sends a burst's worth: a window.
- * Windows are cut from the stretches in which every dequeue left a backlog, after the first burst, and counted by elapsed
- * time / ideal time.  What was sent is what the queue itself counted: a program does not see quite every dequeue (it does
- * not run where it interrupted itself, for example), and where it missed one a new stretch begins.
+ * A busy link takes bytes / rate to send.  HTB may run ahead by its burst, and catches up late packets.  So the program
+ * compares windows of one burst of bytes with bytes / rate.  It cuts windows from periods in which every dequeue leaves a
+ * backlog, after the first burst, and counts them by elapsed time / ideal time.  Sent bytes are the queue's own counter,
+ * because a program misses some dequeues, for example those that interrupt it; after a missed one a new period begins.
  *
- * fidelity.py, by dequeue_gaps.py, says which devices belong to the run and reads what was counted.
+ * dequeue_gaps.py writes the devices of the run and reads the counters.
  */
 #include "../data_plane/kernel.h"
 #include <bpf/bpf_core_read.h>
@@ -44,6 +43,8 @@ struct port {
 	__u32 worst_ns; /* by which a window was early or late */
 	__u32 histogram[BUCKETS];
 };
+
+_Static_assert(sizeof(struct port) == 104 + 4 * BUCKETS, "dequeue_gaps.VALUE");
 
 struct sent {
 	__u64 bytes, packets;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* How long flows are silent between two packets with payload, where hosts send them: at the egress hook of each host.
+/* Gaps between packets with payload of each flow, at the egress hook of each host.
  *
- * A histogram of these times, four classes for each doubling,
- * in units of 1.024 us.  A flow is addresses, protocol and ports.  flow_gaps.py reads it.
+ * A histogram with four classes for each doubling, in units of 1.024 us.  A flow is addresses, protocol and ports.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -27,6 +26,8 @@ struct histogram {
 	__u64 flows;
 };
 
+_Static_assert(sizeof(struct histogram) == 8 * (CLASSES + 1), "flow_gaps.CLASSES");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1 << 16);
@@ -41,7 +42,7 @@ struct {
 	__type(value, struct histogram);
 } histograms SEC(".maps");
 
-/* Whether the packet has payload, and whose it is. */
+/* Return 1 and set the flow if the packet has payload. */
 static __always_inline int flow_of(struct key *key, const struct iphdr *ip, const void *end)
 {
 	const struct tcphdr *tcp = (const void *)(ip + 1);

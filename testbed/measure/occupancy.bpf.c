@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* How many packets wait in each queue, all the time: at every enqueue and dequeue, the length that ends is charged with
- * the time that it lasted.  Runs under the lock of the queue, so no other processor changes the device's entry.
+/* Time that each queue spends at each length.
+ *
+ * Every enqueue and dequeue adds the time since the last one to the length that ends.  It runs under the queue's lock, so
+ * no other processor changes the device's entry.
  */
 #include "../data_plane/kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -14,6 +16,8 @@ struct queue {
 	__u32 longest;
 	__u64 spent_ns[LENGTHS];
 };
+
+_Static_assert(sizeof(struct queue) == 16 + 8 * LENGTHS, "occupancy.QUEUE");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Do packets of a flow overtake each other, and how long are they on their way?
+/* Reordering and one-way delay of the packets of each flow.
  *
- * Where a host's packets enter their first switch, each packet with payload gets its number within its flow, in the IPv4
- * identification: with "don't fragment" set it has no other use.  Where they reach their destination the numbers are
- * compared, as in RFC 4737: a packet is late if one with a higher number came before, and its extent is how many packets
- * ago the first such one came.  TCP notices nothing.  Packets must be single: offloads off (Network sees to that).
+ * At its first switch each packet with payload gets its number within its flow, in the IPv4 identification, which has no
+ * other use with "don't fragment".  At the destination numbers are compared as in RFC 4737: a packet is late if one with a
+ * higher number arrived before it; its extent is the number of packets since the first such one.  TCP does not see the
+ * numbers.  Offloads must be off, as at every port of a network.
  */
 #include "../data_plane/kernel.h"
 #include <bpf/bpf_endian.h>
@@ -41,10 +41,15 @@ struct flow {
 	__u64 delay_ns; /* sum over those received */
 };
 
+_Static_assert(sizeof(struct flow_key) == 16, "reordering.KEY");
+_Static_assert(sizeof(struct flow) == 48, "reordering.FLOW");
+
 struct totals {
 	__u64 extents[EXTENTS];
 	__u64 delays[DELAYS];
 };
+
+_Static_assert(sizeof(struct totals) == 8 * (EXTENTS + DELAYS), "reordering.EXTENTS, DELAYS");
 
 const volatile __u32 slots = 1; /* a power of two */
 __u32 next_slot;
