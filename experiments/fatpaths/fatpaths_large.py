@@ -17,9 +17,7 @@ alone.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,17 +29,13 @@ from weft.experiments.engines.compiled import compiled
 from weft.experiments.engines.fluid import fair_rates
 from weft.experiments.engines.workloads import mapped, pairs
 from weft.experiments.fatpaths import columns, table_iv
-from weft.experiments.fatpaths.layered_network import MAPPING, PATTERN
-from weft.experiments.report import figures, panels, style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.fatpaths.flow_times import MAPPING
+from weft.experiments.fatpaths.layered_network import PATTERN
+from weft.experiments.report.panels import Curves
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.topologies import build
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from weft.topologies.core.topology import Topology
+from weft.topologies.core.topology import Topology
 
 STEP = 0.01  # of the time that a flow takes alone
 MOST_TIMES = 60.0  # for flows to end after the last one came, in that time
@@ -52,48 +46,51 @@ BALANCES = ("one", *MOVING, "all")
 NONE = -1  # no channel
 
 
-def measure(run: Run) -> Result:
-    """Times of flows over that of a flow alone."""
-    topology = build(run.text("topology"))
-    rng = np.random.default_rng(run.seed)
-    chosen = pairs(run.text("pattern"), topology.servers, rng)
-    chosen = mapped(rng, topology.servers, chosen) if run.text("mapping") == "random" else chosen
-    begin = arrivals(rng, len(chosen), float(run.parameters["load_fraction"]), run.integer("times"))
-    who = np.array(chosen)[rng.integers(len(chosen), size=len(begin))]
-    tables = layer_tables(topology, run)
-    balance = run.text("balance")
-    layer = rng.integers(len(tables), size=len(begin))
-    routes = channels(topology, tables, who, layer if balance == "one" else None)
-    moves = (
-        LayerMoves(rng, layer, float(run.parameters["draws"]), balance == "informed")
-        if balance in MOVING
-        else None
-    )
-    taken = simulate(begin, routes, moves)
-    counted = taken[begin > run.integer("times") / 2]  # the paper drops the first half, too
-    return Result(
-        figures={
-            "flows": len(counted),
-            "unfinished": int(np.isinf(counted).sum()),
-            "mean_times": float(np.minimum(counted, MOST_TIMES).mean()),
-            "p50_times": float(np.percentile(counted, 50)),
-            "p99_times": float(np.minimum(np.percentile(counted, 99), MOST_TIMES)),
-            "histogram": np.histogram(np.minimum(counted, MOST_TIMES), BINS)[0].tolist(),
-        }
-    )
-
-
 BINS = np.geomspace(1 - STEP, MOST_TIMES, 61)
 
 
+def measure(run: Run) -> Result:
+    """Return times of flows over that of a flow alone."""
+    topology = build(run.text("topology"))
+    rng = np.random.default_rng(run.seed)
+    senders = pairs(run.text("pattern"), topology.servers, rng)
+    if run.text("mapping") == "random":
+        senders = mapped(rng, topology.servers, senders)
+    begin = arrivals(rng, len(senders), run.number("load_fraction"), run.integer("times"))
+    ends = np.array(senders)[rng.integers(len(senders), size=len(begin))]
+    tables = layer_tables(topology, run)
+    balance = run.text("balance")
+    layer = rng.integers(len(tables), size=len(begin))
+    routes = channels(topology, tables, ends, layer if balance == "one" else None)
+    moves = None
+    if balance in MOVING:
+        moves = LayerMoves(rng, layer, run.number("draws"), balance == "informed")
+    times = simulate(begin, routes, moves)
+    # the paper drops the first half, too
+    return Result(figures=statistics(times[begin > run.integer("times") / 2]))
+
+
+def statistics(times: Floats) -> dict[str, Value]:
+    """Return the columns on the times of flows; infinite for those that did not end."""
+    counted = np.minimum(times, MOST_TIMES)
+    return {
+        "flows": len(times),
+        "unfinished": int(np.isinf(times).sum()),
+        "mean_times": float(counted.mean()),
+        "p50_times": float(np.percentile(times, 50)),
+        "p99_times": float(np.percentile(counted, 99)),
+        "histogram": np.histogram(counted, BINS)[0].tolist(),
+    }
+
+
 def arrivals(rng: np.random.Generator, senders: int, load: float, times: float) -> Floats:
-    """When flows begin, in times of a flow alone, each of `senders` using `load` of its link."""
+    """Return when flows begin, in times of a flow alone; each sender uses `load` of its link."""
     count = int(rng.poisson(senders * load * times))
     return np.sort(rng.random(count)) * times
 
 
 def layer_tables(topology: Topology, run: Run) -> NDArray[np.int32]:
-    """The tables of the layers of `run`, those of the scheme with its seed."""
+    """Return the tables of the layers of `run`, those of the scheme with its seed."""
     construction = run.text("construction")
     layers, kind = (
         (1, "random") if construction == MINIMAL else (run.integer("layers"), construction)
@@ -102,29 +99,36 @@ def layer_tables(topology: Topology, run: Run) -> NDArray[np.int32]:
     return scheme.tables(topology, registry.scheme(spec)[1])
 
 
-def channels(topology: Topology, tables: NDArray[np.int32], who: Ints, layer: Ints | None) -> Ints:
-    """The channels that each flow takes in its layer, or in each if `layer` is None: shape (flows,
-    layers, hops), NONE behind the last.  Links between routers come first, then those from hosts,
-    then those to them.
+def channels(topology: Topology, tables: NDArray[np.int32], ends: Ints, layer: Ints | None) -> Ints:
+    """Return the channels that each flow takes in its layer, or in each if `layer` is None.
+
+    Args:
+        topology: the network.
+        tables: of the layers.
+        ends: source and destination of each flow.
+        layer: of each flow.
+
+    Returns:
+        shape (flows, layers, hops), NONE behind the last hop.  Links between routers come first,
+        then those from hosts, then those to them.
     """
-    first, routers = topology.servers, tables.shape[1]
-    router_of = np.array([topology.ports(host)[0][1] - first for host in range(topology.servers)])
-    src, dst = router_of[who].T
+    hosts, routers = topology.servers, tables.shape[1]
+    router_of = np.array([topology.ports(host)[0][1] - hosts for host in range(hosts)])
     layers = np.arange(len(tables))[None, :] if layer is None else layer[:, None]
-    layers = np.broadcast_to(layers, (len(who), layers.shape[1]))
-    at, t = np.broadcast_to(src[:, None], layers.shape), np.broadcast_to(dst[:, None], layers.shape)
-    out, into = routers**2 + who[:, 0], routers**2 + topology.servers + who[:, 1]
-    hops = [
-        np.broadcast_to(out[:, None], layers.shape),
-        np.broadcast_to(into[:, None], layers.shape),
-    ]
-    while (at != t).any():
-        after = tables[layers, t, at]
-        hops.append(np.where(at == t, NONE, at * routers + after))
-        at = after
-    found = np.stack(hops, axis=2)
-    used, renumbered = np.unique(found, return_inverse=True)
-    return np.asarray(renumbered.reshape(found.shape) - int(used[0] == NONE), np.int64)
+    edges = [edge[:, None] for edge in (routers**2 + ends + [0, hosts]).T]
+    src, dst, out, into, layers = np.broadcast_arrays(*router_of[ends.T][..., None], *edges, layers)
+    hops = [out, into]
+    while (src != dst).any():
+        after = tables[layers, dst, src]
+        hops.append(np.where(src == dst, NONE, src * routers + after))
+        src = after
+    return renumbered(np.stack(hops, axis=2))
+
+
+def renumbered(routes: Ints) -> Ints:
+    """Return the routes with the channels that occur numbered from 0."""
+    used, numbers = np.unique(routes, return_inverse=True)
+    return np.asarray(numbers.reshape(routes.shape) - int(used[0] == NONE), np.int64)
 
 
 class LayerMoves(NamedTuple):
@@ -145,102 +149,105 @@ class LayerMoves(NamedTuple):
         `used`: flows on each channel, changed as they move.
         """
         for flow in slow[self.rng.random(len(slow)) < self.draws * STEP]:
-            each = routes[flow]
-            np.subtract.at(used, each[self.layer[flow]][each[self.layer[flow]] != NONE], 1)
+            paths = routes[flow]
+            occupy(used, paths[self.layer[flow]], -1)
             if self.informed:
-                fullest = np.where(each == NONE, 0, used[each]).max(axis=1)
+                fullest = np.where(paths == NONE, 0, used[paths]).max(axis=1)
                 self.layer[flow] = self.rng.choice(np.flatnonzero(fullest == fullest.min()))
             else:
-                self.layer[flow] = self.rng.integers(len(each))
-            np.add.at(used, each[self.layer[flow]][each[self.layer[flow]] != NONE], 1)
+                self.layer[flow] = self.rng.integers(len(paths))
+            occupy(used, paths[self.layer[flow]], 1)
+
+
+def occupy(used: Ints, routes: Ints, flows: int) -> None:
+    """Add `flows` to the use of every channel of `routes`."""
+    np.add.at(used, routes[routes != NONE], flows)
+
+
+class Fluids(NamedTuple):
+    """Routes of flows, shape (flows, layers, hops), and what is left of each flow."""
+
+    routes: Ints
+    lengths: Ints
+    channels: int
+    left: Floats
+    times: Floats
+
+    def rates(self, parts: tuple[Ints, ...]) -> tuple[Ints, Ints, Floats]:
+        """Return the routes of flows, the use of each channel, and their fair rates."""
+        hops = self.lengths[parts].reshape(-1)
+        routes = self.routes[parts].reshape(len(hops), -1)
+        used = np.bincount(routes[routes != NONE], minlength=self.channels)
+        rates = np.zeros(len(hops))
+        compiled(fair_rates)(np.arange(len(hops)), routes, hops, used, 1.0, True, rates)
+        return routes, used, rates.reshape(len(parts[0]), -1).sum(axis=1)
+
+    def step(
+        self, active: Ints, now: float, begin: Floats, moves: LayerMoves | None
+    ) -> NDArray[np.bool_]:
+        """Let the `active` flows go on for a STEP; return which of them end."""
+        parts = (active,) if moves is None else (active, moves.layer[active])
+        routes, used, rate = self.rates(parts)
+        ends = self.left[active] <= rate * STEP
+        ended = active[ends]
+        self.times[ended] = now + self.left[ended] / rate[ends] - begin[ended]
+        self.left[active] -= rate * STEP
+        if moves:
+            occupy(used, routes[ends], -1)  # a flow that has ended fills no channel
+            moves.move(active[~ends & (rate < SHARED)], self.routes, used)
+        return ends
 
 
 def simulate(begin: Floats, routes: Ints, moves: LayerMoves | None = None) -> Floats:
-    """How long each flow takes, in times of a flow alone.
+    """Return how long each flow takes, in times of a flow alone.
 
-    Infinite for one that has not ended in MOST_TIMES after the last one began.
+    It is infinite for a flow that has not ended in MOST_TIMES after the last one began.
 
     routes: shape (flows, layers, hops).  A flow uses all its layers at once, or with `moves` one at
         a time.
     """
-    flows, _, width = routes.shape
-    lengths = (routes != NONE).sum(axis=2)
-    packed = np.take_along_axis(routes, np.argsort(routes == NONE, axis=2, kind="stable"), axis=2)
-    rate_of, count = compiled(fair_rates), int(routes.max()) + 1
-    left, took = np.ones(flows), np.full(flows, np.inf)
+    order = np.argsort(routes == NONE, axis=2, kind="stable")
+    fluids = Fluids(
+        np.take_along_axis(routes, order, axis=2),
+        (routes != NONE).sum(axis=2),
+        int(routes.max()) + 1,
+        np.ones(len(routes)),
+        np.full(len(routes), np.inf),
+    )
     active, following, now = np.zeros(0, np.int64), 0, 0.0
-    while following < flows or len(active):
+    while (following < len(routes) or len(active)) and now <= begin[-1] + MOST_TIMES:
         if not len(active):
             now = max(now, begin[following])
         upto = int(np.searchsorted(begin, now, side="right"))
         active = np.concatenate([active, np.arange(following, upto)])
         following = upto
         if len(active):
-            parts = (active,) if moves is None else (active, moves.layer[active])
-            taken, hops = packed[parts].reshape(-1, width), lengths[parts].reshape(-1)
-            used = np.bincount(taken[taken != NONE], minlength=count)
-            rates = np.zeros(len(taken))
-            rate_of(np.arange(len(taken)), taken, hops, used, 1.0, True, rates)
-            rate = rates.reshape(len(active), -1).sum(axis=1)
-            ends = left[active] <= rate * STEP
-            took[active[ends]] = now + left[active[ends]] / rate[ends] - begin[active[ends]]
-            left[active] -= rate * STEP
-            if moves:
-                # who has ended fills no channel
-                np.subtract.at(used, taken[ends][taken[ends] != NONE], 1)
-                moves.move(active[~ends & (rate < SHARED)], packed, used)
-            active = active[~ends]
+            active = active[~fluids.step(active, now, begin, moves)]
         now += STEP
-        if now > begin[-1] + MOST_TIMES:
-            break
-    return took
+    return fluids.times
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw the distribution of times under each construction and balance, for each setting."""
-    keys = ("topology", "pattern", "mapping", "load_fraction", "times", "layers", "draws")
-    groups = figures.by_setting(table, keys, always=3)
-    ylabel = "fraction of flows"
-    grid = panels.grid(figure, len(groups), 3, panel=(4.0, 2.7), margin=(1.6, 0.3), ylabel=ylabel)
-    for axes, (title, rows) in zip(grid, groups.items(), strict=True):
-        draw_distributions(axes, rows)
-        axes.set(xscale="log", ylim=(0, 1.02), xlabel="time / that of a flow alone")
-        figures.plain_numbers(axes.xaxis)
-        axes.set_title(title, fontsize=7)
-    panels.legend(figure, loc="outside right upper", fontsize=7.5)
-
-
-def draw_distributions(axes: Axes, rows: Table) -> None:
-    """Draw a line for each construction and balance, the flows of all runs together."""
-    colours = dict(zip(CONSTRUCTIONS, itertools.cycle(style.SEVERAL), strict=False))
-    lines = sorted({(str(row["construction"]), str(row["balance"])) for row in rows})
-    for construction, balance in lines:
-        runs = panels.select(rows, construction=construction, balance=balance)
-        counts = np.sum([np.array(row["histogram"]) for row in runs], axis=0)
-        axes.plot(
-            BINS[1:],
-            counts.cumsum() / counts.sum(),
-            style.DASHES[BALANCES.index(balance)],
-            color=colours[construction],
-            label=f"{construction}, {balance}",
-        )
+def distribution(table: Table) -> list[Row]:
+    """Return a row for each class of times: the fraction of flows up to it."""
+    rows = []
+    for row in table:
+        counts = np.array(row["histogram"], float)
+        fractions = counts.cumsum() / max(1.0, counts.sum())
+        rows += [
+            {**row, "time": time, "fraction": fraction}
+            for time, fraction in zip(BINS[1:].tolist(), fractions.tolist(), strict=True)
+        ]
+    return rows
 
 
 def check(run: Run) -> None:
-    """ValueError unless there are such layers, more than one to take all of, and hosts for the
-    traffic.
-    """
+    """Raise ValueError unless there are such layers and hosts for the traffic."""
     if run.text("construction") == MINIMAL and run.text("balance") != "one":
         raise ValueError("fatpaths_large: construction=minimal is one layer, take balance=one")
     topology = build(run.text("topology"))
     pairs(run.text("pattern"), topology.servers, np.random.default_rng(0))
     registry.checked(topology, "fatpaths:layers=1")
 
-
-CONSTRUCTIONS: Mapping[str, str] = {
-    MINIMAL: "layer 0 alone",
-    **{word: word for word in scheme.WORDS},
-}
 
 EXPERIMENT = Experiment(
     name="fatpaths_large",
@@ -251,7 +258,7 @@ EXPERIMENT = Experiment(
     axes={
         "topology": table_iv.NETWORK.over("slimfly:q=5,p=4", "slimfly:q=11,p=9"),
         "construction": Word(
-            meaning="how layers are made; minimal: layer 0 alone", words=[*CONSTRUCTIONS]
+            meaning="how layers are made; minimal: layer 0 alone", words=(MINIMAL, *scheme.WORDS)
         ).over(MINIMAL, "random", "intree"),
         "balance": Word(meaning="how a flow uses the layers", words=BALANCES).over(
             "one", "again", "all"
@@ -267,16 +274,25 @@ EXPERIMENT = Experiment(
         "mapping": MAPPING.over("linear"),
         "load_fraction": Number(
             meaning="load of the sending hosts' links", unit="fraction", least=0.01, most=0.99
-        ).over(0.3),
+        ).over(0.2),
         "times": Integer(
             meaning="how long flows come, in times of a flow alone", least=1, most=10_000
-        ).over(8),
+        ).over(8, 32),
     },
     columns=columns.LARGE,
-    version=3,  # adjacent routers take more paths in layers of in-trees
-    seeds=1,
+    version=4,  # random layers have the best density measured
+    seeds=5,
     takes_s=200,
     measure=measure,
-    plot=plot,
+    plot=Curves(
+        columns={"fraction": "fraction of flows (figure 13)"},
+        x="time",
+        series="construction",
+        dash="balance",
+        facet=("topology", "pattern", "mapping", "load_fraction", "times", "layers", "draws"),
+        always=3,
+        log=("time",),
+        rows=distribution,
+    ),
     check=check,
 )

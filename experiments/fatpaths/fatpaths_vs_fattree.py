@@ -19,8 +19,7 @@ paper's 9 kB, on the kernel as well.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import compress
 
 import numpy as np
 
@@ -28,165 +27,126 @@ from weft.daemons.core import registry
 from weft.daemons.fatpaths import scheme
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
-from weft.experiments.fatpaths import columns, layered_network, topology_cost, transports
-from weft.experiments.fatpaths.transports import Load
-from weft.experiments.report import figures, panels, style
+from weft.experiments.fatpaths import columns, flow_times, layered_network, transports
+from weft.experiments.fatpaths.table_iv import looks
+from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
+from weft.experiments.fatpaths.transports import Carriage, Load
+from weft.experiments.report.panels import Bars, Curves, Stack
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.topologies import build
 from weft.topologies.core.link import Mbps
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from weft.testbed.traffic.packet_network import NextHops
-    from weft.topologies.core.topology import Topology
+from weft.topologies.core.topology import Topology
 
 FLOWLETS = "flowlets"
 LAYERED = ("layers", FLOWLETS)
+ROUTINGS = (*LAYERED, "spray", "ecmp")
 KERNEL_SCHEMES = {"spray": "rps", "ecmp": "vlb"}
 GRACE = 20  # times the window in which flows begin, for them to end
 LEAST_GRACE_S = 0.05
-COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.SKY, style.VERMILION)
 
 
 def layered_scheme(run: Run) -> str:
-    """The scheme whose layers are those of `run`; hosts choose none, the transport does."""
-    kind = (
-        "rho=1" if run.text("routing") == FLOWLETS else f"construction={run.text('construction')}"
+    """Return the scheme with the layers of `run`; hosts choose none, the transport does."""
+    rho = 1 if run.text("routing") == FLOWLETS else run.number("rho")
+    kind = "random" if run.text("routing") == FLOWLETS else run.text("construction")
+    return (
+        f"fatpaths:layers={run.integer('layers')},construction={kind},rho={rho:g},"
+        f"seed={1 + run.seed},trigger=none"
     )
-    hosts = "trigger=none"  # the purified transport asks for layers
-    if transports.transport(run.text("transport")).name == "tcp":
-        hosts = f"trigger=cut,start=random,ecn={transports.ECN_PACKETS}"
-    return f"fatpaths:layers={run.integer('layers')},{kind},seed={1 + run.seed},{hosts}"
 
 
 def skewed(topology: Topology) -> list[tuple[int, int]]:
-    """All hosts of a router send to those of the router half of all routers with hosts farther
-    on.
+    """Return pairs such that all hosts of a router send to those of one other.
+
+    That is half of all routers with hosts farther on.
     """
-    router_of = [topology.ports(host)[0][1] for host in range(topology.servers)]
-    below = {
-        router: [host for host in range(topology.servers) if router_of[host] == router]
-        for router in router_of
-    }
-    groups = list(below.values())
-    return [
-        (src, peers[at % len(peers)])
-        for number, group in enumerate(groups)
-        for peers in (groups[(number + len(groups) // 2) % len(groups)],)
-        for at, src in enumerate(group)
-    ]
+    hosts: dict[int, list[int]] = {}
+    for host in range(topology.servers):
+        hosts.setdefault(topology.ports(host)[0][1], []).append(host)
+    groups = list(hosts.values())
+    half = len(groups) // 2
+    pairs = []
+    for group, peers in zip(groups, groups[half:] + groups[:half], strict=True):
+        pairs += [(src, peers[number % len(peers)]) for number, src in enumerate(group)]
+    return pairs
 
 
 def loads(run: Run, topology: Topology) -> list[Load]:
-    """The flows of `run`, the same for every routing."""
+    """Return the flows of `run`, the same for every routing."""
     from weft.experiments.engines.workloads import mapped
 
     rng = np.random.default_rng([run.seed, 2])
-    chosen = skewed(topology)
+    pairs = skewed(topology)
     if run.text("mapping") == "random":
-        chosen = mapped(rng, topology.servers, chosen)
-    flows = layered_network.arrivals(
-        *(rng, chosen, layered_network.steps(float(run.parameters["size_fraction"]))),
-        load_fraction=float(run.parameters["load_fraction"]),
-        rate_bps=run.integer("rate_mbps")
-        * Mbps
-        * (1 - transports.HEADER_BYTES / run.integer("frame_bytes")),
-        duration_s=float(run.parameters["seconds"]),
+        pairs = mapped(rng, topology.servers, pairs)
+    payload_fraction = 1 - transports.HEADER_BYTES / run.integer("frame_bytes")
+    flows = flow_times.arrivals(
+        rng,
+        pairs,
+        flow_times.steps(run.number("size_fraction")),
+        load_fraction=run.number("load_fraction"),
+        rate_bps=run.integer("rate_mbps") * Mbps * payload_fraction,
+        duration_s=run.number("seconds"),
     )
     return [Load(flow.at_s, flow.src, flow.dst, flow.size_bytes or 1) for flow in flows]
 
 
 def measure(run: Run) -> Result:
-    """Throughput and times of flows, and what a host costs."""
-    topology, rate_bps = build(run.text("topology")), run.integer("rate_mbps") * Mbps
-    wanted = loads(run, topology)
-    seconds = float(run.parameters["seconds"])
-    until_s = seconds + max(GRACE * seconds, LEAST_GRACE_S)
-    found = carry(run, topology, wanted, rate_bps=rate_bps, deadline_s=until_s)
-    counted = [
-        (load, took)
-        for load, took in zip(wanted, found.seconds, strict=True)
-        if load.at_s > seconds / 2
-    ]
-    sizes = np.array([load.size_bytes for load, _ in counted])
-    ms = 1000 * np.array([until_s - load.at_s if took is None else took for load, took in counted])
-    throughput = 8 * sizes / (ms / 1000) / rate_bps
-    long = sizes >= layered_network.LONG_BYTES * float(run.parameters["size_fraction"])
-    cost = topology_cost.of_a_host(topology, topology_cost.PRICES)
+    """Return throughput and times of flows, and what a host costs."""
+    topology = build(run.text("topology"))
+    flows, seconds = loads(run, topology), run.number("seconds")
+    how = carriage(run, topology, seconds + max(GRACE * seconds, LEAST_GRACE_S))
+    carried = transports.carry(run, topology, flows, how)
+    warm = np.array([load.at_s > seconds / 2 for load in flows], dtype=bool)
+    sizes = np.array([load.size_bytes for load in flows])[warm]
+    ms = 1000 * carried.until(flows, how.deadline_s)[warm]
+    cost = of_a_host(topology, PRICES)
     return Result(
         figures={
             "hosts": topology.servers,
             **{name: cost[name] for name in ("edge_density", "host_cost_usd")},
-            "flows": len(counted),
-            "unfinished": sum(took is None for _, took in counted),
-            "throughput_mean_fraction": float(throughput.mean()) if len(counted) else None,
-            "throughput_p1_fraction": float(np.percentile(throughput, 1)) if len(counted) else None,
-            **times("long", ms[long]),
-            **times("short", ms[~long]),
-            "long_flows": int(long.sum()),
-            "sizes_bytes": sizes.tolist(),
-            "times_ms": ms.round(4).tolist(),
-            **found.figures,
+            "flows": len(ms),
+            "unfinished": list(compress(carried.seconds, warm)).count(None),
+            **throughput(8000 * sizes / ms / how.rate_bps),
+            **flow_times.columns(sizes, ms, run.number("size_fraction")),
+            **carried.figures,
         },
-        fidelity=found.fidelity,
-        circumstances=found.circumstances,
+        fidelity=carried.fidelity,
+        circumstances=carried.circumstances,
     )
 
 
-def times(name: str, ms: Floats) -> dict[str, Value]:
-    """Mean and 99th percentile; None if there is no such flow."""
+def throughput(fractions: Floats) -> dict[str, Value]:
+    """Return mean and 1st percentile; None without flows."""
+    flows = len(fractions)
     return {
-        f"{name}_mean_ms": float(ms.mean()) if len(ms) else None,
-        f"{name}_p99_ms": float(np.percentile(ms, 99)) if len(ms) else None,
+        "throughput_mean_fraction": float(fractions.mean()) if flows else None,
+        "throughput_p1_fraction": float(np.percentile(fractions, 1)) if flows else None,
     }
 
 
-def kernel_scheme(run: Run) -> str:
-    """Return the scheme of the switches on the kernel."""
-    routing = run.text("routing")
-    if routing in LAYERED:
-        return layered_scheme(run)
-    is_tcp = transports.transport(run.text("transport")).name == "tcp"
-    marks = f":ecn={transports.ECN_PACKETS}" if is_tcp else ""
-    return KERNEL_SCHEMES[routing] + marks
-
-
-def next_hops(run: Run, topology: Topology) -> NextHops:
-    """Return the next hops of packets on a simulated network."""
+def carriage(run: Run, topology: Topology, deadline_s: float) -> Carriage:
+    """Return how the engine and routing of `run` carry flows."""
     from weft.testbed.traffic import packet_network
 
-    if run.text("routing") in LAYERED:
-        tables = scheme.tables(topology, registry.scheme(layered_scheme(run))[1])
-        return packet_network.layered(topology, tables)
-    is_ecmp = run.text("routing") == "ecmp"
-    choice = packet_network.HASH if is_ecmp else packet_network.SPRAY
-    return packet_network.shortest(topology, choice)
-
-
-def carry(
-    run: Run, topology: Topology, wanted: Sequence[Load], *, rate_bps: int, deadline_s: float
-) -> transports.TransferTimes:
-    """Carry `wanted` by the routing and on the engine of `run`."""
-    layers = run.integer("layers") if run.text("routing") in LAYERED else 1
-    setting: dict[str, Any] = {
-        "rate_bps": rate_bps,
-        "deadline_s": deadline_s,
-        "layers": layers,
-        "frame_bytes": run.integer("frame_bytes"),
-    }
+    routing = run.text("routing")
+    how = Carriage(run.integer("rate_mbps") * Mbps, deadline_s, run.integer("frame_bytes"))
+    if routing in LAYERED:
+        how = how._replace(layers=run.integer("layers"), scheme=layered_scheme(run))
+    else:
+        how = how._replace(scheme=KERNEL_SCHEMES[routing])
     if run.engine == "kernel":
-        return transports.on_kernel(run, topology, wanted, scheme=kernel_scheme(run), **setting)
-    hops = next_hops(run, topology)
-    return transports.on_wires(run, topology, wanted, next_hops=hops, **setting)
+        return how
+    if routing in LAYERED:
+        tables = scheme.tables(topology, registry.scheme(how.scheme)[1])
+        return how._replace(next_hops=packet_network.layered(topology, tables))
+    choice = packet_network.HASH if routing == "ecmp" else packet_network.SPRAY
+    return how._replace(next_hops=packet_network.shortest(topology, choice))
 
 
 def check(run: Run) -> None:
-    """ValueError unless the network of `run` has such layers, and its engine frames of that
-    size.
-    """
+    """Raise ValueError unless the network has such layers, and the engine frames of that size."""
     transports.check(run)
     if run.text("routing") in LAYERED:
         registry.checked(build(run.text("topology")), layered_scheme(run))
@@ -196,78 +156,28 @@ def check(run: Run) -> None:
         )
 
 
-SETTING = (
-    *(
-        "mapping",
-        "load_fraction",
-        "size_fraction",
-        "rate_mbps",
-        "frame_bytes",
-        "seconds",
-        "transport",
-    ),
-    *("header_packets", "engine", "clock"),
+FACET = (
+    "mapping",
+    *("load_fraction", "size_fraction", "rate_mbps", "frame_bytes", "seconds", "transport"),
+    *("layers", "rho", "header_packets", "engine", "clock"),
 )
-NAMES = {"layers": "FatPaths", FLOWLETS: "flowlets", "spray": "NDP", "ecmp": "ECMP"}
 BEST = {"fattree": "spray"}  # of other families FatPaths
 
 
-def plot(table: Table, figure: Figure) -> None:
-    """Draw figures 2 and 11, and the times of long flows under every routing, for each setting.
+def has_construction(run: Run) -> bool:
+    """Return True for one construction of routings that have none."""
+    return run.text("routing") == "layers" or run.text("construction") == "random"
 
-    Figures 2 and 11: mean throughput of a flow by size, each network with its best routing.
-    """
-    groups = figures.by_setting(table, SETTING, always=4)
-    networks = list(dict.fromkeys(str(row["topology"]) for row in table))
-    colours = dict(zip(networks, COLOURS * len(networks), strict=False))
-    heights = [
-        0.17 * len({(row["topology"], row["routing"]) for row in rows}) + 1.6
-        for rows in groups.values()
-    ]
-    lines = panels.lines_of_panels(
-        figure, groups, 2, width=11.0, heights=heights, width_ratios=[1.0, 1.15]
+
+def figures_2_and_11(table: Table) -> list[Row]:
+    """Return the throughput of each flow, each network with its best routing."""
+    return flow_times.by_size(
+        [
+            row
+            for row in table
+            if row["routing"] == BEST.get(str(row["topology"]).partition(":")[0], "layers")
+        ]
     )
-    for (by_size, bars), rows in lines:
-        for network, colour in colours.items():
-            best = BEST.get(network.partition(":")[0], "layers")
-            runs = panels.select(rows, topology=network, routing=best)
-            draw_sizes(by_size, runs, colour, f"{network}, {NAMES[best]}")
-        by_size.set(xscale="log", ylim=(0, 1.0))
-        by_size.set_xlabel("flow size (bytes)", fontsize=8)
-        by_size.set_ylabel("throughput of a flow\n(fraction of a link, mean)", fontsize=8)
-        by_size.legend(fontsize=6)
-        draw_bars(bars, rows, colours)
-
-
-def draw_sizes(axes: Axes, rows: Sequence[Row], colour: str, label: str) -> None:
-    """Mean throughput over the size of flows, all runs together."""
-    if not rows:
-        return
-    sizes = np.concatenate([np.array(row["sizes_bytes"], dtype=float) for row in rows])
-    ms = np.concatenate([np.array(row["times_ms"], dtype=float) for row in rows])
-    of = 8 * sizes / (ms / 1000) / (float(str(rows[0]["rate_mbps"])) * Mbps)
-    each = np.unique(sizes)
-    axes.plot(
-        each,
-        [of[sizes == size].mean() for size in each],
-        "o-",
-        color=colour,
-        markersize=3,
-        label=label,
-    )
-
-
-def draw_bars(axes: Axes, rows: Sequence[Row], colours: dict[str, str]) -> None:
-    """Draw times of long flows under every routing, hollow where fidelity failed."""
-    runs = [row for row in rows if row["long_mean_ms"] is not None]
-    for place, row in enumerate(runs):
-        look = style.SeriesStyle("", colours[str(row["topology"])], "o")
-        hollow = figures.failed_fidelity(row)
-        panels.bar(axes, place, panels.numbers([row], "long_mean_ms"), look, hollow=hollow)
-        panels.stroke(axes, float(str(row["long_p99_ms"])), place, size=7)
-    labels = [f"{row['topology']}, {NAMES[str(row['routing'])]}" for row in runs]
-    panels.name_rows(axes, labels, fontsize=6)
-    axes.set_xlabel("time of long flows (ms; bar: mean, stroke: 99th percentile)", fontsize=8)
 
 
 EXPERIMENT = Experiment(
@@ -286,30 +196,60 @@ EXPERIMENT = Experiment(
             ),
             *("jellyfish:n=50,r=7,p=4,seed=1", "fattree:k=8,oversubscription=2"),
         ),
-        "routing": Word(meaning="how packets find their way", words=tuple(NAMES)).over(
-            "layers", FLOWLETS, "spray", "ecmp"
+        "routing": Word(meaning="how packets find their way", words=ROUTINGS).over(*ROUTINGS),
+        "construction": Word(meaning="how layers are made", words=scheme.WORDS).over(
+            "random", "intree"
         ),
-        "construction": Word(meaning="how layers are made", words=scheme.WORDS).over("random"),
         "layers": Integer(meaning="n, layer 0 counted", least=1, most=63).over(9),
+        "rho": Number(
+            meaning="links of a random layer; 0: the best measured",
+            unit="fraction",
+            least=0,
+            most=1,
+        ).over(0),
         "transport": transports.TRANSPORT.over("ndp"),
-        "mapping": layered_network.MAPPING.over("linear", "random"),
+        "mapping": flow_times.MAPPING.over("linear", "random"),
         "load_fraction": common.LOAD_FRACTION.over(0.24),
-        "size_fraction": layered_network.SIZE_FRACTION.over(1.0),
+        "size_fraction": flow_times.SIZE_FRACTION.over(1.0),
         "rate_mbps": common.RATE_MBPS.over(10_000),
         "frame_bytes": Integer(
             meaning="a full packet on a link", unit="bytes", least=200, most=65_535
         ).over(9000),
         "header_packets": transports.HEADER_PACKETS.over(1125),
-        "rto_min_ms": transports.RTO_MIN_MS.over(200),
+        "rto_min_us": common.RTO_MIN_US,
         "seconds": Number(
             meaning="time during which flows begin", unit="s", least=1e-4, most=3600
         ).over(0.01),
     },
     columns=columns.VS_FATTREE,
-    version=3,  # switches draw from SplitMix64
-    seeds=1,
+    goes_together=has_construction,
+    compared=("routing", "construction"),
+    version=6,  # tuned layers; flows of 1 MB in the mean
+    seeds=5,
     takes_s=600,
     measure=measure,
-    plot=plot,
+    plot=Stack(
+        Curves(
+            columns={"throughput_fraction": "throughput of a flow (of a link's), figures 2, 11"},
+            x="sizes_bytes",
+            series="topology",
+            dash="construction",
+            facet=FACET,
+            log=("sizes_bytes",),
+            rows=figures_2_and_11,
+            looks=looks,
+        ),
+        Bars(
+            columns={
+                "throughput_mean_fraction": "throughput of a flow (of a link's)",
+                "long_mean_ms": "long flows (ms)",
+            },
+            strokes={"long_mean_ms": {"long_p99_ms": "99th percentile"}},
+            by=("topology", "routing", "construction"),
+            facet=FACET,
+            always=2,
+            looks=looks,
+        ),
+    ),
     check=check,
 )

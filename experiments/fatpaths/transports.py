@@ -1,18 +1,22 @@
-"""Messages carried by the purified transport or by TCP, on the kernel; or by the former's state
-machines on wires.
+"""Messages carried by the purified transport or by TCP, on the kernel or on simulated links.
 
 The same flows, networks and links for all: with NDP switches trim and spray packets (random); with
 TCP they mark from 33 packets on, drop from 100, and hash flows, as in FatPaths' simulations
-(section VII; NDP's own load balancing is oblivious, too).  Links of hosts' are as fast as all
-others.
+(section VII; NDP's own load balancing is oblivious, too).  All links are equally fast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.arrays import Floats
 from weft.experiments.runner.definition import Run, Value
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.topologies import build
@@ -21,7 +25,13 @@ from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec
 
 if TYPE_CHECKING:
     from weft.daemons.transport.parameters import Parameters
-    from weft.testbed.traffic.packet_network import NextHops, PacketNetwork, TcpParameters
+    from weft.testbed.network.network import RunningNetwork
+    from weft.testbed.traffic.packet_network import (
+        NextHops,
+        PacketLink,
+        PacketNetwork,
+        TcpParameters,
+    )
     from weft.topologies.core.topology import Topology
 
 QUEUE_PACKETS, ECN_PACKETS, TRIM_PACKETS = 100, 33, 8
@@ -35,7 +45,7 @@ MOST_SIMULATED_NODES = 120_000
 
 
 class Load(NamedTuple):
-    """`size_bytes` from host `src` to host `dst`, at `at_s`."""
+    """Message from host `src` to host `dst` at `at_s`."""
 
     at_s: float
     src: int
@@ -44,7 +54,7 @@ class Load(NamedTuple):
 
 
 class Transport(NamedTuple):
-    """ndp, with a window of packets; or tcp, with a congestion control."""
+    """Transport: ndp, with a window of packets; or tcp, with a congestion control."""
 
     name: str
     window: int = WINDOW
@@ -53,21 +63,59 @@ class Transport(NamedTuple):
 
 @dataclass(frozen=True)
 class TransferTimes:
-    """seconds: that each load took, in order of `at_s`, None for one that did not come to its end.
+    """Times of loads.
 
-    ended_s: when the last had come.  figures: columns of the row.
+    seconds: time of each load, in order of `at_s`; None for one that did not end.
+    ended_s: end of the last.
+    figures: columns of the row.
     """
 
-    loads: Sequence[Load]
     seconds: Sequence[float | None]
     ended_s: float
     figures: dict[str, Value]
     fidelity: str | None = None
     circumstances: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(
+        cls, loads: Sequence[Load], ends: Mapping[int, float], figures: dict[str, Value]
+    ) -> TransferTimes:
+        """Return the times of loads that have ended, by number."""
+        seconds = [ends[n] - load.at_s if n in ends else None for n, load in enumerate(loads)]
+        return cls(seconds, max(ends.values(), default=0.0), figures)
+
+    @property
+    def unfinished(self) -> int:
+        return self.seconds.count(None)
+
+    def until(self, loads: Sequence[Load], deadline_s: float) -> Floats:
+        """Return the times, in s; a load without an end counts with the time that it had."""
+        return np.array(
+            [
+                deadline_s - load.at_s if seconds is None else seconds
+                for load, seconds in zip(loads, self.seconds, strict=True)
+            ]
+        )
+
+
+class Carriage(NamedTuple):
+    """How loads are carried.
+
+    scheme: routing on the kernel; the usual one of the transport if it is empty.
+    next_hops: routing on simulated links; any shortest path if it is None.
+    layers: among which hosts choose.
+    """
+
+    rate_bps: int
+    deadline_s: float
+    frame_bytes: int = FRAME_BYTES
+    scheme: str = ""
+    next_hops: NextHops | None = None
+    layers: int = 1
+
 
 def transport(text: str) -> Transport:
-    """The transport that `text` names; ValueError for anything else."""
+    """Return the transport that `text` names; ValueError for anything else."""
     name, given = parse(text)
     known = {"ndp": "window", "tcp": "control"}
     if name not in known:
@@ -82,11 +130,9 @@ def transport(text: str) -> Transport:
 
 
 def check(run: Run) -> None:
-    """ValueError unless this machine's kernel, or wires, can carry the transport of `run`."""
-    from weft.experiments.engines.common_parameters import check_control, network
-
+    """Raise ValueError unless the engine of `run` can carry its transport."""
     chosen = transport(run.text("transport"))
-    topology = build(run.text("topology")) if run.engine == "fabric" else network(run)
+    topology = build(run.text("topology")) if run.engine == "fabric" else common.network(run)
     if topology.nodes > MOST_SIMULATED_NODES:
         raise ValueError(
             f"{run.experiment}: at most {MOST_SIMULATED_NODES} nodes, {topology.spec} has "
@@ -101,87 +147,68 @@ def check(run: Run) -> None:
             unknown("simulated congestion control", chosen.control, SIMULATED_CONTROLS)
         )
     if run.engine == "kernel" and chosen.name == "tcp":
-        check_control(run, chosen.control)
+        common.check_control(run, chosen.control)
+        common.check_tcp(run)
 
 
 def ideal_s(loads: Sequence[Load], rate_bps: int) -> float:
-    """How long the frames of `loads` take on the link of the host that sends or receives most."""
+    """Return how long the frames of `loads` take on the link of the busiest host."""
     payload = FRAME_BYTES - HEADER_BYTES
-    busy: dict[tuple[str, int], int] = {}
+    busy: Counter[tuple[str, int]] = Counter()
     for load in loads:
         frames = load.size_bytes + HEADER_BYTES * -(-load.size_bytes // payload)
-        for end in (("src", load.src), ("dst", load.dst)):
-            busy[end] = busy.get(end, 0) + frames
+        busy["src", load.src] += frames
+        busy["dst", load.dst] += frames
     return 8 * max(busy.values()) / rate_bps
 
 
-def carry(
-    run: Run, topology: Topology, loads: Sequence[Load], *, rate_bps: int, deadline_s: float
-) -> TransferTimes:
+def carry(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage) -> TransferTimes:
     """Carry `loads`, in order of `at_s`, by the transport and on the engine of `run`."""
-    if run.engine == "fabric":
-        return on_wires(run, topology, loads, rate_bps=rate_bps, deadline_s=deadline_s)
-    return on_kernel(run, topology, loads, rate_bps=rate_bps, deadline_s=deadline_s)
+    return (on_wires if run.engine == "fabric" else on_kernel)(run, topology, loads, how)
 
 
-def on_wires(
-    run: Run,
-    topology: Topology,
-    loads: Sequence[Load],
-    *,
-    rate_bps: int,
-    deadline_s: float,
-    next_hops: NextHops | None = None,
-    layers: int = 1,
-    frame_bytes: int = FRAME_BYTES,
-) -> TransferTimes:
+def on_wires(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage) -> TransferTimes:
     """Carry `loads` on a simulated network.
 
     Without `next_hops` packets of the purified transport take any shortest path, and flows of TCP
     one by their hash.
     """
-    from weft.testbed.traffic.packet_network import (
-        HASH,
-        SPRAY,
-        PacketLink,
-        PacketNetwork,
-        TcpLayers,
-        shortest,
-    )
+    from weft.testbed.traffic.packet_network import HASH, SPRAY, PacketNetwork, TcpLayers, shortest
 
     is_tcp = transport(run.text("transport")).name == "tcp"
-    link = PacketLink(
-        rate_bps=rate_bps,
+    next_hops = how.next_hops or shortest(topology, HASH if is_tcp else SPRAY)
+    moves, endpoint = TcpLayers(random_start=1, on_cut=1), parameters(run, how)
+    link = simulated_link(run, how)
+    net = PacketNetwork(topology, link, endpoint, next_hops, run.seed, layers=moves)
+    for flow, load in enumerate(loads):
+        net.send(round(1e9 * load.at_s), load.src, load.dst, flow, load.size_bytes)
+    net.run_until(round(1e9 * how.deadline_s))
+    ends: dict[int, float] = {event.flow: event.at / 1e9 for _, event in net.delivered}
+    figures = {**(tcp_figures if is_tcp else ndp_figures)(net), **port_figures(net)}
+    return TransferTimes.of(loads, ends, figures)
+
+
+def simulated_link(run: Run, how: Carriage) -> PacketLink:
+    """Return the links of the simulated network."""
+    from weft.testbed.traffic.packet_network import PacketLink
+
+    return PacketLink(
+        rate_bps=how.rate_bps,
         delay_ns=WIRE_DELAY_NS,
-        trim_bytes=TRIM_PACKETS * frame_bytes,
+        trim_bytes=TRIM_PACKETS * how.frame_bytes,
         header_bytes=run.integer("header_packets") * HEADER_BYTES,
         queue_packets=QUEUE_PACKETS,
         mark_packets=ECN_PACKETS,
     )
-    net = PacketNetwork(
-        topology,
-        link,
-        parameters(run, rate_bps, layers=layers, frame_bytes=frame_bytes),
-        next_hops or shortest(topology, HASH if is_tcp else SPRAY),
-        run.seed,
-        layers=TcpLayers(random_start=1, on_cut=1),
-    )
-    for flow, load in enumerate(loads):
-        net.send(round(1e9 * load.at_s), load.src, load.dst, flow, load.size_bytes)
-    net.run_until(round(1e9 * deadline_s))
-    ends: dict[int, float] = {event.flow: event.at / 1e9 for _, event in net.delivered}
-    seconds = [ends[flow] - load.at_s if flow in ends else None for flow, load in enumerate(loads)]
-    figures = {**(tcp_figures if is_tcp else ndp_figures)(net), **port_figures(net)}
-    return TransferTimes(loads, seconds, max(ends.values(), default=0.0), figures)
 
 
 def ndp_figures(net: PacketNetwork) -> dict[str, Value]:
     """Return what the hosts' endpoints have counted."""
     counters = net.host_counters()
     return {
-        "timeouts": sum(host.timeouts for host in counters),
-        "retransmissions": sum(host.retransmissions for host in counters),
-        "duplicates": sum(host.duplicates for host in counters),
+        "timeouts": total(counters, "timeouts"),
+        "retransmissions": total(counters, "retransmissions"),
+        "duplicates": total(counters, "duplicates"),
         "given_up": sum(event.failed is not None for _, event in net.finished),
     }
 
@@ -190,9 +217,9 @@ def tcp_figures(net: PacketNetwork) -> dict[str, Value]:
     """Return what the flows of TCP have counted."""
     counters = net.flow_counters()
     return {
-        "timeouts": sum(flow.timeouts for flow in counters),
-        "retransmissions": sum(flow.retransmissions for flow in counters),
-        "duplicates": sum(flow.spurious for flow in counters),
+        "timeouts": total(counters, "timeouts"),
+        "retransmissions": total(counters, "retransmissions"),
+        "duplicates": total(counters, "spurious"),
         "given_up": 0,
     }
 
@@ -201,15 +228,13 @@ def port_figures(net: PacketNetwork) -> dict[str, Value]:
     """Return what the ports have counted."""
     ports = net.port_counters()
     return {
-        "trimmed_packets": sum(port.trimmed for port in ports),
-        "header_drops": sum(port.headers_lost for port in ports),
-        "queue_drops": sum(port.dropped for port in ports),
+        "trimmed_packets": total(ports, "trimmed"),
+        "header_drops": total(ports, "headers_lost"),
+        "queue_drops": total(ports, "dropped"),
     }
 
 
-def parameters(
-    run: Run, rate_bps: int, *, layers: int = 1, frame_bytes: int = FRAME_BYTES
-) -> Parameters | TcpParameters:
+def parameters(run: Run, how: Carriage) -> Parameters | TcpParameters:
     """Return the parameters of the transport on a simulated network."""
     from weft.daemons.transport.parameters import Parameters, timeout_ns
     from weft.testbed.traffic.packet_network import CLASSIC_ECN, DCTCP, TcpParameters
@@ -218,87 +243,90 @@ def parameters(
     if chosen.name == "tcp":
         return TcpParameters(
             jiffy_ns=JIFFY_NS,
-            rto_min_ns=1_000_000 * run.integer("rto_min_ms"),
-            frame_bytes=frame_bytes,
+            rto_min_ns=1000 * run.integer("rto_min_us"),
+            frame_bytes=how.frame_bytes,
             ecn=DCTCP if chosen.control == "dctcp" else CLASSIC_ECN,
         )
     return Parameters(
-        rate_bps=rate_bps,
+        rate_bps=how.rate_bps,
         window=chosen.window,
-        layers=layers,
-        frame_bytes=frame_bytes,
-        timeout_ns=timeout_ns(rate_bps, frame_bytes),
+        layers=how.layers,
+        frame_bytes=how.frame_bytes,
+        timeout_ns=timeout_ns(how.rate_bps, how.frame_bytes),
     )
 
 
-def on_kernel(
-    run: Run,
-    topology: Topology,
-    loads: Sequence[Load],
-    *,
-    rate_bps: int,
-    deadline_s: float,
-    scheme: str | None = None,
-    layers: int = 1,
-    frame_bytes: int = FRAME_BYTES,
-) -> TransferTimes:
-    """By real packets; without `scheme` by the usual one of the transport."""
-    from weft.testbed.data_plane.data_plane import DataPlane
+def on_kernel(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage) -> TransferTimes:
+    """Carry `loads` by real packets."""
     from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.measure.port_counters import PortCounterReader
     from weft.testbed.network.network import RunningNetwork
 
-    ndp = transport(run.text("transport")).name == "ndp"
-    link = LinkSpec(
-        rate_bps=rate_bps,
+    is_ndp = transport(run.text("transport")).name == "ndp"
+    scheme = how.scheme or (NDP_SCHEME if is_ndp else TCP_SCHEME)
+    network = RunningNetwork.create(topology, link_of(run, how), scheme=scheme)
+    try:
+        with Fidelity(network) as fidelity, counted_ports(network) as figures:
+            times = (by_ndp if is_ndp else by_tcp)(run, network, loads, how)
+    finally:
+        network.down()
+    report = {"fidelity_report": fidelity.report.as_dict(), **times.circumstances}
+    return replace(
+        times,
+        figures=times.figures | figures,
+        fidelity=fidelity.verdict,
+        circumstances=report,
+    )
+
+
+@contextmanager
+def counted_ports(network: RunningNetwork) -> Iterator[dict[str, Value]]:
+    """Yield columns that have the counts of all ports at the end of a `with`."""
+    from weft.testbed.data_plane.data_plane import DataPlane
+    from weft.testbed.measure.port_counters import PortCounterReader
+
+    figures: dict[str, Value] = {}
+    with PortCounterReader(network) as counters, DataPlane.open(network) as plane:
+        # not before the reference packets of fidelity, some of which a full queue drops
+        before = counters.snapshot()
+        yield figures
+        ports = counters.snapshot().since(before).ports.values()
+        figures["trimmed_packets"] = total(plane.counters().values(), "trimmed")
+        figures["header_drops"] = total(ports, "header_drops")
+        figures["queue_drops"] = total(ports, "queue_drops")
+
+
+def total(counters: Iterable[object], name: str) -> int:
+    """Return the sum of one counter of all ports."""
+    return sum(getattr(port, name) for port in counters)
+
+
+def link_of(run: Run, how: Carriage) -> LinkSpec:
+    """Return the links of the kernel's network."""
+    is_ndp = transport(run.text("transport")).name == "ndp"
+    return LinkSpec(
+        rate_bps=how.rate_bps,
         # kernels of users may not have delays; the virtual kernel has
         delay_us=WIRE_DELAY_NS // 1000 if run.clock == "virtual" else 0,
         queue_packets=QUEUE_PACKETS,
-        trim_packets=TRIM_PACKETS if ndp else 0,
+        trim_packets=TRIM_PACKETS if is_ndp else 0,
         header_packets=run.integer("header_packets"),
-        mtu_bytes=frame_bytes - ETHERNET_BYTES,
-    )
-    network = RunningNetwork.create(
-        topology, link, scheme=scheme or (NDP_SCHEME if ndp else TCP_SCHEME)
-    )
-    try:
-        with PortCounterReader(network) as counters, DataPlane.open(network) as plane:
-            with Fidelity(network) as fidelity:
-                # not before its reference packets, some of which a full queue drops
-                before = counters.snapshot()
-                found = (
-                    by_ndp(run, network, loads, deadline_s, layers)
-                    if ndp
-                    else by_tcp(run, network, loads, deadline_s)
-                )
-            ports = counters.snapshot().since(before).ports.values()
-            trimmed = sum(port.trimmed for port in plane.counters().values())
-    finally:
-        network.down()
-    found.figures.update(
-        trimmed_packets=trimmed,
-        header_drops=sum(port.header_drops for port in ports),
-        queue_drops=sum(port.queue_drops for port in ports),
-    )
-    report = {"fidelity_report": fidelity.report.as_dict(), **found.circumstances}
-    return TransferTimes(
-        loads, found.seconds, found.ended_s, found.figures, fidelity.verdict, report
+        mtu_bytes=how.frame_bytes - ETHERNET_BYTES,
     )
 
 
-def by_ndp(
-    run: Run, network: Any, loads: Sequence[Load], deadline_s: float, layers: int
-) -> TransferTimes:
-    """By the purified transport's endpoints in C."""
+def by_ndp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> TransferTimes:
+    """Carry `loads` by the purified transport's endpoints in C."""
     from weft.testbed.traffic import ndp
 
-    of = ndp.parameters_of(network, window=transport(run.text("transport")).window, layers=layers)
-    seen = ndp.run(network, [ndp.NdpMessage(*load) for load in loads], of, deadline_s=deadline_s)
+    window = transport(run.text("transport")).window
+    endpoint = ndp.parameters_of(network, window=window, layers=how.layers)
+    messages = [ndp.NdpMessage(*load) for load in loads]
+    seen = ndp.run(network, messages, endpoint, deadline_s=how.deadline_s)
     figures: dict[str, Value] = {
         "timeouts": seen.counters.timeouts,
         "retransmissions": seen.counters.retransmissions,
         "duplicates": seen.counters.duplicates,
-        "given_up": sum(one.failed is not None for one in seen.results),
+        "given_up": sum(result.failed is not None for result in seen.results),
     }
     about = {
         "loop_late_s": seen.late_s,
@@ -306,45 +334,32 @@ def by_ndp(
         "corrupt": seen.corrupt,
         "unsent": seen.unsent,
         "unread": seen.unread,
-        "timeout_ns": of.timeout_ns,
+        "timeout_ns": endpoint.timeout_ns,
         "undelivered": seen.undelivered[:10],
     }
-    return TransferTimes(
-        loads, [one.seconds for one in seen.results], seen.last_s, figures, None, {"ndp": about}
-    )
+    seconds = [result.seconds for result in seen.results]
+    return TransferTimes(seconds, seen.last_s, figures, None, {"ndp": about})
 
 
-def by_tcp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float) -> TransferTimes:
-    """By Linux' TCP, a connection for each load."""
+def by_tcp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> TransferTimes:
+    """Carry `loads` by Linux' TCP, a connection for each."""
     from weft.testbed.traffic import flows, tcp_settings
 
-    rto_us = 1000 * run.integer("rto_min_ms")
-    tcp_settings.tune(network, {"ipv4/tcp_ecn": "1", "ipv4/tcp_rto_min_us": str(rto_us)})
+    rto_us = run.text("rto_min_us")
+    tcp_settings.tune(network, {"ipv4/tcp_ecn": "1", "ipv4/tcp_rto_min_us": rto_us})
     control = transport(run.text("transport")).control
-    seen = flows.run(
-        network,
-        [flows.Flow(*load) for load in loads],
-        flows.FlowOptions(
-            deadline_s=deadline_s,
-            congestion_control=control,
-        ),
-    )
+    options = flows.FlowOptions(deadline_s=how.deadline_s, congestion_control=control)
+    seen = flows.run(network, [flows.Flow(*load) for load in loads], options)
     figures: dict[str, Value] = {
         "timeouts": None,
         "retransmissions": seen.total("retransmissions"),
         "duplicates": seen.total("spurious"),
-        "given_up": sum(one.error is not None for one in seen.results),
+        "given_up": sum(result.error is not None for result in seen.results),
     }
-    ended_s = max((one.ended_s for one in seen.results if one.ended_s is not None), default=0.0)
-    seconds = [one.seconds for one in seen.results]
-    return TransferTimes(
-        loads,
-        seconds,
-        ended_s,
-        figures,
-        None,
-        {"tcp": {"congestion_control": control, **seen.sysctls}},
-    )
+    ends = [result.ended_s for result in seen.results if result.ended_s is not None]
+    seconds = [result.seconds for result in seen.results]
+    about = {"tcp": {"congestion_control": control, **seen.sysctls}}
+    return TransferTimes(seconds, max(ends, default=0.0), figures, None, about)
 
 
 TRANSPORT = Spec(
@@ -353,4 +368,3 @@ TRANSPORT = Spec(
     check=transport,
 )
 HEADER_PACKETS = Integer(meaning="headers that wait at a port", unit="packets", least=1, most=10**6)
-RTO_MIN_MS = Integer(meaning="TCP's least retransmission timeout", unit="ms", least=1, most=10**5)

@@ -84,7 +84,7 @@ def test_layers_end_collisions_and_are_drawn():
         assert figures["mean_times"] >= 1 - STEP
         rows.append({**run.parameters, **figures, "seed": 0})
     assert rows[2]["mean_times"] < rows[3]["mean_times"] < rows[0]["mean_times"]
-    fatpaths_large.plot(rows, Figure())
+    fatpaths_large.EXPERIMENT.plot(rows, Figure())
 
 
 @pytest.mark.parametrize(("wrong", "said"), [

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from weft.experiments.fatpaths import fatpaths_fct, fatpaths_stencil, flowlet_gaps, layered_network
+from weft.experiments.fatpaths import (
+    fatpaths_fct,
+    fatpaths_stencil,
+    flow_times,
+    flowlet_gaps,
+    layered_network,
+)
 from weft.experiments.runner.definition import Run
 from weft.testbed.traffic.flows import Flow, FlowResult, FlowResults
 from weft.testbed.traffic.tcp_info import TcpInfo
@@ -29,19 +37,19 @@ def one(experiment, **instead):
 
 
 def test_flow_sizes_are_twenty_steps_of_the_web_search_distribution():
-    sizes = layered_network.steps(1.0)
+    sizes = flow_times.steps(1.0)
     assert len(sizes) == 20
     assert (sizes.min(), sizes.max()) == (32 << 10, 2 << 20)
     assert (np.diff(sizes) >= 0).all()
-    assert 0.5e6 < sizes.mean() < 1e6
-    assert layered_network.steps(0.25) == pytest.approx(sizes / 4, abs=1)
+    assert sizes.mean() == pytest.approx(1e6, rel=0.01)
+    assert flow_times.steps(0.25) == pytest.approx(sizes / 4, abs=1)
 
 
 def test_pairs_send_what_the_load_asks():
     chosen = [(0, 3), (1, 4), (2, 5)]
-    sizes = layered_network.steps(0.1)
+    sizes = flow_times.steps(0.1)
     flows = list(
-        layered_network.arrivals(
+        flow_times.arrivals(
             np.random.default_rng(1),
             chosen,
             sizes,
@@ -59,14 +67,14 @@ def test_pairs_send_what_the_load_asks():
 
 
 def test_a_run_decides_the_layers_and_the_marks():
-    assert (
-        layered_network.complete("fatpaths:layers=4", seed=2, ecn=33)
-        == "fatpaths:ecn=33,seed=3,layers=4"
-    )
-    assert (
-        layered_network.complete("fatpaths:seed=9,ecn=5", seed=2, ecn=33) == "fatpaths:ecn=5,seed=9"
-    )
-    assert layered_network.complete("ecmp", seed=2, ecn=0) == "ecmp"
+    cases = {
+        ("fatpaths:layers=4", 33): "fatpaths:ecn=33,seed=3,layers=4",
+        ("fatpaths:seed=9,ecn=5", 33): "fatpaths:ecn=5,seed=9",
+        ("ecmp", 0): "ecmp",
+    }
+    for (scheme, ecn), spec in cases.items():
+        run = replace(one(fatpaths_fct, scheme=scheme, ecn_packets=ecn), seed=2)
+        assert layered_network.scheme_of(run) == spec
 
 
 def test_times_and_rates_go_by_the_longest_frame():
@@ -76,14 +84,16 @@ def test_times_and_rates_go_by_the_longest_frame():
     old = {
         key: value for key, value in one(fatpaths_fct).parameters.items() if key != "frame_bytes"
     }
-    assert layered_network.packet_time_us(old) == 12112
+    assert layered_network.packet_time_us(old) == 12.112
 
 
 def test_the_mapping_places_hosts_alike_for_every_scheme():
-    linear = layered_network.who(one(fatpaths_fct), 200)
+    linear = layered_network.pairs_of(one(fatpaths_fct), 200)
     assert linear == [(host, (host + 100) % 200) for host in range(200)]
-    placed = layered_network.who(one(fatpaths_fct, mapping="random"), 200)
-    assert placed == layered_network.who(one(fatpaths_fct, mapping="random", scheme="letflow"), 200)
+    placed = layered_network.pairs_of(one(fatpaths_fct, mapping="random"), 200)
+    assert placed == layered_network.pairs_of(
+        one(fatpaths_fct, mapping="random", scheme="letflow"), 200
+    )
     assert sorted(src for src, _ in placed) == sorted(dst for _, dst in placed) == list(range(200))
     back = dict(placed)
     assert all(back[back[host]] == host for host in range(200))
@@ -142,6 +152,7 @@ def small(experiment, **instead):
             "pattern": "off-diagonal:c=9",
             "rate_mbps": 10,
             "seconds": 1,
+            "rto_min_us": 200_000,
             **instead,
         },
     )
@@ -159,13 +170,13 @@ def test_small_runs_measure_and_are_drawn():
         assert (found["layer_flows"] is None) == (scheme == "ecmp")
         assert (found["first_layer_fraction"] or 0) < 1
         rows.append({**run.parameters, **found, "fidelity": result.fidelity, "seed": 0})
-    fatpaths_fct.plot(rows, Figure())
+    fatpaths_fct.EXPERIMENT.plot(rows, Figure())
     run = small(flowlet_gaps, frame_bytes=9000, rate_mbps=60)
     result = flowlet_gaps.measure(run)
     assert sum(result.figures["gaps"]) == result.figures["packets"] > 500
     assert 0 <= result.figures["beyond_30_fraction"] <= result.figures["beyond_2_fraction"] < 1
     assert 0.3 < result.figures["median_packet_times"] < 30
-    flowlet_gaps.plot(
+    flowlet_gaps.EXPERIMENT.plot(
         [{**run.parameters, **result.figures, "fidelity": result.fidelity, "seed": 0}], Figure()
     )
     run = one(
@@ -175,6 +186,7 @@ def test_small_runs_measure_and_are_drawn():
             "pattern": "stencil:offset=4",
             "rate_mbps": 20,
             "flow_bytes": 3000,
+            "rto_min_us": 200_000,
         },
         rounds=2,
     )
@@ -187,6 +199,6 @@ def test_small_runs_measure_and_are_drawn():
         <= result.figures["completion_s"]
         == sum(result.figures["rounds_s"])
     )
-    fatpaths_stencil.plot(
+    fatpaths_stencil.EXPERIMENT.plot(
         [{**run.parameters, **result.figures, "fidelity": result.fidelity, "seed": 0}], Figure()
     )

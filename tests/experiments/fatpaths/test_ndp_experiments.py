@@ -69,7 +69,9 @@ def test_incast_on_wires_is_near_the_ideal_and_drawn(tmp_path):
         "last_ratio": 5.0,
     }
     with figures.new() as figure:
-        ndp_incast.plot([*rows, tcp, {**tcp, "fidelity": "FAIL", "last_ratio": None}], figure)
+        ndp_incast.EXPERIMENT.plot(
+            [*rows, tcp, {**tcp, "fidelity": "FAIL", "last_ratio": None}], figure
+        )
         drawn = [line.get_label() for line in figure.axes[0].get_lines()]
         figures.save(figure, tmp_path / "figure.png")
     assert {"ndp, fabric", "tcp:control=reno, kernel"} <= set(drawn)
@@ -89,7 +91,14 @@ def test_few_headers_are_lost_and_asked_after():
 
 def test_flows_have_as_many_packets_and_as_much_load_as_the_papers():
     (run,) = ndp_load.EXPERIMENT.runs(
-        {"topology": "star:n=60", "transport": "ndp", "lambda_per_s": "250", "seconds": "60"},
+        {
+            "topology": "star:n=60",
+            "transport": "ndp",
+            "lambda_per_s": "250",
+            "seconds": "60",
+            "rate_mbps": "5",
+        },
+        seeds=1,
         engines=["fabric"],
     )
     assert ndp_load.load_fraction(run) == pytest.approx(0.2)
@@ -118,7 +127,7 @@ def test_more_flows_are_slower_on_wires_and_drawn(tmp_path):
     assert few["short_normalised_mean"] < many["short_normalised_mean"]
     assert len(many["long_times_ms"]) > len(few["long_times_ms"]) > 0
     with figures.new() as figure:
-        ndp_load.plot(rows, figure)
+        ndp_load.EXPERIMENT.plot(rows, figure)
         figures.save(figure, tmp_path / "figure.png")
         assert len(figure.axes[3].get_lines()) == 2
 

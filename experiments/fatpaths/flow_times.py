@@ -1,0 +1,109 @@
+"""Flows of FatPaths' simulations: sizes and arrivals (section VII-A), and tables of their times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from weft.experiments.engines.arrays import Floats
+from weft.experiments.engines.workloads import SIZES
+from weft.experiments.report.panels import cumulative, exploded
+from weft.experiments.runner.definition import Row, Table, Value
+from weft.experiments.runner.parameters import Number, Word
+
+if TYPE_CHECKING:
+    from weft.testbed.traffic.flows import Flow
+
+SIZE_STEPS, LEAST_BYTES, MOST_BYTES, MEAN_BYTES = 20, 32 << 10, 2 << 20, 1_000_000
+LONG_BYTES = 1 << 20  # "long flows (1MiB)", figures 15 and 16
+MAPPING = Word(
+    meaning="whether hosts are placed at random (section III-D)", words=("linear", "random")
+)
+SIZE_FRACTION = Number(
+    meaning="size of flows, as a fraction of the paper's", unit="fraction", least=1e-4, most=1
+)
+
+
+def steps(fraction: float) -> NDArray[np.int64]:
+    """Return the paper's flow sizes times `fraction`: 20 equally likely steps.
+
+    They are quantiles of the web-search distribution from 32 KiB to 2 MiB, multiplied before they
+    are cut off there, such that the mean is 1 MB.
+    """
+    web_search = SIZES["web-search"]
+    middle = (np.arange(SIZE_STEPS) + 0.5) / SIZE_STEPS
+    quantiles = np.interp(middle, web_search.fraction, web_search.bytes_)
+    factors = np.geomspace(1, 16, 400)[:, None]
+    sizes = np.clip(factors * quantiles, LEAST_BYTES, MOST_BYTES)
+    nearest = abs(sizes.mean(axis=1) - MEAN_BYTES).argmin()
+    return np.maximum(1, sizes[nearest] * fraction).astype(np.int64)
+
+
+def arrivals(
+    rng: Generator,
+    pairs: Sequence[tuple[int, int]],
+    sizes: NDArray[np.int64],
+    *,
+    load_fraction: float,
+    rate_bps: float,
+    duration_s: float,
+) -> Iterator[Flow]:
+    """Yield flows that arrive at random between `pairs`.
+
+    In the mean a pair's sender uses `load_fraction` of `rate_bps`, headers aside.
+    """
+    from weft.testbed.traffic.flows import Flow
+
+    per_s = len(pairs) * load_fraction * rate_bps / (8 * float(sizes.mean()))
+    begin_s = rng.exponential(1 / per_s)
+    while begin_s < duration_s:
+        src, dst = pairs[int(rng.integers(len(pairs)))]
+        yield Flow(begin_s, src, dst, int(rng.choice(sizes)))
+        begin_s += rng.exponential(1 / per_s)
+
+
+def summary(name: str, ms: Floats) -> dict[str, Value]:
+    """Return mean and 99th percentile of times; None if there is no such flow."""
+    return {
+        f"{name}_mean_ms": float(ms.mean()) if len(ms) else None,
+        f"{name}_p99_ms": float(np.percentile(ms, 99)) if len(ms) else None,
+    }
+
+
+def columns(sizes: NDArray[np.int64], ms: Floats, fraction: float) -> dict[str, Value]:
+    """Return the columns on the times of flows of `sizes`, a fraction of the paper's."""
+    long = sizes >= LONG_BYTES * fraction
+    return {
+        **summary("long", ms[long]),
+        **summary("short", ms[~long]),
+        "long_flows": int(long.sum()),
+        "sizes_bytes": sizes.tolist(),
+        "times_ms": ms.round(4).tolist(),
+    }
+
+
+def long_times(table: Table, keys: Sequence[str]) -> list[Row]:
+    """Return the distribution of the times of long flows for each combination of `keys`."""
+    rows = []
+    for row in table:
+        sizes, times = (np.array(row[key], float) for key in ("sizes_bytes", "times_ms"))
+        long = sizes >= LONG_BYTES * float(str(row["size_fraction"]))
+        rows.append({**row, "long_times_ms": times[long].tolist()})
+    return cumulative(rows, "long_times_ms", keys)
+
+
+def by_size(table: Table) -> list[Row]:
+    """Return a row for each flow, with its throughput as a fraction of a link's rate."""
+    return [
+        {
+            **row,
+            "throughput_fraction": 8
+            * float(str(row["sizes_bytes"]))
+            / (1000 * float(str(row["times_ms"])) * float(str(row["rate_mbps"]))),
+        }
+        for row in exploded(table, ("sizes_bytes", "times_ms"), "flow")
+    ]
