@@ -107,9 +107,7 @@ def flood(fd: int, payload: bytes, per_s: int, seconds: float) -> None:
 
 
 def overheard(network: RunningNetwork, node: int, port: int, count: int) -> list[bytes]:
-    """So many messages, sealed, of the daemon at the other end of the link at `port` of `node`, as
-    they come in.
-    """
+    """Return `count` sealed messages of the daemon at the other end of the link at `port`."""
     found: list[bytes] = []
     with (
         netns.inside(network.netns(node)),

@@ -1,12 +1,10 @@
-"""Ten million hostile packets to daemons of every scheme on the kernel: python -m
-bench.hostile_packets.  Run as root.
+"""Ten million hostile packets to daemons of every scheme on the kernel.
 
-For each scheme that says anything a network comes up, and a process at one of its nodes sends, by a
-link to another, such packets as the search for hostile messages (tests/fuzz) makes of what daemons
-of that scheme say, without a seal; one in ONE_IN is a message sealed by the node's own daemon, said
-again, most with a bit changed, which the filter of the neighbour's socket lets pass.  Meanwhile
-no daemon may end, raise or lose a neighbour.  Afterwards routes must be as before, no process
-larger by more than 10 MB.
+For each scheme with messages a network comes up, and a process at one node sends hostile packets to
+its neighbour.  They are made from messages of that scheme by tests/fuzz and carry no seal.  One in
+ONE_IN is a sealed message of the node's own daemon, replayed, most with a bit changed; the filter
+of the neighbour's socket lets it pass.  Meanwhile no daemon may end, raise or lose a neighbour.
+Afterwards routes must be as before, and no process larger by more than 10 MB.
 """
 
 from __future__ import annotations

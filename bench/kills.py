@@ -87,9 +87,7 @@ def kill_once(rng: random.Random, results: Path, kind: str) -> list[str]:
 
 
 def helpers(before: set[int], name: str) -> list[str]:
-    """Return the processes of run `name` that outlive the killed tool and were not there before
-    it.
-    """
+    """Return the processes of run `name` that outlive the killed tool."""
     try:
         wait_until(
             "no process of the tool is left", lambda: set(clean.processes(name, [])) <= before
@@ -129,9 +127,7 @@ def weft(*words: str) -> None:
 
 
 def half_broken(name: str) -> list[str]:
-    """Return what is wrong with a run whose link a killed process was changing
-    again.
-    """
+    """Return what is wrong with a run whose link a killed process was changing."""
     for words in (
         ["restore", LINK, "--run", name],
         ["exec", "--run", name, "h0", "ping", "-c", "1", "-w", "10", "h3"],
@@ -178,9 +174,7 @@ def leftovers(mine: list[run.RunRecord], journals: list[dict[str, Any]]) -> list
 
 
 def sweep_killed(rng: random.Random, results: Path) -> list[str]:
-    """Kill a sweep, its workers too, a few times, and let it end: what is lost or doubled, in
-    words.
-    """
+    """Kill a sweep and its workers a few times, and let it end; return lost or doubled rows."""
     command = [
         *WEFT,
         "run",
@@ -215,9 +209,7 @@ def sweep_killed(rng: random.Random, results: Path) -> list[str]:
 
 
 def main() -> None:
-    """Exit status 1 if anything was left of what was killed, or a sweep has lost or doubled a
-    run.
-    """
+    """Exit with status 1 if a killed run left something, or a sweep lost or doubled a run."""
     import tempfile
 
     given = argparse.ArgumentParser(description=__doc__)

@@ -54,8 +54,11 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Verdict:
-    """Pairs: those asked for, those the algorithm connects both ways, and of those the ones that
-    ping and the ones that take the computed path; a line for each that does not.
+    """Outcome of one network.
+
+    pairs: measured pairs.
+    connected: of these, pairs that the algorithm connects both ways; of which some ping, and some
+        take the computed path.  Each other pair has a line.
     """
 
     pairs: int

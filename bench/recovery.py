@@ -3,9 +3,9 @@
 Run as root, on a quiet machine: FiConn_{2,4} and DCell_{2,3}, hellos every 30 ms, three of which
 may be missing.
 
-For each failure a link between two servers is drawn among those that the watched pairs' packets
-take, there or back; it swallows everything from then on.  A pair's outage is the gap between its
-pings that were answered, which it makes up to an interval longer than it was.
+For each failure a link between two servers is drawn among those that the packets of the measured
+pairs take; it fails silently.  A pair's outage is the gap between answered pings, which is up to an
+interval longer than the real one.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ class Recovery:
 
 
 def some_pairs(topology: Topology, count: int) -> Pairs:
-    """Servers drawn at random, the same ones each time."""
+    """Return pairs of random servers, the same ones each time."""
     draw = random.Random(1)
     return [tuple(draw.sample(range(topology.servers), 2)) for _ in range(count)]  # type: ignore[misc]
 
 
 def links_in_use(network: RunningNetwork, pairs: Pairs) -> list[str]:
-    """The links between servers that packets of `pairs` take, there or back, by name."""
+    """Return the links between servers that packets of `pairs` take, there or back."""
     topology, both = network.topology, [*pairs, *((dst, src) for src, dst in pairs)]
     wired = {frozenset(link) for link in topology.links[:, [0, 2]].tolist()}
     hops = {frozenset(hop) for one in trace(network, both) for hop in pairwise(one.nodes)}
@@ -93,21 +93,19 @@ def links_in_use(network: RunningNetwork, pairs: Pairs) -> list[str]:
 def recovery(
     network: RunningNetwork, pairs: Pairs, failures: int, *, after_s: float = AFTER_S
 ) -> Recovery:
-    """Let so many links die in silence, one after the other, each mended `after_s` later and before
-    the next.
-    """
-    found = Recovery([], 0, 0.0, after_s)
+    """Fail links silently, one after the other; each is repaired `after_s` later."""
+    total = Recovery([], 0, 0.0, after_s)
     for _, outages, lost, late_ms in one_by_one(network, pairs, failures, after_s=after_s):
-        found = Recovery(
-            [*found.outages_ms, *outages], found.lost + lost, max(found.late_ms, late_ms), after_s
+        total = Recovery(
+            [*total.outages_ms, *outages], total.lost + lost, max(total.late_ms, late_ms), after_s
         )
-    return found
+    return total
 
 
 def one_by_one(
     network: RunningNetwork, pairs: Pairs, failures: int, *, after_s: float = AFTER_S
 ) -> Iterator[tuple[str, list[float], int, float]]:
-    """(link, outages in ms, pairs that found no other way, latest ping in ms) of each failure."""
+    """Yield link, outages (ms), pairs without another path, latest ping (ms) of each failure."""
     draw = random.Random(2)
     for _ in range(failures):
         wait_until(
@@ -133,7 +131,7 @@ def one_by_one(
 
 
 def ours(spec: str, failures: int, *, packed: int = 0, scheme: str = SCHEME) -> list[Line]:
-    """The lines of our daemons."""
+    """Return the lines of our daemons."""
     topology = build(spec)
     network = RunningNetwork.create(topology, None, scheme=scheme, packed=packed)
     try:

@@ -98,8 +98,7 @@ def pings(net: Net, run: Run) -> dict[str, Value]:
 def latencies(times: dict[int, list[float]], pairs_by_hops: Counter[int]) -> dict[str, Value]:
     """Return the mean latency over pairs of full frames, and the line through the latencies.
 
-    Args:
-        times: round-trip times (us) by hops.
+    `times` are round-trip times (us) by hops.
     """
     one_way_us = {length: median(rtts_us) / 2 for length, rtts_us in times.items()}
     total_us = sum(one_way_us[length] * count for length, count in pairs_by_hops.items())

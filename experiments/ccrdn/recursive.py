@@ -122,8 +122,7 @@ def route_of(text: str) -> None:
 def check(run: Run, *, loads: bool = False) -> None:
     """Raise ValueError unless the scheme of `run` suits its network and the run is not too large.
 
-    Args:
-        loads: the run counts flows on links.
+    `loads`: the run counts flows on links.
     """
     topology, routing = run.text("topology"), run.text("routing")
     net = graph(topology)
@@ -229,9 +228,8 @@ def routed(
 ) -> Tally:
     """Return the tally of `flows` under the scheme of `run`.
 
-    Args:
-        loads: count flows on links.  PR then chooses by hops and by the load of the bottleneck, as
-            the scheme's `choice` says (CCRDN 5.4).
+    With `loads` flows on links are counted, and PR chooses by hops and by the load of the
+    bottleneck, as the scheme's `choice` says (CCRDN 5.4).
     """
     routing = run.text("routing")
     net = graph(run.text("topology"))
@@ -260,9 +258,7 @@ def shortest(
 ) -> list[Tally]:
     """Return the tallies of breadth-first searches from random servers.
 
-    Args:
-        total: pairs to be as precise as; one source for each PAIRS_OF_A_SOURCE of them.
-        everywhere: search from all servers.
+    There is one source for each PAIRS_OF_A_SOURCE of `total` pairs; all servers if `everywhere`.
     """
     net = graph(run.text("topology"))
     alive = np.flatnonzero(dead.servers == 0) if len(dead.servers) else np.arange(net.servers)

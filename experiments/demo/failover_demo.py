@@ -41,8 +41,7 @@ def run_failover(
 ) -> tuple[dict[str, Value], bool, FidelityReport]:
     """Let links die under `routing`, one after the other, with a TCP flow over each.
 
-    Args:
-        failures: each link that dies, and whether it dies silently.
+    `failures` has each link that dies, and whether it dies silently.
 
     Returns:
         Figures, whether every step passed, and the fidelity of the emulation.
@@ -140,11 +139,7 @@ def pair_over(net: RunningNetwork, link: int, pairs: set[Pair]) -> Pair:
 
 
 def through(topology: Topology, link: int, paths: Mapping[Pair, Sequence[int]]) -> Pair:
-    """Return the pair with the longest of the `paths` over `link`; of all paths if none is.
-
-    Args:
-        paths: servers from source to destination.
-    """
+    """Return the pair with the longest of the `paths` over `link`; of all paths if none is."""
     crossing = {
         pair: path
         for pair, path in paths.items()

@@ -1,5 +1,4 @@
-"""What a central controller can reach on a Clos network: an edge colouring of the multigraph of its
-leaves.
+"""Best assignment of flows to the spines of a Clos network: an edge colouring of its leaves.
 
 The flows are edges from input leaves to output leaves.  By König's theorem as many colours as the
 busiest leaf has flows are enough to give the flows of every leaf different colours; spine s takes
@@ -13,7 +12,7 @@ from collections.abc import Sequence
 
 
 def colours(edges: Sequence[tuple[int, int]]) -> list[int]:
-    """For each edge (input leaf, output leaf) a colour that no other edge of either leaf has.
+    """Return a colour for each edge (input leaf, output leaf) that no other edge of a leaf has.
 
     There are as many colours as edges at the leaf that has most.  An edge whose leaves have no free
     colour in common exchanges two colours along the path from its output leaf on which they
@@ -26,38 +25,47 @@ def colours(edges: Sequence[tuple[int, int]]) -> list[int]:
             *Counter(last for _, last in edges).values(),
         ]
     )
-    at: dict[tuple[bool, int, int], int] = {}  # the edge by side (True: output), leaf and colour
-    found = [-1] * len(edges)
+    # the edge by side (True: output), leaf and colour
+    edge_of: dict[tuple[bool, int, int], int] = {}
+    colour_of = [-1] * len(edges)
 
     def free(side: bool, leaf: int) -> int:
-        return next(colour for colour in range(degree) if (side, leaf, colour) not in at)
+        return next(colour for colour in range(degree) if (side, leaf, colour) not in edge_of)
 
-    for edge, ends in enumerate(edges):
-        first, second = free(False, ends[0]), free(True, ends[1])
-        path, side, leaf, colour = [], True, ends[1], first
-        while (side, leaf, colour) in at:
-            path.append(at[side, leaf, colour])
+    def alternating_path(leaf: int, first: int, second: int) -> list[int]:
+        path, side, colour = [], True, first
+        while (side, leaf, colour) in edge_of:
+            path.append(edge_of[side, leaf, colour])
             side, colour = not side, second if colour == first else first
             leaf = edges[path[-1]][side]
-        for one in path:
-            del at[False, edges[one][0], found[one]], at[True, edges[one][1], found[one]]
-        for one in [*path, edge]:
-            found[one] = first if one == edge or found[one] == second else second
-            at[False, edges[one][0], found[one]] = at[True, edges[one][1], found[one]] = one
-    return found
+        return path
+
+    for edge, (source, target) in enumerate(edges):
+        first, second = free(False, source), free(True, target)
+        path = alternating_path(target, first, second)
+        for other in path:
+            for side in (False, True):
+                del edge_of[side, edges[other][side], colour_of[other]]
+        for other in [*path, edge]:
+            colour = first if other == edge or colour_of[other] == second else second
+            colour_of[other] = colour
+            for side in (False, True):
+                edge_of[side, edges[other][side], colour] = other
+    return colour_of
 
 
 def assign(edges: Sequence[tuple[int, int]], m: int) -> list[int]:
-    """A spine, of m, for each flow (input leaf, output leaf), such that the fullest link has as few
-    flows as possible.
+    """Return a spine, of `m`, for each flow (input leaf, output leaf).
 
-    That is the most flows of a leaf over m, rounded up: p colours a spine where p flows a link are
-    needed. ValueError unless there is a spine, and every leaf has a number from 0 on.
+    The fullest link has as few flows as possible: the most flows of a leaf over m, rounded up.
+
+    Raises:
+        ValueError: there is no spine, or a leaf has a negative number.
     """
     if m < 1:
         raise ValueError(f"dar: there must be a spine or more, got {m}")
     if edges and min(map(min, edges)) < 0:
         raise ValueError(f"dar: leaves are numbered from 0 on, got {min(map(min, edges))}")
-    colour = colours(edges)
-    each = -(-(max(colour, default=0) + 1) // m)
-    return [one // each for one in colour]
+    edge_colours = colours(edges)
+    colours_of_spine = -(-(max(edge_colours, default=0) + 1) // m)
+    return [colour // colours_of_spine for colour in edge_colours]

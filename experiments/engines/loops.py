@@ -46,8 +46,8 @@ class Faults(NamedTuple):
     servers: 1 for each dead server; empty if none is dead.
     """
 
-    down: Flags
-    servers: Flags
+    down: Array
+    servers: Array
 
 
 class PairRange(NamedTuple):

@@ -23,6 +23,8 @@ def measured(
     """Bring up the network of `run`, call `measure`, and return its figures with the fidelity.
 
     Args:
+        run: run of an experiment on the kernel.
+        measure: returns the figures of the network.
         routing: scheme of the daemons; that of `run` if None.
         link: every link; without rate and delay if None.
     """

@@ -1,6 +1,4 @@
-"""Pairs of servers that the daemons of a scheme connect, and the hops between them, as the scheme's
-registration predicts them from the healthy links.
-"""
+"""Pairs of servers that a scheme connects over healthy links, as its registration predicts."""
 
 from __future__ import annotations
 

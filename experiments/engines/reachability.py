@@ -1,4 +1,4 @@
-"""Who reaches whom in a network that is up in the kernel, by its forwarding tables and by pings."""
+"""Reachability in a network in the kernel, by its forwarding tables and by pings."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ TIMEOUT_S = 0.4
 
 
 def without_route(net: NetworkHandle) -> PairSet:
-    """The ordered pairs of servers between which a forwarding table on the way has no route, or
-    routes that loop.
-    """
+    """Return the ordered pairs of servers whose forwarding tables lack a route or loop."""
     lost = set()
     with ForwardingTables(net) as fib:
         for src, dst in all_pairs(net):
@@ -38,10 +36,7 @@ def without_route(net: NetworkHandle) -> PairSet:
 
 
 def wait_for_routes(net: NetworkHandle, expected: PairSet) -> bool:
-    """Return when exactly the pairs `expected` are without a route.
-
-    False if that does not come about.
-    """
+    """Wait until exactly the pairs `expected` are without a route; return whether they are."""
     with suppress(TimeoutError):
         return wait_until("routes", lambda: without_route(net) == expected, timeout_s=NOTICE_S)
     return False
@@ -50,16 +45,15 @@ def wait_for_routes(net: NetworkHandle, expected: PairSet) -> bool:
 def wait_for_paths(
     net: NetworkHandle, pairs: Sequence[tuple[int, int]], hops: Mapping[tuple[int, int], int] | None
 ) -> bool:
-    """Let every one of `pairs` send, and return when their packets take as many `hops` as they are
-    to take.
+    """Let all `pairs` send, and wait until their paths have `hops`; return whether they do.
 
-    False if that does not come about; at once, when each has pinged, if it is not known.
+    Without `hops` one ping of each pair is enough.
     """
 
     def settled() -> bool:
         ping(net, pairs, timeout_s=TIMEOUT_S, retries=RETRIES)
         return hops is None or all(
-            len(one.nodes) - 1 == hops[one.src, one.dst] for one in trace(net, pairs)
+            len(path.nodes) - 1 == hops[path.src, path.dst] for path in trace(net, pairs)
         )
 
     with suppress(TimeoutError):
@@ -74,42 +68,42 @@ def wait_for_pings(
     *,
     timeout_s: float = NOTICE_S,
 ) -> PairSet:
-    """Ping `pairs` again and again until exactly the `expected` ones answer, or the time is over:
-    who answered last.
+    """Ping `pairs` until exactly the `expected` ones answer, or the time is over.
+
+    Return the pairs that answered last.
     """
-    seen: list[PairSet] = []
+    answered: list[PairSet] = []
 
     def as_expected() -> bool:
         table = ping(net, pairs, timeout_s=TIMEOUT_S, retries=1)
-        seen.append({(one.src, one.dst) for one in table.pings if one.received})
-        return seen[-1] == expected
+        answered.append({(ping.src, ping.dst) for ping in table.pings if ping.received})
+        return answered[-1] == expected
 
     with suppress(TimeoutError):
         wait_until("the expected pairs ping", as_expected, timeout_s=timeout_s)
-    return seen[-1]
+    return answered[-1]
 
 
 def pinged(net: NetworkHandle) -> PingTable:
-    """A ping of every ordered pair of servers."""
+    """Ping every ordered pair of servers."""
     return ping(net, all_pairs(net), timeout_s=TIMEOUT_S, retries=RETRIES)
 
 
 def lost(table: PingTable) -> PairSet:
-    """The pairs that had no answer."""
-    return {(one.src, one.dst) for one in table.lost}
+    """Return the pairs that had no answer."""
+    return {(ping.src, ping.dst) for ping in table.lost}
 
 
 def wait_for_notice(net: RunningNetwork, nodes: Sequence[int], since_ns: int) -> float | None:
-    """Seconds from `since_ns`, of the monotonic clock, to when the daemons of all `nodes` had lost
-    a neighbour.
+    """Return the time (s) from `since_ns` until the daemons of all `nodes` lost a neighbour.
 
     None if they do not.  The daemons note the time themselves.
     """
 
     def last_ns() -> int:
         lost = [counters.row(node).lost_ns for node in nodes]
-        # Under a virtual clock at the very moment; and a daemon's time, a float, may be cut off by
-        # a nanosecond.
+        # under a virtual clock they may notice at once; a daemon's time, a float, may be a
+        # nanosecond early
         return max(*lost, since_ns) if min(lost) >= since_ns - 1 else 0
 
     with closing(DaemonCounters(net.run.directory / FILE)) as counters, suppress(TimeoutError):
@@ -118,6 +112,6 @@ def wait_for_notice(net: RunningNetwork, nodes: Sequence[int], since_ns: int) ->
 
 
 def around(topology: Topology, link: int) -> list[int]:
-    """The servers that lose a neighbour when `link` dies: its two ends, or all on its crossbar."""
+    """Return the servers that lose a neighbour when `link` dies: its ends, or its crossbar's."""
     a, _, b, _ = topology.links[link].tolist()
     return [peer for _, peer, _, _ in topology.ports(b)] if topology.is_crossbar(b) else [a, b]

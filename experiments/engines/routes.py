@@ -1,4 +1,4 @@
-"""The paths that a routing scheme gives a pair of servers on the graph, links failed or not."""
+"""Paths of a routing scheme on the graph, with links failed or not."""
 
 from __future__ import annotations
 
@@ -15,30 +15,29 @@ PairSet = set[tuple[int, int]]  # ordered: source, destination
 def find(
     routing: str, topology: Topology, src: int, dst: int, failed: Sequence[int] = ()
 ) -> Sequence[RoutedPath]:
-    """The paths by which packets go from server `src` to server `dst` under the scheme `routing`
-    with the links `failed` dead, the likeliest first; none if it finds none.
+    """Return the paths from server `src` to server `dst` under `routing`, the likeliest first.
 
-    ValueError if there is no such scheme, or it does not go with the topology, or an end is no
-    server.
+    Links `failed` are dead.
+
+    Raises:
+        ValueError: there is no such scheme, it does not suit the topology, or an end is no server.
     """
-    found, options = registry.checked(topology, routing)
+    scheme, options = registry.checked(topology, routing)
     for node in (src, dst):
         if node >= topology.servers:
             raise ValueError(
                 f"{topology.naming.name(node)} is a switch; paths lead from server to server"
             )
-    return found.path(fail_links(topology, failed) if failed else topology, options, src, dst)
+    return scheme.path(fail_links(topology, failed) if failed else topology, options, src, dst)
 
 
 def lost_pairs(routing: str, topology: Topology) -> PairSet:
-    """Every ordered pair of servers for which `routing` finds no path over the live links of
-    `topology`.
-    """
-    found, options = registry.checked(topology, routing)
+    """Return the ordered pairs of servers without a path over the live links of `topology`."""
+    scheme, options = registry.checked(topology, routing)
     servers = range(topology.servers)
     return {
         (src, dst)
         for src in servers
         for dst in servers
-        if src != dst and not found.path(topology, options, src, dst)
+        if src != dst and not scheme.path(topology, options, src, dst)
     }

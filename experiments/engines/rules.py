@@ -25,7 +25,7 @@ def compiled_for(rule: int, function: F, **instead: Callable[..., Any]) -> F:
 
 @cache
 def _functions(rule: int) -> dict[str, Callable[..., Any]]:
-    """What stands for the functions of connection_rule.py, which look rules up by number."""
+    """Return the functions that replace those of connection_rule.py, which look rules up."""
     own = {"own_gateway": _gateway, "own_far_subnetwork": _far_subnetwork}
     if rule not in RULES:
         return own

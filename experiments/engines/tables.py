@@ -1,6 +1,4 @@
-"""The tables of daemons/routing/path_tables.py as the graph engine has them: as large as memory and
-16 bits allow.
-"""
+"""Path tables of the graph engine, as large as memory and 16 bits allow."""
 
 from __future__ import annotations
 

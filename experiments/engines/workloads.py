@@ -1,8 +1,6 @@
-"""Traffic from seeds: who sends how much to whom, and when.
+"""Traffic from seeds: pairs of hosts, sizes of flows, and their arrivals.
 
-Pure: a generator of random numbers is an argument.
-
-Hosts are numbered from 0.
+Pure: a generator of random numbers is an argument.  Hosts are numbered from 0.
 """
 
 from __future__ import annotations
@@ -22,12 +20,7 @@ PACKET_BYTES = 1460  # of payload, in which the published distributions count
 
 
 def derangements(rng: Generator, hosts: int, count: int) -> NDArray[np.int64]:
-    """`count` times a destination for each host, itself never, each host once.
-
-    Every such assignment equally likely.
-
-    Shape (count, hosts).
-    """
+    """Return random permutations of the hosts without fixed points, shape (count, hosts)."""
     own = np.arange(hosts)
     drawn = np.tile(own, (count, 1))
     again = np.arange(count)
@@ -38,41 +31,41 @@ def derangements(rng: Generator, hosts: int, count: int) -> NDArray[np.int64]:
 
 
 def permutation(rng: Generator, hosts: int) -> list[tuple[int, int]]:
-    """Every host sends to one other and receives from one other."""
+    """Return pairs in which every host sends to one other and receives from one other."""
     return k_permutation(rng, hosts, 1)
 
 
 def k_permutation(rng: Generator, hosts: int, k: int) -> list[tuple[int, int]]:
-    """Every host sends k flows and receives k (TTC, section 4.1): k permutations on top of each
-    other.
-    """
+    """Return k permutations: every host sends and receives k flows (TTC, section 4.1)."""
     return [pair for drawn in derangements(rng, hosts, k).tolist() for pair in enumerate(drawn)]
 
 
 def cross(rng: Generator, hosts: int, group: int) -> list[tuple[int, int]]:
-    """A permutation in which every host sends to a host of another group of `group` hosts in a row,
-    an edge switch say: all of it must go up.  ValueError unless there are two groups or more of
-    that size.
+    """Return a permutation in which every host sends to another group of `group` hosts in a row.
+
+    If a group is an edge switch, all traffic goes up.
+
+    Raises:
+        ValueError: there are not two or more groups of that size.
     """
     if hosts % group or hosts < 2 * group:
         raise ValueError(f"cross: {hosts} hosts are not two or more groups of {group}")
     places = rng.permuted(np.tile(np.arange(group), (2, hosts // group, 1)), axis=2)
-    found = []
+    pairs = []
     for place, to in enumerate(derangements(rng, hosts // group, group).tolist()):
         for src_group, dst_group in enumerate(to):
             src = src_group * group + int(places[0, src_group, place])
-            found.append((src, dst_group * group + int(places[1, dst_group, place])))
-    return sorted(found)
+            pairs.append((src, dst_group * group + int(places[1, dst_group, place])))
+    return sorted(pairs)
 
 
 def stride(hosts: int, step: int) -> list[tuple[int, int]]:
-    """Host i sends to host i + step."""
+    """Return pairs in which host i sends to host i + step."""
     return [(src, (src + step) % hosts) for src in range(hosts)]
 
 
 def transpose(hosts: int, rows: int) -> list[tuple[int, int]]:
-    """The hosts as a matrix of `rows` rows, row by row: each sends to the one at its place in the
-    transposed matrix.
+    """Return pairs of a matrix of hosts with `rows` rows and of its transpose.
 
     Those whose places are the same, the first and the last host among them, send to each other in a
     circle.  On FT(n,d) with rows = d^l, the 2 d^(n-l) hosts of a row send to destinations with the
@@ -91,37 +84,34 @@ def transpose(hosts: int, rows: int) -> list[tuple[int, int]]:
 
 
 def random_pairs(rng: Generator, hosts: int, count: int) -> list[tuple[int, int]]:
-    """`count` pairs of different hosts, each drawn alone."""
+    """Return `count` independent random pairs of different hosts."""
     src = rng.integers(hosts, size=count)
     dst = (src + 1 + rng.integers(hosts - 1, size=count)) % hosts
     return list(zip(src.tolist(), dst.tolist(), strict=True))
 
 
 def incast(rng: Generator, hosts: int, senders: int) -> list[tuple[int, int]]:
-    """`senders` random hosts send to one other."""
-    chosen = rng.permutation(hosts)[: senders + 1].tolist()
-    return [(src, chosen[0]) for src in chosen[1:]]
+    """Return pairs in which `senders` random hosts send to one other."""
+    hosts_drawn = rng.permutation(hosts)[: senders + 1].tolist()
+    return [(src, hosts_drawn[0]) for src in hosts_drawn[1:]]
 
 
 def all_to_all(hosts: int) -> list[tuple[int, int]]:
-    """Every host sends to every other, so ordered that hosts take turns."""
+    """Return all pairs, ordered so that hosts take turns."""
     return [(src, (src + step) % hosts) for step in range(1, hosts) for src in range(hosts)]
 
 
 def uniform(rng: Generator, hosts: int) -> list[tuple[int, int]]:
-    """Every host sends to another, all of them equally likely; so some receive much and some
-    nothing.
-    """
+    """Return pairs in which every host sends to a random other; some receive nothing."""
     dst = (np.arange(hosts) + 1 + rng.integers(hosts - 1, size=hosts)) % hosts
     return list(enumerate(dst.tolist()))
 
 
 def shuffle(hosts: int) -> list[tuple[int, int]]:
-    """Host s sends to rotl_i(s) modulo the number of hosts, 2^i < hosts <= 2^(i+1): its number's i
-    + 1 bits rotated to the left by one (FatPaths, section II-C, which rotates by i "on i bits"; a
-    rotation by the width does nothing).
+    """Return pairs in which a host sends to its number with the bits rotated to the left by one.
 
-    Hosts that would send to themselves do not send.
+    FatPaths, section II-C, which rotates by i "on i bits": a rotation by the width does nothing.
+    The result is taken modulo the number of hosts; hosts do not send to themselves.
     """
     width = max(1, (hosts - 1).bit_length())
     mask = (1 << width) - 1
@@ -130,27 +120,24 @@ def shuffle(hosts: int) -> list[tuple[int, int]]:
 
 
 def stencil(hosts: int, offset: int) -> list[tuple[int, int]]:
-    """A two-dimensional stencil: every host sends to those 1 and `offset` away on both sides
-    (FatPaths, section II-C: 42, and 1337 for more than 10,000 hosts).
+    """Return a two-dimensional stencil: hosts send to those 1 and `offset` away on both sides.
+
+    FatPaths, section II-C, has 42, and 1337 for more than 10,000 hosts.
     """
-    found = [
+    neighbours = [
         (src, (src + step) % hosts) for step in (1, -1, offset, -offset) for src in range(hosts)
     ]
-    return [(src, dst) for src, dst in found if src != dst]
+    return [(src, dst) for src, dst in neighbours if src != dst]
 
 
 def mapped(rng: Generator, hosts: int, chosen: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """`chosen` with its hosts placed at random: FatPaths' randomised workload mapping (section
-    III-D).
-    """
+    """Return the pairs with hosts placed at random (FatPaths, section III-D)."""
     place = rng.permutation(hosts).tolist()
     return [(place[src], place[dst]) for src, dst in chosen]
 
 
 class TrafficPattern(NamedTuple):
-    """Who sends to whom, by name: `pairs` takes a generator, the number of hosts, and the parameter
-    if there is one.
-    """
+    """A pattern; `pairs` takes a generator, the number of hosts, and the parameter if any."""
 
     meaning: str
     parameter: str | None
@@ -194,9 +181,10 @@ PATTERNS: Mapping[str, TrafficPattern] = {
 
 
 def pairs(spec: str, hosts: int, rng: Generator) -> list[tuple[int, int]]:
-    """The (src, dst) of the pattern that `spec` names, stride:step=8 say.
+    """Return the (src, dst) of the pattern `spec`, such as stride:step=8.
 
-    ValueError says what is wrong with it.
+    Raises:
+        ValueError: no such pattern, or its parameter is wrong.
     """
     name, given = parse(spec)
     if name not in PATTERNS:
@@ -222,13 +210,15 @@ def pairs(spec: str, hosts: int, rng: Generator) -> list[tuple[int, int]]:
 
 
 def endless(chosen: list[tuple[int, int]]) -> list[Flow]:
-    """A flow for each pair, from the beginning to the end."""
+    """Return an endless flow for each pair."""
     return [Flow(0.0, src, dst, None) for src, dst in chosen]
 
 
 class Sizes(NamedTuple):
-    """Flow sizes as points of their cumulative distribution, between which it is linear: bytes, and
-    the fraction of flows that are no larger.
+    """Cumulative distribution of flow sizes, linear between its points.
+
+    bytes_: size at each point.
+    fraction: fraction of flows that are no larger.
     """
 
     bytes_: tuple[float, ...]
@@ -243,13 +233,13 @@ class Sizes(NamedTuple):
         )
 
     def draw(self, rng: Generator, count: int) -> NDArray[np.int64]:
-        """`count` sizes in bytes, at least 1 each."""
+        """Return `count` sizes in bytes, at least 1 each."""
         return np.maximum(1, np.interp(rng.random(count), self.fraction, self.bytes_)).astype(
             np.int64
         )
 
     def at_most(self, most_bytes: int) -> Sizes:
-        """The same without what is larger: a larger flow has `most_bytes`."""
+        """Return the distribution cut off: a larger flow has `most_bytes`."""
         kept = [
             (size, share)
             for size, share in zip(self.bytes_, self.fraction, strict=True)
@@ -306,9 +296,7 @@ SIZES: Mapping[str, Sizes] = {
 
 
 def sizes(spec: str) -> Sizes:
-    """The distribution that `spec` names: web-search, data-mining:most_bytes=1000000,
-    fixed:bytes=100000.
-    """
+    """Return the distribution `spec`, such as web-search or fixed:bytes=100000."""
     name, given = parse(spec)
     least = "bytes" if name == "fixed" else "most_bytes"
     for key in given:
@@ -334,11 +322,12 @@ def poisson(
     duration_s: float,
     across: Callable[[int, int], bool] = lambda src, dst: True,
 ) -> Iterator[Flow]:
-    """Flows that arrive at random, each between two random hosts for which `across` holds; so many
-    that the links of the hosts, of `rate_bps` each, send `load_fraction` of the time, headers
-    aside.
+    """Yield flows that arrive at random between random hosts for which `across` holds.
 
-    Raises ValueError for a load that no link can carry.
+    The links of the hosts, of `rate_bps` each, send `load_fraction` of the time, headers aside.
+
+    Raises:
+        ValueError: a load that no link can carry.
     """
     if not 0 < load_fraction < 1:
         raise ValueError(f"load_fraction must lie between 0 and 1, got {load_fraction}")
@@ -355,8 +344,9 @@ def poisson(
 def ideal_s(
     size_bytes: int, *, rate_bps: int, hops: int, header_bytes: int, packet_bytes: int
 ) -> float:
-    """The time that `size_bytes` take over `hops` links of `rate_bps` with no other sender:
-    store and forward of the first packet at each hop but the first, then the rest at the rate;
+    """Return the time (s) of `size_bytes` over `hops` idle links.
+
+    Store and forward of the first packet at each hop but the first, then the rest at the rate;
     connection set-up and propagation aside.
     """
     packets = max(1, math.ceil(size_bytes / packet_bytes))

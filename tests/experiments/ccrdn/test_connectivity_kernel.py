@@ -57,6 +57,7 @@ def test_it_is_drawn_also_where_the_graph_does_not_tell(tmp_path):
             "pinged_fraction": 0.9,
             **known,
             "engine": "kernel",
+            "seed": 0,
         }
         for routing, told in (("dr", 0.9), ("pr-gpi", 0.95), ("bfs", None))
     ]

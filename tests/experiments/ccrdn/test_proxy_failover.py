@@ -72,6 +72,7 @@ def row(routing, failure, fidelity="PASS", **others):
         "tcp_through_bps": 1e7,
         "path_stretch": 1.3,
         "engine": "kernel",
+        "seed": 0,
         "affected_pairs": 3,
         "topology": "dcell:n=4,k=1",
     }

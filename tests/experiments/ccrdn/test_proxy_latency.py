@@ -78,6 +78,7 @@ def test_it_is_drawn(tmp_path):
         "hops": [1, 1, 2, 2],
         "rtts_us": [20.0, 22.0, 30.0, 31.0],
         "engine": "kernel",
+        "seed": 0,
     }
     fit = {"fitted_base_us": 5.0, "fitted_hop_us": 5.0, "fidelity": "PASS"}
     rows = [{"routing": routing, **known, **parts, **fit} for routing in ("dr", "pr-gpi")]

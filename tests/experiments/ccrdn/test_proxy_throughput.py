@@ -80,7 +80,14 @@ def test_it_is_drawn_also_without_predictions(tmp_path):
     }
     told = {"graph_rat_bps": 4e6, "graph_uat_bps": 2e7}
     rows = [
-        {"routing": routing, **known, **prediction, "fidelity": "PASS", "engine": "kernel"}
+        {
+            "routing": routing,
+            **known,
+            **prediction,
+            "fidelity": "PASS",
+            "engine": "kernel",
+            "seed": 0,
+        }
         for routing, prediction in (("dr", told), ("bfs", dict.fromkeys(told)))
     ]
     figures.plot(

@@ -91,7 +91,7 @@ def test_first_light_is_drawn_also_where_something_was_not_noticed(tmp_path):
     times = {"up_s": 0.2, "announced_noticed_ms": 3.5, "silent_noticed_ms": 80.0}
     times |= {"announced_restored_ms": 40.0, "silent_restored_ms": None}
     times |= {"pr_gpi_announced_tcp_stall_ms": 7.0, "pr_gpi_silent_tcp_stall_ms": None}
-    row = {"topology": "dcell:n=4,k=1", **times, "engine": "kernel"}
+    row = {"topology": "dcell:n=4,k=1", **times, "engine": "kernel", "seed": 0}
     about = {"commit": None, "dirty": False}
     rows = [row | {"fidelity": "PASS"}, row | {"fidelity": "FAIL", "up_s": 0.5}]
     figures.plot(EXPERIMENT, [(one, about) for one in rows], tmp_path / "a.svg")
