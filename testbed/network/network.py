@@ -27,7 +27,6 @@ from weft.testbed.network import (
     faults,
     impair,
     nat,
-    read_back,
     scheme_change,
     status,
 )
@@ -137,10 +136,6 @@ class RunningNetwork(Handle):
             },
         )
         return cls(plan, None)
-
-    def check(self) -> None:
-        """Raise read_back.Mismatch if the kernel does not hold what was planned."""
-        read_back.check(self)
 
     def change_scheme(self, scheme: str) -> None:
         """Change the scheme by which switches choose ports, and hosts layers; packets keep flowing.

@@ -8,6 +8,7 @@ from weft.testbed.data_plane.transit_rewrite import By
 from weft.testbed.linux import clock
 from weft.testbed.machine import doctor
 from weft.testbed.measure.ping import ping
+from weft.testbed.network import read_back
 from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
 from weft.topologies.core.address import SERVER_BLOCK, Prefix
@@ -20,7 +21,7 @@ SPEC = "dcell:n=3,k=1"
 def test_a_delay_is_what_was_asked_and_takes_no_place_in_the_queue(network):
     """h0 -> h3 is one link, h0 -> h1 two through a crossbar: 2 and 4 delays a round trip."""
     one = network(SPEC, LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=5_000))
-    one.check()
+    read_back.check(one)
     least_us = {}
     for dst, links in ((3, 1), (1, 2)):
         probes = ping(one, [(0, dst)], count=20, timeout_s=2.0).pings

@@ -11,7 +11,7 @@ import pytest
 
 from weft.testbed.linux import netlink, netns, tc
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.network import bring_up, clean, degrade, faults
+from weft.testbed.network import bring_up, clean, degrade, faults, read_back
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.read_back import Mismatch
 from weft.testbed.plan.network_plan import NetworkPlan, mac
@@ -133,13 +133,13 @@ def test_pyroute2_sees_what_was_planned(network):
 def test_what_the_kernel_holds_must_be_what_was_planned(network):
     one = network("star:n=2")
     end = one.plan.ends[0][0]
-    one.check()
+    read_back.check(one)
     change = f"qdisc change dev {end.dev} parent 1:10 handle 10: pfifo limit 249"
     subprocess.run(["tc", "-n", one.plan.namespace(0), *change.split()], check=True)
     with pytest.raises(
         Mismatch, match=f"{end.dev}: planned .*queue_packets=250.* queue 249 packets"
     ):
-        one.check()
+        read_back.check(one)
 
 
 @pytest.mark.kernel
@@ -319,14 +319,14 @@ def test_host_links_have_a_rate_of_their_own_in_the_kernel_and_in_what_is_told(n
     assert status["host_link"] == asdict(host_link)
     assert smallest_queue(one) == 50
     found = RunningNetwork.open(one.run.id)
-    found.check()
+    read_back.check(found)
     assert found.plan.host_link == host_link
     degrade.set_rate(found, "h0-e0.0", Mbps)
     with pytest.raises(
         Mismatch,
         match=r"planned .*rate_bps=5000000, queue_packets=50.* rate 1000000 bit/s, queue 50",
     ):
-        found.check()
+        read_back.check(found)
     found.close()
 
 
