@@ -209,6 +209,7 @@ def layered(topology: Topology, tables: NDArray[np.int32]) -> NextHops:
     """Return the hop of each layer.
 
     Args:
+        topology: of the tables.
         tables: next router by layer, last router and router (daemons/fatpaths/layers.py).
     """
     arcs = Arcs.of(topology)
