@@ -287,11 +287,6 @@ LONG_FUNCTIONS: set[str] = {
     "experiments/ccrdn/proxy_latency.py:round_trips",
     "experiments/engines/edge_colouring.py:colours",
     "experiments/engines/graph.py:Graph.route",
-    "experiments/lbsp/lbsp_recovery.py:degraded",
-    "experiments/lbsp/lbsp_recovery.py:outages",
-    "experiments/ttc/fat_tree_links.py:links",
-    "experiments/ttc/packet_model.py:simulate",
-    "experiments/ttc/ttc_packet.py:measure",
 }
 
 

@@ -129,7 +129,7 @@ def tcp(
     experiment has them.
 
     sysctls: further ones of TCP.
-    options: of flows.run().
+    options: of FlowOptions.
     """
     parameters = run.parameters
     chosen = {
@@ -149,7 +149,7 @@ def observe(
     wanted: Sequence[Flow],
     **options: Any,
 ) -> FabricObservation:
-    """Run the flows `wanted` with `options` of flows.run(), and observe order and fidelity."""
+    """Run the flows `wanted` with `options` of FlowOptions, and observe order and fidelity."""
     sysctls = {f"ipv4/{name}": str(value) for name, value in tcp_sysctls.items()}
     tcp_settings.tune(network, sysctls)
     with Reordering(network) as order, Fidelity(network) as fidelity:

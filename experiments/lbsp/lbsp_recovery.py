@@ -10,15 +10,14 @@ node         the aggregation switch loses its power
 degraded     the link carries a tenth of its rate, and two TCP flows cross it
 
 `pairs` random pairs with an end behind that edge switch ping each other every 10 ms.  A switch that
-takes ports in turns loses every second packet or fewer, so what counts is when the last loss was
-over: `outage_ms` is the time from the failure to the first answer after the last lost ping, over
-all pairs.  Meanwhile each host behind that edge switch and one elsewhere send each other full UDP
-packets, `load_fraction` of a link's rate each: of those, the lost ones and those that were
-overtaken are counted.  In the degraded case `outage_ms` is the time until an edge switch of another
-pod avoids the link; only a scheme that finds degraded links, lbsp with `rate_kbps`, ever does.
+takes ports in turns loses every second packet or fewer, so `outage_ms` is the time from the failure
+to the first answer after the last lost ping, over all pairs.  Meanwhile each host behind that edge
+switch and one elsewhere send each other full UDP packets, `load_fraction` of a link's rate.  In the
+degraded case `outage_ms` is the time until an edge switch of another pod avoids the link; only a
+scheme that finds degraded links, lbsp with `rate_kbps`, ever does.
 
-The scheme frr-bgp is FRR's BGP, equal-cost paths and BFD (testbed/frr/frr_config.py), where FRR is
-installed. `neighbours_lost` counts at both ends: more than 2 for a link are false alarms.
+The scheme frr-bgp is FRR's BGP with equal-cost paths and BFD (testbed/frr/frr_config.py).
+`neighbours_lost` counts at both ends: more than 2 for a link are false alarms.
 """
 
 from __future__ import annotations
@@ -48,20 +47,25 @@ if TYPE_CHECKING:
     from weft.testbed.measure.outage import Outage
     from weft.testbed.network.network import RunningNetwork
     from weft.testbed.plan.network_plan import NetworkPlan
+    from weft.testbed.traffic.flows import Flow
 
 FAILURES = ("link", "silent-link", "node", "degraded")
 FRR = "frr-bgp"
-HELLO_MS = 30  # of every scheme that is not told otherwise
+HELLO_MS = 30  # default of every scheme
 FRR_PARAMETERS = {"hello_ms": HELLO_MS, "dead": 3}
 INTERVAL_MS = 10.0
 BEFORE_S, AFTER_S = 0.3, 1.5
-HELLOS = 4  # within which a failure has been found
-LEARN_S = 6.0  # that a degraded link may take to be found
+HELLOS = 4  # intervals within which a failure is detected
+LEARN_S = 6.0  # time in which a degraded link must be detected
+WATCHER = "e0.0"
 
 
 class Routed(NamedTuple):
-    """A network and who routes it: how to wait until that has converged, how many neighbours it has
-    lost, and the memory of each switch's share of it, [] where switches share processes.
+    """A network and the daemons that route it.
+
+    wait: returns when they have converged.
+    losses: returns the number of neighbours that they have lost.
+    pss_kib: memory of each switch's daemons; empty where switches share processes.
     """
 
     network: RunningNetwork
@@ -71,28 +75,27 @@ class Routed(NamedTuple):
 
 
 def measure(run: Run) -> Result:
-    """Outages of the pairs, what was lost and overtaken, and what the daemons cost."""
+    """Return outages of the pairs, lost and overtaken packets, and the memory of the daemons."""
     from weft.testbed.measure.fidelity import Fidelity
 
-    with routed(run) as on:
-        with Fidelity(on.network) as fidelity:
-            degrades = run.text("failure") == "degraded"
-            seen = degraded(on.network, run) if degrades else outages(on, run)
-        memory: dict[str, Value] = {
-            "pss_median_kib": median(on.pss_kib) if on.pss_kib else None,
-            "pss_max_kib": max(on.pss_kib, default=None),
-        }
-        report = fidelity.report
-        return Result(
-            figures={**seen, **memory},
-            fidelity=report.verdict,
-            circumstances={"fidelity_report": report.as_dict()},
-        )
+    with routed(run) as fabric, Fidelity(fabric.network) as fidelity:
+        is_degraded = run.text("failure") == "degraded"
+        figures = degraded(fabric.network, run) if is_degraded else outages(fabric, run)
+    report = fidelity.report
+    return Result(
+        figures={
+            **figures,
+            "pss_median_kib": median(fabric.pss_kib) if fabric.pss_kib else None,
+            "pss_max_kib": max(fabric.pss_kib, default=None),
+        },
+        fidelity=report.verdict,
+        circumstances={"fidelity_report": report.as_dict()},
+    )
 
 
 @contextmanager
 def routed(run: Run) -> Iterator[Routed]:
-    """The network of `run` with its scheme, up for the length of a `with`."""
+    """Bring up the network of `run` with its scheme for the length of a `with`."""
     from weft.testbed.frr.frr import frr
     from weft.testbed.measure.host_load import pss_kib
     from weft.testbed.network.network import RunningNetwork
@@ -119,42 +122,40 @@ def routed(run: Run) -> Iterator[Routed]:
 
 
 def losses(network: RunningNetwork) -> int:
-    """How many neighbours our daemons have lost since they began."""
+    """Return the number of neighbours that our daemons have lost."""
     return sum(row.losses for row in network.rows().values())
 
 
 def is_frr(scheme: str) -> bool:
-    """Whether `scheme` is FRR's BGP and not one of weft's."""
+    """Return whether `scheme` is FRR's BGP."""
     return parse(scheme)[0] == FRR
 
 
 def frr_options(scheme: str) -> dict[str, int]:
-    """The parameters of frr-bgp; ValueError for one that it has not."""
-    _, given = parse(scheme)
-    for key in given:
+    """Return the parameters of frr-bgp; ValueError for an unknown one."""
+    _, options = parse(scheme)
+    for key in options:
         if key not in FRR_PARAMETERS:
             raise ValueError(unknown(f"parameter of {FRR}", key, FRR_PARAMETERS))
-    return FRR_PARAMETERS | {key: integer(FRR, key, text, least=1) for key, text in given.items()}
+    return FRR_PARAMETERS | {key: integer(FRR, key, text, least=1) for key, text in options.items()}
 
 
 def bgp(scheme: str, plan: NetworkPlan) -> Bgp:
-    """What FRR is told."""
+    """Return the configuration of FRR."""
     from weft.testbed.frr.frr_config import Bgp
 
     return Bgp(plan, **frr_options(scheme))
 
 
-def outages(on: Routed, run: Run) -> dict[str, Value]:
-    """What pings tell of a failure and of its end, and what the failure does to the packets of
-    flows.
-    """
+def outages(fabric: Routed, run: Run) -> dict[str, Value]:
+    """Fail and mend; return what pings and UDP packets lost."""
     from weft.testbed.measure.outage import OutageProbe
     from weft.testbed.measure.reordering import Reordering
 
-    network = on.network
+    network = fabric.network
     fail, mend = acts(network, run.text("failure"))
-    after_s = patience_s(run.text("scheme"))
-    lost_before = on.losses()
+    after_s = failure_s(run.text("scheme"))
+    lost_before = fabric.losses()
     with (
         Reordering(network) as order,
         OutageProbe(network, some_pairs(network, run), interval_ms=INTERVAL_MS) as probe,
@@ -164,46 +165,50 @@ def outages(on: Routed, run: Run) -> dict[str, Value]:
             failed_s = clock.monotonic()
             fail()
             clock.sleep(after_s)
-        lost_neighbours = on.losses() - lost_before
+        neighbours_lost = fabric.losses() - lost_before
         packets = order.read()
         mended_s = clock.monotonic()
         mend()
-        on.wait()
+        fabric.wait()
         clock.sleep(BEFORE_S)
-    found = probe.table.outages
-    rerouted = [1000 * rerouted_s(one, failed_s, mended_s) for one in found]
-    early = [gap.lost for one in found for gap in one.gaps if gap.begin_s < mended_s]
     return {
-        "pairs_hit": sum(one > 0 for one in rerouted),
-        "outage_ms": max(rerouted),
-        "median_ms": median([one for one in rerouted if one > 0] or [0.0]),
-        "unreachable_pairs": sum(cut_off(one, mended_s) for one in found),
-        "lost_pings": sum(early),
-        "lost_by_mending": sum(gap.lost for one in found for gap in one.gaps) - sum(early),
+        **of_pings(probe.table.outages, failed_s, mended_s),
         "sent_packets": packets.total("sent"),
         "lost_packets": packets.lost,
         "overtaken_packets": packets.total("late"),
-        "neighbours_lost": lost_neighbours,
+        "neighbours_lost": neighbours_lost,
         "prober_late_ms": 1000 * probe.table.late_s,
     }
 
 
-def patience_s(scheme: str) -> float:
-    """How long a failure lasts: until it has surely been found, and AFTER_S more."""
+def of_pings(pairs: Sequence[Outage], failed_s: float, mended_s: float) -> dict[str, Value]:
+    """Return the columns about the outages of `pairs`."""
+    rerouted_ms = [1000 * rerouted_s(pair, failed_s, mended_s) for pair in pairs]
+    gaps = [gap for pair in pairs for gap in pair.gaps]
+    lost_pings = sum(gap.lost for gap in gaps if gap.begin_s < mended_s)
+    return {
+        "pairs_hit": sum(outage_ms > 0 for outage_ms in rerouted_ms),
+        "outage_ms": max(rerouted_ms),
+        "median_ms": median([outage_ms for outage_ms in rerouted_ms if outage_ms > 0] or [0.0]),
+        "unreachable_pairs": sum(cut_off(pair, mended_s) for pair in pairs),
+        "lost_pings": lost_pings,
+        "lost_by_mending": sum(gap.lost for gap in gaps) - lost_pings,
+    }
+
+
+def failure_s(scheme: str) -> float:
+    """Return how long a failure lasts: until its detection, and AFTER_S more."""
     return AFTER_S + HELLOS * float(parse(scheme)[1].get("hello_ms", HELLO_MS)) / 1000
 
 
 @contextmanager
 def traffic(network: RunningNetwork, run: Run, seconds: float) -> Iterator[None]:
-    """UDP between the hosts behind the edge switch concerned and as many others.
-
-    It has arrived when this ends.
-    """
+    """Send UDP between the hosts behind the edge switch and as many others meanwhile."""
     from weft.testbed.traffic import slotted_udp
 
     rate_bps = run.integer("rate_mbps") * Mbps
-    plan = udp(network, run, round(seconds / slotted_udp.slot_s(rate_bps)))
-    sender = threading.Thread(target=partial(slotted_udp.run, network, plan, rate_bps=rate_bps))
+    packets = udp(network, run, round(seconds / slotted_udp.slot_s(rate_bps)))
+    sender = threading.Thread(target=partial(slotted_udp.run, network, packets, rate_bps=rate_bps))
     sender.start()
     try:
         yield
@@ -211,29 +216,30 @@ def traffic(network: RunningNetwork, run: Run, seconds: float) -> Iterator[None]
         sender.join()
 
 
-def udp(network: RunningNetwork, run: Run, count: int) -> Sequence[Sequence[int]]:
-    """Slot by slot, to which host each sends a packet, -1 for none."""
+def udp(network: RunningNetwork, run: Run, slots: int) -> Sequence[Sequence[int]]:
+    """Return for each slot and host the destination of its packet, or -1 for none."""
     rng = np.random.default_rng(run.seed)
     near, far = sides(network)
     others = rng.choice(far, len(near), replace=False)
-    plan = np.full((count, network.topology.servers), -1)
+    packets = np.full((slots, network.topology.servers), -1)
     for a, b in zip(near, others.tolist(), strict=True):
-        plan[:, a], plan[:, b] = b, a
-    plan[rng.random(plan.shape) >= float(run.parameters["load_fraction"])] = -1
-    sent: list[list[int]] = plan.tolist()
-    return sent
+        packets[:, a] = b
+        packets[:, b] = a
+    packets[rng.random(packets.shape) >= run.number("load_fraction")] = -1
+    destinations: list[list[int]] = packets.tolist()
+    return destinations
 
 
 def rerouted_s(outage: Outage, failed_s: float, mended_s: float) -> float:
-    """From the failure to the first answer after the last ping that it cost; 0 if it cost none."""
+    """Return the time from the failure to the first answer after its last lost ping, or 0."""
     ends = [min(gap.end_s or mended_s, mended_s) for gap in outage.gaps if gap.begin_s < mended_s]
     return max((end - failed_s for end in ends if end > failed_s), default=0.0)
 
 
-def cut_off(outage: Outage, at_s: float) -> bool:
-    """Whether a pair has no answer then, of several pings."""
+def cut_off(outage: Outage, time_s: float) -> bool:
+    """Return whether a pair has lost several pings in a row at `time_s`."""
     return any(
-        gap.lost > 3 and gap.begin_s < at_s and (gap.end_s is None or gap.end_s > at_s)
+        gap.lost > 3 and gap.begin_s < time_s and (gap.end_s is None or gap.end_s > time_s)
         for gap in outage.gaps
     )
 
@@ -244,29 +250,28 @@ def damaged_link(network: RunningNetwork) -> str:
 
 
 def acts(network: RunningNetwork, failure: str) -> tuple[Callable[[], None], Callable[[], None]]:
-    """What brings the failure about, and what undoes it."""
+    """Return the functions that fail an element and mend it."""
     name = damaged_link(network)
     if failure == "node":
-        switch = name.partition("-")[2]
-        return partial(network.fail, switch), partial(network.restore, switch)
-    return partial(network.fail, name, silent=failure == "silent-link"), partial(
-        network.restore, name
-    )
+        name = name.partition("-")[2]
+        return partial(network.fail, name), partial(network.restore, name)
+    silent = failure == "silent-link"
+    return partial(network.fail, name, silent=silent), partial(network.restore, name)
 
 
 def some_pairs(network: RunningNetwork, run: Run) -> list[tuple[int, int]]:
-    """Random pairs, one end of each behind the edge switch concerned, in both directions."""
+    """Return random pairs with one end behind the edge switch, in both directions."""
     rng = np.random.default_rng(run.seed)
     near, far = sides(network)
-    found = []
-    for i in range(run.integer("pairs")):
+    pairs = []
+    for number in range(run.integer("pairs")):
         pair = int(rng.choice(near)), int(rng.choice(far))
-        found.append(pair if i % 2 else pair[::-1])
-    return found
+        pairs.append(pair if number % 2 else pair[::-1])
+    return pairs
 
 
 def sides(network: RunningNetwork) -> tuple[list[int], list[int]]:
-    """The hosts behind the edge switch concerned, and all others."""
+    """Return the hosts behind the edge switch of the damaged link, and all others."""
     topology = network.topology
     edge = topology.naming.node(damaged_link(network).partition("-")[0])
     near = [peer for _, peer, _, _ in topology.ports(edge) if peer < topology.servers]
@@ -274,43 +279,52 @@ def sides(network: RunningNetwork) -> tuple[list[int], list[int]]:
 
 
 def degraded(network: RunningNetwork, run: Run) -> dict[str, Value]:
-    """How long until an edge switch of another pod avoids a link that has lost most of its rate."""
+    """Degrade the link; return how long until an edge switch of another pod avoids it."""
     from weft.testbed.network.degrade import set_rate
-    from weft.testbed.node_daemon import control
     from weft.testbed.traffic import flows
-    from weft.testbed.traffic.flows import Flow
 
-    topology = network.topology
-    name = damaged_link(network)
-    watcher, d = "e0.0", shape_of(topology).d
-    source = topology.naming.layout.number_of((2, d - 1, 0))
-    # to a destination of the link group that the link is in, and back
-    destination = topology.naming.layout.number_of((0, 0, (d - 1) % 2))
-    endless = [Flow(0.0, source, destination, None), Flow(0.0, destination, source, None)]
     traffic = threading.Thread(
         target=partial(
             flows.run,
             network,
-            endless,
+            crossing_flows(network),
             flows.FlowOptions(deadline_s=BEFORE_S + 2 * LEARN_S, congestion_control="reno"),
         )
     )
     traffic.start()
     clock.sleep(LEARN_S / 2)
-    set_rate(network, name, lbsp_tcp.degraded_bps(run))
-    failed_s = clock.monotonic()
-    learned_s = None
-    while learned_s is None and clock.monotonic() < failed_s + LEARN_S:
-        known = control.status(network.run.directory, watcher)["protocol"].get("failures", ())
-        if any(each["link"] == name and each["degraded"] for each in known):
-            learned_s = clock.monotonic() - failed_s
-        clock.sleep(0.005)
+    set_rate(network, damaged_link(network), lbsp_tcp.degraded_bps(run))
+    outage_ms = avoided_ms(network)
     traffic.join()
-    return {"outage_ms": None if learned_s is None else 1000 * learned_s, "unreachable_pairs": 0}
+    return {"outage_ms": outage_ms, "unreachable_pairs": 0}
+
+
+def crossing_flows(network: RunningNetwork) -> list[Flow]:
+    """Return an endless flow over the damaged link, and one back."""
+    from weft.testbed.traffic.flows import Flow
+
+    topology = network.topology
+    d, number_of = shape_of(topology).d, topology.naming.layout.number_of
+    source = number_of((2, d - 1, 0))
+    destination = number_of((0, 0, (d - 1) % 2))  # of the link group of the link
+    return [Flow(0.0, source, destination, None), Flow(0.0, destination, source, None)]
+
+
+def avoided_ms(network: RunningNetwork) -> float | None:
+    """Return when the switch WATCHER knows of the degraded link; None if not within LEARN_S."""
+    from weft.testbed.node_daemon import control
+
+    name, degraded_s = damaged_link(network), clock.monotonic()
+    while clock.monotonic() < degraded_s + LEARN_S:
+        known = control.status(network.run.directory, WATCHER)["protocol"].get("failures", ())
+        if any(failure["link"] == name and failure["degraded"] for failure in known):
+            return 1000 * (clock.monotonic() - degraded_s)
+        clock.sleep(0.005)
+    return None
 
 
 def check_scheme(text: str) -> None:
-    """ValueError unless daemons or FRR route by the scheme `text`."""
+    """Raise ValueError unless daemons or FRR route by the scheme `text`."""
     from weft.daemons.core import registry
 
     if is_frr(text):
@@ -320,9 +334,7 @@ def check_scheme(text: str) -> None:
 
 
 def check(run: Run) -> None:
-    """Raise ValueError unless `run` names a fat-tree that its scheme is for, or FRR is there and
-    does what is asked.
-    """
+    """Raise ValueError unless `run` has a fat-tree that its scheme suits, and FRR if needed."""
     from weft.daemons.core import registry
     from weft.testbed.machine import doctor
 

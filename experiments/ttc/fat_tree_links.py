@@ -1,9 +1,8 @@
-"""FT(n,d) as arrays for the models of TTC's evaluation, and which link a switch takes under each
-scheme.
+"""FT(n,d) as arrays for the models of TTC, and the link that a switch takes under each scheme.
 
 All is integers and arrays, and random numbers are arguments, so the same source runs as plain
-Python in a test and as machine code in an experiment.  Which port is taken is decided by the
-functions of daemons/routing/selection.py.
+Python in a test and as machine code in an experiment.  The functions of
+daemons/routing/selection.py choose the port.
 
 Links are numbered 0 .. (2n-1) N - 1, N = 2 d^n being the hosts: the link between switch s of layer
 l and the switch at its up-port u is (l-1) N + s d + u on the way up and (n-1 + l-1) N + s d + u on
@@ -59,17 +58,17 @@ class LayeredTreeShape(NamedTuple):
 
     @property
     def layers(self) -> list[str]:
-        """What each layer of links is called, in the order of their numbers."""
+        """Return the names of the layers of links, in the order of their numbers."""
         up = [f"up{layer}" for layer in range(1, self.n)]
         return up + [f"down{layer}" for layer in range(1, self.n)] + ["hosts"]
 
 
 def fat_tree(experiment: str, topology: str) -> LayeredTreeShape:
-    """The FT(n,d) that `topology` names; ValueError, for `experiment`, if it is none."""
-    name, given = parse(topology)
+    """Return the FT(n,d) that `topology` names; ValueError, for `experiment`, if it is none."""
+    name, options = parse(topology)
     if name != "fattree":
         raise ValueError(f"{experiment}: topology must be a fattree, got {topology}")
-    n, d, pods, hosts = shape(family(name).parameters_from(given))
+    n, d, pods, hosts = shape(family(name).parameters_from(options))
     if hosts != d or d < 2 or pods != 2 * d:
         raise ValueError(
             f"{experiment}: a whole fattree without oversubscription, with k >= 4 or d >= 2"
@@ -78,7 +77,7 @@ def fat_tree(experiment: str, topology: str) -> LayeredTreeShape:
 
 
 class SchemeRules(NamedTuple):
-    """A scheme as the models take it."""
+    """A scheme in the form of the models."""
 
     rule: int
     delta: int
@@ -86,41 +85,41 @@ class SchemeRules(NamedTuple):
 
 
 def rules(spec: str) -> SchemeRules:
-    """The scheme that `spec` names, for the models.
+    """Return the scheme that `spec` names, for the models.
 
-    ValueError for a scheme or a parameter that they lack.
+    Raises:
+        ValueError: the models lack the scheme or one of its parameters.
     """
-    name, _ = parse(spec)
-    selection, found = registry.data_plane(spec)
-    scheme = selection.rule(found)
+    name, texts = parse(spec)
+    selection, options = registry.data_plane(spec)
+    scheme = selection.rule(options)
     if name not in MODELLED:
         raise ValueError(f"the models of TTC have {', '.join(MODELLED)}, and not {name}")
-    for key, value in found.items():
+    for key, value in options.items():
         if key not in MODELLED[name] and value:
             known = " and ".join(MODELLED[name]) or "no parameters"
-            given = parse(spec)[1].get(key, value)
             raise ValueError(
-                f"the models of TTC have no {key}={given}: of {name} they know {known}"
+                f"the models of TTC have no {key}={texts.get(key, value)}: of {name} they know "
+                f"{known}"
             )
-    rule = (
-        ChoiceRule.RANDOM
-        if scheme.rule in (ChoiceRule.FLOW_HASH, ChoiceRule.KERNEL)
-        else ChoiceRule(scheme.rule)
-    )  # a hash as good as random
+    is_hash = scheme.rule in (ChoiceRule.FLOW_HASH, ChoiceRule.KERNEL)  # as good as random
+    rule = ChoiceRule.RANDOM if is_hash else ChoiceRule(scheme.rule)
     return SchemeRules(int(rule), scheme["delta"], scheme["tie"])
 
 
 class FatTreeLinks(NamedTuple):
     """FT(n,d) as its links, for machine code.
 
-    layer, block: of each switch: its layer, and the digits of its code from that of its layer on,
-        which are those of the hosts below it; 0 in layer n, which has all hosts below it.
-    first_up: the first of its d links upwards.  down: its link at each down-port, shape (switches,
-        2d).
-    block_of, digit: of each host, shape (n+1, hosts), by layer: what `block` is for the switches
-        above it, and its digit of that layer, which is the down-port to it and the up-port that
-        D-mod-k takes.
-    entry: the switch of each host.  far: the switch at the end of each link, -1 where it is a host.
+    layer: of each switch.
+    block: of each switch: the digits of its code from that of its layer on, which are those of the
+        hosts below it; 0 in layer n, which has all hosts below it.
+    first_up: first of the d links upwards of each switch.
+    down: link at each down-port, shape (switches, 2d).
+    block_of: `block` of the switches above each host, by layer, shape (n+1, hosts).
+    digit: digit of each host by layer, shape (n+1, hosts): the down-port to it, and the up-port
+        that D-mod-k takes.
+    entry: switch of each host.
+    far: switch at the end of each link, -1 for a host.
     """
 
     n: int
@@ -136,36 +135,42 @@ class FatTreeLinks(NamedTuple):
 
 
 def links(ft: LayeredTreeShape) -> FatTreeLinks:
-    """The links of `ft`, by equations (1) and (3) of TTC."""
+    """Return the links of `ft`, by equations (1) and (3) of TTC."""
     n, d = ft
-    hosts, width = ft.hosts, ft.hosts // d
-    host = np.arange(hosts)
+    host, width = np.arange(ft.hosts), ft.hosts // d
     switches = (n - 1) * width + width // 2
     layer = np.minimum(np.arange(switches) // width + 1, n)
-    s = np.arange(switches) - (layer - 1) * width
-    block_of, digit = np.zeros((n + 1, hosts), np.int64), np.zeros((n + 1, hosts), np.int64)
+    within = np.arange(switches) - (layer - 1) * width  # number of a switch within its layer
+    block_of, digit = np.zeros((n + 1, ft.hosts), np.int64), np.zeros((n + 1, ft.hosts), np.int64)
     for tier in range(1, n + 1):
         block_of[tier] = host // d**tier if tier < n else 0
         digit[tier] = host // d ** (tier - 1) % (d if tier < n else 2 * d)
+    far, down = ends_of_links(ft, switches)
+    block = np.where(layer < n, within // d ** (layer - 1), 0)
+    first_up = (layer - 1) * ft.hosts + within * d
+    return FatTreeLinks(n, d, layer, block, first_up, down, block_of, digit, host // d, far)
+
+
+def ends_of_links(ft: LayeredTreeShape, switches: int) -> tuple[Ints, Ints]:
+    """Return `far` and `down` of FatTreeLinks."""
+    n, d = ft
+    host, hosts, width = np.arange(ft.hosts), ft.hosts, ft.hosts // d
     far, down = np.full(ft.links, -1), np.full((switches, 2 * d), -1)
     down[host // d, host % d] = (2 * n - 2) * hosts + host
     for tier in range(1, n):
         place = d ** (tier - 1)
-        lower, up = np.arange(hosts) // d, np.arange(hosts) % d
+        lower, up = host // d, host % d
         port = lower // place % (d if tier < n - 1 else 2 * d)
         upper = tier * width + lower + (up - port) * place
-        down[upper, port] = (n - 1 + tier - 1) * hosts + np.arange(hosts)
+        down[upper, port] = (n - 1 + tier - 1) * hosts + host
         far[(tier - 1) * hosts : tier * hosts] = upper
         far[(n - 1 + tier - 1) * hosts : (n - 1 + tier) * hosts] = (tier - 1) * width + lower
-    block = np.where(layer < n, s // d ** (layer - 1), 0)
-    return FatTreeLinks(
-        n, d, layer, block, (layer - 1) * hosts + s * d, down, block_of, digit, host // d, far
-    )
+    return far, down
 
 
 @allocates_nothing
 def choose(loads: Ints, default: int, draws: Ints, rules: SchemeRules) -> int:
-    """The up-port that takes a packet or a flow, by the ports' `loads`; `default` is D-mod-k's."""
+    """Return the up-port for a packet or a flow by the ports' `loads`; `default` is D-mod-k's."""
     n = len(loads)
     if rules.rule == D_MOD_K:
         return d_mod_k(default, n)
@@ -181,9 +186,10 @@ def choose(loads: Ints, default: int, draws: Ints, rules: SchemeRules) -> int:
 class UpwardChoices(NamedTuple):
     """Decisions on the way up, counted in place.
 
-    made, redirected: by layer, 0 to n-1: all, and those for another up-port than D-mod-k's.
-    over_top, kept: of one element: what went over the top layer, and what of it was redirected
-        nowhere on its way.
+    made: all decisions by layer, 0 to n-1.
+    redirected: those for another up-port than D-mod-k's.
+    over_top: packets or flows over the top layer, an array of one element.
+    kept: those of them that were redirected nowhere.
     """
 
     made: Ints
@@ -192,21 +198,16 @@ class UpwardChoices(NamedTuple):
     kept: Ints
 
     def figures(self) -> dict[str, float | None]:
-        """The columns about redirection: fractions of decisions by layer, and of what goes over the
-        top layer.
-        """
-        made, other = self.made.tolist(), self.redirected.tolist()
-        return {
-            **{
-                f"up{at}_redirected_fraction": other[at] / made[at] if made[at] else None
-                for at in range(1, len(made))
-            },
-            "default_path_fraction": int(self.kept[0]) / int(self.over_top[0])
-            if self.over_top[0]
-            else None,
-        }
+        """Return the columns about redirection."""
+        figures: dict[str, float | None] = {}
+        for layer in range(1, len(self.made)):
+            total, redirected = int(self.made[layer]), int(self.redirected[layer])
+            figures[f"up{layer}_redirected_fraction"] = redirected / total if total else None
+        over_top = int(self.over_top[0])
+        figures["default_path_fraction"] = int(self.kept[0]) / over_top if over_top else None
+        return figures
 
 
 def no_choices(ft: LayeredTreeShape) -> UpwardChoices:
-    """Nothing counted yet."""
+    """Return counters at zero."""
     return UpwardChoices(*(np.zeros(size, np.int64) for size in (ft.n, ft.n, 1, 1)))

@@ -1,6 +1,4 @@
-"""TTC's packet model (section 4.2): slotted time, one packet on each link in each slot, a queue at
-every link.
-"""
+"""TTC's packet model (section 4.2): in each slot each link carries a packet from its queue."""
 
 from __future__ import annotations
 
@@ -33,8 +31,10 @@ class SlottedState(NamedTuple):
 
     What counts is an array of one element, so that it can change in place.
 
-    dst, born, behind, strayed: of each packet: its destination, the slot it was sent in, the packet
-        behind it in its queue, and how often it was redirected.
+    dst: destination of each packet.
+    born: slot in which each packet was sent.
+    behind: packet behind each in its queue.
+    strayed: how often each packet was redirected.
     head, tail, length: of each link's queue.
     free: numbers of packets that have arrived, a stack of free_count; numbers from `fresh` on have
         not been used.
@@ -60,12 +60,12 @@ class SlottedState(NamedTuple):
 
     @property
     def room(self) -> int:
-        """How many more packets fit in."""
+        """Return how many more packets fit."""
         return int(len(self.dst) - self.fresh[0] + self.free_count[0])
 
 
 def empty(ft: LayeredTreeShape, *, slots: int, packets: int) -> SlottedState:
-    """A network without packets, with room for `packets` at once, to be run for `slots` slots."""
+    """Return a network without packets, with room for `packets` at once and `slots` slots."""
 
     def zeros(count: int) -> Ints:
         return np.zeros(count, np.int64)
@@ -79,11 +79,12 @@ def empty(ft: LayeredTreeShape, *, slots: int, packets: int) -> SlottedState:
 
 
 class Watched(NamedTuple):
-    """What was seen in the slots that were watched: queue lengths of each layer of links, and
-    choices.
+    """Queue lengths of each layer of links, and choices, over the watched slots.
 
-    total: sum over links and slots.  largest: the longest.  histogram: slots times links with each
-    length, the last being that length or more; shape (layers, lengths).
+    total: sum over links and slots.
+    largest: the longest.
+    histogram: slots times links with each length, the last being that length or more; shape
+        (layers, lengths).
     """
 
     total: Ints
@@ -93,7 +94,7 @@ class Watched(NamedTuple):
 
 
 def nothing_watched(ft: LayeredTreeShape, lengths: int) -> Watched:
-    """Before the first slot."""
+    """Return sums at zero."""
     layers = len(ft.layers)
     largest, total = np.zeros(layers, np.int64), np.zeros(layers, np.int64)
     return Watched(total, largest, np.zeros((layers, lengths), np.int64), no_choices(ft))
@@ -133,7 +134,7 @@ def arrive(
 
 @allocates_nothing
 def deliver(state: SlottedState, packet: int, slot: int) -> None:
-    """`packet` has reached its destination in `slot`."""
+    """Count a packet that has reached its destination in `slot`."""
     born = state.born[packet]
     latency = slot - born + 1
     state.delivered[born] += 1
@@ -145,7 +146,7 @@ def deliver(state: SlottedState, packet: int, slot: int) -> None:
 
 @allocates_nothing
 def send(state: SlottedState, dst: int, slot: int) -> int:
-    """A new packet to `dst`; returns its number."""
+    """Create a packet to `dst`; return its number."""
     if state.free_count[0]:
         state.free_count[0] -= 1
         packet: int = state.free[state.free_count[0]]
@@ -167,11 +168,10 @@ def one_slot(
     rules: SchemeRules,
     choices: UpwardChoices,
 ) -> None:
-    """One slot of section 4.2: every link carries the packet at the head of its queue, and every
-    host what it has.
+    """Run one slot: every link and every host send a packet, if they have one.
 
-    sent: for each host the destination of its packet, or -1.  start: the link whose packet chooses
-        first.
+    sent: for each host the destination of its packet, or -1.
+    start: the link whose packet chooses first.
     draws: shape (links + hosts, 2), 32 bits each.
     """
     count = len(state.length)
@@ -217,7 +217,7 @@ def many_slots(
     rules: SchemeRules,
     watched: Watched,
 ) -> None:
-    """Slot after slot, from number `first`, with the queue lengths of all of them.
+    """Run slot after slot from number `first`, and add their queue lengths.
 
     sent, starts, draws: as for one_slot(), a row for each slot.
     """
@@ -227,7 +227,7 @@ def many_slots(
 
 
 class Latencies(NamedTuple):
-    """Of the packets sent in each watched slot: their mean latency and the largest, in slots."""
+    """Mean and largest latency of the packets sent in each watched slot, in slots."""
 
     mean: NDArray[np.float64]
     worst: Ints
@@ -243,34 +243,64 @@ def simulate(
     lengths: int,
     rng: Generator,
 ) -> tuple[Watched, Latencies]:
-    """Section 4.2: run `slots` slots, the last `watched` of which are watched, and on until their
-    packets have arrived.
+    """Run `slots` slots of section 4.2, and on until the packets of the last `watched` arrived.
 
     In each slot a random permutation of the hosts is drawn, and each host sends with probability
     `load_fraction`.
-    lengths: of the histograms of queue lengths.  RuntimeError if queues grow without bound.
+
+    lengths: of the histograms of queue lengths.
+
+    Raises RuntimeError if queues grow without bound.
     """
-    most = 20 * slots
-    net, state = (
-        links(ft),
-        empty(ft, slots=most + SLOTS_AT_ONCE, packets=PACKETS_OF_A_LINK * ft.links),
-    )
-    seen, unwatched = nothing_watched(ft, lengths), nothing_watched(ft, lengths)
-    sent_at = np.zeros(most + SLOTS_AT_ONCE, np.int64)
-    run = compiled(many_slots)
-    first, begin = 0, slots - watched
-    while first < slots or (state.delivered[begin:slots] < sent_at[begin:slots]).any():
-        if first >= most or state.room < ft.hosts * SLOTS_AT_ONCE:
+    most, begin = 20 * slots, slots - watched
+    net = links(ft)
+    state = empty(ft, slots=most + SLOTS_AT_ONCE, packets=PACKETS_OF_A_LINK * ft.links)
+    sums = nothing_watched(ft, lengths)
+    packets_of_slot = np.zeros(most + SLOTS_AT_ONCE, np.int64)
+    first = 0
+    while first < slots or are_missing(state, packets_of_slot, begin, slots):
+        if first >= most or is_full(ft, state):
             raise RuntimeError(f"queues grow without bound at load {load_fraction}")
-        limit = begin if first < begin else slots if first < slots else most + SLOTS_AT_ONCE
-        count = min(SLOTS_AT_ONCE, limit - first)
-        sent = derangements(rng, ft.hosts, count)
-        sent[rng.random(sent.shape) >= load_fraction] = -1
-        sent_at[first : first + count] = (sent >= 0).sum(axis=1)
-        draws = rng.integers(1 << 32, size=(count, ft.links + ft.hosts, DRAWS))
-        into = seen if begin <= first < slots else unwatched
-        run(net, state, first, sent, rng.integers(ft.links, size=count), draws, rules, into)
+        count = min(SLOTS_AT_ONCE, next_end(first, begin, slots) - first)
+        sent = packets(rng, ft.hosts, count, load_fraction)
+        packets_of_slot[first : first + count] = (sent >= 0).sum(axis=1)
+        into = sums if begin <= first < slots else nothing_watched(ft, lengths)
+        choices = random_choices(rng, ft, count)
+        compiled(many_slots)(net, state, first, sent, *choices, rules, into)
         first += count
-    sums, arrived = state.latency[begin:slots], state.delivered[begin:slots]
+    return sums, latencies(state, begin, slots)
+
+
+def is_full(ft: LayeredTreeShape, state: SlottedState) -> bool:
+    """Return whether the packets of the next slots might not fit."""
+    return state.room < ft.hosts * SLOTS_AT_ONCE
+
+
+def are_missing(state: SlottedState, packets_of_slot: Ints, begin: int, end: int) -> bool:
+    """Return whether packets that were sent in slots [begin, end) have not arrived."""
+    return bool((state.delivered[begin:end] < packets_of_slot[begin:end]).any())
+
+
+def random_choices(rng: Generator, ft: LayeredTreeShape, slots: int) -> tuple[Ints, Ints]:
+    """Return `starts` and `draws` of many_slots()."""
+    draws = rng.integers(1 << 32, size=(slots, ft.links + ft.hosts, DRAWS))
+    return rng.integers(ft.links, size=slots), draws
+
+
+def next_end(slot: int, begin: int, slots: int) -> int:
+    """Return the slot at which watching begins or ends next; one far away after both."""
+    return next((end for end in (begin, slots) if slot < end), slot + SLOTS_AT_ONCE)
+
+
+def packets(rng: Generator, hosts: int, slots: int, load_fraction: float) -> Ints:
+    """Return for each slot and host the destination of its packet, or -1 for none."""
+    sent = derangements(rng, hosts, slots)
+    sent[rng.random(sent.shape) >= load_fraction] = -1
+    return sent
+
+
+def latencies(state: SlottedState, begin: int, end: int) -> Latencies:
+    """Return the latencies of the packets that were sent in slots [begin, end)."""
+    sums, arrived = state.latency[begin:end], state.delivered[begin:end]
     some = arrived > 0
-    return seen, Latencies(sums[some] / arrived[some], state.worst[begin:slots][some])
+    return Latencies(sums[some] / arrived[some], state.worst[begin:end][some])

@@ -1,5 +1,6 @@
-"""How evenly does each scheme lay flows over a fat-tree's links?  TTC, section 4.1, figure 4 and
-table 1.
+"""How evenly does each scheme lay flows over a fat-tree's links?
+
+TTC, section 4.1, figure 4 and table 1.
 
 Every host sends k flows and receives k; flow after flow, in random order, every switch on the way
 up assigns an uplink. An optimal assignment has k flows on every link; what counts is the link with
@@ -50,21 +51,19 @@ MOST_ASSIGNED = 2 * 10**10  # flows of all repetitions: half an hour or more
 
 
 def scheme(spec: str, k: int, hosts: int) -> SchemeRules:
-    """The scheme that `spec` names, with a threshold that depends on k or on the number of hosts
-    worked out.
-    """
+    """Return the scheme that `spec` names, with delta=sqrt and delta=loglog as numbers."""
     thresholds = {
         "sqrt": max(1, round(math.sqrt(k))),
         "loglog": math.ceil(math.log2(math.log(hosts))),
     }
-    name, given = parse(spec)
-    if given.get("delta") in thresholds:
-        spec = unparse(name, {**given, "delta": thresholds[given["delta"]]})
+    name, options = parse(spec)
+    if options.get("delta") in thresholds:
+        spec = unparse(name, {**options, "delta": thresholds[options["delta"]]})
     return rules(spec)
 
 
 def destinations(traffic: str, ft: LayeredTreeShape, k: int, rng: Generator) -> Ints:
-    """A destination for each of the k flows of each host, shape (k, hosts)."""
+    """Return a destination for each of the k flows of each host, shape (k, hosts)."""
     if traffic == "random":
         return derangements(rng, ft.hosts, k)
     dst = np.array(transpose(ft.hosts, ft.d ** math.ceil(ft.n / 2)))[:, 1]
@@ -108,9 +107,7 @@ def layer_loads(run: Run, ft: LayeredTreeShape, rule: SchemeRules, choices: Upwa
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a fat-tree, and flows that fit into memory and are assigned in
-    time.
-    """
+    """Raise ValueError unless the flows of `run` fit into memory and time."""
     flows, repetitions = (
         fat_tree(run.experiment, run.text("topology")).hosts * run.integer("k"),
         run.integer("repetitions"),

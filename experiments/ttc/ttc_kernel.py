@@ -28,7 +28,7 @@ from weft.experiments.runner.definition import Experiment, Result, Row, Run, Tab
 from weft.experiments.runner.parameters import Spec
 from weft.experiments.ttc import columns
 from weft.experiments.ttc.fat_tree_links import LayeredTreeShape, fat_tree, rules
-from weft.experiments.ttc.packet_model import simulate
+from weft.experiments.ttc.packet_model import packets, simulate
 from weft.topologies.core.grammar import integer, parse
 from weft.topologies.core.link import Mbps
 from weft.topologies.core.topology import Topology
@@ -81,7 +81,7 @@ def udp(run: Run, fabric: FabricRun, load: float) -> Result:
     from weft.testbed.measure.reordering import Reordering
 
     network, topology, rate_bps = fabric.network, fabric.topology, run.integer("rate_mbps") * Mbps
-    destinations = packets(run, topology.servers, load)
+    destinations = packets(np.random.default_rng(run.seed), topology.servers, slots_of(run), load)
     before = fabric.plane.counters()
     with Reordering(network) as order, Fidelity(network) as fidelity:
         sent = slotted_run.send(network, destinations, rate_bps)
@@ -114,21 +114,16 @@ def delays(table: OrderTable, slot_us: float, empty_us: float) -> dict[str, Valu
     }
 
 
+def slots_of(run: Run) -> int:
+    """Return the number of slots in the seconds of `run`."""
+    return round(run.number("seconds") * 1e6 / slot_us(run))
+
+
 def slot_us(run: Run) -> float:
     """Return the time of a full packet on a link."""
     from weft.testbed.traffic import slotted_udp
 
     return 1e6 * slotted_udp.slot_s(run.integer("rate_mbps") * Mbps)
-
-
-def packets(run: Run, hosts: int, load: float) -> Ints:
-    """Return for each slot and host the destination of its packet, or -1 for none."""
-    from weft.experiments.engines.workloads import derangements
-
-    rng = np.random.default_rng(run.seed)
-    destinations = derangements(rng, hosts, round(run.number("seconds") * 1e6 / slot_us(run)))
-    destinations[rng.random(destinations.shape) >= load] = -1
-    return destinations
 
 
 def links_us(run: Run, topology: Topology, destinations: Ints) -> float:

@@ -1,5 +1,6 @@
-"""How long do packets wait under each scheme?  TTC, section 4.2, figures 5 and 6: the slotted model
-of a fat-tree.
+"""How long do packets wait under each scheme in the slotted model of a fat-tree?
+
+TTC, section 4.2, figures 5 and 6.
 
 In every slot a random permutation of the hosts is drawn, each host sends a packet with probability
 `load_fraction`, and every link carries one.  A packet's latency is counted in slots, from the one
@@ -19,11 +20,11 @@ import numpy as np
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.report import panels
 from weft.experiments.report.panels import Curves, Stack
-from weft.experiments.runner.definition import Experiment, Result, Run
+from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.experiments.ttc import columns
-from weft.experiments.ttc.fat_tree_links import fat_tree, rules
-from weft.experiments.ttc.packet_model import simulate
+from weft.experiments.ttc.fat_tree_links import LayeredTreeShape, fat_tree, rules
+from weft.experiments.ttc.packet_model import Watched, simulate
 
 LENGTHS = 128  # of queues that a histogram tells apart
 MOST_HOSTS = 1 << 16
@@ -36,14 +37,14 @@ MODEL_SCHEME = Spec(
 
 
 def measure(run: Run) -> Result:
-    """Latencies of packets, queue lengths of each layer of links, and what is redirected."""
-    ft, watched = fat_tree(run.experiment, run.text("topology")), run.integer("watched_slots")
-    seen, latencies = simulate(
+    """Return latencies of packets, queues of each layer of links, and redirected packets."""
+    ft = fat_tree(run.experiment, run.text("topology"))
+    watched, latencies = simulate(
         ft,
         rules(run.text("scheme")),
         run.number("load_fraction"),
         slots=run.integer("slots"),
-        watched=watched,
+        watched=run.integer("watched_slots"),
         lengths=LENGTHS,
         rng=np.random.default_rng(run.seed),
     )
@@ -51,26 +52,30 @@ def measure(run: Run) -> Result:
         raise ValueError(
             "ttc_packet: no host sent in the watched slots: raise watched_slots or load_fraction"
         )
-    slots = ft.hosts * watched  # of a layer's ports
-    means = zip(ft.layers, seen.total / slots, strict=True)
-    longest = zip(ft.layers, seen.largest, strict=True)
-    at_least = seen.histogram[0][::-1].cumsum()[::-1] / slots
     return Result(
         figures={
             "mean_latency_slots": float(latencies.mean.mean()),
             "tail_latency_slots": float(latencies.worst.mean()),
-            **seen.choices.figures(),
-            **{f"{name}_mean_queue_packets": float(value) for name, value in means},
-            **{f"{name}_max_queue_packets": int(value) for name, value in longest},
-            "up1_at_least": at_least.tolist(),
+            **watched.choices.figures(),
+            **queue_figures(ft, watched, ft.hosts * run.integer("watched_slots")),
         }
     )
 
 
+def queue_figures(ft: LayeredTreeShape, watched: Watched, slots: int) -> dict[str, Value]:
+    """Return the columns about queues; `slots` are those of all ports of a layer."""
+    means = zip(ft.layers, watched.total / slots, strict=True)
+    longest = zip(ft.layers, watched.largest, strict=True)
+    at_least = watched.histogram[0][::-1].cumsum()[::-1] / slots
+    return {
+        **{f"{name}_mean_queue_packets": float(value) for name, value in means},
+        **{f"{name}_max_queue_packets": int(value) for name, value in longest},
+        "up1_at_least": at_least.tolist(),
+    }
+
+
 def check(run: Run) -> None:
-    """ValueError unless `run` names a fat-tree that memory has room for, and watches no more slots
-    than there are.
-    """
+    """Raise ValueError unless the fat-tree of `run` fits into memory and its slots into time."""
     ft = fat_tree(run.experiment, run.text("topology"))
     if ft.hosts > MOST_HOSTS:
         raise ValueError(

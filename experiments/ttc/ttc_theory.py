@@ -1,5 +1,4 @@
-"""How long do TTC's queues grow?  The limit of many queues, its fixed point, and finitely many
-queues beside it.
+"""How long do TTC's queues grow, in the limit of many queues and with finitely many?
 
 TTC, section 5: packets arrive at N queues in a Poisson process of rate `load` each and are served
 one at a time, each taking an exponential time of mean 1.  s_i is the fraction of queues with at
@@ -41,7 +40,7 @@ MOST_EVENTS = 4e9  # some two minutes
 
 
 def derivative(s: Floats, load: float, delta: int) -> Floats:
-    """ds_i/dt for i = 0 .. len(s)-1 (equation 9); beyond the end s_i = 0."""
+    """Return ds_i/dt for i = 0 .. len(s)-1 (equation 9); beyond the end s_i = 0."""
     i = np.arange(1, len(s))
     far = np.concatenate([s, np.zeros(delta + 1)])
     before, behind = s[np.maximum(i - 1 - delta, 0)], far[i + delta]
@@ -50,7 +49,7 @@ def derivative(s: Floats, load: float, delta: int) -> Floats:
 
 
 def integrate(s: Floats, load: float, delta: int, *, duration: float, step: float = 0.05) -> Floats:
-    """The state `duration` after `s`, by classical Runge-Kutta; time in mean service times."""
+    """Return the state `duration` after `s`, by Runge-Kutta; time in mean service times."""
     for _ in range(round(duration / step)):
         k1 = derivative(s, load, delta)
         k2 = derivative(s + step / 2 * k1, load, delta)
@@ -61,13 +60,13 @@ def integrate(s: Floats, load: float, delta: int, *, duration: float, step: floa
 
 
 def fixed_point(load: float, delta: int) -> Floats:
-    """s_0, s_1, ... where nothing changes any more (equation 10), as far as SMALLEST."""
+    """Return the fixed point s_0, s_1, ... (equation 10), as far as SMALLEST."""
     s = compiled(relax)(np.zeros(64 + 8 * delta), load, delta)
     return s[: np.flatnonzero(s > SMALLEST)[-1] + 1]
 
 
 def relax(s: Floats, load: float, delta: int) -> Floats:
-    """The solution of equation (10) for the first len(s) fractions, those beyond being 0.
+    """Return the solution of equation (10) for the first len(s) fractions; those beyond are 0.
 
     `s` is zeros on entry.
 
@@ -85,18 +84,18 @@ def relax(s: Floats, load: float, delta: int) -> Floats:
     while worst > PRECISION:
         worst = 0.0
         for i in range(1, last):
-            wanted = s[i - 1] * s[i + delta]
+            new = s[i - 1] * s[i + delta]
             for a in range(i - 1, i + delta):
-                wanted += (s[a] - s[a + 1]) * (s[a - delta] if a > delta else 1.0)
-            wanted = min(load * wanted, s[i - 1])
-            if wanted > SMALLEST:
-                worst = max(worst, abs(s[i] / wanted - 1))
-            s[i] += (wanted - s[i]) / 2
+                new += (s[a] - s[a + 1]) * (s[a - delta] if a > delta else 1.0)
+            new = min(load * new, s[i - 1])
+            if new > SMALLEST:
+                worst = max(worst, abs(s[i] / new - 1))
+            s[i] += (new - s[i]) / 2
     return s
 
 
 def growth(delta: int) -> float:
-    """z > 1 with z^(delta+1) = z^delta + 1."""
+    """Return z > 1 with z^(delta+1) = z^delta + 1."""
     low, high = 1.0, 2.0
     for _ in range(60):
         z = (low + high) / 2
@@ -107,7 +106,7 @@ def growth(delta: int) -> float:
 def supermarket(
     length: NDArray[np.int64], delta: int, arrival: int, draws: NDArray[np.int64], at_least: Floats
 ) -> None:
-    """Events of finitely many queues, of which `length` changes in place.
+    """Simulate events of finitely many queues; `length` changes in place.
 
     at_least[i] is raised by the number of queues with i packets or more, after each event.
 
@@ -120,21 +119,21 @@ def supermarket(
         for i in range(min(length[queue] + 1, most)):
             at_least[i] += len(draws)
     for event in range(len(draws)):
-        left = len(draws) - event  # events for which a change counts, this one among them
+        remaining = len(draws) - event  # events for which a change counts, with this one
         queue = below(draws[event, 1], n)
         if draws[event, 0] < arrival:
             queue = ttc(length, queue, draws[event, 2], delta, 0)
             length[queue] += 1
             if length[queue] < most:
-                at_least[length[queue]] += left
+                at_least[length[queue]] += remaining
         elif length[queue]:
             if length[queue] < most:
-                at_least[length[queue]] -= left
+                at_least[length[queue]] -= remaining
             length[queue] -= 1
 
 
 def events(queues: int, load: float) -> tuple[int, int]:
-    """Events of the simulation: to warm up and to be watched."""
+    """Return the numbers of events of the simulation: to warm up, and watched."""
     per_time = queues * (1 + load)
     return round(WARM_UP / (1 - load) * per_time), round(DURATION * per_time)
 
@@ -142,33 +141,32 @@ def events(queues: int, load: float) -> tuple[int, int]:
 def simulate(
     queues: int, load: float, delta: int, *, warm_up: int, watched: int, rng: Generator
 ) -> Floats:
-    """s_i of `queues` queues, averaged over `watched` events after `warm_up` of them."""
+    """Return s_i of `queues` queues, averaged over `watched` events after `warm_up`."""
     length = np.zeros(queues, np.int64)
     arrival = round(load / (1 + load) * (1 << 32))
     run = compiled(supermarket)
     sums = np.zeros(64 + math.ceil(16 / (1 - load)))
-    for left, into in ((warm_up, np.zeros_like(sums)), (watched, sums)):
-        while left > 0:
-            count = min(left, EVENTS_AT_ONCE)
+    for remaining, into in ((warm_up, np.zeros_like(sums)), (watched, sums)):
+        while remaining > 0:
+            count = min(remaining, EVENTS_AT_ONCE)
             run(length, delta, arrival, rng.integers(1 << 32, size=(count, 3)), into)
-            left -= count
-    found: Floats = sums / sums[0]
-    return found
+            remaining -= count
+    fractions: Floats = sums / sums[0]
+    return fractions
 
 
 def measured_growth(limit: Floats, delta: int) -> float | None:
-    """The factor by which log 1/s_i grows at the end of `limit`, over the last 2 (delta + 1) steps,
-    in which it swings twice; None where fewer are known.
+    """Return the growth of log 1/s_i over the last 2 (delta + 1) steps, in which it swings twice.
+
+    None if fewer are known.
     """
-    wanted = 2 * (delta + 1)
-    steps = np.diff(np.log(-np.log(limit[2:])))[-wanted:]
-    return float(np.exp(steps.mean())) if len(steps) == wanted else None
+    count = 2 * (delta + 1)
+    steps = np.diff(np.log(-np.log(limit[2:])))[-count:]
+    return float(np.exp(steps.mean())) if len(steps) == count else None
 
 
 def measure(run: Run) -> Result:
-    """Mean queue length and tail of the fixed point, and of a simulation of finitely many
-    queues.
-    """
+    """Return mean queue and tail of the fixed point and of simulated queues."""
     load, delta, queues = (
         float(run.parameters["load_fraction"]),
         run.integer("delta"),
@@ -195,7 +193,7 @@ def measure(run: Run) -> Result:
 
 
 def check(run: Run) -> None:
-    """ValueError unless the simulation ends in minutes."""
+    """Raise ValueError unless the simulation ends in minutes."""
     load, queues = run.number("load_fraction"), run.integer("queues")
     if sum(events(queues, load)) > MOST_EVENTS:
         most = int(queues * MOST_EVENTS / sum(events(queues, load)))

@@ -229,11 +229,11 @@ def test_where_frr_is_missing_one_line_says_how_to_get_it(monkeypatch, tmp_path)
 
 def test_a_failure_lasts_longer_where_hellos_are_rare():
     assert (
-        lbsp_recovery.patience_s("lbsp")
-        == lbsp_recovery.patience_s("frr-bgp:hello_ms=30")
+        lbsp_recovery.failure_s("lbsp")
+        == lbsp_recovery.failure_s("frr-bgp:hello_ms=30")
         == pytest.approx(1.62)
     )
-    assert lbsp_recovery.patience_s("spray:hello_ms=300,dead=3") == pytest.approx(2.7)
+    assert lbsp_recovery.failure_s("spray:hello_ms=300,dead=3") == pytest.approx(2.7)
 
 
 @pytest.mark.kernel
@@ -247,7 +247,7 @@ def test_pairs_are_rerouted_after_a_silent_failure(scheme):
     row = lbsp_recovery.measure(some).figures
     assert row["unreachable_pairs"] == 0
     assert row["pairs_hit"] > 0
-    assert 60 < row["outage_ms"] < 1000 * lbsp_recovery.patience_s(scheme)
+    assert 60 < row["outage_ms"] < 1000 * lbsp_recovery.failure_s(scheme)
     assert row["neighbours_lost"] >= 2
     assert row["lost_packets"] < row["sent_packets"] / 2
     # the few flows may all be hashed past the link
