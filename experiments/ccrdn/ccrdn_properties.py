@@ -1,4 +1,4 @@
-"""How large are the networks of the evaluation?  CCRDN, table 1.
+"""Sizes of the networks of the evaluation: CCRDN, table 1.
 
 Servers, switches, links, the bound on DR's hops, and the copies of X(l-1) in an X(l), all counted
 on the network.

@@ -1,4 +1,4 @@
-"""How long does a workload take under each scheme?  CCRDN, sections 6.7 and 7.5, figure 14.
+"""Completion time of a workload under each scheme: CCRDN, sections 6.7 and 7.5, figure 14.
 
 Messages of 1 GB over links of 1 Gbit/s as fluids (experiments/engines/fluid.py).  Each takes the
 route that its scheme chooses when it begins; the result is the arrival of the last one.

@@ -1,4 +1,4 @@
-"""When links die, which pairs stay connected, and how much longer are their routes?
+"""Pairs that stay connected when links die, and the lengths of their routes.
 
 CCRDN, sections 6.4 and 7.2, figures 5 and 6: 10 % of the links have failed, drawn uniformly.  A
 scheme connects a pair if one of the routes that it tries is alive; PR takes the shortest of these.

@@ -1,4 +1,4 @@
-"""When links die, which pairs of servers still ping, and are they those of the graph engine?
+"""Pairs that still ping when links die, beside those that the graph engine connects.
 
 CCRDN, sections 6.4 and 7.2, with real packets: a tenth of the links, servers or racks has failed,
 drawn uniformly.  Beside the pings stand the graph engine's result for the same faults and scheme,

@@ -1,4 +1,4 @@
-"""How evenly does traffic load the links?  CCRDN, section 7.2, figures 10 to 12.
+"""Flows on each link: CCRDN, section 7.2, figures 10 to 12.
 
 Uniform random traffic.  PR with GP_I takes, among the shortest routes, the one whose fullest link
 carries the fewest flows (5.4).  On DCell and beta-DCell it uses the network less than DR and

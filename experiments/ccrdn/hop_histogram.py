@@ -1,4 +1,4 @@
-"""How are hop-lengths distributed, with and without failed links?  CCRDN 7.2, figures 7 to 9.
+"""Hop-lengths of all pairs, with and without failed links: CCRDN 7.2, figures 7 to 9.
 
 DR and PR with GP_I under uniform random traffic, on the whole network and with 10 % of its links
 failed.  On FiConn odd lengths are more frequent, because its routes alternate between level-0 hops

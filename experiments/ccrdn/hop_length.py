@@ -1,4 +1,4 @@
-"""How much shorter are proxy routes than dimensional routes, and how far from shortest?
+"""Lengths of proxy routes beside dimensional and shortest ones.
 
 CCRDN, sections 6.3 and 7.1.  Figure 3 is the mean hop-length of each scheme, figure 4 the cost and
 yield of a search: candidates per pair, and proxy routes per pair no longer than DR's.  Condition 1

@@ -13,12 +13,12 @@ from weft.topologies.core.grammar import parse
 
 def with_sizes(table: Table) -> list[Row]:
     """Return the rows with the family and depth of their network, and its servers."""
-    rows = []
+    rows: list[Row] = []
     for row in table:
         spec = str(row["topology"])
         family, parameters = parse(spec)
-        size = {"family": f"{family}, k = {parameters['k']}", "servers": graph(spec).servers}
-        rows.append({**row, **size})
+        depth = f"{family}, k = {parameters['k']}"
+        rows.append({**row, "family": depth, "servers": graph(spec).servers})
     return sorted(rows, key=lambda row: str(row["family"]))
 
 

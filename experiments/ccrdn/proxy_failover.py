@@ -1,4 +1,4 @@
-"""When an element fails, how long is the traffic through it cut off under each scheme?
+"""Outages of the traffic through a failed element under each scheme.
 
 The failures are those of experiments/ccrdn/failure.py.  The seed draws the link, server or rack; it
 is the same one for every scheme unless no path crosses it there.  We measure live pairs of servers

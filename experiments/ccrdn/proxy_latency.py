@@ -1,4 +1,4 @@
-"""How long does a packet take through an idle network on this kernel, and is CCRDN's model right?
+"""Latency of a packet in an idle network on this kernel, beside CCRDN's model.
 
 CCRDN, sections 6.6 and 7.4: each hop costs the protocol stack L_s, propagation L_p, the
 transmission of a full frame L_d and its share of the search for the route L_r; the latency is mean

@@ -1,4 +1,4 @@
-"""What goodput does TCP get on DCell, beta-DCell and FiConn, and do the link loads predict it?
+"""Goodput of TCP on DCell, beta-DCell and FiConn, beside what the link loads predict.
 
 CCRDN, sections 6.5 and 7.3, small and with real TCP: every flow sends as fast as it can, for some
 seconds.  Beside the goodput of all flows, and that of the slowest, stand

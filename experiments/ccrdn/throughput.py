@@ -1,4 +1,4 @@
-"""How much traffic can a network carry under each scheme?  CCRDN, sections 6.5 and 7.3, figure 13.
+"""Traffic that a network carries under each scheme: CCRDN, sections 6.5 and 7.3, figure 13.
 
 F flows arrive over links of rate b.  The restricted aggregate throughput RAT, that of tightly
 coupled tasks, is F b / (flows on the fullest link).  The unrestricted one, UAT, is F b / (mean

@@ -1,4 +1,4 @@
-"""How long does a packet take through an idle network?  CCRDN, sections 6.6 and 7.4, table 2.
+"""Latency of a packet in an idle network: CCRDN, sections 6.6 and 7.4, table 2.
 
 Each hop costs the protocol stack, propagation, the transmission of a full frame, and its share of
 the search for the route; the latency is mean hops times that.  The search is measured here: CPU

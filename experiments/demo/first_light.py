@@ -1,4 +1,4 @@
-"""The whole of weft once: does a network of routing daemons on the kernel do what the graph says?
+"""All of weft once: a network of routing daemons on the kernel, beside what the graph predicts.
 
 A network comes up, every pair pings, every packet takes the computed path, and TCP gets the rate of
 the links.  Then a link dies, once announced by its carrier and once silently.  Each time exactly

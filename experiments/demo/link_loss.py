@@ -1,4 +1,4 @@
-"""Random links die: which pairs of servers lose each other?
+"""Pairs of servers that lose each other when random links die.
 
 Three engines answer.  On the graph, DR's path of a pair crosses a dead link or does not.  In the
 fabric, daemons on in-memory wires withdraw their routes, and a packet follows the remaining ones.

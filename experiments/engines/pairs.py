@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.experiments.engines import workloads
-from weft.topologies.core.grammar import integer, parse, unknown
+from weft.topologies.core.grammar import integer
 
 UNIFORM, ALL_TO_ALL, ONE_TO_ALL, PERMUTATION, MANY_ALL_TO_ALL = range(5)
 
@@ -133,31 +133,15 @@ PATTERNS: Mapping[str, PairPattern] = {
 
 
 def pairs(spec: str, servers: int, rng: np.random.Generator) -> Pairs:
-    """What `spec`, uniform:flows=1000000 or many-all-to-all:group=100 say, names.
+    """Return the pairs of the traffic `spec`, such as uniform:flows=1000000.
 
-    ValueError says what is wrong.
+    Raises:
+        ValueError: no such traffic, or its parameter is wrong.
     """
-    name, given = parse(spec)
-    if name not in PATTERNS:
-        raise ValueError(unknown("traffic", name, PATTERNS))
-    _, parameter, make = PATTERNS[name]
-    for key in given:
-        if key != parameter:
-            raise ValueError(
-                f"{name}: no parameter {key}" + (f", there is {parameter}" if parameter else "")
-            )
-    if parameter and parameter not in given:
-        raise ValueError(f"{name}: {parameter} is missing, for example {name}:{parameter}=100")
-    most = servers if parameter == "group" else None
-    return make(
-        rng,
-        servers,
-        integer(
-            name, parameter, given[parameter], least=2 if parameter == "group" else 1, most=most
-        )
-        if parameter
-        else 0,
-    )
+    name, (_, parameter, make), text = workloads.pattern_of("traffic", spec, PATTERNS, 100)
+    least, most = (2, servers) if parameter == "group" else (1, None)
+    value = integer(name, str(parameter), text, least=least, most=most) if text else 0
+    return make(rng, servers, value)
 
 
 def _key(rng: np.random.Generator) -> np.uint64:

@@ -36,12 +36,12 @@ def _functions(rule: int) -> dict[str, Callable[..., Any]]:
 
 
 def chosen_gateway(size: int, i: int, j: int) -> int:
-    """Where no rule of connection_rule.py is meant."""
+    """Stand in for a rule of connection_rule.py, which is none here."""
     return -1
 
 
 def chosen_far_subnetwork(size: int, i: int, p: int) -> int:
-    """Where no rule of connection_rule.py is meant."""
+    """Stand in for a rule of connection_rule.py, which is none here."""
     return -1
 
 

@@ -6,8 +6,8 @@ Pure: a generator of random numbers is an argument.  Hosts are numbered from 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.random import Generator
@@ -130,10 +130,20 @@ def stencil(hosts: int, offset: int) -> list[tuple[int, int]]:
     return [(src, dst) for src, dst in neighbours if src != dst]
 
 
-def mapped(rng: Generator, hosts: int, chosen: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def mapped(rng: Generator, hosts: int, pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the pairs with hosts placed at random (FatPaths, section III-D)."""
     place = rng.permutation(hosts).tolist()
-    return [(place[src], place[dst]) for src, dst in chosen]
+    return [(place[src], place[dst]) for src, dst in pairs]
+
+
+class WithParameter(Protocol):
+    """A pattern that may take a parameter."""
+
+    @property
+    def parameter(self) -> str | None: ...
+
+
+Pattern = TypeVar("Pattern", bound=WithParameter)
 
 
 class TrafficPattern(NamedTuple):
@@ -180,38 +190,46 @@ PATTERNS: Mapping[str, TrafficPattern] = {
 }
 
 
+def pattern_of(
+    kind: str, spec: str, patterns: Mapping[str, Pattern], example: int
+) -> tuple[str, Pattern, str]:
+    """Return the name of the pattern `spec`, the pattern, and the text of its parameter, if any.
+
+    Raises:
+        ValueError: no such pattern or parameter, or the parameter is missing.
+    """
+    name, texts = parse(spec)
+    if name not in patterns:
+        raise ValueError(unknown(kind, name, patterns))
+    parameter = patterns[name].parameter
+    for key in texts:
+        if key != parameter:
+            raise ValueError(
+                f"{name}: no parameter {key}" + (f", there is {parameter}" if parameter else "")
+            )
+    if parameter and parameter not in texts:
+        raise ValueError(
+            f"{name}: {parameter} is missing, for example {name}:{parameter}={example}"
+        )
+    return name, patterns[name], texts.get(parameter or "", "")
+
+
 def pairs(spec: str, hosts: int, rng: Generator) -> list[tuple[int, int]]:
     """Return the (src, dst) of the pattern `spec`, such as stride:step=8.
 
     Raises:
         ValueError: no such pattern, or its parameter is wrong.
     """
-    name, given = parse(spec)
-    if name not in PATTERNS:
-        raise ValueError(unknown("traffic pattern", name, PATTERNS))
-    _, parameter, make = PATTERNS[name]
-    for key in given:
-        if key != parameter:
-            raise ValueError(
-                f"{name}: no parameter {key}" + (f", there is {parameter}" if parameter else "")
-            )
-    if parameter and parameter not in given:
-        raise ValueError(f"{name}: {parameter} is missing, for example {name}:{parameter}=4")
+    name, (_, parameter, draw), text = pattern_of("traffic pattern", spec, PATTERNS, 4)
     if hosts < 2:
         raise ValueError(f"{name}: traffic takes at least 2 hosts, got {hosts}")
-    most = {"step": hosts - 1, "senders": hosts - 1, "c": hosts - 1, "offset": hosts - 1}.get(
-        parameter or ""
-    )
-    return make(
-        rng,
-        hosts,
-        integer(name, parameter, given[parameter], least=1, most=most) if parameter else 0,
-    )
+    most = hosts - 1 if parameter in ("step", "senders", "c", "offset") else None
+    return draw(rng, hosts, integer(name, str(parameter), text, least=1, most=most) if text else 0)
 
 
-def endless(chosen: list[tuple[int, int]]) -> list[Flow]:
+def endless(pairs: Sequence[tuple[int, int]]) -> list[Flow]:
     """Return an endless flow for each pair."""
-    return [Flow(0.0, src, dst, None) for src, dst in chosen]
+    return [Flow(0.0, src, dst, None) for src, dst in pairs]
 
 
 class Sizes(NamedTuple):
