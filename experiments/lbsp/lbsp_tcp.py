@@ -198,6 +198,7 @@ EXPERIMENT = Experiment(
     goes_together=has_size,
     compared=("workload", "flow_bytes"),
     seeds=10,
+    takes_s=2200,
     measure=measure,
     plot=Bars(
         columns={"mean_ms": "mean time of a flow (ms)", "p999_ms": "99.9th percentile (ms)"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.experiments.report.claims import AtLeast, Claim, Form, Query, Where, Within
+from weft.experiments.report.claims import AtLeast, Claim, Form, NotComparable, Query, Where, Within
 
 TTC = {"scheme": "ttc:delta=2"}
 FT = "fattree:n=3,d=8"
@@ -19,6 +19,49 @@ def packets(scheme: str) -> Where:
 
 ON_FABRIC: Where = {"topology": "clos:n=4,r=2,m=4", "traffic": "cross", "clock": "virtual"}
 CLAIMS = (
+    *(
+        Claim(
+            f"flows on the fullest link of FT(3,{d}), adversarial permutation: {name}",
+            "section 2.1",
+            paper,
+            Query(
+                "ttc_flow",
+                {
+                    "topology": f"fattree:n=3,d={d}",
+                    "traffic": "adversarial",
+                    "scheme": scheme,
+                    "k": 1,
+                },
+                "max_load_flows",
+            ),
+            rule,
+            why,
+        )
+        for d in (8, 16)
+        for name, scheme, paper, rule, why in (
+            ("D-mod-k", "dmodk", "many", AtLeast(d), ""),
+            ("TTC", "ttc:delta=2", "", NotComparable(), "The paper gives no value for TTC."),
+        )
+    ),
+    Claim(
+        "flows that keep to D-mod-k's path without a threshold, FT(3,8), k = 8",
+        "section 3",
+        25,
+        Query("ttc_flow", flows("ttc:delta=0"), "default_path_fraction", form=Form.PERCENT),
+        Within(0.1),
+        "With strict comparison ties stay on the path; redirected ties give 10 %.",
+    ),
+    *(
+        Claim(
+            f"estimate of the fullest link, k + ln ln N / ln 2 + Δ, FT(3,8), k = {k}",
+            "section 4.1, table 1",
+            "",
+            Query("ttc_flow", {**flows("ttc:delta=sqrt"), "k": k}, column),
+            why="Equations (4) and (5) are lost in the text; the estimate is our reconstruction.",
+        )
+        for k in (1, 8, 32)
+        for column in ("estimate_flows",)
+    ),
     *(
         Claim(
             f"flows on the fullest link, FT(3,8), k = 8: {name}",
@@ -38,6 +81,22 @@ CLAIMS = (
             AtLeast(1),
         )
         for name, scheme in (("D-mod-k", "dmodk"), ("VLB", "vlb"))
+    ),
+    *(
+        Claim(
+            f"mean queue at load 0.95, {words}: {name}",
+            "section 4.2, figure 5",
+            "",
+            Query("ttc_packet", packets(scheme), f"{layer}_mean_queue_packets"),
+            why="The paper's values are in a plot alone.",
+        )
+        for words, layer in (("up layer 1", "up1"), ("down layer 1", "down1"))
+        for name, scheme in (
+            ("TTC", "ttc:delta=2"),
+            ("D-mod-k", "dmodk"),
+            ("Micro", "micro"),
+            ("VLB", "vlb"),
+        )
     ),
     *(
         Claim(

@@ -191,6 +191,7 @@ EXPERIMENT = Experiment(
     },
     columns=columns.FABRIC_FCT,
     seeds=10,
+    takes_s=1200,
     version=4,
     measure=measure,
     plot=Stack(

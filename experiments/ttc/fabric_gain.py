@@ -160,6 +160,7 @@ EXPERIMENT = Experiment(
     },
     columns=columns.FABRIC_GAIN,
     seeds=10,
+    takes_s=1200,
     version=3,
     measure=measure,
     plot=Bars(

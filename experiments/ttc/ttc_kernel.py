@@ -297,6 +297,7 @@ EXPERIMENT = Experiment(
     },
     columns=columns.TTC_KERNEL,
     seeds=3,
+    takes_s=1100,
     measure=measure,
     predict=model,
     version=3,
