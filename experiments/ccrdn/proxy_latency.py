@@ -71,13 +71,11 @@ def link(run: Run) -> LinkSpec | None:
 def pings(net: Net, run: Run) -> dict[str, Value]:
     """Return all figures of the run."""
     from weft.experiments.engines import reachability
-    from weft.testbed.measure.traceroute import trace
 
     topology = net.topology
     pairs = some_pairs(topology.servers, MOST_TRACED, np.random.default_rng(run.seed))
     settled = reachability.wait_for_paths(net, pairs, lengths(topology, net.routing, pairs))
-    traces = [path for path in trace(net, pairs) if not path.reason]
-    hops = {(path.src, path.dst): len(path.nodes) - 1 for path in traces}
+    hops = traced_hops(net, pairs)
     times = round_trips(net, by_hops(hops, run.integer("pairs")), run.integer("pings"))
     counts = Counter(hops.values())
     mean_hops = sum(length * count for length, count in counts.items()) / len(hops)
@@ -93,6 +91,14 @@ def pings(net: Net, run: Run) -> dict[str, Value]:
         "hops": [length for length, rtts_us in times.full.items() for _ in rtts_us],
         "rtts_us": [round(rtt_us, 1) for rtts_us in times.full.values() for rtt_us in rtts_us],
     }
+
+
+def traced_hops(net: Net, pairs: Sequence[Pair]) -> dict[Pair, int]:
+    """Return the hops of those of `pairs` whose path a traceroute finds."""
+    from weft.testbed.measure.traceroute import trace
+
+    traces = [path for path in trace(net, pairs) if not path.reason]
+    return {(path.src, path.dst): len(path.nodes) - 1 for path in traces}
 
 
 def latencies(times: dict[int, list[float]], pairs_by_hops: Counter[int]) -> dict[str, Value]:
@@ -135,6 +141,13 @@ class RoundTrips(NamedTuple):
     near_full: list[float]
 
 
+def rtts_us(net: Net, pair: Pair, size_bytes: int, spec: dict[str, Any]) -> Sequence[float]:
+    """Return the round-trip times of one pair without the first."""
+    from weft.testbed.measure import ping
+
+    return ping.ping(net, [pair], size_bytes=size_bytes, **spec).pings[0].rtts_us[1:]
+
+
 def round_trips(net: Net, pairs_by_hops: dict[int, list[Pair]], count: int) -> RoundTrips:
     """Ping `count` times each; in rounds, so that a disturbance of the machine affects all kinds.
 
@@ -143,21 +156,17 @@ def round_trips(net: Net, pairs_by_hops: dict[int, list[Pair]], count: int) -> R
     from weft.testbed.measure import ping
 
     spec: dict[str, Any] = {"count": count + 1, "interval_ms": INTERVAL_MS}
-
-    def rtts_us(src: int, dst: int, size_bytes: int) -> Sequence[float]:
-        table = ping.ping(net, [(src, dst)], size_bytes=size_bytes, **spec)
-        return table.pings[0].rtts_us[1:]
-
     times = RoundTrips({length: [] for length in pairs_by_hops}, [], [], [])
     for number in range(max(map(len, pairs_by_hops.values()))):
         src = number % net.topology.servers
         mate = net.topology.neighbours(src)[0][0]  # port 0 leads to the switch
-        times.near_empty.extend(rtts_us(src, mate, EMPTY_BYTES))
-        times.near_full.extend(rtts_us(src, mate, FULL_BYTES))
+        times.near_empty.extend(rtts_us(net, (src, mate), EMPTY_BYTES, spec))
+        times.near_full.extend(rtts_us(net, (src, mate), FULL_BYTES, spec))
         itself = ping.ping_itself(net, src, size_bytes=EMPTY_BYTES, **spec)
         times.itself.extend(itself.pings[0].rtts_us[1:])
         for length, pairs in pairs_by_hops.items():
-            times.full[length].extend(rtts_us(*pairs[number % len(pairs)], FULL_BYTES))
+            pair = pairs[number % len(pairs)]
+            times.full[length].extend(rtts_us(net, pair, FULL_BYTES, spec))
     return times
 
 

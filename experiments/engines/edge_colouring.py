@@ -7,8 +7,29 @@ an equal share of the colours.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from itertools import count
+
+# the edge by side (True: output), leaf and colour
+EdgeOf = dict[tuple[bool, int, int], int]
+
+
+def free(edge_of: EdgeOf, side: bool, leaf: int) -> int:
+    """Return the first colour that no edge of a leaf has."""
+    return next(colour for colour in count() if (side, leaf, colour) not in edge_of)
+
+
+def alternating_path(
+    edges: Sequence[tuple[int, int]], edge_of: EdgeOf, leaf: int, colours: tuple[int, int]
+) -> list[int]:
+    """Return the edges of the path from an output leaf on which two colours alternate."""
+    path: list[int] = []
+    side = True
+    while (side, leaf, colours[len(path) % 2]) in edge_of:
+        path.append(edge_of[side, leaf, colours[len(path) % 2]])
+        side = not side
+        leaf = edges[path[-1]][side]
+    return path
 
 
 def colours(edges: Sequence[tuple[int, int]]) -> list[int]:
@@ -18,31 +39,13 @@ def colours(edges: Sequence[tuple[int, int]]) -> list[int]:
     colour in common exchanges two colours along the path from its output leaf on which they
     alternate.
     """
-    degree = max(
-        [
-            0,
-            *Counter(first for first, _ in edges).values(),
-            *Counter(last for _, last in edges).values(),
-        ]
-    )
-    # the edge by side (True: output), leaf and colour
-    edge_of: dict[tuple[bool, int, int], int] = {}
+    edge_of: EdgeOf = {}
     colour_of = [-1] * len(edges)
 
-    def free(side: bool, leaf: int) -> int:
-        return next(colour for colour in range(degree) if (side, leaf, colour) not in edge_of)
-
-    def alternating_path(leaf: int, first: int, second: int) -> list[int]:
-        path, side, colour = [], True, first
-        while (side, leaf, colour) in edge_of:
-            path.append(edge_of[side, leaf, colour])
-            side, colour = not side, second if colour == first else first
-            leaf = edges[path[-1]][side]
-        return path
-
     for edge, (source, target) in enumerate(edges):
-        first, second = free(False, source), free(True, target)
-        path = alternating_path(target, first, second)
+        first = free(edge_of, False, source)
+        second = free(edge_of, True, target)
+        path = alternating_path(edges, edge_of, target, (first, second))
         for other in path:
             for side in (False, True):
                 del edge_of[side, edges[other][side], colour_of[other]]
