@@ -58,6 +58,7 @@ def completer(action: argparse.Action) -> Completer | None:
     """Return the completer of `action`; None where argcomplete needs none, as for files."""
     completers: dict[str, Completer] = {
         "experiment": experiments,
+        "names": published,
         "topology": topologies,
         "routing": schemes,
         "scheme": schemes,
@@ -72,6 +73,13 @@ def experiments(**_: Any) -> list[str]:
     from weft.experiments.runner import definition
 
     return definition.names()
+
+
+def published(**_: Any) -> list[str]:
+    """Return papers, claims and experiments that `weft reproduce` takes."""
+    from weft.experiments.report.claims import PAPERS, all_claims
+
+    return ["all", *PAPERS, *all_claims(), *experiments()]
 
 
 def topologies(**_: Any) -> list[str]:

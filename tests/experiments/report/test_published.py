@@ -27,7 +27,6 @@ ABOUT = {
 }
 # Experiments of claims that were never published; a file in the set takes its name off this list.
 NOT_YET = {
-    "ccrdn_properties",
     "collisions",
     "completion_time",
     "connectivity",
@@ -52,15 +51,12 @@ NOT_YET = {
     "lbsp_queues",
     "lbsp_recovery",
     "lbsp_tcp",
-    "link_loss",
-    "lowdiameter_sizes",
     "ndp_incast",
     "ndp_load",
     "proxy_failover",
     "proxy_latency",
     "proxy_throughput",
     "throughput",
-    "topology_cost",
     "ttc_flow",
     "ttc_kernel",
     "ttc_packet",
