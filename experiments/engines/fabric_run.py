@@ -75,9 +75,8 @@ def undamaged(network: RunningNetwork, plane: DataPlane) -> Topology:
 def fabric(run: Run, link: LinkSpec, *, damage: FabricDamage = undamaged) -> Iterator[FabricRun]:
     """Bring up the network of `run` with its scheme for the length of a `with`.
 
-    Args:
-        damage: called between loading the data plane and setting its scheme; returns the topology
-            that is left.
+    Between loading the data plane and setting its scheme `damage` is called; it returns the
+    topology that is left.
     """
     network = RunningNetwork.create(build(run.text("topology")), link, scheme="static")
     try:
