@@ -194,6 +194,13 @@ def legend(
     figure.legend(list(handles.values()), list(handles), **options)
 
 
+def legend_columns(place: Figure | SubFigure, width_inches: float) -> int:
+    """Return the number of columns that a legend of all panels has room for, 4 at most."""
+    labels = [label for axes in place.axes for label in axes.get_legend_handles_labels()[1]]
+    letters = max(map(len, labels), default=0) + 6  # with the mark
+    return max(1, min(4, int(LETTERS_AN_INCH * width_inches / letters)))
+
+
 def every_row(table: Table) -> Table:
     """Return all rows."""
     return table
@@ -270,8 +277,9 @@ def cumulative(table: Table, column: str, keys: Sequence[str]) -> list[Row]:
     rows: list[Row] = []
     for group in groups.values():
         runs, _ = valid_runs(group)
-        values = np.sort(np.concatenate([np.array(run[column], float) for run in runs]))
-        fractions = np.arange(1, len(values) + 1) / max(1, len(values))
+        elements = np.concatenate([np.array(run[column], float) for run in runs])
+        values, counts = np.unique(elements, return_counts=True)
+        fractions = counts.cumsum() / max(1, len(elements))
         common = {key: runs[0].get(key) for key in (*keys, "fidelity")}
         for value, fraction in zip(values.tolist(), fractions.tolist(), strict=True):
             rows.append({**common, column: value, "fraction": fraction})
@@ -394,7 +402,8 @@ class Panels(ABC):
                 axes.set_visible(bool(panel.rows))
             for axes in places[len(line) :]:
                 axes.remove()
-        legend(place, loc="outside upper left", ncols=4, fontsize=7.5)
+        ncols = legend_columns(place, self.size_inches(lines)[0])
+        legend(place, loc="outside upper left", ncols=ncols, fontsize=7.5)
 
     def label(self, axes: Axes, name: Literal["x", "y"], key: str) -> None:
         """Label the x or y axis, which shows `key`, and set its scale."""
