@@ -1,12 +1,10 @@
-"""Random sequences of failures, repairs, lost messages and dead daemons in fat-trees routed by
-LBSP.
+"""Random failures, repairs, lost messages and dead daemons in fat-trees routed by LBSP.
 
-    .venv/bin/python -m bench.lbsp_fate fattree:k=4 1000 7        # that many sequences, from number
-    7 on
+    .venv/bin/python -m bench.lbsp_fate fattree:k=4 1000 7        # 1000 sequences, from number 7
 
 After each, every pair of edge switches that an up-down path joins must reach each other by every
-way that packets may take.  Prints what was found wrong, and how many sequences passed; ends with
-status 1 if any did not.
+path that packets may take.  Prints unreached pairs and the number of sequences that passed; ends
+with status 1 if one failed.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def refuse_others(text: str, schemes: Collection[str], why: str) -> None:
 
 
 def daemon_scheme(text: str) -> None:
-    """ValueError unless there are daemons for the scheme `text`."""
+    """Raise ValueError unless there are daemons for the scheme `text`."""
     from weft.daemons.core import registry
 
     if registry.scheme(text)[0].machine is None:
@@ -62,21 +62,21 @@ def daemon_scheme(text: str) -> None:
 
 
 def transport(text: str) -> None:
-    """ValueError unless `text` is tcp or mptcp:subflows=4."""
+    """Raise ValueError unless `text` is tcp or mptcp:subflows=4."""
     from weft.testbed.traffic import mptcp
 
     mptcp.subflows(text)
 
 
 def sizes(text: str) -> None:
-    """ValueError unless there is the distribution `text` of flow sizes."""
+    """Raise ValueError unless there is the distribution `text` of flow sizes."""
     from weft.experiments.engines.workloads import sizes
 
     sizes(text)
 
 
 def traffic(text: str) -> None:
-    """ValueError unless there is the traffic pattern `text`.
+    """Raise ValueError unless there is the traffic pattern `text`.
 
     Whether a network has servers enough is not asked.
     """
@@ -86,9 +86,7 @@ def traffic(text: str) -> None:
 
 
 def pattern(text: str, parameters: Mapping[str, str | None]) -> None:
-    """ValueError unless `text` is one of the patterns that `parameters` has, with the integer that
-    it takes, if any.
-    """
+    """Raise ValueError unless `parameters` has the pattern `text`, with its integer if any."""
     name, given = parse(text)
     if name not in parameters:
         raise ValueError(unknown("traffic", name, parameters))
@@ -124,16 +122,14 @@ def server_centric(run: Run) -> Topology:
 
 
 def check_routing(run: Run) -> None:
-    """ValueError unless the daemons' scheme of `run` is for its network, which is not too large."""
+    """Raise ValueError unless the scheme of `run` suits its network, which is not too large."""
     from weft.daemons.core import registry
 
     registry.checked(network(run), run.text("routing"))
 
 
 def link_with_queues(routing: str) -> LinkSpec | None:
-    """Return a link with a rate for a scheme that compares queues, which a link without one has
-    not; else None.
-    """
+    """Return a link with a rate for a scheme that compares queues; None for another."""
     from weft.daemons.core import registry
 
     scheme, options = registry.scheme(routing)
@@ -175,7 +171,7 @@ def check_tcp(run: Run) -> None:
 
 
 def check_control(run: Run, control: str) -> None:
-    """ValueError unless this kernel has the congestion control `control`.
+    """Raise ValueError unless this kernel has the congestion control `control`.
 
     Under the virtual clock another kernel than this one measures, and has its own say then.
     """

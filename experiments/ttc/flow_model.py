@@ -1,6 +1,4 @@
-"""TTC's flow model (section 4.1): flow after flow is assigned a path through FT(n,d), and load is
-flows on a link.
-"""
+"""TTC's flow model (section 4.1): flow after flow gets a path; load is flows on a link."""
 
 from __future__ import annotations
 
