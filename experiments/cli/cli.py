@@ -172,9 +172,7 @@ def explain(error: Exception) -> int:
 
 
 def mentions(words: Sequence[str], path: str) -> bool:
-    """Return True if a word of the command line is `path`, or an option's value: then the user can
-    correct it.
-    """
+    """Return True if the command line names `path`, so that the user can correct it."""
     return any(word == path or word.endswith(f"={path}") for word in words)
 
 

@@ -1,6 +1,4 @@
-"""What there is to know of an experiment: `weft describe EXPERIMENT`, and what `weft run EXPERIMENT
---help` prints.
-"""
+"""Descriptions of experiments, for `weft describe` and `weft run EXPERIMENT --help`."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ WIDTH = 110
 
 
 class Help(argparse.Action):
-    """-h and --help: of the experiment that was named before it, or else of the command."""
+    """Option -h: help on the experiment that the command line names, or on the command."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **given: Any) -> None:
         text = "show this help and exit; after EXPERIMENT: its parameters, and how long it takes"
@@ -35,7 +33,7 @@ class Help(argparse.Action):
 
 
 def experiment_help(name: str, command: str) -> str:
-    """The help of the experiment called `name`; ValueError if there is none."""
+    """Return the help of the experiment `name`; ValueError if there is none."""
     from weft.experiments.runner.definition import find
 
     experiment = find(name)
@@ -54,10 +52,9 @@ def experiment_help(name: str, command: str) -> str:
 
 
 def described(experiment: Experiment, entries: Entries) -> dict[str, Any]:
-    """All there is to know, JSON-able; `entries`: what is stored of it.
+    """Return all facts about an experiment and its stored `entries`, JSON-able.
 
-    columns: with unit and meaning; a column that is stored and not declared has an empty meaning.
-    stored: how many runs, by which commits, and the median time of one in s.
+    A column that is stored and not declared has an empty meaning.
     """
     from weft.experiments.runner import columns
 
@@ -91,9 +88,7 @@ def described(experiment: Experiment, entries: Entries) -> dict[str, Any]:
 
 
 def stored(entries: Entries) -> dict[str, Any]:
-    """How many runs are stored, by which commits (None for an installed weft), and how long one
-    took.
-    """
+    """Return number, commits (None for an installed weft) and median time of the stored runs."""
     from statistics import median
 
     took = [float(about["wall_s"]) for _, about in entries if about.get("wall_s") is not None]
@@ -106,7 +101,7 @@ def stored(entries: Entries) -> dict[str, Any]:
 
 
 def description(experiment: Experiment, entries: Entries) -> str:
-    """The same for people."""
+    """Return the same facts as text."""
     from weft.experiments.runner.console import duration
 
     found = described(experiment, entries)
@@ -135,7 +130,7 @@ def description(experiment: Experiment, entries: Entries) -> str:
 
 
 def head(experiment: Experiment) -> Iterator[str]:
-    """Question, source, engines, and the default sweep with its time."""
+    """Yield question, source, engines, and the default sweep with its time."""
     yield from (*hanging(experiment.question), "")
     yield f"source:   {experiment.source}"
     yield f"engines:  {', '.join(experiment.engines)}"
@@ -143,7 +138,7 @@ def head(experiment: Experiment) -> Iterator[str]:
 
 
 def parameters(experiment: Experiment) -> Iterator[str]:
-    """Every parameter with its unit, default and values."""
+    """Yield every parameter with its unit, default and values."""
     yield "parameters:"
     for key, (parameter, defaults) in experiment.axes.items():
         unit = f" ({parameter.unit})" if parameter.unit else ""
@@ -156,7 +151,7 @@ def parameters(experiment: Experiment) -> Iterator[str]:
 
 
 def hanging(text: str, first: str = "", later: str = "") -> list[str]:
-    """`text` in lines of a terminal's width, whose words stay whole."""
+    """Return `text` in lines of a terminal's width, whose words stay whole."""
     return textwrap.wrap(
         text,
         WIDTH,
@@ -168,7 +163,7 @@ def hanging(text: str, first: str = "", later: str = "") -> list[str]:
 
 
 def default_sweep(experiment: Experiment) -> str:
-    """How large the default sweep is, and how long it takes."""
+    """Return size and time of the default sweep as text."""
     from weft.experiments.runner.console import duration
 
     runs = experiment.runs()

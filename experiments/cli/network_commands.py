@@ -1,6 +1,4 @@
-"""Commands on networks in the kernel: up, exec, fail, restore, degrade, scheme, status, rekey,
-daemon, restart, down, ps, clean.
-"""
+"""Commands on networks in the kernel, from up to down."""
 
 from __future__ import annotations
 
@@ -404,9 +402,7 @@ def rekey(arguments: argparse.Namespace) -> int:
 
 
 def daemon(arguments: argparse.Namespace) -> int:
-    """Run a node's daemon in the foreground in place of the supervisor's, with the same
-    configuration; or stop the supervisor's.
-    """
+    """Run a node's daemon in the foreground, or stop that of the supervisor."""
     from weft.testbed.network import foreground
     from weft.testbed.node_daemon import control
     from weft.testbed.runs.run import ENVIRONMENT

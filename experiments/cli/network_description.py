@@ -1,4 +1,4 @@
-"""What there is to say about a network in a few numbers."""
+"""Figures that describe a network."""
 
 from __future__ import annotations
 
@@ -17,16 +17,13 @@ MOST_SWITCHES = 2500  # the same of a switch fabric, whose hosts have one link e
 
 
 def describe(topology: Topology) -> dict[str, Any]:
-    """Name, sizes, degrees and diameter, JSON-able.
+    """Return name, sizes, degrees and diameter, JSON-able.
 
-    server_degree, switch_degree: how many of them have how many ports.  links_of_level: how many
-        links each level has.
-    links_of_role: how many are host links, local and global ones.
-    link_rates_bps: how many links carry how much, 0 where nothing is said; only if a user's graph
-        says so.
-    diameter_hops: of the longest of all shortest paths between servers: moves from server to server
-        in a server-centric network, links in a switch fabric; None for server-centric networks of
-        more than 1500 nodes and for fabrics of more than 2500 switches.
+    server_degree, switch_degree: number of nodes by number of ports.
+    links_of_level, links_of_role: number of links of each level and role.
+    link_rates_bps: number of links by rate, 0 for an unknown one; only if a user's graph has rates.
+    diameter_hops: length of the longest shortest path between servers: moves from server to server
+        in a server-centric network, links in a switch fabric; None for large networks.
     """
     degree = np.bincount(topology.links[:, [0, 2]].ravel(), minlength=topology.nodes)
     levels = np.bincount(topology.level)
@@ -53,7 +50,7 @@ def describe(topology: Topology) -> dict[str, Any]:
 
 
 def roles(topology: Topology) -> dict[str, int]:
-    """How many links have each role, see Topology."""
+    """Return the number of links of each role, see Topology."""
     counts = np.bincount(topology.level, minlength=len(topology.roles)).tolist()
     found = dict.fromkeys(topology.roles, 0)
     for role, count in zip(topology.roles, counts, strict=True):
@@ -62,12 +59,12 @@ def roles(topology: Topology) -> dict[str, int]:
 
 
 def histogram(values: list[int]) -> dict[str, int]:
-    """How often each value occurs, smallest value first."""
+    """Return the number of times that each value occurs, smallest value first."""
     return {str(value): count for value, count in sorted(Counter(values).items())}
 
 
 def is_small(topology: Topology) -> bool:
-    """Whether the diameter is worth the time that it takes."""
+    """Return True if the diameter takes little time."""
     return (
         topology.nodes <= MOST_NODES
         if topology.server_centric
@@ -76,9 +73,7 @@ def is_small(topology: Topology) -> bool:
 
 
 def diameter_hops(topology: Topology) -> int:
-    """The longest of all shortest paths between servers; all pairs at once, by products of the
-    adjacency matrix.
-    """
+    """Return the length of the longest shortest path between servers, by matrix products."""
     servers, a, b = topology.servers, topology.links[:, 0], topology.links[:, 2]
     if topology.server_centric:  # two servers of a crossbar are one hop apart
         adjacent = np.zeros((topology.nodes, topology.nodes), dtype=np.float32)
@@ -97,11 +92,15 @@ def diameter_hops(topology: Topology) -> int:
 
 
 def longest(adjacent: NDArray[np.float32], among: NDArray[np.int64], spec: str) -> int:
-    """The longest of all shortest paths between the nodes `among`.
+    """Return the length of the longest shortest path between the nodes `among`.
 
-    ValueError if there is none between two of them.
+    Args:
+        adjacent: above 0 where a link joins two nodes, shape (nodes, nodes).
+        among: numbers of nodes.
+        spec: name of the network.
 
-    adjacent: above 0 where a link joins two nodes, shape (nodes, nodes).
+    Raises:
+        ValueError: two of the nodes are not connected.
     """
     step = np.minimum(adjacent + np.eye(len(adjacent), dtype=np.float32), 1)
     reached = np.eye(len(adjacent), dtype=np.float32)[among]
@@ -115,7 +114,7 @@ def longest(adjacent: NDArray[np.float32], among: NDArray[np.int64], spec: str) 
 
 
 def nodes(topology: Topology) -> list[Row]:
-    """Name, label and address of every node; a crossbar has no address."""
+    """Return name, label and address of every node; a crossbar has no address."""
     naming = topology.naming
     return [
         {

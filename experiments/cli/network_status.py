@@ -1,4 +1,4 @@
-"""What `weft status` prints of a network, and `weft up --dry-run` of one that is not made."""
+"""Text of `weft status` and `weft up --dry-run`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def show_status(state: Mapping[str, Any]) -> None:
-    """Print what Network.status() says."""
+    """Print the result of RunningNetwork.status()."""
     print(
         f"{state['run']}: {state['topology']}, {state['scheme']}, failed links: "
         f"{', '.join(state['failed']) or 'none'}"

@@ -20,6 +20,9 @@ def add_command(
     """Add the command `name`; `action` carries it out and returns the exit status.
 
     Args:
+        commands: what add_subparsers() returned.
+        name: first word of the command.
+        action: function of the parsed arguments.
         summary: one line, in the imperative, for the list of commands.
         options: further arguments of ArgumentParser.
     """

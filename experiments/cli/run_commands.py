@@ -70,6 +70,7 @@ def add_experiment_options(
     """Add EXPERIMENT, --set and --results.
 
     Args:
+        parser: of the command.
         set_help: help of --set.
         optional: EXPERIMENT may be omitted.
     """
@@ -258,7 +259,9 @@ def print_rows(
     """Print rows as a table or JSON.
 
     Args:
+        rows: at least the rows of the runs in `measured`.
         measured: ids of the runs of this sweep; the table marks them if other rows are older.
+        as_json: print JSON.
         parameters: columns that a table keeps however wide they are, if rows differ in them.
     """
     from weft.experiments.runner.console import show, show_one
@@ -297,9 +300,7 @@ def commit(provenance: Mapping[str, Any]) -> str:
 
 
 def verdict(experiment: Experiment, rows: list[Row], failures: Mapping[Run, RunFailure]) -> int:
-    """Return 1 if a run failed or broke an invariant, with a line on standard error for each
-    cause; else 0.
-    """
+    """Return 1 if a run failed or broke an invariant, else 0; print each cause."""
     from weft.experiments.runner.console import say
 
     for run, failure in failures.items():
@@ -312,8 +313,10 @@ def verdict(experiment: Experiment, rows: list[Row], failures: Mapping[Run, RunF
 
 
 def columns(rows: list[Row], parameters: Collection[str]) -> list[str]:
-    """Return the columns for a terminal: neither run ids nor distributions, and long texts only of
-    `parameters` in which rows differ.
+    """Return the columns for a terminal.
+
+    Run ids and distributions are left out, and long texts unless they are of `parameters` in which
+    rows differ.
     """
     from weft.experiments.runner.console import cell
 

@@ -84,11 +84,7 @@ def show_view(run: RunRecord) -> None:
 def start(
     run: RunRecord, port: int, updates_per_s: float, pairs: int, results: Path, *, alone: bool
 ) -> subprocess.Popen[bytes]:
-    """Start the process that serves the page.
-
-    Args:
-        alone: the process outlives this one.
-    """
+    """Start the process that serves the page; if `alone`, it outlives this one."""
     from weft.experiments.view import worker
     from weft.testbed.runs import run_process
 

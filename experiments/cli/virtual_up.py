@@ -1,5 +1,6 @@
-"""`weft up --clock virtual`: it starts itself once more on a kernel of its own, and asks the host
-for lines.
+"""`weft up --clock virtual`: the command runs again on a kernel of its own.
+
+That kernel asks the host for the lines that the user types.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ OPTIONS = ("routing", "rate", "host_rate", "queue", "trim", "headers", "delay", 
 
 
 def check(given: argparse.Namespace) -> None:
-    """ValueError, in one line, unless the options about clocks go together."""
+    """Raise ValueError unless the options about clocks go together."""
     if given.clock == "real":
         for name in ("pace", "seed", *COSTS):
             if getattr(given, name) is not None:
@@ -49,9 +50,7 @@ def check(given: argparse.Namespace) -> None:
 
 
 def check_lab(lab: Lab, given: argparse.Namespace) -> None:
-    """ValueError, in one line, unless a kernel for virtual time can bring `lab` up, and read its
-    file.
-    """
+    """Raise ValueError unless a kernel for virtual time can bring `lab` up and read its file."""
     from weft.testbed.uml import uml
 
     topology, path = lab.topology, Path(given.topology).resolve()
@@ -69,9 +68,7 @@ def check_lab(lab: Lab, given: argparse.Namespace) -> None:
 
 
 def check_costs(costs: Mapping[str, int], clock: str) -> None:
-    """ValueError, in one line, for a cost in ns that is out of range, or that the real clock would
-    have to know.
-    """
+    """Raise ValueError for a cost in ns that is out of range, or not of the virtual clock."""
     for name, ns in costs.items():
         option = f"--{name.replace('_', '-')}"
         if ns and clock != "virtual":
@@ -83,9 +80,7 @@ def check_costs(costs: Mapping[str, int], clock: str) -> None:
 
 
 def up(given: argparse.Namespace) -> int:
-    """Bring the network up on a kernel for virtual time, and pass lines that are typed to its
-    command line.
-    """
+    """Bring the network up on a kernel for virtual time, and pass typed lines on to it."""
     from weft.testbed.network.bring_up import HOP_NS
     from weft.testbed.runs import isolated_python
     from weft.testbed.uml import uml
@@ -109,9 +104,9 @@ def up(given: argparse.Namespace) -> int:
 
 
 def command_line(net: Net) -> None:
-    """Mininet's, until its user leaves it.
+    """Run Mininet's command line until the user leaves it.
 
-    Lines come from the host where this is what up() has started.
+    In a process that up() started, the lines come from the host.
     """
     from weft.testbed.mininet.command_line import CommandLine
     from weft.testbed.uml.host_questions import ATTENDED, Terminal, keep_time

@@ -330,7 +330,8 @@ def outcome(claim: Claim, rows_of: RowsOf) -> Outcome:
     """Return our figure for `claim` and the verdict.
 
     Args:
-        rows_of: returns the rows of those of the runs that are stored.
+        claim: with or without a query.
+        rows_of: returns the stored rows of runs.
     """
     if not claim.query:
         return Outcome(Verdict.MISSING, math.nan, math.nan, 0, "")

@@ -74,6 +74,9 @@ def pairs(
     """Return the pairs of rows that agree in parameters, seed, engine and clock.
 
     Args:
+        experiment: that the rows are of.
+        a: rows of side A.
+        b: rows of side B.
         differing: columns in which the sides may differ.
     """
     keys = [key for key in (*experiment.sweep, *IDENTITY) if key not in set(differing)]

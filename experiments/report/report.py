@@ -1,5 +1,4 @@
-"""One page about everything that is stored: for each experiment its question, figure, numbers,
-command and machine.
+"""One page about all stored results: claims, and a section for each experiment.
 
 The page is one HTML file with its pictures inside; nothing is loaded from elsewhere.
 """
@@ -51,6 +50,7 @@ def page(
     """Return the whole page.
 
     Args:
+        stored: experiments with their (row, provenance) pairs.
         rows_of: returns the stored rows of runs.
         machine: the machines that measured, in words.
         disk_bytes: size of the results.

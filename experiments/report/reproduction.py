@@ -46,6 +46,7 @@ def select(words: Sequence[str], *, runs: bool = True) -> ClaimSelection:
     """Return what `words` name: papers, places of a paper, claims, experiments, or all.
 
     Args:
+        words: such as ccrdn, ccrdn figure 9, ccrdn-3, hop_length.
         runs: plan the runs, too.
 
     Raises:
@@ -116,6 +117,7 @@ def sample(runs: Iterable[Run], seconds: Mapping[str, float]) -> list[Run]:
     """Return some runs of every experiment, engine and clock, which take SAMPLE_S at most.
 
     Args:
+        runs: to choose from.
         seconds: published wall time of each run, by id; others are left out.
     """
     ranked: list[tuple[int, float, Run]] = []
@@ -225,7 +227,7 @@ class ClaimComparison(NamedTuple):
         words = self.likeness.value
         if self.likeness is Likeness.DIFFERENT and self.published.value:
             change = 100 * (self.new.value / self.published.value - 1)
-            words += f" by {number_text(change)} %"
+            words += f" by {number_text(change)} %" if change else " rows, the same value"
         part = f"; {self.compared} of {self.needed} runs"
         return words + part * (0 < self.compared < self.needed)
 
@@ -236,8 +238,10 @@ def compare_claim(
     """Compare our new value of `claim` with the published one.
 
     Args:
+        claim: with a query.
         rows: comparisons of all new rows, by run id.
         new: new rows, by run id.
+        published: the published set.
     """
     assert claim.query
     ids = [run.id for run in claim.query.runs]

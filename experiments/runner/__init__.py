@@ -1,3 +1,1 @@
-"""What an experiment is, how its sweep is carried out here or on a cluster, and where its results
-are.
-"""
+"""Experiments, their sweeps on this machine or a cluster, and the store of results."""

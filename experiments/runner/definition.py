@@ -208,6 +208,9 @@ class Experiment:
             texts: values of some parameters, as text, in place of the default ones.
             seeds: runs of each cell.
             engines: in place of the default one.
+            clock: of the kernel engine.
+            hop_ns: processor time of a packet at each hop under the virtual clock.
+            syscall_ns: processor time of a system call under the virtual clock.
 
         Raises:
             ValueError: a value is unknown, ill-typed or out of range, or no cell is left.

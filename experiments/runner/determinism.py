@@ -10,9 +10,7 @@ from weft.experiments.runner.rows import row_of, text_of
 
 
 def differences(runs: Sequence[Run], rows: Sequence[Row]) -> list[str]:
-    """Measure `runs` again, store nothing, and return a line for each run whose row differs from
-    the one in `rows`.
-    """
+    """Measure `runs` again and return a line for each whose row is not the one in `rows`."""
     stored = {row["run"]: row for row in rows}
     lines = []
     for run in runs:

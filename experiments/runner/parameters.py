@@ -20,8 +20,10 @@ NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """meaning: for people, without the unit.  unit: that of the value, empty for a pure number or a
-    name.
+    """Type and range of a parameter.
+
+    meaning: in words, without the unit.
+    unit: that of the value, empty for a pure number or a name.
     """
 
     meaning: str
@@ -134,5 +136,5 @@ class Spec(Parameter):
 
 
 def shortened(text: str) -> str:
-    """`text` quoted, as it fits a line."""
+    """Return `text` quoted, cut to fit a line."""
     return repr(text if len(text) <= 40 else text[:37] + "...")

@@ -55,9 +55,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 
 class RunClaim(Enum):
-    """The outcome of a claim: this process measures the run, another process does, or the run has
-    its row.
-    """
+    """Outcome of a claim: this process measures the run, another does, or its row is stored."""
 
     OURS = "ours"
     TAKEN = "taken"
@@ -80,6 +78,9 @@ class Store:
         """Store `result` as the row of `run`, and its provenance.
 
         Args:
+            run: that was measured.
+            result: its figures.
+            wall_s: its wall time.
             about: commit, machine and versions of the measurement.
 
         Raises:
@@ -104,6 +105,7 @@ class Store:
         """Reserve `run` for this process until it is stored or released.
 
         Args:
+            run: to measure.
             again: measure the run even if it has a row.
         """
         with self._writing() as db:
@@ -162,8 +164,9 @@ class Store:
         raise KeyError(run.id)
 
     def table(self, experiment: Experiment) -> list[tuple[Row, dict[str, Any]]]:
-        """Return (row, provenance) of every run of the current version of `experiment`, sorted by
-        engine, parameters and seed.
+        """Return (row, provenance) of every run of the current version of `experiment`.
+
+        They are sorted by engine, parameters and seed.
         """
         entries = []
         for row, provenance in self._entries_of(experiment.name):

@@ -75,6 +75,10 @@ def sweep(
     `store`, the finished runs are stored.
 
     Args:
+        experiment: that the runs are of.
+        runs: to measure.
+        store: for the results.
+        watcher: is told of each run that ends.
         jobs: parallel runs.
         about: provenance: code and machine.
         scheduler: address of dask.distributed, whose workers measure in place of processes.
@@ -215,8 +219,9 @@ class Worker:
 
 
 def work(one: RunAttempt, pipe: Connection, number: int) -> None:
-    """Measure the runs from `pipe`, in a Worker's process: it ignores Ctrl-C and dies with its
-    parent.
+    """Measure the runs from `pipe` in a Worker's process.
+
+    The process ignores Ctrl-C and dies with its parent.
     """
     global worker_number
     worker_number = number

@@ -1,5 +1,4 @@
-"""One run under the virtual clock, on a kernel of its own that is booted and seeded for it
-(testbed/uml/uml.py).
+"""One run under the virtual clock, on a kernel that is booted and seeded for it.
 
 Run and answer pass as JSON.  Inside, nothing of the host is writable, compiled code is kept for
 this run alone, and the environment only says where programs are, so the result depends on the code
