@@ -1,5 +1,5 @@
 """The purified transport (FatPaths, section III-C; after NDP, Handley et al., SIGCOMM 2017), as
-state machines.
+messages, parameters and results.
 
 Switches cut the payload off what their short queues cannot hold, and send on the header ahead of
 everything else.  So a receiver learns of every packet that was sent to it, and takes the sender's
@@ -7,5 +7,6 @@ place in pacing: it pulls packets at the rate of its own link, fairly among send
 with a window of packets at the rate of theirs.
 
 No routing: an endpoint is a program on a host, beside whatever routes.
-testbed/traffic/ndp_machine.c is the same in C, and a test holds the two equal, packet by packet.
+testbed/traffic/ndp_machine.c is the state machine.  tests/daemons/transport/ has the same in
+Python, slow and plain, and tests hold the two equal, packet by packet.
 """

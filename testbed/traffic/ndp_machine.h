@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The purified transport of one host: daemons/transport in C, equal packet by packet (by a test).
+/* The purified transport of one host.  A test holds it equal, packet by packet, to the machine in
+ * Python in tests/daemons/transport.
  *
  * An endpoint has no socket and no clock: its owner passes it arriving packets and calls ndp_poll()
  * at its deadline.  The reasons are in the Python files.  Times are nanoseconds.

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.daemons.fatpaths.layers import RouterArrays, distances, everything
-from weft.daemons.transport.endpoint import Delivered, EndpointCounters, Finished
 from weft.daemons.transport.parameters import Parameters
+from weft.daemons.transport.results import Delivered, EndpointCounters, Finished
 from weft.testbed.traffic import ndp_library
 from weft.testbed.traffic.ndp_library import CCounters, CEvent, CParameters
 from weft.topologies.core.topology import Topology

@@ -141,8 +141,11 @@ static void check_bounds(const struct ndp_endpoint *e)
 	uint64_t bits = 0, arrived = e->counters.data + e->counters.headers;
 
 	assert(e->incoming.used <= NDP_MOST_INCOMING);
-	for (uint32_t peer = 0; peer < e->peers; peer++)
-		assert(e->peer_queues[peer].messages <= NDP_MOST_INCOMING_OF_PEER);
+	for (size_t i = 0; i < e->peers.places; i++) {
+		const struct peer_queue *queue = e->peers.values[i];
+
+		assert(!queue || queue->messages <= NDP_MOST_INCOMING_OF_PEER);
+	}
 	for (const struct incoming *m = e->first_heard; m; m = m->heard_after)
 		bits += m->places;
 	assert(bits <= 2 * (512 * e->incoming.used + 2 * arrived)); /* it grows by what arrives */

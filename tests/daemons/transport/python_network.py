@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tests.daemons.transport.endpoint import Endpoint, Transmission
 from tests.daemons.transport.trimming_queue import (
     Frame,
     LinkModel,
@@ -21,15 +22,9 @@ from weft.daemons.routing import updown
 from weft.daemons.routing.selection import below, mix
 from weft.daemons.simulator.event_queue import CALL, PACKET, TICK, EventQueue
 from weft.daemons.simulator.wires import Randomness
-from weft.daemons.transport.endpoint import (
-    Delivered,
-    Endpoint,
-    EndpointCounters,
-    Finished,
-    Transmission,
-)
 from weft.daemons.transport.packets import TRIMMABLE, TRIMMED_AT_HOST, Data, TransportPacket
 from weft.daemons.transport.parameters import Parameters
+from weft.daemons.transport.results import Delivered, EndpointCounters, Finished
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology

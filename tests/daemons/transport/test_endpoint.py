@@ -4,9 +4,10 @@ import tracemalloc
 
 import pytest
 
-from weft.daemons.transport.endpoint import Delivered, Endpoint, Finished
+from tests.daemons.transport.endpoint import Endpoint
 from weft.daemons.transport.packets import Ack, Data, Nack, Pull
 from weft.daemons.transport.parameters import MOST_INCOMING_OF_PEER, Parameters
+from weft.daemons.transport.results import Delivered, Finished
 
 MBIT = 1_000_000
 PAYLOAD = 1450

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.daemons.transport import trimming_queue
+from tests.daemons.transport.endpoint import Endpoint
 from tests.daemons.transport.python_network import TransportNetwork, Trouble, sprayed
-from weft.daemons.transport.endpoint import Endpoint
+from tests.testbed.traffic.compiled_endpoint import CompiledEndpoint
 from weft.daemons.transport.packets import (
     HEADER,
     Ack,
@@ -34,7 +35,6 @@ from weft.testbed.traffic.ndp_library import (
     CEvent,
     CHost,
     CMessage,
-    CompiledEndpoint,
     CPacket,
     CParameters,
     CRun,
@@ -270,7 +270,7 @@ def test_bounds_and_what_is_forgotten_are_the_same(compiled: Path) -> None:
 MEMORY = """
 from ctypes import byref
 from weft.daemons.transport.packets import Data
-from weft.testbed.traffic.ndp_library import CompiledEndpoint
+from tests.testbed.traffic.compiled_endpoint import CompiledEndpoint
 from weft.daemons.transport.parameters import Parameters
 
 def kib():

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.daemons.transport import python_network, trimming_queue
 from weft.daemons.fatpaths import layers
-from weft.daemons.transport.endpoint import EndpointCounters
 from weft.daemons.transport.parameters import Parameters, timeout_ns
+from weft.daemons.transport.results import EndpointCounters
 from weft.testbed.traffic import packet_network
 from weft.testbed.traffic.packet_network import HASH, SPRAY, NextHops, PacketLink, PacketNetwork
 from weft.topologies import build

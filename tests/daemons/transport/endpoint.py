@@ -7,13 +7,13 @@ to send.  All times are integers in nanoseconds.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from weft.daemons.transport.incoming import Incoming
-from weft.daemons.transport.outgoing import OutgoingMessage
+from tests.daemons.transport.incoming import Incoming
+from tests.daemons.transport.outgoing import OutgoingMessage
 from weft.daemons.transport.packets import HEADER_BYTES, Ack, Data, Nack, Pull, TransportPacket
 from weft.daemons.transport.parameters import MOST_INCOMING, MOST_INCOMING_OF_PEER, Parameters
+from weft.daemons.transport.results import Delivered, EndpointCounters, Finished
 
 
 class Transmission(NamedTuple):
@@ -25,46 +25,6 @@ class Transmission(NamedTuple):
     peer: int
     packet: TransportPacket
     payload_bytes: int
-
-
-class Delivered(NamedTuple):
-    """All of message `flow` has come from host `peer`."""
-
-    peer: int
-    flow: int
-    size_bytes: int
-    at: int
-
-
-class Finished(NamedTuple):
-    """Message `flow` of ours to host `peer` is acknowledged, or was given up: why."""
-
-    peer: int
-    flow: int
-    at: int
-    failed: str | None
-
-
-@dataclass
-class EndpointCounters:
-    """data, headers: packets that came whole, and headers that came alone.  duplicates: of those
-    that came whole.
-    strange: packets of no message of ours, of a layer that is none, or that contradict their
-        message.
-    refused: packets of new messages beyond the bounds of what a receiver remembers.
-    sent: packets with payload, retransmissions among them.  timeouts: packets asked after.  pulls:
-        sent.
-    """
-
-    data: int = 0
-    headers: int = 0
-    duplicates: int = 0
-    strange: int = 0
-    refused: int = 0
-    sent: int = 0
-    retransmissions: int = 0
-    timeouts: int = 0
-    pulls: int = 0
 
 
 class _Pace:

@@ -8,16 +8,9 @@ from collections.abc import Iterator
 from weft.daemons.core.mixing import mixed
 from weft.daemons.transport.packets import Ack, Data, Nack, Pull, packets_of
 from weft.daemons.transport.parameters import LONGEST_BACKOFF, MOST_PACKETS, Parameters
+from weft.daemons.transport.results import reason
 
 UNSENT, IN_FLIGHT, REFUSED, ACKNOWLEDGED = range(4)
-
-
-def reason(peer: int, silent_ns: int, left: int, packets: int) -> str:
-    """Why a message to host `peer` was given up."""
-    return (
-        f"host {peer} has not answered for {silent_ns / 1e6:.0f} ms; {left} of {packets} "
-        f"packets not acknowledged"
-    )
 
 
 class OutgoingMessage:
