@@ -81,7 +81,7 @@ def _measure(
     if os.geteuid() and any(timed(run) for run in todo):
         raise PermissionError(f"{name}: the kernel engine needs root, unless clock='virtual'")
     about = code_and_machine(kernel=any(run.engine == "kernel" for run in todo))
-    swept = sweep(experiment, todo, store, jobs=jobs, about=about, watcher=_Quiet(), again=again)
+    swept = sweep(experiment, todo, store, workers=jobs, about=about, watcher=_Quiet(), again=again)
     for run, failure in swept.failures.items():
         raise RuntimeError(f"{name}: {run} failed: {failure.reason}")
 

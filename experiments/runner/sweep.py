@@ -62,10 +62,9 @@ def sweep(
     runs: Sequence[Run],
     store: Store,
     *,
-    jobs: int,
+    workers: int | str,
     about: Mapping[str, Any],
     watcher: Watcher,
-    scheduler: str = "",
     again: bool = False,
 ) -> Swept:
     """Measure `runs` and store the results.
@@ -79,9 +78,8 @@ def sweep(
         runs: to measure.
         store: for the results.
         watcher: is told of each run that ends.
-        jobs: parallel runs.
+        workers: number of processes, or the address of a scheduler of dask.distributed.
         about: provenance: code and machine.
-        scheduler: address of dask.distributed, whose workers measure in place of processes.
         again: measure stored runs, too.
     """
     swept = Swept([], {})
@@ -91,7 +89,10 @@ def sweep(
     )
     one = partial(attempt, experiment, about)
     try:
-        several = on_workers(scheduler, together) if scheduler else carry_out(one, together, jobs)
+        if isinstance(workers, str):
+            several = on_workers(workers, together)
+        else:
+            several = carry_out(one, together, workers)
         for ended in chain(several, carry_out(one, alone, 1)):
             failure = keep(store, ended)
             if failure:

@@ -70,9 +70,9 @@ def address():
             yield cluster.scheduler_address
 
 
-def carry_out(runs, store, **where):
+def carry_out(runs, store, address=1):
     watcher, about = Watcher(), {"commit": None, "dirty": False}
-    swept = sweep(EXPERIMENT, runs, store, jobs=1, about=about, watcher=watcher, **where)
+    swept = sweep(EXPERIMENT, runs, store, workers=address, about=about, watcher=watcher)
     assert sorted(watcher.seen, key=str) == sorted(runs, key=str)  # each once
     assert set(swept.measured) | set(swept.failures) == set(runs)
     return swept.failures
@@ -82,7 +82,7 @@ def test_a_cluster_gives_the_rows_that_one_process_gives(tmp_path, address):
     runs = EXPERIMENT.runs({"size": "1,2,3"}, seeds=3)
     here, there = Store(tmp_path / "here"), Store(tmp_path / "there")
     assert carry_out(runs, here) == {}
-    failures = carry_out(runs, there, scheduler=address)
+    failures = carry_out(runs, there, address)
     assert failures == {}
     assert there.rows(runs) == here.rows(runs)
     assert there.states("quick") == {run.id: "done" for run in runs}
@@ -102,7 +102,7 @@ def test_a_worker_that_is_killed_costs_no_run_and_doubles_none(tmp_path, address
         ThreadPoolExecutor(1) as pool,
     ):
         client.wait_for_workers(3, timeout=60)
-        swept = pool.submit(carry_out, runs, there, scheduler=address)
+        swept = pool.submit(carry_out, runs, there, address)
         wait_until("the third worker has a run", begun.exists, timeout_s=60)
         victim.kill()
         assert swept.result(timeout=60) == {}
@@ -118,7 +118,7 @@ def test_the_graph_engine_gives_the_same_on_a_cluster(tmp_path, address):
         seeds=1,
     )
     store = Store(tmp_path)
-    failures = carry_out(runs, store, scheduler=address)
+    failures = carry_out(runs, store, address)
     assert failures == {}
     for run, row in zip(runs, store.rows(runs), strict=True):
         assert row["mean_hops"] == experiment.measure(run).figures["mean_hops"]
@@ -127,7 +127,7 @@ def test_the_graph_engine_gives_the_same_on_a_cluster(tmp_path, address):
 def test_a_run_that_fails_there_does_not_end_the_sweep(tmp_path, address):
     runs = EXPERIMENT.runs({"scheme": "dr,broken,bfs", "size": "1"}, seeds=1)
     store = Store(tmp_path)
-    failures = carry_out(runs, store, scheduler=address)
+    failures = carry_out(runs, store, address)
     assert {run: failure.reason for run, failure in failures.items()} == {
         runs[1]: "RuntimeError: the reason"
     }
@@ -138,7 +138,7 @@ def test_runs_on_the_kernel_stay_here(tmp_path, address, monkeypatch):
     log = tmp_path / "log"
     monkeypatch.setenv("WEFT_TEST_LOG", str(log))  # which the workers do not have
     runs = EXPERIMENT.runs({"size": "1"}, seeds=1, engines=["graph", "kernel"])
-    carry_out(runs, Store(tmp_path / "results"), scheduler=address)
+    carry_out(runs, Store(tmp_path / "results"), address)
     assert set(log.read_text().split()) == {run.id for run in runs if run.engine == "kernel"}
 
 

@@ -39,7 +39,7 @@ def store(tmp_path):
 def carry_out(runs, store, experiment=EXPERIMENT, jobs=1, watcher=None, **options):
     about = {"commit": None, "dirty": False}
     return sweep(
-        experiment, runs, store, jobs=jobs, about=about, watcher=watcher or Watcher(), **options
+        experiment, runs, store, workers=jobs, about=about, watcher=watcher or Watcher(), **options
     )
 
 
@@ -143,9 +143,9 @@ def measure_virtually(monkeypatch, experiment):
     told = []
 
     def run(argv, *, exchange, **options):
-        asked = Run(**json.loads(exchange.given[virtual_runs.RUN]))
+        asked = Run(**json.loads(exchange.inputs[virtual_runs.RUN]))
         told.append(virtual_runs.answer(asked))
-        exchange.taken[virtual_runs.ANSWER] = json.dumps(told[-1])
+        exchange.results[virtual_runs.ANSWER] = json.dumps(told[-1])
         return 0
 
     monkeypatch.setattr(uml, "run", run)
