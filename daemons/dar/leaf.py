@@ -132,9 +132,7 @@ class LeafFlows:
         return max(self._settings.p, -(-load.total() // max(links, 1)))
 
     def requests(self, links: int) -> list[SeenFlow]:
-        """Return the flows that this output leaf wants moved: one of its fullest bad link, or one
-        of each bad link.
-        """
+        """Return the flows to request: one of the fullest bad link, or one of each bad link."""
         most, every = self.most(self.down(), links), self._settings.every_link
         load = Counter(entry.port for entry in self._certain)
         fullest = max(load.values(), default=0)
@@ -173,9 +171,7 @@ class LeafFlows:
         return [self._random.pick(flows)] if flows else []
 
     def accepts(self, flow: FiveTuple, port: int, origin: int, sequence: int, now: float) -> bool:
-        """Return True, once, if a request of `origin` for `flow` is new and the flow is still on
-        `port` and may move.
-        """
+        """Return True, once, if a new request of `origin` for `flow` is to move it off `port`."""
         state = self.outgoing.get(flow)
         if state is None:
             return False
@@ -196,9 +192,7 @@ class LeafFlows:
         return [other for other in self.outgoing if other.destination == flow.destination]
 
     def joined(self, now: float) -> list[SetFlowPort]:
-        """Put new flows on the uplink of other flows to their destination, with
-        `by_destination`.
-        """
+        """Put new flows on the uplink of others to their destination, with `by_destination`."""
         if not self._settings.by_destination:
             return []
         actions = []
@@ -279,8 +273,9 @@ class LeafFlows:
         most: int,
         uplinks_to: UplinksTo,
     ) -> list[SetFlowPort]:
-        """Move flows from the first of `uplinks` to the second until the first has `most` or as
-        many have moved as came.
+        """Move flows from the first of `uplinks` to the second.
+
+        It ends when the first has `most`, or as many have moved as came.
         """
         new, old = uplinks
         actions: list[SetFlowPort] = []

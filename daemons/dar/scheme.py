@@ -1,6 +1,4 @@
-"""DAR: flows that leaves move from spine to spine until no link has more than p (Zahavi et al.,
-ANCS 2012).
-"""
+"""DAR: leaves move flows until no link has more than p (Zahavi et al., ANCS 2012)."""
 
 from __future__ import annotations
 
@@ -123,9 +121,7 @@ def sizes(topology: Topology) -> tuple[int, int, int]:
 
 
 def check(topology: Topology, options: Options) -> None:
-    """Raise ValueError unless `topology` is a folded Clos network in which every permutation has a
-    routing without bad links.
-    """
+    """Raise ValueError unless each permutation has a routing on the Clos network `topology`."""
     from weft.daemons.dar import iteration
 
     n, r, m = sizes(topology)
@@ -138,8 +134,9 @@ def check(topology: Topology, options: Options) -> None:
 
 
 def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
-    """Return configurations with the times of each switch's reports of flows, in phases of their
-    own; spines have reports only if queues detect bad links.
+    """Return configurations with the times of each switch's reports of flows.
+
+    Each has a phase of its own.  Spines have reports only if queues detect bad links.
     """
     configs = node_configs(
         topology, "dar", __name__, options, candidates=own_hosts, all_destinations=True
