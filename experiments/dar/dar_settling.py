@@ -38,7 +38,7 @@ from weft.experiments.dar.settings import (
     slots,
     slots_of_10_us,
 )
-from weft.experiments.report.panels import Curves, exploded, melted
+from weft.experiments.report.panels import Curves, exploded, extremes, melted
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Word
 from weft.topologies import build
@@ -248,6 +248,7 @@ EXPERIMENT = Experiment(
         always=5,
         x="elapsed_us",
         dash="leaves",
+        band=extremes,
         rows=over_time,
         looks=looks,
     ),

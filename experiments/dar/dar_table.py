@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 MOST_LINK_SLOTS = 3 * 10**9
 MOST_RECEIVED, MOST_WAITING = 2 * 10**8, 10**7  # packets that memory has room for
+COLOURS = {"dar-count": style.VERMILION, "dar-informed": style.BLUE}
 EAR_BYTES = 8  # section 5.2; the map of informed requests adds a bit for each spine
 PAPER_COLUMNS = (
     "mean_throughput_gbps",
@@ -265,8 +266,8 @@ def predict(run: Run) -> dict[str, Value]:
 def looks(key: str, values: Iterable[Any]) -> style.SeriesLooks:
     """Return the looks of the schemes, with their names in the table."""
     return {
-        name: style.scheme(name.partition("-")[0])._replace(label=SCHEMES[name].label)
-        for name in SCHEMES
+        name: look._replace(label=SCHEMES[name].label, colour=COLOURS.get(name, look.colour))
+        for name, look in ((name, style.scheme(name.partition("-")[0])) for name in SCHEMES)
         if name in values
     }
 
