@@ -167,6 +167,7 @@ EXPERIMENT = Experiment(
         "after_s": Integer(meaning="time after it", unit="s", least=1, most=3600).over(4),
     },
     columns=columns.FAILURE,
+    version=2,
     seeds=3,
     takes_s=250,
     measure=measure,
