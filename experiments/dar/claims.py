@@ -21,7 +21,7 @@ from weft.experiments.report.claims import (
 RNB = "clos:n=24,r=48,m=24"
 TIGHT = tuple(f"clos:n={n},r={n},m={n}" for n in (4, 5, 6, 8, 12, 16, 24, 32, 48))
 OURS = "not in the paper"
-LONG = {
+LONG: dict[str, Any] = {
     "topology": RNB,
     "host_gbps": 40,
     "preset": "ours",
@@ -30,7 +30,7 @@ LONG = {
     "time_us": 1600,
     "skipped_us": 800,
 }
-LINUX = {"clock": "virtual", "host_percent": 100, "warm_up_s": 4, "seconds": 6}
+LINUX: dict[str, Any] = {"clock": "virtual", "host_percent": 100, "warm_up_s": 4, "seconds": 6}
 INFORMED = "dar:p=1,elephant_kb=0,informed=1"
 AT_FULL_RATE = {
     "informed DAR": INFORMED,

@@ -46,8 +46,8 @@ from weft.experiments.dar.settings import (
     slotted_scheme,
     switches,
 )
-from weft.experiments.dar.slotted_control import QUEUE, SENT, STALE
-from weft.experiments.dar.slotted_model import SlottedOutcome, SlottedPlan, simulate
+from weft.experiments.dar.slotted_control import QUEUE, SENT, STALE, SlottedPlan
+from weft.experiments.dar.slotted_model import SlottedOutcome, simulate
 from weft.experiments.dar.slotted_queues import Received
 from weft.experiments.report import style
 from weft.experiments.report.panels import Bars

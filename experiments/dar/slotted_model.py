@@ -172,7 +172,8 @@ def senders(plan: SlottedPlan, destination: Ints, rng: Generator) -> HostQueues:
     """Return hosts that have sent nothing."""
     hosts = destination.shape[1]
     began = np.full(plan.messages, -1)
-    return HostQueues(rng.random(hosts), zeros(hosts), plan.rate, plan.size, destination, began)
+    due = np.asarray(rng.random(hosts))
+    return HostQueues(due, zeros(hosts), plan.rate, plan.size, destination, began)
 
 
 def simulate(plan: SlottedPlan, way: SpineScheme, rng: Generator) -> SlottedOutcome:

@@ -11,8 +11,8 @@ import pytest
 from tests.daemons.dar.dar_fabric import Fabric
 from weft.daemons.dar.iteration import FLOW, GROWTHS, IterationRules, excess
 from weft.experiments.dar import simulation
-from weft.experiments.dar.slotted_control import COUNT, SpineScheme
-from weft.experiments.dar.slotted_model import SlottedPlan, simulate
+from weft.experiments.dar.slotted_control import COUNT, SlottedPlan, SpineScheme
+from weft.experiments.dar.slotted_model import simulate
 
 NETWORKS = [(2, 2, 2, 1), (4, 4, 4, 1), (5, 9, 5, 1), (6, 3, 8, 1), (6, 6, 3, 2), (7, 5, 3, 3)]
 

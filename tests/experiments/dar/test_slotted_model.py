@@ -19,6 +19,7 @@ from weft.experiments.dar.slotted_control import (
     HASH,
     QUEUE,
     SHORTEST,
+    SlottedPlan,
     SpineScheme,
 )
 from weft.experiments.dar.slotted_control import RANDOM as BY_PACKET
