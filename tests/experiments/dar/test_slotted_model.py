@@ -25,7 +25,6 @@ from weft.experiments.dar.slotted_control import (
 from weft.experiments.dar.slotted_control import RANDOM as BY_PACKET
 from weft.experiments.dar.slotted_model import (
     SlottedOutcome,
-    SlottedPlan,
     destinations,
     optimum,
     simulate,
