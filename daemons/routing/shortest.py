@@ -42,12 +42,6 @@ def next_hops(adjacency: Adjacency, src: int) -> dict[int, tuple[int, ...]]:
     return {node: tuple(sorted(neighbours)) for node, neighbours in first.items() if node != src}
 
 
-def next_hop(adjacency: Adjacency, cur: int, dst: int) -> int | None:
-    """Return the node after `cur` on route(cur, dst), None without a path; cur != dst."""
-    path = route(adjacency, cur, dst)
-    return path[1] if path else None
-
-
 def route(adjacency: Adjacency, src: int, dst: int) -> list[int]:
     """Return one shortest path from `src` to `dst`, both included; empty without a path."""
     return next(paths(adjacency, src, dst), [])

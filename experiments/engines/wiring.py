@@ -72,14 +72,6 @@ class Wiring:
         """
         return self._down(*self.links).reshape(-1, self.ports).astype(bool)
 
-    @property
-    def link_count(self) -> int:
-        copies = self.network.copies
-        above = [self.servers // self.network.t[level] for level in range(1, self.k + 1)]
-        return self.servers + sum(
-            n * g * (g - 1) // 2 for n, g in zip(above, copies[1:], strict=True)
-        )
-
     def link_faults(self, rng: np.random.Generator, *, fraction: float) -> Faults:
         """Return random dead links, in both directions (CCRDN 6.4).
 

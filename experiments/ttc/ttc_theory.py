@@ -48,17 +48,6 @@ def derivative(s: Floats, load: float, delta: int) -> Floats:
     return np.concatenate([[0.0], change])
 
 
-def integrate(s: Floats, load: float, delta: int, *, duration: float, step: float = 0.05) -> Floats:
-    """Return the state `duration` after `s`, by Runge-Kutta; time in mean service times."""
-    for _ in range(round(duration / step)):
-        k1 = derivative(s, load, delta)
-        k2 = derivative(s + step / 2 * k1, load, delta)
-        k3 = derivative(s + step / 2 * k2, load, delta)
-        k4 = derivative(s + step * k3, load, delta)
-        s = s + step / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-    return s
-
-
 def fixed_point(load: float, delta: int) -> Floats:
     """Return the fixed point s_0, s_1, ... (equation 10), as far as SMALLEST."""
     s = compiled(relax)(np.zeros(64 + 8 * delta), load, delta)

@@ -85,4 +85,3 @@ COUNTERS = Record(
         ("trimmed", "Q"),
     ),
 )
-RECORDS = (PORT, PREFIX, GROUP, FLOWLET, FLOW_KEY, FLOW, RECENT_FLOW, COUNTERS)

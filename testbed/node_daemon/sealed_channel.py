@@ -37,7 +37,6 @@ from weft.testbed.node_daemon.sequence_file import SequenceRow
 COOKIE_BYTES, TAG_BYTES = 4, 12
 END = struct.Struct(f">QI{COOKIE_BYTES}s")  # number, sender, cookie
 END_BYTES = END.size
-OVERHEAD_BYTES = END_BYTES + TAG_BYTES
 WINDOW = 256  # messages
 AHEAD_NS = 1_000_000  # messages sealed at one instant of a virtual clock lead it by 1 ns each
 NUMBER_BYTES = 8

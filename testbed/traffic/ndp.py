@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from weft.daemons.routing.first_octets import first_octet
-from weft.daemons.transport.packets import CONTROL, HEADER_BYTES, TRIMMABLE, packets_of
+from weft.daemons.transport.packets import CONTROL, TRIMMABLE
 from weft.daemons.transport.parameters import MOST_PACKETS, Parameters, timeout_ns
 from weft.daemons.transport.results import EndpointCounters, reason
 from weft.testbed.linux import clock, netns, tc
@@ -108,12 +108,6 @@ class NdpResults:
         """Time of the last delivery, in s."""
         times = (result.delivered_s for result in self.results)
         return max((time_s for time_s in times if time_s is not None), default=0.0)
-
-
-def ideal_s(size_bytes: int, parameters: Parameters) -> float:
-    """Return the time that the frames of a message take on a link, in s."""
-    frames = size_bytes + HEADER_BYTES * packets_of(size_bytes, parameters.payload_bytes)
-    return 8 * frames / parameters.rate_bps
 
 
 def parameters_of(net: NetworkHandle, *, window: int = 8, layers: int = 1) -> Parameters:

@@ -35,7 +35,7 @@ from weft.daemons.transport.results import Delivered, EndpointCounters, Finished
 
 PATH = Path(__file__).with_name("libndp.so")
 NEVER = (1 << 64) - 1
-DELIVERED, FINISHED, FAILED = 1, 2, 3
+DELIVERED, FAILED = 1, 3
 
 
 class CParameters(Structure):

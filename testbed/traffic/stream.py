@@ -6,7 +6,6 @@ are recorded.
 
 from __future__ import annotations
 
-import math
 import os
 import select
 import socket
@@ -145,10 +144,3 @@ class Stream:
         count = self._receiver.recv_into(waste, 0, socket.MSG_TRUNC)
         self._times_s.append(clock.monotonic())
         self._sizes_bytes.append(count)
-
-
-def series(arrivals: Arrivals, from_s: float, until_s: float, step_s: float) -> list[float]:
-    """Return the goodput of each step of that time, in bit/s."""
-    steps = math.floor((until_s - from_s) / step_s + 1e-9)
-    edges = [from_s + i * step_s for i in range(steps + 1)]
-    return [arrivals.goodput_bps(a, math.nextafter(b, a)) for a, b in pairwise(edges)]

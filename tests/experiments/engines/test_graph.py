@@ -190,7 +190,7 @@ def test_connectivity_under_faults_is_that_of_the_routes(spec, routing):
 def test_links_and_their_failures_are_those_of_the_topology(spec):
     net, topology = graph(spec), build(spec)
     a, b, level = net.links
-    assert net.link_count == len(a) == len(topology.links)
+    assert len(a) == len(topology.links)
     above = level > 0
     assert (topology.links[:, 0] == a).all()
     assert (topology.links[above, 2] == b[above]).all()
@@ -222,7 +222,7 @@ def test_links_and_their_failures_are_those_of_the_topology(spec):
     ],
 )
 def test_networks_of_the_paper_have_its_sizes(spec, servers, links):
-    assert (graph(spec).servers, graph(spec).link_count) == (servers, links)
+    assert (graph(spec).servers, graph(spec).wired.sum()) == (servers, 2 * links)
 
 
 def test_pairs_with_a_dead_end_are_left_out():

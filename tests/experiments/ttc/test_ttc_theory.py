@@ -24,15 +24,6 @@ def test_nothing_changes_at_the_fixed_point(load: float, delta: int) -> None:
     assert (np.diff(s) < 0).all()
 
 
-@pytest.mark.parametrize(("load", "delta"), CASES)
-def test_the_equation_leads_from_empty_queues_to_the_fixed_point(load: float, delta: int) -> None:
-    s = ttc_theory.fixed_point(load, delta)
-    empty = np.zeros(len(s) + 20)
-    empty[0] = 1
-    after = ttc_theory.integrate(empty, load, delta, duration=25 / (1 - load))
-    assert np.abs(after[: len(s)] - s).max() < 1e-5
-
-
 def test_the_derivative_is_that_of_the_definition() -> None:
     """Term by term, as in section 5.2: a packet joins a queue of i-1 as first choice, or as
     second."""

@@ -15,10 +15,11 @@ from weft.daemons.core import registry
 from weft.daemons.routing import selection
 from weft.testbed.data_plane import plane_program, plane_records
 from weft.testbed.data_plane.plane_program import READERS
-from weft.testbed.data_plane.plane_records import RECORDS, Record
+from weft.testbed.data_plane.plane_records import Record
 from weft.testbed.linux import btf, libbpf
 
 BPF = libbpf.DIRECTORY
+RECORDS = [value for value in vars(plane_records).values() if isinstance(value, Record)]
 
 
 def differences(record: Record, layout: btf.StructLayout) -> list[str]:

@@ -19,7 +19,6 @@ from weft.testbed.node_daemon.sealed_channel import (
     FUTURE,
     MESSAGES_AT_ONCE,
     MESSAGES_PER_S,
-    OVERHEAD_BYTES,
     REPLAYED,
     STRANGE,
     TAG_BYTES,
@@ -51,7 +50,7 @@ def test_what_one_end_seals_the_other_opens_once() -> None:
     near, far = end(1, (2,)), end(2, (1,))
     for payload in (b"", b"hello", bytes(1400)):
         frame = near.seal(payload)
-        assert len(frame) == len(payload) + OVERHEAD_BYTES
+        assert len(frame) == len(payload) + END.size + TAG_BYTES
         assert frame[-TAG_BYTES - COOKIE_BYTES : -TAG_BYTES] == far.cookies[0]
         assert far.open(frame, 0.0) == payload
         assert far.open(frame, 0.0) is None
@@ -147,7 +146,7 @@ def test_the_window_accepts_what_a_slow_one_accepts(steps: list[tuple[str, int]]
                     if step == "deliver"
                     else numbered(1, max(1, base[step] + value))
                 )
-                number = END.unpack_from(frame, len(frame) - OVERHEAD_BYTES)[0]
+                number = END.unpack_from(frame, len(frame) - END.size - TAG_BYTES)[0]
                 assert (far.open(frame, 0.0) is not None) == oracle.accept(number, now_ns, 4)
         now_ns += 2 * AHEAD_NS
         assert far.open(near.seal(b""), 1e9) is not None, (

@@ -4,7 +4,7 @@ from array import array
 import pytest
 
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.traffic.stream import Arrivals, Stream, series
+from weft.testbed.traffic.stream import Arrivals, Stream
 
 SOME = Arrivals(array("d", [1.0, 1.1, 1.5, 1.9, 2.5]), array("q", [10, 20, 30, 40, 50]))
 
@@ -20,11 +20,6 @@ def test_a_stall_may_last_from_the_beginning_or_until_the_end():
     assert SOME.stall_s(0.0, 2.0) == pytest.approx(1.0)
     assert SOME.stall_s(1.0, 4.0) == pytest.approx(1.5)
     assert SOME.stall_s(3.0, 4.0) == 1.0
-
-
-def test_each_byte_belongs_to_one_step_of_a_series():
-    parts = series(SOME, 1.0, 3.0, 0.5)
-    assert parts == pytest.approx([8 * 30 / 0.5, 8 * 70 / 0.5, 0, 8 * 50 / 0.5])
 
 
 @pytest.mark.kernel
