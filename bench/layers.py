@@ -24,7 +24,7 @@ from bench.forwarding import Chains, arrived, hops_ns
 from bench.report import Line, show
 from weft.daemons.core import registry
 from weft.daemons.fatpaths.forwarding import in_layer, tagged
-from weft.daemons.fatpaths.layer_choice import Trigger
+from weft.daemons.fatpaths.scheme import Trigger
 from weft.testbed.data_plane import layer_program
 from weft.testbed.linux import btf, libbpf, netns
 from weft.topologies.core.address import Prefix

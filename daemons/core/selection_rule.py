@@ -1,7 +1,7 @@
 """Selection rules of the data plane.
 
 Switches choose among the ports of a route (daemons/load_balancing/scheme.py), hosts among layers
-(daemons/fatpaths/layer_choice.py).
+(testbed/data_plane/layer_choice.h).
 """
 
 from __future__ import annotations

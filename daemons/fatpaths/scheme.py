@@ -1,7 +1,7 @@
 """FatPaths: the source chooses a layer for each flowlet, and each layer has one path to each router
 (Besta et al.).
 
-Hosts choose in eBPF (testbed/data_plane/layers.bpf.c), by layer_choice.py.  What they are compared
+Hosts choose in eBPF (testbed/data_plane/layers.bpf.c), by layer_choice.h.  What they are compared
 with is here, too:
 
     one path a flow     trigger=none,start=random
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import IntFlag
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,6 @@ from weft.daemons.core.selection_rule import FLOW_HASH, KERNEL, SelectionRule
 from weft.daemons.fatpaths import construction
 from weft.daemons.fatpaths.daemon import Layered
 from weft.daemons.fatpaths.forwarding import MOST_LAYERS
-from weft.daemons.fatpaths.layer_choice import Trigger
 from weft.daemons.fatpaths.layers import LayerOptions, RouterArrays, as_it_is
 from weft.daemons.fatpaths.live_layers import LayerTables, packed
 from weft.daemons.fatpaths.tuned import tuned
@@ -71,6 +71,16 @@ OWN = {
         meaning="of the random numbers by which layers are made and chosen", least=0, default=1
     ),
 }
+
+
+class Trigger(IntFlag):
+    """Events that end a flowlet, with the numbers of layer_choice.h."""
+
+    NONE = 0
+    GAP = 1
+    CUT = 2
+    ECN = 4
+
 
 TRIGGERS = {
     "gap-cut": Trigger.GAP | Trigger.CUT,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from weft.daemons.core import registry
 from weft.daemons.fatpaths import scheme
-from weft.daemons.fatpaths.layer_choice import Trigger
+from weft.daemons.fatpaths.scheme import Trigger
 from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.fluid import fair_rates
 from weft.experiments.fatpaths.fatpaths_large import NONE, channels

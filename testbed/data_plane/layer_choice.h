@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* When a flow of a host takes another layer, and which: daemons/fatpaths/layer_choice.py in C.
+/* When a flow of a host takes another layer, and which: tests/daemons/fatpaths/layer_choice.py in C.
  *
  * The reasons are in the Python file.  This is plain C, so that a test can compare the two.  The
  * including file defines marks_of(), the congestion marks of a layer, which receives `context`
@@ -15,7 +15,7 @@
 
 static __always_inline __u32 *marks_of(void *context, __u32 layer);
 
-/* The same numbers as in daemons/fatpaths/layer_choice.py. */
+/* The same numbers as in daemons/fatpaths/scheme.py. */
 enum { ON_GAP = 1, ON_CUT = 2, ON_ECN = 4 };
 enum { START_FIRST, START_RANDOM, START_IN_TURN };
 enum { TAKE_RANDOM, TAKE_LEAST_MARKED };

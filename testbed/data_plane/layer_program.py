@@ -5,7 +5,7 @@
         program.set({"layers": 9, "trigger": Trigger.CUT, ...})
         program.counters()
 
-The filters hold the program.  daemons/fatpaths/layer_choice.py says when a flow changes its layer.
+The filters hold the program.  layer_choice.h says when a flow changes its layer.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ struct packet_link {
 };
 
 /* Layers of TCP's hosts: first layer of a flow, 0 or at random; a packet after a gap, or after a
- * cut of the window, goes by another (daemons/fatpaths/layer_choice.py). */
+ * cut of the window, goes by another (../data_plane/layer_choice.h). */
 struct packet_layers {
 	uint32_t random_start, on_cut, on_gap, gap_us;
 };

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.daemons.fatpaths import layer_choice
-from weft.daemons.fatpaths.layer_choice import (
+from tests.daemons.fatpaths import layer_choice
+from tests.daemons.fatpaths.layer_choice import (
     Choice,
     LayerFlowState,
     comes_before,

@@ -4,7 +4,7 @@ import pytest
 
 from weft.daemons.core import registry
 from weft.daemons.core.capabilities import FlowRewrite
-from weft.daemons.fatpaths.layer_choice import Trigger
+from weft.daemons.fatpaths.scheme import Trigger
 from weft.testbed.plan.plane_selection import check_scheme, has_daemons, is_static, planes
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps

@@ -1,7 +1,6 @@
-"""Choice of a flow's layer, by hosts, for each packet, on integers.
+"""Oracle of testbed/data_plane/layer_choice.h: the choice of a flow's layer, on integers.
 
-This is the specification of testbed/data_plane/layer_choice.h, which a test compares with it, and
-serves models.  A FatPaths sender draws a random layer for each flowlet (sections III-B, V-F).  A
+A FatPaths sender draws a random layer for each flowlet (sections III-B, V-F).  A
 flowlet ends at one of these events, or when an ICMP error reports a broken path:
 
     gap   a silence longer than gap_us, as in LetFlow
@@ -22,26 +21,15 @@ from __future__ import annotations
 
 from collections.abc import MutableSequence
 from dataclasses import dataclass
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 
 from weft.daemons.routing.selection import WORD, another, below
 
 MARKS_SHIFT, FADE_SHIFT, ALL_MARKED = 4, 3, 1 << 16
 
 
-class Trigger(IntFlag):
-    """Events that end a flowlet."""
-
-    NONE = 0
-    GAP = 1
-    CUT = 2
-    ECN = 4
-
-
 class Start(IntEnum):
-    """A flow's first layer: layer 0, a random one, or the next after the last flow between the same
-    hosts.
-    """
+    """A flow's first layer: 0, a random one, or the next after the last flow of these hosts."""
 
     FIRST = 0
     RANDOM = 1
