@@ -17,7 +17,7 @@ from weft.testbed.node_daemon.counters import FILE, DaemonCounters
 from weft.testbed.node_daemon.credentials import RunCredentials
 from weft.testbed.node_daemon.daemon import Daemon
 from weft.testbed.node_daemon.loop import Loop
-from weft.testbed.node_daemon.make_daemon import Programs
+from weft.testbed.node_daemon.programs import Programs
 from weft.testbed.plan.network_plan import node_interfaces
 from weft.testbed.plan.plane_selection import planes
 
@@ -68,11 +68,11 @@ def _make_daemon(network: RunningNetwork, node: int, scheme: str) -> Daemon:
     transit = transit_program.ensure(network) if how.needs & IN_TRANSIT else None
     programs = Programs(program_of(network), network.topology.servers, transit)
     interfaces = node_interfaces(plan, [node])[node]
-    return programs.make_daemon(
+    return Daemon(
         directory,
         interfaces,
         how.configs[node],
         counters.cells(node),
         RunCredentials(directory).of(interfaces),
-        programs.groups([node]).get(node),
+        programs.node_maps([node])[node],
     )

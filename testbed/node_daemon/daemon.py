@@ -26,8 +26,8 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from weft.daemons.core import registry
 from weft.daemons.core.actions import Action, NeighbourNote, Note, Send, SetRoute
-from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.events import DaemonEvent, LinkDegraded
 from weft.daemons.core.node_config import NodeConfig
 from weft.testbed.data_plane.capability import LinuxCapability, Wakes
@@ -61,11 +61,15 @@ class Daemon:
     lost: packets that could not be sent, were refused, or raised an exception.
     """
 
+    deadline = inf
+    closed = False
+    received = 0
+    garbage = 0
+
     def __init__(
         self,
         directory: Path,
         interfaces: NodeInterfaces,
-        protocol: StateMachine,
         config: NodeConfig,
         cells: memoryview,
         credentials: Credentials,
@@ -76,7 +80,6 @@ class Daemon:
         Args:
             directory: of the run.
             interfaces: of the node.
-            protocol: the state machine.
             config: of the node.
             cells: the node's row of the counters.
             credentials: of the node.
@@ -86,11 +89,7 @@ class Daemon:
             ValueError: the node has a daemon already, or lacks what its scheme needs.
         """
         self.interfaces = interfaces
-        self.protocol = protocol
-        self.deadline = inf
-        self.closed = False
-        self.received = 0
-        self.garbage = 0
+        self.protocol = registry.machine(config, credentials.next_incarnation())
         self._credentials = credentials
         self._sent = 0
         self._converged = False
@@ -408,13 +407,10 @@ class Daemon:
             "protocol": {**self.protocol.status(), "garbage": self.garbage},
         }
 
-    def count_death(self) -> None:
-        """Count an end of the daemon that was not requested."""
-        self._counters.add("deaths")
-
-    def log_exception(self) -> None:
-        """Log the traceback of the current exception."""
+    def note_failure(self) -> None:
+        """Log the current exception, and count an end of the daemon that was not requested."""
         self._log.write(traceback.format_exc().rstrip())
+        self._counters.add("deaths")
 
 
 @contextmanager

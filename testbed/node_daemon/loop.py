@@ -161,8 +161,7 @@ class Loop:
     def _fail(self, daemon: Daemon) -> None:
         """End a daemon whose state may be inconsistent after an exception."""
         self.failed += 1
-        daemon.log_exception()
-        daemon.count_death()
+        daemon.note_failure()
         self._drop(daemon, "it failed")
 
     def start(self) -> None:

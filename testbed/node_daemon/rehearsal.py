@@ -9,8 +9,8 @@ from weft.testbed.node_daemon.counters import WORDS
 from weft.testbed.node_daemon.credentials import rehearsed
 from weft.testbed.node_daemon.daemon import Daemon
 from weft.testbed.node_daemon.daemon_set import Daemons
+from weft.testbed.node_daemon.linux_capabilities import NodeMaps
 from weft.testbed.node_daemon.loop import Loop
-from weft.testbed.node_daemon.make_daemon import NO_PROGRAMS
 from weft.testbed.runs import private_files
 
 REHEARSALS, TURNS = 8, 10
@@ -42,12 +42,13 @@ def rehearse(directory: Path, daemons: Daemons) -> None:
 def _make_daemons(directory: Path, daemons: Daemons, nodes: list[int]) -> list[Daemon]:
     interfaces = [daemons.interfaces[node] for node in nodes]
     return [
-        NO_PROGRAMS.make_daemon(
+        Daemon(
             directory,
             daemons.interfaces[node],
             replace(daemons.configs[node], interval_ms=1),
             memoryview(bytearray(WORDS * 8)).cast("Q"),
             credentials,
+            NodeMaps(),
         )
         for node, credentials in zip(nodes, rehearsed(interfaces), strict=True)
     ]

@@ -77,50 +77,43 @@ def only_for(node: int, cookies: Sequence[bytes]) -> tuple[tuple[int, int, int, 
     )
 
 
-def _send_socket(dev: str, index: int, group: str) -> socket.socket:
-    """Return a socket that sends to `group` through `dev`."""
-    udp = socket.socket(
-        socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-    )
-    try:
-        udp.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, dev.encode())
-        udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, _here(index, group))
-        udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 255)
-        udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
+def _udp_socket(dev: str) -> socket.socket:
+    """Return a socket of the device `dev`."""
+    kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+    udp = socket.socket(socket.AF_INET, kind)
+    udp.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, dev.encode())
+    return udp
+
+
+def _set_up_sender(udp: socket.socket, index: int, group: str) -> None:
+    """Have the socket send to `group`."""
+    for option, value in (
+        (socket.IP_MULTICAST_IF, _here(index, group)),
+        (socket.IP_MULTICAST_TTL, 255),
+        (socket.IP_MULTICAST_LOOP, 0),
         # ignore path MTUs that ICMP messages claim
-        udp.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_INTERFACE)
-        # ahead of the port's queue
-        udp.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)
-    except BaseException:
-        udp.close()
-        raise
-    return udp
+        (IP_MTU_DISCOVER, IP_PMTUDISC_INTERFACE),
+    ):
+        udp.setsockopt(socket.IPPROTO_IP, option, value)
+    # ahead of the port's queue
+    udp.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)
 
 
-def _receive_socket(
-    dev: str, index: int, node: int, cookies: Sequence[bytes], group: str
-) -> socket.socket:
-    """Return a socket of `node` that receives `group` through `dev`."""
-    udp = socket.socket(
-        socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-    )
-    try:
-        udp.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, dev.encode())
-        tc.of_socket(udp, only_for(node, cookies))
-        # without CAP_NET_ADMIN the default room must do
-        with suppress(PermissionError):
-            udp.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES)
-        udp.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, _here(index, group))
-        # no groups that other sockets of the node joined
-        udp.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
-        udp.bind((group, tc.CONTROL_PORT))
-        # from this call on the kernel records times of arrival; there is none yet
-        with suppress(FileNotFoundError):
-            fcntl.ioctl(udp, SIOCGSTAMPNS, bytearray(TIMESPEC.size))
-    except BaseException:
-        udp.close()
-        raise
-    return udp
+def _set_up_receiver(
+    udp: socket.socket, index: int, group: str, program: Sequence[tuple[int, int, int, int]]
+) -> None:
+    """Have the socket receive what `program` passes of the packets to `group`."""
+    tc.of_socket(udp, program)
+    # without CAP_NET_ADMIN the default room must do
+    with suppress(PermissionError):
+        udp.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES)
+    udp.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, _here(index, group))
+    # no groups that other sockets of the node joined
+    udp.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
+    udp.bind((group, tc.CONTROL_PORT))
+    # from this call on the kernel records times of arrival; there is none yet
+    with suppress(FileNotFoundError):
+        fcntl.ioctl(udp, SIOCGSTAMPNS, bytearray(TIMESPEC.size))
 
 
 def _here(index: int, group: str) -> bytes:
@@ -145,15 +138,16 @@ class PortSockets:
         self.channel = channel
         self._node = node
         index = socket.if_nametoindex(dev)
+        program = only_for(node, channel.cookies)
         with ExitStack() as opened:
-            self.urgent = opened.enter_context(
-                _receive_socket(dev, index, node, channel.cookies, URGENT[0])
-            )
-            self.routine = opened.enter_context(
-                _receive_socket(dev, index, node, channel.cookies, ROUTINE[0])
-            )
-            self._says_urgent = opened.enter_context(_send_socket(dev, index, URGENT[0]))
-            self._says_routine = opened.enter_context(_send_socket(dev, index, ROUTINE[0]))
+            sockets = [opened.enter_context(_udp_socket(dev)) for _ in range(4)]
+            self.urgent, self.routine, self._says_urgent, self._says_routine = sockets
+            for receiver, sender, (group, _) in (
+                (self.urgent, self._says_urgent, URGENT),
+                (self.routine, self._says_routine, ROUTINE),
+            ):
+                _set_up_receiver(receiver, index, group, program)
+                _set_up_sender(sender, index, group)
             opened.pop_all()
 
     def sockets(self) -> list[socket.socket]:

@@ -31,15 +31,15 @@ from pathlib import Path
 from typing import Any
 
 from weft.daemons.core.node_config import NodeConfig
-from weft.testbed.data_plane.groups import Groups
 from weft.testbed.linux import clock
 from weft.testbed.node_daemon import control_socket, daemon_set, request_line, successor
 from weft.testbed.node_daemon.child_process import Child, allow_descriptors, gaps, real_time, run
 from weft.testbed.node_daemon.counters import COLUMNS, FILE, DaemonCounters
 from weft.testbed.node_daemon.credentials import RunCredentials
 from weft.testbed.node_daemon.daemon import Daemon
+from weft.testbed.node_daemon.linux_capabilities import NodeMaps
 from weft.testbed.node_daemon.loop import Loop
-from weft.testbed.node_daemon.make_daemon import Programs
+from weft.testbed.node_daemon.programs import Programs
 from weft.testbed.node_daemon.rehearsal import rehearse
 from weft.testbed.node_daemon.successor import NO_SUCCESSOR
 from weft.testbed.node_daemon.watchdog import LOOK_S, Hangs, Restarts
@@ -161,8 +161,7 @@ class Supervisor:
         shares = [
             nodes[i * len(nodes) // count : (i + 1) * len(nodes) // count] for i in range(count)
         ]
-        groups = self._programs.groups(nodes)
-        loops = [Loop([self._make(node, groups.get(node)) for node in share]) for share in shares]
+        loops = self._loops(shares)
         self._log.write(f"began: process {os.getpid()}, {len(nodes)} daemons in {count} processes")
         gc.collect()
         gc.freeze()  # children do not collect garbage in shared objects
@@ -183,15 +182,20 @@ class Supervisor:
         self._successor = successor.start(lock, self._look_s)
         self._poll.register(self._successor.fd, select.EPOLLIN)
 
-    def _make(self, node: int, groups: Groups | None) -> Daemon:
+    def _loops(self, shares: Sequence[Sequence[int]]) -> list[Loop]:
+        """Return a loop with new daemons for each share of nodes; the maps are read once."""
+        maps = self._programs.node_maps([node for share in shares for node in share])
+        return [Loop([self._make(node, maps[node]) for node in share]) for share in shares]
+
+    def _make(self, node: int, maps: NodeMaps) -> Daemon:
         interfaces = self._daemons.interfaces[node]
-        return self._programs.make_daemon(
+        return Daemon(
             self._directory,
             interfaces,
             self._config(node),
             self._counters.cells(node),
             self._credentials.of(interfaces),
-            groups,
+            maps,
         )
 
     def _config(self, node: int) -> NodeConfig:
@@ -315,8 +319,7 @@ class Supervisor:
         due = self._restarts.take(clock.monotonic())
         for nodes in [due] if self._shared and due else [[node] for node in due]:
             try:
-                groups = self._programs.groups(nodes)
-                self._fork([Loop([self._make(node, groups.get(node)) for node in nodes])])
+                self._fork(self._loops([nodes]))
             except (OSError, ValueError) as error:
                 self._log.write(f"not started again: {error}")
                 for node in nodes:
@@ -371,7 +374,7 @@ class Supervisor:
 
     def _start(self, name: str) -> dict[str, Any]:
         node = self._daemons.node(name)
-        (child,) = self._fork([Loop([self._make(node, self._programs.groups([node]).get(node))])])
+        (child,) = self._fork(self._loops([[node]]))
         self._want(node, True)
         return {"pid": child.pid}
 

@@ -36,13 +36,13 @@ class Actions:
 
     def __init__(self, network: RunningNetwork) -> None:
         self._network = network
-        self._known: Mapping[str, Callable[..., ViewerReply]] = {
+        self._known: Mapping[str, Callable[..., ViewerReply | None]] = {
             "fail": self._fail,
             "restore": self._restore,
             "degrade": self._degrade,
             "impair": self._impair,
             "link": self._link,
-            "scheme": self._scheme,
+            "scheme": network.change_scheme,
             "restart": self._restart,
             "path": self._path,
             "node": self._node,
@@ -55,45 +55,36 @@ class Actions:
         if not action or not all(isinstance(value, str | bool) for value in arguments.values()):
             return {"error": f"unknown request; known are {', '.join(self._known)}"}
         try:
-            return action(**arguments)
+            return action(**arguments) or {}
         except TypeError:
             names = ", ".join(arguments)
             return {"error": f"{request['do']}: an argument is missing or superfluous: {names}"}
         except (ValueError, OSError, TimeoutError) as error:
             return {"error": " ".join(str(error).split())}
 
-    def _fail(self, what: str, silent: bool = False, only_to: str | None = None) -> ViewerReply:
+    def _fail(self, what: str, silent: bool = False, only_to: str | None = None) -> None:
         self._network.fail(what, silent=silent, only_to=only_to)
-        return {}
 
-    def _restore(self, what: str) -> ViewerReply:
+    def _restore(self, what: str) -> None:
         self._network.restore(what)
         if isinstance(parse_element(self._network.topology, what), LinkElement):
             impair.undo(self._network, what)
-        return {}
 
-    def _degrade(self, link: str, rate: str) -> ViewerReply:
+    def _degrade(self, link: str, rate: str) -> None:
         planned(self._network, self._network.topology.link(link))
         set_rate(self._network, link, rate_bps(rate))
-        return {}
 
-    def _impair(self, link: str, loss: str | None = None, delay: str | None = None) -> ViewerReply:
+    def _impair(self, link: str, loss: str | None = None, delay: str | None = None) -> None:
         impair.impair(self._network, link, impair.asked(loss=loss, delay=delay))
-        return {}
 
     def _link(self, link: str) -> ViewerReply:
         """Return `loss_percent` and `delay_us` of the link towards its second end."""
         spec = impair.kernel_link(self._network, self._network.topology.link(link))
         return {"loss_percent": spec.loss_ppb / 1e7, "delay_us": spec.delay_us} if spec else {}
 
-    def _scheme(self, scheme: str) -> ViewerReply:
-        self._network.change_scheme(scheme)
-        return {}
-
-    def _restart(self, node: str) -> ViewerReply:
+    def _restart(self, node: str) -> None:
         """Stop the node's daemon, if it has one, and start it."""
         control.restart(self._network.run.directory, self._name(node))
-        return {}
 
     def _name(self, node: str) -> str:
         return self._network.plan.names[self._network.topology.naming.node(node)]

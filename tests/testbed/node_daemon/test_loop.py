@@ -174,17 +174,14 @@ class Dying:
     """A daemon all of whose own decisions raise."""
 
     def __init__(self) -> None:
-        self.closed, self.deadline, self.deaths, self.logged, self.why = False, 0.0, 0, 0, ""
+        self.closed, self.deadline, self.deaths, self.why = False, 0.0, 0, ""
 
     def decide(self, now: float) -> None:
         raise KeyError("what next?")
 
     start = tick = decide
 
-    def log_exception(self) -> None:
-        self.logged += 1
-
-    def count_death(self) -> None:
+    def note_failure(self) -> None:
         self.deaths += 1
 
     def close(self, why: str) -> None:
@@ -198,7 +195,7 @@ def test_a_daemon_whose_own_decision_raises_ends_counted_for_its_supervisor_to_s
     loop, daemon = Loop([]), Dying()
     loop._daemons = [daemon]  # type: ignore[list-item]
     getattr(loop, turn)()
-    assert (daemon.closed, daemon.deaths, daemon.logged, daemon.why) == (True, 1, 1, "it failed")
+    assert (daemon.closed, daemon.deaths, daemon.why) == (True, 1, "it failed")
     assert (loop._daemons, loop.failed) == ([], 1)
 
 
