@@ -28,7 +28,7 @@ class Line:
 
     @property
     def verdict(self) -> str:
-        """Whether the value keeps its limit; "" without a limit."""
+        """Return whether the value keeps its limit, in words; "" without a limit."""
         if self.at_least is not None:
             reached, limit = self.value >= self.at_least, f"at least {self.at_least:g}"
         elif self.at_most is not None:

@@ -70,7 +70,7 @@ def described(experiment: Experiment, entries: Entries) -> dict[str, Any]:
         "source": experiment.source,
         "engines": list(experiment.engines),
         "seeds": experiment.seeds,
-        "default_runs": len(experiment.runs()),
+        "default_runs": len(experiment.default_runs()),
         "takes_s": experiment.takes_s,
         "parameters": {
             key: {
@@ -166,7 +166,7 @@ def default_sweep(experiment: Experiment) -> str:
     """Return size and time of the default sweep as text."""
     from weft.experiments.runner.console import duration
 
-    runs = experiment.runs()
+    runs = experiment.default_runs()
     seeds = f"{experiment.seeds} seed{'s' if experiment.seeds > 1 else ''}"
     size = (
         f"{len(runs)} runs ({len(runs) // experiment.seeds} cells, {seeds} each) on the "

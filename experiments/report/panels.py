@@ -215,9 +215,13 @@ def ordered(values: Iterable[Any]) -> list[Any]:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % confidence interval (low, high) of the mean of `values`."""
+    """Return the 95 % confidence interval (low, high) of the mean of `values`.
+
+    It ends at 0 if no value is negative.
+    """
     centre, half_width = mean_and_half_width(values)
-    return centre - half_width, centre + half_width
+    low = centre - half_width
+    return max(0.0, low) if min(values) >= 0 else low, centre + half_width
 
 
 def extremes(values: Sequence[float]) -> tuple[float, float]:

@@ -182,6 +182,11 @@ class Experiment:
         """Return the values of each parameter in the default sweep."""
         return {key: axis.values for key, axis in self.axes.items()}
 
+    def default_runs(self) -> list[Run]:
+        """Return the runs of the default sweep by the default clock."""
+        clock = self.clock if self.engines[0] == "kernel" else "real"
+        return self.plan(clock=clock).runs
+
     def runs(
         self,
         texts: Mapping[str, str] | None = None,

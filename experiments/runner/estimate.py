@@ -40,7 +40,7 @@ def declared(experiment: Experiment) -> float | None:
     """Return the time of a run of the default sweep on one core, as the experiment declares it."""
     if experiment.takes_s is None:
         return None
-    runs = experiment.runs()
+    runs = experiment.default_runs()
     cores = 1 if timed(runs[0]) and experiment.clock == "real" else DECLARED_CORES
     return cores * experiment.takes_s / len(runs)
 

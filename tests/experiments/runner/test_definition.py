@@ -171,7 +171,7 @@ def test_every_experiment_has_runs():
     """Whether the cells of a sweep go together is found by building their networks and layers:
     seconds for some."""
     for experiment in definition.discover().values():
-        assert experiment.runs()
+        assert experiment.default_runs()
 
 
 def test_an_unknown_experiment_is_answered_with_the_known_ones():

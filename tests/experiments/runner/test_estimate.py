@@ -8,8 +8,8 @@ import pytest
 from quick import EXPERIMENT
 
 from weft.experiments.runner.console import duration
-from weft.experiments.runner.definition import Result
-from weft.experiments.runner.estimate import estimates, total_s
+from weft.experiments.runner.definition import Result, discover, find
+from weft.experiments.runner.estimate import declared, estimates, total_s
 from weft.experiments.runner.results import Store
 
 
@@ -67,3 +67,10 @@ def test_the_longest_run_bounds_what_many_processes_take():
 )
 def test_a_duration_never_has_sixty_seconds(seconds, text):
     assert duration(seconds) == text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", discover())
+def test_the_declared_time_is_that_of_the_default_runs(name):
+    experiment = find(name)
+    assert (declared(experiment) is None) == (experiment.takes_s is None)

@@ -153,7 +153,8 @@ def test_what_a_model_says_is_computed_outside(monkeypatch):
         "traffic": "udp:load=50",
         "rate_mbps": "1000",
     }
-    (run,) = find("ttc_kernel").plan({**cell, "seconds": "0.001"}, clock="virtual").runs
+    cell["seconds"] = "0.001"
+    (run,) = find("ttc_kernel").plan(cell, seeds=1, clock="virtual").runs
     given, model = virtual_runs.measure(run).outcome, ttc_kernel.model(run)
     assert [name for name in given.figures if name.startswith("model_")] == [*model] != []
     assert given.figures == {**inside[0], **model}
