@@ -4,9 +4,9 @@ The data plane chooses a port for each packet (daemons/routing/selection.py,
 testbed/data_plane/select.bpf.c).  The daemons of ecmp tell it which ports lead to a destination.
 Every scheme also takes ecn=K: a packet that meets K or more in the queue is marked (0: never).
 
-A new selection rule needs two files: this one for its number, name and parameters, and
-testbed/data_plane/select.bpf.c for the choice.  Parameters reach the program by name: `gap_us` of a
-scheme is the field `gap_us` of struct switch_.  A word becomes its position among the words.
+CONTRIBUTING.md lists the files of a new selection rule.  Parameters reach the program by name:
+`gap_us` of a scheme is the field `gap_us` of struct switch_.  A word becomes its position among the
+words.
 """
 
 from __future__ import annotations
