@@ -14,7 +14,8 @@ def read(path: str) -> str:
             text = file.read(MOST_BYTES + 1)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-        raise ValueError(f"file:{path}: {reason}") from None
+        hint = "; p=N, hosts of each router, may follow the path" if "," in path else ""
+        raise ValueError(f"file:{path}: {reason}{hint}") from None
     if len(text) > MOST_BYTES:
         raise ValueError(f"file:{path}: it is larger than {MOST_BYTES} characters")
     return text
