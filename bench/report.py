@@ -50,7 +50,8 @@ def arguments(description: str | None, **defaults: int) -> argparse.Namespace:
     """Return the numbers of the command line, --NAME for each of `defaults`."""
     parser = argparse.ArgumentParser(description=description)
     for name, default in defaults.items():
-        parser.add_argument(f"--{name}", type=int, default=default, help=f"default: {default}")
+        option = name.replace("_", "-")
+        parser.add_argument(f"--{option}", type=int, default=default, help=f"default: {default}")
     return parser.parse_args()
 
 

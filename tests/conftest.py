@@ -90,6 +90,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "no time, no root needed"
     )
     parser.addoption("--clock", choices=("real", "virtual"), default="real", help=text)
+    parser.addoption("--times", type=int, help="repetitions of tests that draw at random")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -166,6 +167,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if missing := lacking(item):
         refuse = pytest.fail if "CI" in os.environ else pytest.skip
         refuse(f"needs {missing}")
+
+
+@pytest.fixture
+def times(pytestconfig: pytest.Config) -> int | None:
+    """Return the repetitions that the user asks for; None for those of the test."""
+    return pytestconfig.getoption("--times")
 
 
 @pytest.fixture

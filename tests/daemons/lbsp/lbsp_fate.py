@@ -1,5 +1,4 @@
-"""What may befall a fat-tree that LBSP routes, and who is reached afterwards; for tests and for
-bench/lbsp_fate.py."""
+"""Random failures of a fat-tree that LBSP routes, and the pairs that are unreachable afterwards."""
 
 import random
 from dataclasses import replace

@@ -225,9 +225,11 @@ def test_a_destination_without_a_whole_group_is_told():
 
 @pytest.mark.parametrize(("topology", "rounds"), [(FOUR, 12), (EIGHT, 1)])
 @pytest.mark.slow
-def test_after_whatever_happened_all_that_are_connected_reach_each_other(topology, rounds):
-    fate = Fate(topology, seed=1)
-    for _ in range(rounds):
+def test_after_whatever_happened_all_that_are_connected_reach_each_other(topology, rounds, times):
+    """Also 10,000 --times; a network of its own for each 20 sequences keeps them apart."""
+    for number in range(times or rounds):
+        if number % 20 == 0:
+            fate = Fate(topology, seed=1 + number)
         fate.strike(8)
         fate.settle()
         assert not fate.unreached()

@@ -1,8 +1,12 @@
+"""Path diversity by arrays equals what networkx counts, in code as plain as the definitions."""
+
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+
 import networkx as nx
 import numpy as np
 import pytest
 
-from bench.diversity import as_networkx, disjoint, interference, shortest
 from weft.experiments.fatpaths import path_diversity
 from weft.experiments.fatpaths.router_graph import UNREACHED, RouterGraph
 from weft.topologies import build
@@ -29,6 +33,51 @@ NETWORKS = [
 
 def rng():
     return np.random.default_rng(1)
+
+
+def as_networkx(graph: RouterGraph) -> nx.Graph:
+    """Return the routers, each with its neighbours in order of number."""
+    plain = nx.Graph()
+    plain.add_nodes_from(range(graph.routers))
+    plain.add_edges_from(
+        (u, v) for u, v in zip(graph.tail.tolist(), graph.peer.tolist(), strict=True) if u < v
+    )
+    return plain
+
+
+def shortest(graph: nx.Graph, src: int) -> dict[int, tuple[int, int]]:
+    """Return length and number of the shortest paths from `src` to every router."""
+    length = nx.single_source_shortest_path_length(graph, src)
+    count = dict.fromkeys(graph, 0)
+    count[src] = 1
+    for node in sorted(length, key=length.__getitem__):
+        for neighbour in graph[node]:
+            if length[neighbour] == length[node] + 1:
+                count[neighbour] += count[node]
+    return {node: (length[node], count[node]) for node in length}
+
+
+def disjoint(
+    graph: nx.Graph, sources: Sequence[int], targets: Collection[int], most_hops: int
+) -> int:
+    """Return c_l(A, B): take a shortest path, delete its links, repeat."""
+    unused = graph.copy()
+    unused.add_edges_from(("source", node) for node in sources)
+    unused.add_edges_from((node, "target") for node in targets)
+    count = 0
+    while path := nx.single_source_shortest_path(unused, "source", most_hops + 2).get("target"):
+        unused.remove_edges_from(list(pairwise(path[1:-1])))
+        count += 1
+    return count
+
+
+def interference(graph: nx.Graph, four: Sequence[int], most_hops: int) -> int:
+    """Return I^l(ac, bd)."""
+    a, b, c, d = four
+    to_b, to_d, to_both = (
+        disjoint(graph, [a, c], targets, most_hops) for targets in ([b], [d], [b, d])
+    )
+    return to_b + to_d - to_both
 
 
 @pytest.mark.parametrize("spec", NETWORKS)

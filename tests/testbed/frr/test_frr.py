@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.kills import leftovers
+from tests.testbed.network.kills import leftovers
 from weft.daemons.routing import updown
 from weft.testbed.frr.frr import SPIN_S, Frr, frr
 from weft.testbed.frr.frr_config import Bgp, Ospf, as_numbers

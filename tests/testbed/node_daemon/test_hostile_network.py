@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
+from random import Random
 
 import pytest
 
+from tests.fuzz.hostile_messages import Campaign, network_for, schemes
 from weft.daemons.core import wire
-from weft.testbed.linux import clock, netns, tc
+from weft.testbed.linux import clock, fib, netns, tc
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control, daemon_set, keys
@@ -26,6 +30,7 @@ SPEC = "dcell:n=3,k=1"
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
 ETH_P_IP, HEADERS_BYTES = 0x0800, 28
 PORT_UNREACHABLE = (3, 3)
+HOSTILE_PACKETS, MOST_GROWTH_BYTES = 20_000, 10_000_000
 
 
 @pytest.fixture
@@ -227,3 +232,60 @@ def test_an_experiment_may_do_without() -> None:
             wait_until("all were read", lambda: told(network, "h3")["protocol"]["garbage"] == 5)  # type: ignore[index]
         finally:
             network.down()
+
+
+def state(network: RunningNetwork) -> dict[int, tuple[object, ...]]:
+    """Return what hostile packets must not change: processes, neighbours and routes of daemons."""
+    states = {}
+    for node, row in network.rows().items():
+        with network.at(node) as netlink:
+            routes = fib.routes(netlink)
+        states[node] = (row.pid, row.deaths, row.packets_failed, row.losses, routes)
+    return states
+
+
+def resident_bytes(network: RunningNetwork) -> dict[int, int]:
+    """Return the memory of each daemon's process."""
+    pids = {row.pid for row in network.rows().values() if row.pid}
+    pages = {pid: int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids}
+    return {pid: count * resource.getpagesize() for pid, count in pages.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("scheme", schemes())
+def test_hostile_messages_of_each_scheme_change_nothing(
+    network: Callable[..., RunningNetwork], scheme: str, times: int | None
+) -> None:
+    """One in 100 is a sealed message of the sender's own daemon, replayed, most with a bit changed.
+
+    More: --times 1000000.
+    """
+    routed = network(network_for(scheme), None, scheme)
+    routed.wait_until_converged()
+    links = routed.topology.links.tolist()
+    daemons = routed.rows().keys()
+    sender, sender_port, target, port = next(
+        ends for ends in links if {ends[0], ends[2]} <= daemons
+    )
+    draw = Random(f"1 {scheme}")
+    campaign = Campaign(scheme, draw)
+    recorded = [overheard(routed, target, port) for _ in range(20)]
+    before = state(routed)
+    before_bytes = resident_bytes(routed)
+    with at(routed, sender, sender_port) as hostile:
+        for number in range(times or HOSTILE_PACKETS):
+            payload = campaign._changed(draw.choice(campaign.kept), target)[:1200]
+            if number % 100 == 0:
+                frame = bytearray(draw.choice(recorded))
+                if draw.random() < 0.8:
+                    frame[draw.randrange(len(frame))] ^= 1 << draw.randrange(8)
+                payload = bytes(frame)
+            hostile.sendto(payload, URGENT)
+    wait_for_hellos(routed)
+    routed.wait_until_converged()
+    assert state(routed) == before
+    growths = {
+        pid: count - before_bytes.get(pid, 0) for pid, count in resident_bytes(routed).items()
+    }
+    assert max(growths.values()) < MOST_GROWTH_BYTES
