@@ -8,32 +8,23 @@ from weft.daemons.core.node_config import NodeConfig
 from weft.topologies.core.family import IntegerParameter
 
 HELLO = {
-    "hello_ms": IntegerParameter("time between hellos, in ms", least=1, most=10_000, default=30),
-    "dead": IntegerParameter(
-        "hellos missing before a neighbour is dead", least=1, most=100, default=3
-    ),
+    "hello_ms": IntegerParameter("time between hellos, in ms", 1, 10_000, default=30),
+    "dead": IntegerParameter("hellos missing before a neighbour is dead", 1, 100, default=3),
 }
 LINK_STATE = {
-    "hold_ms": IntegerParameter(
-        "from a change to new routes, in ms", least=0, most=10_000, default=2
-    ),
-    "lifetime_s": IntegerParameter(
-        "how long link state is believed, in s", least=1, most=86_400, default=300
-    ),
+    "hold_ms": IntegerParameter("from a change to new routes, in ms", 0, 10_000, default=2),
+    "lifetime_s": IntegerParameter("how long link state is believed, in s", 1, 86_400, default=300),
 }
 DAMPING = {
     "damp_ms": IntegerParameter(
         "how long a link that flaps is held down, the first time, in ms; 0: no "
         "longer than it is dead",
-        least=0,
-        most=60_000,
+        0,
+        60_000,
         default=500,
     ),
     "most_damp_ms": IntegerParameter(
-        "how long at most, where it flaps on and on, in ms",
-        least=0,
-        most=3_600_000,
-        default=10_000,
+        "how long at most, where it flaps on and on, in ms", 0, 3_600_000, default=10_000
     ),
 }
 

@@ -24,10 +24,7 @@ if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
 ECN = IntegerParameter(
-    "queue length in packets from which packets are marked, 0 for none",
-    least=0,
-    most=1 << 24,
-    default=0,
+    "queue length in packets from which packets are marked, 0 for none", 0, 1 << 24, default=0
 )
 UNSHAPED_KBPS = 10**6  # assumed rate of a link without shaping
 

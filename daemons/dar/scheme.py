@@ -30,15 +30,12 @@ if TYPE_CHECKING:
 QUEUE = 1  # among the words of `detect`
 LIMITED = 2  # among those of `start`
 OWN = {
-    "p": IntegerParameter(meaning="flows that a link carries", least=1, most=64, default=2),
+    "p": IntegerParameter("flows that a link carries", 1, 64, default=2),
     "period_us": IntegerParameter(
-        meaning="time between looks at a switch's flows, in us",
-        least=1,
-        most=10_000_000,
-        default=10_000,
+        "time between looks at a switch's flows, in us", 1, 10_000_000, default=10_000
     ),
     "cool": IntegerParameter(
-        meaning="periods that a flow rests when it has been moved", least=0, most=1000, default=2
+        "periods that a flow rests when it has been moved", 0, 1000, default=2
     ),
     "every": IntegerParameter.flag(
         "1: an output leaf asks for a flow of each bad link at once, not only of the fullest"
@@ -51,16 +48,10 @@ OWN = {
         "1: requests carry the map of spines with room; not in the paper"
     ),
     "active_us": IntegerParameter(
-        meaning="silence from which on a flow does not count, in us",
-        least=1,
-        most=60_000_000,
-        default=50_000,
+        "silence from which on a flow does not count, in us", 1, 60_000_000, default=50_000
     ),
     "idle_ms": IntegerParameter(
-        meaning="silence after which a flow is forgotten, in ms",
-        least=1,
-        most=600_000,
-        default=1000,
+        "silence after which a flow is forgotten, in ms", 1, 600_000, default=1000
     ),
     "together": IntegerParameter.flag("1: all leaves look at the same time, as in the iteration"),
 }
@@ -81,17 +72,15 @@ PLANE = {
         ("flow", "dest"),
     ),
     "elephant_kb": IntegerParameter(
-        meaning="data from which on a flow is counted and moved, in kB; before, it goes by "
-        "its hash",
-        least=0,
-        most=1 << 20,
+        "data from which on a flow is counted and moved, in kB; before, it goes by its hash",
+        0,
+        1 << 20,
         default=100,
     ),
     "queue": IntegerParameter(
-        meaning="packets waiting from which on a queue is too long, if queues are what is "
-        "looked at",
-        least=1,
-        most=1 << 24,
+        "packets waiting from which on a queue is too long, if queues are what is looked at",
+        1,
+        1 << 24,
         default=8,
     ),
     "ecn": ECN,

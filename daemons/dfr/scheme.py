@@ -23,13 +23,10 @@ if TYPE_CHECKING:
 
 OWN = {
     "b": IntegerParameter(
-        "level of the sub-network whose link state a server knows",
-        least=0,
-        most=8,
-        default=1,
+        "level of the sub-network whose link state a server knows", 0, 8, default=1
     ),
-    "retry": IntegerParameter("reroutes that a packet may make", least=0, most=100, default=3),
-    "ttl": IntegerParameter("hops that a packet may make", least=1, most=255, default=64),
+    "retry": IntegerParameter("reroutes that a packet may make", 0, 100, default=3),
+    "ttl": IntegerParameter("hops that a packet may make", 1, 255, default=64),
     "nearest": IntegerParameter.flag(
         "1: reroute over the nearest proxy link; 0: over any", default=True
     ),

@@ -42,33 +42,28 @@ DECIMALS = 3
 MOST_UNCOMPILED = 60  # routers up to which layers are there before a compiler is
 WAIT = 3  # times how long it takes to find a neighbour dead
 OWN = {
-    "layers": IntegerParameter(
-        meaning="n, layer 0 with all links counted", least=1, most=MOST_LAYERS, default=9
-    ),
+    "layers": IntegerParameter("n, layer 0 with all links counted", 1, MOST_LAYERS, default=9),
     "construction": IntegerParameter.word("how layers are made", WORDS, default="random"),
     "rho": IntegerParameter(
-        meaning="links of a random layer, as a fraction of all; 0: the best measured for this "
+        "links of a random layer, as a fraction of all; 0: the best measured for this "
         "family of networks and n",
-        least=0,
-        most=10**DECIMALS,
+        0,
+        10**DECIMALS,
         default=0,
         decimals=DECIMALS,
     ),
     "paths": IntegerParameter(
-        meaning="most paths of a layer of `overlap`, M, as a multiple of the routers; 0: the best",
-        least=0,
-        most=100 * 10**DECIMALS,
+        "most paths of a layer of `overlap`, M, as a multiple of the routers; 0: the best",
+        0,
+        100 * 10**DECIMALS,
         default=0,
         decimals=DECIMALS,
     ),
     "extra_links": IntegerParameter(
-        meaning="links of a path of `overlap` beyond the diameter, L_min - D",
-        least=0,
-        most=8,
-        default=1,
+        "links of a path of `overlap` beyond the diameter, L_min - D", 0, 8, default=1
     ),
     "seed": IntegerParameter(
-        meaning="of the random numbers by which layers are made and chosen", least=0, default=1
+        "of the random numbers by which layers are made and chosen", 0, default=1
     ),
 }
 
@@ -95,7 +90,7 @@ TRIGGERS = {
 HOSTS = {
     "trigger": IntegerParameter.word("what makes a flow take another layer", TRIGGERS),
     "gap_us": IntegerParameter(
-        meaning="silence that ends a flowlet, in microseconds", least=1, most=1 << 24, default=500
+        "silence that ends a flowlet, in microseconds", 1, 1 << 24, default=500
     ),
     "start": IntegerParameter.word(
         "a flow's first layer: layer 0, any, or the next after the last flow between the "
@@ -107,13 +102,13 @@ HOSTS = {
         ("random", "least"),
     ),
     "ecn_percent": IntegerParameter(
-        meaning="echoes among a round's acknowledgements that make it congested, in per cent",
-        least=1,
-        most=100,
+        "echoes among a round's acknowledgements that make it congested, in per cent",
+        1,
+        100,
         default=50,
     ),
     "ecn_rounds": IntegerParameter(
-        meaning="congested rounds in a row that are a trigger", least=1, most=1000, default=1
+        "congested rounds in a row that are a trigger", 1, 1000, default=1
     ),
 }
 FORWARDING = IntegerParameter.word(

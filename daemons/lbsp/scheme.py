@@ -26,44 +26,34 @@ if TYPE_CHECKING:
 OWN = {
     "patience_ms": IntegerParameter(
         "how long links may take to come up at first before others are told, in ms",
-        least=0,
-        most=60_000,
+        0,
+        60_000,
         default=1000,
     ),
     "rate_kbps": IntegerParameter(
         "rate of the links: those found slower count as degraded, in kbit/s; 0: "
         "links are not watched",
-        least=0,
-        most=2_000_000,
+        0,
+        2_000_000,
         default=0,
     ),
     "lifetime_ms": IntegerParameter(
-        "how long a failure message is believed, in ms",
-        least=30,
-        most=3_600_000,
-        default=3000,
+        "how long a failure message is believed, in ms", 30, 3_600_000, default=3000
     ),
 }
 PLANE = {
-    "groups": IntegerParameter(
-        "link groups of a switch, a power of two", least=2, most=64, default=2
-    ),
+    "groups": IntegerParameter("link groups of a switch, a power of two", 2, 64, default=2),
     "hash": IntegerParameter.flag("1: a flow's hash chooses the link group (section 3.4)"),
     "states": IntegerParameter.flag("1: crowded link groups give packets away (section 5)"),
     "edge_packets": IntegerParameter(
-        "packets from which on a link group of an edge switch may be crowded",
-        least=0,
-        most=1 << 24,
-        default=5,
+        "packets from which on a link group of an edge switch may be crowded", 0, 1 << 24, default=5
     ),
     "edge_percent": IntegerParameter(
-        "and how many it has of the other's, in %", least=100, most=1_000_000, default=150
+        "and how many it has of the other's, in %", 100, 1_000_000, default=150
     ),
-    "above_packets": IntegerParameter(
-        "the same of aggregation switches", least=0, most=1 << 24, default=20
-    ),
+    "above_packets": IntegerParameter("the same of aggregation switches", 0, 1 << 24, default=20),
     "above_percent": IntegerParameter(
-        "the same of aggregation switches, in %", least=100, most=1_000_000, default=200
+        "the same of aggregation switches, in %", 100, 1_000_000, default=200
     ),
     "ecn": ECN,
 }

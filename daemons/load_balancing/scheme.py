@@ -33,7 +33,7 @@ MOST = 1 << 24
 # (hops, the destination's number at this tier) -> hops with their shares of packets
 Choose = Callable[[Sequence[Hop], int], path_shares.Chosen]
 
-D = IntegerParameter("compared candidates", least=1, most=MOST_SAMPLES, default=2)
+D = IntegerParameter("compared candidates", 1, MOST_SAMPLES, default=2)
 LOAD = IntegerParameter.word("unit of a load", ("packets", "bytes"))
 
 
@@ -195,7 +195,7 @@ SCHEMES = (
         SelectionRule(ChoiceRule.DRILL),
         {
             "d": D,
-            "m": IntegerParameter("remembered winners", least=0, most=1, default=1),
+            "m": IntegerParameter("remembered winners", 0, 1, default=1),
             "load": LOAD,
         },
     ),
@@ -205,9 +205,7 @@ SCHEMES = (
         "TTC, section 3",
         SelectionRule(ChoiceRule.TTC),
         {
-            "delta": IntegerParameter(
-                "threshold, in packets or bytes", least=0, most=MOST, default=2
-            ),
+            "delta": IntegerParameter("threshold, in packets or bytes", 0, MOST, default=2),
             "tie": IntegerParameter.word(
                 "choice at a difference of exactly delta", ("stay", "redirect")
             ),
@@ -229,10 +227,7 @@ SCHEMES = (
         SelectionRule(ChoiceRule.FLOWLET),
         {
             "gap_us": IntegerParameter(
-                "silence that ends a flowlet, in microseconds",
-                least=1,
-                most=MOST,
-                default=500,
+                "silence that ends a flowlet, in microseconds", 1, MOST, default=500
             )
         },
     ),

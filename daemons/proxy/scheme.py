@@ -23,71 +23,46 @@ if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
 OWN = {
-    "level": IntegerParameter(
-        "least level with proxies; 0: the top level only",
-        least=0,
-        most=8,
-        default=1,
-    ),
+    "level": IntegerParameter("least level with proxies; 0: the top level only", 0, 8, default=1),
     "condition1": IntegerParameter.flag("1: no proxies if source and destination are near"),
     "choice": IntegerParameter(
         "0: the shortest path, then the least congested; 1: the least congested, then the "
         "shortest; 2: as 0, but DR if source and destination are near and DR is connected",
-        least=0,
-        most=2,
+        0,
+        2,
         default=0,
     ),
     "refresh_ms": IntegerParameter(
-        "time between probes of an active path, in ms",
-        least=10,
-        most=60_000,
-        default=1000,
+        "time between probes of an active path, in ms", 10, 60_000, default=1000
     ),
     "probes_per_s": IntegerParameter(
-        "maximum rate of a server's routine probes, per s",
-        least=1,
-        most=100_000,
-        default=2,
+        "maximum rate of a server's routine probes, per s", 1, 100_000, default=2
     ),
     "urgent_per_s": IntegerParameter(
-        "maximum rate of a server's urgent probes, after a path broke, per s",
-        least=1,
-        most=100_000,
-        default=2,
+        "maximum rate of a server's urgent probes, after a path broke, per s", 1, 100_000, default=2
     ),
     "wakes_per_s": IntegerParameter(
         "maximum rate at which a server wakes others for probes and news, per s",
-        least=1,
-        most=100_000,
+        1,
+        100_000,
         default=8,
     ),
-    "probe_ms": IntegerParameter(
-        "least timeout of an urgent probe, in ms", least=1, most=10_000, default=300
-    ),
+    "probe_ms": IntegerParameter("least timeout of an urgent probe, in ms", 1, 10_000, default=300),
     "hold_ms": IntegerParameter(
-        "first hold-down time of a path that broke, in ms",
-        least=1,
-        most=30_000,
-        default=500,
+        "first hold-down time of a path that broke, in ms", 1, 30_000, default=500
     ),
     "most_hold_ms": IntegerParameter(
-        "maximum hold-down time of a path that flaps, in ms",
-        least=1,
-        most=3_600_000,
-        default=30_000,
+        "maximum hold-down time of a path that flaps, in ms", 1, 3_600_000, default=30_000
     ),
     "table_ms": IntegerParameter(
         "time for which a server answers for a broken path through its sub-network, in "
         "ms; 0: never",
-        least=0,
-        most=30_000,
+        0,
+        30_000,
         default=0,
     ),
     "idle_s": IntegerParameter(
-        "time after which an unused destination is forgotten, in s",
-        least=1,
-        most=3600,
-        default=10,
+        "time after which an unused destination is forgotten, in s", 1, 3600, default=10
     ),
 }
 

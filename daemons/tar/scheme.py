@@ -26,49 +26,35 @@ ICMP = 1  # IP protocol number
 OWN = {
     "capacity_kbps": IntegerParameter(
         "capacity of a link, in kbit/s; 0: its shaped rate, or 1 Gbit/s without shaping",
-        least=0,
-        most=10**9,
+        0,
+        10**9,
         default=0,
     ),
     "relay": IntegerParameter(
         "a bypassed flow goes 0: to any server of the switch; 1: over another server's "
         "link of the level; 2: to any third sub-network",
-        least=0,
-        most=2,
+        0,
+        2,
         default=2,
     ),
     "step_percent": IntegerParameter(
-        "available bandwidth that a bypass must gain, in % of the capacity",
-        least=1,
-        most=100,
-        default=5,
+        "available bandwidth that a bypass must gain, in % of the capacity", 1, 100, default=5
     ),
     "refresh_ms": IntegerParameter(
-        "time between probes of an active flow, in ms",
-        least=10,
-        most=60_000,
-        default=1000,
+        "time between probes of an active flow, in ms", 10, 60_000, default=1000
     ),
     "refreshes": IntegerParameter(
-        "refresh intervals after which a flow without a probe expires",
-        least=2,
-        most=100,
-        default=3,
+        "refresh intervals after which a flow without a probe expires", 2, 100, default=3
     ),
     "refreshes_per_s": IntegerParameter(
-        "maximum rate of refreshed flows, per s", least=1, most=10_000, default=5
+        "maximum rate of refreshed flows, per s", 1, 10_000, default=5
     ),
     "probes_per_s": IntegerParameter(
-        "maximum rate of a server's probes, per s", least=1, most=100_000, default=100
+        "maximum rate of a server's probes, per s", 1, 100_000, default=100
     ),
-    "probe_ms": IntegerParameter(
-        "maximum time for an answer, in ms", least=1, most=10_000, default=200
-    ),
+    "probe_ms": IntegerParameter("maximum time for an answer, in ms", 1, 10_000, default=200),
     "idle_s": IntegerParameter(
-        "time after which an unused flow is forgotten, in s",
-        least=1,
-        most=3600,
-        default=10,
+        "time after which an unused flow is forgotten, in s", 1, 3600, default=10
     ),
 }
 

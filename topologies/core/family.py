@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class IntegerParameter:
-    """An integer parameter of a family or a scheme, least .. most.
+    """An integer parameter of a family or a scheme, from least to most.
 
     It is required unless it has a default or is `optional`; the builder decides what its absence
     means.
@@ -23,9 +23,9 @@ class IntegerParameter:
     """
 
     meaning: str
-    _: KW_ONLY
     least: int
     most: int = 1 << 24  # more than any network's nodes, see graph.require_room
+    _: KW_ONLY
     default: int | None = None
     optional: bool = False
     words: tuple[str, ...] = ()

@@ -29,8 +29,8 @@ FAMILIES = {
         source="FatPaths, appendix A-G",
         example="complete:n=5,p=4",
         parameters={
-            "n": IntegerParameter("routers", least=2),
-            "p": IntegerParameter("hosts of a router", least=1),
+            "n": IntegerParameter("routers", 2),
+            "p": IntegerParameter("hosts of a router", 1),
         },
         build=build,
     ),

@@ -80,16 +80,13 @@ FAMILIES = {
         source="Kim et al., ISCA 2008; FatPaths, appendix A-B",
         example="dragonfly:p=3,palm=0",
         parameters={
-            "p": IntegerParameter("hosts of a router", least=1),
-            "a": IntegerParameter("routers of a group, 2p by default", least=1, optional=True),
+            "p": IntegerParameter("hosts of a router", 1),
+            "a": IntegerParameter("routers of a group, 2p by default", 1, optional=True),
             "h": IntegerParameter(
-                "links of a router to other groups, p by default", least=1, optional=True
+                "links of a router to other groups, p by default", 1, optional=True
             ),
             "palm": IntegerParameter(
-                "arrangement of links between groups, 0: consecutive, 1: palm-tree",
-                least=0,
-                most=1,
-                default=0,
+                "arrangement of links between groups, 0: consecutive, 1: palm-tree", 0, 1, default=0
             ),
         },
         build=build,

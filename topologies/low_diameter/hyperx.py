@@ -54,9 +54,9 @@ FAMILIES = {
         source="Ahn et al., SC 2009; FatPaths, appendix A-E",
         example="hyperx:l=2,s=4,p=3",
         parameters={
-            "l": IntegerParameter("dimensions", least=1, most=16),
-            "s": IntegerParameter("routers in each dimension", least=2),
-            "p": IntegerParameter("hosts of a router, s - 1 by default", least=1, optional=True),
+            "l": IntegerParameter("dimensions", 1, 16),
+            "s": IntegerParameter("routers in each dimension", 2),
+            "p": IntegerParameter("hosts of a router, s - 1 by default", 1, optional=True),
         },
         build=build,
         derived=lambda values: {"p": values["s"] - 1},

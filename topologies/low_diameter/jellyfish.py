@@ -141,7 +141,7 @@ def equivalent(topology: Topology, seed: int) -> dict[str, int]:
     return {"n": n, "r": r - (n * r % 2), "p": max(1, round(topology.servers / n)), "seed": seed}
 
 
-SEED = IntegerParameter("which of the random networks", least=0, most=(1 << 53) - 1)
+SEED = IntegerParameter("which of the random networks", 0, (1 << 53) - 1)
 FAMILIES = {
     "jellyfish": Family(
         name="jellyfish",
@@ -151,9 +151,9 @@ FAMILIES = {
         source="Singla et al., NSDI 2012; FatPaths, appendix A-C",
         example="jellyfish:n=20,r=4,p=2,seed=1",
         parameters={
-            "n": IntegerParameter("routers", least=2),
-            "r": IntegerParameter("routers that each is joined to", least=1),
-            "p": IntegerParameter("hosts of a router", least=1),
+            "n": IntegerParameter("routers", 2),
+            "r": IntegerParameter("routers that each is joined to", 1),
+            "p": IntegerParameter("hosts of a router", 1),
             "seed": SEED,
         },
         build=build,

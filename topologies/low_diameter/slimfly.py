@@ -100,10 +100,8 @@ FAMILIES = {
         source="Besta and Hoefler, SC 2014; FatPaths, appendix A-A",
         example="slimfly:q=5,p=4",
         parameters={
-            "q": IntegerParameter("a prime power other than 2", least=3, most=256),
-            "p": IntegerParameter(
-                "hosts of a router, half its links by default", least=1, optional=True
-            ),
+            "q": IntegerParameter("a prime power other than 2", 3, 256),
+            "p": IntegerParameter("hosts of a router, half its links by default", 1, optional=True),
         },
         build=build,
         derived=lambda values: {"p": -(-network_radix(values["q"]) // 2)},

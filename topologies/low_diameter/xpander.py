@@ -61,11 +61,9 @@ FAMILIES = {
         source="Valadarsky et al., CoNEXT 2016; FatPaths, appendix A-D",
         example="xpander:r=4,l=4,p=2,seed=1",
         parameters={
-            "r": IntegerParameter("routers that each is joined to", least=1),
-            "l": IntegerParameter("routers of a metanode, r by default", least=1, optional=True),
-            "p": IntegerParameter(
-                "hosts of a router, half its links by default", least=1, optional=True
-            ),
+            "r": IntegerParameter("routers that each is joined to", 1),
+            "l": IntegerParameter("routers of a metanode, r by default", 1, optional=True),
+            "p": IntegerParameter("hosts of a router, half its links by default", 1, optional=True),
             "seed": SEED,
         },
         build=build,

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
 PARAMETERS = {
-    "n": IntegerParameter("servers of a level-0 switch", least=3),
-    "k": IntegerParameter("level, the depth of recursion", least=0),
+    "n": IntegerParameter("servers of a level-0 switch", 3),
+    "k": IntegerParameter("level, the depth of recursion", 0),
 }
 
 

@@ -35,8 +35,8 @@ FAMILIES = {
         source="Li et al., INFOCOM 2009; CCRDN, section 3.2",
         example="ficonn:n=4,k=2",
         parameters={
-            "n": IntegerParameter("servers of a level-0 switch, even", least=4),
-            "k": IntegerParameter("level, the depth of recursion", least=0),
+            "n": IntegerParameter("servers of a level-0 switch, even", 4),
+            "k": IntegerParameter("level, the depth of recursion", 0),
         },
         build=build,
     ),

@@ -48,9 +48,9 @@ FAMILIES = {
         source="DAR, section 2",
         example="clos:n=8,r=2,m=4",
         parameters={
-            "n": IntegerParameter("hosts of a leaf", least=1),
-            "r": IntegerParameter("leaves", least=2),
-            "m": IntegerParameter("spines", least=1),
+            "n": IntegerParameter("hosts of a leaf", 1),
+            "r": IntegerParameter("leaves", 2),
+            "m": IntegerParameter("spines", 1),
         },
         build=build,
     ),

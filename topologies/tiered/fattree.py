@@ -144,14 +144,12 @@ FAMILIES = {
         source="Al-Fares et al., SIGCOMM 2008; TTC, section 2",
         example="fattree:k=4",
         parameters={
-            "k": IntegerParameter("ports of a switch of three tiers, even", least=2, optional=True),
-            "n": IntegerParameter(
-                "tiers of switches", least=2, most=2 + len(MIDDLE), optional=True
-            ),
-            "d": IntegerParameter("half the ports of a switch", least=1, optional=True),
-            "pods": IntegerParameter("how many there are, all by default", least=1, optional=True),
+            "k": IntegerParameter("ports of a switch of three tiers, even", 2, optional=True),
+            "n": IntegerParameter("tiers of switches", 2, 2 + len(MIDDLE), optional=True),
+            "d": IntegerParameter("half the ports of a switch", 1, optional=True),
+            "pods": IntegerParameter("how many there are, all by default", 1, optional=True),
             "oversubscription": IntegerParameter(
-                "hosts of an edge switch for each up-port", least=1, optional=True
+                "hosts of an edge switch for each up-port", 1, optional=True
             ),
         },
         build=build,

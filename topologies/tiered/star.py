@@ -36,7 +36,7 @@ FAMILIES = {
         summary="one router with all the hosts",
         source="FatPaths, appendix D",
         example="star:n=8",
-        parameters={"n": IntegerParameter("hosts", least=2)},
+        parameters={"n": IntegerParameter("hosts", 2)},
         build=build,
     ),
 }
