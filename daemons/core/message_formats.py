@@ -16,7 +16,7 @@ big-endian.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -104,13 +104,21 @@ class Repeat:
         assert isinstance(self.entry, type)
         return Layout(self.entry)
 
+    @cached_property
+    def _entry_bytes(self) -> int:
+        return self._layout.head.size
+
+    @cached_property
+    def _pack_entry(self) -> Callable[..., bytes]:
+        return self._layout.packer()
+
     def pack(self, value: Any) -> tuple[int, bytes]:
         """Return the number of entries in `value`, and their bytes."""
+        if self.packed:
+            return len(value) // self._entry_bytes, value
         if isinstance(self.entry, MessageField):
             return len(value), struct.pack(f">{len(value)}{CODES[self.entry.kind]}", *value)
-        if self.packed:
-            return len(value) // self._layout.head.size, value
-        return len(value), b"".join(map(self._layout.pack, value))
+        return len(value), b"".join([self._pack_entry(*entry) for entry in value])
 
     def take(self, data: bytes, begin: int, count: int, nodes: int) -> tuple[Any, int]:
         """Return the value in `data` from `begin` on, and its end."""
@@ -181,6 +189,7 @@ class Layout:
 
     def __init__(self, record: type[Any], body: type[Any] | None = None, start: str = "") -> None:
         self._record = record
+        self._skipped = len(start)
         self._groups: list[tuple[int, int, type[Any]]] = []  # position, length, and type of a value
         leaves = list(self._leaves(record, body, 0))
         variable = [part for part in leaves if not isinstance(part, MessageField)]
@@ -214,14 +223,36 @@ class Layout:
             yield from inner or self._leaves(kind, None, position)
             position += len(kind._fields)
 
-    def pack(self, record: Sequence[Any], *start: int) -> bytes:
-        """Return `record` as bytes, behind `start`; struct.error if a value does not fit."""
-        values = record
+    def packer(self) -> Callable[..., bytes]:
+        """Return the fastest function that packs the values of a record, those of `start` first.
+
+        Most records need no loop over their parts: numbers, and at most one sequence behind them.
+        It raises struct.error if a value does not fit.
+        """
+        pack_head = self.head.pack
+        if not self._variable and not self._groups:
+            return pack_head
+        part = self._variable[0] if self._variable else None
+        if (
+            not isinstance(part, Repeat)
+            or len(self._variable) > 1
+            or self._groups
+            or self._tail.size
+        ):
+            return self._pack
+        pack_entries = part.pack
+
+        def pack(*values: Any) -> bytes:
+            count, chunk = pack_entries(values[-1])
+            return pack_head(*values[:-1], count) + chunk
+
+        return pack
+
+    def _pack(self, *values: Any) -> bytes:
         for position, _, _ in self._groups:
-            values = (*values[:position], *values[position], *values[position + 1 :])
-        if not self._variable:
-            return self.head.pack(*start, *values)
-        first = self._first
+            begin = self._skipped + position
+            values = (*values[:begin], *values[begin], *values[begin + 1 :])
+        first = self._skipped + self._first
         counts = []
         chunks = [b""]
         for index, part in enumerate(self._variable, first):
@@ -231,18 +262,17 @@ class Layout:
             else:
                 chunk = part.pack(values[index], values[first - 1])
             chunks.append(chunk)
-        chunks[0] = self.head.pack(*start, *values[:first], *counts)
+        chunks[0] = self.head.pack(*values[:first], *counts)
         chunks.append(self._tail.pack(*values[first + len(self._variable) :]))
         return b"".join(chunks)
 
-    def take(self, data: bytes, begin: int, nodes: int, skipped: int = 0) -> tuple[Any, int]:
+    def take(self, data: bytes, begin: int, nodes: int) -> tuple[Any, int]:
         """Return the record in `data` from `begin` on, and its end.
 
         Args:
             data: a payload.
             begin: offset of the record.
             nodes: number of nodes of the network.
-            skipped: numbers of the head that do not belong to the record.
 
         Raises:
             MalformedMessage: a value is invalid, or `data` too short.
@@ -250,6 +280,7 @@ class Layout:
         """
         numbers = self.head.unpack_from(data, begin)
         end = begin + self.head.size
+        skipped = self._skipped
         for index, least, most, is_node, field in self._limits:
             value = numbers[skipped + index]
             if not least <= value <= most or (is_node and value >= nodes):
@@ -304,16 +335,17 @@ class Format(Generic[MessageRecord]):
         self.name = name
         self.record = record
         self._layout = Layout(record, body, "BBB")
+        self._pack = self._layout.packer()
         self.parts = self._layout.parts
         self.head = self._layout.head
 
     def encode(self, message: MessageRecord) -> bytes:
         """Return `message` as bytes; struct.error if a value does not fit its field."""
-        return self._layout.pack(message, MAGIC, VERSION, self.kind)
+        return self._pack(MAGIC, VERSION, self.kind, *message)
 
     def decode(self, payload: bytes, nodes: int) -> MessageRecord:
         """Return the message in `payload`; MalformedMessage if it is none."""
-        message, end = self._layout.take(payload, 0, nodes, 3)
+        message, end = self._layout.take(payload, 0, nodes)
         if end != len(payload):
             raise MalformedMessage(f"{len(payload)} bytes, a {self.name} like this has {end}")
         record: MessageRecord = message
