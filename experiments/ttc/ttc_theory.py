@@ -39,15 +39,6 @@ LEAST_LOAD, MOST_LOAD, MOST_DELTA = 1e-9, 0.9999, 100
 MOST_EVENTS = 4e9  # some two minutes
 
 
-def derivative(s: Floats, load: float, delta: int) -> Floats:
-    """Return ds_i/dt for i = 0 .. len(s)-1 (equation 9); beyond the end s_i = 0."""
-    i = np.arange(1, len(s))
-    far = np.concatenate([s, np.zeros(delta + 1)])
-    before, behind = s[np.maximum(i - 1 - delta, 0)], far[i + delta]
-    change = load * (s[i - 1] - s[i]) * (before + behind) - (s[i] - far[i + 1])
-    return np.concatenate([[0.0], change])
-
-
 def fixed_point(load: float, delta: int) -> Floats:
     """Return the fixed point s_0, s_1, ... (equation 10), as far as SMALLEST."""
     s = compiled(relax)(np.zeros(64 + 8 * delta), load, delta)

@@ -19,10 +19,6 @@ from weft.testbed.measure.probe_batch import ProbeBatch
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, routers
 from weft.topologies.core.address import dotted
 
-# Without a rate limit every router answers every probe.  icmp_ratelimit=0 lifts only the limit for
-# each destination, not icmp_msgs_per_sec, which all namespaces shared before Linux 6.12.  A type
-# outside the mask has neither limit in any version (icmpv4_mask_allow() in net/ipv4/icmp.c).
-SYSCTLS = {"ipv4/icmp_ratemask": "0"}
 PORTS = (
     33433,
     33434,

@@ -157,10 +157,11 @@ class Lan:
 
     def cut(self, port: VethEnd) -> None:
         """Delete a link by one of its ends."""
-        body = interface.IFINFO.pack(0, 0, port.ifindex, 0, 0)
-        command = f"ip link delete {port.dev}"
-        message = netlink.NetlinkMessage(netlink.RTM_DELLINK, 0, body, command)
-        self.change(port.node, [message])
+        self._change_link(netlink.RTM_DELLINK, port, b"", f"ip link delete {port.dev}")
+
+    def _change_link(self, kind: int, port: VethEnd, attributes: bytes, command: str) -> None:
+        body = interface.IFINFO.pack(0, 0, port.ifindex, 0, 0) + attributes
+        self.change(port.node, [netlink.NetlinkMessage(kind, 0, body, command)])
 
     def add_bridge(self, node: str, *, stp: bool, priority: int | None) -> NamedDevice:
         """Make and return the bridge of a switch, with the switch's name.
@@ -185,11 +186,10 @@ class Lan:
 
     def attach(self, port: VethEnd, bridge: int) -> None:
         """Set the bridge of an interface by index; 0 removes it from its bridge."""
-        body = interface.IFINFO.pack(0, 0, port.ifindex, 0, 0)
-        body += netlink.u32(interface.IFLA_MASTER, bridge)
         master = f"master {port.node}" if bridge else "nomaster"
         command = f"ip link set {port.dev} {master}"
-        self.change(port.node, [netlink.NetlinkMessage(netlink.RTM_NEWLINK, 0, body, command)])
+        attributes = netlink.u32(interface.IFLA_MASTER, bridge)
+        self._change_link(netlink.RTM_NEWLINK, port, attributes, command)
 
     def set_address(self, node: str, address: str | None) -> None:
         """Set the address of `node` in the hosts files; None removes it."""

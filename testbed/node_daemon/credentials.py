@@ -16,18 +16,16 @@ from weft.testbed.node_daemon.sequence_file import SequenceFile, SequenceRow
 class Credentials:
     """The credentials of one node.
 
+    row: sequence numbers of the node.
     read_keys: reads the run's keys; see keys.py.
     """
 
     def __init__(
         self, interfaces: NodeInterfaces, row: SequenceRow, read_keys: Callable[[], Sequence[bytes]]
     ) -> None:
-        self._interfaces, self._row = interfaces, row
+        self._interfaces = interfaces
+        self.row = row
         self.read_keys = read_keys
-
-    def next_incarnation(self) -> int:
-        """Return an incarnation larger than those of all earlier daemons of this node."""
-        return self._row.next_incarnation()
 
     def channels(self, ports: Iterable[int]) -> list[PortChannel]:
         """Return the channels that seal and open the messages of these ports."""
@@ -38,7 +36,7 @@ class Credentials:
         interface = self._interfaces.ports[port]
         if not keys:
             return Bare(list(interface.neighbours))
-        return Sealed(self._interfaces.node, port, interface.link, keys, self._row)
+        return Sealed(self._interfaces.node, port, interface.link, keys, self.row)
 
 
 class RunCredentials:

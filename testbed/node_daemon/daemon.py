@@ -89,7 +89,7 @@ class Daemon:
             ValueError: the node has a daemon already, or lacks what its scheme needs.
         """
         self.interfaces = interfaces
-        self.protocol = registry.machine(config, credentials.next_incarnation())
+        self.protocol = registry.machine(config, credentials.row.next_incarnation())
         self._credentials = credentials
         self._sent = 0
         self._converged = False

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import errno
 import socket
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from weft.testbed.linux import netlink
+from weft.testbed.linux.interface import IFF_UP, IFINFO
 from weft.testbed.linux.node_interfaces import NodeInterfaces
 
 LINK_GROUP = 1
-IFINFO = struct.Struct("=BxHiII")
 ALL_LINKS = IFINFO.pack(0, 0, 0, 0, 0)
-IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
+IFF_LOWER_UP = 0x10000
 
 
 class LinkChanged(NamedTuple):

@@ -26,7 +26,6 @@ class LostPackets:
         self._log = log
         self._refusals = [channel.dropped for channel in channels]
         self._dropped: Counter[str] = Counter()
-        self._failed = 0
         self._refused = 0
         self._raised: set[str] = set()
 
@@ -40,8 +39,7 @@ class LostPackets:
 
     def on_handling(self, what: str = "packet") -> None:
         """Count a packet, or another `what`, that raised the current exception; log new ones."""
-        self._failed += 1
-        self._counters.set(packets_failed=self._failed)
+        self._counters.add("packets_failed")
         text = traceback.format_exc().rstrip()
         if text not in self._raised and len(self._raised) < MOST_TRACEBACKS:
             self._raised.add(text)
@@ -72,11 +70,10 @@ class LostPackets:
         self._counters.set(refused=self._refused)
 
     def status(self) -> dict[str, Any]:
-        """Return all counts, JSON-able."""
+        """Return the counts by reason, JSON-able."""
         return {
             "dropped": dict(self._dropped),
             "refused": dict(self._refused_by_reason()),
-            "packets_failed": self._failed,
         }
 
     def _refused_by_reason(self) -> Counter[str]:

@@ -364,13 +364,14 @@ class Supervisor:
             cells[PID] = cells[CONVERGED] = 0
 
     def _answer(self) -> None:
-        commands = {
+        commands: request_line.CommandHandlers = {
             "start": self._start,
             "stop": self._stop,
             "kill": self._kill,
             "restart": self._restart,
+            "list": self._list,
         }
-        request_line.answer(self._server, {**commands, "list": self._list})
+        request_line.answer(self._server, commands)
 
     def _start(self, name: str) -> dict[str, Any]:
         node = self._daemons.node(name)

@@ -110,7 +110,7 @@ def test_packets_cannot_fill_the_log(
     for number in range(5 * MOST_TRACEBACKS):
         far.send(b"%d" % number)
         loop._hand_over(loop._read(loop._before, []), [])
-    assert daemon.lost.status()["packets_failed"] == 5 * MOST_TRACEBACKS
+    assert daemon._counters.status()["packets_failed"] == 5 * MOST_TRACEBACKS
     assert len(log) == MOST_TRACEBACKS
 
 
