@@ -122,7 +122,7 @@ def ranked_pairs(search: overlap.PathSearch, generator: Generator) -> NDArray[np
     search.available[:] = rank[tail] < rank[peer]
     search.chosen[:] = False
     search.open_pairs[:] = rank[:, None] < rank
-    order = np.lexsort((generator.random(len(u)), search.count[u, v]))
+    order = np.lexsort((generator.random(len(u)), search.path_count[u, v]))
     return np.stack([u, v], axis=1)[order]
 
 

@@ -92,7 +92,7 @@ class RouterArrays(NamedTuple):
 
     def as_lists(self) -> Any:
         """Return the same as lists, which code that is not compiled reads faster."""
-        return RouterArrays(self.start.tolist(), self.peer.tolist())  # type: ignore[arg-type]
+        return RouterArrays(self.start.tolist(), self.peer.tolist())
 
     def back(self) -> Array:
         """Return, for each arc, the opposite arc of the same link."""

@@ -23,7 +23,7 @@ class PathSearch(NamedTuple):
     available: arcs that paths may take; they lead from lower ranks to higher ones.
     chosen: the layer's arcs.
     weight: of each arc, how much paths of all layers cross it.
-    count: paths of each pair in all layers.
+    path_count: paths of each pair in all layers.
     open_pairs: pairs that may still be served.
     cost, by, path: scratch; shape (length + 1, routers) twice, and length + 1.
     """
@@ -32,7 +32,7 @@ class PathSearch(NamedTuple):
     available: Flags
     chosen: Flags
     weight: Numbers
-    count: Array
+    path_count: Array
     open_pairs: Flags
     cost: Numbers
     by: Array
@@ -49,7 +49,7 @@ class PathSearch(NamedTuple):
             available=np.empty(arcs, dtype=bool),
             chosen=np.empty(arcs, dtype=bool),
             weight=np.zeros(arcs),
-            count=np.zeros(pairs, dtype=np.int64),
+            path_count=np.zeros(pairs, dtype=np.int64),
             open_pairs=np.empty(pairs, dtype=bool),
             cost=np.empty((steps, graph.routers)),
             by=np.empty((steps, graph.routers), dtype=np.int64),
@@ -71,7 +71,7 @@ def layer(search: PathSearch, pairs: Array, most_paths: int) -> None:
             search.open_pairs[u, v] = False
             if cheapest(search, u, v):
                 paths += 1
-                search.count[u, v] += 1
+                search.path_count[u, v] += 1
                 add(search)
 
 

@@ -92,7 +92,8 @@ def spain_layers(
         generator.permutation(len(trees)),
         graph.arc_of(),
         np.empty(len(graph.peer), dtype=bool),
-        *np.empty((2, graph.routers), dtype=np.int64),
+        np.empty(graph.routers, dtype=np.int64),
+        np.empty(graph.routers, dtype=np.int64),
     )
     merge, merged = accelerate(spain.absorb), []
     while merge(forests):
@@ -123,7 +124,8 @@ def coloured(
         shuffled.arc_of(),
         np.empty(len(peer), dtype=np.int64),
         np.empty((paths, graph.routers + 1), dtype=np.int64),
-        *np.empty((2, graph.routers), dtype=np.int64),
+        np.empty(graph.routers, dtype=np.int64),
+        np.empty(graph.routers, dtype=np.int64),
         np.empty(graph.routers, dtype=bool),
     )
     order = generator.permutation(graph.routers)

@@ -14,14 +14,26 @@ from weft.experiments.report.claims import (
     Query,
     Within,
 )
+from weft.experiments.runner.parameters import Scalar
 
 SLIMFLY, FATTREE = "slimfly:q=5,p=4", "fattree:k=8,oversubscription=2"
 BLIND = "fatpaths:construction=intree,trigger=cut,start=random"
 SMALL = "200 hosts; the paper has 10,000."
-FLOWS = {"topology": SLIMFLY, "routing": "layers", "construction": "random", "mapping": "random"}
-TCP = {"mapping": "random", "seconds": 0.06}
-WORST = {"topology": "slimfly:q=7,p=6", "intensity": 0.55}
-NINE = {"topology": SLIMFLY, "scheme": "random", "layers": 9, "intensity": 1.0, "bound": "none"}
+FLOWS: dict[str, Scalar] = {
+    "topology": SLIMFLY,
+    "routing": "layers",
+    "construction": "random",
+    "mapping": "random",
+}
+TCP: dict[str, Scalar] = {"mapping": "random", "seconds": 0.06}
+WORST: dict[str, Scalar] = {"topology": "slimfly:q=7,p=6", "intensity": 0.55}
+NINE: dict[str, Scalar] = {
+    "topology": SLIMFLY,
+    "scheme": "random",
+    "layers": 9,
+    "intensity": 1.0,
+    "bound": "none",
+}
 
 THROUGHPUT = tuple(
     Claim(

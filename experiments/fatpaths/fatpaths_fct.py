@@ -14,7 +14,7 @@ take the longer, the longer the run, so a ratio to it is one of the run's length
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -81,11 +81,13 @@ def times(table: FlowResults, fraction: float, seconds: float) -> dict[str, Valu
         "unfinished": table.unfinished,
         **flow_times.columns(sizes, ms, fraction),
         **flow_times.summary("warm_long", ms[warm & (sizes >= flow_times.LONG_BYTES * fraction)]),
-        **{
-            name: [None if one.tcp is None else getattr(one.tcp, field) for one in results]
-            for name, field in OF_FLOWS.items()
-        },
+        **{name: tcp_figures(table, field) for name, field in OF_FLOWS.items()},
     }
+
+
+def tcp_figures(table: FlowResults, field: str) -> list[Any]:
+    """Return a field of TcpInfo of every flow; None for a flow without it."""
+    return [None if result.tcp is None else getattr(result.tcp, field) for result in table.results]
 
 
 FACET = (*SETTING, "load_fraction", "size_fraction", "seconds")

@@ -40,7 +40,8 @@ def steps(fraction: float) -> NDArray[np.int64]:
     factors = np.geomspace(1, 16, 400)[:, None]
     sizes = np.clip(factors * quantiles, LEAST_BYTES, MOST_BYTES)
     nearest = abs(sizes.mean(axis=1) - MEAN_BYTES).argmin()
-    return np.maximum(1, sizes[nearest] * fraction).astype(np.int64)
+    scaled: NDArray[np.int64] = np.maximum(1, sizes[nearest] * fraction).astype(np.int64)
+    return scaled
 
 
 def arrivals(
