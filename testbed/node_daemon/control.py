@@ -139,14 +139,6 @@ def restart(directory: Path, name: str) -> int:
     return int(_request(directory, "restart", name)["pid"])
 
 
-def processes(directory: Path) -> dict[str, dict[str, Any]]:
-    """Return the state of each node that may have a daemon, by name.
-
-    pid: process of its daemon, or None; ended: how its last daemon ended, or None.
-    """
-    return _request(directory, "list")
-
-
 def status(directory: Path, name: str) -> dict[str, Any]:
     """Return the state of the daemon of the node called `name`.
 

@@ -33,9 +33,7 @@ def _do(line: bytes, commands: CommandHandlers) -> dict[str, Any]:
         return commands[words[0]](*words[1:])
     except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         text = ascii(line[:SHOWN_BYTES].decode(errors="replace").strip())
-        return {
-            "error": f'{text} is no request; write ["start", NODE], or stop, kill, restart or list'
-        }
+        return {"error": f'{text} is no request; write ["start", NODE], or stop, kill or restart'}
     except (ValueError, OSError) as error:
         return {"error": str(error)}
 

@@ -12,7 +12,7 @@ and all carry the run's id in their environment for `weft clean`.  LOCK is the d
 run's lock, -1 if another process keeps the run.
 
 Requests to the stream socket daemons.sock are lines of JSON: ["start", NODE], ["stop", NODE],
-["kill", NODE], ["restart", NODE], ["list"].  So are answers, {"error": text} after a failure.
+["kill", NODE], ["restart", NODE].  So are answers, {"error": text} after a failure.
 """
 
 from __future__ import annotations
@@ -100,7 +100,6 @@ class Supervisor:
         self._processes = processes
         self._shared = processes < len(self._daemons.interfaces)
         self._children: dict[int, Child] = {}  # by descriptor
-        self._ended: dict[int, str] = {}  # by node: how its last daemon ended
         self._restarts = Restarts()
         self._hangs = Hangs()
         self._look_at_s = inf
@@ -351,7 +350,6 @@ class Supervisor:
             if self._server_of.get(node) != child.pid:
                 continue  # another process serves it by now
             cells = self._counters.cells(node)
-            self._ended[node] = how
             self._clear(node, child.pid)
             if cells[WANTED] and not self._ending and cells[DEATHS] == self._deaths[node]:
                 cells[DEATHS] += 1
@@ -369,7 +367,6 @@ class Supervisor:
             "stop": self._stop,
             "kill": self._kill,
             "restart": self._restart,
-            "list": self._list,
         }
         request_line.answer(self._server, commands)
 
@@ -419,15 +416,6 @@ class Supervisor:
         control_socket.wait_until_ended(self._directory, name, STOP_S)
         self._clear(node, pid)
         return {}
-
-    def _list(self) -> dict[str, Any]:
-        return {
-            interfaces.name: {
-                "pid": control_socket.holder(self._directory, interfaces.name),
-                "ended": self._ended.get(node),
-            }
-            for node, interfaces in self._daemons.interfaces.items()
-        }
 
     def end_all(self) -> None:
         """End the successor first, and then the children, by SIGKILL if they ignore SIGTERM."""

@@ -16,7 +16,6 @@ from tests.chaos.kernel_network import KernelNetwork
 from tests.chaos.schemes import eager
 from weft.experiments.engines.common_parameters import link_with_queues
 from weft.testbed.mininet.net import Net
-from weft.testbed.node_daemon import control
 
 FEW, STEPS = 4, 4
 
@@ -110,7 +109,7 @@ def test_a_wrong_path_and_a_death_are_detected(stack, monkeypatch):
     network.close()
     assert networks(0).net is not network.net
     network = networks(0)
-    os.kill(control.processes(network.directory)["h2"]["pid"], signal.SIGKILL)
+    os.kill(network.pids()["h2"], signal.SIGKILL)
     with pytest.raises(CampaignError, match="1 deaths"):
         network.judge()
     network.close()

@@ -27,8 +27,8 @@ NONSENSE = [
     b"[" * (REQUEST_BYTES - 1) + b"\n",
     b"{}\n",
     b"7\n",
-    b'["list", 1]\n',
-    b'[["list"]]\n',
+    b'["stop", 1]\n',
+    b'[["stop"]]\n',
     b"\n",
     b"",
 ]
@@ -77,12 +77,13 @@ def test_whoever_is_no_friend_gets_nowhere(routed, tmp_path):
     # Nonsense is answered with what would be right.
     for line in NONSENSE:
         assert (
-            'is no request; write ["start", NODE], or stop, kill, restart or list'
+            'is no request; write ["start", NODE], or stop, kill or restart'
             in ask(routed, line)["error"]
         )
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(str(routed.run.directory / SOCKET))
-        assert control.processes(routed.run.directory)["h0"]["pid"] == pids[0]
+        with pytest.raises(ValueError, match="h0 has a daemon already"):
+            control.start(routed.run.directory, "h0")
 
     # So is who has no name, or asks for what there is not: not at all, or not with the daemon's
     # death.
