@@ -189,27 +189,14 @@ def as_leaves(plane: DataPlane) -> None:
         plane._switches[number,] = (plane._layout.pack({**fields, "hosts": 1}),)
 
 
-def main() -> None:
-    """Print the cost of a hop under each scheme, and of trimming."""
-    options = arguments(__doc__, packets=60_000, rounds=5)
-    cpu = stay_on_one_processor()
-    with ExitStack() as stack:
-        plain, ours = Chains(stack, planes=False), Chains(stack, planes=True)
-        shaped, trims = (
-            Chains(
-                stack,
-                planes=True,
-                link=replace(NEVER_REACHED, trim_packets=trim_packets),
-                payload_bytes=TRIMMABLE_BYTES,
-            )
-            for trim_packets in (0, 8)
-        )
-        work = {KERNEL: partial(plain.measure, options.packets, cpu)}
-        work |= {spec: partial(ours.under, spec, options.packets, cpu) for spec in SCHEMES}
-        work[SHAPED] = partial(shaped.measure, options.packets, cpu)
-        work[TRIMS] = partial(trims.measure, options.packets, cpu)
-        hops = hop_ns(work, options.rounds)
-        fractions = arrived({KERNEL: plain, "schemes": ours})
+def trimming(stack: ExitStack, trim_packets: int) -> Chains:
+    """Return chains on links with a rate, whose ports trim packets unless `trim_packets` is 0."""
+    link = replace(NEVER_REACHED, trim_packets=trim_packets)
+    return Chains(stack, planes=True, link=link, payload_bytes=TRIMMABLE_BYTES)
+
+
+def lines_of(hops: Mapping[str, float], least_fraction: float) -> list[Line]:
+    """Return the figures from the cost of a hop (ns) and the least fraction that arrived."""
     lines = [Line(f"{KERNEL}: a hop", hops[KERNEL], "ns")]
     for spec in SCHEMES:
         ratio = hops[spec] / hops[KERNEL]
@@ -218,9 +205,24 @@ def main() -> None:
         lines.append(Line(f"{spec}: packets a second and core", rate, "", at_least=1.5e6))
     lines.append(Line(f"{SHAPED}: a hop", hops[SHAPED], "ns"))
     lines.append(Line(f"{TRIMS}: a hop / that", hops[TRIMS] / hops[SHAPED], "x", at_most=1.2))
-    least = min(fractions.values())
-    lines.append(Line("packets that arrived / sent", least, "x", at_least=0.999))
-    show("A hop", lines)
+    lines.append(Line("packets that arrived / sent", least_fraction, "x", at_least=0.999))
+    return lines
+
+
+def main() -> None:
+    """Print the cost of a hop under each scheme, and of trimming."""
+    options = arguments(__doc__, packets=60_000, rounds=5)
+    cpu = stay_on_one_processor()
+    with ExitStack() as stack:
+        plain, ours = Chains(stack, planes=False), Chains(stack, planes=True)
+        shaped, trims = trimming(stack, 0), trimming(stack, 8)
+        work = {KERNEL: partial(plain.measure, options.packets, cpu)}
+        work |= {spec: partial(ours.under, spec, options.packets, cpu) for spec in SCHEMES}
+        work[SHAPED] = partial(shaped.measure, options.packets, cpu)
+        work[TRIMS] = partial(trims.measure, options.packets, cpu)
+        hops = hop_ns(work, options.rounds)
+        fractions = arrived({KERNEL: plain, "schemes": ours})
+    show("A hop", lines_of(hops, min(fractions.values())))
 
 
 if __name__ == "__main__":

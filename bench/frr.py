@@ -61,7 +61,7 @@ class Recovery(NamedTuple):
         """Return a quantile of the outages; 0 without an outage."""
         if not self.outages_ms:
             return 0.0
-        return float(np.quantile(self.outages_ms, fraction, method="lower"))
+        return float(np.quantile(self.outages_ms, fraction))
 
 
 def random_pairs(topology: Topology) -> Pairs:
@@ -73,9 +73,9 @@ def random_pairs(topology: Topology) -> Pairs:
 def links_in_use(network: RunningNetwork, pairs: Pairs) -> list[str]:
     """Return the links between servers that packets of `pairs` take, in both directions."""
     topology = network.topology
-    both = [*pairs, *((dst, src) for src, dst in pairs)]
+    directions = [*pairs, *((dst, src) for src, dst in pairs)]
     wired = {frozenset(link) for link in topology.links[:, [0, 2]].tolist()}
-    hops = {frozenset(hop) for row in trace(network, both) for hop in pairwise(row.nodes)}
+    hops = {frozenset(hop) for row in trace(network, directions) for hop in pairwise(row.nodes)}
     return sorted(
         "-".join(topology.naming.name(node) for node in sorted(hop)) for hop in hops & wired
     )

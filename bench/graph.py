@@ -59,37 +59,39 @@ def uniform(net: Graph, flows: int) -> Pairs:
 
 
 def per_core(net: Graph, routing: str, *, loads: bool, balanced: bool) -> float:
-    """Flows routed in a second of CPU time, the best of three tries."""
-    chosen, rounds = uniform(net, FLOWS[routing]), []
+    """Return the flows routed in a second of CPU time, the best of three tries."""
+    flows = uniform(net, FLOWS[routing])
+    rounds = []
     net.route(policy(routing), uniform(net, 100), loads=loads, balanced=balanced)
     for _ in range(3):
         begin = time.process_time()
-        net.route(policy(routing), chosen, loads=loads, balanced=balanced)
+        net.route(policy(routing), flows, loads=loads, balanced=balanced)
         rounds.append(time.process_time() - begin)
-    return chosen.total / min(rounds)
+    return flows.total / min(rounds)
 
 
 def speeds(spec: str) -> list[Line]:
-    net, found = Graph(graph(spec).network, threads=1), []
+    net = Graph(graph(spec).network, threads=1)
+    lines = []
     for routing, theirs in INRFLOW[spec].items():
-        asked = ASKED[routing] / 1e6 if spec == "dcell:n=3,k=3" else None
+        goal = ASKED[routing] / 1e6 if spec == "dcell:n=3,k=3" else None
         bare, loads = (
             per_core(net, routing, loads=loads, balanced=False) for loads in (False, True)
         )
-        found += [
-            Line(f"{routing} on {spec}, lengths only", bare / 1e6, "M/s", at_least=asked),
-            Line("  with link loads", loads / 1e6, "M/s", at_least=asked),
+        lines += [
+            Line(f"{routing} on {spec}, lengths only", bare / 1e6, "M/s", at_least=goal),
+            Line("  with link loads", loads / 1e6, "M/s", at_least=goal),
         ]
         if routing != "dr":
             loads = per_core(net, routing, loads=True, balanced=True)
-            found.append(Line("  and choice by load (5.4)", loads / 1e6, "M/s"))
-        found.append(Line("  that, beside the authors' simulator", loads / theirs, "x"))
-    return found
+            lines.append(Line("  and choice by load (5.4)", loads / 1e6, "M/s"))
+        lines.append(Line("  that, beside the authors' simulator", loads / theirs, "x"))
+    return lines
 
 
 def connection_rules() -> list[Line]:
     """Return DCell's flows a second over beta-DCell's, with as many candidates each."""
-    found = []
+    lines = []
     for n in (3, 4):
         dcell, beta = (
             Graph(graph(f"{family}:n={n},k=3").network, threads=1)
@@ -100,28 +102,29 @@ def connection_rules() -> list[Line]:
                 ratio = per_core(dcell, routing, loads=loads, balanced=False)
                 ratio /= per_core(beta, routing, loads=loads, balanced=False)
                 name = f"{routing}, n={n}" + (", with link loads" if loads else "")
-                found.append(Line(f"{name}: DCell over beta-DCell", ratio, "x", at_most=1.1))
-    return found
+                lines.append(Line(f"{name}: DCell over beta-DCell", ratio, "x", at_most=1.1))
+    return lines
 
 
 def hundred_million(flows: int = 100_000_000) -> list[Line]:
-    """DR and GP_I with link loads on all cores."""
-    net, found = graph("dcell:n=4,k=3"), []
+    """Return the time of DR and GP_I with link loads on all cores."""
+    net = graph("dcell:n=4,k=3")
+    seconds = []
     for routing in ("dr", "pr-gpi"):
         net.route(policy(routing), uniform(net, 100), loads=True)
         begin = time.perf_counter()
         net.route(policy(routing), uniform(net, flows), loads=True)
-        found.append(time.perf_counter() - begin)
+        seconds.append(time.perf_counter() - begin)
     cores = f"{flows // 1_000_000} M flows with loads on {net.threads} cores"
     return [
-        Line(f"dr, {cores}", found[0], "s"),
-        Line(f"pr-gpi, {cores}", found[1], "s"),
-        Line("  both", sum(found), "s", at_most=180 * flows / 100e6),
+        Line(f"dr, {cores}", seconds[0], "s"),
+        Line(f"pr-gpi, {cores}", seconds[1], "s"),
+        Line("  both", sum(seconds), "s", at_most=180 * flows / 100e6),
     ]
 
 
 def choice() -> list[Line]:
-    """One path choice with GP_I among 3.3 million servers."""
+    """Return the time of a path choice with GP_I among 3.3 million servers."""
     network, draw = Ccrdn(DCELL, 6, 3), random.Random(0)
     table, gpi, idle, room = tabulate(network.rule, network.t, 1), policy("pr-gpi"), (), []
     drawn = [draw.sample(range(network.t[-1]), 2) for _ in range(300)]
@@ -141,7 +144,7 @@ def choice() -> list[Line]:
 
 
 def first_call() -> list[Line]:
-    """The first call of a compiled function by a process, before and after it is kept on disk."""
+    """Return the time of a process's first call of a compiled function, cold and cached."""
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
         command = [sys.executable, "-c", FIRST_CALL]

@@ -11,7 +11,6 @@ routes of LAYERS layers to ROUTERS routers, from hosts that put packets into lay
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import errno
 import os
@@ -21,7 +20,7 @@ import time
 from contextlib import ExitStack
 
 from bench.forwarding import Chains, arrived, hops_ns
-from bench.report import Line, show
+from bench.report import Line, arguments, show, stay_on_one_processor
 from weft.daemons.core import registry
 from weft.daemons.fatpaths.forwarding import in_layer, tagged
 from weft.daemons.fatpaths.scheme import Trigger
@@ -41,7 +40,7 @@ MOST_NS = 150
 
 
 def packet(seq: int, destination: int) -> bytes:
-    """A TCP segment in its frame; checksums are not looked at."""
+    """Return a TCP segment in its frame, without checksums."""
     tcp = struct.pack(">HHIIBBHHH", 5000, 5201, seq & 0xFFFFFFFF, 1, 5 << 4, 0x10, 1000, 0, 0)
     length = 20 + len(tcp) + PAYLOAD_BYTES
     ip = struct.pack(">BBHHHBBHII", 0x45, 0, length, 1, 0x4000, 64, TCP, 0, SOURCE, destination)
@@ -49,89 +48,82 @@ def packet(seq: int, destination: int) -> bytes:
 
 
 def run_ns(program: int, data: bytes) -> int:
-    """Return the time that `program` takes for a packet; OSError if the kernel cannot say."""
-    given, room = ctypes.create_string_buffer(data, len(data)), ctypes.create_string_buffer(2048)
+    """Return the time that `program` takes for a packet; OSError if the kernel cannot run it."""
+    frame = ctypes.create_string_buffer(data, len(data))
+    output = ctypes.create_string_buffer(2048)
     context = ctypes.create_string_buffer(CONTEXT.pack(time.monotonic_ns()), CONTEXT.size)
-    where = [ctypes.addressof(each) for each in (given, room, context)]
-    asked = ctypes.create_string_buffer(
-        TEST.pack(
-            program, 0, len(data), len(room), *where[:2], 1, 0, CONTEXT.size, 0, where[2], *[0] * 4
-        )
-    )
-    if netns.libc.syscall(SYS_BPF, TEST_RUN, asked, TEST.size) < 0:
+    buffers = (ctypes.addressof(frame), ctypes.addressof(output))
+    behind = (CONTEXT.size, 0, ctypes.addressof(context), *[0] * 4)
+    fields = TEST.pack(program, 0, len(data), len(output), *buffers, 1, 0, *behind)
+    attributes = ctypes.create_string_buffer(fields)
+    if netns.libc.syscall(SYS_BPF, TEST_RUN, attributes, TEST.size) < 0:
         raise OSError(
             ctypes.get_errno(), f"BPF_PROG_TEST_RUN: {errno.errorcode.get(ctypes.get_errno())}"
         )
-    return int(TEST.unpack(asked.raw[: TEST.size])[7])
+    return int(TEST.unpack(attributes.raw[: TEST.size])[7])
+
+
+def median_ns(program: int, destination: int) -> float:
+    """Return the median time of `program` for RUNS segments."""
+    return statistics.median(
+        run_ns(program, packet(PAYLOAD_BYTES * number, destination)) for number in range(RUNS)
+    )
 
 
 def host_costs() -> dict[str, float]:
-    """Nanoseconds that leaving and arriving take beyond a program that does nothing, by trigger."""
-    found = {}
-    layout = btf.layouts(libbpf.DIRECTORY / layer_program.PROGRAM)["settings"]
-    with libbpf.Object(
-        libbpf.DIRECTORY / layer_program.PROGRAM, entries={"flows": 1 << 16}
-    ) as loaded:
-        nothing = libbpf.trivial_program(CLASSIFIER)
-        chosen = loaded.map("all_settings", "=I", f"={layout.size}s")
+    """Return the ns of leaving and of arriving beyond an empty program, by trigger."""
+    costs = {}
+    path = libbpf.DIRECTORY / layer_program.PROGRAM
+    layout = btf.layouts(path)["settings"]
+    with libbpf.Object(path, entries={"flows": 1 << 16}) as loaded:
+        empty = libbpf.trivial_program(CLASSIFIER)
+        settings = loaded.map("all_settings", "=I", f"={layout.size}s")
+        leave, arrive = map(loaded.program_fd, (layer_program.LEAVE, layer_program.ARRIVE))
         for name in ("none", "gap", "cut", "gap-cut-ecn"):
-            chosen[0,] = (layout.pack(registry.rule(f"fatpaths:trigger={name}").hosts),)
-            taken = {
-                what: statistics.median(
-                    run_ns(program, packet(PAYLOAD_BYTES * i, destination)) for i in range(RUNS)
-                )
-                for what, program, destination in (
-                    ("nothing", nothing, DESTINATION),
-                    ("leaving", loaded.program_fd(layer_program.LEAVE), DESTINATION),
-                    ("arriving", loaded.program_fd(layer_program.ARRIVE), in_layer(DESTINATION, 2)),
-                )
-            }
-            found |= {
-                f"{what}, trigger={name}": taken[what] - taken["nothing"]
-                for what in ("leaving", "arriving")
-            }
-        os.close(nothing)
-    return found
+            settings[0,] = (layout.pack(registry.rule(f"fatpaths:trigger={name}").hosts),)
+            base_ns = median_ns(empty, DESTINATION)
+            costs[f"leaving, trigger={name}"] = median_ns(leave, DESTINATION) - base_ns
+            costs[f"arriving, trigger={name}"] = (
+                median_ns(arrive, in_layer(DESTINATION, 2)) - base_ns
+            )
+        os.close(empty)
+    return costs
 
 
 def layered(stack: ExitStack) -> Chains:
-    """Chains whose hosts choose layers, and whose switches have the routes of all of them."""
-    made = Chains(stack, planes=True)
+    """Return chains whose hosts choose layers, and whose switches have the routes of all."""
+    chains = Chains(stack, planes=True)
     settings = {
         **registry.rule("fatpaths").hosts,
         "layers": LAYERS,
         "trigger": Trigger.GAP | Trigger.CUT,
     }
-    for network, plane in zip(made.networks, made.planes, strict=True):
+    routers = [Prefix(10 << 24 | 1 << 16 | router << 8, 24) for router in range(ROUTERS - 1)]
+    for network, plane in zip(chains.networks, chains.planes, strict=True):
         plane.set_scheme("fatpaths")
-        others = [Prefix(10 << 24 | 1 << 16 | router << 8, 24) for router in range(ROUTERS - 1)]
-        wanted = [Prefix(network.plan.address(1), 32), *others]
+        prefixes = [Prefix(network.plan.address(1), 32), *routers]
         for node in plane.switches:
             ports = [network.ifindex(node, 1)]
             plane.groups[node].set(
-                {tagged(prefix, layer): ports for prefix in wanted for layer in range(LAYERS)}
+                {tagged(prefix, layer): ports for prefix in prefixes for layer in range(LAYERS)}
             )
         layer_program.attach(network, settings)
-    return made
+    return chains
 
 
 def main() -> None:
-    given = argparse.ArgumentParser(description=__doc__)
-    given.add_argument("--packets", type=int, default=60_000, help="in each measurement")
-    given.add_argument("--rounds", type=int, default=7)
-    options = given.parse_args()
-    cpu = max(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cpu})
-    lines = [Line(what, ns, "ns", at_most=MOST_NS) for what, ns in host_costs().items()]
+    """Print the cost of the program at hosts, and of a hop."""
+    options = arguments(__doc__, packets=60_000, rounds=7)
+    cpu = stay_on_one_processor()
+    lines = [Line(name, ns, "ns", at_most=MOST_NS) for name, ns in host_costs().items()]
     with ExitStack() as stack:
         chains = {"plain": Chains(stack, planes=False), "layers": layered(stack)}
         hop_ns = hops_ns(chains, packets=options.packets, rounds=options.rounds, cpu=cpu)
-        fraction = arrived(chains)
+        fraction = arrived(chains)["layers"]
+    ratio = hop_ns["layers"] / hop_ns["plain"]
     lines.append(Line("the kernel's IPv4 forwarding: a hop", hop_ns["plain"], "ns"))
-    lines.append(
-        Line("layers: a hop / the kernel's", hop_ns["layers"] / hop_ns["plain"], "x", at_most=1.0)
-    )
-    lines.append(Line("packets that arrived / sent", fraction["layers"], "x", at_least=0.999))
+    lines.append(Line("layers: a hop / the kernel's", ratio, "x", at_most=1.0))
+    lines.append(Line("packets that arrived / sent", fraction, "x", at_least=0.999))
     show("Layers", lines)
 
 

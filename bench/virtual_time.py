@@ -27,6 +27,7 @@ from weft.testbed.traffic import flows
 from weft.testbed.uml import uml
 from weft.topologies import build
 from weft.topologies.core.link import Gbps, LinkSpec, Mbps
+from weft.topologies.core.topology import Topology
 
 FAILURES = 100
 NEXT_S = 0.03  # of virtual time between failures, and up to an interval between hellos more
@@ -59,32 +60,33 @@ def failures(packed: int = 0) -> dict[str, float]:
     }
 
 
+def permutation(topology: Topology) -> list[tuple[int, int]]:
+    """Return pairs of hosts of a fabric's halves, in both directions."""
+    half = topology.servers // 2
+    order = np.random.default_rng(1).permutation(half).tolist()
+    pairs = [(host, half + order[host]) for host in range(half)]
+    return [*pairs, *((dst, src) for src, dst in pairs)]
+
+
 def tcp(spec: str, scheme: str, seconds: float) -> dict[str, float]:
     """Return the goodput of a permutation of endless TCP flows between a fabric's halves."""
     topology = build(spec)
-    half = topology.servers // 2
-    order = np.random.default_rng(1).permutation(half).tolist()
-    there = [(host, half + order[host]) for host in range(half)]
-    pairs = [*there, *((dst, src) for src, dst in there)]
+    pairs = permutation(topology)
     link = LinkSpec(rate_bps=Gbps, queue_packets=250, delay_us=5)
+    options = flows.FlowOptions(
+        deadline_s=seconds, congestion_control="cubic", warm_up_s=seconds / 5
+    )
     network = RunningNetwork.create(topology, link, scheme=scheme, packed=0)
     try:
-        endless = [flows.Flow(0.0, src, dst, None) for src, dst in pairs]
-        options = flows.FlowOptions(
-            deadline_s=seconds, congestion_control="cubic", warm_up_s=seconds / 5
-        )
         begin_s = clock.monotonic()
-        table = flows.run(network, endless, options)
-        took_s = clock.monotonic() - begin_s
+        table = flows.run(network, [flows.Flow(0.0, src, dst, None) for src, dst in pairs], options)
+        virtual_s = clock.monotonic() - begin_s
         with DataPlane.open(network) as plane:
             hops = sum(port.packets for port in plane.counters().values())
     finally:
         network.down()
-    return {
-        "share": table.goodput_bps / (len(pairs) * Gbps * 1448 / 1514),
-        "hops": hops,
-        "virtual_s": took_s,
-    }
+    share = table.goodput_bps / (len(pairs) * Gbps * 1448 / 1514)
+    return {"share": share, "hops": hops, "virtual_s": virtual_s}
 
 
 def up(spec: str, packed: int) -> dict[str, float]:
