@@ -313,19 +313,6 @@ def all_claims() -> dict[str, Claim]:
     return {name: claim for paper in PAPERS for name, claim in claims_of(paper).items()}
 
 
-def paper_values(paper: str, experiment: str, column: str) -> list[tuple[Where, float]]:
-    """Return the printed values of `column`, each with the parameters that it belongs to."""
-    scales = {Form.VALUE: 1.0, Form.PERCENT: 0.01}
-    return [
-        (claim.query.where, claim.paper * scales[claim.query.form])
-        for claim in claims_of(paper).values()
-        if isinstance(claim.paper, int | float)
-        and claim.query
-        and (claim.query.experiment, claim.query.column) == (experiment, column)
-        and not claim.query.over
-    ]
-
-
 def outcome(claim: Claim, rows_of: RowsOf) -> Outcome:
     """Return our figure for `claim` and the verdict.
 

@@ -22,7 +22,7 @@ else are functions (table, figure) made of the parts below.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from statistics import mean
@@ -70,12 +70,6 @@ def values_by(rows: Iterable[Row], x: str, y: str) -> dict[float, list[float]]:
     return dict(sorted(values.items()))
 
 
-def means_by(rows: Iterable[Row], x: str, y: str) -> tuple[list[float], list[float]]:
-    """Return the values of `x` in ascending order, and the mean of `y` at each."""
-    values = values_by(rows, x, y)
-    return list(values), [mean(several) for several in values.values()]
-
-
 def grid(
     figure: Figure,
     count: int,
@@ -101,28 +95,6 @@ def grid(
     for axes in places[:, 0]:
         axes.set_ylabel(ylabel)
     return list(places.flat[:count])
-
-
-def lines_of_panels(
-    figure: Figure,
-    groups: Mapping[str, Table],
-    columns: int,
-    *,
-    width: float,
-    heights: Sequence[float],
-    **options: Any,
-) -> Iterator[tuple[Sequence[Axes], Table]]:
-    """Yield a line of panels and its rows for each of `groups`, whose name is its title.
-
-    width: of the figure, inches.
-    heights: of each line, inches.
-    options: for Figure.subplots.
-    """
-    figure.set_size_inches(width, 0.5 + sum(heights))
-    places = figure.subplots(len(groups), columns, squeeze=False, height_ratios=heights, **options)
-    for line, (title, rows) in zip(places, groups.items(), strict=True):
-        line[0].set_title(title, fontsize=8.5, loc="left")
-        yield line, rows
 
 
 def name_rows(axes: Axes, labels: Sequence[str], fontsize: float | None = None) -> None:
@@ -159,18 +131,6 @@ def bar(
         _, error = mean_and_half_width(values)
         ink = look.colour if hollow else style.INK
         axes.errorbar([centre], [place], xerr=error, fmt="none", ecolor=ink)
-
-
-def run_marks(
-    axes: Axes,
-    rows: Sequence[Row],
-    x: Sequence[float],
-    y: Sequence[float],
-    look: style.SeriesStyle,
-    label: str = "",
-) -> None:
-    """Draw a mark for each row at its `x` and `y`, hollow if its run failed fidelity."""
-    figures.marks(axes, x, y, look, [figures.failed_fidelity(row) for row in rows], label)
 
 
 def stroke(axes: Axes, x: float, place: float, size: float = 8) -> None:
