@@ -20,7 +20,7 @@ from weft.daemons.transport import packets
 from weft.testbed.data_plane.data_plane import DataPlane, check_trims
 from weft.testbed.linux import libbpf, netns, tc
 from weft.testbed.measure.port_counters import PortCounterReader, PortCounters
-from weft.testbed.network import degrade
+from weft.testbed.network import degrade, read_back
 from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
 from weft.topologies.core.address import dotted
@@ -249,7 +249,7 @@ def test_a_full_queue_of_headers_is_counted_apart(network: Callable[..., Running
 
 @pytest.mark.kernel
 def test_what_the_kernel_holds_is_what_was_planned(star: RunningNetwork) -> None:
-    star.check()
+    read_back.check(star)
     with star.at(3) as at:
         assert tc.shapes(at)[star.ifindex(3, 0)] == tc.DeviceDisciplines(Mbps, 250, None, 200)
     found = RunningNetwork.open(star.run.id)
