@@ -25,43 +25,27 @@ ABOUT = {
     "arithmetic": {"numpy": "2.0"},
     "machine": {"architecture": "x86_64", "kernel": "6.1", "cpu_model": "secret"},
 }
-# Experiments of claims that were never published; a file in the set takes its name off this list.
+# Claims, or experiments of claims, that were never published; rows in the set take them off.
 NOT_YET = {
-    "collisions",
-    "completion_time",
-    "connectivity",
-    "connectivity_kernel",
-    "dar_convergence",
-    "dar_failure",
-    "dar_goodput",
-    "dar_settling",
-    "dar_table",
     "diversity",
-    "fabric_fct",
-    "fabric_gain",
     "fatpaths_fct",
-    "fatpaths_large",
     "fatpaths_stencil",
-    "fatpaths_vs_fattree",
-    "flow_histogram",
-    "flowlet_gaps",
-    "hop_histogram",
-    "hop_length",
-    "layered_throughput",
-    "lbsp_queues",
-    "lbsp_recovery",
-    "lbsp_tcp",
-    "ndp_incast",
-    "ndp_load",
-    "proxy_failover",
-    "proxy_latency",
-    "proxy_throughput",
-    "throughput",
-    "ttc_flow",
-    "ttc_kernel",
-    "ttc_packet",
-    "ttc_theory",
-    "zero_load_latency",
+    "lbsp-2",
+    "lbsp-5",
+    "lbsp-6",
+    "lbsp-7",
+    "lbsp-8",
+    "lbsp-9",
+    "lbsp-10",
+    "lbsp-11",
+    "lbsp-12",
+    "lbsp-14",
+    "lbsp-15",
+    "lbsp-16",
+    "lbsp-17",
+    "lbsp-18",
+    "lbsp-19",
+    "lbsp-20",
 }
 QUICK_S = 1.0  # published time of a run that quick tests measure again
 
@@ -141,6 +125,8 @@ def test_every_claim_has_rows_or_says_that_it_is_missing():
     for name, claim in all_claims().items():
         if not claim.query:
             continue
+        if name in NOT_YET:
+            continue
         if claim.query.experiment in experiments:
             ours = outcome(claim, PUBLISHED.rows)
             assert ours.runs, f"{name}: weft reproduce {name} --publish"
@@ -149,17 +135,24 @@ def test_every_claim_has_rows_or_says_that_it_is_missing():
 
 
 def cheapest(engine, clock):
-    """Return the run of each published experiment that takes least."""
+    """Return the run of each published experiment that takes least.
+
+    Runs of another kind of processor, or of other versions, are left out: their last bits differ.
+    """
     runs = {}
+    own = arithmetic()
     for name in PUBLISHED.experiments():
         timed = [
             (float(about["wall_s"]), row["run"])
             for row, about in PUBLISHED.table(find(name))
             if (row["engine"], row.get("clock", "real")) == (engine, clock)
+            and own.items() <= about.items()
         ]
         if timed:
             wall_s, run = min(timed)
             runs[name] = runs_of(name)[run], wall_s
+    if not runs:
+        pytest.skip("the set was measured with other versions or another processor")
     return runs
 
 
