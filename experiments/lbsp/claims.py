@@ -28,6 +28,10 @@ def pod(oversubscription: int) -> Where:
     return {**EXACT, **where, "oversubscription": oversubscription, "flow_bytes": 3_000_000}
 
 
+OVERLOADED = (
+    "At k = 4 an edge switch has two uplinks. With one failed, a load of 0.8 offers 1.6 links to "
+    "the other."
+)
 CLAIMS = (
     *(
         Claim(
@@ -46,6 +50,7 @@ CLAIMS = (
             "about 1",
             Query("lbsp_tcp", short(k, damage, scheme), "p999_ms", HEALTHY),
             Between(0.9, 1.1),
+            why=OVERLOADED if k == 4 else "",
         )
         for words, damage in (("a failed link", "link"), ("a failed switch", "node"))
         for k in (4, 8)

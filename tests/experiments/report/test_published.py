@@ -8,7 +8,7 @@ import re
 import pytest
 
 from weft.experiments.report import pages
-from weft.experiments.report.claims import all_claims, outcome
+from weft.experiments.report.claims import Verdict, all_claims, outcome
 from weft.experiments.report.published import FOLDER, PublishedSet, results_in, runs_of
 from weft.experiments.report.reproduction import Likeness, compare
 from weft.experiments.runner.definition import find
@@ -132,6 +132,18 @@ def test_every_claim_has_rows_or_says_that_it_is_missing():
             assert ours.runs, f"{name}: weft reproduce {name} --publish"
         else:
             assert claim.query.experiment in NOT_YET, name
+
+
+def test_a_claim_that_our_rows_contradict_says_why():
+    verdicts = {
+        name: outcome(claim, PUBLISHED.rows).verdict for name, claim in all_claims().items()
+    }
+    unexplained = {
+        name
+        for name, claim in all_claims().items()
+        if verdicts[name] is Verdict.CONTRADICTS and not claim.why
+    }
+    assert unexplained == set()
 
 
 def cheapest(engine, clock):
