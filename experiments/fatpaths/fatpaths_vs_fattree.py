@@ -206,7 +206,7 @@ EXPERIMENT = Experiment(
             unit="fraction",
             least=0,
             most=1,
-        ).over(0),
+        ).over(0.0),
         "transport": transports.TRANSPORT.over("ndp"),
         "mapping": flow_times.MAPPING.over("linear", "random"),
         "load_fraction": common.LOAD_FRACTION.over(0.24),

@@ -226,12 +226,12 @@ EXPERIMENT = Experiment(
             unit="fraction",
             least=0,
             most=1,
-        ).over(0),
+        ).over(0.0),
         "paths": Number(
             meaning="paths of a layer of overlap, M, over the routers; 0: the best measured",
             least=0,
             most=100,
-        ).over(0),
+        ).over(0.0),
         "extra_links": Integer(
             meaning="links of a path of overlap beyond the diameter, L_min - D",
             unit="links",

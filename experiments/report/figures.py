@@ -80,7 +80,9 @@ def foot(experiment: Experiment, entries: Sequence[tuple[Row, dict[str, Any]]]) 
     hollow = f"   {slow} failed fidelity (hollow)" if slow else ""
     seeds = sorted({int(str(row["seed"])) for row, _ in entries})
     versions = ", ".join(sorted(commits)[:3]) + (", ..." if len(commits) > 3 else "")
-    runs = f"{len(entries)} run{'s' * (len(entries) > 1)}, seeds {seeds[0]} to {seeds[-1]}"
+    runs = f"{len(entries)} run{'s' * (len(entries) > 1)}, seed {seeds[0]}"
+    if len(seeds) > 1:
+        runs = f"{len(entries)} runs, seeds {seeds[0]} to {seeds[-1]}"
     return f"{experiment.name}   {engines}   {runs}{hollow}   commit {versions}"
 
 

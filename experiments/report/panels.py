@@ -151,7 +151,8 @@ def legend(
     for axes in figure.axes if panels is None else panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    figure.legend(list(handles.values()), list(handles), **options)
+    if handles:
+        figure.legend(list(handles.values()), list(handles), **options)
 
 
 def legend_columns(place: Figure | SubFigure, width_inches: float) -> int:

@@ -567,7 +567,7 @@ def test_plot_draws_what_is_stored(weft, with_quick, tmp_path, as_root):
     assert weft("plot", "quick") == (0, f"{tmp_path}/results/quick.png\n", [])
     assert (tmp_path / "results" / "quick.png").read_bytes()[:4] == b"\x89PNG"
     assert weft("plot", "quick", "-o", "some.svg", "--set", "size=3")[0] == 0
-    foot = "quick   graph, kernel   8 runs   4 failed fidelity (hollow)   commit "
+    foot = "quick   graph, kernel   8 runs, seeds 0 to 1   4 failed fidelity (hollow)   commit "
     assert foot in Path("some.svg").read_text()
 
 

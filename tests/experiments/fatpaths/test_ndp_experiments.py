@@ -129,7 +129,7 @@ def test_more_flows_are_slower_on_wires_and_drawn(tmp_path):
     with figures.new() as figure:
         ndp_load.EXPERIMENT.plot(rows, figure)
         figures.save(figure, tmp_path / "figure.png")
-        assert len(figure.axes[3].get_lines()) == 2
+        assert all(axes.get_lines() for axes in figure.axes)
 
 
 @pytest.mark.kernel
