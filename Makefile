@@ -55,7 +55,6 @@ test-all: setup check ## every test, the slow ones, too, and a part of them in v
 	$(MAKE) kernel-tests
 	$(PYTEST) $(ALL_CORES) -m "$(PURE) and slow"
 	$(SUDO) $(PYTHON) -m pytest $(ALL_CORES) -m "$(ON_KERNEL) and slow" $(SLOW_ON_KERNEL)
-	$(SUDO) $(PYTHON) -m pytest -m "($(UNDER_UML)) and slow"
 
 test-clean: ## demo and test on a fresh clone in a clean Debian 12 of their own; needs root
 	$(if $(SUDO),sudo --preserve-env) tools/clean_root.sh demo test
