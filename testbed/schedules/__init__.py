@@ -1,0 +1,1 @@
+"""Schedules of parallel programs as data, the collectives, GOAL files, and their replay."""
