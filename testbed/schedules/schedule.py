@@ -23,7 +23,8 @@ class Kind(StrEnum):
 class Operation(NamedTuple):
     """An operation of a rank.
 
-    amount: bytes of a message, or nanoseconds of a computation.
+    amount: bytes of a message, or nanoseconds of a computation.  A message without bytes travels
+        as one byte.
     peer: rank at the other end of a message.
     tag: a receive takes the next message from its peer with its tag.
     cpu, nic: as in GOAL; without effect here.
@@ -109,8 +110,6 @@ def check(schedule: Schedule) -> None:
                 raise ScheduleError(place, f"no rank {operation.peer}, there are {len(schedule)}")
             if operation.peer == place.rank:
                 raise ScheduleError(place, "a rank does not send to itself")
-            if operation.amount < 1:
-                raise ScheduleError(place, "a message has at least 1 byte")
         own = schedule[place.rank]
         for number in (*operation.requires, *operation.begins_after):
             if not 0 <= number < len(own) or number == place.number:
@@ -136,7 +135,7 @@ def of_moves(moves: Iterable[Move], ranks: int, block_bytes: Sequence[int]) -> S
     Args:
         moves: in any order.
         ranks: number of ranks.
-        block_bytes: size of each block; a message has at least 1 byte.
+        block_bytes: size of each block.
     """
     steps: list[dict[int, list[tuple[Kind, Move]]]] = [defaultdict(list) for _ in range(ranks)]
     for move in moves:
@@ -157,7 +156,7 @@ def _of_rank(
         own += [
             Operation(
                 kind,
-                max(1, sum(block_bytes[block] for block in move.blocks)),
+                sum(block_bytes[block] for block in move.blocks),
                 peer=move.dst if kind is Kind.SEND else move.src,
                 tag=move.step,
                 requires=before,
