@@ -94,9 +94,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # whoever runs the tests in the background has set that
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # a shell ignores SIGINT for background processes; fixtures must remove networks after both
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     if TELL in os.environ:
         config.pluginmanager.register(Inside(config))
     if "CI" in os.environ:
