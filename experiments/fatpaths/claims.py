@@ -25,7 +25,7 @@ FLOWS: dict[str, Scalar] = {
     "construction": "random",
     "mapping": "random",
 }
-TCP: dict[str, Scalar] = {"mapping": "random", "seconds": 0.06}
+TCP: dict[str, Scalar] = {"mapping": "random"}
 WORST: dict[str, Scalar] = {"topology": "slimfly:q=7,p=6", "intensity": 0.55}
 NINE: dict[str, Scalar] = {
     "topology": SLIMFLY,

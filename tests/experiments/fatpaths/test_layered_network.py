@@ -24,13 +24,13 @@ EXPERIMENTS = (fatpaths_fct, fatpaths_stencil, flowlet_gaps)
 
 
 def one(experiment, **instead):
-    """A run of `experiment` with the first value of everything else."""
+    """A run of `experiment` in real time with the first value of everything else."""
     first = {key: values[0] for key, values in experiment.EXPERIMENT.sweep.items()}
     name, engine = experiment.EXPERIMENT.name, experiment.EXPERIMENT.engines[0]
     return Run(
         experiment=name,
         version=experiment.EXPERIMENT.version,
-        parameters={**first, **instead},
+        parameters={**first, "delay_us": 0, **instead},
         seed=0,
         engine=engine,
     )
@@ -81,9 +81,8 @@ def test_times_and_rates_go_by_the_longest_frame():
     run = one(fatpaths_fct, frame_bytes=9000, rate_mbps=10_000)
     assert layered_network.packet_time_us(run.parameters) == 7.2
     assert layered_network.payload_bps(run) == pytest.approx(1e10 * 8934 / 9000)
-    old = {
-        key: value for key, value in one(fatpaths_fct).parameters.items() if key != "frame_bytes"
-    }
+    old = {**one(fatpaths_fct).parameters}
+    del old["frame_bytes"]
     assert layered_network.packet_time_us(old) == 12.112
 
 
@@ -114,6 +113,13 @@ def test_what_cannot_be_run_is_refused_in_one_line(wrong, said):
             fatpaths_fct.EXPERIMENT.axes[key].parameter.read("fatpaths_fct", key, str(value))
         layered_network.check(one(fatpaths_fct, **wrong))
     assert "\n" not in str(raised.value)
+
+
+def test_the_papers_links_are_ten_times_slower():
+    first = {key: values[0] for key, values in fatpaths_fct.EXPERIMENT.sweep.items()}
+    packet_us = layered_network.packet_time_us(first)
+    assert first["rto_min_us"] / packet_us == pytest.approx(200 / 7.2)
+    assert first["delay_us"] / packet_us == pytest.approx(1 / 7.2)
 
 
 @pytest.mark.slow
@@ -151,6 +157,7 @@ def small(experiment, **instead):
             "topology": "slimfly:q=3,p=1",
             "pattern": "off-diagonal:c=9",
             "rate_mbps": 10,
+            "frame_bytes": 1514,
             "seconds": 1,
             "rto_min_us": 200_000,
             **instead,
@@ -185,6 +192,7 @@ def test_small_runs_measure_and_are_drawn():
             "topology": "slimfly:q=3,p=1",
             "pattern": "stencil:offset=4",
             "rate_mbps": 20,
+            "frame_bytes": 1514,
             "flow_bytes": 3000,
             "rto_min_us": 200_000,
         },
