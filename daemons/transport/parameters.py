@@ -26,6 +26,7 @@ class Parameters:
     attempts: timeouts in a row, each up to 16 times as long, after which a message is given up.
     burst: packets by which sending and pulling may lag behind their rate and catch up at once, for
     timers that are late.
+    seed: of the draws of layers.
     """
 
     rate_bps: int
@@ -35,6 +36,7 @@ class Parameters:
     timeout_ns: int
     attempts: int = 10
     burst: int = 8
+    seed: int = 0
 
     def __post_init__(self) -> None:
         for name, least, most in (
@@ -45,6 +47,7 @@ class Parameters:
             ("timeout_ns", 1, 1 << 50),
             ("attempts", 1, 1_000),
             ("burst", 1, 1_000),
+            ("seed", 0, (1 << 32) - 1),
         ):
             if not least <= getattr(self, name) <= most:
                 raise ValueError(

@@ -232,7 +232,7 @@ CONGESTION_CONTROL = Word(
 RTO_MIN_US = Integer(
     meaning="TCP's least retransmission timeout; Linux has 200000",
     unit="us",
-    least=1000,
+    least=100,
     most=10_000_000,
 ).over(10_000)
 TRANSPORT = Spec(meaning="transport protocol", form="tcp or mptcp:subflows=1..8", check=transport)

@@ -12,6 +12,8 @@ from weft.experiments.report.claims import (
     Form,
     NotComparable,
     Query,
+    Sweep,
+    Where,
     Within,
 )
 from weft.experiments.runner.parameters import Scalar
@@ -34,6 +36,103 @@ NINE: dict[str, Scalar] = {
     "intensity": 1.0,
     "bound": "none",
 }
+
+# Networks of the paper's size, about 10,000 hosts.
+SLIMFLY_10K, FATTREE_10K = "slimfly:q=19,p=14", "fattree:k=28,oversubscription=2"
+DIRECT_10K = (
+    SLIMFLY_10K,
+    "dragonfly:p=7,palm=0",
+    "xpander:r=27,l=27,p=13,seed=1",
+    "hyperx:l=3,s=10,p=10",
+    "jellyfish:n=722,r=29,p=14,seed=1",
+)
+SLIMFLY_80K = "slimfly:q=37,p=28"
+BOTH = ("linear", "random")
+RANDOM_LAYERS: Where = {"routing": "layers", "construction": "random"}
+IN_TREES: Where = {"routing": "layers", "construction": "intree"}
+MINIMAL: Where = {"routing": "ecmp", "construction": "random"}
+TREE: Where = {"routing": ("flowlets", "spray"), "construction": "random"}
+PAPER_TCP: Where = {"layers": 4, "seconds": 0.01}
+RHO = (0.4, 0.6, 0.8, 1.0)
+SIZES = (  # of Slim Fly and fat-tree, with seeds
+    (SLIMFLY, FATTREE, 5),
+    ("slimfly:q=7,p=6", "fattree:k=10,oversubscription=2", 5),
+    ("slimfly:q=11,p=9", "fattree:k=16,oversubscription=2", 2),
+    (SLIMFLY_10K, FATTREE_10K, 1),
+)
+FIRST: Where = {
+    "topology": "slimfly:q=7,p=6",
+    "mapping": "linear",
+    "transport": "ndp:retransmissions=first",
+}
+SWEEPS = (
+    *(
+        Sweep("fatpaths_vs_fattree", {"topology": topology, "mapping": BOTH, **where}, seeds)
+        for slimfly, fattree, seeds in SIZES
+        for topology, where in (
+            (slimfly, RANDOM_LAYERS),
+            (slimfly, IN_TREES),
+            (slimfly, MINIMAL),
+            (fattree, TREE),
+        )
+    ),
+    Sweep(
+        "fatpaths_vs_fattree",
+        {"topology": DIRECT_10K[1:], "mapping": BOTH, **RANDOM_LAYERS},
+        seeds=1,
+    ),
+    Sweep("fatpaths_vs_fattree", {**FIRST, **RANDOM_LAYERS}, seeds=5),
+    Sweep("fatpaths_vs_fattree", {**FIRST, **IN_TREES}, seeds=5),
+    Sweep(
+        "fatpaths_vs_fattree",
+        {"topology": SLIMFLY_80K, "mapping": "random", "seconds": 0.005, **RANDOM_LAYERS},
+        seeds=1,
+    ),
+    Sweep("fatpaths_density", seeds=2),
+    Sweep(
+        "fatpaths_density",
+        {"topology": SLIMFLY_10K, "layers": (9, 63), "rho": (0.4, 0.8)},
+        seeds=1,
+    ),
+    Sweep(
+        "fatpaths_density",
+        {
+            "topology": (
+                *("slimfly:q=11,p=9", "dragonfly:p=4,palm=0", "xpander:r=16,l=16,p=8,seed=1"),
+                *("hyperx:l=3,s=6,p=5", "jellyfish:n=242,r=17,p=9,seed=1"),
+            ),
+            "transport": "tcp:start=first",
+            "mapping": "random",
+            "load_fraction": 0.16,
+            "rto_min_us": 200,
+            "layers": 4,
+        },
+        seeds=2,
+    ),
+    Sweep("fatpaths_tcp", {"topology": SLIMFLY_10K, **PAPER_TCP}, seeds=1),
+    Sweep(
+        "fatpaths_tcp",
+        {
+            "topology": DIRECT_10K[1:],
+            "routing": ("ecmp", "layers"),
+            "rho": 0.6,
+            **PAPER_TCP,
+        },
+        seeds=1,
+    ),
+    Sweep(
+        "fatpaths_tcp",
+        {
+            "topology": "slimfly:q=7,p=6",
+            "mapping": "linear",
+            "routing": ("ecmp", "layers"),
+            "rho": 0.6,
+            "load_fraction": (0.16, 0.24),
+            "seconds": (0.01, 0.02, 0.04, 0.08),
+        },
+        seeds=2,
+    ),
+)
 
 THROUGHPUT = tuple(
     Claim(

@@ -110,7 +110,11 @@ VS_FATTREE = {
         name: FCT[name]
         for name in ("long_mean_ms", "long_p99_ms", "short_mean_ms", "short_p99_ms", "long_flows")
     },
-    "sizes_bytes": "list: size of each flow",
-    "times_ms": "list: time of each flow",
+    "step_bytes": "list: sizes of flows",
+    "step_throughput_fraction": "list: throughput of a flow of each size, mean",
+    "step_throughput_p1_fraction": "list: 1st percentile of that",
+    "step_mean_ms": "list: time of a flow of each size, mean",
+    "step_p99_ms": "list: 99th percentile of that",
+    "long_percentiles_ms": "list: percentiles 0 to 100 of the times of long flows",
     **TRANSPORT,
 }

@@ -1,13 +1,13 @@
 """How do flows fare on low-diameter networks with FatPaths, beside a fat-tree of about the same
 cost with NDP?
 
-FatPaths' figures 2 and 11.  All networks have the purified transport, whose switches trim, and
-about 200 hosts; the fat-tree is oversubscribed two to one, so that a host costs what it does in the
-others.  `routing` says how packets go:
+FatPaths' figures 2, 11 and 13.  All networks have the purified transport, whose switches trim, and
+about 200 hosts; the published rows reach 76,664.  The fat-tree is oversubscribed two to one, so
+that a host costs what it does in the others.  `routing` says how packets go:
 
 layers    each flow in one layer, and in another when its receiver asks for it: FatPaths
 flowlets  the same over layers of shortest paths alone (rho = 1): the paper's fat-tree, NDP with
-flowlets
+flowlets; a flow of TCP changes after a gap (LetFlow)
 spray     each packet by any shortest path: the fat-tree's, as NDP has it
 ecmp      each flow by one shortest path: minimal routing
 
@@ -27,11 +27,11 @@ from weft.daemons.core import registry
 from weft.daemons.fatpaths import scheme
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
-from weft.experiments.fatpaths import columns, flow_times, layered_network, transports
+from weft.experiments.fatpaths import columns, flow_times, layered_network, table_iv, transports
 from weft.experiments.fatpaths.table_iv import looks
 from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
 from weft.experiments.fatpaths.transports import Carriage, Load
-from weft.experiments.report.panels import Bars, Curves, Stack
+from weft.experiments.report.panels import Bars, Curves, Stack, exploded
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.topologies import build
@@ -42,8 +42,10 @@ FLOWLETS = "flowlets"
 LAYERED = ("layers", FLOWLETS)
 ROUTINGS = (*LAYERED, "spray", "ecmp")
 KERNEL_SCHEMES = {"spray": "rps", "ecmp": "vlb"}
+GAP_US = 50  # silence that ends a flowlet of TCP, as in the paper
 GRACE = 20  # times the window in which flows begin, for them to end
 LEAST_GRACE_S = 0.05
+MOST_CHECKED = 60  # switches up to which layers are made before a run begins
 
 
 def layered_scheme(run: Run) -> str:
@@ -102,18 +104,16 @@ def measure(run: Run) -> Result:
     sizes = np.array([load.size_bytes for load in flows])[warm]
     ms = 1000 * carried.until(flows, how.deadline_s)[warm]
     cost = of_a_host(topology, PRICES)
-    return Result(
-        figures={
+    return carried.result(
+        {
             "hosts": topology.servers,
             **{name: cost[name] for name in ("edge_density", "host_cost_usd")},
             "flows": len(ms),
             "unfinished": list(compress(carried.seconds, warm)).count(None),
             **throughput(8000 * sizes / ms / how.rate_bps),
-            **flow_times.columns(sizes, ms, run.number("size_fraction")),
-            **carried.figures,
-        },
-        fidelity=carried.fidelity,
-        circumstances=carried.circumstances,
+            **flow_times.long_and_short(sizes, ms, run.number("size_fraction")),
+            **flow_times.distributions(sizes, ms, run.number("size_fraction"), how.rate_bps),
+        }
     )
 
 
@@ -133,7 +133,8 @@ def carriage(run: Run, topology: Topology, deadline_s: float) -> Carriage:
     routing = run.text("routing")
     how = Carriage(run.integer("rate_mbps") * Mbps, deadline_s, run.integer("frame_bytes"))
     if routing in LAYERED:
-        how = how._replace(layers=run.integer("layers"), scheme=layered_scheme(run))
+        gap_us = GAP_US if routing == FLOWLETS else 0
+        how = how._replace(layers=run.integer("layers"), scheme=layered_scheme(run), gap_us=gap_us)
     else:
         how = how._replace(scheme=KERNEL_SCHEMES[routing])
     if run.engine == "kernel":
@@ -148,8 +149,9 @@ def carriage(run: Run, topology: Topology, deadline_s: float) -> Carriage:
 def check(run: Run) -> None:
     """Raise ValueError unless the network has such layers, and the engine frames of that size."""
     transports.check(run)
-    if run.text("routing") in LAYERED:
-        registry.checked(build(run.text("topology")), layered_scheme(run))
+    topology = build(run.text("topology"))
+    if run.text("routing") in LAYERED and topology.switches <= MOST_CHECKED:
+        registry.checked(topology, layered_scheme(run))
     if run.engine == "kernel":
         layered_network.KERNEL_FRAME_BYTES.read(
             run.experiment, "frame_bytes", str(run.integer("frame_bytes"))
@@ -161,7 +163,9 @@ FACET = (
     *("load_fraction", "size_fraction", "rate_mbps", "frame_bytes", "seconds", "transport"),
     *("layers", "rho", "header_packets", "engine", "clock"),
 )
-BEST = {"fattree": "spray"}  # of other families FatPaths
+MOST_PAPER_HOSTS = 20_000  # of a network of figures 2 and 11
+PANELS = {"random": "figure 2, random mapping", "linear": "figure 11, skewed"}
+WAYS = {"ecmp": "minimal paths", FLOWLETS: "flowlets", "spray": "sprayed packets"}
 
 
 def has_construction(run: Run) -> bool:
@@ -169,22 +173,74 @@ def has_construction(run: Run) -> bool:
     return run.text("routing") == "layers" or run.text("construction") == "random"
 
 
-def figures_2_and_11(table: Table) -> list[Row]:
-    """Return the throughput of each flow, each network with its best routing."""
-    return flow_times.by_size(
-        [
-            row
-            for row in table
-            if row["routing"] == BEST.get(str(row["topology"]).partition(":")[0], "layers")
-        ]
-    )
+def family(row: Row) -> str:
+    """Return the family of the row's network."""
+    return str(row["topology"]).partition(":")[0]
 
+
+def way(row: Row) -> str:
+    """Return how packets find their way, in words."""
+    return WAYS.get(str(row["routing"]), f"{row['construction']} layers")
+
+
+def marked(table: Table) -> list[Row]:
+    """Return the rows with the panel, and the way of packets, that a figure shows."""
+    return [
+        {
+            **row,
+            "panel": PANELS[str(row["mapping"])],
+            "way": way(row),
+            "network": f"{table_iv.SHORT.get(family(row), family(row))}, {way(row)}",
+        }
+        for row in table
+    ]
+
+
+def paper_size(table: Table) -> list[Row]:
+    """Return the rows of networks of about the paper's size, or else of the largest."""
+    hosts = [int(str(row["hosts"])) for row in table]
+    most = max((number for number in hosts if number <= MOST_PAPER_HOSTS), default=0)
+    return [
+        row
+        for row, number in zip(marked(table), hosts, strict=True)
+        if most / 2 < number <= MOST_PAPER_HOSTS
+    ]
+
+
+def figures_2_and_11(table: Table) -> list[Row]:
+    """Return the throughput of flows by size, in MB."""
+    rows = exploded(paper_size(table), (*STEPS, "step_bytes"), "step")
+    return [{**row, "flow_megabytes": float(str(row["step_bytes"])) / 1e6} for row in rows]
+
+
+def sizes(table: Table) -> list[Row]:
+    """Return the rows of families that the table has with several sizes."""
+    topologies: dict[str, set[Value]] = {}
+    rows = [row for row in marked(table) if row["transport"] == "ndp"]
+    for row in rows:
+        topologies.setdefault(family(row), set()).add(row["hosts"])
+    return [row for row in rows if len(topologies[family(row)]) > 1]
+
+
+def figure_13(table: Table) -> list[Row]:
+    """Return the times of long flows over random layers under random mapping."""
+    return [
+        row
+        for row in flow_times.percentiles(marked(table))
+        if (row["mapping"], row["way"]) == ("random", "random layers")
+    ]
+
+
+STEPS = {
+    "step_throughput_fraction": "(a) throughput of a flow (of a link's), mean",
+    "step_throughput_p1_fraction": "(b) 1st percentile",
+}
 
 EXPERIMENT = Experiment(
     name="fatpaths_vs_fattree",
     question="How do flows fare on low-diameter networks with FatPaths, beside a fat-tree of "
     "equal cost with NDP?",
-    source="FatPaths, figures 2 and 11",
+    source="FatPaths, figures 2, 11 and 13",
     engines=("fabric", "kernel"),
     axes={
         "topology": common.TOPOLOGY.over(
@@ -224,18 +280,18 @@ EXPERIMENT = Experiment(
     columns=columns.VS_FATTREE,
     goes_together=has_construction,
     compared=("routing", "construction"),
-    version=6,  # tuned layers; flows of 1 MB in the mean
+    version=7,  # draws of layers follow the seed; lists by size of flows
     seeds=5,
     takes_s=600,
     measure=measure,
     plot=Stack(
         Curves(
-            columns={"throughput_fraction": "throughput of a flow (of a link's), figures 2, 11"},
-            x="sizes_bytes",
+            columns=STEPS,
+            x="flow_megabytes",
             series="topology",
-            dash="construction",
-            facet=FACET,
-            log=("sizes_bytes",),
+            dash="way",
+            facet=("panel", *FACET[1:]),
+            log=("flow_megabytes",),
             rows=figures_2_and_11,
             looks=looks,
         ),
@@ -243,11 +299,31 @@ EXPERIMENT = Experiment(
             columns={
                 "throughput_mean_fraction": "throughput of a flow (of a link's)",
                 "long_mean_ms": "long flows (ms)",
+                "short_mean_ms": "short flows (ms)",
             },
             strokes={"long_mean_ms": {"long_p99_ms": "99th percentile"}},
-            by=("topology", "routing", "construction"),
-            facet=FACET,
-            always=2,
+            by=("topology", "way"),
+            facet=("panel", *FACET[1:]),
+            rows=paper_size,
+            looks=looks,
+        ),
+        Curves(
+            columns={
+                "throughput_mean_fraction": "throughput of a flow (of a link's)",
+                "long_mean_ms": "long flows (ms)",
+            },
+            x="hosts",
+            series="network",
+            facet=("panel",),
+            log=("hosts", "long_mean_ms"),
+            rows=sizes,
+        ),
+        Curves(
+            columns={"percent": "% of long flows (figure 13)"},
+            x="long_times_ms",
+            series="topology",
+            log=("long_times_ms",),
+            rows=figure_13,
             looks=looks,
         ),
     ),

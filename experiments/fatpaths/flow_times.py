@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from weft.testbed.traffic.flows import Flow
 
 SIZE_STEPS, LEAST_BYTES, MOST_BYTES, MEAN_BYTES = 20, 32 << 10, 2 << 20, 1_000_000
+PERCENTILES = range(101)
 LONG_BYTES = 1 << 20  # "long flows (1MiB)", figures 15 and 16
 MAPPING = Word(
     meaning="whether hosts are placed at random (section III-D)", words=("linear", "random")
@@ -75,16 +76,47 @@ def summary(name: str, ms: Floats) -> dict[str, Value]:
     }
 
 
-def columns(sizes: NDArray[np.int64], ms: Floats, fraction: float) -> dict[str, Value]:
-    """Return the columns on the times of flows of `sizes`, a fraction of the paper's."""
+def long_and_short(sizes: NDArray[np.int64], ms: Floats, fraction: float) -> dict[str, Value]:
+    """Return the columns on long and short flows of `sizes`, a fraction of the paper's."""
     long = sizes >= LONG_BYTES * fraction
     return {
         **summary("long", ms[long]),
         **summary("short", ms[~long]),
         "long_flows": int(long.sum()),
+    }
+
+
+def columns(sizes: NDArray[np.int64], ms: Floats, fraction: float) -> dict[str, Value]:
+    """Return the columns on the times of all flows of `sizes`, a fraction of the paper's."""
+    return {
+        **long_and_short(sizes, ms, fraction),
         "sizes_bytes": sizes.tolist(),
         "times_ms": ms.round(4).tolist(),
     }
+
+
+def distributions(
+    sizes: NDArray[np.int64], ms: Floats, fraction: float, rate_bps: float
+) -> dict[str, Value]:
+    """Return lists: statistics of each size of flows, and percentiles of the long ones' times."""
+    steps_bytes = np.unique(sizes)
+    times = [ms[sizes == size] for size in steps_bytes]
+    rates = [8000 * size / part / rate_bps for size, part in zip(steps_bytes, times, strict=True)]
+    long = ms[sizes >= LONG_BYTES * fraction]
+    percentiles = np.percentile(long, PERCENTILES) if len(long) else np.zeros(0)
+    return {
+        "step_bytes": steps_bytes.tolist(),
+        "step_throughput_fraction": rounded(part.mean() for part in rates),
+        "step_throughput_p1_fraction": rounded(np.percentile(part, 1) for part in rates),
+        "step_mean_ms": rounded(part.mean() for part in times),
+        "step_p99_ms": rounded(np.percentile(part, 99) for part in times),
+        "long_percentiles_ms": rounded(percentiles),
+    }
+
+
+def rounded(values: Iterable[float]) -> list[float]:
+    """Return the values with five decimals."""
+    return [round(float(value), 5) for value in values]
 
 
 def long_times(table: Table, keys: Sequence[str]) -> list[Row]:
@@ -108,3 +140,9 @@ def by_size(table: Table) -> list[Row]:
         }
         for row in exploded(table, ("sizes_bytes", "times_ms"), "flow")
     ]
+
+
+def percentiles(table: Table) -> list[Row]:
+    """Return a row for each percentile of the times of long flows."""
+    rows = exploded(table, ("long_percentiles_ms",), "percent")
+    return [{**row, "long_times_ms": row["long_percentiles_ms"]} for row in rows]

@@ -41,18 +41,15 @@ def measure(run: Run) -> Result:
     how = Carriage(rate_bps, GRACE_S + PATIENCE * ideal_s)
     carried = transports.carry(run, build(run.text("topology")), messages, how)
     seconds = [time for time in carried.seconds if time is not None]
-    return Result(
-        figures={
+    return carried.result(
+        {
             "ideal_ms": 1000 * ideal_s,
             "first_ratio": min(seconds) / ideal_s if seconds else None,
             "mean_ratio": mean(seconds) / ideal_s if seconds else None,
             "last_ratio": None if carried.unfinished else carried.ended_s / ideal_s,
             "messages": len(messages),
             "undelivered": carried.unfinished,
-            **carried.figures,
-        },
-        fidelity=carried.fidelity,
-        circumstances=carried.circumstances,
+        }
     )
 
 

@@ -74,16 +74,13 @@ def measure(run: Run) -> Result:
     carried = transports.carry(
         run, build(run.text("topology")), flows, Carriage(rate_bps, deadline_s)
     )
-    return Result(
-        figures={
+    return carried.result(
+        {
             "load_fraction": load_fraction(run),
             "flows": len(flows),
             "unfinished": carried.unfinished,
             **statistics(flows, carried.until(flows, deadline_s), rate_bps),
-            **carried.figures,
-        },
-        fidelity=carried.fidelity,
-        circumstances=carried.circumstances,
+        }
     )
 
 

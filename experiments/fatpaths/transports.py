@@ -17,7 +17,7 @@ import numpy as np
 
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
-from weft.experiments.runner.definition import Run, Value
+from weft.experiments.runner.definition import Result, Run, Value
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.topologies import build
 from weft.topologies.core.grammar import integer, parse, unknown
@@ -41,6 +41,8 @@ FRAME_BYTES, HEADER_BYTES = 1514, 64
 WIRE_DELAY_NS = 1_000
 JIFFY_NS = 1_000_000  # of a kernel with 1,000 ticks a second
 SIMULATED_CONTROLS = ("reno", "dctcp")
+PARAMETERS = {"ndp": ("window", "retransmissions"), "tcp": ("control", "start")}
+WORDS = {"retransmissions": ("among", "first"), "start": ("first", "random")}
 MOST_SIMULATED_NODES = 120_000
 
 
@@ -54,11 +56,20 @@ class Load(NamedTuple):
 
 
 class Transport(NamedTuple):
-    """Transport: ndp, with a window of packets; or tcp, with a congestion control."""
+    """Transport of hosts.
+
+    name: ndp or tcp.
+    window: of ndp, in packets.
+    retransmissions: of ndp: `first` if switches send retransmitted packets before other data.
+    control: congestion control of tcp.
+    start: of tcp: a flow's first layer, `first` or `random`.
+    """
 
     name: str
     window: int = WINDOW
+    retransmissions: str = "among"
     control: str = "reno"
+    start: str = "random"
 
 
 @dataclass(frozen=True)
@@ -88,6 +99,14 @@ class TransferTimes:
     def unfinished(self) -> int:
         return self.seconds.count(None)
 
+    def result(self, figures: Mapping[str, Value]) -> Result:
+        """Return a result with `figures` and those of the transport."""
+        return Result(
+            figures={**figures, **self.figures},
+            fidelity=self.fidelity,
+            circumstances=self.circumstances,
+        )
+
     def until(self, loads: Sequence[Load], deadline_s: float) -> Floats:
         """Return the times, in s; a load without an end counts with the time that it had."""
         return np.array(
@@ -104,6 +123,8 @@ class Carriage(NamedTuple):
     scheme: routing on the kernel; the usual one of the transport if it is empty.
     next_hops: routing on simulated links; any shortest path if it is None.
     layers: among which hosts choose.
+    gap_us: TCP's flows take another layer after such a silence, as in LetFlow; 0: after a cut of
+        their window.
     """
 
     rate_bps: int
@@ -112,21 +133,21 @@ class Carriage(NamedTuple):
     scheme: str = ""
     next_hops: NextHops | None = None
     layers: int = 1
+    gap_us: int = 0
 
 
 def transport(text: str) -> Transport:
     """Return the transport that `text` names; ValueError for anything else."""
-    name, given = parse(text)
-    known = {"ndp": "window", "tcp": "control"}
-    if name not in known:
-        raise ValueError(unknown("transport", name, known))
-    for key in given:
-        if key != known[name]:
-            raise ValueError(f"transport {name}: no parameter {key}, there is {known[name]}")
-    if name == "ndp":
-        window = integer(name, "window", given["window"], least=1, most=255) if given else WINDOW
-        return Transport(name, window=window)
-    return Transport(name, control=given.get("control", "reno"))
+    name, settings = parse(text)
+    if name not in PARAMETERS:
+        raise ValueError(unknown("transport", name, PARAMETERS))
+    for key, value in settings.items():
+        if key not in PARAMETERS[name]:
+            raise ValueError(unknown(f"parameter of {name}", key, PARAMETERS[name]))
+        if key in WORDS and value not in WORDS[key]:
+            raise ValueError(unknown(f"{name}: {key}", value, WORDS[key]))
+    window = integer(name, "window", settings.pop("window", str(WINDOW)), least=1, most=255)
+    return Transport(name, window, **settings)
 
 
 def check(run: Run) -> None:
@@ -146,6 +167,8 @@ def check(run: Run) -> None:
         raise ValueError(
             unknown("simulated congestion control", chosen.control, SIMULATED_CONTROLS)
         )
+    if run.engine == "kernel" and chosen.retransmissions == "first":
+        raise ValueError(f"{run.experiment}: retransmissions=first needs --engine fabric")
     if run.engine == "kernel" and chosen.name == "tcp":
         common.check_control(run, chosen.control)
         common.check_tcp(run)
@@ -175,17 +198,25 @@ def on_wires(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage)
     """
     from weft.testbed.traffic.packet_network import HASH, SPRAY, PacketNetwork, TcpLayers, shortest
 
-    is_tcp = transport(run.text("transport")).name == "tcp"
+    chosen = transport(run.text("transport"))
+    is_tcp = chosen.name == "tcp"
     next_hops = how.next_hops or shortest(topology, HASH if is_tcp else SPRAY)
-    moves, endpoint = TcpLayers(random_start=1, on_cut=1), parameters(run, how)
-    link = simulated_link(run, how)
+    moves = TcpLayers(
+        random_start=chosen.start == "random",
+        on_cut=not how.gap_us,
+        on_gap=how.gap_us > 0,
+        gap_us=how.gap_us,
+    )
+    endpoint, link = parameters(run, how), simulated_link(run, how)
     net = PacketNetwork(topology, link, endpoint, next_hops, run.seed, layers=moves)
     for flow, load in enumerate(loads):
         net.send(round(1e9 * load.at_s), load.src, load.dst, flow, load.size_bytes)
     net.run_until(round(1e9 * how.deadline_s))
     ends: dict[int, float] = {event.flow: event.at / 1e9 for _, event in net.delivered}
-    figures = {**(tcp_figures if is_tcp else ndp_figures)(net), **port_figures(net)}
-    return TransferTimes.of(loads, ends, figures)
+    counters = net.flow_counters() if is_tcp else net.host_counters()
+    failed = sum(event.failed is not None for _, event in net.finished)
+    figures = host_figures(counters, failed, duplicates="spurious" if is_tcp else "duplicates")
+    return TransferTimes.of(loads, ends, figures | port_figures(net))
 
 
 def simulated_link(run: Run, how: Carriage) -> PacketLink:
@@ -199,28 +230,19 @@ def simulated_link(run: Run, how: Carriage) -> PacketLink:
         header_bytes=run.integer("header_packets") * HEADER_BYTES,
         queue_packets=QUEUE_PACKETS,
         mark_packets=ECN_PACKETS,
+        retransmissions_first=transport(run.text("transport")).retransmissions == "first",
     )
 
 
-def ndp_figures(net: PacketNetwork) -> dict[str, Value]:
-    """Return what the hosts' endpoints have counted."""
-    counters = net.host_counters()
+def host_figures(
+    counters: Sequence[object], given_up: int, *, duplicates: str = "duplicates"
+) -> dict[str, Value]:
+    """Return the sums of the counters of endpoints or flows; `duplicates` names that counter."""
     return {
         "timeouts": total(counters, "timeouts"),
         "retransmissions": total(counters, "retransmissions"),
-        "duplicates": total(counters, "duplicates"),
-        "given_up": sum(event.failed is not None for _, event in net.finished),
-    }
-
-
-def tcp_figures(net: PacketNetwork) -> dict[str, Value]:
-    """Return what the flows of TCP have counted."""
-    counters = net.flow_counters()
-    return {
-        "timeouts": total(counters, "timeouts"),
-        "retransmissions": total(counters, "retransmissions"),
-        "duplicates": total(counters, "spurious"),
-        "given_up": 0,
+        "duplicates": total(counters, duplicates),
+        "given_up": given_up,
     }
 
 
@@ -242,7 +264,7 @@ def parameters(run: Run, how: Carriage) -> Parameters | TcpParameters:
     chosen = transport(run.text("transport"))
     if chosen.name == "tcp":
         return TcpParameters(
-            jiffy_ns=JIFFY_NS,
+            jiffy_ns=min(JIFFY_NS, 1000 * run.integer("rto_min_us")),
             rto_min_ns=1000 * run.integer("rto_min_us"),
             frame_bytes=how.frame_bytes,
             ecn=DCTCP if chosen.control == "dctcp" else CLASSIC_ECN,
@@ -253,6 +275,7 @@ def parameters(run: Run, how: Carriage) -> Parameters | TcpParameters:
         layers=how.layers,
         frame_bytes=how.frame_bytes,
         timeout_ns=timeout_ns(how.rate_bps, how.frame_bytes),
+        seed=run.seed,
     )
 
 
@@ -319,15 +342,11 @@ def by_ndp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> Tran
     from weft.testbed.traffic import ndp
 
     window = transport(run.text("transport")).window
-    endpoint = ndp.parameters_of(network, window=window, layers=how.layers)
+    endpoint = replace(ndp.parameters_of(network, window=window, layers=how.layers), seed=run.seed)
     messages = [ndp.NdpMessage(*load) for load in loads]
     seen = ndp.run(network, messages, endpoint, deadline_s=how.deadline_s)
-    figures: dict[str, Value] = {
-        "timeouts": seen.counters.timeouts,
-        "retransmissions": seen.counters.retransmissions,
-        "duplicates": seen.counters.duplicates,
-        "given_up": sum(result.failed is not None for result in seen.results),
-    }
+    failed = sum(result.failed is not None for result in seen.results)
+    figures = host_figures([seen.counters], failed)
     about = {
         "loop_late_s": seen.late_s,
         "garbage": seen.garbage,
@@ -364,7 +383,7 @@ def by_tcp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> Tran
 
 TRANSPORT = Spec(
     meaning="what carries the flows",
-    form="ndp, ndp:window=PACKETS, tcp or tcp:control=CONGESTION_CONTROL",
+    form="ndp, ndp:window=8,retransmissions=first, tcp, tcp:control=reno,start=first",
     check=transport,
 )
 HEADER_PACKETS = Integer(meaning="headers that wait at a port", unit="packets", least=1, most=10**6)

@@ -12,10 +12,11 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from weft.experiments.report.claims import Sweep, all_claims
+from weft.experiments.report.claims import PAPERS, Sweep, all_claims
 from weft.experiments.runner.definition import Experiment, Row, Run, find
 from weft.experiments.runner.results import NAME, Store
 from weft.experiments.runner.rows import order
@@ -23,7 +24,8 @@ from weft.experiments.runner.rows import order
 FOLDER = Path(__file__).resolve().parents[2] / "results" / "published"
 MOST_BYTES = 200_000  # of a file that is not compressed
 SUFFIXES = (".jsonl", ".jsonl.gz")
-# Runs that figures need beside those of the claims and the default sweeps of the graph engine.
+# Runs that figures need beside those of the claims, of SWEEPS of their rooms, and of the default
+# sweeps of the graph engine.
 SWEEPS = (Sweep("link_loss", {"engine": "fabric"}),)
 OF_A_ROW = ("run", "wall_s", "dirty")  # provenance that rows do not share
 
@@ -162,7 +164,9 @@ def results_in(root: Path) -> Store:
 @cache
 def runs_of(experiment: str) -> Mapping[str, Run]:
     """Return the runs of `experiment` that the whole set has, by id."""
-    sweeps = [sweep for sweep in SWEEPS if sweep.experiment == experiment]
+    rooms = [import_module(f"weft.experiments.{paper}.claims") for paper in PAPERS]
+    every = (*SWEEPS, *(sweep for room in rooms for sweep in getattr(room, "SWEEPS", ())))
+    sweeps = [sweep for sweep in every if sweep.experiment == experiment]
     if find(experiment).engines[0] == "graph":
         sweeps.append(Sweep(experiment))
     queries = [claim.query for claim in all_claims().values() if claim.query]

@@ -49,13 +49,13 @@ class CParameters(Structure):
         ("layers", c_uint32),
         ("attempts", c_uint32),
         ("burst", c_uint32),
-        ("unused", c_uint32),
+        ("seed", c_uint32),
     )
 
     @classmethod
     def of(cls, parameters: Parameters) -> CParameters:
         """Return `parameters` as the library takes them."""
-        return cls(*(getattr(parameters, name) for name, _ in cls._fields_[:-1]))
+        return cls(*(getattr(parameters, name) for name, _ in cls._fields_))
 
 
 class CPacket(Structure):
@@ -101,7 +101,12 @@ class CPacket(Structure):
 class CTransmission(Structure):
     """struct ndp_transmission."""
 
-    _fields_ = (("packet", CPacket), ("peer", c_uint32), ("payload_bytes", c_uint32))
+    _fields_ = (
+        ("packet", CPacket),
+        ("peer", c_uint32),
+        ("payload_bytes", c_uint16),
+        ("retransmitted", c_uint16),
+    )
 
 
 class CEvent(Structure):

@@ -206,9 +206,11 @@ static void set_timer(struct ndp_endpoint *e, uint64_t deadline_ns)
 
 /* Outgoing messages (outgoing.py). */
 
-static uint32_t draw(struct outgoing *m, uint32_t n)
+static uint32_t draw(const struct ndp_endpoint *e, struct outgoing *m, uint32_t n)
 {
-	return hash((uint64_t)m->flow << 32 | m->peer, ++m->draws) % n;
+	uint64_t origin = hash(e->parameters.seed, (uint64_t)m->flow << 32 | m->peer);
+
+	return hash(origin, ++m->draws) % n;
 }
 
 static int may_send(const struct outgoing *m)
@@ -341,7 +343,7 @@ int ndp_send(struct ndp_endpoint *e, uint64_t now, uint32_t flow, uint32_t peer,
 	m->credits = packets < e->parameters.window ? packets : e->parameters.window;
 	m->first_in_flight = m->last_in_flight = NONE;
 	m->heard_at = now;
-	m->layer = draw(m, e->parameters.layers);
+	m->layer = draw(e, m, e->parameters.layers);
 	m->last_active = e->last_active;
 	if (e->last_active)
 		e->last_active->next_active = m;
@@ -375,8 +377,8 @@ static void on_nack(const struct ndp_endpoint *e, struct outgoing *m, const stru
 		m->refusals++;
 	}
 	if (nack->detail && e->parameters.layers > 1 && nack->layer == m->layer)
-		m->layer =
-			(m->layer + 1 + draw(m, e->parameters.layers - 1)) % e->parameters.layers;
+		m->layer = (m->layer + 1 + draw(e, m, e->parameters.layers - 1)) %
+			   e->parameters.layers;
 }
 
 static void receive_answer(struct ndp_endpoint *e, uint64_t now, uint32_t peer,
@@ -469,13 +471,15 @@ static void send_one(struct ndp_endpoint *e, uint64_t now)
 	struct outgoing *m = e->first_sender;
 	struct ndp_packet packet;
 	uint32_t sequence, bytes;
+	int refused;
 
 	e->first_sender = m->next_sender;
 	m->listed = 0;
 	if (!may_send(m))
 		return;
 	m->credits--;
-	if (m->refusals) {
+	refused = m->refusals > 0;
+	if (refused) {
 		sequence = pop_refused(m);
 		e->counters.retransmissions++;
 	} else {
@@ -485,8 +489,10 @@ static void send_one(struct ndp_endpoint *e, uint64_t now)
 	packet = data_of(e, m, sequence);
 	bytes = ndp_own_bytes(&packet);
 	append(e, &e->output,
-	       (struct ndp_transmission){
-		       .packet = packet, .peer = m->peer, .payload_bytes = bytes });
+	       (struct ndp_transmission){ .packet = packet,
+					  .peer = m->peer,
+					  .payload_bytes = bytes,
+					  .retransmitted = refused });
 	e->counters.sent++;
 	charge(&e->sending, now, gap_ns(e, NDP_FRAME_HEADER + bytes));
 	set_timer(e, now + timeout_ns(e, m));

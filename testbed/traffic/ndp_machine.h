@@ -19,6 +19,7 @@
 enum { NDP_DATA = 1, NDP_ACK, NDP_NACK, NDP_PULL };
 enum { NDP_DELIVERED = 1, NDP_FINISHED, NDP_FAILED };
 
+/* seed: of the draws of layers. */
 struct ndp_parameters {
 	uint64_t rate_bps;
 	uint64_t timeout_ns;
@@ -27,7 +28,7 @@ struct ndp_parameters {
 	uint32_t layers;
 	uint32_t attempts;
 	uint32_t burst;
-	uint32_t unused;
+	uint32_t seed;
 };
 
 /* detail: data: the window; refusal: 1 if another layer may help.
@@ -44,11 +45,12 @@ struct ndp_packet {
 	uint8_t unused[3];
 };
 
-/* payload_bytes: 0 with data: a probe. */
+/* payload_bytes: 0 with data: a probe.  retransmitted: 1 for data that was sent before. */
 struct ndp_transmission {
 	struct ndp_packet packet;
 	uint32_t peer;
-	uint32_t payload_bytes;
+	uint16_t payload_bytes;
+	uint16_t retransmitted;
 };
 
 /* size_bytes: of a delivered message.  Of a message that was given up: left: packets without an

@@ -9,6 +9,7 @@
 #define NONE UINT32_MAX
 #define NS_PER_BYTE_AT_1_BPS 8000000000ull
 #define CHILDREN 4 /* of a node of the heap of events */
+#define LANES 8
 
 /* Kinds of events, in their order at one instant: a port is idle, a frame arrives, a deadline of
  * a host or of an end of TCP, a message begins.  The first two are ordered by the time at which
@@ -24,7 +25,7 @@ struct frame {
 	};
 	uint32_t src, dst, next;
 	uint32_t length_bytes;
-	uint8_t code_point;
+	uint8_t code_point, retransmitted;
 };
 
 struct queue {
@@ -32,7 +33,7 @@ struct queue {
 };
 
 struct port {
-	struct queue data, headers;
+	struct queue retransmitted, data, headers;
 	uint32_t peer, headers_in_a_row;
 	uint8_t busy, is_switch, to_host;
 };
@@ -64,6 +65,13 @@ struct room {
 	size_t count, most;
 };
 
+/* Events that are all scheduled the same time ahead, so that they are in order: a ring. */
+struct lane {
+	uint64_t ahead_ns;
+	struct event *events;
+	size_t first, count, most;
+};
+
 struct packet_network {
 	struct packet_wiring wiring;
 	struct packet_link link;
@@ -74,6 +82,7 @@ struct packet_network {
 	struct packet_port_counters *counters;
 	struct ndp_endpoint **endpoints;
 	uint64_t *wakes; /* scheduled deadline of each host */
+	struct lane lanes[LANES];
 	struct event *heap;
 	struct frame *frames;
 	struct message *messages;
@@ -130,26 +139,67 @@ static int earlier(const struct event *a, const struct event *b)
 	return a->time < b->time || (a->time == b->time && a->order < b->order);
 }
 
-static void schedule(struct packet_network *n, uint64_t time, uint32_t kind, uint32_t subject,
-		     uint32_t place)
+static void push_heap(struct packet_network *n, const struct event *event)
 {
-	uint64_t class = kind == ARRIVAL ? PORT_IDLE : kind;
-	struct event event = { time, class << 60 | n->scheduled++, kind, subject, place };
 	size_t i = n->heap_room.count;
 
 	if (!grow(n, (void **)&n->heap, &n->heap_room, sizeof(*n->heap)))
 		return;
 	n->heap_room.count++;
-	while (i && earlier(&event, &n->heap[(i - 1) / CHILDREN])) {
+	while (i && earlier(event, &n->heap[(i - 1) / CHILDREN])) {
 		n->heap[i] = n->heap[(i - 1) / CHILDREN];
 		i = (i - 1) / CHILDREN;
 	}
-	n->heap[i] = event;
+	n->heap[i] = *event;
 }
 
-static struct event pop(struct packet_network *n)
+static void push_lane(struct packet_network *n, struct lane *lane, const struct event *event)
 {
-	struct event first = n->heap[0], last = n->heap[--n->heap_room.count];
+	if (lane->count == lane->most) {
+		size_t most = lane->most ? 2 * lane->most : 1024;
+		struct event *events = malloc(most * sizeof(*events));
+
+		if (!events) {
+			n->error = -ENOMEM;
+			return;
+		}
+		for (size_t i = 0; i < lane->count; i++)
+			events[i] = lane->events[(lane->first + i) & (lane->most - 1)];
+		free(lane->events);
+		*lane = (struct lane){ lane->ahead_ns, events, 0, lane->count, most };
+	}
+	lane->events[(lane->first + lane->count++) & (lane->most - 1)] = *event;
+}
+
+/* Return the lane of events `ahead_ns` from now; 0 if the lanes are those of other times. */
+static struct lane *lane_of(struct packet_network *n, uint64_t ahead_ns)
+{
+	struct lane *lane = n->lanes;
+
+	while (lane < n->lanes + LANES && lane->most && lane->ahead_ns != ahead_ns)
+		lane++;
+	if (lane == n->lanes + LANES)
+		return 0;
+	lane->ahead_ns = ahead_ns;
+	return lane;
+}
+
+static void schedule(struct packet_network *n, uint64_t time, uint32_t kind, uint32_t subject,
+		     uint32_t place)
+{
+	uint64_t class = kind == ARRIVAL ? PORT_IDLE : kind;
+	struct event event = { time, class << 60 | n->scheduled++, kind, subject, place };
+	struct lane *lane = kind <= ARRIVAL ? lane_of(n, time - n->now) : 0;
+
+	if (lane)
+		push_lane(n, lane, &event);
+	else
+		push_heap(n, &event);
+}
+
+static void pop_heap(struct packet_network *n)
+{
+	struct event last = n->heap[--n->heap_room.count];
 	size_t i = 0, count = n->heap_room.count;
 
 	for (;;) {
@@ -167,7 +217,32 @@ static struct event pop(struct packet_network *n)
 		i = best;
 	}
 	n->heap[i] = last;
-	return first;
+}
+
+/* Remove the earliest event up to `time_ns` and fill it in; 0 if there is none. */
+static int pop(struct packet_network *n, uint64_t time_ns, struct event *event)
+{
+	const struct event *first = n->heap_room.count ? n->heap : 0;
+	struct lane *earliest = 0;
+
+	for (struct lane *lane = n->lanes; lane < n->lanes + LANES && lane->most; lane++) {
+		const struct event *head = &lane->events[lane->first];
+
+		if (lane->count && (!first || earlier(head, first))) {
+			first = head;
+			earliest = lane;
+		}
+	}
+	if (!first || first->time > time_ns)
+		return 0;
+	*event = *first;
+	if (earliest) {
+		earliest->first = (earliest->first + 1) & (earliest->most - 1);
+		earliest->count--;
+	} else {
+		pop_heap(n);
+	}
+	return 1;
 }
 
 /* Ports. */
@@ -205,7 +280,9 @@ static void serve(struct packet_network *n, uint32_t number)
 {
 	struct port *port = &n->ports[number];
 	struct packet_port_counters *counters = &n->counters[number];
-	int data_waits = port->data.first != NONE;
+	struct queue *data =
+		port->retransmitted.first != NONE ? &port->retransmitted : &port->data;
+	int data_waits = data->first != NONE;
 	uint32_t frame;
 	uint64_t sent;
 
@@ -215,7 +292,7 @@ static void serve(struct packet_network *n, uint32_t number)
 		frame = take(n, &port->headers);
 		port->headers_in_a_row++;
 	} else if (data_waits) {
-		frame = take(n, &port->data);
+		frame = take(n, data);
 		port->headers_in_a_row = 0;
 	} else {
 		port->busy = 0;
@@ -229,26 +306,27 @@ static void serve(struct packet_network *n, uint32_t number)
 	schedule(n, sent + n->link.delay_ns, ARRIVAL, frame, port->peer);
 }
 
-/* Return 1 if a data packet of this length is trimmed now.  A packet for the last place is trimmed
+/* Return 1 if a data packet of this length is trimmed before queue `data`.  A packet for the last place is trimmed
  * with probability 1/2, so that synchronized senders do not always lose the same packets. */
-static int trims(struct packet_network *n, const struct port *port, uint32_t length_bytes)
+static int trims(struct packet_network *n, const struct port *port, const struct queue *data,
+		 uint32_t length_bytes)
 {
-	int64_t room = (int64_t)n->link.trim_bytes - port->data.bytes - length_bytes;
+	int64_t room = (int64_t)n->link.trim_bytes - data->bytes - length_bytes;
 
 	if (!port->is_switch || length_bytes <= NDP_FRAME_HEADER)
 		return 0;
 	return room < 0 || (room < length_bytes && random_fraction(n) < 0.5);
 }
 
-static void enqueue_data(struct packet_network *n, uint32_t number, uint32_t frame)
+static void enqueue_data(struct packet_network *n, uint32_t number, struct queue *data,
+			 uint32_t frame)
 {
-	struct port *port = &n->ports[number];
 	struct packet_port_counters *counters = &n->counters[number];
 
-	append(n, &port->data, frame);
-	if (port->data.bytes > counters->most_data_bytes)
-		counters->most_data_bytes = port->data.bytes;
-	if (!port->busy)
+	append(n, data, frame);
+	if (data->bytes > counters->most_data_bytes)
+		counters->most_data_bytes = data->bytes;
+	if (!n->ports[number].busy)
 		serve(n, number);
 }
 
@@ -258,14 +336,16 @@ static void put(struct packet_network *n, uint32_t number, uint32_t index)
 	struct port *port = &n->ports[number];
 	struct packet_port_counters *counters = &n->counters[number];
 	struct frame *frame = &n->frames[index];
+	int is_first = frame->retransmitted && n->link.retransmissions_first;
+	struct queue *data = is_first ? &port->retransmitted : &port->data;
 
-	if (frame->code_point == TRIMMABLE && trims(n, port, frame->length_bytes)) {
+	if (frame->code_point == TRIMMABLE && trims(n, port, data, frame->length_bytes)) {
 		counters->trimmed++;
 		frame->code_point = port->to_host ? TRIMMED_AT_HOST : TRIMMED;
 		frame->length_bytes = NDP_FRAME_HEADER;
 	}
 	if (frame->code_point == TRIMMABLE) {
-		enqueue_data(n, number, index);
+		enqueue_data(n, number, data, index);
 		return;
 	}
 	if (port->headers.bytes + frame->length_bytes > n->link.header_bytes) {
@@ -297,7 +377,7 @@ static int put_tcp(struct packet_network *n, uint32_t number, uint32_t index)
 		frame->segment.marked = 1;
 		counters->marked++;
 	}
-	enqueue_data(n, number, index);
+	enqueue_data(n, number, &port->data, index);
 	return 1;
 }
 
@@ -330,6 +410,7 @@ static void emit(struct packet_network *n, uint32_t host,
 		.dst = transmission->peer,
 		.length_bytes = NDP_FRAME_HEADER + transmission->payload_bytes,
 		.code_point = transmission->payload_bytes ? TRIMMABLE : CONTROL,
+		.retransmitted = transmission->retransmitted,
 	};
 	put(n, n->wiring.first_port[host], index);
 }
@@ -600,6 +681,7 @@ static void make_port(struct packet_network *n, uint32_t node, uint32_t number)
 	uint32_t peer = n->wiring.peer[number];
 
 	n->ports[number] = (struct port){
+		.retransmitted = { .first = NONE },
 		.data = { .first = NONE },
 		.headers = { .first = NONE },
 		.peer = peer,
@@ -664,6 +746,8 @@ void packet_network_free(struct packet_network *n)
 	free(n->endpoints);
 	free(n->wakes);
 	free(n->heap);
+	for (size_t i = 0; i < LANES; i++)
+		free(n->lanes[i].events);
 	free(n->frames);
 	free(n->messages);
 	free(n->ended);
@@ -686,10 +770,8 @@ int packet_network_run(struct packet_network *n, uint64_t time_ns)
 {
 	struct event event;
 
-	while (!n->error && n->heap_room.count && n->heap[0].time <= time_ns) {
-		event = pop(n);
+	while (!n->error && pop(n, time_ns, &event))
 		run_event(n, &event);
-	}
 	return n->error;
 }
 

@@ -33,6 +33,8 @@ struct packet_wiring {
 
 /* trim_bytes: capacity of a switch's data queue; hosts queue without limit.  header_bytes: capacity
  * of the header queue.  share: headers sent for each data packet if both wait.
+ * retransmissions_first: 1 if retransmitted packets have a queue of their own, as long, before other
+ * data (FatPaths, section III-C).
  *
  * With TCP: queue_packets: capacity of a queue, at hosts as well; mark_packets: packets in a
  * switch's queue from which on it marks those that arrive, 0: never. */
@@ -44,7 +46,7 @@ struct packet_link {
 	uint32_t share;
 	uint32_t queue_packets;
 	uint32_t mark_packets;
-	uint32_t unused;
+	uint32_t retransmissions_first;
 };
 
 /* Layers of TCP's hosts: first layer of a flow, 0 or at random; a packet after a gap, or after a

@@ -36,6 +36,7 @@ class PacketLink(Structure):
     trim_bytes: capacity of a switch's queue of data; hosts queue without limit.
     header_bytes: capacity of a queue of headers.
     share: headers sent for each data packet if both wait.
+    retransmissions_first: 1 if retransmitted packets have a queue of their own before other data.
 
     With TCP:
     queue_packets: capacity of a queue, at hosts as well.
@@ -50,7 +51,7 @@ class PacketLink(Structure):
         ("share", c_uint32),
         ("queue_packets", c_uint32),
         ("mark_packets", c_uint32),
-        ("unused", c_uint32),
+        ("retransmissions_first", c_uint32),
     )
 
     def __init__(self, *, share: int = 10, **values: int) -> None:

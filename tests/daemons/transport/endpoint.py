@@ -25,6 +25,7 @@ class Transmission(NamedTuple):
     peer: int
     packet: TransportPacket
     payload_bytes: int
+    retransmitted: bool = False
 
 
 class _Pace:
@@ -203,8 +204,9 @@ class Endpoint:
         before = message.retransmissions
         data = message.send(now)
         self.counters.sent += 1
-        self.counters.retransmissions += message.retransmissions - before
-        found.append(Transmission(message.peer, data, data.own_bytes))
+        again = message.retransmissions > before
+        self.counters.retransmissions += again
+        found.append(Transmission(message.peer, data, data.own_bytes, again))
         self._sending.took(now, self.parameters.gap_ns(HEADER_BYTES + data.own_bytes))
         self._wake(now + message.timeout_ns)
         self._list(message)

@@ -155,4 +155,5 @@ class OutgoingMessage:
 
     def _draw(self, n: int) -> int:
         self._draws += 1
-        return mixed(self.flow << 32 | self.peer, self._draws) % n
+        origin = mixed(self._parameters.seed, self.flow << 32 | self.peer)
+        return mixed(origin, self._draws) % n

@@ -151,10 +151,8 @@ class TransportNetwork:
 
     def _poll(self, host: int) -> None:
         transport = self.hosts[host]
-        for peer, packet, payload_bytes in transport.poll(self.now):
-            self._queues[host, self._out[host]].put(
-                self.now, frame_of(host, peer, packet, payload_bytes)
-            )
+        for transmission in transport.poll(self.now):
+            self._queues[host, self._out[host]].put(self.now, frame_of(host, transmission))
         for event in transport.events:
             if isinstance(event, Delivered):
                 self.delivered.append((host, event))

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from tests.daemons.transport.endpoint import Transmission
 from tests.daemons.transport.trimming_queue import LinkModel, TrimmingQueue, frame_of
 from weft.daemons.simulator.event_queue import CALL, EventQueue
 from weft.daemons.transport.packets import HEADER_BYTES, TRIMMED, TRIMMED_AT_HOST, Ack, Data
@@ -23,13 +24,14 @@ class Port:
     def deliver(self, frame):
         self.out.append((self.events.now, frame))
 
-    def data(self, count):
+    def data(self, count, again=False):
         for sequence in range(count):
-            self.queue.put(0, frame_of(0, 1, Data(1, sequence, 0, 8, 1 << 30, FULL), FULL))
+            packet = Data(1, sequence, 0, 8, 1 << 30, FULL)
+            self.queue.put(0, frame_of(0, Transmission(1, packet, FULL, again)))
 
     def acks(self, count):
         for sequence in range(count):
-            self.queue.put(0, frame_of(0, 1, Ack(2, sequence, 0, 0), 0))
+            self.queue.put(0, frame_of(0, Transmission(1, Ack(2, sequence, 0, 0), 0)))
 
     def run(self):
         self.events.run_until(10**9)
@@ -88,3 +90,12 @@ def test_hosts_trim_nothing():
     port = Port(trim_bytes=None)
     port.data(100)
     assert [frame.length_bytes for _, frame in port.run()] == [1514] * 100
+
+
+def test_retransmitted_packets_go_first_and_have_a_queue_of_their_own():
+    port = Port(retransmissions_first=True)
+    port.data(7)
+    port.data(7, again=True)
+    again = [frame.retransmitted for _, frame in port.run()]
+    assert again == [False, *[True] * 7, *[False] * 6]
+    assert port.queue.counters.trimmed == 0

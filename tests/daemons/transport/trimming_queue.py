@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from tests.daemons.transport.endpoint import Transmission
 from weft.daemons.transport.packets import (
     CONTROL,
     HEADER_BYTES,
@@ -33,6 +34,7 @@ class Frame(NamedTuple):
     code_point: int
     length_bytes: int
     packet: TransportPacket
+    retransmitted: bool = False
 
     @property
     def is_header(self) -> bool:
@@ -48,6 +50,7 @@ class LinkModel:
     trim_bytes: capacity of the data queue; None: unlimited, without trimming, as at a host.
     header_bytes: capacity of the header queue.
     share: headers sent for each data packet if both wait.
+    retransmissions_first: retransmitted packets have a queue of their own before other data.
     """
 
     rate_bps: int
@@ -55,6 +58,7 @@ class LinkModel:
     trim_bytes: int | None = 8 * 1514
     header_bytes: int = 8 * 9_000
     share: int = 10
+    retransmissions_first: bool = False
 
     def unlimited(self) -> LinkModel:
         """Return the link of a host, which does not trim."""
@@ -102,32 +106,35 @@ class TrimmingQueue:
         self._draw = draw
         self._at = at
         self._deliver = deliver
-        self._data: deque[Frame] = deque()
+        self._data = (deque[Frame](), deque[Frame]())  # retransmitted packets, others
+        self._data_bytes = [0, 0]
         self._headers: deque[Frame] = deque()
-        self._data_bytes = self._header_bytes = self._in_a_row = 0
+        self._header_bytes = self._in_a_row = 0
         self._busy = False
 
     def put(self, now: int, frame: Frame) -> None:
         """Enqueue `frame`, trimmed if the queue requires it."""
+        place = int(not (frame.retransmitted and self.model.retransmissions_first))
         if frame.is_header:
             self._put_header(frame)
-        elif self.trims(frame.length_bytes):
+        elif self.trims(frame.length_bytes, place):
             self.counters.trimmed += 1
             code_point = TRIMMED_AT_HOST if self._to_host else TRIMMED
             self._put_header(frame._replace(code_point=code_point, length_bytes=HEADER_BYTES))
         else:
-            self._data.append(frame)
-            self._data_bytes += frame.length_bytes
-            self.counters.most_data_bytes = max(self.counters.most_data_bytes, self._data_bytes)
+            self._data[place].append(frame)
+            self._data_bytes[place] += frame.length_bytes
+            waiting = self._data_bytes[place]
+            self.counters.most_data_bytes = max(self.counters.most_data_bytes, waiting)
         if not self._busy:
             self._serve(now)
 
-    def trims(self, length_bytes: int) -> bool:
-        """Return True if a data packet of this length would be trimmed now."""
+    def trims(self, length_bytes: int, place: int) -> bool:
+        """Return True if a data packet of this length would be trimmed before queue `place`."""
         most = self.model.trim_bytes
         if most is None or length_bytes <= HEADER_BYTES:
             return False
-        room = most - self._data_bytes - length_bytes
+        room = most - self._data_bytes[place] - length_bytes
         return room < 0 or (room < length_bytes and self._draw() < 0.5)
 
     def _put_header(self, frame: Frame) -> None:
@@ -140,13 +147,14 @@ class TrimmingQueue:
 
     def _serve(self, now: int) -> None:
         """Start transmission of the next frame."""
-        if self._headers and (self._in_a_row < self.model.share or not self._data):
+        waiting = [place for place in range(2) if self._data[place]]
+        if self._headers and (self._in_a_row < self.model.share or not waiting):
             frame = self._headers.popleft()
             self._header_bytes -= frame.length_bytes
             self._in_a_row += 1
-        elif self._data:
-            frame = self._data.popleft()
-            self._data_bytes -= frame.length_bytes
+        elif waiting:
+            frame = self._data[waiting[0]].popleft()
+            self._data_bytes[waiting[0]] -= frame.length_bytes
             self._in_a_row = 0
         else:
             self._busy = False
@@ -159,7 +167,8 @@ class TrimmingQueue:
         self._at(sent + self.model.delay_ns, lambda: self._deliver(frame))
 
 
-def frame_of(src: int, dst: int, packet: TransportPacket, payload_bytes: int) -> Frame:
-    """Return the frame in which host `src` sends `packet` to `dst`."""
+def frame_of(src: int, transmission: Transmission) -> Frame:
+    """Return the frame in which host `src` sends a packet."""
+    dst, packet, payload_bytes, retransmitted = transmission
     code_point = TRIMMABLE if payload_bytes else CONTROL
-    return Frame(src, dst, code_point, HEADER_BYTES + payload_bytes, packet)
+    return Frame(src, dst, code_point, HEADER_BYTES + payload_bytes, packet, retransmitted)

@@ -90,15 +90,15 @@ def test_flowlets_leave_full_links_by_other_shortest_paths_and_by_no_longer_ones
         for routing in ("flowlets", "ecmp")
     }
     assert (
-        figures["complete:n=6,p=4", "flowlets"]["times_ms"]
-        == figures["complete:n=6,p=4", "ecmp"]["times_ms"]
+        figures["complete:n=6,p=4", "flowlets"]["step_mean_ms"]
+        == figures["complete:n=6,p=4", "ecmp"]["step_mean_ms"]
     )
     tree = {
         routing: figures["fattree:k=4,oversubscription=2", routing]
         for routing in ("flowlets", "ecmp")
     }
     assert tree["flowlets"]["unfinished"] == 0
-    assert tree["flowlets"]["long_mean_ms"] < 0.9 * tree["ecmp"]["long_mean_ms"]
+    assert tree["flowlets"]["long_mean_ms"] < 0.95 * tree["ecmp"]["long_mean_ms"]
 
 
 def test_what_cannot_be_is_refused():
@@ -108,6 +108,10 @@ def test_what_cannot_be_is_refused():
             "frame_bytes must be at least 1514, got 1513",
         ),
         ({"transport": "tcp:control=bbr"}, "simulated congestion control"),
+        (
+            {"transport": "ndp:retransmissions=first", "engine": "kernel"},
+            "retransmissions=first needs --engine fabric",
+        ),
         ({"topology": "dcell:n=4,k=1"}, "fabric of switches"),
     ):
         with pytest.raises(ValueError, match=why):

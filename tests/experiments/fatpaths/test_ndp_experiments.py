@@ -19,11 +19,19 @@ def rows_of(experiment, engine="fabric", **given):
 
 
 def test_transports_are_named():
-    assert transports.transport("ndp") == ("ndp", 8, "reno")
+    assert transports.transport("ndp") == ("ndp", 8, "among", "reno", "random")
+    assert transports.transport("ndp:retransmissions=first").retransmissions == "first"
+    assert transports.transport("tcp:start=first").start == "first"
     assert transports.transport("ndp:window=23").window == 23
     assert transports.transport("tcp:control=cubic").control == "cubic"
-    for wrong in ("udp", "ndp:control=reno", "tcp:window=8", "ndp:window=0", "ndp:window=256"):
-        with pytest.raises(ValueError, match=r"transport|window"):
+    for wrong in (
+        "udp",
+        "ndp:control=reno",
+        "tcp:window=8",
+        "ndp:window=0",
+        "ndp:retransmissions=1",
+    ):
+        with pytest.raises(ValueError, match=r"transport|window|parameter|retransmissions"):
             transports.transport(wrong)
 
 

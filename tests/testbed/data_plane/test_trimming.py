@@ -79,8 +79,8 @@ def test_the_kernel_trims_what_the_simulated_queue_does(tmp_path: Path) -> None:
             id,
         )
         for waiting in waits:
-            queue._data_bytes = waiting
-            assert in_c(most, waiting, length, random) == queue.trims(length), (
+            queue._data_bytes[1] = waiting
+            assert in_c(most, waiting, length, random) == queue.trims(length, 1), (
                 most,
                 waiting,
                 length,

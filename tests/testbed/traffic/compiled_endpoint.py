@@ -63,7 +63,12 @@ class CompiledEndpoint:
             raise MemoryError(os.strerror(-count))
         self._take_events()
         return [
-            Transmission(sent[i].peer, sent[i].packet.packet(), sent[i].payload_bytes)
+            Transmission(
+                sent[i].peer,
+                sent[i].packet.packet(),
+                sent[i].payload_bytes,
+                bool(sent[i].retransmitted),
+            )
             for i in range(count)
         ]
 

@@ -74,12 +74,23 @@ class Outcome(NamedTuple):
 
 
 def run_both(
-    spec: str, kind: str, messages: list[Message], seed: int, header_bytes: int, path: Path
+    spec: str,
+    kind: str,
+    messages: list[Message],
+    seed: int,
+    header_bytes: int,
+    path: Path,
+    *,
+    first: bool = False,
 ) -> tuple[Outcome, Outcome]:
     topology = build(spec)
     count, route, next_hops = routing(topology, kind)
-    parameters = Parameters(rate_bps=RATE_BPS, timeout_ns=timeout_ns(RATE_BPS), layers=count)
-    link = trimming_queue.LinkModel(rate_bps=RATE_BPS, header_bytes=header_bytes)
+    parameters = Parameters(
+        rate_bps=RATE_BPS, timeout_ns=timeout_ns(RATE_BPS), layers=count, seed=seed & 0xFFFF
+    )
+    link = trimming_queue.LinkModel(
+        rate_bps=RATE_BPS, header_bytes=header_bytes, retransmissions_first=first
+    )
     in_python = python_network.TransportNetwork(
         topology, link, parameters, route, SplitMixFraction(seed)
     )
@@ -89,6 +100,7 @@ def run_both(
         trim_bytes=link.trim_bytes,
         header_bytes=header_bytes,
         share=link.share,
+        retransmissions_first=first,
     )
     in_c = PacketNetwork(topology, compiled_link, parameters, next_hops, seed, path=path)
     for flow, (time_ns, src, dst, size_bytes) in enumerate(messages):
@@ -127,15 +139,17 @@ def test_both_languages_see_the_same_network(compiled: Path, kind: str, data) ->
     messages = [(at, src, dst, size) for at, src, dst, size in messages if src != dst]
     header_bytes = data.draw(st.sampled_from([200, 2_000, 72_000]))
     seed = data.draw(st.integers(0, 1 << 63))
-    in_python, in_c = run_both(spec, kind, messages, seed, header_bytes, compiled)
+    first = data.draw(st.booleans())
+    in_python, in_c = run_both(spec, kind, messages, seed, header_bytes, compiled, first=first)
     assert in_python == in_c
     assert len(in_c.delivered) == len(messages)
 
 
-def test_headers_are_lost_and_data_is_trimmed_alike(compiled: Path) -> None:
+@pytest.mark.parametrize("first", [False, True])
+def test_headers_are_lost_and_data_is_trimmed_alike(compiled: Path, first: bool) -> None:
     """Make sure that the comparison covers what few random messages reach."""
     messages = [(0, src, 0, 20_000) for src in range(1, 41)]
-    in_python, in_c = run_both("star:n=41", "spray", messages, 7, 3_000, compiled)
+    in_python, in_c = run_both("star:n=41", "spray", messages, 7, 3_000, compiled, first=first)
     assert in_python == in_c
     trimmed, headers_lost = np.array(in_c.ports)[:, 2:4].sum(axis=0)
     assert trimmed > 100

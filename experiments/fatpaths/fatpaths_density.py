@@ -1,0 +1,77 @@
+"""How do the number n and the density rho of random layers change the times of flows?
+
+FatPaths' figure 12, with the purified transport, and figure 16, with TCP: times of long flows,
+those of 1 MiB and more.  Conditions are those of fatpaths_vs_fattree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.experiments.fatpaths.fatpaths_vs_fattree import EXPERIMENT as VS_FATTREE
+from weft.experiments.report.panels import Curves, Stack
+from weft.experiments.runner.definition import Row, Run, Table
+
+TIMES = {
+    "long_mean_ms": "(a) long flows, mean (ms)",
+    "long_p99_ms": "(b) 99th percentile (ms)",
+}
+FACET = ("topology", "mapping", "load_fraction", "seconds")
+
+
+def figure_12(table: Table) -> list[Row]:
+    """Return the rows of the purified transport."""
+    return [row for row in table if str(row["transport"]).startswith("ndp")]
+
+
+def figure_16(table: Table) -> list[Row]:
+    """Return the rows of TCP."""
+    return [row for row in table if str(row["transport"]).startswith("tcp")]
+
+
+def every_run(run: Run) -> bool:
+    """Keep every cell in the sweep."""
+    return True
+
+
+AXES = VS_FATTREE.axes
+EXPERIMENT = replace(
+    VS_FATTREE,
+    name="fatpaths_density",
+    question="How do the number and the density of random layers change the times of flows?",
+    source="FatPaths, figures 12 and 16",
+    axes={
+        **AXES,
+        "topology": AXES["topology"].over("slimfly:q=7,p=6", "dragonfly:p=3,palm=0"),
+        "routing": AXES["routing"].over("layers"),
+        "construction": AXES["construction"].over("random"),
+        "mapping": AXES["mapping"].over("linear"),
+        "layers": AXES["layers"].over(4, 9, 16, 63),
+        "rho": AXES["rho"].over(0.4, 0.6, 0.8, 1.0),
+    },
+    goes_together=every_run,
+    compared=(),
+    version=1,
+    seeds=3,
+    takes_s=300,
+    plot=Stack(
+        Curves(
+            columns=TIMES,
+            x="layers",
+            series="rho",
+            facet=("topology", *FACET[1:]),
+            always=2,
+            log=("layers", *TIMES),
+            rows=figure_12,
+        ),
+        Curves(
+            columns=TIMES,
+            x="rho",
+            series="topology",
+            dash="layers",
+            facet=("transport", *FACET[1:]),
+            log=tuple(TIMES),
+            rows=figure_16,
+        ),
+    ),
+)

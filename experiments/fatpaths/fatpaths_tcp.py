@@ -1,0 +1,143 @@
+"""How do flows of TCP fare over layers, beside ECMP and LetFlow, on networks of thousands of hosts?
+
+FatPaths' figures 14 and 15, on simulated links, with the paper's load of 200 flows of 1 MB a second
+and host, least timeout of 200 us, and random mapping.  Conditions are else those of
+fatpaths_vs_fattree.  `routing` is ecmp, flowlets (LetFlow: another shortest path after a gap of 50
+us), or layers: another layer after a cut of the window.  Where a link is offered more than it
+carries, times under ECMP grow with the length of a run, `seconds`: the last panels show the ratio
+for several.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.experiments.fatpaths import flow_times
+from weft.experiments.fatpaths.fatpaths_vs_fattree import EXPERIMENT as VS_FATTREE
+from weft.experiments.report.panels import Curves, Stack, exploded, relative
+from weft.experiments.runner.definition import Row, Run, Table, Value
+
+WAYS = {"ecmp": "ECMP", "flowlets": "LetFlow"}
+STEPS = {
+    "step_mean_ms": "(a) time over ECMP's, mean",
+    "step_p99_ms": "(b) 99th percentile over ECMP's",
+}
+TIMES = {
+    "long_mean_ms": "long flows over ECMP's, mean",
+    "long_p99_ms": "99th percentile over ECMP's",
+}
+SAME = ("topology", "mapping", "load_fraction", "seconds", "seed")
+FACET = ("topology", "mapping", "load_fraction")
+
+
+def has_density(run: Run) -> bool:
+    """Return True for one density of routings without layers."""
+    return run.text("routing") == "layers" or run.number("rho") == 1
+
+
+def marked(table: Table) -> list[Row]:
+    """Return the rows with the way of packets in words."""
+    return [
+        {
+            **row,
+            "way": WAYS.get(
+                str(row["routing"]),
+                f"{row['layers']} {row['construction']} layers, rho = {row['rho']}",
+            ),
+        }
+        for row in table
+    ]
+
+
+def longest(table: Table) -> list[Row]:
+    """Return the rows of the longest runs of each setting."""
+    seconds: dict[tuple[Value, ...], float] = {}
+    for row in table:
+        key = tuple(row[name] for name in FACET)
+        seconds[key] = max(seconds.get(key, 0.0), float(str(row["seconds"])))
+    return [
+        row
+        for row in marked(table)
+        if row["seconds"] == seconds[tuple(row[name] for name in FACET)]
+    ]
+
+
+def figure_14(table: Table) -> list[Row]:
+    """Return times by size of flows, in MB, over those of ECMP."""
+    rows = exploded(longest(table), (*STEPS, "step_bytes"), "step")
+    ratios = relative(
+        [row for row in rows if row["step_bytes"] is not None],
+        STEPS,
+        {"routing": "ecmp"},
+        (*SAME, "step_bytes"),
+    )
+    return [{**row, "flow_megabytes": float(str(row["step_bytes"])) / 1e6} for row in ratios]
+
+
+def figure_15(table: Table) -> list[Row]:
+    """Return the percentiles of long flows' times."""
+    return flow_times.percentiles(longest(table))
+
+
+def horizons(table: Table) -> list[Row]:
+    """Return times over those of ECMP of settings that ran for several lengths."""
+    rows = relative(marked(table), TIMES, {"routing": "ecmp"}, SAME)
+    seconds: dict[Value, set[Value]] = {}
+    for row in rows:
+        seconds.setdefault(row["topology"], set()).add(row["seconds"])
+    return [row for row in rows if len(seconds[row["topology"]]) > 1]
+
+
+AXES = VS_FATTREE.axes
+EXPERIMENT = replace(
+    VS_FATTREE,
+    name="fatpaths_tcp",
+    question="How do flows of TCP fare over layers, beside ECMP and LetFlow, on networks of "
+    "thousands of hosts?",
+    source="FatPaths, figures 14 and 15",
+    axes={
+        **AXES,
+        "topology": AXES["topology"].over("slimfly:q=5,p=4"),
+        "routing": AXES["routing"].over("ecmp", "flowlets", "layers"),
+        "construction": AXES["construction"].over("random"),
+        "layers": AXES["layers"].over(4),
+        "rho": AXES["rho"].over(0.6, 1.0),
+        "transport": AXES["transport"].over("tcp:start=first"),
+        "mapping": AXES["mapping"].over("random"),
+        "load_fraction": AXES["load_fraction"].over(0.16),
+        "rto_min_us": AXES["rto_min_us"].over(200),
+        "seconds": AXES["seconds"].over(0.02),
+    },
+    goes_together=has_density,
+    compared=("routing", "rho"),
+    version=1,
+    takes_s=60,
+    plot=Stack(
+        Curves(
+            columns=STEPS,
+            x="flow_megabytes",
+            series="way",
+            facet=FACET,
+            baseline=1,
+            log=("flow_megabytes",),
+            rows=figure_14,
+        ),
+        Curves(
+            columns={"percent": "% of long flows (figure 15)"},
+            x="long_times_ms",
+            series="way",
+            facet=FACET,
+            log=("long_times_ms",),
+            rows=figure_15,
+        ),
+        Curves(
+            columns=TIMES,
+            x="seconds",
+            series="way",
+            facet=FACET,
+            baseline=1,
+            log=("seconds",),
+            rows=horizons,
+        ),
+    ),
+)
