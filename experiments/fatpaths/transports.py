@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         NextHops,
         PacketLink,
         PacketNetwork,
+        TcpLayers,
         TcpParameters,
     )
     from weft.topologies.core.topology import Topology
@@ -196,18 +197,12 @@ def on_wires(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage)
     Without `next_hops` packets of the purified transport take any shortest path, and flows of TCP
     one by their hash.
     """
-    from weft.testbed.traffic.packet_network import HASH, SPRAY, PacketNetwork, TcpLayers, shortest
+    from weft.testbed.traffic.packet_network import HASH, SPRAY, PacketNetwork, shortest
 
-    chosen = transport(run.text("transport"))
-    is_tcp = chosen.name == "tcp"
+    is_tcp = transport(run.text("transport")).name == "tcp"
     next_hops = how.next_hops or shortest(topology, HASH if is_tcp else SPRAY)
-    moves = TcpLayers(
-        random_start=chosen.start == "random",
-        on_cut=not how.gap_us,
-        on_gap=how.gap_us > 0,
-        gap_us=how.gap_us,
-    )
     endpoint, link = parameters(run, how), simulated_link(run, how)
+    moves = tcp_layers(run, how)
     net = PacketNetwork(topology, link, endpoint, next_hops, run.seed, layers=moves)
     for flow, load in enumerate(loads):
         net.send(round(1e9 * load.at_s), load.src, load.dst, flow, load.size_bytes)
@@ -217,6 +212,18 @@ def on_wires(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage)
     failed = sum(event.failed is not None for _, event in net.finished)
     figures = host_figures(counters, failed, duplicates="spurious" if is_tcp else "duplicates")
     return TransferTimes.of(loads, ends, figures | port_figures(net))
+
+
+def tcp_layers(run: Run, how: Carriage) -> TcpLayers:
+    """Return how hosts of TCP choose layers on the simulated network."""
+    from weft.testbed.traffic.packet_network import TcpLayers
+
+    return TcpLayers(
+        random_start=transport(run.text("transport")).start == "random",
+        on_cut=not how.gap_us,
+        on_gap=how.gap_us > 0,
+        gap_us=how.gap_us,
+    )
 
 
 def simulated_link(run: Run, how: Carriage) -> PacketLink:
