@@ -208,10 +208,15 @@ def on_wires(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage)
         net.send(round(1e9 * load.at_s), load.src, load.dst, flow, load.size_bytes)
     net.run_until(round(1e9 * how.deadline_s))
     ends: dict[int, float] = {event.flow: event.at / 1e9 for _, event in net.delivered}
+    return TransferTimes.of(loads, ends, network_figures(net, is_tcp))
+
+
+def network_figures(net: PacketNetwork, is_tcp: bool) -> dict[str, Value]:
+    """Return what hosts and ports of a simulated network have counted."""
     counters = net.flow_counters() if is_tcp else net.host_counters()
     failed = sum(event.failed is not None for _, event in net.finished)
     figures = host_figures(counters, failed, duplicates="spurious" if is_tcp else "duplicates")
-    return TransferTimes.of(loads, ends, figures | port_figures(net))
+    return figures | port_figures(net)
 
 
 def tcp_layers(run: Run, how: Carriage) -> TcpLayers:
