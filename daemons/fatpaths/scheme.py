@@ -28,7 +28,7 @@ from weft.daemons.fatpaths.daemon import Layered
 from weft.daemons.fatpaths.forwarding import MOST_LAYERS
 from weft.daemons.fatpaths.layers import LayerOptions, RouterArrays, as_it_is
 from weft.daemons.fatpaths.live_layers import LayerTables, packed
-from weft.daemons.fatpaths.tuned import tuned
+from weft.daemons.fatpaths.tuned import connecting_rho, tuned
 from weft.topologies.core.family import IntegerParameter
 
 if TYPE_CHECKING:
@@ -144,9 +144,11 @@ def tables(topology: Topology, options: Options) -> NDArray[np.int32]:
     intact = replace(topology, failed=topology.failed & False)
     wiring = LayerWiring(topology.spec, topology.links.tobytes(), intact)
     best = tuned(topology.family, options["layers"])
+    links = int((topology.level > 0).sum())
+    least_rho = connecting_rho(topology.switches, links)
     sizes = LayerOptions(
         layers=options["layers"],
-        rho=options["rho"] / 10**DECIMALS or best.rho,
+        rho=options["rho"] / 10**DECIMALS or max(best.rho, least_rho),
         paths=options["paths"] / 10**DECIMALS or best.paths,
         extra_links=options["extra_links"],
     )

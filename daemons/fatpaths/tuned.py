@@ -19,6 +19,7 @@ class Tuned(NamedTuple):
 
 
 DEFAULT = Tuned(0.6, 1.0)
+LEAST_TREES = 1.15  # links of a random layer, over those of a tree
 BEST: Mapping[str, Mapping[int, Tuned]] = {
     "slimfly": {4: Tuned(0.4, 1.0), 9: Tuned(0.45, 1.4), 16: Tuned(0.5, 1.4)},
     "dragonfly": {4: Tuned(0.5, 1.4), 9: Tuned(0.6, 1.4), 16: Tuned(0.55, 1.0)},
@@ -32,6 +33,11 @@ BEST: Mapping[str, Mapping[int, Tuned]] = {
     },
     "fattree": {4: Tuned(0.9, 1.0), 16: Tuned(0.9, 1.4), 32: Tuned(0.8, 1.4)},
 }
+
+
+def connecting_rho(routers: int, links: int) -> float:
+    """Return the least density that is tuned to: that of layers which join all routers."""
+    return min(1.0, LEAST_TREES * (routers - 1) / max(1, links))
 
 
 def tuned(family: str, layers: int) -> Tuned:
