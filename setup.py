@@ -1,5 +1,4 @@
-"""What pyproject.toml cannot say of the distribution: libraries in C, and what a wheel with them is
-for.
+"""Compile the C libraries and tag a wheel that contains them.
 
 The eBPF programs are compiled before, by `make dist`: they are the same for every processor of
 eBPF's byte order, and libbpf finds the kernel's structures when it loads them.

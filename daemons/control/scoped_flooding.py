@@ -79,7 +79,7 @@ class Notices(Generic[NoticeBody]):
         gap_s: float = 0.030,
     ) -> None:
         self.deadline = inf
-        self.held: dict[int, HeldNotice[NoticeBody]] = {}
+        self.notices: dict[int, HeldNotice[NoticeBody]] = {}
         self._node = node
         self._neighbours = dict(neighbours)
         self._sequence = incarnation
@@ -121,12 +121,12 @@ class Notices(Generic[NoticeBody]):
             return False, []
         if notice.origin == self._node:  # of a predecessor whose clock was ahead, or forged
             return False, self._contradict(notice, now)
-        stored = self.held.get(notice.origin)
+        stored = self.notices.get(notice.origin)
         previous = stored.notice if stored else None
         if previous and (notice.sequence, notice.hops) <= (previous.sequence, previous.hops):
             return False, []
         lifetime_ms = min(notice.lifetime_ms, self._lifetime_ms)
-        self.held[notice.origin] = HeldNotice(notice, now + lifetime_ms / 1000, port)
+        self.notices[notice.origin] = HeldNotice(notice, now + lifetime_ms / 1000, port)
         self._find_deadline()
         is_news = previous is None or previous.body != notice.body
         return is_news, self._forward(notice, port)
@@ -153,7 +153,7 @@ class Notices(Generic[NoticeBody]):
         sends = []
         if self._body is not None and not self._empty(self._body) and port in self._says_at:
             sends.append(self._send(self._own(), port, self._scope - 1))
-        for notice, expires_s, input_port in self.held.values():
+        for notice, expires_s, input_port in self.notices.values():
             lifetime_ms = int((expires_s - now) * 1000)
             back = port == input_port or notice.origin == self._neighbours[port]
             forwards = notice.hops and not back and port in self._onward(notice, input_port)
@@ -164,8 +164,8 @@ class Notices(Generic[NoticeBody]):
 
     def tick(self, now: float) -> tuple[bool, list[Send]]:
         """Return True if a notice that was not empty expired, and the repetitions that are due."""
-        expired = [origin for origin, entry in self.held.items() if entry.expires_s <= now]
-        bodies = [self.held.pop(origin).notice.body for origin in expired]
+        expired = [origin for origin, entry in self.notices.items() if entry.expires_s <= now]
+        bodies = [self.notices.pop(origin).notice.body for origin in expired]
         sends = self._say_again(now) if self._due_s <= now else []
         self._find_deadline()
         return any(not self._empty(body) for body in bodies), sends
@@ -190,4 +190,4 @@ class Notices(Generic[NoticeBody]):
         return Send(port, self._encode(onward))
 
     def _find_deadline(self) -> None:
-        self.deadline = min([self._due_s, *(entry.expires_s for entry in self.held.values())])
+        self.deadline = min([self._due_s, *(entry.expires_s for entry in self.notices.values())])

@@ -162,8 +162,8 @@ class Dar(Bfs):
     def _look_at_queues(self, flows: Iterable[SeenFlow], now: float) -> list[Action]:
         """Do a spine's work of one period: request a move of each rested flow in a long queue."""
         actions: list[Action] = []
-        asked = self._asked_s
-        self._asked_s = {entry.flow: asked.get(entry.flow, -inf) for entry in flows}
+        requests_s = self._asked_s
+        self._asked_s = {entry.flow: requests_s.get(entry.flow, -inf) for entry in flows}
         for entry in flows:
             rested = now - self._asked_s[entry.flow] >= self._settings.cool_s
             if entry.queued and rested and entry.port in self._far:

@@ -107,7 +107,7 @@ def overlap_layers(
     for _ in range(options.layers - 1):
         pairs = ranked_pairs(search, generator)
         work(search, pairs, most_paths)
-        arcs = search.chosen | search.chosen[back]
+        arcs = search.in_layer | search.in_layer[back]
         layers.append(with_fallback(next_hops(graph, arcs, generator), first))
     return np.stack(layers)
 
@@ -120,7 +120,7 @@ def ranked_pairs(search: overlap.PathSearch, generator: Generator) -> NDArray[np
     rank = generator.permutation(search.graph.routers)
     u, v = np.nonzero(rank[:, None] < rank)
     search.available[:] = rank[tail] < rank[peer]
-    search.chosen[:] = False
+    search.in_layer[:] = False
     search.open_pairs[:] = rank[:, None] < rank
     order = np.lexsort((generator.random(len(u)), search.path_count[u, v]))
     return np.stack([u, v], axis=1)[order]

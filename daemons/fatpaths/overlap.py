@@ -21,7 +21,7 @@ class PathSearch(NamedTuple):
     """State of a layer.
 
     available: arcs that paths may take; they lead from lower ranks to higher ones.
-    chosen: the layer's arcs.
+    in_layer: the layer's arcs.
     weight: of each arc, how much paths of all layers cross it.
     path_count: paths of each pair in all layers.
     open_pairs: pairs that may still be served.
@@ -30,7 +30,7 @@ class PathSearch(NamedTuple):
 
     graph: RouterArrays
     available: Flags
-    chosen: Flags
+    in_layer: Flags
     weight: Numbers
     path_count: Array
     open_pairs: Flags
@@ -47,7 +47,7 @@ class PathSearch(NamedTuple):
         return cls(
             graph=graph,
             available=np.empty(arcs, dtype=bool),
-            chosen=np.empty(arcs, dtype=bool),
+            in_layer=np.empty(arcs, dtype=bool),
             weight=np.zeros(arcs),
             path_count=np.zeros(pairs, dtype=np.int64),
             open_pairs=np.empty(pairs, dtype=bool),
@@ -86,7 +86,7 @@ def add(search: PathSearch) -> None:
             for arc in range(graph.start[path[i]], graph.start[path[i] + 1]):
                 if graph.peer[arc] == path[j]:
                     if j == i + 1:
-                        search.chosen[arc] = True
+                        search.in_layer[arc] = True
                         search.weight[arc] += j * (length + 1 - j)
                     else:
                         search.available[arc] = False

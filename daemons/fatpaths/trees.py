@@ -287,15 +287,15 @@ def write_paths(
         if nexts[depth] == graph.start[trial[depth] + 1]:
             depth -= 1
             continue
-        to, left = graph.peer[nexts[depth]], length - depth - 1
+        to, hops_left = graph.peer[nexts[depth]], length - depth - 1
         nexts[depth] += 1
-        refused = far[to] > left or (far[to] == 0) != (left == 0)
+        refused = far[to] > hops_left or (far[to] == 0) != (hops_left == 0)
         for earlier in range(depth):
             refused |= trial[earlier] == to
         if refused:
             continue
         trial[depth + 1] = to
-        if left:
+        if hops_left:
             depth += 1
             nexts[depth] = graph.start[to]
             continue

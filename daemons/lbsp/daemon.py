@@ -324,7 +324,7 @@ class Lbsp(HelloMachine):
         """
         if port in self._degraded:
             return True
-        entry = self._failures.held.get(self._far[port])
+        entry = self._failures.notices.get(self._far[port])
         if not entry or self._links[port].upper != self._position:
             return False
         return any(
@@ -367,7 +367,7 @@ class Lbsp(HelloMachine):
     def _known(self) -> dict[Uplink, bool]:
         """Return the known failed (False) and degraded (True) links; our own as we see them."""
         links: dict[Uplink, bool] = {}
-        for origin, (notice, *_) in self._failures.held.items():
+        for origin, (notice, *_) in self._failures.notices.items():
             for failure in _failures_in(notice.body):
                 link = self._shape.link(origin, failure.neighbour)
                 links[link] = bool(failure.degraded) and links.get(link, True)
@@ -419,7 +419,7 @@ class Lbsp(HelloMachine):
     def _agree(self) -> list[Action]:
         """Take the common state of this switch and those that choose alike."""
         required = [self._required_state]
-        for origin, (notice, *_) in self._crowding.held.items():
+        for origin, (notice, *_) in self._crowding.notices.items():
             if self._alike(self._shape.position(origin)) and isinstance(notice.body, Crowding):
                 required.append(notice.body.state)
         state = lbsp.agreed(required)

@@ -143,7 +143,7 @@ class SimulatedFlowPlacements(Simulated):
         self.config = config
         self.ports: dict[FiveTuple, tuple[int, float]] = {}
         self.turn: int | None = None
-        self.seen: dict[FiveTuple, tuple[int, float, float]] = {}
+        self.arrivals: dict[FiveTuple, tuple[int, float, float]] = {}
         self.shared: dict[int, int] = {}
         self.now = 0.0
 
@@ -155,9 +155,9 @@ class SimulatedFlowPlacements(Simulated):
 
     def arrived(self, flow: FiveTuple, port: int) -> tuple[int, float]:
         """Return input port of a flow, and the time of its first packet there."""
-        before, since_s, _ = self.seen.get(flow, (port, -inf, self.now))
+        before, since_s, _ = self.arrivals.get(flow, (port, -inf, self.now))
         first_s = since_s if before == port else self.now
-        self.seen[flow] = port, first_s, self.now
+        self.arrivals[flow] = port, first_s, self.now
         return port, first_s
 
     def forget_flows(self, live: Container[FiveTuple]) -> None:

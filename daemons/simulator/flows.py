@@ -178,9 +178,9 @@ class Flows:
 
     def _idle(self, placements: SimulatedFlowPlacements, now: float) -> Iterator[SeenFlow]:
         """Yield recent flows that have stopped coming in."""
-        for flow, (port, since_s, last_s) in list(placements.seen.items()):
+        for flow, (port, since_s, last_s) in list(placements.arrivals.items()):
             if now - last_s > placements.config.idle_s:
-                del placements.seen[flow]
+                del placements.arrivals[flow]
             elif last_s < now:
                 yield SeenFlow(flow, port, now - last_s, now - since_s)
 

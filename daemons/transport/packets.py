@@ -116,7 +116,9 @@ def decode(payload: bytes, layers: int) -> tuple[TransportPacket, bool]:
         MalformedPacket: it is no packet, or its layer is not below `layers`.
     """
     try:
-        magic, kind, layer, detail, flow, sequence, number, each = HEADER.unpack_from(payload)
+        magic, kind, layer, detail, flow, sequence, number, payload_size = HEADER.unpack_from(
+            payload
+        )
     except struct.error:
         raise MalformedPacket(f"{len(payload)} bytes, a header has {HEADER.size}") from None
     rest = len(payload) - HEADER.size
@@ -125,10 +127,10 @@ def decode(payload: bytes, layers: int) -> tuple[TransportPacket, bool]:
     if layer >= layers:
         raise MalformedPacket(f"layer {layer} of {layers}")
     if kind == DATA:
-        data = Data(flow, sequence, layer, detail, number, each)
-        if not (each and detail and number > sequence * each):
+        data = Data(flow, sequence, layer, detail, number, payload_size)
+        if not (payload_size and detail and number > sequence * payload_size):
             raise MalformedPacket(
-                f"packet {sequence} of a message of {number} bytes, {each} in each packet, "
+                f"packet {sequence} of a message of {number} bytes, {payload_size} in each packet, "
                 f"window {detail}"
             )
         if rest not in (0, data.own_bytes):
@@ -136,7 +138,13 @@ def decode(payload: bytes, layers: int) -> tuple[TransportPacket, bool]:
                 f"{rest} bytes of payload where there are {data.own_bytes}, or none"
             )
         return data, rest > 0
-    if rest or each or detail > (kind == NACK) or number >> 32 or (kind == PULL and sequence):
+    if (
+        rest
+        or payload_size
+        or detail > (kind == NACK)
+        or number >> 32
+        or (kind == PULL and sequence)
+    ):
         raise MalformedPacket("an answer with more than belongs there")
     if kind == ACK:
         return Ack(flow, sequence, layer, number), True

@@ -12,7 +12,7 @@ class Delivered(NamedTuple):
     peer: int
     flow: int
     size_bytes: int
-    at: int
+    at_ns: int
 
 
 class Finished(NamedTuple):
@@ -20,7 +20,7 @@ class Finished(NamedTuple):
 
     peer: int
     flow: int
-    at: int
+    at_ns: int
     failed: str | None
 
 
@@ -48,9 +48,9 @@ class EndpointCounters:
     pulls: int = 0
 
 
-def reason(peer: int, silent_ns: int, left: int, packets: int) -> str:
+def reason(peer: int, silent_ns: int, unacknowledged: int, packets: int) -> str:
     """Return the reason why a message to host `peer` was given up."""
     return (
-        f"host {peer} has not answered for {silent_ns / 1e6:.0f} ms; {left} of {packets} "
+        f"host {peer} has not answered for {silent_ns / 1e6:.0f} ms; {unacknowledged} of {packets} "
         f"packets not acknowledged"
     )

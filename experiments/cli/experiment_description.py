@@ -18,16 +18,16 @@ WIDTH = 110
 class Help(argparse.Action):
     """Option -h: help on the experiment that the command line names, or on the command."""
 
-    def __init__(self, option_strings: Sequence[str], dest: str, **given: Any) -> None:
+    def __init__(self, option_strings: Sequence[str], dest: str, **arguments: Any) -> None:
         text = "show this help and exit; after EXPERIMENT: its parameters, and how long it takes"
         super().__init__(
             option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=text
         )
 
     def __call__(
-        self, parser: argparse.ArgumentParser, given: argparse.Namespace, *_: object
+        self, parser: argparse.ArgumentParser, arguments: argparse.Namespace, *_: object
     ) -> NoReturn:
-        name = getattr(given, "experiment", None)
+        name = getattr(arguments, "experiment", None)
         print(experiment_help(name, parser.prog) if name else parser.format_help(), end="")
         parser.exit()
 
@@ -60,7 +60,7 @@ def described(experiment: Experiment, entries: Entries) -> dict[str, Any]:
 
     names = dict.fromkeys(key for row, _ in entries for key in row)
     strange = columns.unexplained(names, experiment.columns, experiment.sweep)
-    told = [
+    table = [
         *columns.explained(experiment.columns),
         *(columns.Column(name, columns.unit(name), "") for name in strange),
     ]
@@ -81,7 +81,7 @@ def described(experiment: Experiment, entries: Entries) -> dict[str, Any]:
             }
             for key, (parameter, values) in experiment.axes.items()
         },
-        "columns": [column._asdict() for column in told],
+        "columns": [column._asdict() for column in table],
         "must_hold": list(experiment.must_hold),
         "stored": stored(entries),
     }
@@ -104,21 +104,21 @@ def description(experiment: Experiment, entries: Entries) -> str:
     """Return the same facts as text."""
     from weft.experiments.runner.console import duration
 
-    found = described(experiment, entries)
-    kept = found["stored"]
-    took = "" if kept["median_s"] is None else f", {duration(kept['median_s'])} each (median)"
+    description = described(experiment, entries)
+    stored = description["stored"]
+    took = "" if stored["median_s"] is None else f", {duration(stored['median_s'])} each (median)"
     lines = [
         *head(experiment),
-        f"stored:   {kept['runs']} runs{took}",
+        f"stored:   {stored['runs']} runs{took}",
         "",
         *parameters(experiment),
         "",
         "columns:",
     ]
-    for one in found["columns"]:
-        unit = f" ({one['unit']})" if one["unit"] else ""
-        meaning = one["meaning"] or "not explained by this version of the experiment"
-        lines += hanging(f"{one['name']}{unit}: {meaning}", "  ", "      ")
+    for column in description["columns"]:
+        unit = f" ({column['unit']})" if column["unit"] else ""
+        meaning = column["meaning"] or "not explained by this version of the experiment"
+        lines += hanging(f"{column['name']}{unit}: {meaning}", "  ", "      ")
     if experiment.must_hold:
         lines += [
             "",

@@ -128,6 +128,6 @@ def impair(arguments: argparse.Namespace) -> int:
     if arguments.clear:
         impairments.undo(RunningNetwork.open(arguments.run), arguments.link)
         return 0
-    change = impairments.asked(**values)
+    change = impairments.impairment(**values)
     impairments.impair(RunningNetwork.open(arguments.run), arguments.link, change)
     return 0

@@ -52,10 +52,10 @@ def describe(topology: Topology) -> dict[str, Any]:
 def roles(topology: Topology) -> dict[str, int]:
     """Return the number of links of each role, see Topology."""
     counts = np.bincount(topology.level, minlength=len(topology.roles)).tolist()
-    found = dict.fromkeys(topology.roles, 0)
+    role_counts = dict.fromkeys(topology.roles, 0)
     for role, count in zip(topology.roles, counts, strict=True):
-        found[role] += count
-    return found
+        role_counts[role] += count
+    return role_counts
 
 
 def histogram(values: list[int]) -> dict[str, int]:

@@ -20,9 +20,9 @@ def show_status(state: Mapping[str, Any]) -> None:
     )
     if not state["authenticated"]:
         print("control messages are not authenticated: daemons believe whatever they hear")
-    for link, (one, other) in state["mtu_bytes"].items():
+    for link, (near, far) in state["mtu_bytes"].items():
         print(
-            f"{link} has MTU {one} at one end and {other} at the other: larger packets are "
+            f"{link} has MTU {near} at one end and {far} at the other: larger packets are "
             f"dropped on arrival"
         )
     if state["bypassed_packets"]:

@@ -27,42 +27,42 @@ MEMORY_MB = 3000
 OPTIONS = ("routing", "rate", "host_rate", "queue", "trim", "headers", "delay", "mtu", "packed")
 
 
-def check(given: argparse.Namespace) -> None:
+def check(arguments: argparse.Namespace) -> None:
     """Raise ValueError unless the options about clocks go together."""
-    if given.clock == "real":
+    if arguments.clock == "real":
         for name in ("pace", "seed", *COSTS):
-            if getattr(given, name) is not None:
+            if getattr(arguments, name) is not None:
                 raise ValueError(f"--{name.replace('_', '-')} needs --clock virtual")
         return
-    if given.detach is not None:
+    if arguments.detach is not None:
         raise ValueError("--detach needs the real clock: a virtual one ends with its command line")
-    if given.view:
+    if arguments.view:
         raise ValueError("--view needs the real clock: a virtual one stands still while you look")
-    if given.nat:
+    if arguments.nat:
         raise ValueError(
             "--nat needs the real clock: under a virtual one there is no network outside"
         )
-    if given.rate is None and not lab_commands.is_lab(given.topology):
+    if arguments.rate is None and not lab_commands.is_lab(arguments.topology):
         raise ValueError(f"--clock virtual needs --rate: {NO_RATE}")
-    if given.pace is not None and not 0 < given.pace < math.inf:
-        raise ValueError(f"--pace must be more than 0, got {given.pace:g}")
-    check_costs({name: getattr(given, name) or 0 for name in COSTS}, given.clock)
+    if arguments.pace is not None and not 0 < arguments.pace < math.inf:
+        raise ValueError(f"--pace must be more than 0, got {arguments.pace:g}")
+    check_costs({name: getattr(arguments, name) or 0 for name in COSTS}, arguments.clock)
 
 
-def check_lab(lab: Lab, given: argparse.Namespace) -> None:
+def check_lab(lab: Lab, arguments: argparse.Namespace) -> None:
     """Raise ValueError unless a kernel for virtual time can bring `lab` up and read its file."""
     from weft.testbed.uml import uml
 
-    topology, path = lab.topology, Path(given.topology).resolve()
+    topology, path = lab.topology, Path(arguments.topology).resolve()
     for link in range(len(topology.links)):
         if not (lab.link or link in lab.own_links or (lab.host_link and topology.level[link] == 0)):
             raise ValueError(f"--clock virtual: {topology.link_name(link)} has no rate: {NO_RATE}")
-    hidden = lab_commands.is_lab(given.topology) and any(
+    hidden = lab_commands.is_lab(arguments.topology) and any(
         path.is_relative_to(folder) for folder in uml.FRESH
     )
     if hidden and not path.is_relative_to(Path.cwd().resolve()):
         raise ValueError(
-            f"{given.topology}: --clock virtual has a /{path.parts[1]} of its own: begin in "
+            f"{arguments.topology}: --clock virtual has a /{path.parts[1]} of its own: begin in "
             f"{path.parent}"
         )
 
@@ -79,26 +79,27 @@ def check_costs(costs: Mapping[str, int], clock: str) -> None:
             raise ValueError(f"{option} must be 0 .. {MOST_HOP_NS}, got {ns}")
 
 
-def up(given: argparse.Namespace) -> int:
+def up(arguments: argparse.Namespace) -> int:
     """Bring the network up on a kernel for virtual time, and pass typed lines on to it."""
     from weft.testbed.network.bring_up import HOP_NS
     from weft.testbed.runs import isolated_python
     from weft.testbed.uml import uml
     from weft.testbed.uml.host_questions import ATTENDED, OutsideHost
 
-    options = [(f"--{name.replace('_', '-')}", getattr(given, name)) for name in OPTIONS]
+    options = [(f"--{name.replace('_', '-')}", getattr(arguments, name)) for name in OPTIONS]
     words = [
         word for option, value in options if value is not None for word in (option, str(value))
     ]
-    argv = isolated_python.command("weft.experiments.cli.cli", ["up", given.topology, *words])
+    argv = isolated_python.command("weft.experiments.cli.cli", ["up", arguments.topology, *words])
     return uml.run(
         argv,
         virtual=uml.VirtualClock(
-            seed=1 if given.seed is None else given.seed, syscall_ns=given.syscall_ns or 0
+            seed=1 if arguments.seed is None else arguments.seed,
+            syscall_ns=arguments.syscall_ns or 0,
         ),
         memory_mb=MEMORY_MB,
         timeout_s=math.inf,
-        env=os.environ | {ATTENDED: str(given.pace or ""), HOP_NS: str(given.hop_ns or 0)},
+        env=os.environ | {ATTENDED: str(arguments.pace or ""), HOP_NS: str(arguments.hop_ns or 0)},
         host=OutsideHost(sys.stdin),
     )
 

@@ -70,14 +70,14 @@ def received_bytes(table: FlowResults, hosts: int) -> list[int]:
     return received
 
 
-def nothing_watched(on: FabricRun, began: threading.Event, end: threading.Event) -> None:
+def nothing_watched(fabric: FabricRun, began: threading.Event, end: threading.Event) -> None:
     """Watch nothing."""
 
 
-def observe(on: FabricRun, plan: ClosPlan, at_warm_up: Callable[[], None]) -> FabricObservation:
+def observe(fabric: FabricRun, plan: ClosPlan, at_warm_up: Callable[[], None]) -> FabricObservation:
     """Run the flows and observe every packet."""
     return fabric_run.observe(
-        on.network,
+        fabric.network,
         TCP_SYSCTLS,
         plan.flows,
         deadline_s=plan.seconds,
@@ -98,67 +98,67 @@ def carry_out(plan: ClosPlan, watch: Watch = nothing_watched) -> ClosOutcome:
     began, end = threading.Event(), threading.Event()
     warm: dict[str, int] = {}
     with (
-        clos_run.up(plan) as on,
+        clos_run.up(plan) as fabric,
         ThreadPoolExecutor() as threads,
     ):
-        before = clos_run.counted(on)
+        before = clos_run.counted(fabric)
 
         def at_warm_up() -> None:
-            warm.update(clos_run.counted(on))
+            warm.update(clos_run.counted(fabric))
             began.set()
 
-        watching = threads.submit(watch, on, began, end)
-        controlling = threads.submit(control, on, plan.scheme, end)
+        watching = threads.submit(watch, fabric, began, end)
+        controlling = threads.submit(control, fabric, plan.scheme, end)
         began_s = clock.monotonic() + flows.BEGIN_S
         try:
-            observed = observe(on, plan, at_warm_up)
+            observed = observe(fabric, plan, at_warm_up)
         finally:
             end.set()
             began.set()
         controlling.result()
-        after = clos_run.counted(on)
+        after = clos_run.counted(fabric)
         return ClosOutcome(
-            on.topology,
+            fabric.topology,
             observed,
             counted=clos_run.difference(after, before),
             late=clos_run.difference(after, warm),
-            placed=clos_run.placed_flows(on.network),
+            placed=clos_run.placed_flows(fabric.network),
             began_s=began_s,
             watched=watching.result(),
-            circumstances=fabric_run.circumstances(on, observed),
+            circumstances=fabric_run.circumstances(fabric, observed),
         )
 
 
 def watch_moves(
-    every_s: float, on: FabricRun, began: threading.Event, end: threading.Event
+    every_s: float, fabric: FabricRun, began: threading.Event, end: threading.Event
 ) -> list[list[int]]:
     """Return the moves and swaps of each leaf in each `every_s`, in order."""
     moves: list[list[int]] = []
-    before = moves_of_leaves(on)
+    before = moves_of_leaves(fabric)
     began.wait()
     next_s = clock.monotonic() + every_s
     while not end.is_set():
         clock.sleep(max(0.0, next_s - clock.monotonic()))
-        now = moves_of_leaves(on)
+        now = moves_of_leaves(fabric)
         moves.append([after - earlier for after, earlier in zip(now, before, strict=True)])
         before = now
         next_s += every_s
     return moves
 
 
-def moves_of_leaves(on: FabricRun) -> list[int]:
+def moves_of_leaves(fabric: FabricRun) -> list[int]:
     """Return the moves and swaps of each leaf since its daemon began."""
-    leaves = clos_run.statuses(on)[: sizes(on.topology)[1]]
+    leaves = clos_run.statuses(fabric)[: sizes(fabric.topology)[1]]
     return [status["moves"] + status["swaps"] for status in leaves]
 
 
-def control(on: FabricRun, scheme: str, end: threading.Event) -> None:
+def control(fabric: FabricRun, scheme: str, end: threading.Event) -> None:
     """Give every flow its spine whenever the flows have changed, if `scheme` is CENTRAL."""
     if scheme != CENTRAL:
         return
-    topology = on.topology
+    topology = fabric.topology
     n, r, m = sizes(topology)
-    table, known = SpineFlowTable.open(on.network), set[FiveTuple]()
+    table, known = SpineFlowTable.open(fabric.network), set[FiveTuple]()
     try:
         while not end.is_set():
             placed_flows = table.read()

@@ -316,21 +316,21 @@ def loads_until(
         clock.sleep(POLL_S)
 
 
-def statuses(on: FabricRun) -> list[dict[str, Any]]:
+def statuses(fabric: FabricRun) -> list[dict[str, Any]]:
     """Return the status of each switch's daemon, leaves first; none if there are no daemons."""
-    if not on.network.rows():
+    if not fabric.network.rows():
         return []
-    topology, protocols = on.topology, []
+    topology, protocols = fabric.topology, []
     for node in range(topology.servers, topology.nodes):
         with suppress(ValueError, TimeoutError):  # of a switch that is dead
             name = topology.naming.name(node)
-            protocols.append(control.status(on.network.run.directory, name)["protocol"])
+            protocols.append(control.status(fabric.network.run.directory, name)["protocol"])
     return protocols
 
 
-def counted(on: FabricRun) -> dict[str, int]:
+def counted(fabric: FabricRun) -> dict[str, int]:
     """Return the sums of the counters of DAR's daemons; empty if there are none."""
-    return together(statuses(on))
+    return together(statuses(fabric))
 
 
 def difference(counters: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:

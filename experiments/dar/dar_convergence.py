@@ -1,4 +1,4 @@
-"""How many iterations does DAR take until no link is bad?  DAR, section 5.1, figures 10, 11 and 12.
+"""Iterations of DAR until no link is bad: DAR, section 5.1, figures 10, 11 and 12.
 
 The iteration of section 2 on CLOS(n,r,m), from figure 9's start, for flows of 1/p of a link's rate.
 rule=informed, not in the paper: requests carry the map of spines with room.  Beside them the Markov
@@ -185,10 +185,10 @@ def series(table: Table) -> list[Row]:
     places: dict[Value, set[Value]] = {}
     for row in rows:
         places.setdefault(row["figure"], set()).add(row["n_or_r"])
-    several = [row for row in rows if len(places[row["figure"]]) > 1]
+    curves = [row for row in rows if len(places[row["figure"]]) > 1]
     return [
         row | {"curve": CURVES.get(f"{row['rule']}, {row['column']}", row["column"])}
-        for row in melted(several or rows, COLUMNS, "column", "iterations")
+        for row in melted(curves or rows, COLUMNS, "column", "iterations")
     ]
 
 

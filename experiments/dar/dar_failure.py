@@ -1,4 +1,4 @@
-"""How long until no flow is on a bad link again when a spine or a link dies under DAR?
+"""Time until no flow is on a bad link after a spine or a link fails under DAR.
 
 Beyond DAR's paper, which has no failures.  Every host sends one endless TCP flow, a worst
 permutation of section 5. After `before_s` something fails:
@@ -67,17 +67,17 @@ def measure(run: Run) -> Result:
 
 
 def watch(
-    run: Run, on: FabricRun, began: threading.Event, end: threading.Event
+    run: Run, fabric: FabricRun, began: threading.Event, end: threading.Event
 ) -> dict[str, Value]:
     """Fail the element when the warm-up is over; return the columns about the flows' spines."""
     from weft.experiments.dar import clos_run
     from weft.testbed.linux import clock
 
     p = flows_of_link(run) or 0
-    dead, fail = damage(on.network, run.text("failure"))
-    table = clos_run.SpineFlowTable.open(on.network)
+    dead, fail = damage(fabric.network, run.text("failure"))
+    table = clos_run.SpineFlowTable.open(fabric.network)
     began.wait()
-    hit = sum(clos_run.crosses(placed, dead, on.topology) for placed in table.read())
+    hit = sum(clos_run.crosses(placed, dead, fabric.topology) for placed in table.read())
     failed_s = clock.monotonic()
     fail()
     samples = [
@@ -85,7 +85,7 @@ def watch(
         for now_s, loads in clos_run.loads_until(end, table, run.integer("after_s"))
     ]
     table.close()
-    most = flows_of_links(on.topology, p, dead)
+    most = flows_of_links(fabric.topology, p, dead)
     return {"p": p, "flows_hit": hit, **times(samples, dead, most)}
 
 

@@ -1,4 +1,4 @@
-"""What does TCP get out of a Clos network under DAR, beside other schemes and a central optimum?
+"""Goodput of TCP on a Clos network under DAR, other schemes and a central optimum.
 
 Beyond DAR's paper, whose section 5.2 simulates InfiniBand: endless TCP flows from every host to
 another, a worst permutation of section 5 with an order of its own at each leaf; hosts have

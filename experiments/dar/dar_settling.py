@@ -1,4 +1,4 @@
-"""When do leaves stop moving flows?  DAR, section 5.2, figure 13: slotted model and daemons.
+"""Time until leaves stop moving flows: DAR, section 5.2, figure 13, by model and daemons.
 
 Hosts send message after message to random permutations.  Two flows of 0.52 of a link's rate do not
 fit it, so at 20.8 Gbit/s flows move as long as there are messages; at 19.2 Gbit/s they settle in

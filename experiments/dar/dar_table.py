@@ -1,10 +1,10 @@
-"""What do 1,152 hosts get, and in which order?  DAR, section 5.2, its table, by the slotted model.
+"""Throughput and packet order of 1,152 hosts: the table of DAR, section 5.2, by the slotted model.
 
 Every host sends a message of 256 kB to one other, a random permutation of the hosts, then to the
 next, and does not wait for others.  Hosts send at the links' rate, where a link carries p = 1 flow,
 or at 0.48 of it: p = 2.  The paper's simulator is one of InfiniBand, by flits; here a slot is the
 time of a packet of 2 kB, switches and cables take no time, and a packet that is stopped for lack of
-room waits in the switch before.  Beside DAR: schemes with which the paper does not compare it.
+room waits in the switch before.  Other schemes are not in the paper.
 
 Out of order is counted as the authors' simulator does: see slotted_queues.Received.
 

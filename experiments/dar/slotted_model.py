@@ -180,11 +180,11 @@ def simulate(plan: SlottedPlan, way: SpineScheme, rng: Generator) -> SlottedOutc
     """Run CLOS(n,r,m) under the scheme `way`."""
     n, r, m = plan.shape
     destination = destinations(n, r, plan.traffic, plan.messages, rng)
-    given = optimum(n, m, destination) if way.kind == GIVEN else destination[:0]
+    assigned = optimum(n, m, destination) if way.kind == GIVEN else destination[:0]
     net = empty(plan.shape, room=plan.room, messages=plan.messages)
     net.received.begins[:] = plan.warm, (plan.warm + plan.slots) // 2
     state = rng.integers(1, 1 << 32, 4)
-    known = control(plan, given, state)
+    known = control(plan, assigned, state)
     if way.rules.key == DEST and way.rules.start == RANDOM:
         known.table[:] = rng.integers(m, size=known.table.shape)
     hosts = senders(plan, destination, rng)

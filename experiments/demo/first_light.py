@@ -225,7 +225,7 @@ def tell_fidelity(report: FidelityReport, passed: bool) -> None:
         question = "whether every link was exact"
     with step(f"fidelity, {question}") as outcome:
         outcome.mark = report.verdict
-        outcome.found = f"{KEPT_UP[report.verdict]}; worst is {report.worst}"
+        outcome.result = f"{KEPT_UP[report.verdict]}; worst is {report.worst}"
     if report.verdict == "FAIL":
         say(distrust(report, passed))
 

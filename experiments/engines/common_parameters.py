@@ -82,22 +82,22 @@ def traffic(text: str) -> None:
     """
     from weft.experiments.engines.pairs import PATTERNS
 
-    pattern(text, {name: one.parameter for name, one in PATTERNS.items()})
+    pattern(text, {name: entry.parameter for name, entry in PATTERNS.items()})
 
 
 def pattern(text: str, parameters: Mapping[str, str | None]) -> None:
     """Raise ValueError unless `parameters` has the pattern `text`, with its integer if any."""
-    name, given = parse(text)
+    name, options = parse(text)
     if name not in parameters:
         raise ValueError(unknown("traffic", name, parameters))
     parameter = parameters[name]
-    for key, value in given.items():
+    for key, value in options.items():
         if key != parameter:
             raise ValueError(
                 f"{name}: no parameter {key}" + (f", there is {parameter}" if parameter else "")
             )
         integer(name, key, value, least=1, most=MOST_PAIRS)
-    if parameter and parameter not in given:
+    if parameter and parameter not in options:
         raise ValueError(f"{name}: {parameter} is missing, for example {name}:{parameter}=100")
 
 

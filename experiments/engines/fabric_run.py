@@ -107,22 +107,22 @@ def damage(
     if kind == "none":
         return topology
     upper = int(topology.links[link, 2])
-    left = fail_links(topology, [link]) if kind == "link" else fail_nodes(topology, [upper])
-    for failed in np.flatnonzero(left.failed).tolist():
+    remaining = fail_links(topology, [link]) if kind == "link" else fail_nodes(topology, [upper])
+    for failed in np.flatnonzero(remaining.failed).tolist():
         network.fail(topology.link_name(failed))
-    plane.follow(left)
-    return left
+    plane.follow(remaining)
+    return remaining
 
 
 def tcp(
     run: Run,
     network: RunningNetwork,
-    wanted: Sequence[Flow],
+    workload: Sequence[Flow],
     *,
     sysctls: Mapping[str, object] = MappingProxyType({}),
     **options: Any,
 ) -> FabricObservation:
-    """Run the flows `wanted` over the TCP of `run`, and observe every packet.
+    """Run the flows `workload` over the TCP of `run`, and observe every packet.
 
     The parameters rto_min_us, min_rtt_window_s, congestion_control and transport count, if the
     experiment has them.
@@ -131,7 +131,7 @@ def tcp(
     options: of FlowOptions.
     """
     parameters = run.parameters
-    chosen = {
+    settings = {
         key: parameters[key] for key in ("congestion_control", "transport") if key in parameters
     }
     of_run = {
@@ -139,50 +139,53 @@ def tcp(
         for key, sysctl in SYSCTL_OF_PARAMETER.items()
         if parameters.get(key, LINUX_RTO_MIN_US) != LINUX_RTO_MIN_US
     }
-    return observe(network, {"tcp_ecn": 1, **of_run, **sysctls}, wanted, **chosen, **options)
+    return observe(network, {"tcp_ecn": 1, **of_run, **sysctls}, workload, **settings, **options)
 
 
 def observe(
     network: RunningNetwork,
     tcp_sysctls: Mapping[str, object],
-    wanted: Sequence[Flow],
+    workload: Sequence[Flow],
     **options: Any,
 ) -> FabricObservation:
-    """Run the flows `wanted` with `options` of FlowOptions, and observe order and fidelity."""
+    """Run the flows `workload` with `options` of FlowOptions, and observe order and fidelity."""
     sysctls = {f"ipv4/{name}": str(value) for name, value in tcp_sysctls.items()}
     tcp_settings.tune(network, sysctls)
     with Reordering(network) as order, Fidelity(network) as fidelity:
-        table = flows.run(network, wanted, flows.FlowOptions(**options))
+        table = flows.run(network, workload, flows.FlowOptions(**options))
     return FabricObservation(table, order.table, fidelity.report)
 
 
-def order_figures(seen: FabricObservation) -> dict[str, Value]:
+def order_figures(observation: FabricObservation) -> dict[str, Value]:
     """Return the columns about reordering and retransmission that every TCP experiment has."""
-    packets = max(1, seen.order.total("sent"))
-    retransmissions, spurious = seen.flows.total("retransmissions"), seen.flows.total("spurious")
+    packets = max(1, observation.order.total("sent"))
+    retransmissions, spurious = (
+        observation.flows.total("retransmissions"),
+        observation.flows.total("spurious"),
+    )
     return {
-        "late_fraction": seen.order.late_fraction,
-        "extent_p99_packets": seen.order.extent(99),
-        "delay_mean_us": seen.order.mean_delay_us,
-        "delay_p99_us": seen.order.delay_us(99),
+        "late_fraction": observation.order.late_fraction,
+        "extent_p99_packets": observation.order.extent(99),
+        "delay_mean_us": observation.order.mean_delay_us,
+        "delay_p99_us": observation.order.delay_us(99),
         "retransmitted_fraction": retransmissions / packets,
         "spurious_fraction": min(spurious, retransmissions) / packets,
     }
 
 
-def circumstances(on: FabricRun, seen: FabricObservation) -> dict[str, Any]:
+def circumstances(fabric_run: FabricRun, observation: FabricObservation) -> dict[str, Any]:
     """Return the provenance of a run with TCP flows, JSON-able."""
-    name = on.topology.naming.name
+    name = fabric_run.topology.naming.name
     return {
-        "fidelity_report": seen.report.as_dict(),
+        "fidelity_report": observation.report.as_dict(),
         "tcp": {
-            "transport": seen.flows.transport,
-            "congestion_control": seen.flows.congestion_control,
-            "subflows": seen.flows.total("subflows"),
-            **seen.flows.sysctls,
+            "transport": observation.flows.transport,
+            "congestion_control": observation.flows.congestion_control,
+            "subflows": observation.flows.total("subflows"),
+            **observation.flows.sysctls,
         },
-        "queue_reader": on.plane.queue_reader,
-        "bypassed_packets": on.plane.bypassed(),
-        "switch_seeds": {name(node): seed for node, seed in on.seeds.items()},
-        "generator_late_s": seen.flows.late_s,
+        "queue_reader": fabric_run.plane.queue_reader,
+        "bypassed_packets": fabric_run.plane.bypassed(),
+        "switch_seeds": {name(node): seed for node, seed in fabric_run.seeds.items()},
+        "generator_late_s": observation.flows.late_s,
     }

@@ -66,11 +66,11 @@ def nth(key: Any, number: int, total: int) -> int:
         bits += 1
     mask = (1 << bits) - 1
     while True:
-        left, right = number >> bits, number & mask
+        high, low = number >> bits, number & mask
         for turn in range(ROUNDS):
-            mixed = int(word(key, ORDER + (turn << bits) + right) >> SHIFT_11) & mask
-            left, right = right, left ^ mixed
-        number = left << bits | right
+            mixed = int(word(key, ORDER + (turn << bits) + low) >> SHIFT_11) & mask
+            high, low = low, high ^ mixed
+        number = high << bits | low
         if number < total:
             return number
 

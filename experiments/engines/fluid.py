@@ -114,7 +114,7 @@ def fair_rates(
     A channel all of whose messages have no smaller share anywhere is their bottleneck, and its
     share is their rate.  Without `max_min` a message gets its smallest share.
     """
-    left, count = np.full(len(flows), capacity), flows.astype(np.int64)
+    free, count = np.full(len(flows), capacity), flows.astype(np.int64)
     share, eased = np.zeros(len(flows)), np.zeros(len(flows), np.uint8)
     waiting, waiting_count, passes = under_way.copy(), len(under_way), 0
     while waiting_count:
@@ -122,7 +122,7 @@ def fair_rates(
         for channel in range(len(flows)):
             eased[channel] = 0
             if count[channel]:
-                share[channel] = max(0.0, left[channel]) / count[channel]
+                share[channel] = max(0.0, free[channel]) / count[channel]
         for message in waiting[:waiting_count]:
             route = routes[message, : lengths[message]]
             rates[message] = least_share(route, share, eased, capacity)
@@ -134,7 +134,7 @@ def fair_rates(
             route = routes[message, : lengths[message]]
             if has_bottleneck(route, share, eased, rates[message]):
                 for channel in route:
-                    left[channel] -= rates[message]
+                    free[channel] -= rates[message]
                     count[channel] -= 1
             else:
                 waiting[still] = message

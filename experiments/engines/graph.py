@@ -153,10 +153,10 @@ class Graph(Wiring):
         in_stretches = self.stretches if loads and not balanced and not faulty else None
         tables = in_stretches or (self.tables if loads or balanced or faulty else self.lengths)
         channels = self.servers * tables.ports
-        seen = self._dead(faults) if balanced or faulty else np.zeros(0, np.int64)
-        counted = seen if balanced else np.zeros(channels if loads else 0, np.int64)
+        dead = self._dead(faults) if balanced or faulty else np.zeros(0, np.int64)
+        counted = dead if balanced else np.zeros(channels if loads else 0, np.int64)
         books = [new_book(channels if loads or balanced else 0) for _ in range(self.threads)]
-        views = self._views(seen, loops.DEAD if faulty else NEVER)
+        views = self._views(dead, loops.DEAD if faulty else NEVER)
         routed = compiled_for(self.rule, loops.route, cost=cost)
 
         def task(first: int, last: int, thread: int) -> None:

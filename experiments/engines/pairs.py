@@ -116,8 +116,8 @@ def many_all_to_all(rng: np.random.Generator, servers: int, group: int) -> Pairs
 
     The last group has what is left (CCRDN 6.2).
     """
-    left = servers % group
-    count = servers // group * group * (group - 1) + left * (left - 1)
+    rest = servers % group
+    count = servers // group * group * (group - 1) + rest * (rest - 1)
     return Pairs(MANY_ALL_TO_ALL, servers, count, _key(rng), rng.permutation(servers), group)
 
 

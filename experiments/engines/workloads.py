@@ -258,18 +258,18 @@ class Sizes(NamedTuple):
 
     def at_most(self, most_bytes: int) -> Sizes:
         """Return the distribution cut off: a larger flow has `most_bytes`."""
-        kept = [
+        chains = [
             (size, share)
             for size, share in zip(self.bytes_, self.fraction, strict=True)
             if size < most_bytes
         ]
-        if len(kept) == len(self.bytes_):
+        if len(chains) == len(self.bytes_):
             return self
         cut = float(np.interp(most_bytes, self.bytes_, self.fraction))
-        sizes = (*(size for size, _ in kept), float(most_bytes), float(most_bytes))
+        sizes = (*(size for size, _ in chains), float(most_bytes), float(most_bytes))
         return Sizes(
             sizes,
-            (*(share for _, share in kept), cut, 1.0),
+            (*(share for _, share in chains), cut, 1.0),
             f"{self.source}, at most {most_bytes} bytes",
         )
 
@@ -315,12 +315,12 @@ SIZES: Mapping[str, Sizes] = {
 
 def sizes(spec: str) -> Sizes:
     """Return the distribution `spec`, such as web-search or fixed:bytes=100000."""
-    name, given = parse(spec)
+    name, options = parse(spec)
     least = "bytes" if name == "fixed" else "most_bytes"
-    for key in given:
+    for key in options:
         if key != least:
             raise ValueError(f"{name}: no parameter {key}, there is {least}")
-    number = integer(name, least, given[least], least=1) if least in given else None
+    number = integer(name, least, options[least], least=1) if least in options else None
     if name == "fixed":
         if number is None:
             raise ValueError("fixed: bytes is missing, for example fixed:bytes=100000")
@@ -334,7 +334,7 @@ def poisson(
     rng: Generator,
     hosts: int,
     *,
-    of: Sizes,
+    size_distribution: Sizes,
     load_fraction: float,
     rate_bps: float,
     duration_s: float,
@@ -349,13 +349,13 @@ def poisson(
     """
     if not 0 < load_fraction < 1:
         raise ValueError(f"load_fraction must lie between 0 and 1, got {load_fraction}")
-    per_s = hosts * load_fraction * rate_bps / (8 * of.mean_bytes)
+    per_s = hosts * load_fraction * rate_bps / (8 * size_distribution.mean_bytes)
     at_s = rng.exponential(1 / per_s)
     while at_s < duration_s:
         src = int(rng.integers(hosts))
         dst = int((src + 1 + rng.integers(hosts - 1)) % hosts)
         if across(src, dst):
-            yield Flow(at_s, src, dst, int(of.draw(rng, 1)[0]))
+            yield Flow(at_s, src, dst, int(size_distribution.draw(rng, 1)[0]))
             at_s += rng.exponential(1 / per_s)
 
 

@@ -167,10 +167,10 @@ def short_paths(graph: RouterGraph, demands: Demands, extra_hops: int) -> list[l
             if routers[-1] == dst:
                 paths.append(way)
                 continue
-            left = most - len(way) - 1
+            hops_left = most - len(way) - 1
             for arc in range(graph.start[routers[-1]], graph.start[routers[-1] + 1]):
                 peer = int(graph.peer[arc])
-                if far[peer] <= left and peer not in routers:
+                if far[peer] <= hops_left and peer not in routers:
                     stack.append(([*routers, peer], (*way, arc)))
         listed.append(paths)
     return listed

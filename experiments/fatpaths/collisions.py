@@ -1,4 +1,4 @@
-"""How many flows meet at the same pair of routers?  FatPaths, figure 4.
+"""Flows between the same pair of routers: FatPaths, figure 4.
 
 Hosts are placed at random, so this depends on the number of routers and of hosts at each alone.
 In the paper three disjoint paths are needed, since with D > 1 nearly no pair has more than three

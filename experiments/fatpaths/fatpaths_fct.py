@@ -1,5 +1,4 @@
-"""How long do flows take over layers, beside ECMP and LetFlow, when a skewed pattern makes them
-collide?
+"""Completion times over layers, ECMP and LetFlow when a skewed pattern makes flows collide.
 
 FatPaths' figures 11, 14, 15 and 16: flows arrive at random (Poisson) at pairs of a fixed pattern,
 with the web-search sizes in 20 steps.  Under a skewed off-diagonal all hosts of a router send to
@@ -51,15 +50,15 @@ def measure(run: Run) -> Result:
             rate_bps=layered_network.payload_bps(run),
             duration_s=seconds,
         )
-        seen = layered_network.tcp(run, network, list(flows), deadline_s=seconds + GRACE_S)
+        observation = layered_network.tcp(run, network, list(flows), deadline_s=seconds + GRACE_S)
         return Result(
             figures={
-                **times(seen.flows, fraction, seconds),
+                **times(observation.flows, fraction, seconds),
                 **layered_network.layer_figures(network),
-                **fabric_run.order_figures(seen),
+                **fabric_run.order_figures(observation),
             },
-            fidelity=seen.report.verdict,
-            circumstances=layered_network.circumstances(network, seen),
+            fidelity=observation.report.verdict,
+            circumstances=layered_network.circumstances(network, observation),
         )
 
 

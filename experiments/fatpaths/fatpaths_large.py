@@ -1,4 +1,4 @@
-"""How long do flows take over layers in networks larger than a machine's kernel carries, as fluids?
+"""Completion times of fluid flows over layers, in networks too large for one kernel.
 
 FatPaths' figure 13: flows of 1 MiB arrive at random (Poisson) at the pairs of a pattern.  Here they
 are fluids with max-min fair rates, worked out again after every step of time, a hundredth of what a
@@ -170,7 +170,7 @@ class Fluids(NamedTuple):
     routes: Ints
     lengths: Ints
     channels: int
-    left: Floats
+    bits_left: Floats
     times: Floats
 
     def rates(self, parts: tuple[Ints, ...]) -> tuple[Ints, Ints, Floats]:
@@ -188,10 +188,10 @@ class Fluids(NamedTuple):
         """Let the `active` flows go on for a STEP; return which of them end."""
         parts = (active,) if moves is None else (active, moves.layer[active])
         routes, used, rate = self.rates(parts)
-        ends = self.left[active] <= rate * STEP
+        ends = self.bits_left[active] <= rate * STEP
         ended = active[ends]
-        self.times[ended] = now + self.left[ended] / rate[ends] - begin[ended]
-        self.left[active] -= rate * STEP
+        self.times[ended] = now + self.bits_left[ended] / rate[ends] - begin[ended]
+        self.bits_left[active] -= rate * STEP
         if moves:
             occupy(used, routes[ends], -1)  # a flow that has ended fills no channel
             moves.move(active[~ends & (rate < SHARED)], self.routes, used)

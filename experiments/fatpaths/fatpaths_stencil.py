@@ -1,4 +1,4 @@
-"""How long does a stencil with a barrier take over layers, beside ECMP?
+"""Completion time of a stencil with a barrier over layers, beside ECMP.
 
 FatPaths' figure 17: hosts compute, send to their four neighbours of a two-dimensional stencil, and
 wait for all others at a barrier.  Here the computing takes no time: in each round every host sends
@@ -34,18 +34,20 @@ def measure(run: Run) -> Result:
     with layered_network.brought_up(run) as network:
         pairs = layered_network.pairs_of(run, network.topology.servers)
         flows = [Flow(0.0, src, dst, run.integer("flow_bytes")) for src, dst in pairs]
-        seen = [
+        rounds = [
             layered_network.tcp(run, network, flows, deadline_s=PATIENCE_S)
             for _ in range(run.integer("rounds"))
         ]
         return Result(
             figures={
-                **round_figures([each.flows for each in seen]),
+                **round_figures([observation.flows for observation in rounds]),
                 **layered_network.layer_figures(network),
-                **fabric_run.order_figures(seen[-1]),
+                **fabric_run.order_figures(rounds[-1]),
             },
-            fidelity=max((each.report.verdict for each in seen), key=VERDICTS.index),
-            circumstances=layered_network.circumstances(network, seen[-1]),
+            fidelity=max(
+                (observation.report.verdict for observation in rounds), key=VERDICTS.index
+            ),
+            circumstances=layered_network.circumstances(network, rounds[-1]),
         )
 
 

@@ -1,5 +1,4 @@
-"""How do flows fare on low-diameter networks with FatPaths, beside a fat-tree of about the same
-cost with NDP?
+"""Completion times on low-diameter networks with FatPaths, beside a fat-tree with NDP.
 
 FatPaths' figures 2, 11 and 13.  All networks have the purified transport, whose switches trim, and
 about 200 hosts; the published rows reach 76,664.  The fat-tree is oversubscribed two to one, so

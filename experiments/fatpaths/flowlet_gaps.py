@@ -39,7 +39,7 @@ def measure(run: Run) -> Result:
     with layered_network.brought_up(run) as network:
         pairs = layered_network.pairs_of(run, network.topology.servers)
         with FlowGaps(network) as gaps:
-            seen = layered_network.tcp(
+            observation = layered_network.tcp(
                 run, network, flows_of(run, pairs), deadline_s=seconds, warm_up_s=seconds * WARM_UP
             )
         table = gaps.table
@@ -50,12 +50,12 @@ def measure(run: Run) -> Result:
                 "p99_packet_times": table.quantile_us(99) / packet_us,
                 **{f"beyond_{n}_fraction": table.beyond(n * packet_us) for n in MULTIPLES},
                 "gaps": list(table.gaps),
-                "goodput_bps": seen.flows.goodput_bps,
+                "goodput_bps": observation.flows.goodput_bps,
                 "fluid_bps": fluid_bps(run, network, pairs),
-                **fabric_run.order_figures(seen),
+                **fabric_run.order_figures(observation),
             },
-            fidelity=seen.report.verdict,
-            circumstances=layered_network.circumstances(network, seen),
+            fidelity=observation.report.verdict,
+            circumstances=layered_network.circumstances(network, observation),
         )
 
 

@@ -1,4 +1,4 @@
-"""What the flows on the kernel would carry as fluids along the very paths that their packets take.
+"""Max-min fair rates of the kernel's flows, as fluids on the paths of their packets.
 
 Max-min fair rates of flows without an end, each on one path: the one of the layer that its host has
 drawn, or the only shortest one.  A fluid has full frames with the headers of TCP, and no
@@ -67,10 +67,10 @@ def shares(
             settings = program.settings()
             if settings["trigger"] != Trigger.NONE and settings["layers"] > 1:
                 return None
-            chosen = chosen_layers(topology, program.layers_of_flows(), pairs, port)
-        if chosen is None:
+            layer_paths = chosen_layers(topology, program.layers_of_flows(), pairs, port)
+        if layer_paths is None:
             return None
-        layers = chosen
+        layers = layer_paths
         tables = scheme.tables(topology, registry.scheme(spec)[1])
     return fair_shares(channels(topology, tables, who, layers)[:, 0])
 
@@ -91,19 +91,19 @@ def chosen_layers(
         if key[3:] == (port, TCP)
     }
     address = topology.naming.address
-    found = [layer_of.get((address(src), address(dst))) for src, dst in pairs]
-    return None if None in found else np.array(found, dtype=np.int64)
+    layers = [layer_of.get((address(src), address(dst))) for src, dst in pairs]
+    return None if None in layers else np.array(layers, dtype=np.int64)
 
 
 def only_one_shortest(topology: Topology, src: int, dst: int) -> bool:
-    """Whether one shortest path joins two hosts."""
-    count, level, seen = {src: 1}, {src}, {src}
+    """Return True if exactly one shortest path joins two hosts."""
+    count, level, reached = {src: 1}, {src}, {src}
     while dst not in level and level:
         following: dict[int, int] = {}
         for node in level:
             for _, peer, *_ in topology.ports(node):
-                if peer not in seen:
+                if peer not in reached:
                     following[peer] = following.get(peer, 0) + count[node]
-        seen |= following.keys()
+        reached |= following.keys()
         count, level = following, set(following)
     return count.get(dst) == 1

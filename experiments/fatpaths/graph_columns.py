@@ -1,4 +1,4 @@
-"""What the columns of this room's experiments mean."""
+"""Meanings of the columns of FatPaths' experiments on graphs."""
 
 from __future__ import annotations
 

@@ -97,12 +97,12 @@ def payload_bps(run: Run) -> float:
 
 def scheme_of(run: Run) -> str:
     """Return the scheme of `run` with FatPaths' seed, and the threshold of marks."""
-    name, given = parse(run.text("scheme"))
+    name, options = parse(run.text("scheme"))
     if "seed" in registry.find(name).parameters:
-        given = {"seed": str(1 + run.seed), **given}
+        options = {"seed": str(1 + run.seed), **options}
     if ecn := run.integer("ecn_packets"):
-        given = {"ecn": str(ecn), **given}
-    return unparse(name, given)
+        options = {"ecn": str(ecn), **options}
+    return unparse(name, options)
 
 
 @contextmanager
@@ -139,8 +139,8 @@ def check(run: Run) -> None:
 def pairs_of(run: Run, hosts: int) -> list[tuple[int, int]]:
     """Return the pairs that send in `run`, the same for every scheme."""
     rng = np.random.default_rng(run.seed)
-    chosen = pairs(run.text("pattern"), hosts, rng)
-    return mapped(rng, hosts, chosen) if run.text("mapping") == "random" else chosen
+    senders = pairs(run.text("pattern"), hosts, rng)
+    return mapped(rng, hosts, senders) if run.text("mapping") == "random" else senders
 
 
 def tcp(
@@ -185,18 +185,18 @@ def layer_figures(network: RunningNetwork) -> dict[str, Value]:
     return {**figures, "first_layer_fraction": first}
 
 
-def circumstances(network: RunningNetwork, seen: FabricObservation) -> dict[str, object]:
+def circumstances(network: RunningNetwork, observation: FabricObservation) -> dict[str, object]:
     """Return the scheme, the settings of TCP and the fidelity report."""
     return {
         "scheme": network.run.journal["scheme"],
-        "fidelity_report": seen.report.as_dict(),
+        "fidelity_report": observation.report.as_dict(),
         "tcp": {
-            "transport": seen.flows.transport,
-            "congestion_control": seen.flows.congestion_control,
-            "subflows": seen.flows.total("subflows"),
-            **seen.flows.sysctls,
+            "transport": observation.flows.transport,
+            "congestion_control": observation.flows.congestion_control,
+            "subflows": observation.flows.total("subflows"),
+            **observation.flows.sysctls,
         },
-        "generator_late_s": seen.flows.late_s,
+        "generator_late_s": observation.flows.late_s,
     }
 
 

@@ -1,4 +1,4 @@
-"""How much of the worst case can layers carry?  FatPaths, section VI, figures 9 and 12.
+"""Worst-case throughput of layered routing: FatPaths, section VI, figures 9 and 12.
 
 Every router sends to another one, so matched that distances sum to the most; a fraction `intensity`
 of the hosts sends, each at a link's rate.  MAT is the largest T for which every demand can be sent

@@ -1,5 +1,4 @@
-"""How large are the networks that FatPaths compares?  FatPaths, table IV, upper part, and the forms
-of table V.
+"""Sizes of low-diameter networks: FatPaths, upper part of table IV, and the formulas of table V.
 
 Counted on the network itself: routers, hosts, links of a router to others, the diameter and the
 mean distance between routers with hosts.  as_table_v: whether routers, links of a router and

@@ -1,5 +1,4 @@
-"""How long do many senders to one host take, and other patterns, by the purified transport and by
-TCP?
+"""Completion times of incast and other patterns, by the purified transport and by TCP.
 
 All messages begin at once, of one size.  The ideal is what the frames of all messages take on the
 busiest link of a host: of an incast, the receiver's.  On the kernel these are real packets, trimmed
@@ -70,9 +69,9 @@ def incasts(table: Table) -> list[Row]:
     """Return the rows of incasts, with the number of senders."""
     rows = []
     for row in table:
-        name, given = parse(str(row["traffic"]))
+        name, options = parse(str(row["traffic"]))
         if name == "incast":
-            rows.append({**row, "senders": int(given["senders"])})
+            rows.append({**row, "senders": int(options["senders"])})
     return rows
 
 

@@ -1,5 +1,4 @@
-"""How do flows fare as more of them begin, on a crossbar and on an oversubscribed fat-tree, by each
-transport?
+"""Completion times by load on a crossbar and an oversubscribed fat-tree, for each transport.
 
 FatPaths' baselines for its choice of lambda (figures 20 and 21).  Its links carry 10 Gbit/s in
 frames of 9 kB, and lambda flows begin in each second at each host, of 1 MB in the mean.  Here links
@@ -106,9 +105,9 @@ def percentile(percent: float) -> Callable[[Floats], float]:
     return lambda values: float(np.percentile(values, percent))
 
 
-def statistic(values: Floats, of: Callable[[Floats], object]) -> Value:
-    """Return `of` the values; None where there are none."""
-    return float(str(of(values))) if len(values) else None
+def statistic(values: Floats, function: Callable[[Floats], object]) -> Value:
+    """Return `function(values)`; None without values."""
+    return float(str(function(values))) if len(values) else None
 
 
 def check(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""How many paths there are between routers: FatPaths, section IV-B.
+"""Path diversity between routers: FatPaths, section IV-B.
 
 CDP, the count of disjoint paths c_l(A, B), is found greedily and shortest first: a breadth-first
 search from A takes the first path of at most l links to B, its links are deleted in both
@@ -79,7 +79,7 @@ class DisjointSearch(NamedTuple):
     """Breadth-first searches from one or two routers to one or two others.
 
     deleted: of each link, the row whose paths have used it last.
-    seen: of each router, the search that saw it last.
+    visited: of each router, the search that saw it last.
     arc, before: arc and router from which that search reached it.
     hops: its links from the sources.
     queue: scratch.
@@ -90,7 +90,7 @@ class DisjointSearch(NamedTuple):
     edge: Ints
     distance: NDArray[np.int8]
     deleted: Ints
-    seen: Ints
+    visited: Ints
     arc: Ints
     before: Ints
     hops: Ints
@@ -108,7 +108,7 @@ def disjoint_paths(graph: RouterGraph, sources: Ints, targets: Ints, most_hops: 
 
     most_hops: l, one for all or one for each row.
     """
-    sources, targets = (_as_sets(each) for each in (sources, targets))
+    sources, targets = (_as_sets(routers) for routers in (sources, targets))
     hops = np.broadcast_to(np.asarray(most_hops, dtype=np.int64), len(sources)).copy()
     counts = np.zeros(len(sources), dtype=np.int64)
     work = compiled(count_disjoint)
@@ -183,7 +183,7 @@ def first_path(
         links = search.hops[u] + 1
         for arc in range(search.start[u], search.start[u + 1]):
             v = search.peer[arc]
-            if search.seen[v] == number or search.deleted[search.edge[arc]] == row:
+            if search.visited[v] == number or search.deleted[search.edge[arc]] == row:
                 continue
             if not is_near(search.distance, v, targets, length - links):
                 continue
@@ -205,7 +205,7 @@ def first_path(
 @allocates_nothing
 def enter(search: DisjointSearch, v: int, arc: int, before: int, hops: int, number: int) -> None:
     """Note how search `number` has reached router `v`."""
-    search.seen[v] = number
+    search.visited[v] = number
     search.arc[v] = arc
     search.before[v] = before
     search.hops[v] = hops

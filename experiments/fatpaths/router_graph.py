@@ -33,9 +33,10 @@ class RouterGraph:
 
     @classmethod
     def of(cls, topology: Topology) -> RouterGraph:
-        """That of `topology`, over links that have not failed.
+        """Return the graph of the routers of `topology`, without failed links.
 
-        ValueError if its servers forward.
+        Raises:
+            ValueError: its servers forward.
         """
         if topology.server_centric:
             raise ValueError(f"{topology.spec} has no routers, its servers forward")
@@ -99,7 +100,7 @@ class RouterGraph:
 
     @property
     def path_count(self) -> Ints:
-        """How many shortest paths there are between any two routers; 1 from a router to itself."""
+        """Number of shortest paths between any two routers; 1 from a router to itself."""
         return self._shortest[1]
 
     @cached_property

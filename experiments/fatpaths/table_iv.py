@@ -80,44 +80,44 @@ def table_v(family: str, parameters: Mapping[str, int]) -> TableV | None:
     return form(parameters) if form else None
 
 
-def slimfly(given: Mapping[str, int]) -> TableV:
+def slimfly(parameters: Mapping[str, int]) -> TableV:
     """k' = (3 q - delta) / 2."""
-    q = given["q"]
+    q = parameters["q"]
     radix = (3 * q - ((q + 1) % 4 - 1)) // 2
     return TableV(2 * q * q, radix, -(-radix // 2), 2)
 
 
-def dragonfly(given: Mapping[str, int]) -> TableV:
+def dragonfly(parameters: Mapping[str, int]) -> TableV:
     """Balanced."""
-    p = given["p"]
+    p = parameters["p"]
     return TableV(4 * p**3 + 2 * p, 3 * p - 1, p, 3)
 
 
-def hyperx(given: Mapping[str, int]) -> TableV | None:
+def hyperx(parameters: Mapping[str, int]) -> TableV | None:
     """Regular, of two or three dimensions."""
-    dimensions, radix = given["l"], given["l"] * (given["s"] - 1)
+    dimensions, radix = parameters["l"], parameters["l"] * (parameters["s"] - 1)
     if dimensions not in (2, 3):
         return None
     hosts = -(-radix // (3 if dimensions == 3 else 2))
-    return TableV(given["s"] ** dimensions, radix, hosts, dimensions)
+    return TableV(parameters["s"] ** dimensions, radix, hosts, dimensions)
 
 
-def fattree(given: Mapping[str, int]) -> TableV:
+def fattree(parameters: Mapping[str, int]) -> TableV:
     """Three tiers."""
-    k = given["k"]
+    k = parameters["k"]
     return TableV(5 * (k * k // 4), k // 2, -(-k // 2), 4)
 
 
-def complete(given: Mapping[str, int]) -> TableV:
+def complete(parameters: Mapping[str, int]) -> TableV:
     """As many hosts of a router as links."""
-    radix = given["n"] - 1
+    radix = parameters["n"] - 1
     return TableV(radix + 1, radix, radix, 1)
 
 
-def xpander(given: Mapping[str, int]) -> TableV | None:
+def xpander(parameters: Mapping[str, int]) -> TableV | None:
     """l = k'."""
-    radix = given["r"]
-    if given.get("l") != radix:
+    radix = parameters["r"]
+    if parameters.get("l") != radix:
         return None
     return TableV(radix * (radix + 1), radix, -(-radix // 2), None)
 

@@ -1,4 +1,4 @@
-"""What does a host cost in each network, in cables, radix and money?  FatPaths, figures 10 and 19.
+"""Cost of a host in cables, radix and money, by network: FatPaths, figures 10 and 19.
 
 For each family the network whose number of hosts is nearest to `hosts` is taken, of those whose
 routers have at most 64 ports (k <= 64, as in figure 19).  Edge density is cables for each host,
@@ -43,15 +43,17 @@ class Instance(NamedTuple):
 def instance(spec: str) -> Instance:
     """Return the sizes of a network by the forms of table V; HyperX has s - 1 hosts a router."""
     family, texts = parse(spec)
-    given = {key: int(value) for key, value in texts.items()}
+    parameters = {key: int(value) for key, value in texts.items()}
     if family == "fattree":
-        hosts = given.get("oversubscription", 1)
+        hosts = parameters.get("oversubscription", 1)
         return Instance(
-            spec, given["k"] ** 3 // 4 * hosts, max(given["k"], given["k"] // 2 * (1 + hosts))
+            spec,
+            parameters["k"] ** 3 // 4 * hosts,
+            max(parameters["k"], parameters["k"] // 2 * (1 + hosts)),
         )
-    form = table_v(family, {"l": given.get("r", 0), **given})
+    form = table_v(family, {"l": parameters.get("r", 0), **parameters})
     assert form, f"table V has no {spec}"
-    hosts = given["s"] - 1 if family == "hyperx" else form.hosts_of_router
+    hosts = parameters["s"] - 1 if family == "hyperx" else form.hosts_of_router
     return Instance(spec, form.routers * hosts, form.radix + hosts)
 
 

@@ -119,7 +119,7 @@ class TransferTimes:
 
 
 class Carriage(NamedTuple):
-    """How loads are carried.
+    """Routing, frames and deadline of a set of messages.
 
     scheme: routing on the kernel; the usual one of the transport if it is empty.
     next_hops: routing on simulated links; any shortest path if it is None.
@@ -153,7 +153,7 @@ def transport(text: str) -> Transport:
 
 def check(run: Run) -> None:
     """Raise ValueError unless the engine of `run` can carry its transport."""
-    chosen = transport(run.text("transport"))
+    parsed = transport(run.text("transport"))
     topology = build(run.text("topology")) if run.engine == "fabric" else common.network(run)
     if topology.nodes > MOST_SIMULATED_NODES:
         raise ValueError(
@@ -164,14 +164,14 @@ def check(run: Run) -> None:
         raise ValueError(
             f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}"
         )
-    if run.engine == "fabric" and chosen.control not in SIMULATED_CONTROLS:
+    if run.engine == "fabric" and parsed.control not in SIMULATED_CONTROLS:
         raise ValueError(
-            unknown("simulated congestion control", chosen.control, SIMULATED_CONTROLS)
+            unknown("simulated congestion control", parsed.control, SIMULATED_CONTROLS)
         )
-    if run.engine == "kernel" and chosen.retransmissions == "first":
+    if run.engine == "kernel" and parsed.retransmissions == "first":
         raise ValueError(f"{run.experiment}: retransmissions=first needs --engine fabric")
-    if run.engine == "kernel" and chosen.name == "tcp":
-        common.check_control(run, chosen.control)
+    if run.engine == "kernel" and parsed.name == "tcp":
+        common.check_control(run, parsed.control)
         common.check_tcp(run)
 
 
@@ -273,17 +273,17 @@ def parameters(run: Run, how: Carriage) -> Parameters | TcpParameters:
     from weft.daemons.transport.parameters import Parameters, timeout_ns
     from weft.testbed.traffic.packet_network import CLASSIC_ECN, DCTCP, TcpParameters
 
-    chosen = transport(run.text("transport"))
-    if chosen.name == "tcp":
+    parsed = transport(run.text("transport"))
+    if parsed.name == "tcp":
         return TcpParameters(
             jiffy_ns=min(JIFFY_NS, 1000 * run.integer("rto_min_us")),
             rto_min_ns=1000 * run.integer("rto_min_us"),
             frame_bytes=how.frame_bytes,
-            ecn=DCTCP if chosen.control == "dctcp" else CLASSIC_ECN,
+            ecn=DCTCP if parsed.control == "dctcp" else CLASSIC_ECN,
         )
     return Parameters(
         rate_bps=how.rate_bps,
-        window=chosen.window,
+        window=parsed.window,
         layers=how.layers,
         frame_bytes=how.frame_bytes,
         timeout_ns=timeout_ns(how.rate_bps, how.frame_bytes),
@@ -356,20 +356,20 @@ def by_ndp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> Tran
     window = transport(run.text("transport")).window
     endpoint = replace(ndp.parameters_of(network, window=window, layers=how.layers), seed=run.seed)
     messages = [ndp.NdpMessage(*load) for load in loads]
-    seen = ndp.run(network, messages, endpoint, deadline_s=how.deadline_s)
-    failed = sum(result.failed is not None for result in seen.results)
-    figures = host_figures([seen.counters], failed)
+    observed = ndp.run(network, messages, endpoint, deadline_s=how.deadline_s)
+    failed = sum(result.failed is not None for result in observed.results)
+    figures = host_figures([observed.counters], failed)
     about = {
-        "loop_late_s": seen.late_s,
-        "garbage": seen.garbage,
-        "corrupt": seen.corrupt,
-        "unsent": seen.unsent,
-        "unread": seen.unread,
+        "loop_late_s": observed.late_s,
+        "garbage": observed.garbage,
+        "corrupt": observed.corrupt,
+        "unsent": observed.unsent,
+        "unread": observed.unread,
         "timeout_ns": endpoint.timeout_ns,
-        "undelivered": seen.undelivered[:10],
+        "undelivered": observed.undelivered[:10],
     }
-    seconds = [result.seconds for result in seen.results]
-    return TransferTimes(seconds, seen.last_s, figures, None, {"ndp": about})
+    seconds = [result.seconds for result in observed.results]
+    return TransferTimes(seconds, observed.last_s, figures, None, {"ndp": about})
 
 
 def by_tcp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> TransferTimes:
@@ -380,16 +380,16 @@ def by_tcp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> Tran
     tcp_settings.tune(network, {"ipv4/tcp_ecn": "1", "ipv4/tcp_rto_min_us": rto_us})
     control = transport(run.text("transport")).control
     options = flows.FlowOptions(deadline_s=how.deadline_s, congestion_control=control)
-    seen = flows.run(network, [flows.Flow(*load) for load in loads], options)
+    observed = flows.run(network, [flows.Flow(*load) for load in loads], options)
     figures: dict[str, Value] = {
         "timeouts": None,
-        "retransmissions": seen.total("retransmissions"),
-        "duplicates": seen.total("spurious"),
-        "given_up": sum(result.error is not None for result in seen.results),
+        "retransmissions": observed.total("retransmissions"),
+        "duplicates": observed.total("spurious"),
+        "given_up": sum(result.error is not None for result in observed.results),
     }
-    ends = [result.ended_s for result in seen.results if result.ended_s is not None]
-    seconds = [result.seconds for result in seen.results]
-    about = {"tcp": {"congestion_control": control, **seen.sysctls}}
+    ends = [result.ended_s for result in observed.results if result.ended_s is not None]
+    seconds = [result.seconds for result in observed.results]
+    about = {"tcp": {"congestion_control": control, **observed.sysctls}}
     return TransferTimes(seconds, max(ends, default=0.0), figures, None, about)
 
 

@@ -1,4 +1,4 @@
-"""How long do queues grow at each hop under LBSP, and how far apart are its link groups?
+"""Queue lengths by hop under LBSP, and the balance of its link groups.
 
 LBSP, section 5.2, figure 9, as lbsp_model.py reads it; with the states of section 5.1 and without,
 which the paper does not show.  A link group's queue is the mean of its ports'.

@@ -1,4 +1,4 @@
-"""How long until the last flow that a failure affects is rerouted, and what is lost meanwhile?
+"""Time until the last affected flow is rerouted after a failure, and packets lost until then.
 
 Beyond LBSP's paper, which has its switches detect failures by hellos (section 3.3.1) and does not
 say how fast.  What fails is the link between the last edge and the last aggregation switch of pod

@@ -1,4 +1,4 @@
-"""How long do flows take in a fat-tree that is healthy, damaged or oversubscribed?
+"""Completion times in a healthy, damaged or oversubscribed fat-tree.
 
 LBSP, section 4: short flows (figures 6a and 7b), long flows (6b and 7c) and flows to one pod (7a),
 see traffic.py.  Links have 1 Gbit/s, 50 us and queues of 250 packets, and TCP's least timeout is 20
@@ -86,10 +86,10 @@ def prepare(run: Run, network: RunningNetwork, plane: DataPlane) -> Topology:
         for link in np.flatnonzero(topology.level == 2).tolist():
             set_rate(network, topology.link_name(link), core_bps)
     link = damaged(topology)
-    left = fabric_run.damage(network, plane, kind, link, degraded_bps=degraded_bps(run))
+    remaining = fabric_run.damage(network, plane, kind, link, degraded_bps=degraded_bps(run))
     if kind == "degraded":
         plane.follow(topology, degraded=[link])
-    return left
+    return remaining
 
 
 def measure(run: Run) -> Result:
@@ -102,31 +102,31 @@ def measure(run: Run) -> Result:
     deadline_s = LONGEST * alone_s * run.integer("oversubscription") + GRACE_S
     if run.text("workload") == "short":
         deadline_s += run.integer("rounds") * traffic.round_s(run)
-    with fabric_run.fabric(run, common.link(run), damage=partial(prepare, run)) as on:
-        seen = fabric_run.tcp(
+    with fabric_run.fabric(run, common.link(run), damage=partial(prepare, run)) as fabric:
+        observation = fabric_run.tcp(
             run,
-            on.network,
+            fabric.network,
             traffic.flows(run),
             sysctls={"tcp_ecn": 2, **sysctls},
             deadline_s=deadline_s,
             congestion_control="reno",
         )
         return Result(
-            figures={**times(seen, deadline_s), **fabric_run.order_figures(seen)},
-            fidelity=seen.report.verdict,
-            circumstances=fabric_run.circumstances(on, seen),
+            figures={**times(observation, deadline_s), **fabric_run.order_figures(observation)},
+            fidelity=observation.report.verdict,
+            circumstances=fabric_run.circumstances(fabric, observation),
         )
 
 
-def times(seen: FabricObservation, deadline_s: float) -> dict[str, Value]:
+def times(observation: FabricObservation, deadline_s: float) -> dict[str, Value]:
     """Return the columns about the flows' times."""
     ms = [
         1000 * (deadline_s - outcome.flow.at_s if outcome.seconds is None else outcome.seconds)
-        for outcome in seen.flows.results
+        for outcome in observation.flows.results
     ]
     return {
         "flows": len(ms),
-        "unfinished": seen.flows.unfinished,
+        "unfinished": observation.flows.unfinished,
         "mean_ms": float(np.mean(ms)),
         "p50_ms": float(np.percentile(ms, 50)),
         "p99_ms": float(np.percentile(ms, 99)),

@@ -62,8 +62,8 @@ def title(topology: Topology, places: DrawingLayout) -> str:
 
 def corners(topology: Topology, places: DrawingLayout) -> tuple[complex, complex]:
     """Return the lower left and upper right corner of the drawing."""
-    margin = 0.7 + 0.015 * float(np.ptp(places.at.real))
-    edges = [places.at + step for step in (-margin * (1 + 1j), margin * (1 + 1j))]
+    margin = 0.7 + 0.015 * float(np.ptp(places.positions.real))
+    edges = [places.positions + step for step in (-margin * (1 + 1j), margin * (1 + 1j))]
     edges += [
         np.array([g.centre - g.radius * (1 + 1j), g.centre + g.radius * (1 + 1j)])
         for g in places.groups
@@ -82,7 +82,7 @@ def curves(topology: Topology, places: DrawingLayout) -> tuple[Places, Places, P
 
     A curve leans to the centre of its sub-network.
     """
-    a, b = places.at[topology.links[:, 0]], places.at[topology.links[:, 2]]
+    a, b = places.positions[topology.links[:, 0]], places.positions[topology.links[:, 2]]
     middle = (a + b) / 2
     across = abs(a - b) / np.maximum(abs(a - places.towards) + abs(b - places.towards), 1e-9)
     return a, middle + BEND * across**2 * (places.towards - middle), b  # short links are straight
@@ -139,12 +139,12 @@ def draw_nodes(axes: Axes, topology: Topology, places: DrawingLayout, scale: flo
     servers = range(topology.servers)
     switches = range(topology.servers, topology.nodes)
     if not places.hosts:
-        draw_circles(axes, places.at[topology.servers :], style.INK, style.PAPER, edge)
+        draw_circles(axes, places.positions[topology.servers :], style.INK, style.PAPER, edge)
         write_names(axes, topology, places, switches, style.PAPER, 2 * SERVER * scale)
         return
     wide, high = (SWITCH, SWITCH) if topology.server_centric else box(topology, places, scale)
-    draw_circles(axes, places.at[: topology.servers], style.PAPER, style.INK, edge)
-    draw_boxes(axes, places.at[topology.servers :], wide, high)
+    draw_circles(axes, places.positions[: topology.servers], style.PAPER, style.INK, edge)
+    draw_boxes(axes, places.positions[topology.servers :], wide, high)
     write_names(axes, topology, places, servers, style.INK, 2 * SERVER * scale)
     write_names(axes, topology, places, switches, style.PAPER, 2 * wide * scale)
 
@@ -179,7 +179,7 @@ def draw_boxes(axes: Axes, centres: Places, wide: float, high: float) -> None:
 
 def box(topology: Topology, places: DrawingLayout, scale: float) -> tuple[float, float]:
     """Return half the width and height of a switch's box, at most half an inch wide."""
-    switches = places.at[topology.servers :]
+    switches = places.positions[topology.servers :]
     heights = np.unique(switches.imag.round(6))
     rows = [np.sort(switches.real[np.isclose(switches.imag, y)]) for y in heights]
     room = min((float(np.diff(row).min()) for row in rows if len(row) > 1), default=np.inf)
@@ -200,7 +200,7 @@ def write_names(
     points = min(9.0, room_inches * 72 * 0.8 / (0.62 * max(map(len, names), default=1)))
     if points < LEAST_POINTS:
         return
-    for name, place in zip(names, places.at[nodes.start : nodes.stop], strict=True):
+    for name, place in zip(names, places.positions[nodes.start : nodes.stop], strict=True):
         axes.text(
             place.real,
             place.imag,

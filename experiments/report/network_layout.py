@@ -39,13 +39,13 @@ class Disc:
 class DrawingLayout:
     """Places of all nodes.
 
-    at: place of each node.
+    positions: place of each node.
     towards: point that attracts the middle of each link.
     groups: discs, outer ones first.
     hosts: hosts are drawn; if not, each has the place of its router.
     """
 
-    at: NDArray[np.complex128]
+    positions: NDArray[np.complex128]
     towards: NDArray[np.complex128]
     groups: tuple[Disc, ...] = field(default=())
     hosts: bool = True
@@ -56,18 +56,27 @@ def layout(topology: Topology) -> DrawingLayout:
     if isinstance(topology.naming, CcrdnNaming):
         return recursive(topology, topology.naming.network)
     if topology.family in router_layout.FAMILIES:
-        at, towards = router_layout.place(topology)
-        return DrawingLayout(at=at, towards=towards, groups=grouped(topology, at), hosts=False)
+        positions, towards = router_layout.place(topology)
+        return DrawingLayout(
+            positions=positions, towards=towards, groups=grouped(topology, positions), hosts=False
+        )
     tiers = tiers_of(topology)
-    at = in_tiers(topology, tiers) if tiers is not None else on_circle(topology)
-    return DrawingLayout(at=at, towards=(at[topology.links[:, 0]] + at[topology.links[:, 2]]) / 2)
+    positions = in_tiers(topology, tiers) if tiers is not None else on_circle(topology)
+    return DrawingLayout(
+        positions=positions,
+        towards=(positions[topology.links[:, 0]] + positions[topology.links[:, 2]]) / 2,
+    )
 
 
-def grouped(topology: Topology, at: NDArray[np.complex128]) -> tuple[Disc, ...]:
+def grouped(topology: Topology, positions: NDArray[np.complex128]) -> tuple[Disc, ...]:
     """Return a disc for each group of routers that local links connect."""
     groups = router_layout.groups(topology)
     size = topology.switches // max(groups, 1)
-    routers = at[topology.servers :].reshape(groups, size) if groups else at[:0].reshape(0, 1)
+    routers = (
+        positions[topology.servers :].reshape(groups, size)
+        if groups
+        else positions[:0].reshape(0, 1)
+    )
     return tuple(
         Disc(
             level=1,
@@ -82,36 +91,40 @@ def grouped(topology: Topology, at: NDArray[np.complex128]) -> tuple[Disc, ...]:
 
 def recursive(topology: Topology, network: Ccrdn) -> DrawingLayout:
     """Return circles of circles, the servers of an X(0) around its crossbar."""
-    at, reach = upright(network)
+    positions, reach = upright(network)
     upper = topology.level > 0
     links, level = topology.links[upper][:, [0, 2]], topology.level[upper]
     for _ in range(TURNS):
         for h in range(network.k, 0, -1):
-            turn_copies(network, at, links[level == h], h)
-    crossbars = at.reshape(-1, network.n).mean(axis=1)
+            turn_copies(network, positions, links[level == h], h)
+    crossbars = positions.reshape(-1, network.n).mean(axis=1)
     groups = tuple(
-        disc(at, h, first, first + size, reach[h])
+        disc(positions, h, first, first + size, reach[h])
         for h, size in reversed(list(enumerate(network.t)))
         for first in range(0, network.t[-1], size)
     )
-    towards = centres_of_links(topology, network, at)
-    return DrawingLayout(at=np.concatenate([at, crossbars]), towards=towards, groups=groups)
+    towards = centres_of_links(topology, network, positions)
+    return DrawingLayout(
+        positions=np.concatenate([positions, crossbars]), towards=towards, groups=groups
+    )
 
 
 def centres_of_links(
-    topology: Topology, network: Ccrdn, at: NDArray[np.complex128]
+    topology: Topology, network: Ccrdn, positions: NDArray[np.complex128]
 ) -> NDArray[np.complex128]:
     """Return the centre of the X(h) of each level-h link."""
     towards = np.empty(len(topology.links), dtype=np.complex128)
     for h, size in enumerate(network.t):
-        centres = at.reshape(-1, size).mean(axis=1)
+        centres = positions.reshape(-1, size).mean(axis=1)
         towards[topology.level == h] = centres[topology.links[topology.level == h, 0] // size]
     return towards
 
 
-def disc(at: NDArray[np.complex128], level: int, first: int, end: int, radius: float) -> Disc:
+def disc(
+    positions: NDArray[np.complex128], level: int, first: int, end: int, radius: float
+) -> Disc:
     """Return the disc of the nodes first .. end - 1."""
-    centre = complex(at[first:end].mean())
+    centre = complex(positions[first:end].mean())
     return Disc(level=level, first=first, last=end - 1, centre=centre, radius=radius)
 
 
@@ -119,16 +132,16 @@ def upright(network: Ccrdn) -> tuple[NDArray[np.complex128], list[float]]:
     """Return the places of the servers with no copy turned, and the radius of each X(h)."""
     radius = max(1.0, GAP / (2 * np.sin(np.pi / network.n)))
     reach = [radius + 0.6]
-    at = radius * circle(network.n)
+    positions = radius * circle(network.n)
     for copies in network.copies[1:]:
         radius = GAP * reach[-1] / np.sin(np.pi / copies)
-        at = (radius * circle(copies)[:, None] + at).ravel()
+        positions = (radius * circle(copies)[:, None] + positions).ravel()
         reach.append(radius + reach[-1] + 0.25)
-    return at, reach
+    return positions, reach
 
 
 def turn_copies(
-    network: Ccrdn, at: NDArray[np.complex128], links: NDArray[np.int64], level: int
+    network: Ccrdn, positions: NDArray[np.complex128], links: NDArray[np.int64], level: int
 ) -> None:
     """Turn each X(level-1), in place, so that its level-`level` links are short."""
     size = network.t[level - 1]
@@ -136,9 +149,9 @@ def turn_copies(
     ends = ends[np.argsort(ends[:, 0] // size, kind="stable")]
     bounds = np.searchsorted(ends[:, 0] // size, np.arange(network.t[-1] // size + 1))
     for copy, (begin, end) in enumerate(pairwise(bounds)):
-        mine = at[copy * size : (copy + 1) * size]
+        mine = positions[copy * size : (copy + 1) * size]
         centre = mine.mean()
-        own, far = at[ends[begin:end, 0]] - centre, at[ends[begin:end, 1]] - centre
+        own, far = positions[ends[begin:end, 0]] - centre, positions[ends[begin:end, 1]] - centre
         direction = (own.conj() * far / np.maximum(abs(far), 1e-9)).sum()
         if abs(direction) > 1e-9:
             mine[:] = centre + (mine - centre) * direction / abs(direction)
@@ -159,53 +172,53 @@ def tiers_of(topology: Topology) -> NDArray[np.int64] | None:
 
 def in_tiers(topology: Topology, tier: NDArray[np.int64]) -> NDArray[np.complex128]:
     """Return hosts in a row by their switch, and the tiers of switches above them."""
-    at = np.zeros(topology.nodes, dtype=np.complex128)
+    positions = np.zeros(topology.nodes, dtype=np.complex128)
     edge_of = {host: topology.ports(host)[0][1] for host in range(topology.servers)}
     x = 0.0
     previous = -1
     for host in sorted(edge_of, key=lambda host: (edge_of[host], host)):
         x += 1.0 if edge_of[host] == previous else SPLIT
-        at[host] = x
+        positions[host] = x
         previous = edge_of[host]
     height = max(2.5, x / 8)
     below = np.zeros(0)
     for number in range(1, int(tier.max()) + 1):
         nodes = np.flatnonzero(tier == number)
         if number == 1:
-            places = above_hosts(nodes, at, edge_of)
+            places = above_hosts(nodes, positions, edge_of)
         elif len(nodes) == len(below):
             places = below
         else:
             places = SPLIT / 2 + x * (np.arange(len(nodes)) + 0.5) / len(nodes)
-        at[nodes] = places + 1j * height * (number - 0.4)
+        positions[nodes] = places + 1j * height * (number - 0.4)
         below = places
-    return at
+    return positions
 
 
 def above_hosts(
-    switches: NDArray[np.int64], at: NDArray[np.complex128], edge_of: Mapping[int, int]
+    switches: NDArray[np.int64], positions: NDArray[np.complex128], edge_of: Mapping[int, int]
 ) -> NDArray[np.float64]:
     """Return the middle of each switch's hosts."""
     hosts: dict[int, list[float]] = {}
     for host, switch in edge_of.items():
-        hosts.setdefault(switch, []).append(at[host].real)
+        hosts.setdefault(switch, []).append(positions[host].real)
     return np.array([np.mean(hosts.get(switch, [])) for switch in switches.tolist()])
 
 
 def on_circle(topology: Topology) -> NDArray[np.complex128]:
     """Return switches on one circle, each with its hosts outside it."""
-    at = np.zeros(topology.nodes, dtype=np.complex128)
+    positions = np.zeros(topology.nodes, dtype=np.complex128)
     hosts = np.bincount(
         topology.links[topology.level == 0, 2] - topology.servers, minlength=topology.switches
     )
     width = max(2.0, float(hosts.max()) + SPLIT - 1)
     radius = max(2.0, width / (2 * np.sin(np.pi / max(topology.switches, 2))))
     outward = circle(topology.switches)
-    at[topology.servers :] = radius * outward
+    positions[topology.servers :] = radius * outward
     placed = np.zeros(topology.switches, dtype=np.int64)
     for host, _, switch, _ in topology.links[topology.level == 0]:
         number = int(switch) - topology.servers
         aside = placed[number] - (hosts[number] - 1) / 2
-        at[host] = outward[number] * (radius + 2.5 - 1j * aside)
+        positions[host] = outward[number] * (radius + 2.5 - 1j * aside)
         placed[number] += 1
-    return at
+    return positions

@@ -531,14 +531,14 @@ class Curves(Panels):
             return
         runs, valid = valid_runs(rows)
         values = values_by(runs, self.x, column)
-        means = [mean(several) for several in values.values()]
+        means = [mean(group_values) for group_values in values.values()]
         shape = style.line(look)
         if len(values) > MOST_MARKS:
             shape["marker"] = ""
         if not valid:
             shape |= {"markerfacecolor": style.PAPER, "markeredgecolor": look.colour}
         axes.plot(list(values), means, **shape)
-        if any(len(several) > 1 for several in values.values()):
+        if any(len(group_values) > 1 for group_values in values.values()):
             low, high = zip(*map(self.band, values.values()), strict=True)
             axes.fill_between(list(values), low, high, color=look.colour, alpha=0.13, linewidth=0)
             axes.vlines(list(values), low, high, color=look.colour, linewidth=0.8)

@@ -41,7 +41,7 @@ class PublishedSet(Store):
         return sorted(path.name.partition(".")[0] for path in self._files())
 
     def states(self, experiment: str) -> dict[str, str]:
-        return {str(row["run"]): "done" for row, _ in self._entries_of(experiment)}
+        return {str(row["run"]): "done" for row, _ in self._planned_entriesof(experiment)}
 
     def size(self) -> int:
         """Return the bytes of all files."""
@@ -58,15 +58,19 @@ class PublishedSet(Store):
         Raises:
             ValueError: an entry is of a work tree with changes, or failed fidelity.
         """
-        lines = {str(row["run"]): (row, about) for row, about in self._entries_of(experiment.name)}
+        lines = {
+            str(row["run"]): (row, about) for row, about in self._planned_entriesof(experiment.name)
+        }
         for row, about in entries:
             refuse(experiment, row, about)
             before = lines.get(str(row["run"]))
             if not before or before[0] != row:
                 lines[str(row["run"])] = row, provenance_of(about)
         planned = {run.id for run in runs}
-        kept = [entry for run, entry in lines.items() if run in planned]
-        return self._write(experiment, sorted(kept, key=lambda entry: order(experiment, entry[0])))
+        planned_entries = [entry for run, entry in lines.items() if run in planned]
+        return self._write(
+            experiment, sorted(planned_entries, key=lambda entry: order(experiment, entry[0]))
+        )
 
     def _write(self, experiment: Experiment, entries: Sequence[tuple[Row, dict[str, Any]]]) -> Path:
         self.root.mkdir(parents=True, exist_ok=True)
@@ -81,7 +85,7 @@ class PublishedSet(Store):
     def _files(self) -> list[Path]:
         return [path for suffix in SUFFIXES for path in self.root.glob("*" + suffix)]
 
-    def _entries_of(self, experiment: str) -> Iterator[tuple[Row, dict[str, Any]]]:
+    def _planned_entriesof(self, experiment: str) -> Iterator[tuple[Row, dict[str, Any]]]:
         if experiment not in self._entries:
             self._entries[experiment] = list(self._parsed(experiment))
         yield from self._entries[experiment]

@@ -63,7 +63,9 @@ def page(
         f"{several(len(stored), 'experiment')}, "
         f"which took {duration(total_s)} one after the other.</p>"
     )
-    index = "".join(f'<a href="#{escape(one.name)}">{escape(one.name)}</a>' for one, _ in stored)
+    index = "".join(
+        f'<a href="#{escape(story.name)}">{escape(story.name)}</a>' for story, _ in stored
+    )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -106,12 +108,12 @@ def section(experiment: Experiment, entries: StoredRows) -> str:
         str(about.get("commit") or "installed") + "+" * bool(about.get("dirty"))
         for _, about in entries
     )
-    said = ", ".join(f"{name} ({count})" for name, count in commits.most_common(4))
+    summary = ", ".join(f"{name} ({count})" for name, count in commits.most_common(4))
     return (
         f'<h2 id="{escape(experiment.name)}">{escape(experiment.name)}</h2><p><b>{escape(experiment.question)}</b></p>'  # noqa: E501
         f'<p class="dim">{escape(experiment.source)}</p>'
         f"<p>{several(len(rows), 'run')} on {escape(engines(rows))}{fidelity(rows)}; commit "
-        f"{escape(said)}</p>"
+        f"{escape(summary)}</p>"
         f"{picture(experiment, entries)}{table(experiment, rows)}{meanings(experiment, rows)}"
         f"<pre>{escape(command(experiment, rows))}</pre>"
     )
@@ -125,12 +127,12 @@ def engines(rows: Sequence[Row]) -> str:
 def fidelity(rows: Sequence[Row]) -> str:
     """Return the number of runs by fidelity verdict; "" without verdicts."""
     counts = Counter(str(row["fidelity"]) for row in rows if row.get("fidelity"))
-    said = [
+    summary = [
         f'<span class="{name}">{name} {counts[name]}</span>'
         for name in ("PASS", "WARN", "FAIL")
         if counts[name]
     ]
-    return f"; fidelity {', '.join(said)}" if said else ""
+    return f"; fidelity {', '.join(summary)}" if summary else ""
 
 
 def picture(experiment: Experiment, entries: StoredRows) -> str:

@@ -128,13 +128,13 @@ def sample(runs: Iterable[Run], seconds: Mapping[str, float]) -> list[Run]:
     for group in groups.values():
         group.sort(key=lambda run: (seconds[run.id], run.id))
         ranked += [(rank, seconds[run.id], run) for rank, run in enumerate(group)]
-    chosen: list[Run] = []
+    sample: list[Run] = []
     left_s = SAMPLE_S
     for _, took_s, run in sorted(ranked, key=lambda entry: entry[:2]):
         if took_s <= left_s:
             left_s -= took_s
-            chosen.append(run)
-    return chosen
+            sample.append(run)
+    return sample
 
 
 class Likeness(Enum):

@@ -64,13 +64,13 @@ class Bar:
                 TimeElapsedColumn,
             )
 
-            left = TextColumn("{task.fields[left]}", style="dim")
+            remaining = TextColumn("{task.fields[left]}", style="dim")
             columns = (
                 TextColumn("{task.description}"),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
-                left,
+                remaining,
             )
             self.bar = Progress(
                 *columns, console=terminal(), transient=True, auto_refresh=self.ticking
@@ -92,7 +92,7 @@ class Bar:
         self.count += 1
         now = clock.monotonic()
         left_s = (now - self.began) / self.count * (self.total - self.count)
-        left = f"{duration(left_s)} left" if self.count < self.total else ""
+        remaining = f"{duration(left_s)} left" if self.count < self.total else ""
         if failure:
             self.failed += 1
             if self.total > 1:  # a single failure is reported at the end
@@ -100,11 +100,11 @@ class Bar:
         if self.bar:
             failed = f"  {self.failed} failed" if self.failed else ""
             self.bar.update(
-                self.bar.task_ids[0], completed=self.count, left=left + failed, refresh=True
+                self.bar.task_ids[0], completed=self.count, left=remaining + failed, refresh=True
             )
         elif now - self.said >= QUIET_S and self.count < self.total:
             self.said = now
-            self._line(f"{self.title}: {self.count} of {self.total} runs, {left}")
+            self._line(f"{self.title}: {self.count} of {self.total} runs, {remaining}")
 
     def _line(self, text: str) -> None:
         if self.bar:
@@ -137,40 +137,40 @@ class StoryStep:
     """One step of a demonstration: its finding, and PASS or FAIL."""
 
     def __init__(self) -> None:
-        self.found, self.mark = "", "PASS"
+        self.result, self.mark = "", "PASS"
 
-    def says(self, found: str, passed: bool = True) -> None:
-        self.found, self.mark = found, "PASS" if passed else "FAIL"
+    def says(self, result: str, passed: bool = True) -> None:
+        self.result, self.mark = result, "PASS" if passed else "FAIL"
 
 
 @contextmanager
 def step(what: str) -> Iterator[StoryStep]:
     """Report a step, and at its end its duration and finding; an error is a FAIL."""
-    told, begin = StoryStep(), clock.monotonic()
+    step, begin = StoryStep(), clock.monotonic()
     try:
         if plain():
-            yield told
+            yield step
         else:
             with terminal().status(what):
-                yield told
+                yield step
     except BaseException as error:
-        told.says(" ".join(f"{type(error).__name__} {error}".split()), passed=False)
+        step.says(" ".join(f"{type(error).__name__} {error}".split()), passed=False)
         raise
     finally:
-        line(told.mark, clock.monotonic() - begin, what, told.found)
+        line(step.mark, clock.monotonic() - begin, what, step.result)
 
 
-def line(mark: str, took_s: float, what: str, found: str) -> None:
+def line(mark: str, took_s: float, what: str, result: str) -> None:
     """Print a line about a finished step."""
     if plain():
-        say(f"{mark}  {duration(took_s):>7}  {what}" + (f": {found}" if found else ""))
+        say(f"{mark}  {duration(took_s):>7}  {what}" + (f": {result}" if result else ""))
         return
     from rich.table import Table
     from rich.text import Text
 
     # wraps long texts beside the mark and the time
     grid = Table.grid(padding=(0, 2))
-    text = Text.assemble(what, (f": {found}" if found else "", "dim"))
+    text = Text.assemble(what, (f": {result}" if result else "", "dim"))
     grid.add_row(Text(mark, f"bold {MARKS[mark]}"), Text(f"{duration(took_s):>7}", "dim"), text)
     terminal().print(grid)
 

@@ -130,9 +130,9 @@ class Spec(Parameter):
         return self.form
 
     def read(self, owner: str, key: str, text: str) -> str:
-        found = self.canonical(text) if self.canonical else text
-        self.check(found)
-        return found
+        value = self.canonical(text) if self.canonical else text
+        self.check(value)
+        return value
 
 
 def shortened(text: str) -> str:

@@ -87,13 +87,13 @@ def sweep(
         Queue([run for run in runs if timed(run) is by_machine], store, watcher, again=again)
         for by_machine in (False, True)
     )
-    one = partial(attempt, experiment, about)
+    run_attempt = partial(attempt, experiment, about)
     try:
         if isinstance(workers, str):
-            several = on_workers(workers, together)
+            ended_runs = on_workers(workers, together)
         else:
-            several = carry_out(one, together, workers)
-        for ended in chain(several, carry_out(one, alone, 1)):
+            ended_runs = carry_out(run_attempt, together, workers)
+        for ended in chain(ended_runs, carry_out(run_attempt, alone, 1)):
             failure = keep(store, ended)
             if failure:
                 swept.failures[ended.run] = failure
@@ -152,16 +152,16 @@ class Queue:
         return run
 
 
-def carry_out(one: RunAttempt, queue: Queue, jobs: int) -> Iterator[EndedRun]:
+def carry_out(run_attempt: RunAttempt, queue: Queue, jobs: int) -> Iterator[EndedRun]:
     """Yield each run of `queue` when it ends, `jobs` in parallel."""
     if jobs > 1 and queue.remaining:
-        yield from in_processes(one, queue, min(jobs, len(queue.remaining)))
+        yield from in_processes(run_attempt, queue, min(jobs, len(queue.remaining)))
         return
     while run := queue.wait():
-        yield one(run)
+        yield run_attempt(run)
 
 
-def in_processes(one: RunAttempt, queue: Queue, jobs: int) -> Iterator[EndedRun]:
+def in_processes(run_attempt: RunAttempt, queue: Queue, jobs: int) -> Iterator[EndedRun]:
     """Yield each run of `queue` when it ends, measured by `jobs` processes.
 
     The processes die with this one.  A process that dies fails its current run only.
@@ -171,7 +171,7 @@ def in_processes(one: RunAttempt, queue: Queue, jobs: int) -> Iterator[EndedRun]
     try:
         while queue.remaining or workers:
             while len(workers) < jobs and (run := queue.take() if workers else queue.wait()):
-                worker = Worker(one, next(numbers))
+                worker = Worker(run_attempt, next(numbers))
                 workers[worker.pipe] = worker
                 worker.give(run)
             # wait() of an empty list never returns
@@ -190,11 +190,11 @@ def in_processes(one: RunAttempt, queue: Queue, jobs: int) -> Iterator[EndedRun]
 class Worker:
     """A process that measures one run after the other."""
 
-    def __init__(self, one: RunAttempt, number: int) -> None:
+    def __init__(self, run_attempt: RunAttempt, number: int) -> None:
         # a fork inherits imported modules and compiled code
         context = multiprocessing.get_context("fork")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(one, theirs, number), daemon=True)
+        self.process = context.Process(target=work, args=(run_attempt, theirs, number), daemon=True)
         self.process.start()
         theirs.close()  # the death of the process closes the pipe
 
@@ -219,7 +219,7 @@ class Worker:
         self.pipe.close()
 
 
-def work(one: RunAttempt, pipe: Connection, number: int) -> None:
+def work(run_attempt: RunAttempt, pipe: Connection, number: int) -> None:
     """Measure the runs from `pipe` in a Worker's process.
 
     The process ignores Ctrl-C and dies with its parent.
@@ -230,7 +230,7 @@ def work(one: RunAttempt, pipe: Connection, number: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     while True:
-        pipe.send(one(pipe.recv()))
+        pipe.send(run_attempt(pipe.recv()))
 
 
 def on_workers(scheduler: str, queue: Queue) -> Iterator[EndedRun]:

@@ -1,4 +1,4 @@
-"""What the columns of this room's experiments mean.
+"""Meanings of the columns of TTC's experiments.
 
 Layers of links are up1, up2, ... from the edge switches to the top, down1, down2, ... back, and
 hosts: down to the hosts.

@@ -1,4 +1,4 @@
-"""How long do short and long flows take under each scheme, in a healthy fabric and a damaged one?
+"""Completion times of short and long flows under each scheme, in a healthy and a damaged fabric.
 
 Flows arrive at random (Poisson) between random hosts, with sizes as published, cut off so that a
 run ends in time.  A flow's slowdown is its time over that which it would have alone: store and
@@ -42,17 +42,20 @@ def measure(run: Run) -> Result:
     from weft.experiments.engines import fabric_run
 
     rate_bps = run.integer("rate_mbps") * Mbps
-    with fabric_run.fabric(run, common.link(run), damage=partial(damage, run)) as on:
-        seen = fabric_run.tcp(
+    with fabric_run.fabric(run, common.link(run), damage=partial(damage, run)) as fabric:
+        observation = fabric_run.tcp(
             run,
-            on.network,
-            list(traffic(run, on.topology.servers, rate_bps)),
+            fabric.network,
+            list(traffic(run, fabric.topology.servers, rate_bps)),
             deadline_s=run.number("seconds") + GRACE_S,
         )
         return Result(
-            figures={**times(on.topology, seen.flows, rate_bps), **fabric_run.order_figures(seen)},
-            fidelity=seen.report.verdict,
-            circumstances=fabric_run.circumstances(on, seen),
+            figures={
+                **times(fabric.topology, observation.flows, rate_bps),
+                **fabric_run.order_figures(observation),
+            },
+            fidelity=observation.report.verdict,
+            circumstances=fabric_run.circumstances(fabric, observation),
         )
 
 

@@ -1,4 +1,4 @@
-"""How much more TCP does a fabric carry when switches choose by packet, and by queue?
+"""TCP goodput of a fabric whose switches choose by flow, by packet or by queue.
 
 Every host sends one endless flow and receives one; with traffic=cross, to and from hosts behind
 another edge switch, so that all traffic goes up.  With as many uplinks as hosts (clos:n=4,r=2,m=4)
@@ -85,32 +85,33 @@ def measure(run: Run) -> Result:
 
     rate_bps, seconds = run.integer("rate_mbps") * Mbps, run.number("seconds")
     warm_up_s = min(MOST_WARM_UP_S, seconds / 4)
-    with fabric_run.fabric(run, common.link(run)) as on:
+    with fabric_run.fabric(run, common.link(run)) as fabric:
         ends = pairs(
-            traffic(run, on.topology), on.topology.servers, np.random.default_rng(run.seed)
+            traffic(run, fabric.topology), fabric.topology.servers, np.random.default_rng(run.seed)
         )
-        seen = fabric_run.tcp(
+        observation = fabric_run.tcp(
             run,
-            on.network,
+            fabric.network,
             endless(ends),
             deadline_s=warm_up_s + seconds,
             warm_up_s=warm_up_s,
         )
         flows_bps = [
-            8 * outcome.received_bytes / seen.flows.measured_s for outcome in seen.flows.results
+            8 * outcome.received_bytes / observation.flows.measured_s
+            for outcome in observation.flows.results
         ]
-        ideal_bps = ideal_flows(on.topology, ends) * rate_bps * fabric_run.PAYLOAD_FRACTION
+        ideal_bps = ideal_flows(fabric.topology, ends) * rate_bps * fabric_run.PAYLOAD_FRACTION
         return Result(
             figures={
-                "goodput_bps": seen.flows.goodput_bps,
+                "goodput_bps": observation.flows.goodput_bps,
                 "ideal_goodput_bps": ideal_bps,
-                "goodput_fraction": seen.flows.goodput_bps / ideal_bps,
+                "goodput_fraction": observation.flows.goodput_bps / ideal_bps,
                 "slowest_flow_bps": min(flows_bps),
                 "flows_bps": flows_bps,
-                **fabric_run.order_figures(seen),
+                **fabric_run.order_figures(observation),
             },
-            fidelity=seen.report.verdict,
-            circumstances=fabric_run.circumstances(on, seen),
+            fidelity=observation.report.verdict,
+            circumstances=fabric_run.circumstances(fabric, observation),
         )
 
 

@@ -186,25 +186,27 @@ def choose(loads: Ints, default: int, draws: Ints, rules: SchemeRules) -> int:
 class UpwardChoices(NamedTuple):
     """Decisions on the way up, counted in place.
 
-    made: all decisions by layer, 0 to n-1.
+    decisions: all decisions by layer, 0 to n-1.
     redirected: those for another up-port than D-mod-k's.
     over_top: packets or flows over the top layer, an array of one element.
-    kept: those of them that were redirected nowhere.
+    default_over_top: those of them that took the default at every switch.
     """
 
-    made: Ints
+    decisions: Ints
     redirected: Ints
     over_top: Ints
-    kept: Ints
+    default_over_top: Ints
 
     def figures(self) -> dict[str, float | None]:
         """Return the columns about redirection."""
         figures: dict[str, float | None] = {}
-        for layer in range(1, len(self.made)):
-            total, redirected = int(self.made[layer]), int(self.redirected[layer])
+        for layer in range(1, len(self.decisions)):
+            total, redirected = int(self.decisions[layer]), int(self.redirected[layer])
             figures[f"up{layer}_redirected_fraction"] = redirected / total if total else None
         over_top = int(self.over_top[0])
-        figures["default_path_fraction"] = int(self.kept[0]) / over_top if over_top else None
+        figures["default_path_fraction"] = (
+            int(self.default_over_top[0]) / over_top if over_top else None
+        )
         return figures
 
 

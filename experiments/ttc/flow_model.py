@@ -27,14 +27,14 @@ def assign(
             default = links.digit[layer, t]
             up = choose(load[first : first + links.d], default, draws[flow, layer - 1], rules)
             load[first + up] += 1
-            choices.made[layer] += 1
+            choices.decisions[layer] += 1
             choices.redirected[layer] += up != default
             strayed += up != default
             switch = links.far[first + up]
             layer += 1
         if layer == links.n:
             choices.over_top[0] += 1
-            choices.kept[0] += strayed == 0
+            choices.default_over_top[0] += strayed == 0
         while switch >= 0:
             link = links.down[switch, links.digit[layer, t]]
             load[link] += 1

@@ -116,11 +116,11 @@ def arrive(
         link = net.down[switch, net.digit[layer, t]]
         if layer == net.n:
             choices.over_top[0] += 1
-            choices.kept[0] += state.strayed[packet] == 0
+            choices.default_over_top[0] += state.strayed[packet] == 0
     else:
         first, default = net.first_up[switch], net.digit[layer, t]
         up = choose(state.length[first : first + net.d], default, draws, rules)
-        choices.made[layer] += 1
+        choices.decisions[layer] += 1
         choices.redirected[layer] += up != default
         state.strayed[packet] += up != default
         link = first + up

@@ -1,4 +1,4 @@
-"""How evenly does each scheme lay flows over a fat-tree's links?
+"""Flows on the fullest link of a fat-tree under each scheme.
 
 TTC, section 4.1, figure 4 and table 1.
 

@@ -150,7 +150,7 @@ def tcp(run: Run, fabric: FabricRun) -> Result:
     ends = permutation(np.random.default_rng(run.seed), fabric.topology.servers)
     before = fabric.plane.counters()
     with Occupancies(fabric.network) as queues:
-        seen = fabric_run.tcp(
+        observation = fabric_run.tcp(
             run,
             fabric.network,
             endless(ends),
@@ -162,12 +162,12 @@ def tcp(run: Run, fabric: FabricRun) -> Result:
     return Result(
         figures={
             **layers(fabric.topology, queues.table),
-            "goodput_bps": seen.flows.goodput_bps,
+            "goodput_bps": observation.flows.goodput_bps,
             **redirected(run, fabric.topology, before, fabric.plane.counters()),
-            **fabric_run.order_figures(seen),
+            **fabric_run.order_figures(observation),
         },
-        fidelity=seen.report.verdict,
-        circumstances=fabric_run.circumstances(fabric, seen),
+        fidelity=observation.report.verdict,
+        circumstances=fabric_run.circumstances(fabric, observation),
     )
 
 

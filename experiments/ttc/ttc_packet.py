@@ -1,4 +1,4 @@
-"""How long do packets wait under each scheme in the slotted model of a fat-tree?
+"""Packet latency under each scheme in the slotted model of a fat-tree.
 
 TTC, section 4.2, figures 5 and 6.
 

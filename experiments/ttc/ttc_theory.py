@@ -1,4 +1,4 @@
-"""How long do TTC's queues grow, in the limit of many queues and with finitely many?
+"""Queue lengths under TTC, in the limit of many queues and with finitely many.
 
 TTC, section 5: packets arrive at N queues in a Poisson process of rate `load` each and are served
 one at a time, each taking an exponential time of mean 1.  s_i is the fraction of queues with at
@@ -156,14 +156,14 @@ def measure(run: Run) -> Result:
     warm_up, watched = events(queues, load)
     rng = np.random.default_rng(run.seed)
     finite = simulate(queues, load, delta, warm_up=warm_up, watched=watched, rng=rng)
-    both = min(len(limit), len(finite))
-    differs = np.abs(finite[1:both] - limit[1:both])
-    seen = limit[1:both] > min(SEEN, load / 2)
+    common = min(len(limit), len(finite))
+    differs = np.abs(finite[1:common] - limit[1:common])
+    visible = limit[1:common] > min(SEEN, load / 2)
     return Result(
         figures={
             "mean_queue_packets": float(limit[1:].sum()),
             "simulated_mean_queue_packets": float(finite[1:].sum()),
-            "worst_error_fraction": float(differs[seen].max()),
+            "worst_error_fraction": float(differs[visible].max()),
             "z": growth(delta),
             "measured_z": measured_growth(limit, delta),
             "at_least": limit.tolist(),

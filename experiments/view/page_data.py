@@ -56,7 +56,7 @@ def _with_hosts(topology: Topology, places: DrawingLayout) -> tuple[Any, Any]:
 
     Hosts that the layout omits surround their routers.
     """
-    centres = places.at.copy()
+    centres = places.positions.copy()
     radii = np.full(topology.nodes, SERVER_RADIUS)
     if places.hosts:
         return centres, radii
@@ -65,7 +65,7 @@ def _with_hosts(topology: Topology, places: DrawingLayout) -> tuple[Any, Any]:
     placed: Counter[int] = Counter()
     for host, _, router, _ in host_links:
         turn = 2j * np.pi * (placed[router] + 0.5) / count[router]
-        centres[host] = places.at[router] + HOST_AWAY * np.exp(turn)
+        centres[host] = places.positions[router] + HOST_AWAY * np.exp(turn)
         placed[router] += 1
     radii[: topology.servers] = HOST_RADIUS
     return centres, radii

@@ -35,7 +35,7 @@ from weft.experiments.view import page_data
 from weft.testbed.linux import clock
 from weft.testbed.observe.stream_event import StreamEvent
 
-UNPRIVILEGED = 65534  # user and group (nobody)
+UNPRIVILEGED = 65534  # user and group without rights
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 HOSTS = ("127.0.0.1", "localhost")
 MOST_BODY_BYTES = 1 << 16

@@ -65,7 +65,7 @@ class SwitchQueueState:
     def __init__(self, pending: libbpf.Map, states: libbpf.Map, switch: int) -> None:
         self._pending, self._states, self._switch = pending, states, switch
 
-    def wanted(self) -> int:
+    def pending_state(self) -> int:
         """Return the state that the queues called for at the last packet that went up."""
         (state,) = self._pending[self._switch,]
         return int(state)

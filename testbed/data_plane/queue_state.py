@@ -23,4 +23,4 @@ class LinuxQueueStates(LinuxCapability):
         return ""
 
     def look(self, now: float) -> list[QueuesCall]:
-        return [QueuesCall(self._queue_state.wanted())]
+        return [QueuesCall(self._queue_state.pending_state())]

@@ -33,7 +33,7 @@ class SwitchFib(KernelFib):
         super().set(changes)
 
     def reconcile(self) -> list[NetlinkMessage]:
-        self._groups.replace({prefix: self._indexes(hops) for prefix, hops in self.wanted.items()})
+        self._groups.replace({prefix: self._indexes(hops) for prefix, hops in self.desired.items()})
         return super().reconcile()
 
     def _indexes(self, hops: tuple[Hop, ...]) -> list[int]:

@@ -188,7 +188,7 @@ class KernelFib:
     """
 
     def __init__(self, socket: netlink.Socket, interfaces: NodeInterfaces) -> None:
-        self.wanted: dict[Prefix, tuple[Hop, ...]] = {}
+        self.desired: dict[Prefix, tuple[Hop, ...]] = {}
         self.installed = 0
         self._socket = socket
         self._interfaces = interfaces
@@ -207,8 +207,8 @@ class KernelFib:
         """
         messages = []
         for change in changes:
-            self.installed += bool(change.hops) - bool(self.wanted.get(change.prefix))
-            self.wanted[change.prefix] = change.hops
+            self.installed += bool(change.hops) - bool(self.desired.get(change.prefix))
+            self.desired[change.prefix] = change.hops
             if change.unless_set:
                 messages.append(_unreachable(change.prefix, unless_set=True))
             else:
@@ -254,9 +254,9 @@ class KernelFib:
             NetlinkError: for the first refused change; the others were made.
         """
         installed = routes(self._socket)
-        messages = [removal_message(prefix) for prefix in installed if prefix not in self.wanted]
+        messages = [removal_message(prefix) for prefix in installed if prefix not in self.desired]
         self._resolved.clear()
-        for prefix, hops in self.wanted.items():
+        for prefix, hops in self.desired.items():
             ports = self._interfaces.ports
             hop_set = {
                 (ports[hop.port].ifindex, ports[hop.port].neighbours[hop.node][0]) for hop in hops

@@ -320,7 +320,7 @@ class Fidelity:
         for node, row in self._all_rows().items():
             before = self._rows_before[node]
             # A daemon that ends in order clears the process id of its row.
-            vanished = (row.wanted or row.pid) and self._process_id(name(node)) is None
+            vanished = (row.required or row.pid) and self._process_id(name(node)) is None
             deaths[node] = max(row.deaths - before.deaths, int(bool(vanished)))
             restarts[node] = row.restarts - before.restarts
         lost = self._supervisor is not None and self._process_id("supervisor") != self._supervisor

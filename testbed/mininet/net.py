@@ -213,8 +213,8 @@ class Net(BridgedNet):
         self._links.degrade(link, rate_bps)
 
     def impair(self, link: str, **words: Any) -> None:
-        """Set loss, delay, rate or queue of `link` in both directions; see impair.asked()."""
-        self._links.impair(link, impair.asked(**words))
+        """Set loss, delay, rate or queue of `link` in both directions; see impair.impairment()."""
+        self._links.impair(link, impair.impairment(**words))
 
     def unimpair(self, link: str) -> None:
         """Undo impair() of `link`.

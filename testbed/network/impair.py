@@ -35,7 +35,7 @@ class Impairment:
         return self.delay_us is not None or self.jitter_us is not None
 
 
-def asked(
+def impairment(
     *,
     loss: str | None = None,
     delay: str | None = None,

@@ -39,7 +39,7 @@ class CounterRow:
     packets_failed: packets dropped because handling them raised an exception.
     refused: packets dropped before decoding, for a reason in node_daemon/sealed_channel.py.
     real_time: 1 if the process has real-time priority.
-    wanted: 1 if the supervisor keeps the daemon running.
+    required: 1 if the supervisor keeps the daemon running.
     deaths: ends of the daemon that were not requested.
     restarts: restarts by the supervisor after a death.
     lateness: ticks by lateness, in classes divided by LATENESS_US; subtract two readings for an
@@ -65,7 +65,7 @@ class CounterRow:
     packets_failed: int
     refused: int
     real_time: int
-    wanted: int
+    required: int
     deaths: int
     restarts: int
     lateness: tuple[int, ...]
@@ -74,7 +74,7 @@ class CounterRow:
 COLUMNS = {field.name: number for number, field in enumerate(fields(CounterRow))}
 WORDS = len(COLUMNS) - 1 + len(LATENESS_US) + 1
 # these count through all daemons of a node
-OF_NODE = ("wanted", "deaths", "restarts")
+OF_NODE = ("required", "deaths", "restarts")
 
 
 class DaemonCounters:

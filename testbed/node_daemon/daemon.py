@@ -178,7 +178,7 @@ class Daemon:
 
     def forget_routes(self) -> None:
         """Remove the routes that it set, at the end of a rehearsal."""
-        self.fib.wanted.clear()
+        self.fib.desired.clear()
         self.fib.reconcile()
 
     def start(self, now: float) -> None:
@@ -401,7 +401,7 @@ class Daemon:
             "carrier": {self.interfaces.ports[port].dev: up for port, up in self._carrier.items()},
             "kernel_routes": {
                 str(prefix): [self.interfaces.ports[hop.port].dev for hop in hops]
-                for prefix, hops in self.fib.wanted.items()
+                for prefix, hops in self.fib.desired.items()
             },
             **self.lost.status(),
             "protocol": {**self.protocol.status(), "garbage": self.garbage},

@@ -69,19 +69,19 @@ class PortChannel(Protocol):
 class Allowance:
     """The token bucket of one neighbour, refilled when it is empty."""
 
-    __slots__ = ("filled_s", "left")
+    __slots__ = ("filled_s", "tokens")
 
     def __init__(self) -> None:
-        self.left = 0
+        self.tokens = 0
         self.filled_s = -inf
 
     def refill(self, now: float) -> bool:
-        """Refill the bucket, whose `left` is below 0, and take a token; False if there is none."""
+        """Refill the bucket, whose count is below 0, and take a token; False if there is none."""
         earned = min((now - self.filled_s) * MESSAGES_PER_S, MESSAGES_AT_ONCE)
         if earned < 1:
-            self.left = 0
+            self.tokens = 0
             return False
-        self.left = int(earned) - 1
+        self.tokens = int(earned) - 1
         self.filled_s = now
         return True
 
@@ -186,8 +186,8 @@ class Sealed:
             self.dropped[REPLAYED] += 1
             return None
         self._words[sender.index] = sender.recent[-1]
-        sender.left -= 1
-        if sender.left < 0 and not sender.refill(now):
+        sender.tokens -= 1
+        if sender.tokens < 0 and not sender.refill(now):
             self.dropped[TOO_MANY] += 1
             return None
         return body[:-END_BYTES]
@@ -227,8 +227,8 @@ class Bare:
             self.dropped[STRANGE] += 1
             return None
         for allowance in self._allowances:
-            allowance.left -= 1
-            if allowance.left >= 0 or allowance.refill(now):
+            allowance.tokens -= 1
+            if allowance.tokens >= 0 or allowance.refill(now):
                 return frame
         self.dropped[TOO_MANY] += 1
         return None

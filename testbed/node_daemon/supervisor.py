@@ -44,8 +44,8 @@ from weft.testbed.node_daemon.rehearsal import rehearse
 from weft.testbed.node_daemon.successor import NO_SUCCESSOR
 from weft.testbed.node_daemon.watchdog import LOOK_S, Hangs, Restarts
 
-PID, CONVERGED, TICKS, WANTED, DEATHS, RESTARTS = (
-    COLUMNS[name] for name in ("pid", "converged", "ticks", "wanted", "deaths", "restarts")
+PID, CONVERGED, TICKS, REQUIRED, DEATHS, RESTARTS = (
+    COLUMNS[name] for name in ("pid", "converged", "ticks", "required", "deaths", "restarts")
 )
 NAME = "supervisor"
 SOCKET = "daemons.sock"
@@ -130,7 +130,7 @@ class Supervisor:
         """
         nodes = list(self._daemons.interfaces)
         for node in nodes:
-            self._counters.cells(node)[WANTED] = 1
+            self._counters.cells(node)[REQUIRED] = 1
         if min(self._processes, len(nodes)) >= WORTH_REHEARSING:
             rehearse(self._directory / "rehearsal", self._daemons)
         self._start_nodes(nodes)
@@ -144,7 +144,7 @@ class Supervisor:
         for node, interfaces in self._daemons.interfaces.items():
             cells = self._counters.cells(node)
             control_socket.wait_until_ended(self._directory, interfaces.name, STOP_S)
-            if cells[WANTED]:
+            if cells[REQUIRED]:
                 cells[DEATHS] += bool(cells[PID])
                 cells[RESTARTS] += 1
                 cells[PID] = cells[CONVERGED] = 0
@@ -306,7 +306,7 @@ class Supervisor:
             cells = self._counters.cells(node)
             if cells[DEATHS] != self._deaths[node]:
                 self._deaths[node] = cells[DEATHS]
-                if cells[WANTED] and self._lock is not None:
+                if cells[REQUIRED] and self._lock is not None:
                     delay = self._restarts.died(node, clock.monotonic())
                     name = self._daemons.interfaces[node].name
                     self._log.write(
@@ -351,7 +351,7 @@ class Supervisor:
                 continue  # another process serves it by now
             cells = self._counters.cells(node)
             self._clear(node, child.pid)
-            if cells[WANTED] and not self._ending and cells[DEATHS] == self._deaths[node]:
+            if cells[REQUIRED] and not self._ending and cells[DEATHS] == self._deaths[node]:
                 cells[DEATHS] += 1
         self._note_deaths(child.nodes)
 
@@ -378,7 +378,7 @@ class Supervisor:
 
     def _want(self, node: int, running: bool) -> None:
         """Record a request that the daemon of `node` run, or end."""
-        self._counters.cells(node)[WANTED] = running
+        self._counters.cells(node)[REQUIRED] = running
         self._restarts.forget(node)
 
     def _restart(self, name: str) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class Actions:
         set_rate(self._network, link, rate_bps(rate))
 
     def _impair(self, link: str, loss: str | None = None, delay: str | None = None) -> None:
-        impair.impair(self._network, link, impair.asked(loss=loss, delay=delay))
+        impair.impair(self._network, link, impair.impairment(loss=loss, delay=delay))
 
     def _link(self, link: str) -> ViewerReply:
         """Return `loss_percent` and `delay_us` of the link towards its second end."""

@@ -296,5 +296,7 @@ def _result(c_message: CMessage, message: NdpMessage) -> MessageResult:
     )
     failed = None
     if c_message.packets:
-        failed = reason(message.dst, c_message.silent_ns, c_message.left, c_message.packets)
+        failed = reason(
+            message.dst, c_message.silent_ns, c_message.unacknowledged, c_message.packets
+        )
     return MessageResult(message, began, delivered, finished, failed)

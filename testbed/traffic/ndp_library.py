@@ -118,7 +118,7 @@ class CEvent(Structure):
         ("silent_ns", c_uint64),
         ("peer", c_uint32),
         ("flow", c_uint32),
-        ("left", c_uint32),
+        ("unacknowledged", c_uint32),
         ("packets", c_uint32),
         ("kind", c_uint32),
         ("unused", c_uint32),
@@ -129,7 +129,7 @@ class CEvent(Structure):
         if self.kind == DELIVERED:
             return Delivered(self.peer, self.flow, self.size_bytes, self.time_ns)
         failed = (
-            reason(self.peer, self.silent_ns, self.left, self.packets)
+            reason(self.peer, self.silent_ns, self.unacknowledged, self.packets)
             if self.kind == FAILED
             else None
         )
@@ -166,7 +166,7 @@ class CMessage(Structure):
         ("delivered", c_uint64),
         ("finished", c_uint64),
         ("silent_ns", c_uint64),
-        ("left", c_uint32),
+        ("unacknowledged", c_uint32),
         ("packets", c_uint32),
     )
 

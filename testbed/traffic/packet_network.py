@@ -177,9 +177,12 @@ class Arcs(NamedTuple):
         """Return the ports between switches of `topology`."""
         ports = PortTable.of(topology)
         number = (np.arange(len(ports.node)) - ports.first[ports.node]).astype(np.uint16)
-        chosen = (ports.node >= topology.servers) & (ports.peer >= topology.servers)
-        ends = ports.node[chosen] - topology.servers, ports.peer[chosen] - topology.servers
-        return cls(*ends, number[chosen])
+        joins_switches = (ports.node >= topology.servers) & (ports.peer >= topology.servers)
+        ends = (
+            ports.node[joins_switches] - topology.servers,
+            ports.peer[joins_switches] - topology.servers,
+        )
+        return cls(*ends, number[joins_switches])
 
 
 class NextHops(NamedTuple):
@@ -319,8 +322,8 @@ class PacketNetwork:
     def flow_counters(self) -> list[TcpCounters]:
         """Return the counters of TCP of each message that has begun."""
         counters = self._library.packet_network_flow
-        found = (counters(self._network, message) for message in range(self._messages))
-        return [pointer.contents for pointer in found if pointer]
+        pointers = (counters(self._network, message) for message in range(self._messages))
+        return [pointer.contents for pointer in pointers if pointer]
 
     def port_counters(self) -> list[SimulatedPortCounters]:
         """Return the counters of all ports, in order of node and port."""

@@ -85,7 +85,7 @@ def test_strangers_and_what_is_for_others_are_not_heard():
         at.hear(heard(sender=3), 0, 0.0)
     assert at.hear(heard(target=5), 0, 0.0) == (False, [])
     assert at.hear(heard(lifetime_ms=0), 0, 0.0) == (False, [])
-    assert not at.held
+    assert not at.notices
 
 
 def test_what_changed_is_repeated_and_what_is_not_empty_is_refreshed():
@@ -113,7 +113,7 @@ def test_what_is_not_renewed_is_forgotten_with_the_time_it_has_used_up_on_its_wa
     assert at.tick(1.4) == (False, [])
     assert at.tick(1.5) == (True, [])
     assert at.tick(1.8) == (False, [])
-    assert not at.held
+    assert not at.notices
 
 
 def test_a_neighbour_that_comes_up_is_told_everything_but_its_own():
@@ -154,5 +154,5 @@ def test_a_ring_is_crossed_from_both_sides_and_the_flood_ends():
         to = (at - 1) % 8 if send.port == 0 else (at + 1) % 8
         assert notice == notice._replace(sender=at, target=to)
         waiting += [(to, more) for more in ring[to].hear(notice, 1 - send.port, 0.0)[1]]
-    assert sorted(number for number, each in ring.items() if each.held) == [1, 2, 3, 5, 6, 7]
+    assert sorted(number for number, each in ring.items() if each.notices) == [1, 2, 3, 5, 6, 7]
     assert sent == 6

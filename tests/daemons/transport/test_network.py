@@ -54,7 +54,7 @@ def incast(senders, size_bytes, **changed):
     net.run_until(SECOND)
     assert len(net.delivered) == len(net.finished) == senders
     assert not [event for _, event in net.finished if event.failed]
-    return net, max(event.at for _, event in net.delivered) / ideal_ns(size_bytes, senders)
+    return net, max(event.at_ns for _, event in net.delivered) / ideal_ns(size_bytes, senders)
 
 
 @pytest.mark.parametrize("senders", [1, 8, 32, 64])
@@ -67,7 +67,7 @@ def test_incast_takes_as_long_as_the_link_does(senders):
 
 def test_incast_is_fair():
     net, _ = incast(16, 200_000)
-    ends = sorted(event.at for _, event in net.delivered)
+    ends = sorted(event.at_ns for _, event in net.delivered)
     assert ends[0] > 0.9 * ends[-1]
 
 
@@ -90,7 +90,7 @@ def test_shuffle_on_a_fat_tree():
     )
     assert total(net, "timeouts") == 0
     # 15 messages leave and reach each host, and control packets with them
-    assert max(event.at for _, event in net.delivered) < 1.35 * ideal_ns(30_000, 15)
+    assert max(event.at_ns for _, event in net.delivered) < 1.35 * ideal_ns(30_000, 15)
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def test_permutation_on_a_fat_tree_fills_it():
         net.send(0, src, dst, src, 1_000_000)
     net.run_until(SECOND)
     assert total(net, "timeouts") == 0
-    ends = sorted(event.at for _, event in net.delivered)
+    ends = sorted(event.at_ns for _, event in net.delivered)
     assert len(ends) == 16
     # every link carries an acknowledgement and a pull, of 64 bytes, for each packet that comes the
     # other way
@@ -136,7 +136,7 @@ def test_receivers_move_messages_from_a_layer_that_is_full():
         net.run_until(SECOND)
         assert len(net.delivered) == 4
         assert total(net, "timeouts") == 0
-        found[count] = max(event.at for _, event in net.delivered)
+        found[count] = max(event.at_ns for _, event in net.delivered)
     assert found[8] < 0.7 * found[1]
 
 

@@ -119,7 +119,7 @@ class Counted:
         if self.walker.layer_of[to] < layer:
             return False
         strays = to != self.walker.beside[node][d + dst // d ** (layer - 1) % d]
-        self.choices.made[layer] += 1
+        self.choices.decisions[layer] += 1
         self.choices.redirected[layer] += strays
         return strays
 
@@ -127,7 +127,7 @@ class Counted:
         """Something turned at switch `node`."""
         if self.walker.layer_of[node] == self.walker.ft.n:
             self.choices.over_top[0] += 1
-            self.choices.kept[0] += not strayed
+            self.choices.default_over_top[0] += not strayed
 
 
 def same(one: UpwardChoices, other: UpwardChoices) -> bool:
