@@ -98,8 +98,8 @@ class FaultyNetwork(ABC):
 
     def stall(self, nodes: Iterable[int], seconds: float) -> None:
         """Let the daemons of `nodes` not run for a time; their packets wait."""
+        self._stall(nodes, seconds)  # on the kernel, each stall begins a little later
         self.stalled_until_s = max(self.stalled_until_s, self.now() + seconds)
-        self._stall(nodes, seconds)
 
     def judge(self) -> None:
         """Check the network after the last fault, and again after all repairs.

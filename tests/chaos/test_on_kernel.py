@@ -18,6 +18,7 @@ from weft.experiments.engines.common_parameters import link_with_queues
 from weft.testbed.mininet.net import Net
 
 FEW, STEPS = 4, 4
+EACH = 2  # campaigns of each kind of daemon, the same ones each time
 
 
 class SharedNet:
@@ -81,6 +82,17 @@ def test_every_fault_ends_as_predicted(stack):
 
 
 @pytest.mark.kernel
+def test_a_stall_ends_before_the_judgement(stack):
+    network = SharedNet(stack, "complete:n=4,p=1", eager("bfs"))(1)
+    network.stall(network.routers, 0.02)
+    try:
+        network.judge()
+        assert network.stalls == []
+    finally:
+        network.close()
+
+
+@pytest.mark.kernel
 @pytest.mark.parametrize(
     ("name", "spec"), [("pr-gpi", "dcell:n=3,k=1"), ("ecmp", "clos:n=2,r=3,m=3")]
 )
@@ -92,7 +104,8 @@ def test_a_few_campaigns_end_as_predicted(stack, name, spec):
 @pytest.mark.kernel
 @pytest.mark.slow
 def test_every_campaign_ends_as_predicted(stack, routing, spec, campaigns):
-    run_campaigns(on_kernel(stack, spec, routing), campaigns or FEW)
+    options = {} if campaigns else {"derandomize": True, "database": None}
+    run_campaigns(on_kernel(stack, spec, routing), campaigns or EACH, **options)
 
 
 @pytest.mark.kernel
