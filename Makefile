@@ -15,7 +15,6 @@ BENCHES := $(patsubst bench/%.py,bench.%,$(filter-out bench/__init__.py bench/re
 # Tests are told apart by the markers of pyproject.toml. Those for User-Mode Linux start two instances of it themselves.
 PURE := not kernel and not uml and not virtual
 ON_KERNEL := kernel and not uml and not virtual
-SLOW_ON_KERNEL := tests/testbed/network tests/testbed/node_daemon/test_hostile_network.py # campaigns: make chaos
 UNDER_UML := uml or virtual
 # Tests of the instruments, which both clocks must pass; make test-virtual runs all kernel tests in virtual time.
 ON_BOTH_CLOCKS := tests/testbed/measure tests/testbed/traffic tests/testbed/network/test_delay.py
@@ -54,7 +53,7 @@ test-all: setup check ## every test, the slow ones, too, and a part of them in v
 	[ -z "$$(apt-cache show linux-source-6.12 2>/dev/null)" ] || $(PYTHON) -m pytest --clock virtual $(ON_BOTH_CLOCKS)
 	$(MAKE) kernel-tests
 	$(PYTEST) $(ALL_CORES) -m "$(PURE) and slow"
-	$(SUDO) $(PYTHON) -m pytest $(ALL_CORES) -m "$(ON_KERNEL) and slow" $(SLOW_ON_KERNEL)
+	$(SUDO) $(PYTHON) -m pytest $(ALL_CORES) -m "$(ON_KERNEL) and slow"
 
 test-clean: ## demo and test on a fresh clone in a clean Debian 12 of their own; needs root
 	$(if $(SUDO),sudo --preserve-env) tools/clean_root.sh demo test

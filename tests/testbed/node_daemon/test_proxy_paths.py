@@ -27,7 +27,6 @@ CASES = [
     *(("dcell:n=3,k=1", name, 100) for name in SCHEMES),
     ("ficonn:n=4,k=1", "pr-gpi", 100),
     *(pytest.param(spec, name, 6, marks=pytest.mark.slow) for spec in LARGE for name in SCHEMES),
-    pytest.param("dcell:n=3,k=2", "pr-gpi", 2, marks=pytest.mark.slow),
 ]
 FAILED_FRACTION = 0.1
 MOST_PAIRS = 2300
