@@ -33,6 +33,7 @@ def show_status(state: Mapping[str, Any]) -> None:
     if trimming := state["trimming"]:
         print(
             f"{trimming['trimmed_packets']} packets trimmed to headers, "
+            f"{trimming['untrimmed_packets']} could not be, "
             f"{trimming['header_drops']} headers dropped"
         )
     if layers := state["layers"]:

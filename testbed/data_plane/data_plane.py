@@ -54,6 +54,7 @@ class PortCounts(NamedTuple):
     marked: of those, with a congestion mark.
     bypassed: arrived at the port and bypassed the scheme.
     trimmed: trimmed before its queue.
+    untrimmed: could not be trimmed, since the queue of data was not found or the packet not cut.
     """
 
     packets: int
@@ -62,6 +63,7 @@ class PortCounts(NamedTuple):
     marked: int
     bypassed: int
     trimmed: int = 0
+    untrimmed: int = 0
 
 
 class DataPlane:

@@ -83,5 +83,6 @@ COUNTERS = Record(
         ("marked", "Q"),
         ("bypassed", "Q"),
         ("trimmed", "Q"),
+        ("untrimmed", "Q"),
     ),
 )

@@ -65,15 +65,17 @@ static __always_inline __u32 root_queue_length(struct __sk_buff *ctx, __u32 ifin
 	return in_bytes ? READ(qdisc, qstats.backlog) : READ(qdisc, q.qlen);
 }
 
-/* Return the bytes in queueing discipline `handle`, below the root of device `ifindex`; 0 if the
- * device has none. */
+#define NO_QUEUE 0xffffffff /* in place of a length */
+
+/* Return the bytes in queueing discipline `handle`, below the root of device `ifindex`; NO_QUEUE if
+ * the device has none. */
 static __always_inline __u32 child_queue_bytes(struct __sk_buff *ctx, __u32 ifindex, __u32 handle)
 {
 	const struct net_device *device = find_device(ctx, ifindex);
 	const void *buckets;
 
 	if (!device || !bpf_core_field_exists(struct net_device, qdisc_hash))
-		return 0;
+		return NO_QUEUE;
 	buckets = (const void *)device + bpf_core_field_offset(struct net_device, qdisc_hash);
 	/* the handle's own bucket comes first; the others, should a kernel hash otherwise */
 	for (__u32 i = 0; i < QDISC_BUCKETS; i++) {
@@ -89,5 +91,5 @@ static __always_inline __u32 child_queue_bytes(struct __sk_buff *ctx, __u32 ifin
 			node = READ(node, next);
 		}
 	}
-	return 0;
+	return NO_QUEUE;
 }

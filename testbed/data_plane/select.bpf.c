@@ -20,6 +20,7 @@
 #ifdef BLIND
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
+#define NO_QUEUE 0xffffffff
 #else
 #include "queues.h"
 #endif
@@ -79,7 +80,7 @@ _Static_assert(sizeof(struct flowlet_entry) == 16, "plane_records.FLOWLET");
 _Static_assert(sizeof(struct flow_key) == 20, "plane_records.FLOW_KEY");
 _Static_assert(sizeof(struct flow_entry) == 40, "plane_records.FLOW");
 _Static_assert(sizeof(struct recent_flow) == 8, "plane_records.RECENT_FLOW");
-_Static_assert(sizeof(struct counters) == 48, "plane_records.COUNTERS");
+_Static_assert(sizeof(struct counters) == 56, "plane_records.COUNTERS");
 _Static_assert(CANDIDATES == MOST_CANDIDATES,
 	       "select.h compares as many candidates as a group has");
 
@@ -91,7 +92,7 @@ static __always_inline __u32 waiting(struct __sk_buff *ctx, __u32 ifindex, __u32
 
 static __always_inline __u32 data_waiting(struct __sk_buff *ctx, __u32 ifindex)
 {
-	return 0;
+	return NO_QUEUE;
 }
 #else
 /* Return the backlog of a port, in packets or in bytes.
@@ -103,7 +104,8 @@ __attribute__((noinline)) __u32 waiting(struct __sk_buff *ctx, __u32 ifindex, __
 	return root_queue_length(ctx, ifindex, in_bytes);
 }
 
-/* Return the bytes of data that wait at a port that trims, without the queue of headers. */
+/* Return the bytes of data that wait at a port that trims, without the queue of headers; NO_QUEUE
+ * if it cannot be read. */
 __attribute__((noinline)) __u32 data_waiting(struct __sk_buff *ctx, __u32 ifindex)
 {
 	return child_queue_bytes(ctx, ifindex, DATA_QUEUE);
@@ -543,19 +545,24 @@ static __always_inline int is_too_long(struct __sk_buff *ctx, __u32 out)
 }
 
 /* Choose the queue of `port` for an IPv4 packet without options, and trim the packet if the queue
- * of data is full; 1 if it was trimmed.  Pointers into the packet are invalid afterwards. */
+ * of data is full.  Pointers into the packet are invalid afterwards.
+ *
+ * Return 1 for a packet that was trimmed, -1 for one that could not be. */
 static __always_inline int admit(struct __sk_buff *ctx, const struct iphdr *ip,
 				 const struct port *port, __u32 out)
 {
-	__u32 code_point = ip->tos >> 2;
+	__u32 code_point = ip->tos >> 2, bytes;
 
 	ctx->priority = is_for_headers(code_point) ? HEADERS : 0;
 	if (code_point != TRIMMABLE || ip->protocol != IPPROTO_UDP || ctx->len <= TRIM_SIZE)
 		return 0;
-	if (!is_to_trim(port->trim_bytes, data_waiting(ctx, out), ctx->len, bpf_get_prandom_u32()))
+	bytes = data_waiting(ctx, out);
+	if (bytes == NO_QUEUE)
+		return -1;
+	if (!is_to_trim(port->trim_bytes, bytes, ctx->len, bpf_get_prandom_u32()))
 		return 0;
 	if (trim(ctx, port->trimmed_as))
-		return 0;
+		return -1;
 	ctx->priority = HEADERS;
 	return 1;
 }
@@ -580,7 +587,8 @@ static __always_inline void count(const struct choice *choice, __u32 out, int ma
 	counters->bytes += choice->ctx->len;
 	counters->moved += choice->moved;
 	counters->marked += marked;
-	counters->trimmed += trimmed;
+	counters->trimmed += trimmed > 0;
+	counters->untrimmed += trimmed < 0;
 }
 
 /* Fill in the switch and the candidate ports of a packet; 0 if it is the kernel's. */

@@ -82,6 +82,7 @@ struct counters {
 	__u64 marked;
 	__u64 bypassed; /* arrived here and took the kernel's route instead of the rule's */
 	__u64 trimmed;
+	__u64 untrimmed; /* could not be trimmed */
 };
 
 /* data_plane.py sets the number of entries and writes ports and switches.  Routes, groups and

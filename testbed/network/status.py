@@ -108,7 +108,10 @@ def flows(network: Handle) -> list[dict[str, Any]] | None:
 
 
 def trimming(network: Handle) -> dict[str, int] | None:
-    """Return packets trimmed, and headers lost, since bring-up; None if switches do not trim."""
+    """Return packets trimmed, those that could not be, and headers lost, since bring-up.
+
+    None if switches do not trim.
+    """
     if (
         not network.plan.link
         or not network.plan.link.trim_packets
@@ -116,9 +119,13 @@ def trimming(network: Handle) -> dict[str, int] | None:
     ):
         return None
     with data_plane.DataPlane.open(network) as plane, PortsCounters(network) as counters:
-        trimmed = sum(port.trimmed for port in plane.counters().values())
+        ports = plane.counters().values()
         drops = sum(port.header_drops for port in counters.snapshot().ports.values())
-    return {"trimmed_packets": trimmed, "header_drops": drops}
+    return {
+        "trimmed_packets": sum(port.trimmed for port in ports),
+        "untrimmed_packets": sum(port.untrimmed for port in ports),
+        "header_drops": drops,
+    }
 
 
 def read_keys(network: Handle) -> None:
@@ -153,7 +160,8 @@ def status(network: Handle) -> dict[str, Any]:
     mtu_bytes: the MTU of both ends, by link, where they differ.
     bypassed_packets: packets that the kernel forwarded in place of the data plane, once for each
         switch: fragments, packets with IP options, or longer than the MTU.
-    trimming: packets trimmed, and headers that found their queue full; None without trimming.
+    trimming: packets trimmed, packets that could not be, and headers that found their queue full;
+        None without trimming.
     flows: rows of the scheme about the flows of nodes, see flows(); None without such rows.
     layers: packets by layer, flows, and new draws by reason; None unless hosts choose layers.
     """

@@ -18,7 +18,8 @@ from tests.daemons.transport.trimming_queue import LinkModel, TrimmingQueue
 from weft.daemons.core import registry
 from weft.daemons.transport import packets
 from weft.testbed.data_plane.data_plane import DataPlane, check_trims
-from weft.testbed.linux import libbpf, netns, tc
+from weft.testbed.linux import libbpf, netlink, netns, tc
+from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.port_counters import PortCounterReader, PortCounters
 from weft.testbed.network import degrade, read_back
 from weft.testbed.network.network import RunningNetwork
@@ -193,7 +194,11 @@ def test_the_status_of_a_network_tells_of_trimming(
 ) -> None:
     with DataPlane.open(star) as plane:
         trimmed = sum(port.trimmed for port in plane.counters().values())
-    assert star.status()["trimming"] == {"trimmed_packets": trimmed, "header_drops": 0}
+    assert star.status()["trimming"] == {
+        "trimmed_packets": trimmed,
+        "untrimmed_packets": 0,
+        "header_drops": 0,
+    }
     assert network("star:n=2", scheme="rps").status()["trimming"] is None
 
 
@@ -224,6 +229,27 @@ def test_other_packets_are_as_ever(star: RunningNetwork, udp: Callable[..., sock
             for each, sender in enumerate(senders):
                 sender.sendto(bytes([each, number]) + bytes(length - 2), address(0, star))
         assert {one[2:] for one in received(receiver, 20)} == {(length, code_point)}
+
+
+@pytest.mark.kernel
+def test_packets_before_a_port_without_its_queue_of_data_are_counted(
+    network: Callable[..., RunningNetwork],
+) -> None:
+    one = network("star:n=3", LINK, "rps")
+    (_, _, end), *_ = (ends for ends in one.both_ends(one.topology.link("h0-r0")) if ends[0] == 3)
+    with one.at(3) as requests:
+        requests.request([tc.fifo(end, tc.ROOT, 0, 100, flags=netlink.REPLACE)])
+    with netns.inside(one.netns(1)):
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with sender:
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, packets.TRIMMABLE << 2)
+        for _ in range(5):
+            sender.sendto(bytes(PAYLOAD), address(0, one))
+    wait_until("five packets are counted", lambda: untrimmed(one) == 5)
+
+
+def untrimmed(network: RunningNetwork) -> int:
+    return network.status()["trimming"]["untrimmed_packets"]
 
 
 @pytest.mark.kernel
