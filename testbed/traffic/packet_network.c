@@ -44,15 +44,20 @@ struct event {
 	uint32_t kind, subject, place;
 };
 
-/* choices: of the layers of data and of acknowledgements; wakes: scheduled deadlines of both ends
- * (all of TCP alone). */
+/* Of TCP alone: connection: number of the first message of the same flow of TCP; end: packets of
+ * that flow up to the end of this message; next: number of the next message of the flow.
+ *
+ * The first message of a flow has also the flow, the choices of the layers of data and of
+ * acknowledgements, the scheduled deadlines of both ends, the last message of the flow and the next
+ * ones that will be delivered and finished. */
 struct message {
 	uint64_t size_bytes;
 	uint32_t src, dst, flow;
+	uint32_t connection, end, next;
 	struct tcp_flow *tcp;
 	struct flow choices[2];
 	uint64_t wakes[2];
-	uint8_t delivered, finished;
+	uint32_t last, undelivered, unfinished;
 };
 
 struct host_event {
@@ -520,13 +525,14 @@ static void end_message(struct packet_network *n, struct message *m, uint32_t ki
 	report(n, kind == NDP_DELIVERED ? m->dst : m->src, &event);
 }
 
-static void begin_tcp(struct packet_network *n, uint32_t number)
+static void open_connection(struct packet_network *n, uint32_t number)
 {
 	struct message *m = &n->messages[number];
 	struct settings settings = { .layers = n->wiring.layers };
 
 	m->wakes[SENDER] = m->wakes[RECEIVER] = TCP_NEVER;
-	m->tcp = tcp_new(&n->tcp, number, m->size_bytes);
+	m->last = m->undelivered = m->unfinished = NONE;
+	m->tcp = tcp_new(&n->tcp, number);
 	if (!m->tcp) {
 		n->error = -ENOMEM;
 		return;
@@ -536,7 +542,37 @@ static void begin_tcp(struct packet_network *n, uint32_t number)
 		if (n->layers.random_start && settings.layers > 1)
 			m->choices[end].layer = next_layer(n, &settings, LAYERS, random_bits(n));
 	}
-	transmit(n, number);
+}
+
+static void begin_tcp(struct packet_network *n, uint32_t number)
+{
+	struct message *m = &n->messages[number], *connection = &n->messages[m->connection];
+
+	if (!connection->tcp)
+		open_connection(n, m->connection);
+	m->next = NONE;
+	m->end = n->error ? 0 : tcp_write(connection->tcp, n->now, m->size_bytes);
+	if (!m->end) {
+		n->error = -ENOMEM;
+		return;
+	}
+	if (connection->last != NONE)
+		n->messages[connection->last].next = number;
+	connection->last = number;
+	if (connection->undelivered == NONE)
+		connection->undelivered = number;
+	if (connection->unfinished == NONE)
+		connection->unfinished = number;
+	transmit(n, m->connection);
+}
+
+/* Report messages of a connection up to packet `end`, and go on to the next in *first. */
+static void end_messages(struct packet_network *n, uint32_t *first, uint32_t end, uint32_t kind)
+{
+	while (*first != NONE && n->messages[*first].end <= end) {
+		end_message(n, &n->messages[*first], kind);
+		*first = n->messages[*first].next;
+	}
 }
 
 static void receive_segment(struct packet_network *n, uint32_t host,
@@ -547,20 +583,14 @@ static void receive_segment(struct packet_network *n, uint32_t host,
 
 	if (host == m->src) {
 		tcp_answered(m->tcp, n->now, segment);
-		if (tcp_finished(m->tcp) && !m->finished) {
-			m->finished = 1;
-			end_message(n, m, NDP_FINISHED);
-		}
+		end_messages(n, &m->unfinished, tcp_acknowledged(m->tcp), NDP_FINISHED);
 		transmit(n, segment->flow);
 		return;
 	}
 	if (tcp_receive(m->tcp, n->now, segment, &answer))
 		emit_segment(n, segment->flow, RECEIVER, &answer);
 	wake_at(n, segment->flow, RECEIVER, tcp_receiver_deadline(m->tcp));
-	if (tcp_delivered(m->tcp) && !m->delivered) {
-		m->delivered = 1;
-		end_message(n, m, NDP_DELIVERED);
-	}
+	end_messages(n, &m->undelivered, tcp_delivered(m->tcp), NDP_DELIVERED);
 }
 
 /* Handle the deadline of one end, unless it has been put off. */
@@ -755,11 +785,15 @@ void packet_network_free(struct packet_network *n)
 }
 
 int packet_network_send(struct packet_network *n, uint64_t time_ns, uint32_t src, uint32_t dst,
-		     uint32_t flow, uint64_t size_bytes)
+		     uint32_t flow, uint64_t size_bytes, uint32_t connection)
 {
 	if (grow(n, (void **)&n->messages, &n->message_room, sizeof(*n->messages))) {
 		n->messages[n->message_room.count] = (struct message){
-			.size_bytes = size_bytes, .src = src, .dst = dst, .flow = flow
+			.size_bytes = size_bytes,
+			.src = src,
+			.dst = dst,
+			.flow = flow,
+			.connection = connection,
 		};
 		schedule(n, time_ns, MESSAGE, n->message_room.count++, 0);
 	}
@@ -770,9 +804,9 @@ int packet_network_run(struct packet_network *n, uint64_t time_ns)
 {
 	struct event event;
 
-	while (!n->error && pop(n, time_ns, &event))
+	while (!n->error && n->first_ended == n->ended_room.count && pop(n, time_ns, &event))
 		run_event(n, &event);
-	return n->error;
+	return n->error ? n->error : n->first_ended < n->ended_room.count;
 }
 
 int packet_network_take_event(struct packet_network *n, uint32_t *host, struct ndp_event *event)

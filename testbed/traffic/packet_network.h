@@ -72,12 +72,15 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 					  const struct packet_layers *layers, uint64_t seed);
 void packet_network_free(struct packet_network *network);
 
-/* Schedule a message; return 0 or -ENOMEM. */
+/* Schedule a message; return 0 or -ENOMEM.  Messages are numbered from 0 in the order of these
+ * calls.  Those of one `connection`, the number of the first of them, follow each other in one
+ * flow of TCP. */
 int packet_network_send(struct packet_network *network, uint64_t time_ns, uint32_t src, uint32_t dst,
-		     uint32_t flow, uint64_t size_bytes);
+		     uint32_t flow, uint64_t size_bytes, uint32_t connection);
 
-/* Run all events up to and including `time_ns`.  Return 0, -EINVAL for a message that no endpoint
- * can send, -ENOMEM, or -ENETUNREACH if a switch has no next hop for a packet. */
+/* Run all events up to and including `time_ns`, or until a message has been delivered or finished.
+ * Return 1 in the latter case, else 0, -EINVAL for a message that no endpoint can send, -ENOMEM, or
+ * -ENETUNREACH if a switch has no next hop for a packet. */
 int packet_network_run(struct packet_network *network, uint64_t time_ns);
 
 /* Remove the earliest event of any host and fill in it and its host; 0 if there is none. */

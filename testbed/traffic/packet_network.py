@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from ctypes import POINTER, Structure, byref, c_int, c_uint32, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -102,6 +103,7 @@ class TcpCounters(Structure):
             "timeouts",
             "probes",
             "reductions",
+            "late",
         )
     )
 
@@ -300,19 +302,34 @@ class PacketNetwork:
         if self._network:
             self._library.packet_network_free(self._network)
 
-    def send(self, time_ns: int, src: int, dst: int, flow: int, size_bytes: int) -> None:
-        """Schedule a message from host `src` to host `dst` at `time_ns`."""
+    def send(
+        self, time_ns: int, src: int, dst: int, flow: int, size_bytes: int, connection: int = -1
+    ) -> int:
+        """Schedule a message from host `src` to host `dst` at `time_ns`; return its number.
+
+        connection: number of an earlier message, in whose flow of TCP this one follows.
+        """
+        number = self._messages
+        connection = number if connection < 0 else connection
         self._check(
-            self._library.packet_network_send(self._network, time_ns, src, dst, flow, size_bytes)
+            self._library.packet_network_send(
+                self._network, time_ns, src, dst, flow, size_bytes, connection
+            )
         )
         self._messages += 1
+        return number
 
-    def run_until(self, time_ns: int) -> None:
-        """Run all events up to and including `time_ns`."""
+    def run_until(
+        self, time_ns: int, on_delivered: Callable[[Delivered], object] = lambda delivered: None
+    ) -> None:
+        """Run all events up to and including `time_ns`.
+
+        on_delivered: called at each delivery; it may send.
+        """
         for part in range(1, INTERRUPTIONS + 1):
             until_ns = time_ns * part // INTERRUPTIONS
-            self._check(self._library.packet_network_run(self._network, until_ns))
-            self._take_events()
+            while self._check(self._library.packet_network_run(self._network, until_ns)):
+                self._take_events(on_delivered)
 
     def host_counters(self) -> list[EndpointCounters]:
         """Return the counters of the purified transport of each host."""
@@ -330,18 +347,20 @@ class PacketNetwork:
         counters = self._library.packet_network_port
         return [counters(self._network, port).contents for port in range(self._n_ports)]
 
-    def _take_events(self) -> None:
+    def _take_events(self, on_delivered: Callable[[Delivered], object]) -> None:
         host, c_event = c_uint32(), CEvent()
         while self._library.packet_network_take_event(self._network, byref(host), byref(c_event)):
             event = c_event.event()
             if isinstance(event, Delivered):
                 self.delivered.append((host.value, event))
+                on_delivered(event)
             else:
                 self.finished.append((host.value, event))
 
-    def _check(self, result: int) -> None:
-        if result:
+    def _check(self, result: int) -> int:
+        if result < 0:
             raise OSError(-result, f"simulated network: {os.strerror(-result)}")
+        return result
 
 
 @cache
@@ -359,7 +378,7 @@ def library(path: Path) -> ctypes.CDLL:
             ],
         ),
         ("free", None, [network]),
-        ("send", c_int, [network, number, c_uint32, c_uint32, c_uint32, number]),
+        ("send", c_int, [network, number, c_uint32, c_uint32, c_uint32, number, c_uint32]),
         ("run", c_int, [network, number]),
         ("take_event", c_int, [network, POINTER(c_uint32), POINTER(CEvent)]),
         ("host", POINTER(CCounters), [network, c_uint32]),

@@ -24,6 +24,7 @@ enum { TIMER_NONE, TIMER_RTO, TIMER_PROBE, TIMER_REORDERING };
 struct packet {
 	uint64_t sent_at;
 	uint32_t before, after;
+	uint16_t payload_bytes;
 	uint8_t flags;
 };
 
@@ -44,19 +45,20 @@ struct sender {
 	uint32_t backoff, state, timer, connected;
 	uint64_t deadline;
 	uint32_t reduced, alpha, marked_acks, acks, alpha_point;
+	uint64_t last_sent_at;
 };
 
 struct receiver {
 	uint8_t *received;
 	struct tcp_block blocks[TCP_MOST_BLOCKS];
 	uint32_t n_blocks, expected, window, unanswered, quick, echo, stamp_ms, last_answered;
+	uint32_t latest; /* number behind the highest that has arrived */
 	uint64_t deadline;
 };
 
 struct tcp_flow {
 	struct tcp_parameters parameters;
-	uint64_t size_bytes;
-	uint32_t flow, packets, last_bytes, payload_bytes;
+	uint32_t flow, packets, room, payload_bytes;
 	struct tcp_counters counters;
 	struct sender s;
 	struct receiver r;
@@ -80,8 +82,7 @@ static uint64_t tick(const struct tcp_flow *f, uint64_t now, uint64_t after_ns)
 	return (now / jiffy + (after_ns + jiffy - 1) / jiffy) * jiffy;
 }
 
-struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow,
-			 uint64_t size_bytes)
+struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow)
 {
 	struct tcp_flow *f = calloc(1, sizeof(*f));
 
@@ -89,12 +90,8 @@ struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow,
 		return 0;
 	f->parameters = *parameters;
 	f->flow = flow;
-	f->size_bytes = size_bytes;
 	f->payload_bytes = parameters->frame_bytes - TCP_HEADER;
-	f->packets = (size_bytes + f->payload_bytes - 1) / f->payload_bytes;
-	f->last_bytes = size_bytes - (uint64_t)(f->packets - 1) * f->payload_bytes;
 	f->s = (struct sender){
-		.packets = calloc(f->packets, sizeof(*f->s.packets)),
 		.first = NONE,
 		.last = NONE,
 		.window = INITIAL_WINDOW,
@@ -104,14 +101,9 @@ struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow,
 		.deadline = TCP_NEVER,
 		.alpha = ALPHA_ONE,
 	};
-	f->r.received = calloc(f->packets, 1);
 	f->r.deadline = TCP_NEVER;
 	f->r.window = INITIAL_RECEIVE_BYTES / f->payload_bytes;
 	f->r.quick = most(2, least(MOST_QUICK, f->r.window / 2));
-	if (!f->s.packets || !f->r.received) {
-		tcp_free(f);
-		return 0;
-	}
 	return f;
 }
 
@@ -268,6 +260,56 @@ static void set_retransmission_timer(struct tcp_flow *f, uint64_t now)
 		set_timer(f, now, TIMER_NONE, 0);
 	else
 		set_timer(f, now, TIMER_RTO, retransmission_timeout(f));
+}
+
+/* Make room for `packets`; 0 without memory. */
+static int grow(struct tcp_flow *f, uint32_t packets)
+{
+	uint32_t room = most(packets, 2 * (uint64_t)f->room);
+	struct packet *larger = realloc(f->s.packets, room * sizeof(*larger));
+	uint8_t *received;
+
+	if (!larger)
+		return 0;
+	f->s.packets = larger;
+	received = realloc(f->r.received, room);
+	if (!received)
+		return 0;
+	f->r.received = received;
+	memset(larger + f->room, 0, (room - f->room) * sizeof(*larger));
+	memset(received + f->room, 0, room - f->room);
+	f->room = room;
+	return 1;
+}
+
+/* Forget a window that has not been used for longer than a timeout (tcp_cwnd_restart). */
+static void restart_after_idling(struct tcp_flow *f, uint64_t now)
+{
+	struct sender *s = &f->s;
+	uint64_t timeout = retransmission_timeout(f), idle = now - s->last_sent_at;
+	uint32_t window = s->window;
+
+	if (s->next != s->acknowledged || !s->next || idle <= timeout)
+		return;
+	s->threshold = most(s->threshold, window / 2 + window / 4);
+	for (; idle > timeout && s->window > INITIAL_WINDOW; idle -= timeout)
+		s->window /= 2;
+	s->window = most(s->window, least(INITIAL_WINDOW, window));
+}
+
+uint32_t tcp_write(struct tcp_flow *f, uint64_t now, uint64_t size_bytes)
+{
+	uint32_t count = (size_bytes + f->payload_bytes - 1) / f->payload_bytes;
+	uint32_t end = f->packets + count;
+
+	if (end > f->room && !grow(f, end))
+		return 0;
+	restart_after_idling(f, now);
+	for (uint32_t p = f->packets; p < end; p++)
+		f->s.packets[p].payload_bytes = f->payload_bytes;
+	f->s.packets[end - 1].payload_bytes = size_bytes - (uint64_t)(count - 1) * f->payload_bytes;
+	f->packets = end;
+	return end;
 }
 
 /* Set the timer of a tail loss probe, or else of a retransmission. */
@@ -586,6 +628,7 @@ void tcp_sent(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segmen
 		return;
 	}
 	f->counters.sent++;
+	s->last_sent_at = now;
 	if (is_probe) {
 		s->probe_due = 0;
 		s->probe_point = most(s->next, segment->sequence + 1);
@@ -786,6 +829,8 @@ int tcp_receive(struct tcp_flow *f, uint64_t now, const struct tcp_segment *data
 		return 1;
 	}
 	at_once = note_marks(f, data);
+	f->counters.late += data->sequence + 1 < r->latest;
+	r->latest = most(r->latest, data->sequence + 1);
 	if (data->sequence <= r->last_answered)
 		r->stamp_ms = data->stamp_ms;
 	if (r->received[data->sequence]) {
@@ -827,21 +872,20 @@ uint64_t tcp_receiver_deadline(const struct tcp_flow *f)
 	return f->r.deadline;
 }
 
-int tcp_delivered(const struct tcp_flow *f)
+uint32_t tcp_delivered(const struct tcp_flow *f)
 {
-	return f->r.expected == f->packets;
+	return f->r.expected;
 }
 
-int tcp_finished(const struct tcp_flow *f)
+uint32_t tcp_acknowledged(const struct tcp_flow *f)
 {
-	return f->s.acknowledged == f->packets;
+	return f->s.acknowledged;
 }
 
 uint32_t tcp_frame_bytes(const struct tcp_flow *f, const struct tcp_segment *segment)
 {
 	if (segment->kind == TCP_DATA)
-		return TCP_HEADER +
-		       (segment->sequence + 1 < f->packets ? f->payload_bytes : f->last_bytes);
+		return TCP_HEADER + f->s.packets[segment->sequence].payload_bytes;
 	return TCP_HEADER + 8 * segment->n_blocks + (segment->n_blocks ? 4 : 0);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* TCP of Linux as a model: both ends of one flow, without sockets, clock or wires.
+/* TCP of Linux as a model: both ends of one flow, without sockets, clock or wires.  A flow carries
+ * messages, one after the other.
  *
  * Sequence numbers count full packets.  Loss is found by time (RACK and TLP, RFC 8985), recovery
  * is proportional rate reduction (RFC 6937), with selective acknowledgements and their duplicates
@@ -36,15 +37,20 @@ struct tcp_segment {
 	uint8_t kind, n_blocks, layer, reduced, congested, repeated, marked, capable;
 };
 
+/* late: packets that arrived behind a later one. */
 struct tcp_counters {
-	uint64_t sent, retransmissions, spurious, timeouts, probes, reductions;
+	uint64_t sent, retransmissions, spurious, timeouts, probes, reductions, late;
 };
 
 struct tcp_flow;
 
-struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow,
-			 uint64_t size_bytes);
+/* Return a flow without data, 0 without memory. */
+struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow);
 void tcp_free(struct tcp_flow *flow);
+
+/* Add a message behind those that are there, in packets of its own; return the number of packets of
+ * all messages, 0 without memory. */
+uint32_t tcp_write(struct tcp_flow *flow, uint64_t now, uint64_t size_bytes);
 
 /* Fill in the next segment that the sender may send now; 0 if there is none.  Call tcp_sent() if
  * the host's queue has taken it, else tcp_refused(). */
@@ -66,10 +72,10 @@ uint64_t tcp_receiver_deadline(const struct tcp_flow *flow);
 void tcp_expire(struct tcp_flow *flow, uint64_t now);
 void tcp_delayed_answer(struct tcp_flow *flow, struct tcp_segment *answer);
 
-/* Return 1 once the receiver has all packets. */
-int tcp_delivered(const struct tcp_flow *flow);
-/* Return 1 once the sender knows that. */
-int tcp_finished(const struct tcp_flow *flow);
+/* Return the packets before the first that the receiver lacks. */
+uint32_t tcp_delivered(const struct tcp_flow *flow);
+/* Return those of which the sender knows that. */
+uint32_t tcp_acknowledged(const struct tcp_flow *flow);
 
 uint32_t tcp_frame_bytes(const struct tcp_flow *flow, const struct tcp_segment *segment);
 const struct tcp_counters *tcp_counters(const struct tcp_flow *flow);

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.daemons.fatpaths import layers
+from weft.daemons.transport.results import Delivered
 from weft.testbed.traffic import packet_network
 from weft.testbed.traffic.packet_network import (
     CLASSIC_ECN,
@@ -36,6 +37,7 @@ def network(
     ecn: int = NO_ECN,
     queue_packets: int = 100,
     mark_packets: int = 0,
+    delay_ns: int = 1_000,
     seed: int = 1,
     next_hops: packet_network.NextHops | None = None,
     tcp_layers: TcpLayers | None = None,
@@ -43,7 +45,7 @@ def network(
     topology = build(spec)
     link = PacketLink(
         rate_bps=RATE_BPS,
-        delay_ns=1_000,
+        delay_ns=delay_ns,
         trim_bytes=0,
         header_bytes=0,
         queue_packets=queue_packets,
@@ -135,6 +137,63 @@ def test_a_cut_moves_a_flow_to_another_layer(compiled: Path) -> None:
         assert len(net.delivered) == 4
         ends[on_cut] = np.mean([event.at for _, event in net.delivered])
     assert ends[1] < 0.8 * ends[0]
+
+
+def ends_of_two(path: Path, pause_ns: int, *, connection: int) -> list[int]:
+    """Return when two messages arrive, the second sent `pause_ns` after the first arrived."""
+    net = network("star:n=3", path, delay_ns=100_000)
+    net.send(0, 1, 0, 0, 900_000)
+
+    def follow(delivered: Delivered) -> None:
+        if delivered.flow == 0:
+            net.send(delivered.at + pause_ns, 1, 0, 1, 900_000, connection)
+
+    net.run_until(10 * SECOND_NS, follow)
+    assert [event.flow for _, event in net.delivered] == [0, 1]
+    assert [event.flow for _, event in net.finished] == [0, 1]
+    return [event.at for _, event in net.delivered]
+
+
+def test_a_connection_is_opened_once_and_keeps_its_window(compiled: Path) -> None:
+    first_ns, second_ns = ends_of_two(compiled, 0, connection=0)
+    _, apart_ns = ends_of_two(compiled, 0, connection=-1)
+    assert second_ns - first_ns < ideal_ns(900_000) + 400_000 < first_ns
+    assert apart_ns == 2 * first_ns  # a handshake and a slow start again
+
+
+def test_a_connection_that_rests_for_a_timeout_starts_slowly(compiled: Path) -> None:
+    """As in Linux, tcp_slow_start_after_idle."""
+    pause_ns = 8 * RTO_MIN_NS  # a timeout halves the window
+    first_ns, second_ns = ends_of_two(compiled, pause_ns, connection=0)
+    slow_ns = second_ns - first_ns - pause_ns
+    _, soon_ns = ends_of_two(compiled, RTO_MIN_NS // 2, connection=0)
+    assert soon_ns - first_ns - RTO_MIN_NS // 2 + 400_000 < slow_ns < first_ns
+
+
+def test_late_packets_are_counted(compiled: Path) -> None:
+    """A packet that is sent again comes behind those that were sent before it."""
+    net = network("star:n=3", compiled, queue_packets=20)
+    for src in (1, 2):
+        net.send(0, src, 0, src, 3_000_000)
+    net.run_until(SECOND_NS)
+    assert total(net, "late") == total(net, "retransmissions") - total(net, "spurious") > 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_messages_of_a_connection_arrive_in_order(compiled: Path, data) -> None:
+    times = st.integers(0, 10**6)
+    messages = data.draw(st.lists(st.tuples(times, st.integers(1, 100_000)), min_size=1))
+    net = network("star:n=3", compiled, queue_packets=data.draw(st.integers(2, 40)))
+    for flow, (at_ns, size_bytes) in enumerate(messages):
+        net.send(at_ns, 1, 0, flow, size_bytes, 0 if flow else -1)
+    net.send(0, 2, 0, len(messages), 200_000)
+    net.run_until(3_000 * SECOND_NS)
+    order = sorted(range(len(messages)), key=lambda flow: (messages[flow][0], flow))
+    assert [event.flow for _, event in net.delivered if event.peer == 1] == order
+    assert [event.flow for _, event in net.finished if event.flow < len(messages)] == order
+    arrived = {event.flow: event.size_bytes for _, event in net.delivered}
+    assert all(arrived[flow] == size for flow, (_, size) in enumerate(messages))
 
 
 @settings(max_examples=60, deadline=None)

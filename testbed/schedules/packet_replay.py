@@ -1,0 +1,31 @@
+"""Replay of tasks on the simulated network of packets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft.daemons.transport.results import Delivered
+from weft.testbed.schedules.task_graph import MessageStart, Progress, TaskGraph
+from weft.testbed.traffic.packet_network import PacketNetwork
+
+
+def replay(net: PacketNetwork, graph: TaskGraph, deadline_ns: int) -> Progress:
+    """Return the progress at `deadline_ns`; messages between two hosts share a connection."""
+    progress = Progress(graph)
+    connections: dict[tuple[int, int], int] = {}
+
+    def send(starts: Iterable[MessageStart]) -> None:
+        for start in sorted(starts):
+            task = graph.tasks[start.task]
+            ends = task.src, task.dst
+            number = net.send(
+                start.time_ns, *ends, start.task, task.size_bytes, connections.get(ends, -1)
+            )
+            connections.setdefault(ends, number)
+
+    def arrived(delivered: Delivered) -> None:
+        send(progress.ended(delivered.flow, delivered.at))
+
+    send(progress.begin())
+    net.run_until(deadline_ns, arrived)
+    return progress

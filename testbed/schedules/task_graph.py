@@ -1,0 +1,227 @@
+"""A schedule as tasks, which begin when others have ended: the same for every engine.
+
+An engine carries messages and calls Progress.ended(); the answer is which messages it may send, and
+when.  Computations pass as time.
+
+Iterations of a schedule follow each other: each begins at all ranks when the one before has ended
+at all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from weft.testbed.schedules.schedule import (
+    Kind,
+    Operation,
+    OperationId,
+    Schedule,
+    ScheduleError,
+    check,
+    matched,
+    operations,
+)
+
+NEVER = -1
+
+
+@dataclass
+class ReplayTask:
+    """A message from host `src` to host `dst`, or a wait of `wait_ns`.
+
+    size_bytes: of a message; 0 for a wait.
+    waits: tasks that end or begin before this one begins.
+    after_end, after_begin: tasks that wait for the end or the beginning of this one.
+    operation: whose end is the end of this task; None for the beginning of an iteration.
+    """
+
+    src: int = -1
+    dst: int = -1
+    size_bytes: int = 0
+    wait_ns: int = 0
+    waits: int = 0
+    after_end: list[int] = field(default_factory=list)
+    after_begin: list[int] = field(default_factory=list)
+    operation: OperationId | None = None
+    iteration: int = 0
+
+
+class MessageStart(NamedTuple):
+    """Time at which a message may be sent."""
+
+    time_ns: int
+    task: int
+
+
+class TaskGraph:
+    """Tasks of `iterations` of a schedule.
+
+    hosts: of each rank.
+
+    Raises:
+        ScheduleError: the schedule cannot be carried out, or its operations wait for each other.
+    """
+
+    def __init__(self, schedule: Schedule, hosts: Sequence[int], iterations: int = 1) -> None:
+        check(schedule)
+        self.ranks = len(schedule)
+        self.tasks: list[ReplayTask] = []
+        self.begins: list[int] = []
+        self._send_of = matched(schedule)
+        for _ in range(iterations):
+            self._add_iteration(schedule, hosts)
+        self._check_progress()
+
+    def _add_iteration(self, schedule: Schedule, hosts: Sequence[int]) -> None:
+        begin = self._add_begin()
+        iteration = len(self.begins) - 1
+        places = {
+            place: self._add(_task(place, operation, hosts, iteration))
+            for place, operation in operations(schedule)
+        }
+        posts = places | self._receives_that_others_follow(schedule, iteration)
+        for place, operation in operations(schedule):
+            own = posts[place]
+            self._wait(own, begin)
+            if own != places[place]:
+                self._wait(places[place], own)
+            if place in self._send_of:
+                self._wait(places[place], places[self._send_of[place]])
+            for number in operation.requires:
+                self._wait(own, places[OperationId(place.rank, number)])
+            for number in operation.begins_after:
+                self._wait_for_begin(own, posts[OperationId(place.rank, number)])
+
+    def _add_begin(self) -> int:
+        """Add the beginning of an iteration, after all tasks of the one before."""
+        iteration = len(self.begins)
+        before = [
+            number for number, task in enumerate(self.tasks) if task.iteration == iteration - 1
+        ]
+        begin = self._add(ReplayTask(iteration=iteration))
+        self.begins.append(begin)
+        for number in before:
+            self._wait(begin, number)
+        return begin
+
+    def _receives_that_others_follow(
+        self, schedule: Schedule, iteration: int
+    ) -> dict[OperationId, int]:
+        """Add a task for the beginning of each receive whose beginning others wait for."""
+        followed = {
+            OperationId(place.rank, number)
+            for place, operation in operations(schedule)
+            for number in operation.begins_after
+        }
+        return {
+            place: self._add(ReplayTask(iteration=iteration))
+            for place in sorted(followed & self._send_of.keys())
+        }
+
+    def _add(self, task: ReplayTask) -> int:
+        self.tasks.append(task)
+        return len(self.tasks) - 1
+
+    def _wait(self, later: int, earlier: int) -> None:
+        self.tasks[earlier].after_end.append(later)
+        self.tasks[later].waits += 1
+
+    def _wait_for_begin(self, later: int, earlier: int) -> None:
+        self.tasks[earlier].after_begin.append(later)
+        self.tasks[later].waits += 1
+
+    def _check_progress(self) -> None:
+        """Raise ScheduleError unless everything ends where messages take no time."""
+        progress = Progress(self)
+        starts = progress.begin()
+        while starts:
+            start = starts.pop()
+            starts += progress.ended(start.task, start.time_ns)
+        for number, task in enumerate(self.tasks):
+            if task.operation and progress.end_ns[number] == NEVER:
+                raise ScheduleError(task.operation, "waits for an operation that waits for it")
+
+
+def _task(
+    place: OperationId, operation: Operation, hosts: Sequence[int], iteration: int
+) -> ReplayTask:
+    if operation.kind is Kind.SEND:
+        return ReplayTask(
+            src=hosts[place.rank],
+            dst=hosts[operation.peer],
+            size_bytes=max(1, operation.amount),
+            operation=place,
+            iteration=iteration,
+        )
+    wait_ns = operation.amount if operation.kind is Kind.CALC else 0
+    return ReplayTask(wait_ns=wait_ns, operation=place, iteration=iteration)
+
+
+class Progress:
+    """The state of a replay.
+
+    begin_ns, end_ns: of each task; NEVER if it has not begun or ended.
+    """
+
+    def __init__(self, graph: TaskGraph) -> None:
+        self.graph = graph
+        self.begin_ns = [NEVER] * len(graph.tasks)
+        self.end_ns = [NEVER] * len(graph.tasks)
+        self.left = len(graph.tasks)
+        self._waits = [task.waits for task in graph.tasks]
+        self._ready_ns = [0] * len(graph.tasks)
+
+    def begin(self) -> list[MessageStart]:
+        """Return the messages that may be sent at first."""
+        return self._follow([(task, 0) for task, waits in enumerate(self._waits) if not waits], [])
+
+    def ended(self, message: int, time_ns: int) -> list[MessageStart]:
+        """Note that a message has arrived; return those that may be sent now or later."""
+        return self._follow([], [(message, time_ns)])
+
+    def _follow(
+        self, begun: list[tuple[int, int]], ended: list[tuple[int, int]]
+    ) -> list[MessageStart]:
+        starts = []
+        while begun or ended:
+            if ended:
+                number, time_ns = ended.pop()
+                self.end_ns[number] = time_ns
+                self.left -= 1
+                begun += self._released(self.graph.tasks[number].after_end, time_ns)
+                continue
+            number, time_ns = begun.pop()
+            self.begin_ns[number] = time_ns
+            task = self.graph.tasks[number]
+            begun += self._released(task.after_begin, time_ns)
+            if task.size_bytes:
+                starts.append(MessageStart(time_ns, number))
+            else:
+                ended.append((number, time_ns + task.wait_ns))
+        return starts
+
+    def _released(self, waiting: Sequence[int], time_ns: int) -> list[tuple[int, int]]:
+        """Return those of `waiting` that wait for nothing any more, with their time."""
+        released = []
+        for number in waiting:
+            self._ready_ns[number] = max(self._ready_ns[number], time_ns)
+            self._waits[number] -= 1
+            if not self._waits[number]:
+                released.append((number, self._ready_ns[number]))
+        return released
+
+    def times_ns(self) -> list[list[int | None]]:
+        """Return the time of each rank in each iteration; None where an operation has not ended."""
+        ends: list[list[int | None]] = [[0] * self.graph.ranks for _ in self.graph.begins]
+        for task, end_ns in zip(self.graph.tasks, self.end_ns, strict=True):
+            if not task.operation:
+                continue
+            rank, own = task.operation.rank, ends[task.iteration]
+            begin_ns = self.end_ns[self.graph.begins[task.iteration]]
+            if end_ns == NEVER:
+                own[rank] = None
+            elif (latest_ns := own[rank]) is not None:
+                own[rank] = max(latest_ns, end_ns - begin_ns)
+        return ends
