@@ -58,7 +58,7 @@ def loads(run: Run) -> list[Load]:
     flows = poisson(
         np.random.default_rng(run.seed),
         build(run.text("topology")).servers,
-        of=sizes_of(run.text("sizes")),
+        size_distribution=sizes_of(run.text("sizes")),
         load_fraction=load_fraction(run),
         rate_bps=run.integer("rate_mbps") * Mbps * payload_fraction,
         duration_s=run.number("seconds"),

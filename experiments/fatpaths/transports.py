@@ -207,7 +207,7 @@ def on_wires(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage)
     for flow, load in enumerate(loads):
         net.send(round(1e9 * load.at_s), load.src, load.dst, flow, load.size_bytes)
     net.run_until(round(1e9 * how.deadline_s))
-    ends: dict[int, float] = {event.flow: event.at / 1e9 for _, event in net.delivered}
+    ends: dict[int, float] = {event.flow: event.at_ns / 1e9 for _, event in net.delivered}
     return TransferTimes.of(loads, ends, network_figures(net, is_tcp))
 
 

@@ -85,7 +85,7 @@ def traffic(run: Run, hosts: int, rate_bps: int) -> Iterator[Flow]:
     return poisson(
         np.random.default_rng(run.seed),
         hosts,
-        of=sizes(run.text("sizes")),
+        size_distribution=sizes(run.text("sizes")),
         load_fraction=run.number("load_fraction"),
         rate_bps=rate_bps * fabric_run.PAYLOAD_FRACTION,
         duration_s=run.number("seconds"),

@@ -98,7 +98,9 @@ def test_published_means_come_out() -> None:
 def test_poisson_arrivals_bring_the_load_that_was_asked_for() -> None:
     of = workloads.sizes("fixed:bytes=10000")
     flows = list(
-        workloads.poisson(rng(), 8, of=of, load_fraction=0.5, rate_bps=8e6, duration_s=100)
+        workloads.poisson(
+            rng(), 8, size_distribution=of, load_fraction=0.5, rate_bps=8e6, duration_s=100
+        )
     )
     assert 8 * sum(flow.size_bytes or 0 for flow in flows) / (8 * 8e6 * 100) == pytest.approx(
         0.5, rel=0.05
@@ -110,7 +112,7 @@ def test_poisson_arrivals_bring_the_load_that_was_asked_for() -> None:
         workloads.poisson(
             rng(),
             8,
-            of=of,
+            size_distribution=of,
             load_fraction=0.5,
             rate_bps=8e6,
             duration_s=20,
