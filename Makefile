@@ -65,6 +65,9 @@ uml-kernel: $(READY) ## build the kernel for virtual time from Debian's source, 
 	tools/setup.sh --uml-kernel
 	$(SUDO) $(PYTHON) -m weft.testbed.uml.virtual_kernel
 
+kernel-wheel: uml-kernel ## that kernel as a wheel in dist/, for machines that do not build it
+	$(PYTHON) -m weft.testbed.uml.kernel_wheel dist
+
 test-mininet: setup ## which of Mininet 2.3's own tests pass on our networks; about three minutes
 	$(SUDO) $(PYTHON) -m tests.mininet_suite
 
@@ -119,4 +122,4 @@ clean: ## remove what make has made
 	rm --recursive --force .venv build dist docs/_build docs/reference *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) $(LIBRARIES)
 	find . -name __pycache__ -prune -exec rm --recursive {} +
 
-.PHONY: help setup demo check style types quick-tests test kernel-tests test-all test-clean test-mininet chaos fuzz test-virtual uml-kernel bench $(BENCHES) figures pages docs dist bpf clean
+.PHONY: help setup demo check style types quick-tests test kernel-tests test-all test-clean test-mininet chaos fuzz test-virtual uml-kernel kernel-wheel bench $(BENCHES) figures pages docs dist bpf clean

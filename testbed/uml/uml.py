@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import select
 import selectors
 import shlex
@@ -54,6 +55,8 @@ VIRTUAL_TIME = (
     "time-travel-read=1",
     "time-travel-error=1",
 )
+# the kernel's last words if its clock stands still (07-um-stalled-clock.patch)
+STALLED = re.compile(r"time-travel: no time passed in .*: process (.*)")
 PRELOADED = HERE / "uml_xstate.so"
 
 # Runs the kernel, which leads a process group of helpers that would outlive it, and ends the group
@@ -117,6 +120,7 @@ class UmlSettings:
     core: processor of the kernel, because system calls cost four times more if it moves; None: one
         that this process may use.
     timeout_s: in real time.
+    stall_s: processor time after which a virtual clock that stands still is an error.
     cwd: folder of the command; None: that of this process.  It is writable, and so is the project
         if it contains `cwd`.
     env: environment of the command; None: that of this process.  Under a virtual clock only
@@ -130,6 +134,7 @@ class UmlSettings:
     memory_mb: int = 1500
     core: int | None = None
     timeout_s: float = 600.0
+    stall_s: int = 60
     cwd: Path | None = None
     env: Mapping[str, str] | None = None
     stdout: BinaryIO | None = None
@@ -173,7 +178,8 @@ def run(argv: Sequence[str], **settings: Any) -> int:
         ValueError: the core or folder is unusable.
         FileNotFoundError: User-Mode Linux is not installed.
         TimeoutError: the command has not ended in time.
-        ChildProcessError: User-Mode Linux died; the message has its last words.
+        ChildProcessError: User-Mode Linux died; the message has its last words, or names the
+            process that stops the virtual clock.
     """
     uml = UmlSettings(**settings)
     core = _core(uml.core)
@@ -401,6 +407,7 @@ class Machine:
             | {
                 "TMPDIR": _folder_for_memory(memory_mb),
                 "LD_PRELOAD": str(self.common / PRELOADED.name),
+                "TIME_TRAVEL_STALL_S": str(self.uml.stall_s),
             },
             start_new_session=True,
         )
@@ -408,8 +415,13 @@ class Machine:
     def _status(self, messages: io.BytesIO) -> int:
         with suppress(FileNotFoundError, ValueError):
             return int((self.common / "status").read_text())
-        kind = ChildProcessError if (self.common / "booted").exists() else DiedBooting
         text = messages.getvalue().decode(errors="replace").strip()[-2000:] or "no message"
+        if stalled := STALLED.search(text):
+            raise ChildProcessError(
+                f"the virtual clock stands still: process {stalled[1].strip()} has computed for "
+                f"{self.uml.stall_s} s; it must sleep or poll, or run on the real clock"
+            )
+        kind = ChildProcessError if (self.common / "booted").exists() else DiedBooting
         raise kind(f"User-Mode Linux died: {text}")
 
 

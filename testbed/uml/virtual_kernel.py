@@ -2,14 +2,17 @@
 
     make uml-kernel
 
-Its name has a hash of patches and configuration.  It is stored with a checksum in the first of
-these folders that may be written: $WEFT_CACHE, /var/cache/weft (root), ~/.cache/weft (other users).
-A kernel that users other than root and this one can change is not run (private_files.py).
+Its name has a hash of patches, configuration and build settings.  The same tools build the same
+bytes in any folder.  The kernel is stored with a checksum in the first of these folders that may be
+written: $WEFT_CACHE, /var/cache/weft (root), ~/.cache/weft (other users).  A kernel in an
+installed wheel goes before.  A kernel that users other than root and this one can change is not run
+(private_files.py).
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import platform
 import re
@@ -28,9 +31,19 @@ CONFIG = FOLDER / "weft.config"
 SOURCE = Path("/usr/src/linux-source-6.12.tar.xz")
 TOOLS = ("bc", "bison", "flex", "gcc", "make", "pahole", "patch", "tar", "xz")
 APPLY = ("patch", "--strip=1", "--silent", "--no-backup-if-mismatch")
-STEPS = 1577  # lines that the build of 6.12.117 prints
+# Part of the kernel's version, which seeds its random numbers: another time is another run.
+BUILD_SETTINGS = (
+    "KBUILD_BUILD_TIMESTAMP=Mon Nov 23 02:30:48 UTC 2026",
+    "KBUILD_BUILD_VERSION=1",
+    "KBUILD_BUILD_USER=weft",
+    "KBUILD_BUILD_HOST=weft",
+)
+# BTF needs types, not the places of variables; warnings take a tenth of the build.
+COMPILER_FLAGS = "-w -fno-var-tracking -fno-var-tracking-assignments"
+STEPS = 1500  # lines that the build of 6.12.117 prints
 ROOM_BYTES = 4 << 30
 SYSTEM_CACHE = Path("/var/cache/weft")
+PACKAGE = "weft_uml_kernel"  # of a wheel that has the kernel (kernel_wheel.py)
 FOLDER_MODE, KERNEL_MODE, CHECKSUM_MODE = 0o755, 0o755, 0o644  # whatever the umask
 
 
@@ -64,7 +77,8 @@ def _first_line(hunk: bytes) -> int:
 def identity() -> str:
     """Return 16 hexadecimal digits for what the kernel is built from."""
     patch = merged(path.read_bytes() for path in series())
-    return hashlib.sha256(patch + CONFIG.read_bytes()).hexdigest()[:16]
+    settings = "\n".join([*BUILD_SETTINGS, COMPILER_FLAGS]).encode()
+    return hashlib.sha256(patch + CONFIG.read_bytes() + settings).hexdigest()[:16]
 
 
 def folders() -> list[Path]:
@@ -80,7 +94,7 @@ def find() -> Path | None:
     Raises:
         OSError: another user can change it, or its checksum.
     """
-    for folder in folders():
+    for folder in [*_installed(), *folders()]:
         kernel = folder / f"linux-{identity()}"
         checksum = kernel.with_suffix(".sha256")
         if not kernel.exists() or not checksum.exists():
@@ -91,13 +105,19 @@ def find() -> Path | None:
     return None
 
 
+def _installed() -> list[Path]:
+    """Return the folder of the installed wheel, if there is one."""
+    package = importlib.util.find_spec(PACKAGE)
+    return [Path(package.origin).parent] if package and package.origin else []
+
+
 def require() -> Path:
     """Return the kernel, which is built now if it is missing; see build()."""
     return find() or build(shown(sys.stderr.write, sys.stderr.isatty()))
 
 
 def build(progress: Callable[[float], None]) -> Path:
-    """Build the kernel and store it, which takes 5 to 10 minutes on two processors.
+    """Build the kernel and store it, which takes minutes.
 
     Args:
         progress: called with the finished fraction.
@@ -144,7 +164,10 @@ def _compile(tree: Path, progress: Callable[[float], None]) -> None:
     for patch in series():
         _step([*APPLY, f"--input={patch}"], tree)
     _step(["make", "ARCH=um", f"KCONFIG_ALLCONFIG={CONFIG}", "allnoconfig"], tree)
-    lines = _lines(["make", "ARCH=um", f"-j{os.cpu_count()}", "linux"], tree)
+    paths = f"-ffile-prefix-map={tree}=."
+    flags = [f"KCFLAGS={COMPILER_FLAGS} {paths}", f"KAFLAGS={paths}"]
+    make = ["make", "ARCH=um", f"-j{os.cpu_count()}", *BUILD_SETTINGS, *flags, "linux"]
+    lines = _lines(make, tree)
     for count, _ in enumerate(lines, start=1):
         progress(min(count / STEPS, 0.99))
     _step(["strip", "linux"], tree)

@@ -22,6 +22,7 @@ from weft.testbed.uml.uml import VirtualClock
 FRAME_BITS = 8 * 1514
 CLOCK = "print(time.clock_gettime_ns(time.CLOCK_MONOTONIC))"
 CABLE = Path(__file__).with_name("cable.py")
+POLLING = Path(__file__).with_name("polling.py")
 virtual = pytest.mark.virtual
 
 
@@ -82,12 +83,34 @@ def test_a_sleep_ends_when_it_should_and_not_when_other_timers_do():
 
 
 @virtual
-def test_whoever_polls_does_not_stop_the_clock():
+def test_a_process_that_polls_without_sleeping_does_not_stop_the_clock():
+    late_ns = json.loads(inside(sys.executable, "-S", str(POLLING)))
+    assert len(late_ns) == 12
+    assert all(-1000 < late < 50_000 for late in late_ns.values()), late_ns
+
+
+@virtual
+def test_connections_that_begin_are_not_taken_for_polling():
     program = (
-        "import time\nend = time.monotonic() + 0.01\nwhile time.monotonic() < end: "
-        "pass\nprint('done')"
+        "import socket, time\n"
+        "listener = socket.create_server(('127.0.0.1', 0), backlog=200)\n"
+        "ends = [socket.socket() for _ in range(200)]\n"
+        "for end in ends: end.setblocking(False)\n"
+        "begin = time.monotonic_ns()\n"
+        "for end in ends: end.connect_ex(listener.getsockname())\n"
+        "print(time.monotonic_ns() - begin)"
     )
-    assert inside(sys.executable, "-S", "-c", program) == "done\n"
+    assert int(inside(sys.executable, "-S", "-c", program)) < 30_000  # 125,000 with naps
+
+
+@virtual
+@pytest.mark.parametrize("body", ["pass", "os.getppid()"])
+def test_a_loop_that_stops_the_clock_ends_with_the_name_of_its_process(body):
+    argv = [sys.executable, "-S", "-c", f"import os\nwhile True: {body}"]
+    with pytest.raises(
+        ChildProcessError, match=rf"stands still: .*python.*True: {re.escape(body)}"
+    ):
+        uml.run(argv, virtual=VirtualClock(), timeout_s=500, stall_s=2)
 
 
 def test_what_a_system_call_costs_is_said_to_the_kernel_unless_it_is_nothing():
