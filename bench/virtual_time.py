@@ -3,7 +3,8 @@
     python -m bench.virtual_time [--only WHAT ...]
 
 Needs no root.  Times are of one processor.  Processor time is printed beside wall time, which other
-work on the machine lengthens.
+work on the machine lengthens.  A fixed loop is timed between the measurements.  If its processor
+time changes by more than a tenth, the table is void.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import resource
 import sys
+import time
 
 import numpy as np
 
@@ -30,6 +32,7 @@ from weft.topologies.core.link import Gbps, LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
 
 FAILURES = 100
+DRIFT = 1.1
 NEXT_S = 0.03  # of virtual time between failures, and up to an interval between hellos more
 HELLO_S = 0.03
 
@@ -134,11 +137,19 @@ def lines_of(what: str) -> list[Line]:
     lines = [Line(f"{what}, {key}", value, "") for key, value in figures.items()]
     lines.append(Line(f"{what}, wall", wall_s, "s", at_most=LIMITS_S.get(what)))
     lines.append(Line(f"{what}, processor", cpu_s, "s"))
-    if "hops" in figures:
+    if hops := figures.get("hops"):
         ratio = cpu_s / figures["virtual_s"]
         limit = 20.0 if what == "fabric" else None
         lines.append(Line(f"{what}, processor s a virtual s", ratio, "", at_most=limit))
+        lines.append(Line(f"{what}, transmissions a second of a core", hops / cpu_s, ""))
     return lines
+
+
+def computing_s() -> float:
+    """Return the processor time of a fixed loop."""
+    begin_s = time.process_time()
+    sum(number * number for number in range(3_000_000))
+    return time.process_time() - begin_s
 
 
 def main() -> None:
@@ -150,8 +161,14 @@ def main() -> None:
     if options.inside:
         print(json.dumps(INSIDE[options.inside]()))
         return
-    lines = [line for what in options.only for line in lines_of(what)]
-    show("under the virtual clock, on one processor", lines)
+    lines, loops_s = [], [computing_s()]
+    for what in options.only:
+        lines += lines_of(what)
+        loops_s.append(computing_s())
+    drift = max(loops_s) / min(loops_s)
+    lines.append(Line("fixed loop, slowest by fastest", drift, "", at_most=DRIFT))
+    title = "under the virtual clock, on one processor"
+    show(title if drift <= DRIFT else f"VOID, the machine's speed changed: {title}", lines)
 
 
 if __name__ == "__main__":
