@@ -52,12 +52,16 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """Packet `sequence` of `flow` has come whole; `pulls` packets have been pulled so far."""
+    """Packet `sequence` of `flow` has come whole; `pulls` packets have been pulled so far.
+
+    congested: whether it was marked.
+    """
 
     flow: int
     sequence: int
     layer: int
     pulls: int
+    congested: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +105,8 @@ def encode(packet: TransportPacket) -> bytes:
             return HEADER.pack(
                 MAGIC, DATA, layer, window, flow, sequence, size_bytes, payload_bytes
             )
-        case Ack(flow, sequence, layer, pulls):
-            return HEADER.pack(MAGIC, ACK, layer, 0, flow, sequence, pulls, 0)
+        case Ack(flow, sequence, layer, pulls, congested):
+            return HEADER.pack(MAGIC, ACK, layer, congested, flow, sequence, pulls, 0)
         case Nack(flow, sequence, layer, pulls, congested):
             return HEADER.pack(MAGIC, NACK, layer, congested, flow, sequence, pulls, 0)
         case Pull(flow, layer, pulls):
@@ -141,13 +145,13 @@ def decode(payload: bytes, layers: int) -> tuple[TransportPacket, bool]:
     if (
         rest
         or payload_size
-        or detail > (kind == NACK)
+        or detail > (kind != PULL)
         or number >> 32
         or (kind == PULL and sequence)
     ):
         raise MalformedPacket("an answer with more than belongs there")
     if kind == ACK:
-        return Ack(flow, sequence, layer, number), True
+        return Ack(flow, sequence, layer, number, bool(detail)), True
     if kind == NACK:
         return Nack(flow, sequence, layer, number, bool(detail)), True
     if kind == PULL:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 from weft.daemons.transport.packets import HEADER_BYTES
 
@@ -11,6 +12,23 @@ MOST_PACKETS = 1 << 24  # of a message
 MOST_INCOMING, MOST_INCOMING_OF_PEER = 1 << 17, 1 << 14  # messages that a receiver remembers
 LONGEST_BACKOFF = 4  # doublings of the timeout
 TIMEOUT_FRAMES, LEAST_TIMEOUT_NS = 400, 1_000_000
+
+
+class LayerChoice(IntEnum):
+    """Rules for the layer of a packet, as in packet_layers.h.
+
+    FLOW: that of its message, which leaves a layer after a refusal or a silence (FatPaths).
+    BLIND: a random one.
+    REPS: one that an acknowledgement without a mark came from, once (Bonato et al. 2024).
+    SCOUT: the last such one, until an answer is bad.
+    SPRAY: all such ones in turn.  Both after Spritz (Bonato et al. 2026).
+    """
+
+    FLOW = 0
+    BLIND = 1
+    REPS = 2
+    SCOUT = 3
+    SPRAY = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +45,7 @@ class Parameters:
     burst: packets by which sending and pulling may lag behind their rate and catch up at once, for
     timers that are late.
     seed: of the draws of layers.
+    choice: of the layer of each packet.
     """
 
     rate_bps: int
@@ -37,6 +56,7 @@ class Parameters:
     attempts: int = 10
     burst: int = 8
     seed: int = 0
+    choice: LayerChoice = LayerChoice.FLOW
 
     def __post_init__(self) -> None:
         for name, least, most in (

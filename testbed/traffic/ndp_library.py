@@ -50,12 +50,14 @@ class CParameters(Structure):
         ("attempts", c_uint32),
         ("burst", c_uint32),
         ("seed", c_uint32),
+        ("choice", c_uint32),
+        ("unused", c_uint32),
     )
 
     @classmethod
     def of(cls, parameters: Parameters) -> CParameters:
         """Return `parameters` as the library takes them."""
-        return cls(*(getattr(parameters, name) for name, _ in cls._fields_))
+        return cls(*(getattr(parameters, name) for name, _ in cls._fields_[:-1]))
 
 
 class CPacket(Structure):
@@ -78,8 +80,8 @@ class CPacket(Structure):
         match packet:
             case Data(flow, sequence, layer, window, size_bytes, payload_bytes):
                 return cls(size_bytes, flow, sequence, payload_bytes, DATA, layer, window)
-            case Ack(flow, sequence, layer, pulls):
-                return cls(pulls, flow, sequence, 0, ACK, layer)
+            case Ack(flow, sequence, layer, pulls, congested):
+                return cls(pulls, flow, sequence, 0, ACK, layer, congested)
             case Nack(flow, sequence, layer, pulls, congested):
                 return cls(pulls, flow, sequence, 0, NACK, layer, congested)
             case Pull(flow, layer, pulls):
@@ -92,7 +94,7 @@ class CPacket(Structure):
                 self.flow, self.sequence, self.layer, self.detail, self.number, self.payload_bytes
             )
         if self.kind == ACK:
-            return Ack(self.flow, self.sequence, self.layer, self.number)
+            return Ack(self.flow, self.sequence, self.layer, self.number, bool(self.detail))
         if self.kind == NACK:
             return Nack(self.flow, self.sequence, self.layer, self.number, bool(self.detail))
         return Pull(self.flow, self.layer, self.number)

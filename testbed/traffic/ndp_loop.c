@@ -16,7 +16,8 @@
 #define BATCH 64
 #define MOST_READ 4 /* batches of one host before the others have their turn */
 #define EVENTS 64
-#define TRIMMED_AT_HOST 5 /* code point, as in daemons/transport/packets.py */
+#define TRIMMED 7 /* code point, as in daemons/transport/packets.py */
+#define MARKED 3  /* of the two bits of ECN: congestion experienced */
 #define CONTROL_ROOM CMSG_SPACE(sizeof(int))
 #define NO_HOST UINT32_MAX
 
@@ -165,11 +166,13 @@ static int serve(struct loop *l, uint32_t host)
 	return 0;
 }
 
-static uint32_t code_point(struct msghdr *header)
+/* Return 1 if another layer may help: data was marked, or trimmed before a link between switches. */
+static int is_congested(struct msghdr *header, int whole)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c; c = CMSG_NXTHDR(header, c))
 		if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS)
-			return *CMSG_DATA(c) >> 2;
+			return whole ? (*CMSG_DATA(c) & MARKED) == MARKED
+				     : *CMSG_DATA(c) >> 2 == TRIMMED;
 	return 0;
 }
 
@@ -215,7 +218,7 @@ static void receive_datagram(struct loop *l, uint32_t host, unsigned i)
 		return;
 	}
 	ndp_receive(l->endpoints[host], l->now, peer, &packet, whole,
-		    code_point(&l->in[i].msg_hdr) == TRIMMED_AT_HOST);
+		    is_congested(&l->in[i].msg_hdr, whole));
 }
 
 /* Receive the datagrams of a host. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "ndp_machine.h"
+#include "packet_layers.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -16,13 +17,14 @@ enum { UNSENT, IN_FLIGHT, REFUSED, ACKNOWLEDGED };
 struct slot {
 	uint64_t sent_at;
 	uint32_t before, after;
-	uint8_t state;
+	uint8_t state, layer;
 };
 
 struct outgoing {
 	struct outgoing *next_sender, *next_active, *last_active;
 	uint64_t size_bytes, heard_at, credits;
 	struct slot *slots;
+	struct layer_history history;
 	uint32_t *refused; /* a ring with room for every packet: each is in it once */
 	uint32_t first_refused, listed_refused, refusals;
 	uint32_t first_in_flight, last_in_flight;
@@ -206,11 +208,20 @@ static void set_timer(struct ndp_endpoint *e, uint64_t deadline_ns)
 
 /* Outgoing messages (outgoing.py). */
 
-static uint32_t draw(const struct ndp_endpoint *e, struct outgoing *m, uint32_t n)
+static uint64_t draw(const struct ndp_endpoint *e, struct outgoing *m)
 {
 	uint64_t origin = hash(e->parameters.seed, (uint64_t)m->flow << 32 | m->peer);
 
-	return hash(origin, ++m->draws) % n;
+	return hash(origin, ++m->draws);
+}
+
+/* Let a message that leaves `layer` take another. */
+static void leave_layer(const struct ndp_endpoint *e, struct outgoing *m, uint32_t layer)
+{
+	uint32_t layers = e->parameters.layers;
+
+	if (layers > 1 && layer == m->layer)
+		m->layer = (m->layer + 1 + draw(e, m) % (layers - 1)) % layers;
 }
 
 static int may_send(const struct outgoing *m)
@@ -235,9 +246,11 @@ static void enter_flight(struct outgoing *m, uint32_t sequence, uint64_t now)
 {
 	struct slot *slot = &m->slots[sequence];
 
-	*slot = (struct slot){
-		.sent_at = now, .before = m->last_in_flight, .after = NONE, .state = IN_FLIGHT
-	};
+	*slot = (struct slot){ .sent_at = now,
+			       .before = m->last_in_flight,
+			       .after = NONE,
+			       .state = IN_FLIGHT,
+			       .layer = m->layer };
 	if (m->last_in_flight == NONE)
 		m->first_in_flight = sequence;
 	else
@@ -343,7 +356,8 @@ int ndp_send(struct ndp_endpoint *e, uint64_t now, uint32_t flow, uint32_t peer,
 	m->credits = packets < e->parameters.window ? packets : e->parameters.window;
 	m->first_in_flight = m->last_in_flight = NONE;
 	m->heard_at = now;
-	m->layer = draw(e, m, e->parameters.layers);
+	m->layer = draw(e, m) % e->parameters.layers;
+	m->history.explore = e->parameters.window;
 	m->last_active = e->last_active;
 	if (e->last_active)
 		e->last_active->next_active = m;
@@ -369,16 +383,23 @@ static void on_ack(struct outgoing *m, uint32_t sequence)
 	m->acknowledged++;
 }
 
-static void on_nack(const struct ndp_endpoint *e, struct outgoing *m, const struct ndp_packet *nack)
+static void on_nack(struct outgoing *m, const struct ndp_packet *nack)
 {
 	if (nack->sequence < m->packets && m->slots[nack->sequence].state == IN_FLIGHT) {
 		leave_flight(m, nack->sequence, REFUSED);
 		m->refused[(m->first_refused + m->listed_refused++) % m->packets] = nack->sequence;
 		m->refusals++;
 	}
-	if (nack->detail && e->parameters.layers > 1 && nack->layer == m->layer)
-		m->layer = (m->layer + 1 + draw(e, m, e->parameters.layers - 1)) %
-			   e->parameters.layers;
+}
+
+/* Learn from an answer about the layer of its packet. */
+static void learn(const struct ndp_endpoint *e, struct outgoing *m, uint64_t now,
+		  const struct ndp_packet *answer)
+{
+	if (e->parameters.choice != BY_FLOW)
+		note_answer(&m->history, answer->layer, answer->detail, now, e->parameters.window);
+	else if (answer->kind == NDP_NACK && answer->detail)
+		leave_layer(e, m, answer->layer);
 }
 
 static void receive_answer(struct ndp_endpoint *e, uint64_t now, uint32_t peer,
@@ -401,7 +422,9 @@ static void receive_answer(struct ndp_endpoint *e, uint64_t now, uint32_t peer,
 	if (packet->kind == NDP_ACK)
 		on_ack(m, packet->sequence);
 	else if (packet->kind == NDP_NACK)
-		on_nack(e, m, packet);
+		on_nack(m, packet);
+	if (packet->kind != NDP_PULL)
+		learn(e, m, now, packet);
 	if (m->acknowledged == m->packets) {
 		add_event(e, (struct ndp_event){ .time_ns = now,
 						 .peer = peer,
@@ -412,8 +435,32 @@ static void receive_answer(struct ndp_endpoint *e, uint64_t now, uint32_t peer,
 	queue_sender(e, m);
 }
 
+/* Choose the layer of the next packet. */
+static void choose_layer(const struct ndp_endpoint *e, struct outgoing *m, uint64_t now)
+{
+	int choice = e->parameters.choice;
+
+	if (choice != BY_FLOW)
+		m->layer = next_packet_layer(&m->history, choice, now, e->parameters.layers,
+					     draw(e, m));
+}
+
+/* Handle that nothing was heard about a packet. */
+static void on_silence(const struct ndp_endpoint *e, struct outgoing *m, uint32_t sequence,
+		       uint64_t now)
+{
+	uint32_t layer = m->slots[sequence].layer;
+
+	if (e->parameters.choice == BY_FLOW)
+		leave_layer(e, m, layer);
+	else
+		note_silence(&m->history, layer,
+			     now + (e->parameters.timeout_ns << MOST_BACKOFF));
+}
+
 static void probe(struct ndp_endpoint *e, struct outgoing *m, uint32_t sequence, uint64_t now)
 {
+	choose_layer(e, m, now);
 	enter_flight(m, sequence, now);
 	append(e, &e->output,
 	       (struct ndp_transmission){ .packet = data_of(e, m, sequence), .peer = m->peer });
@@ -445,6 +492,7 @@ static int expire_message(struct ndp_endpoint *e, struct outgoing *m, uint64_t n
 		uint32_t next = sequence == last ? NONE : m->slots[sequence].after;
 
 		leave_flight(m, sequence, UNSENT);
+		on_silence(e, m, sequence, now);
 		probe(e, m, sequence, now);
 		sequence = next;
 	}
@@ -485,6 +533,7 @@ static void send_one(struct ndp_endpoint *e, uint64_t now)
 	} else {
 		sequence = m->next++;
 	}
+	choose_layer(e, m, now);
 	enter_flight(m, sequence, now);
 	packet = data_of(e, m, sequence);
 	bytes = ndp_own_bytes(&packet);
@@ -685,7 +734,7 @@ static uint8_t arrive(struct ndp_endpoint *e, struct incoming *m, const struct n
 }
 
 static void receive_data(struct ndp_endpoint *e, uint64_t now, uint32_t peer,
-			 const struct ndp_packet *data, int whole, int at_host)
+			 const struct ndp_packet *data, int whole, int congested)
 {
 	struct incoming *m = find(&e->incoming, (uint64_t)peer << 32 | data->flow);
 	struct ndp_transmission answer = { .packet = *data, .peer = peer };
@@ -709,7 +758,7 @@ static void receive_data(struct ndp_endpoint *e, uint64_t now, uint32_t peer,
 	answer.packet.kind = arrive(e, m, data, whole);
 	answer.packet.number = m->pulls;
 	answer.packet.payload_bytes = 0;
-	answer.packet.detail = answer.packet.kind == NDP_NACK && !at_host;
+	answer.packet.detail = congested;
 	append(e, &e->answers, answer);
 	if (was_left && !m->left)
 		add_event(e, (struct ndp_event){ .time_ns = now,
@@ -800,12 +849,12 @@ void ndp_free(struct ndp_endpoint *e)
 }
 
 void ndp_receive(struct ndp_endpoint *e, uint64_t now, uint32_t peer,
-		 const struct ndp_packet *packet, int whole, int at_host)
+		 const struct ndp_packet *packet, int whole, int congested)
 {
 	if (packet->layer >= e->parameters.layers)
 		e->counters.strange++;
 	else if (packet->kind == NDP_DATA)
-		receive_data(e, now, peer, packet, whole, at_host);
+		receive_data(e, now, peer, packet, whole, congested);
 	else
 		receive_answer(e, now, peer, packet);
 }
@@ -909,7 +958,7 @@ int ndp_decode(const uint8_t *bytes, size_t length, uint32_t layers, struct ndp_
 	if (packet->kind < NDP_ACK || packet->kind > NDP_PULL || rest || payload_bytes ||
 	    packet->number >> 32)
 		return -1;
-	if (packet->detail > (packet->kind == NDP_NACK) ||
+	if (packet->detail > (packet->kind != NDP_PULL) ||
 	    (packet->kind == NDP_PULL && packet->sequence))
 		return -1;
 	return 0;

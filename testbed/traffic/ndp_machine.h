@@ -19,7 +19,7 @@
 enum { NDP_DATA = 1, NDP_ACK, NDP_NACK, NDP_PULL };
 enum { NDP_DELIVERED = 1, NDP_FINISHED, NDP_FAILED };
 
-/* seed: of the draws of layers. */
+/* seed: of the draws of layers.  choice: of the layer of each packet (packet_layers.h). */
 struct ndp_parameters {
 	uint64_t rate_bps;
 	uint64_t timeout_ns;
@@ -29,9 +29,11 @@ struct ndp_parameters {
 	uint32_t attempts;
 	uint32_t burst;
 	uint32_t seed;
+	uint32_t choice;
+	uint32_t unused;
 };
 
-/* detail: data: the window; refusal: 1 if another layer may help.
+/* detail: data: the window; answer: 1 if another layer may help.
  * number: data: bytes of the message; else packets pulled so far.
  * payload_bytes: data: bytes in each packet but the last. */
 struct ndp_packet {
@@ -83,8 +85,10 @@ void ndp_free(struct ndp_endpoint *endpoint);
 int ndp_send(struct ndp_endpoint *endpoint, uint64_t now, uint32_t flow, uint32_t peer,
 	     uint64_t size_bytes);
 
+/* whole: 0 for data without its payload.  congested: 1 for data that was marked, or trimmed before a
+ * link between switches. */
 void ndp_receive(struct ndp_endpoint *endpoint, uint64_t now, uint32_t peer,
-		 const struct ndp_packet *packet, int whole, int at_host);
+		 const struct ndp_packet *packet, int whole, int congested);
 
 /* Return the number of packets to send now, which are valid in *packets until the next call.
  * -ENOMEM if memory has run out by now, so that an answer or an event may be missing. */

@@ -25,7 +25,7 @@ struct frame {
 	};
 	uint32_t src, dst, next;
 	uint32_t length_bytes;
-	uint8_t code_point, retransmitted;
+	uint8_t code_point, retransmitted, marked;
 };
 
 struct queue {
@@ -35,7 +35,7 @@ struct queue {
 struct port {
 	struct queue retransmitted, data, headers;
 	uint32_t peer, headers_in_a_row;
-	uint8_t busy, is_switch, to_host;
+	uint8_t busy, is_switch, to_host, failed;
 };
 
 /* subject: port, frame, host or message; place: node at which a frame arrives, or end of TCP. */
@@ -350,6 +350,11 @@ static void put(struct packet_network *n, uint32_t number, uint32_t index)
 		frame->length_bytes = NDP_FRAME_HEADER;
 	}
 	if (frame->code_point == TRIMMABLE) {
+		if (port->is_switch && n->link.mark_packets &&
+		    data->packets >= n->link.mark_packets) {
+			frame->marked = 1;
+			counters->marked++;
+		}
 		enqueue_data(n, number, data, index);
 		return;
 	}
@@ -649,12 +654,16 @@ static void arrive(struct packet_network *n, uint32_t index, uint32_t node)
 
 	if (node >= n->wiring.n_hosts) {
 		port = route(n, node, frame);
-		if (port == NONE)
+		if (port == NONE) {
 			n->error = -ENETUNREACH;
-		else if (n->is_tcp)
+		} else if (n->ports[port].failed) {
+			n->counters[port].dropped++;
+			free_frame(n, index);
+		} else if (n->is_tcp) {
 			put_tcp(n, port, index);
-		else
+		} else {
 			put(n, port, index);
+		}
 		return;
 	}
 	if (n->is_tcp) {
@@ -666,7 +675,7 @@ static void arrive(struct packet_network *n, uint32_t index, uint32_t node)
 	}
 	whole = frame->packet.kind != NDP_DATA || frame->code_point == TRIMMABLE;
 	ndp_receive(n->endpoints[node], n->now, frame->src, &frame->packet, whole,
-		    frame->code_point == TRIMMED_AT_HOST);
+		    whole ? frame->marked : frame->code_point == TRIMMED);
 	free_frame(n, index);
 	poll_host(n, node);
 }
@@ -798,6 +807,11 @@ int packet_network_send(struct packet_network *n, uint64_t time_ns, uint32_t src
 		schedule(n, time_ns, MESSAGE, n->message_room.count++, 0);
 	}
 	return n->error;
+}
+
+void packet_network_fail(struct packet_network *n, uint32_t port)
+{
+	n->ports[port].failed = 1;
 }
 
 int packet_network_run(struct packet_network *n, uint64_t time_ns)

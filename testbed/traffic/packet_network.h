@@ -34,10 +34,10 @@ struct packet_wiring {
 /* trim_bytes: capacity of a switch's data queue; hosts queue without limit.  header_bytes: capacity
  * of the header queue.  share: headers sent for each data packet if both wait.
  * retransmissions_first: 1 if retransmitted packets have a queue of their own, as long, before other
- * data (FatPaths, section III-C).
+ * data (FatPaths, section III-C).  mark_packets: packets of data in a switch's queue from which on it
+ * marks those that arrive, 0: never.
  *
- * With TCP: queue_packets: capacity of a queue, at hosts as well; mark_packets: packets in a
- * switch's queue from which on it marks those that arrive, 0: never. */
+ * With TCP: queue_packets: capacity of a queue, at hosts as well. */
 struct packet_link {
 	uint64_t rate_bps;
 	uint64_t delay_ns;
@@ -77,6 +77,9 @@ void packet_network_free(struct packet_network *network);
  * flow of TCP. */
 int packet_network_send(struct packet_network *network, uint64_t time_ns, uint32_t src, uint32_t dst,
 		     uint32_t flow, uint64_t size_bytes, uint32_t connection);
+
+/* Let a switch's port lose all packets; no switch notices. */
+void packet_network_fail(struct packet_network *network, uint32_t port);
 
 /* Run all events up to and including `time_ns`, or until a message has been delivered or finished.
  * Return 1 in the latter case, else 0, -EINVAL for a message that no endpoint can send, -ENOMEM, or

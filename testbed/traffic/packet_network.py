@@ -32,6 +32,8 @@ class PacketLink(Structure):
     """Properties of all links: struct packet_link.
 
     delay_ns: propagation delay.
+    mark_packets: packets of data in a switch's queue from which on it marks those that arrive; 0:
+        never.
 
     With the purified transport:
     trim_bytes: capacity of a switch's queue of data; hosts queue without limit.
@@ -41,7 +43,6 @@ class PacketLink(Structure):
 
     With TCP:
     queue_packets: capacity of a queue, at hosts as well.
-    mark_packets: packets in a switch's queue from which on it marks those that arrive; 0: never.
     """
 
     _fields_ = (
@@ -319,6 +320,17 @@ class PacketNetwork:
         self._messages += 1
         return number
 
+    def fail(self, ends: NDArray[np.int64]) -> None:
+        """Let links between switches lose all packets, which no switch notices.
+
+        Args:
+            ends: the two nodes of each link.
+        """
+        for node, peer in np.concatenate([ends, ends[:, ::-1]]):
+            first, last = self._arrays[0][node : node + 2]
+            port = first + np.flatnonzero(self._arrays[1][first:last] == peer)[0]
+            self._library.packet_network_fail(self._network, int(port))
+
     def run_until(
         self, time_ns: int, on_delivered: Callable[[Delivered], object] = lambda delivered: None
     ) -> None:
@@ -379,6 +391,7 @@ def library(path: Path) -> ctypes.CDLL:
         ),
         ("free", None, [network]),
         ("send", c_int, [network, number, c_uint32, c_uint32, c_uint32, number, c_uint32]),
+        ("fail", None, [network, c_uint32]),
         ("run", c_int, [network, number]),
         ("take_event", c_int, [network, POINTER(c_uint32), POINTER(CEvent)]),
         ("host", POINTER(CCounters), [network, c_uint32]),

@@ -73,7 +73,7 @@ class Endpoint:
         self._list(message)
 
     def receive(
-        self, now: int, peer: int, packet: TransportPacket, whole: bool, at_host: bool = False
+        self, now: int, peer: int, packet: TransportPacket, whole: bool, congested: bool = False
     ) -> None:
         """Handle a packet from host `peer`.
 
@@ -82,13 +82,13 @@ class Endpoint:
             peer: the sender.
             packet: the packet.
             whole: False for data without its payload.
-            at_host: trimmed before this host's own link.
+            congested: marked, or trimmed before a link between switches.
         """
         if packet.layer >= self.parameters.layers:
             self.counters.strange += 1
             return
         if isinstance(packet, Data):
-            self._receive_data(now, peer, packet, whole, at_host)
+            self._receive_data(now, peer, packet, whole, congested)
             return
         message = self.outgoing.get(packet.flow)
         if not message or message.peer != peer:
@@ -133,7 +133,7 @@ class Endpoint:
         times += [] if self._timer is None else [self._timer]
         return min(times, default=None)
 
-    def _receive_data(self, now: int, peer: int, data: Data, whole: bool, at_host: bool) -> None:
+    def _receive_data(self, now: int, peer: int, data: Data, whole: bool, congested: bool) -> None:
         message = self.incoming.get((peer, data.flow)) or self._begin(now, peer, data)
         if not message:
             return
@@ -145,7 +145,7 @@ class Endpoint:
         self.counters.data += whole
         self.counters.headers += not whole
         was_done, duplicates = message.done, message.duplicates
-        self._answers.append(Transmission(peer, message.arrive(data, whole, at_host), 0))
+        self._answers.append(Transmission(peer, message.arrive(data, whole, congested), 0))
         self.counters.duplicates += message.duplicates - duplicates
         if message.done and not was_done:
             self.events.append(Delivered(peer, data.flow, message.size_bytes, now))

@@ -57,15 +57,15 @@ class Incoming:
             whole and data.sequence >= sent
         )
 
-    def arrive(self, data: Data, whole: bool, at_host: bool) -> Ack | Nack:
+    def arrive(self, data: Data, whole: bool, congested: bool) -> Ack | Nack:
         """The answer to `data`, of which perhaps only the header has come.
 
-        at_host: it was trimmed before this host's own link.
+        congested: it was marked, or trimmed before a link between switches.
         """
         self._layer = data.layer
         if self.done or (data.sequence < len(self._received) and self._received[data.sequence]):
             self.duplicates += whole
-            return Ack(self.flow, data.sequence, data.layer, self._pulls)
+            return Ack(self.flow, data.sequence, data.layer, self._pulls, congested)
         if whole:
             self._received.extend(bytes(max(0, data.sequence + 1 - len(self._received))))
             self._received[data.sequence] = 1
@@ -80,8 +80,8 @@ class Incoming:
         ):
             self.queued += 1
         if whole:
-            return Ack(self.flow, data.sequence, data.layer, self._pulls)
-        return Nack(self.flow, data.sequence, data.layer, self._pulls, not at_host)
+            return Ack(self.flow, data.sequence, data.layer, self._pulls, congested)
+        return Nack(self.flow, data.sequence, data.layer, self._pulls, congested)
 
     def pull(self) -> Pull:
         """One of those that are queued."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+from tests.daemons.transport.packet_layers import layers_of
 from weft.daemons.core.mixing import mixed
 from weft.daemons.transport.packets import Ack, Data, Nack, Pull, packets_of
 from weft.daemons.transport.parameters import LONGEST_BACKOFF, MOST_PACKETS, Parameters
@@ -42,7 +43,9 @@ class OutgoingMessage:
         self.layer = self._draw(parameters.layers)
         self._state = bytearray(self.packets)
         self._next, self._acknowledged, self._pulls = 0, 0, 0
+        self._choice = layers_of(parameters.choice, parameters.layers, parameters.window)
         self._in_flight: dict[int, int] = {}  # packet -> when it was sent, the earliest first
+        self._layer_of: dict[int, int] = {}  # packet -> layer by which it was sent last
         self._refused: deque[int] = deque()  # some of them acknowledged meanwhile
         self._refusals = 0
         self._heard_at, self._silences = now, 0
@@ -73,6 +76,8 @@ class OutgoingMessage:
     def acknowledged(self, ack: Ack, now: int) -> None:
         """Handle the acknowledgement of a packet."""
         self._heard(ack.pulls, now)
+        if self._choice:
+            self._choice.answered(ack.layer, ack.congested, now)
         state = self._state[ack.sequence] if ack.sequence < self.packets else ACKNOWLEDGED
         if state in (UNSENT, ACKNOWLEDGED):
             return
@@ -91,10 +96,10 @@ class OutgoingMessage:
             self._state[nack.sequence] = REFUSED
             self._refused.append(nack.sequence)
             self._refusals += 1
-        layers = self._parameters.layers
-        # and not of a layer that was left since
-        if nack.congested and layers > 1 and nack.layer == self.layer:
-            self.layer = (self.layer + 1 + self._draw(layers - 1)) % layers
+        if self._choice:
+            self._choice.answered(nack.layer, nack.congested, now)
+        elif nack.congested:
+            self._leave(nack.layer)
 
     def pulled(self, pull: Pull, now: int) -> None:
         """Handle a pull from the receiver."""
@@ -124,6 +129,7 @@ class OutgoingMessage:
             return
         late = [packet for packet, at in self._in_flight.items() if at + self.timeout_ns <= now]
         self._silences += 1
+        silent = [self._layer_of[packet] for packet in late]
         for packet in late:
             del self._in_flight[packet]
         if not late and not self._in_flight:
@@ -132,8 +138,19 @@ class OutgoingMessage:
             else:
                 late, self._next = [self._next], self._next + 1
         self.timeouts += len(late)
-        for packet in late:
+        for number, packet in enumerate(late):
+            if silent and self._choice:
+                until = now + (self._parameters.timeout_ns << LONGEST_BACKOFF)
+                self._choice.silent(silent[number], until)
+            elif silent:
+                self._leave(silent[number])
             yield self._sent(packet, now)
+
+    def _leave(self, layer: int) -> None:
+        """Take another layer, unless `layer` has been left since."""
+        layers = self._parameters.layers
+        if layers > 1 and layer == self.layer:
+            self.layer = (self.layer + 1 + self._draw(layers - 1)) % layers
 
     def _heard(self, pulls: int, now: int) -> None:
         self._heard_at, self._silences = now, 0
@@ -148,12 +165,18 @@ class OutgoingMessage:
         return packet
 
     def _sent(self, packet: int, now: int) -> Data:
+        if self._choice:
+            self.layer = self._choice.next(now, self._word())
+        self._layer_of[packet] = self.layer
         self._state[packet] = IN_FLIGHT
         self._in_flight[packet] = now
         of = self._parameters
         return Data(self.flow, packet, self.layer, of.window, self.size_bytes, of.payload_bytes)
 
     def _draw(self, n: int) -> int:
+        return self._word() % n
+
+    def _word(self) -> int:
         self._draws += 1
         origin = mixed(self._parameters.seed, self.flow << 32 | self.peer)
-        return mixed(origin, self._draws) % n
+        return mixed(origin, self._draws)

@@ -22,7 +22,7 @@ from weft.daemons.routing import updown
 from weft.daemons.routing.selection import below, mix
 from weft.daemons.simulator.event_queue import CALL, PACKET, TICK, EventQueue
 from weft.daemons.simulator.wires import Randomness
-from weft.daemons.transport.packets import TRIMMABLE, TRIMMED_AT_HOST, Data, TransportPacket
+from weft.daemons.transport.packets import TRIMMABLE, TRIMMED, Data, TransportPacket
 from weft.daemons.transport.parameters import Parameters
 from weft.daemons.transport.results import Delivered, EndpointCounters, Finished
 
@@ -41,7 +41,7 @@ class HostTransport(Protocol):
 
     def send(self, now: int, flow: int, peer: int, size_bytes: int) -> None: ...
     def receive(
-        self, now: int, peer: int, packet: TransportPacket, whole: bool, at_host: bool = False
+        self, now: int, peer: int, packet: TransportPacket, whole: bool, congested: bool = False
     ) -> None: ...
     def poll(self, now: int) -> list[Transmission]: ...
     def deadline(self) -> int | None: ...
@@ -70,6 +70,7 @@ class TransportNetwork:
 
     Attributes:
         delivered, finished: (host, event) of all hosts, in order of time.
+        failed: ports of switches, as (node, port), that lose all packets.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class TransportNetwork:
         self.hosts = [make(parameters) for _ in range(topology.servers)]
         self.delivered: list[tuple[int, Delivered]] = []
         self.finished: list[tuple[int, Finished]] = []
+        self.failed: set[tuple[int, int]] = set()
         self._route, self._trouble = route, trouble
         self._wakes: list[int | None] = [None] * topology.servers
         self._queues: dict[tuple[int, int], TrimmingQueue] = {}
@@ -140,13 +142,13 @@ class TransportNetwork:
     def _arrive(self, node: int, frame: Frame) -> None:
         if node >= self.topology.servers:
             port = self._route(node, frame, self.random.random())
-            self._queues[node, port].put(self.now, frame)
+            if (node, port) not in self.failed:
+                self._queues[node, port].put(self.now, frame)
             return
         assert node == frame.dst, "a switch has sent a frame to the wrong host"
         whole = not isinstance(frame.packet, Data) or frame.code_point == TRIMMABLE
-        self.hosts[node].receive(
-            self.now, frame.src, frame.packet, whole, frame.code_point == TRIMMED_AT_HOST
-        )
+        congested = frame.marked if whole else frame.code_point == TRIMMED
+        self.hosts[node].receive(self.now, frame.src, frame.packet, whole, congested)
         self._poll(node)
 
     def _poll(self, host: int) -> None:

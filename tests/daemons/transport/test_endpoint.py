@@ -155,8 +155,8 @@ def test_a_header_moves_the_message_to_another_layer_unless_it_was_trimmed_at_th
 
 def test_the_receiver_says_where_a_header_was_made():
     one = endpoint(layers=4)
-    one.receive(0, 7, packet(0, layer=3), whole=False)
-    one.receive(0, 7, packet(1, layer=3), whole=False, at_host=True)
+    one.receive(0, 7, packet(0, layer=3), whole=False, congested=True)
+    one.receive(0, 7, packet(1, layer=3), whole=False)
     assert [each.packet for each in one.poll(0)][:2] == [
         Nack(1, 0, 3, 0, True),
         Nack(1, 1, 3, 0, False),

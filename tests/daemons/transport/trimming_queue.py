@@ -35,6 +35,7 @@ class Frame(NamedTuple):
     length_bytes: int
     packet: TransportPacket
     retransmitted: bool = False
+    marked: bool = False
 
     @property
     def is_header(self) -> bool:
@@ -51,6 +52,7 @@ class LinkModel:
     header_bytes: capacity of the header queue.
     share: headers sent for each data packet if both wait.
     retransmissions_first: retransmitted packets have a queue of their own before other data.
+    mark_packets: packets in a data queue from which on those that arrive are marked; 0: never.
     """
 
     rate_bps: int
@@ -59,10 +61,11 @@ class LinkModel:
     header_bytes: int = 8 * 9_000
     share: int = 10
     retransmissions_first: bool = False
+    mark_packets: int = 0
 
     def unlimited(self) -> LinkModel:
-        """Return the link of a host, which does not trim."""
-        return replace(self, trim_bytes=None)
+        """Return the link of a host, which does not trim or mark."""
+        return replace(self, trim_bytes=None, mark_packets=0)
 
 
 @dataclass
@@ -122,6 +125,8 @@ class TrimmingQueue:
             code_point = TRIMMED_AT_HOST if self._to_host else TRIMMED
             self._put_header(frame._replace(code_point=code_point, length_bytes=HEADER_BYTES))
         else:
+            if self.model.mark_packets and len(self._data[place]) >= self.model.mark_packets:
+                frame = frame._replace(marked=True)
             self._data[place].append(frame)
             self._data_bytes[place] += frame.length_bytes
             waiting = self._data_bytes[place]

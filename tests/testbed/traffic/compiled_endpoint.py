@@ -47,11 +47,11 @@ class CompiledEndpoint:
             raise ValueError(f"transport: flow {flow} of {size_bytes} bytes")
 
     def receive(
-        self, now: int, peer: int, packet: TransportPacket, whole: bool, at_host: bool = False
+        self, now: int, peer: int, packet: TransportPacket, whole: bool, congested: bool = False
     ) -> None:
         """Receive as Endpoint.receive()."""
         self._library.ndp_receive(
-            self._endpoint, now, peer, byref(CPacket.of(packet)), whole, at_host
+            self._endpoint, now, peer, byref(CPacket.of(packet)), whole, congested
         )
         self._take_events()
 

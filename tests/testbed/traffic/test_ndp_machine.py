@@ -239,9 +239,9 @@ def test_whoever_sends_nonsense_gets_the_same_from_both(compiled, arrivals):
     both, now = Both(PARAMETERS, compiled), 0
     for flow, size in enumerate((1, 5_000, 15_000)):
         both.send(0, flow, flow % 2, size)
-    for later, peer, packet, whole, at_host in arrivals:
+    for later, peer, packet, whole, congested in arrivals:
         now += later
-        both.receive(now, peer, packet, whole or not isinstance(packet, Data), at_host)
+        both.receive(now, peer, packet, whole or not isinstance(packet, Data), congested)
         both.poll(now)
     while (at := both.deadline()) is not None:
         now = max(now, at)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.daemons.transport import python_network, trimming_queue
 from weft.daemons.fatpaths import layers
-from weft.daemons.transport.parameters import Parameters, timeout_ns
+from weft.daemons.transport.parameters import LayerChoice, Parameters, timeout_ns
 from weft.daemons.transport.results import EndpointCounters
 from weft.testbed.traffic import packet_network
 from weft.testbed.traffic.packet_network import HASH, SPRAY, NextHops, PacketLink, PacketNetwork
@@ -82,14 +82,25 @@ def run_both(
     path: Path,
     *,
     first: bool = False,
+    choice: LayerChoice = LayerChoice.FLOW,
+    mark_packets: int = 0,
+    failed: int = 0,
 ) -> tuple[Outcome, Outcome]:
+    """Run both networks; `failed`: links between switches that fail."""
     topology = build(spec)
     count, route, next_hops = routing(topology, kind)
     parameters = Parameters(
-        rate_bps=RATE_BPS, timeout_ns=timeout_ns(RATE_BPS), layers=count, seed=seed & 0xFFFF
+        rate_bps=RATE_BPS,
+        timeout_ns=timeout_ns(RATE_BPS),
+        layers=count,
+        seed=seed & 0xFFFF,
+        choice=choice,
     )
     link = trimming_queue.LinkModel(
-        rate_bps=RATE_BPS, header_bytes=header_bytes, retransmissions_first=first
+        rate_bps=RATE_BPS,
+        header_bytes=header_bytes,
+        retransmissions_first=first,
+        mark_packets=mark_packets,
     )
     in_python = python_network.TransportNetwork(
         topology, link, parameters, route, SplitMixFraction(seed)
@@ -101,8 +112,14 @@ def run_both(
         header_bytes=header_bytes,
         share=link.share,
         retransmissions_first=first,
+        mark_packets=mark_packets,
     )
     in_c = PacketNetwork(topology, compiled_link, parameters, next_hops, seed, path=path)
+    links = topology.links[topology.level > 0][:failed]
+    in_c.fail(links[:, [0, 2]])
+    in_python.failed = {(int(a), int(b)) for a, b in links[:, :2]} | {
+        (int(a), int(b)) for a, b in links[:, 2:]
+    }
     for flow, (time_ns, src, dst, size_bytes) in enumerate(messages):
         for network in (in_python, in_c):
             network.send(time_ns, src, dst, flow, size_bytes)
@@ -143,6 +160,46 @@ def test_both_languages_see_the_same_network(compiled: Path, kind: str, data) ->
     in_python, in_c = run_both(spec, kind, messages, seed, header_bytes, compiled, first=first)
     assert in_python == in_c
     assert len(in_c.delivered) == len(messages)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+@pytest.mark.parametrize("choice", LayerChoice)
+def test_both_languages_spray_packets_over_layers_alike(
+    compiled: Path, choice: LayerChoice, data
+) -> None:
+    spec = data.draw(st.sampled_from(NETWORKS[2:]))
+    hosts = st.integers(0, build(spec).servers - 1)
+    message = st.tuples(st.integers(0, 50_000), hosts, hosts, st.integers(1, 90_000))
+    messages = data.draw(st.lists(message, min_size=1, max_size=25))
+    messages = [(at, src, dst, size) for at, src, dst, size in messages if src != dst]
+    in_python, in_c = run_both(
+        spec,
+        "layers",
+        messages,
+        data.draw(st.integers(0, 1 << 63)),
+        72_000,
+        compiled,
+        choice=choice,
+        mark_packets=data.draw(st.sampled_from([0, 2, 4])),
+        failed=data.draw(st.integers(0, 3)),
+    )
+    assert in_python == in_c
+    assert len(in_c.finished) == len(messages)
+
+
+@pytest.mark.parametrize("choice", LayerChoice)
+def test_packets_find_layers_around_failed_links(compiled: Path, choice: LayerChoice) -> None:
+    """Make sure that the comparison covers marks, trimmed packets and silences."""
+    messages = [(0, host, (host + 18) % 36, 200_000) for host in range(36)]
+    in_python, in_c = run_both(
+        "slimfly:q=3,p=2", "layers", messages, 3, 72_000, compiled,
+        choice=choice, mark_packets=3, failed=8,
+    )  # fmt: skip
+    assert in_python == in_c
+    assert sum(host.timeouts for host in in_c.hosts) > 0
+    assert np.array(in_c.ports)[:, 2].sum() > 10
+    assert len(in_c.finished) == len(messages)
 
 
 @pytest.mark.parametrize("first", [False, True])
