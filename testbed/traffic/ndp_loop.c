@@ -138,7 +138,7 @@ static void on_event(struct loop *l, const struct ndp_event *event)
 	message->finished = event->time_ns - l->begin;
 	if (event->kind != NDP_FAILED)
 		return;
-	message->left = event->left;
+	message->unacknowledged = event->unacknowledged;
 	message->packets = event->packets;
 	message->silent_ns = event->silent_ns;
 	if (message->delivered == NDP_NEVER)

@@ -15,7 +15,7 @@ struct ndp_host {
 /* Times are ns after the beginning of the run.  due_ns: time at which the message is to begin.
  *
  * Results: began; delivered: its receiver has all of it; finished: its sender knows; NDP_NEVER for
- * an event that did not happen.  silent_ns, left, packets: as in struct ndp_event. */
+ * an event that did not happen.  silent_ns, unacknowledged, packets: as in struct ndp_event. */
 struct ndp_message {
 	uint64_t due_ns;
 	uint64_t size_bytes;
@@ -25,7 +25,7 @@ struct ndp_message {
 	uint64_t delivered;
 	uint64_t finished;
 	uint64_t silent_ns;
-	uint32_t left;
+	uint32_t unacknowledged;
 	uint32_t packets;
 };
 

@@ -478,7 +478,7 @@ static int expire_message(struct ndp_endpoint *e, struct outgoing *m, uint64_t n
 						 .silent_ns = now - m->heard_at,
 						 .peer = m->peer,
 						 .flow = m->flow,
-						 .left = m->packets - m->acknowledged,
+						 .unacknowledged = m->packets - m->acknowledged,
 						 .packets = m->packets,
 						 .kind = NDP_FAILED });
 		m->failed = 1;

@@ -55,7 +55,7 @@ struct ndp_transmission {
 	uint16_t retransmitted;
 };
 
-/* size_bytes: of a delivered message.  Of a message that was given up: left: packets without an
+/* size_bytes: of a delivered message.  Of a message that was given up: unacknowledged: packets without an
  * acknowledgement, of `packets`; silent_ns: time since the last packet from the peer. */
 struct ndp_event {
 	uint64_t time_ns;
@@ -63,7 +63,7 @@ struct ndp_event {
 	uint64_t silent_ns;
 	uint32_t peer;
 	uint32_t flow;
-	uint32_t left;
+	uint32_t unacknowledged;
 	uint32_t packets;
 	uint32_t kind;
 	uint32_t unused;
