@@ -83,7 +83,8 @@ def _add_clock_options(parser: argparse.ArgumentParser) -> None:
 def _add_exec(commands: Commands) -> None:
     parser = add_command(commands, "exec", exec_, "run a command on a node")
     parser.add_argument("node", help="name or label, such as h3 or s1.0.3")
-    parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    text = "the command; without --, a line for its shell, as ssh takes it"
+    parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND", help=text)
     add_run(parser)
 
 
@@ -261,17 +262,20 @@ def summary(network: RunningNetwork) -> str:
 def exec_(arguments: argparse.Namespace) -> int:
     """Become a command in a node's namespace; does not return."""
     from weft.testbed.linux.process import need_root
-    from weft.testbed.runs import run
+    from weft.testbed.runs import node_command, run
 
     need_root()
     record = run.find(arguments.run)
     network = _open(record.id)
     node = network.topology.naming.node(arguments.node)
-    argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
-    if not argv:
+    direct = arguments.argv[:1] == ["--"]
+    words = arguments.argv[1:] if direct else arguments.argv
+    if not words:
         raise ValueError("exec: no command; write weft exec NODE -- COMMAND")
-    os.environ |= {run.ENVIRONMENT: record.id, run.DEFAULT: record.id}
-    os.execvp("ip", ["ip", "netns", "exec", network.plan.namespace(node), *argv])
+    os.environ |= node_command.environment(record)
+    argv = words if direct else node_command.remote_line(words)
+    start = node_command.command(record, network.plan.names[node], argv)
+    os.execvp(start[0], start)
 
 
 def _open(name: str | None) -> RunningNetwork:

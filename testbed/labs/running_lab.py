@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from weft.testbed.labs.lab_file import Lab
 from weft.testbed.network import impair
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.runs import run
+from weft.testbed.runs import node_command, run
 from weft.topologies.core.link import LinkSpec
 
 COMMAND_TIMEOUT_S = 60.0
@@ -73,8 +73,8 @@ def _run_command(network: RunningNetwork, node: str, line: str) -> None:
         start = file.tell()
         try:
             process = subprocess.run(
-                ["ip", "netns", "exec", record.namespace(node), "sh", "-c", line],
-                env=os.environ | {run.ENVIRONMENT: record.id, run.DEFAULT: record.id},
+                node_command.command(record, node, ["sh", "-c", line]),
+                env=os.environ | node_command.environment(record),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,

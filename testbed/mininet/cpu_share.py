@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.testbed.linux import cgroup, clock
 from weft.testbed.mininet.lan_nodes import LanHost
-
-if TYPE_CHECKING:
-    from subprocess import Popen
 
 
 class LimitedHost(LanHost):
@@ -33,12 +30,10 @@ class LimitedHost(LanHost):
         if self.has_shell:
             self.group.add(self.pid)
 
-    def popen(self, *args: Any, **params: Any) -> Popen[bytes]:
-        """Start a process in the host's namespace and control group."""
+    def beside_shell(self) -> list[str]:
         # The control group is entered first, because the node has another /sys.
-        enter = [*self.group.entering(), "mnexec", "-da", str(self.pid)]
-        popen: Popen[bytes] = super().popen(*args, **({"mncmd": enter} | params))  # type: ignore[misc]
-        return popen
+        words: list[str] = super().beside_shell()  # type: ignore[misc]  # of LazyShell
+        return [*self.group.entering(), *words]
 
     def config(self, cpu: float = -1, cores: Any = None, **params: Any) -> Any:
         """Set the host's share (-1: no limit) and cores, and Mininet's own parameters."""

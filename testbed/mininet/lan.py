@@ -19,7 +19,7 @@ from weft.testbed.linux.interface import NamedDevice
 from weft.testbed.linux.process import need_root
 from weft.testbed.network import clean, network
 from weft.testbed.plan import network_plan as plan
-from weft.testbed.runs import hosts_file, run
+from weft.testbed.runs import hosts_file, node_command, run
 
 MOST_DEVICE = 15  # characters of an interface's name
 IFLA_BR_FORWARD_DELAY, IFLA_BR_HELLO_TIME, IFLA_BR_PRIORITY, IFLA_BR_STP_STATE = 1, 2, 6, 5
@@ -63,6 +63,7 @@ class Lan:
         self.bridge_filter = Path("/proc/sys/net", plan.BRIDGE_FILTER_SYSCTL).exists()
         self.log(f"mkdir {self.run.directory}")
         self._write()
+        node_command.write_remote_shell(self.run)
 
     def _write(self) -> None:
         namespaces = [self.run.namespace(node) for node in self._names]

@@ -41,6 +41,7 @@ class LanNode(LazyShell):
     def __init__(self, name: str, *args: Any, **params: Any) -> None:
         if params.pop("inNamespace", True) is False:
             raise ValueError(f"{name}: inNamespace=False: every node has a namespace of its own")
+        self.record = self.lan.run
         self.namespace = self.lan.add_node(name, self.sysctls)
         super().__init__(name, *args, **params)  # type: ignore[call-arg]  # of mininet.node.Node
 

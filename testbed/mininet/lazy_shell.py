@@ -7,10 +7,15 @@ shell and its children.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+
+from weft.testbed.runs import node_command
 
 if TYPE_CHECKING:
     from subprocess import Popen
+
+    from weft.testbed.runs.run import RunRecord
 
 SHELL_ATTRIBUTES = {
     "shell",
@@ -27,10 +32,12 @@ SHELL_ATTRIBUTES = {
 
 
 class LazyShell:
-    """Mix-in before mininet.node.Node; set `namespace` before Node.__init__."""
+    """Mix-in before mininet.node.Node; set `record` and `namespace` before Node.__init__."""
 
+    record: RunRecord
     namespace: str
     name: str
+    pid: int
     inNamespace: bool
     _starting: bool | None = None  # None: Node.__init__ has not asked for a shell yet
 
@@ -70,9 +77,20 @@ class LazyShell:
         if self.has_shell:
             super().mountPrivateDirs()  # type: ignore[misc]
 
+    def beside_shell(self) -> list[str]:
+        """Return the words that start a command beside the node's shell."""
+        return node_command.join(self.pid, ["mnexec", "-da", str(self.pid)])
+
+    def popen(self, *args: Any, **params: Any) -> Popen[bytes]:
+        """Start a process at the node."""
+        beside = {"mncmd": self.beside_shell()}
+        popen: Popen[bytes] = super().popen(*args, **(beside | params))  # type: ignore[misc]
+        return popen
+
     def _popen(self, cmd: list[str], **params: Any) -> Popen[bytes]:
         if self._starting:
-            cmd = ["ip", "netns", "exec", self.namespace, *cmd]
+            cmd = node_command.command(self.record, self.name, cmd)
+            params["env"] = os.environ | node_command.environment(self.record)
         popen: Popen[bytes] = super()._popen(cmd, **params)  # type: ignore[misc]
         return popen
 

@@ -25,6 +25,7 @@ class LazyShellNode(LazyShell, node.Node):  # type: ignore[misc]  # mininet has 
     def __init__(self, name: str, network: RunningNetwork, number: int, **params: Any) -> None:
         self.network = network
         self.number = number
+        self.record = network.run
         self.namespace = network.plan.namespace(number)
         super().__init__(name, **params)
 

@@ -32,7 +32,7 @@ from weft.testbed.plan.network_plan import (
     node_interfaces,
 )
 from weft.testbed.plan.plane_selection import Planes, planes
-from weft.testbed.runs import hosts_file, run
+from weft.testbed.runs import hosts_file, node_command, run
 from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
@@ -266,10 +266,11 @@ def _make_namespaces(network: Handle) -> None:
     nodes = network.topology.nodes
     allow_descriptors(3 * nodes + 200)
     netns.create([plan.namespace(node) for node in range(nodes)], plan.sysctls, network.spaces)
-    _write_hosts_file(network)
+    _write_names(network)
+    node_command.write_remote_shell(network.run)
 
 
-def _write_hosts_file(network: Handle) -> None:
+def _write_names(network: Handle) -> None:
     """Write the file by which every node resolves the names and labels of all others."""
     plan = network.plan
     naming = network.topology.naming

@@ -284,10 +284,21 @@ class NetworkPlan:
         """Return the messages for address and neighbour entries of `node`; a crossbar has none."""
         if self.topology.is_crossbar(node):
             return []
-        messages = [interface.add_address(interface.LOOPBACK, Prefix(self.address(node), 32))]
+        messages = [
+            interface.add_address(self.address_device(node), Prefix(self.address(node), 32))
+        ]
         for port in self.ends[node]:
             messages += self.neighbours(node, port)
         return messages
+
+    def address_device(self, node: int) -> Device:
+        """Return the interface that has the address of `node`: of a server its first port.
+
+        Programs look for an interface with an address and pass over the loopback.
+        """
+        if node < self.topology.servers and self.ends[node]:
+            return self.ends[node][min(self.ends[node])]
+        return interface.LOOPBACK
 
     def one_hop(self, node: int, port: int) -> list[tuple[int, int]]:
         """Return (node, its port) of the neighbours through `port`; a crossbar is no neighbour."""

@@ -44,10 +44,14 @@ def test_it_is_a_mininet_whose_nodes_have_no_shell_until_somebody_asks(net):
 def test_a_command_runs_in_the_nodes_namespace(net):
     host = net.get("h11")
     assert host.IP() == "10.0.3.2"
-    assert " 10.0.3.2/32 " in host.cmd("ip address show dev lo")
+    assert " 10.0.3.2/32 " in host.cmd(f"ip address show dev {host.intf('h11-eth0').name}")
+    assert host.cmd("hostname").strip() == "h11"
     assert host.MAC() in host.cmd(f"ip link show dev {host.defaultIntf().name}")
-    with host.popen(["cat", "/proc/self/net/dev"], stdout=subprocess.PIPE, text=True) as process:
-        assert "h11-eth1" in process.communicate()[0]
+    line = "cat /proc/self/net/dev; hostname"
+    with host.popen(["sh", "-c", line], stdout=subprocess.PIPE, text=True) as process:
+        output = process.communicate()[0]
+    assert "h11-eth1" in output
+    assert output.split()[-1] == "h11"
     assert ", 0% packet loss" in net.get("h0").cmd(f"ping -c1 -W2 {host.IP()}")
 
 
