@@ -1,13 +1,24 @@
-"""The harness of all benches: arguments, measuring in turns, and the table of figures."""
+"""The harness of all benches: arguments, measuring in turns, and the table of figures.
+
+A table is printed and written into results/bench/, from which `make pages` writes
+docs/performance.md.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
+from weft.experiments.runner.ownership import owned_by_caller
+from weft.experiments.runner.provenance import code_and_machine
+
+RESULTS = Path(__file__).parents[1] / "results" / "bench"
 Result = TypeVar("Result")
 
 
@@ -39,11 +50,29 @@ class Line:
 
 
 def show(title: str, lines: list[Line]) -> None:
-    """Print `lines` as a table."""
+    """Print `lines` as a table, and store them."""
+    store(title, lines)
     print(title)
     width = max(len(line.what) for line in lines)
     for line in lines:
         print(f"  {line.what:<{width}}  {line.text:>10} {line.unit:<6} {line.verdict}".rstrip())
+
+
+def store(title: str, lines: list[Line]) -> None:
+    """Write `lines` into a file of RESULTS, named by `title`, with commit and machine."""
+    about = code_and_machine(kernel=False)
+    machine = about["machine"]
+    content = {
+        "title": title,
+        "commit": f"{about['commit']}{'+' if about['dirty'] else ''}",
+        "machine": f"{machine['cpus']} x {machine['cpu_model']}, Linux {machine['kernel']}, "
+        f"load average {os.getloadavg()[1]:.0f}",
+        "lines": [[line.what.strip(), line.text, line.unit, line.verdict] for line in lines],
+    }
+    path = RESULTS / (re.sub(r"[^a-z0-9]+", "_", title.lower()).strip("_") + ".json")
+    with owned_by_caller(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def arguments(description: str | None, **defaults: int) -> argparse.Namespace:

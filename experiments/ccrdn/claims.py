@@ -27,7 +27,7 @@ LEVEL_2 = {
     "F": ("ficonn:n=22,k=2", F236, "ficonn:n=48,k=2"),
 }
 OTHER_NETWORK = "The printed number is that of a smaller network; the definition gives ours."
-COMPILED = "Compiled, a search takes 1 to 3 µs a route; the paper charges 70 µs for each hop."
+COMPILED = "Compiled, a search takes few microseconds; the paper charges for one at each hop."
 FLOWS = 10_000_000
 UNIFORM = f"uniform:flows={FLOWS}"
 

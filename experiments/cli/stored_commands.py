@@ -19,6 +19,7 @@ from weft.experiments.cli.options import (
 from weft.experiments.cli.run_commands import add_experiment_options
 
 if TYPE_CHECKING:
+    from weft.experiments.report.published import PublishedSet
     from weft.experiments.runner.definition import Experiment, Row
 
     Entries = list[tuple[Row, dict[str, Any]]]
@@ -32,7 +33,7 @@ def add_commands(commands: Commands) -> None:
     add_results(parser)
     add_json(parser)
 
-    text = "draw the stored runs of an experiment, or of every experiment"
+    text = "draw the stored runs of an experiment, or every figure"
     parser = add_command(commands, "plot", plot, text, add_help=False)
     add_experiment_options(parser, "draw only these values", optional=True)
     add_output(parser, ".png, .pdf or .svg; for every experiment a folder (--results)")
@@ -112,15 +113,19 @@ def plot(arguments: argparse.Namespace) -> int:
 
 
 def plot_each(arguments: argparse.Namespace) -> int:
-    """Draw every stored experiment into the folder --output."""
+    """Draw every stored experiment, or the pages' figures of the published set, into --output."""
     from weft.experiments.report.figures import FORMATS
-    from weft.experiments.report.published import results_in
+    from weft.experiments.report.published import PublishedSet, results_in
     from weft.experiments.runner.console import say
 
     folder = Path(arguments.output or arguments.results)
     if arguments.set or folder.suffix in FORMATS:
         raise ValueError("without EXPERIMENT, -o names a folder and --set is not allowed")
-    names = results_in(Path(arguments.results)).experiments()
+    store = results_in(Path(arguments.results))
+    if isinstance(store, PublishedSet):
+        draw_page_figures(store, folder)
+        return 0
+    names = store.experiments()
     if not names:
         raise ValueError(f"nothing is stored in {arguments.results}; weft run measures")
     for name in names:
@@ -131,6 +136,21 @@ def plot_each(arguments: argparse.Namespace) -> int:
         else:
             draw(experiment, entries, folder / f"{name}.png")
     return 0
+
+
+def draw_page_figures(published: PublishedSet, folder: Path) -> None:
+    """Draw the figures of the pages into `folder`."""
+    from weft.experiments.report.page_figures import page_figures
+    from weft.experiments.runner.console import say
+    from weft.experiments.runner.ownership import owned_by_caller
+
+    for figure in page_figures():
+        with owned_by_caller(folder / f"{figure.name}.png"):
+            path = figure.draw(published, folder)
+        if path:
+            print(path)
+        else:
+            say(f"weft: {figure.name} is not drawn: {figure.experiment} has no such row")
 
 
 def draw(experiment: Experiment, entries: Entries, output: Path) -> None:

@@ -20,7 +20,7 @@ from weft.experiments.runner.parameters import Scalar
 
 SLIMFLY, FATTREE = "slimfly:q=5,p=4", "fattree:k=8,oversubscription=2"
 BLIND = "fatpaths:construction=intree,trigger=cut,start=random"
-SMALL = "200 hosts; the paper has 10,000."
+SMALL = "Networks of this size are far smaller than the paper's."
 FLOWS: dict[str, Scalar] = {
     "topology": SLIMFLY,
     "routing": "layers",
@@ -224,7 +224,7 @@ CLAIMS = (
         "distributions of disjoint paths and interference",
         "figures 7 and 8",
         "",
-        why="They are shapes: weft run diversity --set hops=2,3,4 draws them.",
+        why="They are shapes: `weft run diversity --set hops=2,3,4` draws them.",
     ),
     Claim(
         "T of overlap over random layers, Slim Fly",
@@ -269,7 +269,7 @@ CLAIMS = (
         "flows in networks of 80,000 and a million hosts",
         "figure 13",
         "",
-        why="Not run: fluids went to 10,108 hosts, packets on the fabric engine can.",
+        why="Not run; smaller networks are.",
     ),
     *TIMES,
     Claim(

@@ -29,8 +29,8 @@ def pod(oversubscription: int) -> Where:
 
 
 OVERLOADED = (
-    "At k = 4 an edge switch has two uplinks. With one failed, a load of 0.8 offers 1.6 links to "
-    "the other."
+    "At k = 4 an edge switch has two uplinks. With one failed, the other is offered more than it "
+    "carries."
 )
 CLAIMS = (
     *(
@@ -174,6 +174,6 @@ CLAIMS = (
         "long flows, k = 16: oversubscribed 8:1, and with a degraded link",
         "section 4, figures 7a and 7c",
         "over 11 times longer under packet scatter",
-        why="A fat-tree with k = 16 has 1,344 nodes; k = 8 stands for it.",
+        why="A fat-tree with k = 16 is too large for one machine; k = 8 stands for it.",
     ),
 )

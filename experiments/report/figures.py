@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from weft.experiments.report import style
@@ -28,28 +29,41 @@ def new() -> Iterator[Figure]:
         yield Figure()
 
 
-def save(figure: Figure, path: str | Path) -> None:
-    """Write `figure` in the format of the suffix of `path`; raise ValueError for an unknown one."""
+def save(
+    figure: Figure, path: str | Path, metadata: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Write `figure` in the format of the suffix of `path`; raise ValueError for an unknown one.
+
+    metadata: words that a PNG file carries.
+    """
     path = Path(path)
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"{path}: a figure is one of {', '.join(FORMATS)}")
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".tmp")
-    figure.savefig(unfinished, format=path.suffix[1:].lower())
+    about = {"metadata": dict(metadata)} if path.suffix.lower() == ".png" else {}
+    figure.savefig(unfinished, format=path.suffix[1:].lower(), **about)
     unfinished.replace(path)
 
 
 def plot(
-    experiment: Experiment, entries: Sequence[tuple[Row, dict[str, Any]]], path: str | Path
+    experiment: Experiment,
+    entries: Sequence[tuple[Row, dict[str, Any]]],
+    path: str | Path,
+    draw: Callable[[Table, Figure], None] | None = None,
+    metadata: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Draw the stored `entries` of `experiment` into `path`."""
+    """Draw the stored `entries` of `experiment` into `path`.
+
+    draw: draws the rows; None for the experiment's own figure.  metadata: of a PNG file.
+    """
     rows = [row for row, _ in entries]
     with new() as figure:
-        experiment.plot(rows, figure)
+        (draw or experiment.plot)(rows, figure)
         figure.supxlabel(
             foot(experiment, entries), fontsize=6.5, color="#777777", x=0.01, ha="left"
         )
-        save(figure, path)
+        save(figure, path, metadata)
 
 
 def by_clock(
@@ -87,11 +101,9 @@ def foot(experiment: Experiment, entries: Sequence[tuple[Row, dict[str, Any]]]) 
 
 
 def engine_of(row: Row) -> str:
-    """Return the engine, and its clock unless that is the real one."""
-    clock = clock_of(row)
-    return str(row["engine"]) + (
-        f" ({clock.replace(',', ', ')})" if clock not in ("", "real") else ""
-    )
+    """Return the engine, and the clock of one that has a clock."""
+    clock = clock_of(row).replace(",", ", ")
+    return f"{row['engine']} ({clock} clock)" if clock else str(row["engine"])
 
 
 def by_setting(table: Table, keys: Sequence[str], *, always: int = 1) -> dict[str, list[Row]]:
@@ -148,13 +160,14 @@ def offsets(count: int, width: float) -> list[float]:
 
 
 def plain_numbers(axis: Axis, fontsize: float = 7.5) -> None:
-    """Label a logarithmic axis 1, 2, 5, 10, ...; denser below a span of 5, sparser above 1000."""
+    """Label a logarithmic axis 1, 2, 5, 10, ...; denser below a span of 5, sparser above 100."""
 
     def between(x: float, _: float) -> str:
         low, high = axis.get_view_interval()
         spans = high / low
-        return f"{x:g}" if spans < 5 or (spans <= 1000 and f"{x:e}"[:1] in "25") else ""
+        shown = spans < 5 or (spans <= 100 and f"{x:e}"[:1] in "25")
+        return style.number(x) if shown else ""
 
-    axis.set_major_formatter("{x:g}")
+    axis.set_major_formatter(style.number)
     axis.set_minor_formatter(between)
     axis.set_tick_params(which="both", labelsize=fontsize)

@@ -1,28 +1,51 @@
-"""Tables of claims within README and the pages of docs/, made from the published set.
+"""Tables within README and the pages of docs/, made from the published set.
 
-A block begins with <!-- claims: SELECTION --> and ends with <!-- end -->; the selection is that of
-`weft claims`, or `readme`.  A test fails if a block differs from what the set gives.
+A block begins with one of these comments and ends with <!-- end -->:
+
+    <!-- claims: SELECTION -->      claims; the selection is that of `weft claims`, or `readme`
+    <!-- rows: EXPERIMENT | KEY, ... | COLUMN, ... [by KEY, ...] | key=value ... -->
+    <!-- bench -->                  figures of speed, from results/bench
+
+A table of rows has a line for each value of the keys and a cell for each column, or, with `by`, for
+each value of those keys: the mean over seeds with its 95 % interval.
+
+A test fails if a block differs from what the set gives, or if a number stands elsewhere on the page
+and in no block.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from weft.experiments.report.claims import Claim, Verdict, all_claims, outcome, texts
+from weft.experiments.report import style
+from weft.experiments.report.claims import (
+    Claim,
+    Form,
+    Verdict,
+    all_claims,
+    number_text,
+    outcome,
+    texts,
+)
 from weft.experiments.report.published import PublishedSet
 from weft.experiments.report.reproduction import select
+from weft.experiments.report.statistics import mean_and_half_width
+from weft.experiments.runner import columns
+from weft.experiments.runner.definition import Experiment, Row, assignments, find
 
 ROOT = Path(__file__).resolve().parents[2]
+BENCH = ROOT / "results" / "bench"
 README = "readme"
-BLOCK = re.compile(r"(<!-- claims: ([^>]*) -->\n).*?(<!-- end -->)", re.DOTALL)
-HEAD = "| claim | place | paper | ours | verdict | command |\n|---|---|---|---|---|---|\n"
+BLOCK = re.compile(r"(<!-- (claims|rows|bench)(?:: ([^>]*?))? -->\n).*?(<!-- end -->)", re.DOTALL)
+CLAIM_TITLES = ("", "claim", "place", "paper", "ours", "verdict")
 
 
 def pages(root: Path = ROOT) -> list[Path]:
     """Return the pages with blocks."""
-    paths = [root / "README.md", *sorted(root.glob("docs/*.md"))]
+    paths = [root / "README.md", *sorted(root.glob("docs/**/*.md"))]
     return [path for path in paths if BLOCK.search(path.read_text(encoding="utf-8"))]
 
 
@@ -40,28 +63,36 @@ def write(published: PublishedSet, root: Path = ROOT) -> list[Path]:
 
 def with_blocks(page: str, published: PublishedSet) -> str:
     """Return `page` with the tables that `published` gives."""
-    return BLOCK.sub(lambda match: match[1] + block(match[2], published) + match[3], page)
+    return BLOCK.sub(
+        lambda match: f"{match[1]}\n{block(match[2], match[3] or '', published)}\n{match[4]}", page
+    )
 
 
-def block(selection: str, published: PublishedSet) -> str:
+def block(kind: str, text: str, published: PublishedSet) -> str:
+    """Return the content of a block."""
+    if kind == "bench":
+        return "\n".join(map(bench_table, sorted(BENCH.glob("*.json"))))
+    return claim_table(text, published) if kind == "claims" else row_table(text, published)
+
+
+def table(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a table of Markdown."""
+    rows = [titles, ["---"] * len(titles), *lines]
+    return "".join("| " + " | ".join(row) + " |\n" for row in rows).replace("|  |", "| |")
+
+
+def claim_table(selection: str, published: PublishedSet) -> str:
     """Return the table of the selected claims, and the reasons of those that do not agree."""
     if selection == README:
         claims = {name: claim for name, claim in all_claims().items() if claim.in_readme}
     else:
         claims = select(selection.split(), runs=False).claims
-    lines = [line(name, claim, published) for name, claim in claims.items()]
+    lines = [texts(name, outcome(claim, published.rows)) for name, claim in claims.items()]
     reasons = "" if selection == README else "".join(reasons_of(claims, published))
-    return "\n" + HEAD + "".join(lines) + "\n" + reasons
+    return table(CLAIM_TITLES, lines) + ("\n" + reasons if reasons else "")
 
 
-def line(name: str, claim: Claim, published: PublishedSet) -> str:
-    """Return the row of a claim."""
-    _, *cells = texts(name, outcome(claim, published.rows))
-    command = f"`weft reproduce {name}`" if claim.query else ""
-    return "| " + " | ".join([*cells, command]) + " |\n"
-
-
-def reasons_of(claims: dict[str, Claim], published: PublishedSet) -> Iterator[str]:
+def reasons_of(claims: Mapping[str, Claim], published: PublishedSet) -> Iterator[str]:
     """Yield an item for each reason, with the claims that it is about."""
     names: dict[str, list[str]] = {}
     for name, claim in claims.items():
@@ -69,5 +100,96 @@ def reasons_of(claims: dict[str, Claim], published: PublishedSet) -> Iterator[st
             names.setdefault(claim.why, []).append(name)
     for why, own in names.items():
         yield f"* {', '.join(own)}: {why}\n"
-    if names:
-        yield "\n"
+
+
+def row_table(text: str, published: PublishedSet) -> str:
+    """Return the table of rows that `text` describes; ValueError if no row is selected."""
+    name, keys, shown, settings = (part.strip() for part in text.split("|"))
+    experiment = find(name)
+    rows = selected_rows(experiment, settings, published)
+    line_keys, (column_text, _, by_text) = names_in(keys), shown.partition(" by ")
+    figures, by = names_in(column_text), names_in(by_text)
+    groups = cells(experiment, rows, (*line_keys, *by))
+    heads = dict.fromkeys(tuple(row[key] for key in by) for row in rows)
+    columns_of = [(head, key) for head in heads for key in figures]
+    lines = [
+        [*map(label, line_keys, line)]
+        + [cell(groups.get((*line, *head), []), key) for head, key in columns_of]
+        for line in dict.fromkeys(tuple(row[key] for key in line_keys) for row in rows)
+    ]
+    return table(titles(line_keys, columns_of), lines)
+
+
+def titles(keys: Sequence[str], columns_of: Sequence[tuple[Sequence[object], str]]) -> list[str]:
+    """Return the titles of a table of rows."""
+    return [*map(style.words, keys), *(title(key, head) for head, key in columns_of)]
+
+
+def selected_rows(experiment: Experiment, settings: str, published: PublishedSet) -> list[Row]:
+    """Return the published rows with the values of `settings`; ValueError if there are none."""
+    selection = experiment.values(assignments(settings.split()))
+    rows = [
+        row
+        for row, _ in published.table(experiment)
+        if all(row[key] in values for key, values in selection.items())
+    ]
+    if not rows:
+        raise ValueError(f"{experiment.name}: the published set has no row of {settings}")
+    return rows
+
+
+def bench_table(path: Path) -> str:
+    """Return the heading and the table of a stored bench."""
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    source = f"{stored['machine']}; commit {stored['commit']}"
+    lines = [
+        [what, f"{value} {unit}".strip(), limit] for what, value, unit, limit in stored["lines"]
+    ]
+    return f"### {stored['title']}\n\n{source}\n\n{table(('what', 'figure', 'limit'), lines)}"
+
+
+def names_in(text: str) -> list[str]:
+    """Return the names in a list with commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def cells(
+    experiment: Experiment, rows: Sequence[Row], keys: Sequence[str]
+) -> dict[tuple[object, ...], list[Row]]:
+    """Return the rows by `keys`; ValueError if those of a cell differ in more than their seed."""
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    for group in groups.values():
+        for key in (*experiment.sweep, "engine", "clock"):
+            if len({row.get(key) for row in group}) > 1:
+                raise ValueError(f"{experiment.name}: a cell has rows of several {key}")
+    return groups
+
+
+def title(column: str, head: Sequence[object]) -> str:
+    """Return the title of a column: the values that it is for, or name and unit of the figure."""
+    if head:
+        return ", ".join(map(str, head))
+    unit = columns.unit(column)
+    name = style.words(column.removesuffix(f"_{unit}"))
+    return f"{name} ({unit})" if unit not in ("", "fraction") else name
+
+
+def label(key: str, value: object) -> str:
+    """Return the value of a key that names a line."""
+    if key in style.SCHEME_KEYS:
+        _, _, parameters = str(value).partition(":")
+        return f"{style.scheme(str(value)).label} {parameters}".strip()
+    return f"`{value}`" if ":" in str(value) else str(value)
+
+
+def cell(rows: Sequence[Row], column: str) -> str:
+    """Return the mean of `column` with its interval; fractions in per cent."""
+    values = [float(str(row[column])) for row in rows if row.get(column) is not None]
+    if not values:
+        return ""
+    unit = columns.unit(column)
+    form = Form.PERCENT if unit == "fraction" else Form.VALUE
+    centre, half_width = mean_and_half_width([form.of(value) for value in values])
+    return number_text(centre, half_width, "%" if unit == "fraction" else "")

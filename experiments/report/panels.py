@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
 LEAST_WIDTH_INCHES = 6.4
 MOST_MARKS = 40  # a line with more places has no marks
+MOST_PANELS = 3  # in a line
 LETTERS_AN_INCH = 14  # of a title
+LEGEND_LETTERS_AN_INCH = 16
 STROKES = ("|", "x", "+", "o", "d")
 
 
@@ -115,7 +117,7 @@ def bar(
     look: style.SeriesStyle,
     *,
     hollow: bool = False,
-    interval: bool = False,
+    with_interval: bool = False,
 ) -> None:
     """Draw a horizontal bar for the mean of `values`; nothing without values.
 
@@ -128,9 +130,11 @@ def bar(
     face = style.PAPER if hollow else look.colour
     axes.barh(place, centre, 0.68, facecolor=face, edgecolor=look.colour)
     if interval:
-        _, error = mean_and_half_width(values)
+        ends = interval(values)
         ink = look.colour if hollow else style.INK
-        axes.errorbar([centre], [place], xerr=error, fmt="none", ecolor=ink)
+        axes.errorbar(
+            [centre], [place], xerr=[[centre - ends[0]], [ends[1] - centre]], fmt="none", ecolor=ink
+        )
 
 
 def stroke(axes: Axes, x: float, place: float, size: float = 8) -> None:
@@ -140,7 +144,9 @@ def stroke(axes: Axes, x: float, place: float, size: float = 8) -> None:
 
 def write_beside(axes: Axes, x: float, place: float, text: str) -> None:
     """Write `text` to the right of the point."""
-    axes.annotate(text, (x, place), (5, 0), textcoords="offset points", va="center", size=7)
+    box = {"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.6}
+    place_in = {"textcoords": "offset points", "va": "center"}
+    axes.annotate(text, (x, place), (5, 0), **place_in, size=7, bbox=box)
 
 
 def legend(
@@ -159,7 +165,7 @@ def legend_columns(place: Figure | SubFigure, width_inches: float) -> int:
     """Return the number of columns that a legend of all panels has room for, 4 at most."""
     labels = [label for axes in place.axes for label in axes.get_legend_handles_labels()[1]]
     letters = max(map(len, labels), default=0) + 6  # with the mark
-    return max(1, min(4, int(LETTERS_AN_INCH * width_inches / letters)))
+    return max(1, min(4, int(LEGEND_LETTERS_AN_INCH * width_inches / letters)))
 
 
 def every_row(table: Table) -> Table:
@@ -251,6 +257,12 @@ def cumulative(table: Table, column: str, keys: Sequence[str]) -> list[Row]:
     return rows
 
 
+def parts_of(line: Sequence[Panel]) -> list[list[Panel]]:
+    """Return the panels of a line in lines of MOST_PANELS at most, as even as they can be."""
+    length = -(-len(line) // -(-len(line) // MOST_PANELS))
+    return [list(line[first : first + length]) for first in range(0, len(line), length)]
+
+
 class Panel(NamedTuple):
     """A panel of a figure.
 
@@ -280,6 +292,8 @@ class Panels(ABC):
     rows: prepares the table: selects rows, or adds columns, by partial(relative, ...), melted,
         exploded or cumulative.
     looks: SeriesStyle of each value of a key; schemes have the same look in every figure.
+    panel_height_inches: of a panel of curves; that of bars follows from their number.
+    wrap: settings in a line.
     """
 
     columns: Mapping[str, str]
@@ -290,8 +304,9 @@ class Panels(ABC):
     baseline: float | None = None
     rows: Callable[[Table], Table] = every_row
     looks: Callable[[str, Iterable[Value]], style.SeriesLooks] = style.looks
+    panel_height_inches: float = 2.6
+    wrap: int = 2
 
-    WRAP: ClassVar[int]
     PANEL_INCHES: ClassVar[float]
     MARGIN_INCHES: ClassVar[float]
 
@@ -311,9 +326,9 @@ class Panels(ABC):
             groups = figures.by_setting(rows, self.facet, always=self.always)
         lines = [self.line(title, group, columns, values) for title, group in groups.items()]
         if any(len(line) > 1 for line in lines):
-            return lines
+            return [part for line in lines for part in parts_of(line)]
         single = [line[0] for line in lines]
-        return [single[first : first + self.WRAP] for first in range(0, len(single), self.WRAP)]
+        return [single[first : first + self.wrap] for first in range(0, len(single), self.wrap)]
 
     def line(
         self, title: str, rows: Sequence[Row], columns: Iterable[str], values: Sequence[Value]
@@ -374,7 +389,8 @@ class Panels(ABC):
         """Label the x or y axis, which shows `key`, and set its scale."""
         text = self.columns.get(key) or style.axis(key)
         axis = axes.xaxis if name == "x" else axes.yaxis
-        axis.set_label_text(text, fontsize=8.5)
+        length = self.PANEL_INCHES if name == "x" else self.panel_height_inches - 0.6
+        axis.set_label_text(fill(text, int(LETTERS_AN_INCH * length)), fontsize=8.5)
         if key in self.log:
             axes.set(**{f"{name}scale": "log"})
             figures.plain_numbers(axis)
@@ -395,8 +411,8 @@ class Bars(Panels):
 
     by: Sequence[str] = ("scheme",)
     strokes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    wrap: int = 1
 
-    WRAP = 1
     PANEL_INCHES = 2.5
     MARGIN_INCHES = 1.6
 
@@ -435,6 +451,7 @@ class Bars(Panels):
             if panel.column in first:
                 place.sharex(first[panel.column])
             first.setdefault(panel.column, place)
+        for panel, place in zip(line, axes, strict=True):
             self.finish(place, panel.column)
 
     def finish(self, axes: Axes, column: str) -> None:
@@ -456,7 +473,7 @@ class Bars(Panels):
             return
         runs, valid = valid_runs(rows)
         values = numbers(runs, column)
-        bar(axes, place, values, look, hollow=not valid, interval=len(values) > 1)
+        bar(axes, place, values, look, hollow=not valid, with_interval=len(values) > 1)
         ends = [interval(values)[1]]
         strokes = self.strokes.get(column, {}).items()
         for (other, label), marker in zip(strokes, STROKES, strict=False):
@@ -484,7 +501,6 @@ class Curves(Panels):
     dash: str = ""
     band: Callable[[Sequence[float]], tuple[float, float]] = interval
 
-    WRAP = 3
     PANEL_INCHES = 3.1
     MARGIN_INCHES = 0.3
 
@@ -493,7 +509,7 @@ class Curves(Panels):
         return self.series
 
     def height_inches(self, line: Sequence[Panel]) -> float:
-        return 2.8
+        return self.panel_height_inches
 
     def draw_line(
         self, line: Sequence[Panel], axes: Sequence[Axes], looks: style.SeriesLooks

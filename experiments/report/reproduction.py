@@ -9,9 +9,9 @@ intervals alone.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from weft.experiments.report.claims import (
@@ -104,13 +104,14 @@ def claims_named(word: str, place: str = "") -> dict[str, Claim] | None:
 
 
 def is_at(claim: Claim, place: str) -> bool:
-    """Return whether a claim belongs to a figure, table or section; figure 10 has figure 10a."""
+    """Return whether a claim belongs to a figure, table or section.
+
+    Figure 10 has figure 10a, and figures 10 and 11.
+    """
     kind, number = place.split()
-    words = claim.place.replace(",", " ").split()
-    return any(
-        word == kind and following.rstrip("abcd") in (number, number.rstrip("abcd"))
-        for word, following in pairwise(words)
-    )
+    lists = re.findall(rf"\b{kind}s? ([\w.]+(?:(?:, | and )[\w.]+)*)", claim.place)
+    numbers = [word for words in lists for word in re.findall(r"[\w.]+", words)]
+    return any(word.rstrip("abcd") in (number, number.rstrip("abcd")) for word in numbers)
 
 
 def sample(runs: Iterable[Run], seconds: Mapping[str, float]) -> list[Run]:

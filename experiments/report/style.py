@@ -84,6 +84,19 @@ SWITCH_SCHEMES: Mapping[str, SeriesStyle] = {
     "fatpaths": SeriesStyle("FatPaths", ROSE, "d", dash="--"),
 }
 SCHEMES: Mapping[str, SeriesStyle] = {**SERVER_SCHEMES, **SWITCH_SCHEMES}
+# of FatPaths' layers, and of the paths that they are compared with
+CONSTRUCTIONS: Mapping[str, SeriesStyle] = {
+    "minimal": SeriesStyle("shortest paths", INK, "D"),
+    "valiant": SeriesStyle("Valiant", SKY, "v"),
+    "past": SeriesStyle("PAST", SILVER, "X", dash="--"),
+    "past-valiant": SeriesStyle("PAST, Valiant", INDIGO, "*", dash="-."),
+    "spain": SeriesStyle("SPAIN", VERMILION, "s", dash="-."),
+    "random": SeriesStyle("random layers", ORANGE, "^"),
+    "overlap": SeriesStyle("overlap", GREEN, "h", dash="--"),
+    "intree": SeriesStyle("in-trees", ROSE, "d"),
+    "k-shortest-layers": SeriesStyle("k shortest, in layers", PURPLE, "<", dash=":"),
+    "k-shortest": SeriesStyle("k shortest paths", BLUE, "o"),
+}
 ENGINES: Mapping[str, SeriesStyle] = {
     # all marks stay visible if engines agree: a dot on a cross on a bar
     "graph": SeriesStyle("graph", INK, "_", 10),
@@ -121,6 +134,8 @@ RC: dict[Any, Any] = {
     "grid.color": FAINT,
     "grid.linewidth": 0.6,
     "xtick.color": INK,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
     "ytick.color": INK,
     "xtick.major.size": 3,
     "ytick.major.size": 3,
@@ -177,8 +192,9 @@ def looks(key: str, values: Iterable[Any]) -> SeriesLooks:
     distinct = list(dict.fromkeys(values))
     if key in SCHEME_KEYS:
         return {spec: look for spec, (look, _) in lines(in_order(distinct)).items()}
-    if key == "engine":
-        return {name: ENGINES[name] for name in distinct}
+    table = {"engine": ENGINES, "construction": CONSTRUCTIONS}.get(key, {})
+    if distinct and set(distinct) <= table.keys():
+        return {name: table[name] for name in table if name in distinct}
     numeric = any(isinstance(value, int | float) for value in distinct)
     return {
         value: SeriesStyle(

@@ -49,7 +49,7 @@ CLAIMS = (
         25,
         Query("ttc_flow", flows("ttc:delta=0"), "default_path_fraction", form=Form.PERCENT),
         Within(0.1),
-        "With strict comparison ties stay on the path; redirected ties give 10 %.",
+        "With strict comparison ties stay on the path; redirected ties leave it.",
     ),
     *(
         Claim(

@@ -131,7 +131,7 @@ def test_a_dash_tells_lines_of_one_series_apart() -> None:
 def test_settings_with_one_panel_each_share_a_line() -> None:
     table = [row("ttc", 0, 1.0, x=x, rate=rate) for x in (1, 2) for rate in range(5)]
     plot = Curves(columns={"mean_ms": ""}, x="x", facet=("topology", "rate"))
-    assert [len(line) for line in plot.lines(table)] == [3, 2]
+    assert [len(line) for line in plot.lines(table)] == [2, 2, 1]
 
 
 def test_parts_of_a_stack_without_rows_are_left_out() -> None:
@@ -181,3 +181,15 @@ def test_large_numbers_are_written_short() -> None:
         "1.23 k",
         "543 M",
     ]
+
+
+def test_a_line_of_many_panels_is_broken_evenly() -> None:
+    table = [row("ttc", 0, 1.0, **{f"c{number}_ms": 1.0 for number in range(4)})]
+    plot = Bars(columns={f"c{number}_ms": "" for number in range(4)})
+    assert [len(line) for line in plot.lines(table)] == [2, 2]
+
+
+def test_bars_of_a_line_share_a_scale_that_shows_the_longest() -> None:
+    table = [row("ttc", 0, time, damage=damage) for damage, time in (("none", 1.0), ("link", 9.0))]
+    axes = drawn(Bars(columns={"mean_ms": ""}, across="damage"), table)
+    assert [place.get_xlim()[1] > 9.0 for place in axes] == [True, True]

@@ -1,0 +1,67 @@
+"""Figures of the page on FatPaths, in the paper's layout."""
+
+from __future__ import annotations
+
+from weft.experiments.fatpaths.layered_throughput import looks as construction_looks
+from weft.experiments.fatpaths.topology_cost import figure_10, looks
+from weft.experiments.report.page_figures import PageFigure
+from weft.experiments.report.panels import Bars, Curves, melted
+from weft.experiments.runner.definition import Row, Table
+
+COSTS = {f"{part}_cost_usd": part for part in ("host", "router", "copper", "fibre")}
+
+
+def cost_parts(table: Table) -> list[Row]:
+    """Return a row for each part of the cost of figure 10."""
+    return melted(figure_10(table), COSTS, "part", "cost_usd")
+
+
+FIGURES = (
+    PageFigure("fatpaths_figures2_11_13", "fatpaths_vs_fattree"),
+    PageFigure("fatpaths_figure4", "collisions", {"pattern": "permutation,shuffle"}),
+    PageFigure("fatpaths_figure6", "diversity"),
+    PageFigure(
+        "fatpaths_figure9",
+        "layered_throughput",
+        {"layers": "9", "intensity": "0.55", "rho": "0", "paths": "0"},
+        Bars(
+            columns={"throughput": "T (of a link's rate)"},
+            strokes={"throughput": {"bound_throughput": "bound of all paths of length D + 1"}},
+            facet=("topology",),
+            looks=construction_looks,
+            wrap=2,
+        ),
+    ),
+    PageFigure(
+        "fatpaths_figure10",
+        "topology_cost",
+        {},
+        Bars(
+            columns={"cost_usd": "USD for each host"},
+            by=("family",),
+            facet=("part",),
+            rows=cost_parts,
+            looks=looks,
+            wrap=2,
+        ),
+    ),
+    PageFigure(
+        "fatpaths_figure19",
+        "topology_cost",
+        {},
+        Curves(
+            columns={
+                "edge_density": "cables for each host",
+                "radix": "ports of a router",
+            },
+            x="network_hosts",
+            series="family",
+            log=("network_hosts",),
+            looks=looks,
+        ),
+    ),
+    PageFigure("fatpaths_figures12_16", "fatpaths_density"),
+    PageFigure("fatpaths_figures14_15", "fatpaths_tcp"),
+    PageFigure("fatpaths_linux", "fatpaths_fct"),
+    PageFigure("fatpaths_figure17", "fatpaths_stencil"),
+)

@@ -1,0 +1,80 @@
+"""Figures of the page on LBSP, in the paper's layout."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from weft.experiments.lbsp.lbsp_queues import by_hop_and_states
+from weft.experiments.report.page_figures import PageFigure
+from weft.experiments.report.panels import Bars, Curves, Panels, Stack
+from weft.experiments.runner.definition import Row, Table
+
+DAMAGES = {
+    "none": "healthy",
+    "link": "a link failed",
+    "node": "a switch failed",
+    "degraded": "a degraded link",
+}
+
+
+def flows(letter: str, workload: str, column: str, damages: str) -> Panels:
+    """Return part `letter` of figures 6 and 7: `column` of the flows of a workload."""
+    label = {"mean_ms": "mean time (ms)", "p999_ms": "99.9th percentile (ms)"}[column]
+    return Bars(
+        columns={column: label},
+        by=("scheme", "state"),
+        facet=("part",),
+        log=(column,) if workload == "short" else (),
+        rows=partial(selected, f"({letter}) {workload} flows", workload, damages.split()),
+    )
+
+
+def selected(part: str, workload: str, damages: list[str], table: Table) -> list[Row]:
+    """Return the rows of a workload in some states, with their names; empty without damage."""
+    if not any((row["workload"], row["damage"]) == (workload, damages[1]) for row in table):
+        return []
+    return [
+        row | {"state": DAMAGES[str(row["damage"])], "part": f"{part}, {row['topology']}"}
+        for damage in damages
+        for row in table
+        if (row["workload"], row["damage"]) == (workload, damage)
+    ]
+
+
+FIGURES = (
+    PageFigure(
+        "lbsp_figure6",
+        "lbsp_tcp",
+        {"scheme": "lbsp,spray", "oversubscription": "1"},
+        Stack(
+            flows("a", "short", "p999_ms", "none link node"),
+            flows("b", "long", "mean_ms", "none link"),
+        ),
+    ),
+    PageFigure(
+        "lbsp_figure7",
+        "lbsp_tcp",
+        {"scheme": "lbsp,spray"},
+        Stack(
+            flows("a", "pod", "mean_ms", "none link"),
+            flows("b", "short", "p999_ms", "none degraded"),
+            flows("c", "long", "p999_ms", "none degraded"),
+        ),
+    ),
+    PageFigure(
+        "lbsp_figure9",
+        "lbsp_queues",
+        {"arrivals": "paced", "engine": "graph"},
+        Curves(
+            columns={
+                "queue_packets": "(a) mean queue (packets)",
+                "apart_packets": "(b) link groups apart (packets)",
+            },
+            x="load_fraction",
+            series="hop",
+            dash="variant",
+            log=("queue_packets", "apart_packets"),
+            rows=by_hop_and_states,
+        ),
+    ),
+)

@@ -1,0 +1,57 @@
+"""Figures of the pages are drawn from the published set, and the pages show all of them."""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+
+import pytest
+
+from weft.experiments.report.page_figures import SOURCE, PageFigure, page_figures, source
+from weft.experiments.report.published import FOLDER, PublishedSet
+
+ROOT = Path(__file__).parents[3]
+PUBLISHED = PublishedSet(FOLDER)
+OTHERS = {"dcell"}  # pictures of networks
+
+
+def words_of(path: Path) -> dict[str, str]:
+    """Return the texts that a PNG file carries."""
+    content, texts, at = path.read_bytes(), {}, 8
+    while at < len(content):
+        (length,) = struct.unpack(">I", content[at : at + 4])
+        if content[at + 4 : at + 8] == b"tEXt":
+            key, _, text = content[at + 8 : at + 8 + length].partition(b"\0")
+            texts[key.decode("latin-1")] = text.decode("latin-1")
+        at += length + 12
+    return texts
+
+
+def shown() -> set[str]:
+    """Return the names of the figures that pages show."""
+    pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+    links = [re.findall(r"figures/(\w+)\.png", page.read_text(encoding="utf-8")) for page in pages]
+    return {name for names in links for name in names}
+
+
+@pytest.mark.parametrize("figure", [*page_figures()], ids=lambda figure: figure.name)
+def test_a_figure_is_of_the_rows_of_the_set(figure: PageFigure) -> None:
+    entries, path = figure.entries(PUBLISHED), ROOT / "figures" / f"{figure.name}.png"
+    assert path.exists() == bool(entries), "make figures"
+    if entries:
+        assert words_of(path)[SOURCE] == source(entries), "make figures"
+
+
+def test_pages_show_all_figures_and_no_others() -> None:
+    files = {path.stem for path in (ROOT / "figures").glob("*")}
+    assert files == shown()
+    assert files <= {figure.name for figure in page_figures()} | OTHERS
+
+
+def test_a_figure_of_other_rows_is_seen(tmp_path: Path) -> None:
+    figure = next(figure for figure in page_figures() if figure.name == "lbsp_figure9")
+    path = figure.draw(PUBLISHED, tmp_path)
+    assert path
+    entries = figure.entries(PUBLISHED)
+    assert words_of(path)[SOURCE] == source(entries) != source(entries[1:])

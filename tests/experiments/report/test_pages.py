@@ -1,0 +1,93 @@
+"""Numbers on README and the papers' pages come from the published set.
+
+A number in the text of a page stands in a table of claims of the paper, or in a table of rows on
+the page.  Commands, headings, citations and names such as D3,4 are no numbers.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from weft.experiments.report import pages
+from weft.experiments.report.published import FOLDER, PublishedSet
+
+PAPERS = {"ccrdn": "ccrdn", "proxy": "ccrdn", "ttc": "ttc", "lbsp": "lbsp", "fatpaths": "fatpaths"}
+NUMBER = re.compile(r"(?<![\w.,/{-])\d[\d.,]*(?: ?%)?")
+NOT_TEXT = re.compile(
+    r"```.*?```|<!--.*?-->|^ {4}[^\n]*"  # code, comments
+    r"|^#[^\n]*|^Paper: .*?\n\n"  # headings, citation
+    r"|(?P<code>`[^`]*`)|\]\([^)]*\)"  # code, addresses
+    r"|(?:figure|table|section|equation|theorem|appendix|listing|layer)s? "
+    r"[(]?[0-9IVX]+[0-9.)-]*[a-z]?(?:(?:, | and | to )[(]?[0-9][0-9.)]*[a-z]?)*",
+    re.DOTALL | re.MULTILINE | re.IGNORECASE,
+)
+
+
+def numbers(text: str) -> list[str]:
+    """Return the numbers of a text, each with its %."""
+    return [found.rstrip(".,").replace(" ", "") for found in NUMBER.findall(text)]
+
+
+def tables(page: str) -> str:
+    """Return the lines of the tables in generated blocks, and their settings."""
+    blocks = [match[0] for match in pages.BLOCK.finditer(page)]
+    lines = [line for block in blocks for line in block.splitlines()]
+    return "\n".join(line for line in lines if line.startswith(("|", "<!--")))
+
+
+def unsourced(page: str, known: str) -> list[str]:
+    """Return the numbers of the text of `page` that are in none of its tables nor in `known`."""
+    sourced = set(numbers(known.replace("|", " ")) + numbers(tables(page).replace("|", " ")))
+    blocks = pages.BLOCK.finditer(page)
+    reasons = [line for b in blocks for line in b[0].splitlines() if line.startswith("* ")]
+    text = "\n".join([pages.BLOCK.sub("", page), *(line.partition(":")[2] for line in reasons)])
+    return [number for number in numbers(NOT_TEXT.sub(kept, text)) if number not in sourced]
+
+
+def kept(match: re.Match[str]) -> str:
+    """Return code that is a number alone, which is a result like any other; else nothing."""
+    code = match["code"] or ""
+    return " " if re.search("[A-Za-z_]", code) else code
+
+
+def claims_of(paper: str) -> str:
+    """Return the tables of a paper's claims."""
+    return tables(
+        pages.with_blocks(f"<!-- claims: {paper} -->\n<!-- end -->", PublishedSet(FOLDER))
+    )
+
+
+def page_of(name: str) -> str:
+    return (pages.ROOT / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAPERS)
+def test_numbers_of_the_papers_pages_are_of_the_set(page):
+    assert unsourced(page_of(f"docs/{page}.md"), claims_of(PAPERS[page])) == []
+
+
+def test_numbers_of_readme_are_of_the_set():
+    section = page_of("README.md").partition("## What comes out")[2].partition("\n## ")[0]
+    assert unsourced(section, "") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("It has 16 % on figure 3, by `k=4`.", []),
+        ("It has 17 % on figure 3.", ["17%"]),
+        ("It has 16 on D3,4.", ["16"]),
+        ("| a | 12.9 |\n", ["12.9"]),
+        ("`12.9` packets", ["12.9"]),
+        ("    $ weft run x --seeds 3\n\n## Section 9\n", []),
+    ],
+)
+def test_a_number_that_is_not_of_the_set_is_seen(text, seen):
+    assert unsourced(text, "| shortens by | 16 % | 15.46 ± 0.04 % |") == seen
+
+
+def test_a_reason_holds_no_result():
+    block = "<!-- claims: x -->\n| a | 3 % |\n\n* ttc-4: It is 3 % there, 4 % here.\n<!-- end -->\n"
+    assert unsourced(block, "") == ["4%"]
