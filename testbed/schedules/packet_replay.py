@@ -24,7 +24,7 @@ def replay(net: PacketNetwork, graph: TaskGraph, deadline_ns: int) -> Progress:
             connections.setdefault(ends, number)
 
     def arrived(delivered: Delivered) -> None:
-        send(progress.ended(delivered.flow, delivered.at))
+        send(progress.ended(delivered.flow, delivered.at_ns))
 
     send(progress.begin())
     net.run_until(deadline_ns, arrived)

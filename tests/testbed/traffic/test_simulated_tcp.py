@@ -80,7 +80,7 @@ def test_one_flow_takes_a_handshake_and_its_frames(size_bytes: int, compiled: Pa
     # two links each way for the handshake, then the first frame is stored and forwarded once
     round_trip_ns = 4 * 1_000
     least_ns = ideal_ns(size_bytes) + 1.5 * round_trip_ns
-    assert least_ns < delivered.at < least_ns + 5 * ideal_ns(PAYLOAD_BYTES) + 2 * round_trip_ns
+    assert least_ns < delivered.at_ns < least_ns + 5 * ideal_ns(PAYLOAD_BYTES) + 2 * round_trip_ns
     assert total(net, "retransmissions") == total(net, "timeouts") == dropped(net) == 0
 
 
@@ -94,7 +94,7 @@ def test_a_full_queue_is_repaired_without_a_timeout(compiled: Path) -> None:
     assert dropped(net) > 5
     assert total(net, "retransmissions") >= 5
     assert total(net, "timeouts") == 0
-    assert max(event.at for _, event in net.delivered) < 1.1 * 2 * ideal_ns(3_000_000)
+    assert max(event.at_ns for _, event in net.delivered) < 1.1 * 2 * ideal_ns(3_000_000)
 
 
 @pytest.mark.parametrize("ecn", [CLASSIC_ECN, DCTCP])
@@ -108,7 +108,7 @@ def test_marks_keep_a_queue_short(ecn: int, compiled: Path) -> None:
     # windows shrink, so that the queue is below its mark for half of the time
     assert 10 < sum(port.marked for port in ports) < packets / 2
     assert dropped(net) == total(net, "retransmissions") == 0
-    assert max(event.at for _, event in net.delivered) < 1.05 * 4 * ideal_ns(10_000_000)
+    assert max(event.at_ns for _, event in net.delivered) < 1.05 * 4 * ideal_ns(10_000_000)
 
 
 def test_a_cut_moves_a_flow_to_another_layer(compiled: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_cut_moves_a_flow_to_another_layer(compiled: Path) -> None:
             net.send(0, 8 + host, 88 + host, host, 5_000_000)
         net.run_until(SECOND_NS)
         assert len(net.delivered) == 4
-        ends[on_cut] = np.mean([event.at for _, event in net.delivered])
+        ends[on_cut] = np.mean([event.at_ns for _, event in net.delivered])
     assert ends[1] < 0.8 * ends[0]
 
 
@@ -146,12 +146,12 @@ def ends_of_two(path: Path, pause_ns: int, *, connection: int) -> list[int]:
 
     def follow(delivered: Delivered) -> None:
         if delivered.flow == 0:
-            net.send(delivered.at + pause_ns, 1, 0, 1, 900_000, connection)
+            net.send(delivered.at_ns + pause_ns, 1, 0, 1, 900_000, connection)
 
     net.run_until(10 * SECOND_NS, follow)
     assert [event.flow for _, event in net.delivered] == [0, 1]
     assert [event.flow for _, event in net.finished] == [0, 1]
-    return [event.at for _, event in net.delivered]
+    return [event.at_ns for _, event in net.delivered]
 
 
 def test_a_connection_is_opened_once_and_keeps_its_window(compiled: Path) -> None:
