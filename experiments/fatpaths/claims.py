@@ -66,6 +66,8 @@ FIRST: Where = {
     "transport": "ndp:retransmissions=first",
 }
 SWEEPS = (
+    Sweep("fatpaths_fct"),
+    Sweep("fatpaths_stencil"),
     *(
         Sweep("fatpaths_vs_fattree", {"topology": topology, "mapping": BOTH, **where}, seeds)
         for slimfly, fattree, seeds in SIZES

@@ -28,8 +28,6 @@ ABOUT = {
 # Claims, or experiments of claims, that were never published; rows in the set take them off.
 NOT_YET = {
     "diversity",
-    "fatpaths_fct",
-    "fatpaths_stencil",
     "lbsp-2",
     "lbsp-5",
     "lbsp-6",
