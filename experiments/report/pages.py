@@ -103,10 +103,12 @@ def reasons_of(claims: Mapping[str, Claim], published: PublishedSet) -> Iterator
 
 
 def row_table(text: str, published: PublishedSet) -> str:
-    """Return the table of rows that `text` describes; ValueError if no row is selected."""
+    """Return the table of rows that `text` describes, or a line that says that there are none."""
     name, keys, shown, settings = (part.strip() for part in text.split("|"))
     experiment = find(name)
     rows = selected_rows(experiment, settings, published)
+    if not rows:
+        return "Not measured yet.\n"
     line_keys, (column_text, _, by_text) = names_in(keys), shown.partition(" by ")
     figures, by = names_in(column_text), names_in(by_text)
     groups = cells(experiment, rows, (*line_keys, *by))
@@ -126,16 +128,13 @@ def titles(keys: Sequence[str], columns_of: Sequence[tuple[Sequence[object], str
 
 
 def selected_rows(experiment: Experiment, settings: str, published: PublishedSet) -> list[Row]:
-    """Return the published rows with the values of `settings`; ValueError if there are none."""
+    """Return the published rows with the values of `settings`."""
     selection = experiment.values(assignments(settings.split()))
-    rows = [
+    return [
         row
         for row, _ in published.table(experiment)
         if all(row[key] in values for key, values in selection.items())
     ]
-    if not rows:
-        raise ValueError(f"{experiment.name}: the published set has no row of {settings}")
-    return rows
 
 
 def bench_table(path: Path) -> str:
