@@ -343,7 +343,9 @@ class Panels(ABC):
             for column in columns
             for name, part in (parts or {"": list(rows)}).items()
         ]
-        heading = fill(title, int(LETTERS_AN_INCH * self.PANEL_INCHES * len(line)))
+        heading = fill(
+            title, int(LETTERS_AN_INCH * self.PANEL_INCHES * min(len(line), MOST_PANELS))
+        )
         line[0] = line[0]._replace(title=f"{heading}\n{line[0].title}".strip())
         return line
 

@@ -41,7 +41,7 @@ class PublishedSet(Store):
         return sorted(path.name.partition(".")[0] for path in self._files())
 
     def states(self, experiment: str) -> dict[str, str]:
-        return {str(row["run"]): "done" for row, _ in self._planned_entriesof(experiment)}
+        return {str(row["run"]): "done" for row, _ in self._entries_of(experiment)}
 
     def size(self) -> int:
         """Return the bytes of all files."""
@@ -58,9 +58,7 @@ class PublishedSet(Store):
         Raises:
             ValueError: an entry is of a work tree with changes, or failed fidelity.
         """
-        lines = {
-            str(row["run"]): (row, about) for row, about in self._planned_entriesof(experiment.name)
-        }
+        lines = {str(row["run"]): (row, about) for row, about in self._entries_of(experiment.name)}
         for row, about in entries:
             refuse(experiment, row, about)
             before = lines.get(str(row["run"]))
@@ -85,7 +83,7 @@ class PublishedSet(Store):
     def _files(self) -> list[Path]:
         return [path for suffix in SUFFIXES for path in self.root.glob("*" + suffix)]
 
-    def _planned_entriesof(self, experiment: str) -> Iterator[tuple[Row, dict[str, Any]]]:
+    def _entries_of(self, experiment: str) -> Iterator[tuple[Row, dict[str, Any]]]:
         if experiment not in self._entries:
             self._entries[experiment] = list(self._parsed(experiment))
         yield from self._entries[experiment]

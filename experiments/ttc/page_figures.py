@@ -29,7 +29,8 @@ LATENCIES = {
 def by_network(table: Table) -> list[Row]:
     """Return the rows of figure 4, with the letter of their network."""
     networks = {"fattree:n=3,d=8": "(a) FT(3,8)", "fattree:n=3,d=16": "(b) FT(3,16)"}
-    return [row | {"network": networks[str(row["topology"])]} for row in with_estimate(table)]
+    rows = [row | {"network": networks[str(row["topology"])]} for row in with_estimate(table)]
+    return sorted(rows, key=lambda row: str(row["network"]))
 
 
 FIGURES = (
@@ -41,7 +42,7 @@ FIGURES = (
             "scheme": "dmodk,vlb,micro,ttc:delta=0,ttc:delta=sqrt",
         },
         Curves(
-            columns={"above_k_flows": "most flows on a link, above k"},
+            columns={"above_k_flows": "most flows on a link - k"},
             x="k",
             facet=("network",),
             log=("k", "above_k_flows"),
