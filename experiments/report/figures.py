@@ -41,8 +41,8 @@ def save(
         raise ValueError(f"{path}: a figure is one of {', '.join(FORMATS)}")
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".tmp")
-    about = {"metadata": dict(metadata)} if path.suffix.lower() == ".png" else {}
-    figure.savefig(unfinished, format=path.suffix[1:].lower(), **about)
+    about = dict(metadata) if path.suffix.lower() == ".png" else None
+    figure.savefig(unfinished, format=path.suffix[1:].lower(), metadata=about)
     unfinished.replace(path)
 
 

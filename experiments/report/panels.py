@@ -122,14 +122,14 @@ def bar(
     """Draw a horizontal bar for the mean of `values`; nothing without values.
 
     hollow: whether no run of the bar kept fidelity.
-    interval: whether to draw the 95 % confidence interval of the mean (Student's t).
+    with_interval: whether to draw the 95 % confidence interval of the mean (Student's t).
     """
     if not values:
         return
     centre = mean(values)
     face = style.PAPER if hollow else look.colour
     axes.barh(place, centre, 0.68, facecolor=face, edgecolor=look.colour)
-    if interval:
+    if with_interval:
         ends = interval(values)
         ink = look.colour if hollow else style.INK
         axes.errorbar(
@@ -145,8 +145,9 @@ def stroke(axes: Axes, x: float, place: float, size: float = 8) -> None:
 def write_beside(axes: Axes, x: float, place: float, text: str) -> None:
     """Write `text` to the right of the point."""
     box = {"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.6}
-    place_in = {"textcoords": "offset points", "va": "center"}
-    axes.annotate(text, (x, place), (5, 0), **place_in, size=7, bbox=box)
+    axes.annotate(
+        text, (x, place), (5, 0), textcoords="offset points", va="center", size=7, bbox=box
+    )
 
 
 def legend(

@@ -32,7 +32,7 @@ class LimitedHost(LanHost):
 
     def beside_shell(self) -> list[str]:
         # The control group is entered first, because the node has another /sys.
-        words: list[str] = super().beside_shell()  # type: ignore[misc]  # of LazyShell
+        words: list[str] = super().beside_shell()  # of LazyShell
         return [*self.group.entering(), *words]
 
     def config(self, cpu: float = -1, cores: Any = None, **params: Any) -> Any:

@@ -35,7 +35,8 @@ def place_ranks(
         raise ValueError(
             f"{ranks} ranks, but {topology.spec} has {topology.servers} hosts with {per_host} each"
         )
-    return np.repeat(_order(topology, placement, seed), per_host)[:ranks].tolist()
+    hosts: list[int] = np.repeat(_order(topology, placement, seed), per_host)[:ranks].tolist()
+    return hosts
 
 
 def _order(topology: Topology, placement: str, seed: int) -> NDArray[np.int64]:
