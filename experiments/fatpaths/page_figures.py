@@ -61,7 +61,6 @@ FIGURES = (
         ),
     ),
     PageFigure("fatpaths_figures12_16", "fatpaths_density"),
-    PageFigure("fatpaths_figures14_15", "fatpaths_tcp"),
     PageFigure("fatpaths_linux", "fatpaths_fct"),
     PageFigure("fatpaths_figure17", "fatpaths_stencil"),
 )
