@@ -272,7 +272,7 @@ CLAIMS = (
         "flows in networks of 80,000 and a million hosts",
         "figure 13",
         "",
-        why="The figure has 76,664 hosts; a million were not run.",
+        why="The figure has the smaller of these; the larger was not run.",
     ),
     *TIMES,
     Claim(
