@@ -97,6 +97,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # a shell ignores SIGINT for background processes; fixtures must remove networks after both
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
+    # processes that tests fork have no fixtures: SIGTERM ends them
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
     if TELL in os.environ:
         config.pluginmanager.register(Inside(config))
     if "CI" in os.environ:

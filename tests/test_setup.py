@@ -50,7 +50,8 @@ def test_everything_that_is_installed_is_pinned(pins):
     about = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = about["project"]
     extras = project["optional-dependencies"]
-    assert needed(requirement for extra in extras.values() for requirement in extra) <= set(pins)
+    of_extras = needed(requirement for extra in extras.values() for requirement in extra)
+    assert of_extras - {"weft-uml-kernel"} <= set(pins)  # built by `make kernel-wheel`
     waiting = needed([*project["dependencies"], *extras["dev"], *about["build-system"]["requires"]])
     reached: set[str] = set()
     while waiting:

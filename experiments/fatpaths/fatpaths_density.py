@@ -1,4 +1,4 @@
-"""How do the number n and the density rho of random layers change the times of flows?
+"""Completion times by the number n and the density rho of random layers.
 
 FatPaths' figure 12, with the purified transport, and figure 16, with TCP: times of long flows,
 those of 1 MiB and more.  Conditions are those of fatpaths_vs_fattree.

@@ -1,4 +1,4 @@
-"""How do flows of TCP fare over layers, beside ECMP and LetFlow, on networks of thousands of hosts?
+"""Completion times of simulated TCP over layers, ECMP and LetFlow.
 
 FatPaths' figures 14 and 15, on simulated links, with the paper's load of 200 flows of 1 MB a second
 and host, least timeout of 200 us, and random mapping.  Conditions are else those of

@@ -17,7 +17,7 @@ from weft.testbed.runs.run import DEFAULT, ENVIRONMENT, RunRecord
 
 SHARED_MEMORY = "shm"  # folder in the run's directory
 REMOTE_SHELL = "rsh"  # script there
-MODE = 0o755
+MODE = 0o700
 START = (
     'echo "$0" >/proc/sys/kernel/hostname && mkdir -p "$1" && mount --bind "$1" /dev/shm && '
     'shift && exec "$@"'

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
-from weft.topologies.core.topology import Topology
+if TYPE_CHECKING:  # the commands' help needs the names below, and not numpy
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from weft.topologies.core.topology import Topology
 
 LINEAR, RANDOM, LEAF = "linear", "random", "leaf"
 PLACEMENTS = (LINEAR, RANDOM, LEAF)
@@ -27,6 +30,8 @@ def place_ranks(
     Raises:
         ValueError: no such placement, or the hosts have no room for all ranks.
     """
+    import numpy as np
+
     if placement not in PLACEMENTS:
         raise ValueError(f"placement {placement!r}: there are {', '.join(PLACEMENTS)}")
     if ranks < 1 or per_host < 1:
@@ -40,6 +45,8 @@ def place_ranks(
 
 
 def _order(topology: Topology, placement: str, seed: int) -> NDArray[np.int64]:
+    import numpy as np
+
     if placement == RANDOM:
         return np.random.default_rng(seed).permutation(topology.servers)
     if placement == LINEAR:

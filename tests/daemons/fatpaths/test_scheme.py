@@ -104,7 +104,7 @@ def test_tables_are_made_once_for_a_network_and_are_its_seeds():
     one = registry.scheme("fatpaths:layers=4")[1]
     assert scheme.tables(SLIMFLY, one) is scheme.tables(fail_links(SLIMFLY, [70]), one)
     assert scheme.tables(SLIMFLY, one) is scheme.tables(build("slimfly:q=3,p=2"), one)
-    other = scheme.tables(SLIMFLY, registry.scheme("fatpaths:layers=4,seed=2")[1])
+    other = scheme.tables(SLIMFLY, registry.scheme("fatpaths:layers=4,seed=2,rho=0.8")[1])
     assert (other != scheme.tables(SLIMFLY, one)).any()
     sparse = scheme.tables(SLIMFLY, registry.scheme("fatpaths:layers=4,rho=0.4")[1])
     lengths = [

@@ -182,7 +182,7 @@ def test_routers_are_drawn_where_no_two_overlap(weft, tmp_path, topology):
     from weft.topologies import build
 
     network = build(topology)
-    places = layout(network).at
+    places = layout(network).positions
     apart = abs(places[network.servers :, None] - places[network.servers :])
     assert (apart[np.triu_indices(network.switches, 1)] > 0.9).all()
     assert (

@@ -63,7 +63,7 @@ char _license[] SEC("license") = "GPL";
     ("was", "becomes", "said"),
     [
         ("", "", []),
-        ("__u64 moved;", "", ["bypassed", "marked", "moved", "trimmed", "size"]),
+        ("__u64 moved;", "", ["bypassed", "marked", "moved", "trimmed", "untrimmed", "size"]),
         ("__u32 n;", "__u32 count;", ["count", "n"]),
         (
             "__u64 last_ns;\n\t__u32 candidate;",

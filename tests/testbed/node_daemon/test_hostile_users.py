@@ -19,6 +19,7 @@ from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control, control_socket
 from weft.testbed.node_daemon.request_line import REQUEST_BYTES
 from weft.testbed.node_daemon.supervisor import SOCKET
+from weft.testbed.runs.node_command import REMOTE_SHELL
 from weft.testbed.runs.run import runs
 
 pytestmark = pytest.mark.kernel
@@ -70,7 +71,7 @@ def test_whoever_is_no_friend_gets_nowhere(routed, tmp_path):
     files = [file for folder in folders[1:] for file in folder.iterdir() if not file.is_dir()]
     assert len(files) > 2 * len(pids)
     assert {(file.name, stat.S_IMODE(file.stat().st_mode)) for file in files} == {
-        (file.name, 0o600) for file in files
+        (file.name, 0o700 if file.name == REMOTE_SHELL else 0o600) for file in files
     }
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
 
