@@ -66,7 +66,19 @@ FIRST: Where = {
     "mapping": "linear",
     "transport": "ndp:retransmissions=first",
 }
+BESIDE_HTSIM: Where = {
+    "topology": "fattree:k=4",
+    "traffic": ("incast:senders=4", "incast:senders=15"),
+    "transport": "ndp",
+    "message_kb": (18, 90, 450, 1800),
+    "rate_mbps": 10_000,
+    "frame_bytes": 9064,  # payloads of 9,000 bytes, as htsim's
+}
 SWEEPS = (
+    *(
+        Sweep("ndp_incast", {"engine": engine, **BESIDE_HTSIM}, 10)
+        for engine in ("fabric", "kernel")
+    ),
     Sweep("fatpaths_fct"),
     Sweep("fatpaths_stencil"),
     *(

@@ -13,6 +13,7 @@ import numpy as np
 
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.fatpaths import columns, transports
+from weft.experiments.fatpaths.layered_network import KERNEL_FRAME_BYTES
 from weft.experiments.fatpaths.transports import Carriage, Load
 from weft.experiments.report.panels import Bars, Curves, Stack
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
@@ -36,8 +37,9 @@ def loads(run: Run) -> list[Load]:
 def measure(run: Run) -> Result:
     """Return when the first, the mean and the last message had come, by the ideal."""
     rate_bps, messages = run.integer("rate_mbps") * Mbps, loads(run)
-    ideal_s = transports.ideal_s(messages, rate_bps)
-    how = Carriage(rate_bps, GRACE_S + PATIENCE * ideal_s)
+    frame_bytes = run.integer("frame_bytes")
+    ideal_s = transports.ideal_s(messages, rate_bps, frame_bytes)
+    how = Carriage(rate_bps, GRACE_S + PATIENCE * ideal_s, frame_bytes)
     carried = transports.carry(run, build(run.text("topology")), messages, how)
     seconds = [time for time in carried.seconds if time is not None]
     return carried.result(
@@ -80,7 +82,15 @@ def others(table: Table) -> list[Row]:
     return [row for row in table if parse(str(row["traffic"]))[0] != "incast"]
 
 
-FACET = ("topology", "rate_mbps", "message_kb", "header_packets", "rto_min_us", "clock")
+FACET = (
+    "topology",
+    "rate_mbps",
+    "frame_bytes",
+    "message_kb",
+    "header_packets",
+    "rto_min_us",
+    "clock",
+)
 
 EXPERIMENT = Experiment(
     name="ndp_incast",
@@ -104,6 +114,7 @@ EXPERIMENT = Experiment(
             100
         ),
         "rate_mbps": common.RATE_MBPS.over(1000),
+        "frame_bytes": KERNEL_FRAME_BYTES.over(transports.FRAME_BYTES),
         "header_packets": transports.HEADER_PACKETS.over(1125),
         "rto_min_us": common.RTO_MIN_US,
     },

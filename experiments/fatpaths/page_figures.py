@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 from weft.experiments.fatpaths.layered_throughput import looks as construction_looks
+from weft.experiments.fatpaths.ndp_incast import incasts
 from weft.experiments.fatpaths.topology_cost import figure_10, looks
 from weft.experiments.report.page_figures import PageFigure
 from weft.experiments.report.panels import Bars, Curves, melted
 from weft.experiments.runner.definition import Row, Table
 
+# of tools/htsim_incast.py, in a checkout
+HTSIM = Path(__file__).parents[2] / "results" / "elsewhere" / "htsim_ndp_incast.jsonl"
 COSTS = {f"{part}_cost_usd": part for part in ("host", "router", "copper", "fibre")}
 
 
 def cost_parts(table: Table) -> list[Row]:
     """Return a row for each part of the cost of figure 10."""
     return melted(figure_10(table), COSTS, "part", "cost_usd")
+
+
+def beside_htsim(table: Table) -> list[Row]:
+    """Return the incasts of weft and of htsim, with the last message's time over its bytes'."""
+    lines = HTSIM.read_text(encoding="utf-8").splitlines()
+    rows: list[dict[str, Any]] = [*incasts([*table, *map(json.loads, lines)])]
+    for row in rows:
+        ideal_ms = 8 * row["senders"] * row["message_kb"] / row["rate_mbps"]
+        last_ms = row.get("last_ms") or row["last_ratio"] * row["ideal_ms"]
+        row["time_ratio"] = last_ms / ideal_ms
+        row["incast"] = f"{row['senders']} senders"
+    return rows
 
 
 FIGURES = (
@@ -63,4 +82,18 @@ FIGURES = (
     PageFigure("fatpaths_figures12_16", "fatpaths_density"),
     PageFigure("fatpaths_linux", "fatpaths_fct"),
     PageFigure("fatpaths_figure17", "fatpaths_stencil"),
+    PageFigure(
+        "ndp_beside_htsim",
+        "ndp_incast",
+        {"topology": "fattree:k=4", "frame_bytes": "9064", "rate_mbps": "10000"},
+        Curves(
+            columns={"time_ratio": "last message / its bytes on one link"},
+            x="message_kb",
+            series="engine",
+            facet=("incast",),
+            log=("message_kb",),
+            baseline=1,
+            rows=beside_htsim,
+        ),
+    ),
 )

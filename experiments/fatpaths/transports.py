@@ -175,9 +175,9 @@ def check(run: Run) -> None:
         common.check_tcp(run)
 
 
-def ideal_s(loads: Sequence[Load], rate_bps: int) -> float:
+def ideal_s(loads: Sequence[Load], rate_bps: int, frame_bytes: int) -> float:
     """Return how long the frames of `loads` take on the link of the busiest host."""
-    payload = FRAME_BYTES - HEADER_BYTES
+    payload = frame_bytes - HEADER_BYTES
     busy: Counter[tuple[str, int]] = Counter()
     for load in loads:
         frames = load.size_bytes + HEADER_BYTES * -(-load.size_bytes // payload)

@@ -37,8 +37,8 @@ def test_transports_are_named():
 
 def test_the_ideal_is_that_of_the_busiest_link_of_a_host():
     full = [Load(0, src, 0, 14_500) for src in (1, 2, 3)]
-    assert transports.ideal_s(full, Mbps) == pytest.approx(3 * 10 * 1514 * 8 / 1e6)
-    assert transports.ideal_s([Load(0, 0, 1, 1), Load(0, 0, 2, 1451)], Mbps) == pytest.approx(
+    assert transports.ideal_s(full, Mbps, 1514) == pytest.approx(3 * 10 * 1514 * 8 / 1e6)
+    assert transports.ideal_s([Load(0, 0, 1, 1), Load(0, 0, 2, 1451)], Mbps, 1514) == pytest.approx(
         (65 + 65 + 1514) * 8 / 1e6
     )
 
