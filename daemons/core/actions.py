@@ -47,6 +47,7 @@ class _Send(NamedTuple):
     port: int
     payload: bytes
     routine: bool = False
+    queued: bool = False
 
 
 class Send(_Send, Action):
@@ -55,6 +56,7 @@ class Send(_Send, Action):
     routine: the payload holds no news.  The receiver's runtime need not wake its daemon for it, and
         delivers it later with its time of arrival.  With hundreds of daemons on a machine, hellos
         cost mostly these wake-ups.
+    queued: the packet waits behind those in the port's queue; others go ahead of them.
 
     A tuple: thousands are made a second, and a frozen dataclass takes three times as long to make.
     """

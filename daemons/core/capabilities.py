@@ -9,7 +9,7 @@ lacks a kind refuses the scheme.
     FlowRewrite     SetFlowRewrite     FlowInUse, Refused, Measured
     QueueState      SetQueueState      QueuesCall
     LinkRates       none               LinkDegraded
-    FlowPlacement   SetFlowPort        FlowsSeen
+    FlowPlacement   SetFlowPort        FlowsSeen, LongQueue
 """
 
 from __future__ import annotations
@@ -70,6 +70,8 @@ class LinkRates(Capability):
 @dataclass(frozen=True, slots=True)
 class FlowPlacement(Capability):
     """Pin flows of a switch's own hosts to ports, and report the flow table once a period.
+
+    If the selection rule looks at queues, report flows that join long ones at once.
 
     phase_fraction: time of the report within a period; runtime and state machine share the origin
         of the clock.

@@ -68,14 +68,12 @@ class SeenFlow(NamedTuple):
     port: output port of a flow from a host of this switch; input port of any other flow.
     idle_s: time since its last packet, in s.
     rested_s: time since its port changed, in s.
-    queued: True if a recent packet met a queue long enough to move the flow.
     """
 
     flow: FiveTuple
     port: int
     idle_s: float = 0.0
     rested_s: float = 0.0
-    queued: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +84,17 @@ class FlowsSeen(DaemonEvent):
     """
 
     flows: tuple[SeenFlow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LongQueue(DaemonEvent):
+    """A packet of `flow` joined a queue beyond the threshold (DAR, section 4).
+
+    The data plane is silent about a flow that rests: one that this switch has just moved, or, if it
+    is no flow of the switch's own hosts, just reported.
+
+    port: as in SeenFlow.
+    """
+
+    flow: FiveTuple
+    port: int

@@ -8,10 +8,9 @@ and sends an Explicit Adaptation Request for a flow of a bad link to the flow's 
 spine that leads there.  As an input leaf it moves the flow to another spine (leaf.py).  The next
 period repeats requests that were lost.
 
-In section 4 the spines detect bad links by their queues instead.  A spine sends a request for each
-flow that met a long queue, out of the flow's input port, unless it has sent one in the last
-`cool_s`.  Leaves move each such flow of their uplinks.  The paper's switches act on each packet,
-these once a period.
+In section 4 switches detect bad links by their queues instead, and act on each packet (figure 8).
+The runtime reports a packet that joins a queue beyond the threshold at once, unless its flow rests.
+A spine then sends a request to the leaf by which the flow came.  A leaf moves the flow.
 
 If a link, a spine or a leaf fails, routes change, and flows without a usable spine move.
 """
@@ -27,7 +26,7 @@ from weft.daemons.control.link_state import Database
 from weft.daemons.core import wire
 from weft.daemons.core.actions import NOTHING, Action, FiveTuple, Hop, Send, SetFlowPort, SetRoute
 from weft.daemons.core.capabilities import FlowPlacement
-from weft.daemons.core.events import DaemonEvent, FlowsSeen, SeenFlow
+from weft.daemons.core.events import DaemonEvent, FlowsSeen, LongQueue, SeenFlow
 from weft.daemons.core.wire import MalformedMessage
 from weft.daemons.dar import messages
 from weft.daemons.dar.leaf import LeafFlows, LeafSettings, Random
@@ -74,7 +73,6 @@ class Dar(Bfs):
             neighbour.hop.port: neighbour.hop.node for neighbour in neighbourhood.neighbours()
         }
         self._ears = {"sent": 0, "passed_on": 0, "heard": 0, "stale": 0}
-        self._asked_s: dict[FiveTuple, float] = {}  # a spine's last request for each flow
         self._sequence = incarnation
         self._leaves: dict[int, tuple[Prefix, int]] = {}  # cache, by address of a host
         self._look_s = looks.next_s(0.0) if looks else inf
@@ -107,9 +105,11 @@ class Dar(Bfs):
         return self._with_flows(super().tick(now), now)
 
     def event(self, event: DaemonEvent, now: float) -> Sequence[Action]:
+        if isinstance(event, LongQueue):
+            return self._leave_queue(event, now)
         if not isinstance(event, FlowsSeen):
             return super().event(event, now)
-        return self._look(event.flows, now) if self._own else self._look_at_queues(event.flows, now)
+        return self._look(event.flows, now) if self._own else NOTHING
 
     def status(self) -> dict[str, Any]:
         """Return flows of each link by its far end, and bad links, those with more than p flows."""
@@ -159,18 +159,19 @@ class Dar(Bfs):
         room = [port for port in usable if load[port] < self._leaf.most(load, links)]
         return self._leaf.adapt(flow, usable, links, now, uplinks_to=self._usable, room=room)
 
-    def _look_at_queues(self, flows: Iterable[SeenFlow], now: float) -> list[Action]:
-        """Do a spine's work of one period: request a move of each rested flow in a long queue."""
-        actions: list[Action] = []
-        requests_s = self._asked_s
-        self._asked_s = {entry.flow: requests_s.get(entry.flow, -inf) for entry in flows}
-        for entry in flows:
-            rested = now - self._asked_s[entry.flow] >= self._settings.cool_s
-            if entry.queued and rested and entry.port in self._far:
-                back = Hop(entry.port, self._far[entry.port])
-                actions.append(self._request(entry.flow, back, back.node, self._node, 1))
-                self._asked_s[entry.flow] = now
-        return actions
+    def _leave_queue(self, event: LongQueue, now: float) -> Sequence[Action]:
+        """Move a flow of this leaf out of a long queue, or request that of its leaf."""
+        if event.port not in self._far:
+            return NOTHING
+        if not self._own:
+            back, leaf = Hop(event.port, self._far[event.port]), self._leaf_of(event.flow.source)
+            if leaf is None or leaf[1] != back.node:  # a detour after a failure
+                return NOTHING
+            return [self._request(event.flow, back, back.node, self._node, 1)]
+        if event.flow.source not in self._own:
+            return NOTHING
+        self._leaf.meet(event.flow, event.port)
+        return self._relieve(event.flow, self._links(), now)
 
     def _ask(self, entry: SeenFlow, count: int) -> list[Action]:
         """Request a move of an incoming flow, over any spine that leads to its input leaf."""
@@ -192,7 +193,7 @@ class Dar(Bfs):
         ear = Ear(
             self._node, by.node, self._node, leaf, self._sequence, flow, spine, count, spines, room
         )
-        return Send(by.port, messages.encode(ear))
+        return Send(by.port, messages.encode(ear), queued=self._settings.ears_queued)
 
     def _room(self) -> int:
         """Return the spines with a live link to this leaf and room on it, bit j for spine j."""

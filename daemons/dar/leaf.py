@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple, TypeVar
 
 from weft.daemons.core.actions import FiveTuple, SetFlowPort
@@ -36,6 +37,7 @@ class LeafSettings(NamedTuple):
     """Parameters of a leaf; those not listed are as in daemons/dar/iteration.py.
 
     by_queue: move flows that meet long queues (section 4), instead of counting flows.
+    ears_queued: requests wait behind the packets in a port's queue.
     by_destination: place and move a leaf's flows to one host together (section 4).
     limited: move new flows from uplinks that hashes have overfilled (section 2's start).
     cool_s: hold-down time of a flow after a move.
@@ -44,6 +46,7 @@ class LeafSettings(NamedTuple):
 
     p: int
     by_queue: bool = False
+    ears_queued: bool = False
     by_destination: bool = False
     limited: bool = False
     every_link: bool = False
@@ -60,14 +63,12 @@ class OutgoingFlow:
     port: its uplink.
     moved_s: time of its last move.
     active: True if it counts.
-    queued: True if it met a long queue.
     last_requests: by switch, sequence number and time of its last request for this flow.
     """
 
     port: int
     moved_s: float
     active: bool
-    queued: bool
     last_requests: dict[int, tuple[int, float]] = field(default_factory=dict)
 
 
@@ -103,10 +104,9 @@ class LeafFlows:
         self.outgoing = {}
         for entry in outgoing:
             flow = known.get(entry.flow)
-            flow = flow or OutgoingFlow(entry.port, now - entry.rested_s, True, False)
+            flow = flow or OutgoingFlow(entry.port, now - entry.rested_s, True)
             flow.port = entry.port
             flow.active = entry.idle_s <= active_s
-            flow.queued = entry.queued
             self.outgoing[entry.flow] = flow
         self._new = self.outgoing.keys() - known.keys()
         previous = {entry.flow for entry in self.incoming}
@@ -118,6 +118,10 @@ class LeafFlows:
                 for entry in self.incoming
                 if entry.flow in previous and self._requested.get(entry.flow) != entry.port
             ]
+
+    def meet(self, flow: FiveTuple, port: int) -> None:
+        """Note that `flow`, which may be new, leaves by `port`."""
+        self.outgoing.setdefault(flow, OutgoingFlow(port, -inf, True)).port = port
 
     def up(self) -> Counter[int]:
         """Return the number of active flows on each uplink."""
@@ -152,22 +156,16 @@ class LeafFlows:
         return [port for port, count in load.items() if count >= most]
 
     def crowded(self, links: int, now: float) -> list[FiveTuple]:
-        """Return a flow of the fullest uplink if that is overfull.
-
-        With `by_queue`, return all flows that met long queues.
-        """
-        movable = [
-            (flow, state)
-            for flow, state in self.outgoing.items()
-            if state.active and self.rested(flow, now)
-        ]
-        if self._settings.by_queue:
-            return [flow for flow, state in movable if state.queued]
+        """Return a flow of the fullest uplink if that is overfull; none with `by_queue`."""
         load = self.up()
         fullest = max(load.values(), default=0)
-        if fullest <= self.most(load, links):
+        if self._settings.by_queue or fullest <= self.most(load, links):
             return []
-        flows = [flow for flow, state in movable if load[state.port] == fullest]
+        flows = [
+            flow
+            for flow, state in self.outgoing.items()
+            if state.active and self.rested(flow, now) and load[state.port] == fullest
+        ]
         return [self._random.pick(flows)] if flows else []
 
     def accepts(self, flow: FiveTuple, port: int, origin: int, sequence: int, now: float) -> bool:

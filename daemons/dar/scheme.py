@@ -35,7 +35,11 @@ OWN = {
         "time between looks at a switch's flows, in us", 1, 10_000_000, default=10_000
     ),
     "cool": IntegerParameter(
-        "periods that a flow rests when it has been moved", 0, 1000, default=2
+        "periods that a flow rests when it has been moved, if flows are counted", 0, 1000, default=2
+    ),
+    "ears": IntegerParameter.word(
+        "requests of spines: behind packets, as in section 4, or ahead of them",
+        ("behind", "first"),
     ),
     "every": IntegerParameter.flag(
         "1: an output leaf asks for a flow of each bad link at once, not only of the fullest"
@@ -83,6 +87,13 @@ PLANE = {
         1 << 24,
         default=8,
     ),
+    "rest_us": IntegerParameter(
+        "time in which a flow that has met a long queue is not moved again, nor asked for by the "
+        "same spine, in us",
+        0,
+        60_000_000,
+        default=10_000,
+    ),
     "ecn": ECN,
 }
 
@@ -125,7 +136,8 @@ def check(topology: Topology, options: Options) -> None:
 def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
     """Return configurations with the times of each switch's reports of flows.
 
-    Each has a phase of its own.  Spines have reports only if queues detect bad links.
+    Each has a phase of its own.  Spines have reports only if queues detect bad links; their tables
+    only forget flows then.
     """
     configs = node_configs(
         topology, "dar", __name__, options, candidates=own_hosts, all_destinations=True
@@ -149,16 +161,17 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
     options = config.options
     leaves, hosts = config.radices
     spines = [node for _, (node,) in config.ports]
-    period_s = options["period_us"] / 1e6
+    by_queue = options["detect"] == QUEUE
     choices = LeafSettings(
         p=options["p"],
-        by_queue=options["detect"] == QUEUE,
+        by_queue=by_queue,
+        ears_queued=by_queue and not options["ears"],
         by_destination=bool(options["key"]),
         limited=options["start"] == LIMITED,
         every_link=bool(options["every"]),
         swap=bool(options["swap"]),
         informed=bool(options["informed"]),
-        cool_s=options["cool"] * period_s,
+        cool_s=(options["rest_us"] if by_queue else options["cool"] * options["period_us"]) / 1e6,
         active_s=options["active_us"] / 1e6,
     )
     return Dar(

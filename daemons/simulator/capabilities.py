@@ -135,6 +135,7 @@ class SimulatedFlowPlacements(Simulated):
     turn: period of the last report.
     seen: input port of each incoming flow, with the times of its first and last packet there.
     shared: port by destination, for flows that share a port.
+    reported_s: time of the last report of each incoming flow in a long queue.
     """
 
     actions = (SetFlowPort,)
@@ -145,6 +146,7 @@ class SimulatedFlowPlacements(Simulated):
         self.turn: int | None = None
         self.arrivals: dict[FiveTuple, tuple[int, float, float]] = {}
         self.shared: dict[int, int] = {}
+        self.reported_s: dict[FiveTuple, float] = {}
         self.now = 0.0
 
     def apply(self, actions: Sequence[Any]) -> None:
@@ -161,8 +163,9 @@ class SimulatedFlowPlacements(Simulated):
         return port, first_s
 
     def forget_flows(self, live: Container[FiveTuple]) -> None:
-        """Forget the ports of flows that have ended."""
+        """Forget the ports and reports of flows that have ended."""
         self.ports = {flow: entry for flow, entry in self.ports.items() if flow in live}
+        self.reported_s = {flow: time for flow, time in self.reported_s.items() if flow in live}
 
     def forget_destinations(self) -> None:
         """Forget the shared ports of destinations without a placed flow."""

@@ -1,22 +1,24 @@
 """Flows between hosts of a switch fabric, as the flow tables of switches report them.
 
 A flow sends continuously, and its packets take no time: a moved flow is on its new path in the next
-report.  Queues are fluid: where flows send more than a link carries, the difference waits.
+report.  Packets are followed only where the scheme looks at queues (packet_queues.py).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from math import inf
 
 from weft.daemons.core.actions import FiveTuple, Hop
-from weft.daemons.core.events import FlowsSeen, SeenFlow
-from weft.daemons.core.node_config import NodeConfig
+from weft.daemons.core.events import DaemonEvent, FlowsSeen, SeenFlow
 from weft.daemons.routing.selection import below, flow_hash
 from weft.daemons.simulator import packet_walk
 from weft.daemons.simulator.capabilities import SimulatedFlowPlacements
+from weft.daemons.simulator.event_queue import EventQueue
+from weft.daemons.simulator.node import Node
+from weft.daemons.simulator.packet_queues import PacketQueues
 from weft.daemons.simulator.packet_walk import PacketWalk, SimulatedNetwork
 
 TCP = 6
@@ -32,13 +34,17 @@ class Flows:
     rate: float | None = None
     packet_s: float | None = None
 
-    def __init__(self, network: SimulatedNetwork) -> None:
+    def __init__(
+        self,
+        network: SimulatedNetwork,
+        events: EventQueue,
+        tell: Callable[[int, DaemonEvent], None],
+    ) -> None:
         self._network = network
         self._topology = network.topology
         self._nodes = network.nodes
         self._live: dict[FiveTuple, tuple[int, int]] = {}
-        self._waiting: Counter[tuple[int, int]] = Counter()  # packets, by link
-        self._waiting_s = 0.0  # time of these queues
+        self._queues = PacketQueues(self, events, tell)
 
     def begin(self, src: int, dst: int, ports: int = 0) -> FiveTuple:
         """Start a flow from host `src` to host `dst` with these TCP ports."""
@@ -46,6 +52,8 @@ class Flows:
         flow = FiveTuple(address(src), address(dst), TCP, ports)
         self._live[flow] = src, dst
         self._share(flow)
+        if self.option("detect"):
+            self._queues.begin(flow)
         return flow
 
     def end(self, flow: FiveTuple) -> None:
@@ -89,21 +97,32 @@ class Flows:
             placements.turn = turn
             yield FlowsSeen(tuple(self._seen(number, placements, now)))
 
-    def queues(self, now: float, config: NodeConfig) -> Counter[tuple[int, int]]:
-        """Return the packets that wait for each link from switch to switch."""
-        options = config.options
-        rate = self.rate or 1 / options["p"]
-        packet_s = self.packet_s or options["period_us"] / 16e6
-        sent = (now - self._waiting_s) / packet_s
-        loads = self.loads()
-        self._waiting_s = now
-        self._waiting = +Counter(
-            {
-                link: self._waiting[link] + (loads[link] * rate - 1) * sent
-                for link in loads.keys() | self._waiting.keys()
-            }
+    def wait_s(self, node: int, port: int) -> float:
+        """Return the time until a packet that joins the queue of a port now leaves it."""
+        (peer,) = self._topology.neighbours(node)[port]
+        return self._queues.waiting((node, peer)) * self.packet_time_s()
+
+    def option(self, key: str) -> int:
+        """Return an option of the scheme, 0 without it."""
+        return next(iter(self._nodes.values())).config.options.get(key, 0)
+
+    def rate_of(self) -> float:
+        """Return the rate of a flow, as a fraction of a link's."""
+        return self.rate or 1 / self.option("p")
+
+    def packet_time_s(self) -> float:
+        """Return the time of a packet on a link."""
+        return self.packet_s or self.option("period_us") / 16e6
+
+    def node(self, number: int) -> Node:
+        """Return the node with this number."""
+        return self._nodes[number]
+
+    def port(self, node: int, peer: int) -> int:
+        """Return the port of `node` that leads to `peer`."""
+        return next(
+            port for port, peers in self._topology.neighbours(node).items() if peer in peers
         )
-        return self._waiting
 
     def _start(self, flow: FiveTuple) -> int:
         """Return the number of the hop, modulo their number, that an unplaced flow takes."""
@@ -138,11 +157,8 @@ class Flows:
         self, number: int, placements: SimulatedFlowPlacements, now: float
     ) -> Iterator[SeenFlow]:
         """Yield the entries of the flow table of a switch."""
-        config = self._nodes[number].config
-        by_queue = config.options["detect"]
-        queues = self.queues(now, config) if by_queue else Counter[tuple[int, int]]()
         placements.forget_flows(self._live)
-        for flow, leaf in self._reported(number, everywhere=bool(by_queue)):
+        for flow, leaf in self._reported(number):
             path = self.path(flow).path
             onward = dict(pairwise(path)).get(number)
             if number == leaf:
@@ -150,19 +166,18 @@ class Flows:
             elif onward is None:
                 continue
             else:
-                port = self._port(number, path[path.index(number) - 1])
+                port = self.port(number, path[path.index(number) - 1])
                 entry = placements.arrived(flow, port)
             if entry:
-                queued = onward is not None and queues[number, onward] >= config.options["queue"]
-                yield SeenFlow(flow, entry[0], 0.0, now - entry[1], queued)
+                yield SeenFlow(flow, entry[0], 0.0, now - entry[1])
         placements.forget_destinations()
         yield from self._idle(placements, now)
 
-    def _reported(self, number: int, *, everywhere: bool) -> Iterator[tuple[FiveTuple, int]]:
-        """Yield the flows of a switch's own hosts, or all, each with the leaf of its source."""
+    def _reported(self, number: int) -> Iterator[tuple[FiveTuple, int]]:
+        """Yield the flows of a switch's own hosts, each with the leaf of its source."""
         for flow, (src, dst) in self._live.items():
             leaf = self._at(src)
-            if everywhere or number in (leaf, self._at(dst)):
+            if number in (leaf, self._at(dst)):
                 yield flow, leaf
 
     def _outgoing(
@@ -173,7 +188,7 @@ class Flows:
         A flow in the table keeps its port, also without a route.
         """
         if flow not in placements.ports and onward is not None and onward >= self._topology.servers:
-            placements.ports[flow] = self._port(number, onward), -inf
+            placements.ports[flow] = self.port(number, onward), -inf
         return placements.ports.get(flow)
 
     def _idle(self, placements: SimulatedFlowPlacements, now: float) -> Iterator[SeenFlow]:
@@ -186,8 +201,3 @@ class Flows:
 
     def _at(self, host: int) -> int:
         return self._topology.neighbours(host)[0][0]
-
-    def _port(self, node: int, peer: int) -> int:
-        return next(
-            port for port, peers in self._topology.neighbours(node).items() if peer in peers
-        )

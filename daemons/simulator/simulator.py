@@ -67,7 +67,7 @@ class Simulator:
         self._wires = Wires(topology, self._wire, random, self._events, self._deliver)
         self._nodes = {node: Node(config) for node, config in configs.items()}
         self._network = SimulatedNetwork(topology, self._wires, self._nodes)
-        self.flows = Flows(self._network)
+        self.flows = Flows(self._network, self._events, self.tell)
         for link in topology.failed.nonzero()[0].tolist():
             self.fail(link)
         self._boot_all(starts_s or {})
@@ -388,7 +388,11 @@ class Simulator:
     def _do(self, number: int, node: Node, actions: Sequence[Action]) -> None:
         for action in actions:
             if isinstance(action, Send):
-                self._wires.send(number, action)
+                wait_s = self.flows.wait_s(number, action.port) if action.queued else 0.0
+                if wait_s:
+                    self._events.push(self.now + wait_s, CALL, self._wires.send, number, action)
+                else:
+                    self._wires.send(number, action)
             elif isinstance(action, Note):
                 if self.on_note:
                     self.on_note(self.now, number, action.text)

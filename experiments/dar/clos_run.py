@@ -68,7 +68,7 @@ class ClosPlan:
 
 
 def scheme_of(spec: str, rate_bps: int) -> str:
-    """Return `spec`, with a period of PERIOD_PACKETS packet times if it needs one and has none."""
+    """Return `spec` with a period and a rest of PERIOD_PACKETS packet times, unless it has them."""
     name, texts = parse(spec)
     if not has_own_daemons(spec):
         return spec
@@ -76,7 +76,12 @@ def scheme_of(spec: str, rate_bps: int) -> str:
     period_us = int(texts.get("period_us", period_us))
     return unparse(
         name,
-        {"period_us": period_us, "active_us": max(50_000, ACTIVE_PERIODS * period_us), **texts},
+        {
+            "period_us": period_us,
+            "active_us": max(50_000, ACTIVE_PERIODS * period_us),
+            "rest_us": period_us,
+            **texts,
+        },
     )
 
 

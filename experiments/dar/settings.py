@@ -177,6 +177,9 @@ def daemon_options(run: Run, period_s: float) -> dict[str, str | int]:
         "informed": scheme(run).informed,
         "period_us": max(1, round(period_s * 1e6)),
         "cool": -(-switches(run).rest_slots // run.integer("period_slots")),
+        "queue": switches(run).queue_packets,
+        "rest_us": round(1e6 * period_s * switches(run).rest_slots / run.integer("period_slots")),
+        "ears": run.text("ears"),
         "key": run.text("key"),
         "every": int(run.text("requests") == "every-link"),
         "swap": int(run.text("swap") == "yes"),
@@ -193,7 +196,6 @@ def spec_on_kernel(run: Run) -> str:
     own = {
         "active_us": round(2e6 * period_s),
         "elephant_kb": 0,
-        "queue": switches(run).queue_packets,
     }
     return unparse("dar", {**daemon_options(run, period_s), **own})
 

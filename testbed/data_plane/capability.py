@@ -7,10 +7,9 @@ events that its sockets or its polls of the kernel bring.
 from __future__ import annotations
 
 import select
-import socket
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from weft.daemons.core.actions import Action
 from weft.daemons.core.events import DaemonEvent
@@ -25,10 +24,18 @@ class Wakes(IntEnum):
     ONCE_A_TICK = select.EPOLLIN | select.EPOLLONESHOT
 
 
+class OpenDescriptor(Protocol):
+    """A socket, or another open descriptor with its interface."""
+
+    def fileno(self) -> int: ...
+    def detach(self) -> int: ...
+    def close(self) -> None: ...
+
+
 class EventSource(NamedTuple):
     """A socket, a function that reads its events, and when the socket wakes the daemon."""
 
-    socket: socket.socket
+    socket: OpenDescriptor
     read: Callable[[], Iterable[DaemonEvent]]
     wakes: Wakes
 
@@ -57,7 +64,7 @@ class LinuxCapability:
     def reconcile(self) -> None:
         """Retry the changes of the last apply() that the kernel refused."""
 
-    def sockets(self) -> Sequence[socket.socket]:
+    def sockets(self) -> Sequence[OpenDescriptor]:
         """Return all open sockets."""
         return ()
 

@@ -222,6 +222,8 @@ class DataPlane:
         if rule.rule == KERNEL and not self._seed_kernels(seeds):
             rule = SelectionRule(FLOW_HASH)
         pending = self._source.map("pending_states", "=I", "=I")
+        if rule["detect"]:
+            PlaneTables(self._source).add_rings(map(self._number, self.switches))
         for node in self.switches:
             number = self._number(node)
             self._switches[number,] = (self._layout.pack(self._fields(node, rule, seeds[node])),)

@@ -34,7 +34,7 @@ def entries(topology: Topology, ports: int) -> dict[str, int]:
         "switches": switches,
         "groups": room(topology),
         "memories": room(topology),
-        **dict.fromkeys(("generations", "pending_states", "states"), switches),
+        **dict.fromkeys(("generations", "pending_states", "states", "long_queues"), switches),
         "routes": MOST_ROUTES,
         "cache": switches * CACHE_SLOTS,
         **dict.fromkeys(("flowlets", "recent_flows"), switches << flowlet_bits(switches)),

@@ -73,6 +73,7 @@ FLOW = Record(
         ("sequence", "I"),
     ),
 )
+LONG_QUEUE = Record("long_queue", (("flow", "20s"), ("port", "I")))
 RECENT_FLOW = Record("recent_flow", (("hash", "I"), ("bytes", "I")))
 COUNTERS = Record(
     "counters",

@@ -16,7 +16,9 @@ without hops is left to the kernel, which answers "no route to host".
 
 from __future__ import annotations
 
+import os
 import socket
+import struct
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
@@ -31,11 +33,14 @@ from weft.testbed.data_plane.plane_records import (
     FLOW_KEY,
     GENERATIONS,
     GROUP,
+    LONG_QUEUE,
     PREFIX,
 )
 from weft.testbed.linux import libbpf
 
 FLOWS_IN_BATCH = 512
+FLOW_KEY_PACKED = struct.Struct(FLOW_KEY.format.replace("=", ">"))
+RING_BYTES = 1 << 14  # of a switch: 500 reports
 ANY_PROTOCOL = 256  # as in data_plane/select_maps.h
 
 
@@ -108,6 +113,20 @@ class SwitchFlows:
             del self._flows[self._switch, *flow]
 
 
+class LongQueues:
+    """Reports of one switch about queues beyond the threshold (DAR); its daemon alone reads."""
+
+    def __init__(self, ring: int) -> None:
+        self.ring = libbpf.RingBuffer(ring, LONG_QUEUE.format)
+
+    def read(self) -> list[tuple[FiveTuple, int]]:
+        """Return the flow of each report since the last read, and its port's interface index."""
+        return [
+            (FiveTuple(*FLOW_KEY_PACKED.unpack(key)[1:]), ifindex)
+            for key, ifindex in self.ring.read()
+        ]
+
+
 class PlaneTables:
     """The routes of every switch, switches counted from 0."""
 
@@ -118,7 +137,8 @@ class PlaneTables:
         self._cache = maps.map("cache", "=I", "=Q")
         self._pending = maps.map("pending_states", "=I", "=I")
         self._states = maps.map("states", "=I", "=I")
-        self._flows = maps.map("flows", FLOW_KEY.format.replace("=", ">"), FLOW.format)
+        self._flows = maps.map("flows", FLOW_KEY_PACKED.format, FLOW.format)
+        self._rings = maps.map("long_queues", "=I", "=I")
         self._switches = maps.entries("generations")
         self._room = maps.entries("groups") // self._switches
 
@@ -163,6 +183,19 @@ class PlaneTables:
     def flows(self, switch: int) -> SwitchFlows:
         """Return the flows of one switch, which its daemon and the program write."""
         return SwitchFlows(self._flows, switch)
+
+    def long_queues(self, switch: int) -> LongQueues | None:
+        """Return the reports of one switch about its queues; None if it makes none."""
+        ring = self._rings.get((switch,))
+        return LongQueues(*ring) if ring else None
+
+    def add_rings(self, switches: Iterable[int]) -> None:
+        """Give each of `switches` a ring for reports about its queues, unless it has one."""
+        for switch in switches:
+            if self._rings.get((switch,)) is None:
+                ring = libbpf.new_ring(RING_BYTES)
+                self._rings[switch,] = (ring,)
+                os.close(ring)
 
     def all_flows(self) -> dict[int, dict[FiveTuple, Noted]]:
         """Return the flows of all switches that have any, by switch, after one read of the map."""

@@ -59,8 +59,9 @@ struct switch_ {
 	__u32 elephant_kb; /* data after which a flow enters the table */
 	__u32 start;  /* 0: a flow begins at port (source's number modulo ports), 1: by its hash */
 	__u32 key;    /* 1: a flow begins at the port of others to its destination */
-	__u32 detect; /* 1: flows are marked whose packets meet queues of `queue` packets */
+	__u32 detect; /* 1: report flows whose packets meet queues of `queue` packets */
 	__u32 queue;
+	__u32 rest_us; /* for which a flow that was moved, or reported by a spine, is not reported */
 };
 
 #include "select_maps.h"
@@ -79,6 +80,7 @@ _Static_assert(sizeof(struct group) == 4 + 4 * CANDIDATES, "plane_records.GROUP"
 _Static_assert(sizeof(struct flowlet_entry) == 16, "plane_records.FLOWLET");
 _Static_assert(sizeof(struct flow_key) == 20, "plane_records.FLOW_KEY");
 _Static_assert(sizeof(struct flow_entry) == 40, "plane_records.FLOW");
+_Static_assert(sizeof(struct long_queue) == 24, "plane_records.LONG_QUEUE");
 _Static_assert(sizeof(struct recent_flow) == 8, "plane_records.RECENT_FLOW");
 _Static_assert(sizeof(struct counters) == 56, "plane_records.COUNTERS");
 _Static_assert(CANDIDATES == MOST_CANDIDATES,
@@ -366,6 +368,30 @@ static __always_inline void update_flow(struct flow_entry *flow, __u32 bytes, __
 	flow->port = input;
 }
 
+/* Report a packet that joins a queue beyond the threshold, unless its flow rests (DAR, figure 8).
+ *
+ * The leaf of a flow's host times moves, a spine its own reports.  A full ring takes no report, and
+ * the next packet makes another. */
+static __attribute__((noinline)) int report_queue(const struct switch_ *settings,
+						  struct long_queue *report,
+						  struct flow_entry *flow, __u32 input)
+{
+	__u64 now_ns = bpf_ktime_get_ns();
+	__u64 last_ns = input ? flow->queued_ns : READ_ONCE(flow->moved_ns);
+	__u32 number = bpf_ntohl(report->flow.switch_number);
+	void *ring;
+
+	if (last_ns && now_ns - last_ns < settings->rest_us * 1000ULL)
+		return 0;
+	ring = bpf_map_lookup_elem(&long_queues, &number);
+	report->port = READ_ONCE(flow->port);
+	if (!ring || bpf_ringbuf_output(ring, report, sizeof(*report), 0))
+		return 0;
+	if (input)
+		flow->queued_ns = now_ns;
+	return 1;
+}
+
 /* Note a packet's flow and its port in the table (DAR); return the port that the packet leaves by.
  *
  * out: the port of a flow that is in no table.
@@ -377,14 +403,15 @@ static __always_inline __u32 follow_flow(struct choice *choice, __u32 out, __u32
 	const struct switch_ *settings = choice->settings;
 	const struct iphdr *ip = choice->ip;
 	const __be32 *words = (const void *)(ip + 1);
-	struct flow_key key = {
-		.switch_number = bpf_htonl(choice->switch_number),
-		.source = ip->saddr,
-		.destination = ip->daddr,
-		.protocol = bpf_htonl(ip->protocol),
-		.ports = ports_of(choice),
-	};
-	struct flow_entry *flow = bpf_map_lookup_elem(&flows, &key);
+	struct long_queue report = { .flow = {
+					     .switch_number = bpf_htonl(choice->switch_number),
+					     .source = ip->saddr,
+					     .destination = ip->daddr,
+					     .protocol = bpf_htonl(ip->protocol),
+					     .ports = ports_of(choice),
+				     } };
+	const struct flow_key *key = &report.flow;
+	struct flow_entry *flow = bpf_map_lookup_elem(&flows, key);
 	__u32 bytes = data_bytes(choice);
 	__u32 sequence = 0;
 
@@ -396,10 +423,10 @@ static __always_inline __u32 follow_flow(struct choice *choice, __u32 out, __u32
 		if (!bytes || !is_elephant(choice, bytes))
 			return out;
 		if (!input && settings->key)
-			start = shared_port(key.switch_number, key.destination, start);
+			start = shared_port(key->switch_number, key->destination, start);
 		entry.last_ns = bpf_ktime_get_ns();
 		entry.port = input ? input : start;
-		bpf_map_update_elem(&flows, &key, &entry, BPF_NOEXIST);
+		bpf_map_update_elem(&flows, key, &entry, BPF_NOEXIST);
 		return input ? out : start;
 	}
 	if (bytes)
@@ -407,7 +434,7 @@ static __always_inline __u32 follow_flow(struct choice *choice, __u32 out, __u32
 	if (!input)
 		out = READ_ONCE(flow->port);
 	if (settings->detect && waiting(choice->ctx, out, 0) >= settings->queue)
-		flow->queued_ns = flow->last_ns;
+		report_queue(settings, &report, flow, input);
 	return out;
 }
 

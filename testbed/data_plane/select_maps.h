@@ -62,11 +62,17 @@ struct flow_key {
 struct flow_entry {
 	__u64 last_ns;	 /* last packet with data */
 	__u64 moved_ns;	 /* last change of `port`; 0: never */
-	__u64 queued_ns; /* last packet behind a queue long enough for a detour; 0: never */
+	__u64 queued_ns; /* last report of the flow by a spine (struct long_queue); 0: never */
 	__u64 bytes;	 /* of data since the entry exists */
 	__u32 port;
 	__u32 sequence; /* highest TCP sequence number of an incoming flow; private to the program
 			 */
+};
+
+/* Report of a packet that joined a queue beyond the threshold (DAR, section 4). */
+struct long_queue {
+	struct flow_key flow;
+	__u32 port; /* the flow's, as in struct flow_entry */
 };
 
 /* A flow that is not in the table yet: of the flows that share a slot, the one with most data. */
@@ -105,3 +111,14 @@ MAP(states, ARRAY, 1, 0, __u32, __u32);
 MAP(flowlets, ARRAY, 1, 0, __u32, struct flowlet_entry);
 MAP(recent_flows, ARRAY, 1, 0, __u32, struct recent_flow);
 MAP(flows, HASH, 1, 0, struct flow_key, struct flow_entry);
+/* DAR: by switch, the ring of its reports; none for a switch that makes none.  plane_tables.py makes
+ * the rings, larger than a page of any machine */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct {
+		__uint(type, BPF_MAP_TYPE_RINGBUF);
+		__uint(max_entries, 1 << 16);
+	});
+} long_queues SEC(".maps");

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 import struct
 
@@ -12,7 +13,7 @@ from _thread import allocate_lock
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +29,9 @@ MAP_IDS = 56  # offset of map_ids in struct bpf_prog_info, behind their number
 # struct bpf_map_info: type, id, sizes of key and value, entries, flags, name
 MAP_INFO = struct.Struct("=6I16s")
 INFORMATION = 1  # libbpf's levels: 0 warning, 1 information, 2 debugging
+RING_BUFFER = 27  # BPF_MAP_TYPE_RINGBUF
+RING_POSITION, RECORD_HEADER = struct.Struct("=Q"), struct.Struct("=II")
+RECORD_BUSY, RECORD_DISCARDED = 1 << 31, 1 << 30
 LAST_LINES = 8  # of libbpf's messages, quoted in an error
 LINE_BYTES = 1 << 16  # the verifier's log is one message
 
@@ -60,6 +64,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "bpf_map__value_size": (_U32, [_POINTER]),
     "bpf_map__set_max_entries": (_INT, [_POINTER, _U32]),
     "bpf_map__set_initial_value": (_INT, [_POINTER, _POINTER, ctypes.c_size_t]),
+    "bpf_map_create": (_INT, [_INT, _TEXT, _U32, _U32, _U32, _POINTER]),
     "bpf_map_update_elem": (_INT, [_INT, _POINTER, _POINTER, ctypes.c_uint64]),
     "bpf_map_lookup_elem": (_INT, [_INT, _POINTER, _POINTER]),
     "bpf_map_delete_elem": (_INT, [_INT, _POINTER]),
@@ -159,6 +164,81 @@ class Map:
                 strict=True,
             )
             position = ctypes.byref(following)
+
+
+def new_ring(size_bytes: int) -> int:
+    """Return the descriptor of a new ring buffer; a power of two, whole pages.
+
+    Raises:
+        BpfError: the kernel refused it.
+    """
+    size = max(size_bytes, mmap.PAGESIZE)
+    fd: int = library().bpf_map_create(RING_BUFFER, b"ring", 0, 0, size, None)
+    if fd < 0:
+        raise _error("ring buffer")
+    return fd
+
+
+class RingBuffer:
+    """The only reader of a ring buffer, with the interface of a socket.
+
+    Pages are mapped at the first read, because a mapping does not outlive the descriptors that a
+    forked process closes.
+    """
+
+    def __init__(self, number: int, record: str) -> None:
+        """Open the ring buffer with the id `number`; `record` is the format of its records.
+
+        Raises:
+            BpfError: there is none.
+        """
+        self._record = struct.Struct(record)
+        self._fd: int = library().bpf_map_get_fd_by_id(number)
+        if self._fd < 0:
+            raise _error(f"ring buffer {number}")
+        self._size = _map_info(self._fd).entries
+
+    @cached_property
+    def _pages(self) -> tuple[mmap.mmap, mmap.mmap]:
+        """Return the reader's page, and the writer's page with the records behind it, twice."""
+        page = mmap.PAGESIZE
+        written = page + 2 * self._size
+        return (
+            mmap.mmap(self._fd, page),
+            mmap.mmap(self._fd, written, prot=mmap.PROT_READ, offset=page),
+        )
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def detach(self) -> int:
+        """Return the descriptor; the caller closes it."""
+        return self._fd
+
+    def close(self) -> None:
+        for pages in self.__dict__.pop("_pages", ()):
+            pages.close()
+        os.close(self._fd)
+
+    def read(self) -> list[tuple[Any, ...]]:
+        """Return the records that are complete, and free their room."""
+        consumer, written = self._pages
+        (position,), (end,) = (
+            RING_POSITION.unpack_from(consumer),
+            RING_POSITION.unpack_from(written),
+        )
+        records = []
+        while position < end:
+            start = mmap.PAGESIZE + position % self._size
+            header = RECORD_HEADER.unpack_from(written, start)[0]
+            if header & RECORD_BUSY:
+                break
+            if not header & RECORD_DISCARDED:
+                records.append(self._record.unpack_from(written, start + RECORD_HEADER.size))
+            length = header & ~RECORD_DISCARDED
+            position += -(-(RECORD_HEADER.size + length) // 8) * 8
+        RING_POSITION.pack_into(consumer, 0, position)
+        return records
 
 
 class Maps(ABC):

@@ -17,7 +17,6 @@ because its state may be inconsistent; the supervisor starts a new one.
 from __future__ import annotations
 
 import os
-import socket
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -30,13 +29,13 @@ from weft.daemons.core import registry
 from weft.daemons.core.actions import Action, NeighbourNote, Note, Send, SetRoute
 from weft.daemons.core.events import DaemonEvent, LinkDegraded
 from weft.daemons.core.node_config import NodeConfig
-from weft.testbed.data_plane.capability import LinuxCapability, Wakes
+from weft.testbed.data_plane.capability import LinuxCapability, OpenDescriptor, Wakes
 from weft.testbed.data_plane.switch_fib import SwitchFib
 from weft.testbed.linux import clock, fib, netlink, netns
 from weft.testbed.linux.libbpf import BpfError
 from weft.testbed.linux.node_interfaces import NodeInterfaces
 from weft.testbed.node_daemon import linux_capabilities
-from weft.testbed.node_daemon.control_socket import Descriptor, Lock, Log, NeighbourFile, Requests
+from weft.testbed.node_daemon.control_socket import Lock, Log, NeighbourFile, Requests
 from weft.testbed.node_daemon.credentials import Credentials
 from weft.testbed.node_daemon.link_news import LinkChanged, LinkNews
 from weft.testbed.node_daemon.linux_capabilities import NodeMaps
@@ -50,7 +49,7 @@ REPAIR_S = 1.0
 ROUTES_LOGGED = 4  # of a set of changes, by name
 REKEY = "rekey"  # request: read the run's keys again
 DEGRADED = "degraded"  # request: followed by a port and 1, or 0 for healthy again
-PolledSocket = tuple[socket.socket, Callable[[float], None], Wakes]
+PolledSocket = tuple[OpenDescriptor, Callable[[float], None], Wakes]
 
 
 class Daemon:
@@ -161,8 +160,12 @@ class Daemon:
             os.close(handle.detach())
         self._opened.pop_all()
 
-    def _handles(self) -> list[Descriptor | socket.socket]:
-        sockets = [self._link_news.socket, self._netlink.socket, self.requests.socket]
+    def _handles(self) -> list[OpenDescriptor]:
+        sockets: list[OpenDescriptor] = [
+            self._link_news.socket,
+            self._netlink.socket,
+            self.requests.socket,
+        ]
         for link in self.links.values():
             sockets += link.sockets()
         for capability in self.capabilities:
@@ -227,7 +230,7 @@ class Daemon:
 
     def _say(self, packet: Send) -> None:
         try:
-            self.links[packet.port].say(packet.payload, packet.routine)
+            self.links[packet.port].say(packet.payload, packet.routine, queued=packet.queued)
             self._sent += 1
         except OSError as error:
             self.lost.on_sending(error)
@@ -335,7 +338,7 @@ class Daemon:
                 self._log.write(f"routes repaired: {commands}")
 
     def _read_link_news(self, now: float) -> None:
-        """Handle devices or carriers that went up or down."""
+        """OpenDescriptor devices or carriers that went up or down."""
         self._follow_links(self._link_news.read(), now)
         if self._link_news.lost:  # the kernel may have removed routes of a device unnoticed
             self._link_news.lost = False

@@ -20,7 +20,7 @@ from weft.testbed.data_plane.capability import LinuxCapability
 from weft.testbed.data_plane.flow_placement import LinuxFlowPlacements
 from weft.testbed.data_plane.flow_rewrite import FlowRewriting
 from weft.testbed.data_plane.groups import Groups
-from weft.testbed.data_plane.plane_tables import SwitchFlows, SwitchQueueState
+from weft.testbed.data_plane.plane_tables import LongQueues, SwitchFlows, SwitchQueueState
 from weft.testbed.data_plane.prefix_rewrite import PrefixRewriting
 from weft.testbed.data_plane.queue_state import LinuxQueueStates
 from weft.testbed.data_plane.source_rewrite import SourceRewriting
@@ -32,14 +32,15 @@ from weft.testbed.linux.node_interfaces import NodeInterfaces
 class NodeMaps(NamedTuple):
     """A node's parts of the maps of the eBPF programs at its ports.
 
-    groups, queue_state, flows: forwarding groups, queue states and flow table of a switch with a
-        data plane.
+    groups, queue_state, flows, long_queues: forwarding groups, queue states, flow table and
+        reports about queues of a switch with a data plane.
     transit: of a server with the program that rewrites packets in transit.
     """
 
     groups: Groups | None = None
     queue_state: SwitchQueueState | None = None
     flows: SwitchFlows | None = None
+    long_queues: LongQueues | None = None
     transit: TransitRewriting | None = None
 
 
@@ -88,7 +89,7 @@ def _placements(need: FlowPlacement, site: CapabilitySite) -> LinuxCapability:
     if site.maps.flows is None:
         raise ValueError(f"{site.interfaces.name} has no data plane; its scheme places flows there")
     ifindexes = {port: interface.ifindex for port, interface in site.interfaces.ports.items()}
-    return LinuxFlowPlacements(need, site.maps.flows, ifindexes)
+    return LinuxFlowPlacements(need, site.maps.flows, ifindexes, site.maps.long_queues)
 
 
 def _rates(need: LinkRates, site: CapabilitySite) -> LinuxCapability:

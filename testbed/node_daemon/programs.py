@@ -39,6 +39,7 @@ class Programs:
                 groups.get(node - first),
                 tables.queue_state(node - first) if tables else None,
                 tables.flows(node - first) if tables else None,
+                tables.long_queues(node - first) if tables else None,
                 self._transit_maps.at(node) if self._transit_maps else None,
             )
             for node in nodes

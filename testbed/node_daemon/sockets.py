@@ -95,8 +95,13 @@ def _set_up_sender(udp: socket.socket, index: int, group: str) -> None:
         (IP_MTU_DISCOVER, IP_PMTUDISC_INTERFACE),
     ):
         udp.setsockopt(socket.IPPROTO_IP, option, value)
-    # ahead of the port's queue
-    udp.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)
+    _go_ahead(udp, ahead=True)
+
+
+def _go_ahead(udp: socket.socket, *, ahead: bool) -> None:
+    """Have the socket's packets go ahead of the port's queue, or wait in it."""
+    priority = tc.CONTROL_PRIORITY if ahead else 0
+    udp.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, priority)
 
 
 def _set_up_receiver(
@@ -154,13 +159,25 @@ class PortSockets:
         """Return all sockets."""
         return [self.urgent, self.routine, self._says_urgent, self._says_routine]
 
-    def say(self, payload: bytes, routine: bool) -> None:
+    def say(self, payload: bytes, routine: bool, *, queued: bool = False) -> None:
         """Seal `payload` and send it to the ROUTINE or URGENT group.
+
+        A `queued` packet waits behind the packets in the port's queue.
 
         Raises:
             OSError: it cannot be sent.
         """
         sender = self._says_routine if routine else self._says_urgent
+        if not queued:
+            self._send(sender, payload, routine)
+            return
+        _go_ahead(sender, ahead=False)
+        try:
+            self._send(sender, payload, routine)
+        finally:
+            _go_ahead(sender, ahead=True)
+
+    def _send(self, sender: socket.socket, payload: bytes, routine: bool) -> None:
         frame = self.channel.seal(payload)
         try:
             sender.send(frame)

@@ -26,6 +26,7 @@ from weft.daemons.core.events import (
     FlowInUse,
     FlowsSeen,
     LinkDegraded,
+    LongQueue,
     Measured,
     QueuesCall,
     Refused,
@@ -77,6 +78,7 @@ def hostile_events(draw: random.Random) -> list[DaemonEvent]:
         QueuesCall(number()),
         LinkDegraded(number(), draw.random() < 0.5),
         FlowsSeen((SeenFlow(flow, number(), number(), number()),)),
+        LongQueue(flow, number()),
     ]
 
 

@@ -2,15 +2,17 @@
 
 import random
 
+import numpy as np
 import pytest
 
 from tests.daemons.dar.dar_fabric import Fabric
 from weft.daemons.core import wire
 from weft.daemons.core.actions import FiveTuple, Send, SetFlowPort
-from weft.daemons.core.events import FlowsSeen, LinkDegraded, SeenFlow
+from weft.daemons.core.events import FlowsSeen, LinkDegraded, LongQueue, SeenFlow
 from weft.daemons.core.registry import configure, scheme
 from weft.daemons.dar import messages
 from weft.daemons.dar.messages import Ear
+from weft.daemons.simulator.packet_queues import Packet
 from weft.daemons.simulator.wires import Wire
 from weft.topologies import build
 
@@ -154,7 +156,7 @@ def test_a_request_that_comes_twice_or_late_has_no_effect():
 def test_requests_of_different_switches_have_numbers_of_their_own():
     """A spine whose daemon has run for longer counts from a lower number, and is heard
     nevertheless."""
-    fabric, machine, _, ear, now = alone("detect=queue,cool=0")
+    fabric, machine, _, ear, now = alone("detect=queue,rest_us=0")
     of_spine = ear._replace(origin=fabric.spine(1), sender=fabric.spine(1), sequence=5 << 32)
     ((_, port),) = moved(machine, of_spine, now)
     there = fabric.spine(port - 4)
@@ -199,20 +201,24 @@ def test_a_flow_is_not_swapped_back_to_where_its_destination_is_not_reached():
     assert machine.status()["moves"] > 50
 
 
-def test_a_flow_that_was_swapped_in_a_look_is_not_moved_again_in_it():
+def test_a_flow_that_was_swapped_back_rests_as_one_that_was_moved():
     """All four uplinks have long queues and a flow each, so that every move is a swap."""
     fabric, machine, _, _, now = alone("p=1,detect=queue")
-    fewer = 0
-    for turn in range(50):
-        flows = [each._replace(queued=True) for each in seen(fabric, [0, 1, 2, 3])]
-        found = placed(machine.event(FlowsSeen(tuple(flows)), now + turn))
-        moves = [flow for flow, _ in found[::2]]
-        for at, flow in enumerate(moves):
-            assert flow not in [other for other, _ in found[: 2 * at]]
-        fewer += len(moves) < 4
+    swapped = 0
+    for turn in range(20):
+        flows = seen(fabric, [0, 1, 2, 3])
+        machine.event(FlowsSeen(tuple(flows)), now + turn)
+        ports = {entry.flow: entry.port for entry in flows}
+        rests = set()
+        for entry in flows:
+            report = LongQueue(entry.flow, ports[entry.flow])
+            moves = dict(placed(machine.event(report, now + turn)))
+            assert not (moves and entry.flow in rests)  # though it may be swapped back
+            rests |= moves.keys()
+            ports |= moves
+            swapped += len(moves) == 2
         machine.event(FlowsSeen(()), now + turn)  # and all begin anew
-    assert fewer > 40
-    assert machine.status()["moves"] == machine.status()["swaps"] > 50
+    assert swapped == machine.status()["moves"] == machine.status()["swaps"] > 20
 
 
 def test_a_flow_rests_when_it_has_been_moved():
@@ -530,7 +536,7 @@ def test_a_leaf_that_loses_power_forgets_its_flows_and_counts_them_anew():
 
 
 @pytest.mark.parametrize(
-    "options", ["detect=queue", "detect=queue,cool=0", "detect=queue,start=hash,swap=0"]
+    "options", ["detect=queue", "detect=queue,rest_us=0", "detect=queue,start=hash,swap=0"]
 )
 def test_spines_ask_where_their_queues_are_long(options):
     fabric = Fabric(SPEC, options)
@@ -551,14 +557,46 @@ def test_spines_ask_where_their_queues_are_long(options):
 
 
 def test_a_spine_asks_for_every_flow_of_a_long_queue_and_then_rests():
-    fabric = Fabric(SPEC, "detect=queue,cool=3")
-    machine = fabric.simulator.node(fabric.spine(0)).protocol
-    naming = fabric.topology.naming
-    flows = [FiveTuple(naming.address(host), naming.address(12), 6, host) for host in (0, 4, 8)]
-    report = FlowsSeen(tuple(SeenFlow(flow, port, queued=True) for port, flow in enumerate(flows)))
-    period_s, now = 0.010, fabric.simulator.now
-    asked = [len(machine.event(report, now + period_s * look)) for look in range(7)]
-    assert asked == [3, 0, 0, 3, 0, 0, 3]
+    """Three flows at half rate have a queue that grows by a packet in two packet times."""
+    fabric = Fabric(SPEC, "detect=queue,rest_us=30000,queue=3,ears=first")
+    asked = []
+    fabric.filter_ears(lambda node, ear: asked.append((fabric.simulator.now, ear.flow)))
+    flows = crowd(fabric)
+    fabric.simulator.run_for(0.2)
+    assert {flow for _, flow in asked} == set(flows)
+    for flow in flows:
+        times = [now for now, other in asked if other == flow]
+        assert len(times) > 4  # not once a period of 10 ms, nor each packet
+        assert min(np.diff(times)) >= 0.03 - 1e-9
+        assert max(np.diff(times)) < 0.04
+
+
+@pytest.mark.parametrize("ears", ["behind", "first"])
+def test_a_request_waits_behind_the_packets_for_its_leaf_or_goes_ahead(ears):
+    fabric = Fabric(SPEC, f"detect=queue,queue=3,ears={ears}")
+    sent, arrived = [], []
+    simulator, machine = fabric.simulator, fabric.simulator.protocol(fabric.leaf(1))
+    receive, event = machine.receive, fabric.simulator.protocol(fabric.spine(0)).event
+
+    def noted(payload, port, now):
+        if messages.decode(payload):
+            arrived.append(now)
+        return receive(payload, port, now)
+
+    def reported(report, now):
+        sent.extend([now] if isinstance(report, LongQueue) else [])
+        return event(report, now)
+
+    machine.receive, simulator.protocol(fabric.spine(0)).event = noted, reported
+    address = fabric.topology.naming.address
+    queues = fabric.flows._queues
+    back = FiveTuple(address(4), address(0), 6, 1)
+    for _ in range(6):  # packets for the leaf that is asked
+        queues._join(Packet(back, fabric.leaf(0), [(fabric.spine(0), fabric.leaf(1))]), 0.0)
+    simulator.tell(fabric.spine(0), LongQueue(back, 1))
+    simulator.run_for(0.05)
+    packets = 6 if ears == "behind" else 0
+    assert arrived[0] - sent[-1] == pytest.approx(packets * 0.010 / 16 + 50e-6)
 
 
 def test_daemons_settle_over_wires_that_lose_and_reorder():

@@ -14,7 +14,7 @@ from weft.daemons.simulator.wires import Wire
 
 QUEUES = [
     "detect=queue",
-    "detect=queue,cool=0",
+    "detect=queue,rest_us=0",
     "detect=queue,swap=0,start=hash",
     "detect=queue,p=1",
 ]

@@ -52,11 +52,13 @@ def test_local_orders_differ():
 def test_a_period_lasts_sixteen_packet_times_unless_it_is_said():
     assert (
         clos_run.scheme_of("dar:informed=1", 20_000_000)
-        == "dar:period_us=9690,active_us=50000,informed=1"
+        == "dar:period_us=9690,active_us=50000,rest_us=9690,informed=1"
     )
-    assert clos_run.scheme_of("dar", 5_000_000) == "dar:period_us=38758,active_us=193790"
+    slow = "dar:period_us=38758,active_us=193790,rest_us=38758"
+    assert clos_run.scheme_of("dar", 5_000_000) == slow
     assert (
-        clos_run.scheme_of("dar:period_us=7000", 5_000_000) == "dar:period_us=7000,active_us=50000"
+        clos_run.scheme_of("dar:period_us=7000", 5_000_000)
+        == "dar:period_us=7000,active_us=50000,rest_us=7000"
     )
     assert clos_run.scheme_of("ttc:delta=3", 5_000_000) == "ttc:delta=3"
     assert clos_run.rule_of("dar:period_us=7000,detect=queue") == "dar:detect=queue"

@@ -3,6 +3,7 @@ real TCP flows."""
 
 from __future__ import annotations
 
+import select
 import struct
 import threading
 from collections.abc import Callable, Iterator
@@ -241,21 +242,49 @@ def test_of_two_flows_that_share_a_slot_the_one_that_sends_most_enters(
     assert 27 <= turns <= 33  # a third of what comes counts for it: two thirds less one
 
 
-def test_a_packet_that_finds_a_long_queue_is_noted_where_queues_are_looked_at() -> None:
+QUEUES = "dar:elephant_kb=0,detect=queue,queue=4,rest_us="
+
+
+def test_a_packet_that_joins_a_long_queue_is_reported_at_once_unless_its_flow_rests() -> None:
     for on in fabric(SLOW):
-        found = PlaneTables(on.plane._source).flows(0)
-        for spec, wanted in (
-            ("dar:elephant_kb=0", []),
-            ("dar:elephant_kb=0,detect=queue,queue=4", [1]),
-        ):
-            on.plane.set_scheme(spec, seed=1)
-            for at in range(2):
-                leaves_by(on, frame(ports=(at, 3)))
-            found.place(flow_of((1, 3)), on.network.ifindex(LEAF, UPLINKS[1]), 1)
-            on.fill(UPLINKS[1], 8)
-            for at in range(2):
-                leaves_by(on, frame(ports=(at, 3)))
-            assert [at for at in range(2) if found.read()[flow_of((at, 3))].queued_ns] == wanted
+        tables = PlaneTables(on.plane._source)
+        assert tables.long_queues(0) is None
+        on.plane.set_scheme(QUEUES + "0", seed=1)
+        reports, placed = tables.long_queues(0), tables.flows(0)
+        assert reports
+        for at in range(2):
+            leaves_by(on, frame(ports=(at, 3)))
+        uplink = on.network.ifindex(LEAF, UPLINKS[1])
+        placed.place(flow_of((1, 3)), uplink, 1)
+        assert not select.select([reports.ring], [], [], 0)[0]
+        on.fill(UPLINKS[1], 8)
+        for at in range(2):
+            leaves_by(on, frame(ports=(at, 3)))
+        assert select.select([reports.ring], [], [], 60)[0]
+        assert reports.read() == [(flow_of((1, 3)), uplink)]
+        leaves_by(on, frame(ports=(1, 3)))  # the leaf of its host reports until it is moved
+        assert reports.read() == [(flow_of((1, 3)), uplink)]
+        on.plane.set_scheme(QUEUES + "60000000", seed=1)
+        placed.place(flow_of((1, 3)), uplink, clock.monotonic_ns())
+        leaves_by(on, frame(ports=(1, 3)))
+        assert reports.read() == []
+        reports.ring.close()
+
+
+def test_a_ring_of_reports_goes_round_and_takes_no_more_than_it_holds() -> None:
+    for on in fabric(SLOW):
+        on.plane.set_scheme(QUEUES + "0", seed=1)
+        reports = PlaneTables(on.plane._source).long_queues(0)
+        assert reports
+        leaves_by(on, frame())
+        on.fill(UPLINKS[0], 8)
+        assert not reports.read()
+        room = reports.ring._size // 32
+        for _ in range(3):
+            for _ in range(room + 3):
+                leaves_by(on, frame())
+            assert room - 1 <= len(reports.read()) <= room
+        reports.ring.close()
 
 
 def test_a_daemon_is_told_once_a_period_and_flows_that_are_silent_are_forgotten(

@@ -55,6 +55,7 @@ ALONE = """
 #include <bpf/bpf_helpers.h>
 struct switch_ { __u32 rule; };
 #include "select_maps.h"
+__u32 port_of(struct long_queue *report) { return report->port; }
 char _license[] SEC("license") = "GPL";
 """
 
