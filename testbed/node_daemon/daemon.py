@@ -338,7 +338,7 @@ class Daemon:
                 self._log.write(f"routes repaired: {commands}")
 
     def _read_link_news(self, now: float) -> None:
-        """OpenDescriptor devices or carriers that went up or down."""
+        """Handle devices or carriers that went up or down."""
         self._follow_links(self._link_news.read(), now)
         if self._link_news.lost:  # the kernel may have removed routes of a device unnoticed
             self._link_news.lost = False

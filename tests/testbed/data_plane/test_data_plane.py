@@ -77,12 +77,12 @@ class Fabric:
     def __init__(self, network: RunningNetwork, plane: DataPlane, program: int) -> None:
         self.network, self.plane, self.program = network, plane, program
 
-    def put_in(self, packet: bytes, port: int = 0) -> tuple[int, bytes]:
+    def put_in(self, packet: bytes, port: int = 0, node: int = LEAF) -> tuple[int, bytes]:
         """What the program returns for a packet that arrives at a port, and the packet as it leaves
         it."""
         out = ctypes.create_string_buffer(2048)
         # struct __sk_buff up to ifindex
-        context = bytes(40) + struct.pack("=I", self.network.ifindex(LEAF, port))
+        context = bytes(40) + struct.pack("=I", self.network.ifindex(node, port))
         options = RunOptions(
             sz=ctypes.sizeof(RunOptions),
             data_in=packet,
@@ -95,7 +95,7 @@ class Fabric:
         )
 
         def work() -> None:
-            netns.enter(self.network.netns(LEAF))
+            netns.enter(self.network.netns(node))
             assert libbpf.library().bpf_prog_test_run_opts(self.program, ctypes.byref(options)) == 0
 
         netns.in_thread(work)
@@ -106,10 +106,10 @@ class Fabric:
         now = self.plane.counters()
         return [now[LEAF, port].packets - since[LEAF, port].packets for port in UPLINKS]
 
-    def fill(self, port: int, packets: int) -> None:
-        """Let `packets` wait at an uplink of e0."""
-        dev = f"e0-eth{port}"
-        with netns.inside(self.network.netns(LEAF)):
+    def fill(self, port: int, packets: int, node: int = LEAF) -> None:
+        """Let `packets` wait at a port, of e0 unless another switch is named."""
+        dev = f"{self.network.topology.naming.name(node)}-eth{port}"
+        with netns.inside(self.network.netns(node)):
             sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
         with sender:
             sender.bind((dev, 0))

@@ -19,6 +19,7 @@ from tests.testbed.data_plane.test_data_plane import (
     checksum,
     fabric,
 )
+from tests.testbed.network.test_control_queue import qdiscs, sender
 from weft.daemons.core import registry
 from weft.daemons.core.actions import FiveTuple, SetFlowPort
 from weft.daemons.core.capabilities import FlowPlacement
@@ -31,9 +32,11 @@ from weft.testbed.linux.clock import wait_until
 from weft.testbed.network import scheme_change
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.status import wait_until_converged
+from weft.testbed.node_daemon import control_socket
 from weft.testbed.plan.network_plan import mac
 from weft.testbed.traffic import flows
-from weft.topologies.core.link import LinkSpec, Mbps
+from weft.topologies.core.address import dotted
+from weft.topologies.core.link import LinkSpec, Mbps, kbps
 
 pytestmark = pytest.mark.kernel
 TCP, UDP = 6, 17
@@ -269,6 +272,59 @@ def test_a_packet_that_joins_a_long_queue_is_reported_at_once_unless_its_flow_re
         leaves_by(on, frame(ports=(1, 3)))
         assert reports.read() == []
         reports.ring.close()
+
+
+def test_a_spine_reports_a_flow_once_in_its_rest_however_long_the_leaf_leaves_it() -> None:
+    for on in fabric(SLOW):
+        spine, number, out = LEAF + 2, 2, 1  # its port 1 leads to e1, the leaf of h3
+        given = mac(spine, 0) + frame()[6:]
+        for rest_us, reports_made in ((0, 3), (60_000_000, 1)):
+            on.plane.set_scheme(f"{QUEUES}{rest_us}", seed=1)
+            tables = PlaneTables(on.plane._source)
+            reports = tables.long_queues(number)
+            assert reports
+            on.put_in(given, 0, spine)  # notes the flow
+            assert reports.read() == []
+            on.fill(out, 8, spine)
+            for _ in range(3):
+                on.put_in(given, 0, spine)
+            inputs = [(flow_of((1000, 2000)), on.network.ifindex(spine, 0))]
+            assert reports.read() == inputs * reports_made
+            reports.ring.close()
+            tables.flows(number).forget(flow_of((1000, 2000)))
+
+
+@pytest.mark.parametrize("ears", ["behind", "first"])
+def test_a_spines_request_waits_in_the_queue_of_its_port_or_passes_it(
+    network: Callable[..., RunningNetwork], ears: str
+) -> None:
+    """Flows of two leaves meet at c0; its queue towards one of them is full of other packets."""
+    waits = 200  # packets, 6 s
+    net = network(
+        "clos:n=3,r=3,m=3",
+        LinkSpec(rate_bps=400 * kbps, queue_packets=250),
+        f"dar:elephant_kb=0,detect=queue,queue=8,ears={ears}",
+    )
+    wait_until_converged(net)
+    leaf, spine = (net.topology.naming.name(node) for node in (9, 12))
+    assert net.topology.neighbours(12)[0] == (9,)
+
+    def requests(name: str, kind: str) -> int:
+        return control_socket.ask(net.run.directory, name, "status")["protocol"]["ears"][kind]
+
+    def left() -> int:
+        rows = qdiscs(net, 12, f"{spine}-eth0")
+        return next(row["packets"] for row in rows if row["kind"] == "pfifo")
+
+    before = left()
+    Fabric(net, None, 0).fill(0, waits, 12)
+    with sender(net, 0, 64) as first, sender(net, 3, 64) as second:
+        for _ in range(40):
+            for udp, host in ((first, 6), (second, 7)):
+                udp.sendto(bytes(1400), (dotted(net.topology.naming.address(host)), 9))
+    wait_until("a request is sent", lambda: requests(spine, "sent"))
+    wait_until("it arrives", lambda: requests(leaf, "heard"))
+    assert (left() - before >= waits) == (ears == "behind")
 
 
 def test_a_ring_of_reports_goes_round_and_takes_no_more_than_it_holds() -> None:
