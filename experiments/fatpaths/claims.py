@@ -110,21 +110,35 @@ SWEEPS = (
         seeds=1,
     ),
     Sweep(
-        "fatpaths_density",
+        "fatpaths_tcp",
         {
             "topology": (
                 *("slimfly:q=11,p=9", "dragonfly:p=4,palm=0", "xpander:r=16,l=16,p=8,seed=1"),
                 *("hyperx:l=3,s=6,p=5", "jellyfish:n=242,r=17,p=9,seed=1"),
             ),
-            "transport": "tcp:start=first",
-            "mapping": "random",
-            "load_fraction": 0.16,
-            "rto_min_us": 200,
-            "layers": 4,
+            "routing": "layers",
+            "rho": RHO,
+            **PAPER_TCP,
         },
-        seeds=2,
+        seeds=5,
     ),
     Sweep("fatpaths_tcp", {"topology": SLIMFLY_10K, **PAPER_TCP}, seeds=1),
+    *(
+        Sweep(
+            "fatpaths_tcp",
+            {
+                "topology": "slimfly:q=3,p=3",
+                "mapping": "linear",
+                "routing": ("ecmp", "layers"),
+                "rho": 0.6,
+                "load_fraction": 0.2,
+                "rto_min_us": 10_000,
+                **engine,
+            },
+            seeds=5,
+        )
+        for engine in ({}, {"engine": "kernel", "clock": "virtual"})
+    ),
     Sweep(
         "fatpaths_tcp",
         {
@@ -145,7 +159,7 @@ SWEEPS = (
             "load_fraction": (0.16, 0.24),
             "seconds": (0.01, 0.02, 0.04, 0.08),
         },
-        seeds=2,
+        seeds=5,
     ),
 )
 

@@ -1,7 +1,7 @@
 """Completion times by the number n and the density rho of random layers.
 
-FatPaths' figure 12, with the purified transport, and figure 16, with TCP: times of long flows,
-those of 1 MiB and more.  Conditions are those of fatpaths_vs_fattree.
+FatPaths' figure 12: times of long flows, those of 1 MiB and more.  Conditions are those of
+fatpaths_vs_fattree.
 """
 
 from __future__ import annotations
@@ -9,24 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.experiments.fatpaths.fatpaths_vs_fattree import EXPERIMENT as VS_FATTREE
-from weft.experiments.report.panels import Curves, Stack
-from weft.experiments.runner.definition import Row, Run, Table
+from weft.experiments.report.panels import Curves
+from weft.experiments.runner.definition import Run
 
 TIMES = {
     "long_mean_ms": "(a) long flows, mean (ms)",
     "long_p99_ms": "(b) 99th percentile (ms)",
 }
-FACET = ("topology", "mapping", "load_fraction", "seconds")
-
-
-def figure_12(table: Table) -> list[Row]:
-    """Return the rows of the purified transport."""
-    return [row for row in table if str(row["transport"]).startswith("ndp")]
-
-
-def figure_16(table: Table) -> list[Row]:
-    """Return the rows of TCP."""
-    return [row for row in table if str(row["transport"]).startswith("tcp")]
 
 
 def every_run(run: Run) -> bool:
@@ -39,7 +28,7 @@ EXPERIMENT = replace(
     VS_FATTREE,
     name="fatpaths_density",
     question="How do the number and the density of random layers change the times of flows?",
-    source="FatPaths, figures 12 and 16",
+    source="FatPaths, figure 12",
     axes={
         **AXES,
         "topology": AXES["topology"].over("slimfly:q=7,p=6", "dragonfly:p=3,palm=0"),
@@ -54,24 +43,12 @@ EXPERIMENT = replace(
     version=1,
     seeds=3,
     takes_s=300,
-    plot=Stack(
-        Curves(
-            columns=TIMES,
-            x="layers",
-            series="rho",
-            facet=("topology", *FACET[1:]),
-            always=2,
-            log=("layers", *TIMES),
-            rows=figure_12,
-        ),
-        Curves(
-            columns=TIMES,
-            x="rho",
-            series="topology",
-            dash="layers",
-            facet=("transport", *FACET[1:]),
-            log=tuple(TIMES),
-            rows=figure_16,
-        ),
+    plot=Curves(
+        columns=TIMES,
+        x="layers",
+        series="rho",
+        facet=("topology", "mapping", "load_fraction", "seconds", "transport"),
+        always=2,
+        log=("layers", *TIMES),
     ),
 )

@@ -1,11 +1,11 @@
 """Completion times of simulated TCP over layers, ECMP and LetFlow.
 
-FatPaths' figures 14 and 15, on simulated links, with the paper's load of 200 flows of 1 MB a second
-and host, least timeout of 200 us, and random mapping.  Conditions are else those of
-fatpaths_vs_fattree.  `routing` is ecmp, flowlets (LetFlow: another shortest path after a gap of 50
-us), or layers: another layer after a cut of the window.  Where a link is offered more than it
-carries, times under ECMP grow with the length of a run, `seconds`: the last panels show the ratio
-for several.
+FatPaths' figures 14 to 16, on simulated links, with the paper's load of 200 flows of 1 MB a second
+and host, least timeout of 200 us, and random mapping.  Connections are open before the first flow:
+a lost handshake would take a second.  Conditions are else those of fatpaths_vs_fattree.  `routing`
+is ecmp, flowlets (LetFlow: another shortest path after a gap of 50 us), or layers: another layer
+after a cut of the window.  Where a link is offered more than it carries, times under ECMP grow with
+the length of a run, `seconds`: the last panels show the ratio for several.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from weft.experiments.fatpaths import flow_times
 from weft.experiments.fatpaths.fatpaths_vs_fattree import EXPERIMENT as VS_FATTREE
+from weft.experiments.fatpaths.table_iv import looks
 from weft.experiments.report.panels import Curves, Stack, exploded, relative
 from weft.experiments.runner.definition import Row, Run, Table, Value
 
@@ -25,6 +26,10 @@ STEPS = {
 TIMES = {
     "long_mean_ms": "long flows over ECMP's, mean",
     "long_p99_ms": "99th percentile over ECMP's",
+}
+DENSITY = {
+    "long_mean_ms": "long flows, mean (ms; figure 16)",
+    "long_p99_ms": "99th percentile (ms)",
 }
 SAME = ("topology", "mapping", "load_fraction", "seconds", "seed")
 FACET = ("topology", "mapping", "load_fraction")
@@ -79,6 +84,15 @@ def figure_15(table: Table) -> list[Row]:
     return flow_times.percentiles(longest(table))
 
 
+def figure_16(table: Table) -> list[Row]:
+    """Return the rows over layers of settings that the table has with several densities."""
+    rows = [row for row in longest(table) if row["routing"] == "layers"]
+    densities: dict[Value, set[Value]] = {}
+    for row in rows:
+        densities.setdefault(row["topology"], set()).add(row["rho"])
+    return [row for row in rows if len(densities[row["topology"]]) > 2]
+
+
 def horizons(table: Table) -> list[Row]:
     """Return times over those of ECMP of settings that ran for several lengths."""
     rows = relative(marked(table), TIMES, {"routing": "ecmp"}, SAME)
@@ -94,7 +108,7 @@ EXPERIMENT = replace(
     name="fatpaths_tcp",
     question="How do flows of TCP fare over layers, beside ECMP and LetFlow, on networks of "
     "thousands of hosts?",
-    source="FatPaths, figures 14 and 15",
+    source="FatPaths, figures 14 to 16",
     axes={
         **AXES,
         "topology": AXES["topology"].over("slimfly:q=5,p=4"),
@@ -110,7 +124,7 @@ EXPERIMENT = replace(
     },
     goes_together=has_density,
     compared=("routing", "rho"),
-    version=1,
+    version=2,  # connections are open before; no flow stands still; marks on the kernel
     takes_s=60,
     plot=Stack(
         Curves(
@@ -129,6 +143,15 @@ EXPERIMENT = replace(
             facet=FACET,
             log=("long_times_ms",),
             rows=figure_15,
+        ),
+        Curves(
+            columns=DENSITY,
+            x="rho",
+            series="topology",
+            facet=("mapping", "load_fraction", "layers"),
+            log=tuple(DENSITY),
+            rows=figure_16,
+            looks=looks,
         ),
         Curves(
             columns=TIMES,

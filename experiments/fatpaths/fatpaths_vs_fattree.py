@@ -48,12 +48,17 @@ MOST_CHECKED = 60  # switches up to which layers are made before a run begins
 
 
 def layered_scheme(run: Run) -> str:
-    """Return the scheme with the layers of `run`; hosts choose none, the transport does."""
+    """Return the scheme with the layers of `run`; the purified transport chooses them itself."""
     rho = 1 if run.text("routing") == FLOWLETS else run.number("rho")
     kind = "random" if run.text("routing") == FLOWLETS else run.text("construction")
+    parsed, trigger = transports.transport(run.text("transport")), "none"
+    if parsed.name == "tcp":
+        gap = f"gap,gap_us={GAP_US}"
+        trigger = f"{gap if run.text('routing') == FLOWLETS else 'cut'},start={parsed.start}"
+        trigger += f",ecn={transports.ECN_PACKETS}"
     return (
         f"fatpaths:layers={run.integer('layers')},construction={kind},rho={rho:g},"
-        f"seed={1 + run.seed},trigger=none"
+        f"seed={1 + run.seed},trigger={trigger}"
     )
 
 
@@ -130,12 +135,15 @@ def carriage(run: Run, topology: Topology, deadline_s: float) -> Carriage:
     from weft.testbed.traffic import packet_network
 
     routing = run.text("routing")
-    how = Carriage(run.integer("rate_mbps") * Mbps, deadline_s, run.integer("frame_bytes"))
+    rate_bps = run.integer("rate_mbps") * Mbps
+    how = Carriage(rate_bps, deadline_s, run.integer("frame_bytes"), is_open=True)
     if routing in LAYERED:
         gap_us = GAP_US if routing == FLOWLETS else 0
         how = how._replace(layers=run.integer("layers"), scheme=layered_scheme(run), gap_us=gap_us)
     else:
-        how = how._replace(scheme=KERNEL_SCHEMES[routing])
+        is_tcp = transports.transport(run.text("transport")).name == "tcp"
+        marks = f":ecn={transports.ECN_PACKETS}" if is_tcp else ""
+        how = how._replace(scheme=KERNEL_SCHEMES[routing] + marks)
     if run.engine == "kernel":
         return how
     if routing in LAYERED:

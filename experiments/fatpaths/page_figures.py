@@ -79,7 +79,8 @@ FIGURES = (
             looks=looks,
         ),
     ),
-    PageFigure("fatpaths_figures12_16", "fatpaths_density"),
+    PageFigure("fatpaths_figure12", "fatpaths_density"),
+    PageFigure("fatpaths_figures14_to_16", "fatpaths_tcp", {"rto_min_us": "200"}),
     PageFigure("fatpaths_linux", "fatpaths_fct"),
     PageFigure("fatpaths_figure17", "fatpaths_stencil"),
     PageFigure(

@@ -126,6 +126,7 @@ class Carriage(NamedTuple):
     layers: among which hosts choose.
     gap_us: TCP's flows take another layer after such a silence, as in LetFlow; 0: after a cut of
         their window.
+    is_open: TCP's connections are open before the first flow, so that no handshake is lost.
     """
 
     rate_bps: int
@@ -135,6 +136,7 @@ class Carriage(NamedTuple):
     next_hops: NextHops | None = None
     layers: int = 1
     gap_us: int = 0
+    is_open: bool = False
 
 
 def transport(text: str) -> Transport:
@@ -280,6 +282,7 @@ def parameters(run: Run, how: Carriage) -> Parameters | TcpParameters:
             rto_min_ns=1000 * run.integer("rto_min_us"),
             frame_bytes=how.frame_bytes,
             ecn=DCTCP if parsed.control == "dctcp" else CLASSIC_ECN,
+            one_message=how.is_open,
         )
     return Parameters(
         rate_bps=how.rate_bps,
@@ -379,7 +382,9 @@ def by_tcp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> Tran
     rto_us = run.text("rto_min_us")
     tcp_settings.tune(network, {"ipv4/tcp_ecn": "1", "ipv4/tcp_rto_min_us": rto_us})
     control = transport(run.text("transport")).control
-    options = flows.FlowOptions(deadline_s=how.deadline_s, congestion_control=control)
+    options = flows.FlowOptions(
+        deadline_s=how.deadline_s, congestion_control=control, open_before=how.is_open
+    )
     observed = flows.run(network, [flows.Flow(*load) for load in loads], options)
     figures: dict[str, Value] = {
         "timeouts": None,

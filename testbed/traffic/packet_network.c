@@ -530,6 +530,27 @@ static void end_message(struct packet_network *n, struct message *m, uint32_t ki
 	report(n, kind == NDP_DELIVERED ? m->dst : m->src, &event);
 }
 
+static uint32_t route(struct packet_network *n, uint32_t node, const struct frame *frame);
+
+/* Return how long a handshake takes on idle links, if both directions are equally long. */
+static uint64_t handshake_ns(struct packet_network *n, uint32_t number)
+{
+	const struct packet_wiring *w = &n->wiring;
+	const struct message *m = &n->messages[number];
+	struct frame frame = { .segment = { .flow = number, .layer = m->choices[SENDER].layer },
+			       .src = m->src,
+			       .dst = m->dst };
+	uint64_t link_ns = n->link.delay_ns + NS_PER_BYTE_AT_1_BPS * TCP_HEADER / n->link.rate_bps;
+	uint64_t rtt_ns = 0;
+	uint32_t port = w->first_port[m->src];
+
+	while (port != NONE) {
+		rtt_ns += 2 * link_ns;
+		port = w->peer[port] < w->n_hosts ? NONE : route(n, w->peer[port], &frame);
+	}
+	return rtt_ns;
+}
+
 static void open_connection(struct packet_network *n, uint32_t number)
 {
 	struct message *m = &n->messages[number];
@@ -547,6 +568,8 @@ static void open_connection(struct packet_network *n, uint32_t number)
 		if (n->layers.random_start && settings.layers > 1)
 			m->choices[end].layer = next_layer(n, &settings, LAYERS, random_bits(n));
 	}
+	if (n->tcp.one_message)
+		tcp_open(m->tcp, n->now, handshake_ns(n, number));
 }
 
 static void begin_tcp(struct packet_network *n, uint32_t number)

@@ -67,6 +67,8 @@ class TcpParameters(Structure):
     rto_min_ns: least retransmission timeout.
     frame_bytes: a full packet on a link.
     ecn: NO_ECN, CLASSIC_ECN or DCTCP.
+    one_message: 1 if a connection has one message alone: it is open before, so that no handshake is
+        lost, and is closed with the last packet, which is acknowledged at once.
     """
 
     _fields_ = (
@@ -74,6 +76,7 @@ class TcpParameters(Structure):
         ("rto_min_ns", c_uint64),
         ("frame_bytes", c_uint32),
         ("ecn", c_uint32),
+        ("one_message", c_uint32),
     )
 
 

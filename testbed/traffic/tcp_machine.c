@@ -6,6 +6,7 @@
 
 #define NONE UINT32_MAX
 #define SECOND_NS 1000000000ull
+#define MS_NS 1000000ull /* unit of time stamps */
 #define INITIAL_WINDOW 10
 #define INITIAL_RECEIVE_BYTES 65535
 #define DUPLICATES 3	  /* packets that may overtake one before it is taken for lost */
@@ -16,11 +17,12 @@
 #define ALPHA_ONE 1024
 #define MOST_BACKOFF 16
 
-enum { OUT = 1, SACKED = 2, LOST = 4, AGAIN = 8, EVER_AGAIN = 16 };
+enum { LISTED = 1, SACKED = 2, LOST = 4, AGAIN = 8, EVER_AGAIN = 16 };
 enum { OPEN, REDUCING, RECOVERY, LOSS };
 enum { TIMER_NONE, TIMER_RTO, TIMER_PROBE, TIMER_REORDERING };
 
-/* A packet; those in flight are a list in the order of their last transmission. */
+/* A packet.  Those in flight are a list in the order of their last transmission, without those that
+ * RACK has marked lost, even if the mark is removed later. */
 struct packet {
 	uint64_t sent_at;
 	uint32_t before, after;
@@ -212,6 +214,9 @@ static void unlist(struct sender *s, uint32_t sequence)
 {
 	struct packet *p = &s->packets[sequence];
 
+	if (!(p->flags & LISTED))
+		return;
+	p->flags &= ~LISTED;
 	if (p->before == NONE)
 		s->first = p->after;
 	else
@@ -227,6 +232,7 @@ static void list(struct sender *s, uint32_t sequence, uint64_t now)
 	struct packet *p = &s->packets[sequence];
 
 	p->sent_at = now;
+	p->flags |= LISTED;
 	p->before = s->last;
 	p->after = NONE;
 	if (s->last == NONE)
@@ -424,8 +430,7 @@ static int take_out(struct sender *s, uint32_t sequence, uint64_t now)
 		return 0;
 	if (!(p->flags & EVER_AGAIN) && s->highest_sacked > sequence)
 		s->reordering_seen = 1;
-	if (!(p->flags & LOST) || p->flags & AGAIN)
-		unlist(s, sequence);
+	unlist(s, sequence);
 	s->lost -= !!(p->flags & LOST);
 	s->again -= !!(p->flags & AGAIN);
 	advance_rack(s, sequence, now);
@@ -459,6 +464,8 @@ static uint32_t apply(struct tcp_flow *f, uint64_t now, const struct tcp_segment
 		if (!(s->packets[p].flags & (EVER_AGAIN | SACKED)))
 			rtt = now - s->packets[p].sent_at;
 	}
+	if (!rtt && ack->sequence > s->acknowledged) /* by the time stamp, of retransmitted packets */
+		rtt = MS_NS * most(1, now / MS_NS + 1 - ack->stamp_ms);
 	s->acknowledged = most(s->acknowledged, ack->sequence);
 	if (rtt)
 		sample_rtt(s, rtt);
@@ -532,6 +539,15 @@ static void leave_state(struct sender *s, const struct tcp_segment *ack, int adv
 	s->state = OPEN;
 }
 
+void tcp_open(struct tcp_flow *f, uint64_t now, uint64_t rtt_ns)
+{
+	f->s.connected = 1;
+	f->s.backoff = 0;
+	f->s.limit = f->r.window;
+	sample_rtt(&f->s, rtt_ns);
+	set_timer(f, now, TIMER_NONE, 0);
+}
+
 void tcp_answered(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ack)
 {
 	struct sender *s = &f->s;
@@ -539,13 +555,8 @@ void tcp_answered(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ac
 	int advanced;
 
 	if (ack->kind == TCP_SYN_ACK) {
-		if (s->connected)
-			return;
-		s->connected = 1;
-		s->backoff = 0;
-		s->limit = ack->window;
-		sample_rtt(s, now - s->syn_sent_at);
-		set_timer(f, now, TIMER_NONE, 0);
+		if (!s->connected)
+			tcp_open(f, now, now - s->syn_sent_at);
 		return;
 	}
 	if (ack->repeated)
@@ -578,7 +589,7 @@ static struct tcp_segment data_of(const struct tcp_flow *f, uint64_t now, uint32
 	return (struct tcp_segment){
 		.flow = f->flow,
 		.sequence = sequence,
-		.stamp_ms = now / 1000000 + 1,
+		.stamp_ms = now / MS_NS + 1,
 		.kind = TCP_DATA,
 	};
 }
@@ -638,15 +649,14 @@ void tcp_sent(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segmen
 	if (segment->sequence == s->next) {
 		s->next++;
 		s->reduced = 0;
-		p->flags = OUT;
+		p->flags = 0;
 		list(s, segment->sequence, now);
 		s->most_out = most(s->most_out, s->next - s->acknowledged);
 		if (!is_probe && s->timer != TIMER_REORDERING)
 			set_probe_timer(f, now);
 	} else {
 		f->counters.retransmissions++;
-		if (!(p->flags & LOST))
-			unlist(s, segment->sequence);
+		unlist(s, segment->sequence);
 		if (p->flags & LOST) {
 			p->flags |= AGAIN;
 			s->again++;
@@ -684,11 +694,12 @@ void tcp_refused(struct tcp_flow *f, uint64_t now, const struct tcp_segment *seg
 static void time_out(struct tcp_flow *f, uint64_t now)
 {
 	struct sender *s = &f->s;
+	int is_first = s->state == LOSS ? !s->backoff : s->state == OPEN;
 
 	f->counters.timeouts++;
 	if (s->backoff < MOST_BACKOFF)
 		s->backoff++;
-	if (s->state != LOSS) {
+	if (is_first || s->acknowledged >= s->recovery_point) { /* not yet reduced for this loss */
 		s->prior_window = s->window;
 		s->prior_threshold = s->threshold;
 		s->threshold = most(2, s->window / 2);
@@ -703,8 +714,7 @@ static void time_out(struct tcp_flow *f, uint64_t now)
 			continue;
 		if (p != s->acknowledged && packet->sent_at + s->rack_rtt > now)
 			continue; /* sent a moment ago */
-		if (!(packet->flags & LOST) || packet->flags & AGAIN)
-			unlist(s, p);
+		unlist(s, p);
 		s->again -= !!(packet->flags & AGAIN);
 		s->lost += !(packet->flags & LOST);
 		packet->flags = (packet->flags & ~AGAIN) | LOST;
@@ -847,6 +857,7 @@ int tcp_receive(struct tcp_flow *f, uint64_t now, const struct tcp_segment *data
 	}
 	r->unanswered++;
 	at_once |= repeated != NONE || had_blocks || r->n_blocks || r->quick || r->unanswered >= 2;
+	at_once |= f->parameters.one_message && r->expected == f->packets;
 	if (!at_once) {
 		r->deadline = tick(f, now, DELAYED_ACK_NS);
 		return 0;

@@ -16,11 +16,14 @@
 enum { TCP_NO_ECN, TCP_CLASSIC_ECN, TCP_DCTCP };
 enum { TCP_SYN = 1, TCP_SYN_ACK, TCP_DATA, TCP_ACK };
 
+/* one_message: 1 if a connection has one message alone: it is open before, so that no handshake is
+ * lost, and is closed with the last packet, which is acknowledged at once. */
 struct tcp_parameters {
 	uint64_t jiffy_ns;
 	uint64_t rto_min_ns;
 	uint32_t frame_bytes;
 	uint32_t ecn;
+	uint32_t one_message;
 };
 
 struct tcp_block {
@@ -47,6 +50,9 @@ struct tcp_flow;
 /* Return a flow without data, 0 without memory. */
 struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow);
 void tcp_free(struct tcp_flow *flow);
+
+/* Open the connection, by a handshake that took `rtt_ns`; else the first segment begins one. */
+void tcp_open(struct tcp_flow *flow, uint64_t now, uint64_t rtt_ns);
 
 /* Add a message behind those that are there, in packets of its own; return the number of packets of
  * all messages, 0 without memory. */

@@ -41,6 +41,8 @@ def network(
     seed: int = 1,
     next_hops: packet_network.NextHops | None = None,
     tcp_layers: TcpLayers | None = None,
+    one_message: bool = False,
+    rto_min_ns: int = RTO_MIN_NS,
 ) -> PacketNetwork:
     topology = build(spec)
     link = PacketLink(
@@ -51,7 +53,13 @@ def network(
         queue_packets=queue_packets,
         mark_packets=mark_packets,
     )
-    tcp = TcpParameters(jiffy_ns=JIFFY_NS, rto_min_ns=RTO_MIN_NS, frame_bytes=FRAME_BYTES, ecn=ecn)
+    tcp = TcpParameters(
+        jiffy_ns=min(JIFFY_NS, rto_min_ns),
+        rto_min_ns=rto_min_ns,
+        frame_bytes=FRAME_BYTES,
+        ecn=ecn,
+        one_message=one_message,
+    )
     hops = next_hops or packet_network.shortest(topology, HASH)
     return PacketNetwork(topology, link, tcp, hops, seed, layers=tcp_layers, path=path)
 
@@ -111,16 +119,21 @@ def test_marks_keep_a_queue_short(ecn: int, compiled: Path) -> None:
     assert max(event.at_ns for _, event in net.delivered) < 1.05 * 4 * ideal_ns(10_000_000)
 
 
-def test_a_cut_moves_a_flow_to_another_layer(compiled: Path) -> None:
-    """Four flows leave one router for one other; on layer 0 they share a single link."""
-    topology = build("slimfly:q=5,p=4")
+def random_layers(spec: str, number: int) -> packet_network.NextHops:
+    """Return hops of shortest paths, and of `number` random parts of the links."""
+    topology = build(spec)
     graph, generator = layers.RouterArrays.of(topology), np.random.default_rng(1)
     back = graph.back()
-    halves = []
-    for _ in range(7):
+    parts = []
+    for _ in range(number):
         alive = generator.random(len(graph.peer)) < 0.7
-        halves.append(alive & alive[back])
-    tables = layers.tables(graph, halves, generator)
+        parts.append(alive & alive[back])
+    return packet_network.layered(topology, layers.tables(graph, parts, generator))
+
+
+def test_a_cut_moves_a_flow_to_another_layer(compiled: Path) -> None:
+    """Four flows leave one router for one other; on layer 0 they share a single link."""
+    hops = random_layers("slimfly:q=5,p=4", 7)
     ends = {}
     for on_cut in (0, 1):
         net = network(
@@ -128,7 +141,7 @@ def test_a_cut_moves_a_flow_to_another_layer(compiled: Path) -> None:
             compiled,
             ecn=CLASSIC_ECN,
             mark_packets=33,
-            next_hops=packet_network.layered(topology, tables),
+            next_hops=hops,
             tcp_layers=TcpLayers(on_cut=on_cut),
         )
         for host in range(4):
@@ -168,6 +181,56 @@ def test_a_connection_that_rests_for_a_timeout_starts_slowly(compiled: Path) -> 
     slow_ns = second_ns - first_ns - pause_ns
     _, soon_ns = ends_of_two(compiled, RTO_MIN_NS // 2, connection=0)
     assert soon_ns - first_ns - RTO_MIN_NS // 2 + 400_000 < slow_ns < first_ns
+
+
+def test_no_connection_of_one_message_waits_for_a_lost_handshake(compiled: Path) -> None:
+    """A full queue drops handshakes, which are repeated after a second."""
+    slowest_ns = {}
+    for one_message in (False, True):
+        net = network(
+            "star:n=30",
+            compiled,
+            queue_packets=20,
+            one_message=one_message,
+            rto_min_ns=JIFFY_NS,
+        )
+        for src in range(1, 30):
+            net.send(src * 20_000, src, 0, src, 1_000_000)
+        net.run_until(10 * SECOND_NS)
+        assert len(net.delivered) == 29
+        slowest_ns[one_message] = net.delivered[-1][1].at_ns
+    assert slowest_ns[True] < SECOND_NS < slowest_ns[False]
+
+
+def test_the_last_packet_of_a_connection_is_acknowledged_at_once(compiled: Path) -> None:
+    for one_message in (False, True):
+        net = network("star:n=3", compiled, one_message=one_message)
+        net.send(0, 1, 0, 0, 100 * PAYLOAD_BYTES)
+        net.run_until(SECOND_NS)
+        ((_, delivered),), ((_, finished),) = net.delivered, net.finished
+        assert (finished.at_ns - delivered.at_ns < JIFFY_NS) is one_message
+
+
+def test_no_flow_stands_still_after_losses_that_were_none(compiled: Path) -> None:
+    """Flows that change layers overtake themselves, and take back that packets were lost."""
+    spec = "slimfly:q=5,p=4"
+    net = network(
+        spec,
+        compiled,
+        ecn=CLASSIC_ECN,
+        mark_packets=33,
+        next_hops=random_layers(spec, 3),
+        tcp_layers=TcpLayers(on_cut=1),
+        one_message=True,
+        rto_min_ns=200_000,
+    )
+    generator = np.random.default_rng(1)
+    for flow in range(600):
+        src = int(generator.integers(200))
+        net.send(int(generator.integers(10**7)), src, (src + 100) % 200, flow, 1_000_000)
+    net.run_until(SECOND_NS)
+    assert total(net, "spurious") > 100
+    assert len(net.delivered) == 600
 
 
 def test_late_packets_are_counted(compiled: Path) -> None:
