@@ -63,6 +63,10 @@ TABLE = {
     "max_jump_ratio": "ratio of the receiver that has most",
     "mean_jump_packets": "the authors' window: mean jump, mean over receivers",
     "max_jump_packets": "the largest of the receivers' mean jumps",
+    "go_back_fraction": (
+        "packets that go-back-N would send again, of all: for each jump, the jump and what two "
+        "mean latencies carry; an estimate from above"
+    ),
     "late_fraction": "packets that arrived behind a later one of their message, of all",
     "mean_extent_packets": "how far behind it late packets are, mean",
     "reroutes_per_message": "reroutes of a message",

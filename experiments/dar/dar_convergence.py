@@ -27,7 +27,7 @@ from weft.daemons.dar.iteration import (
 )
 from weft.experiments.dar import columns
 from weft.experiments.dar.models import full_rate, half_rate, single_output
-from weft.experiments.dar.settings import clos_size
+from weft.experiments.dar.settings import clos_size, generator
 from weft.experiments.dar.simulation import TRAFFIC, network, simulate, standard_error
 from weft.experiments.engines.arrays import Ints
 from weft.experiments.report.panels import Curves, melted
@@ -117,17 +117,14 @@ def models(run: Run) -> dict[str, Value]:
 
 
 def measure(run: Run) -> Result:
-    """Return iterations over permutations, and requests, moves and swaps of a flow.
-
-    Random numbers are seeded by the whole run, so cells of a sweep are independent.
-    """
+    """Return iterations over permutations, and requests, moves and swaps of a flow."""
     n, r, m = size(run.text("topology"))
     outcome = simulate(
         network(n, r, m),
         rules(run),
         TRAFFIC[run.text("traffic")],
         run.integer("permutations"),
-        np.random.default_rng(int(run.id, 16)),
+        generator(run),
         most=run.integer("most_iterations"),
         error_fraction=run.number("error_percent") / 100,
     )

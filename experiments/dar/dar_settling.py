@@ -239,8 +239,8 @@ EXPERIMENT = Experiment(
         "skipped_us": AXES["skipped_us"].over(0.0),
     },
     columns=columns.SETTLING,
-    version=2,
-    seeds=2,
+    version=3,
+    seeds=10,
     measure=measure,
     plot=Curves(
         columns={"reroutes": "flows that a leaf moves in 10 µs"},

@@ -30,6 +30,7 @@ from weft.experiments.dar.settings import (
     SCHEMES,
     check_kernel,
     flows_of_link,
+    generator,
     kernel_plan,
     kernel_slot_s,
     message_packets,
@@ -119,7 +120,7 @@ def outcome(run: Run) -> SlottedOutcome:
         slots(run, "skipped_us"),
         slots_of_10_us(run),
     )
-    return simulate(plan, slotted_scheme(run), np.random.default_rng(run.seed))
+    return simulate(plan, slotted_scheme(run), generator(run))
 
 
 def ratio(above: NDArray[np.int64], below: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -235,6 +236,17 @@ def receiver_figures(run: Run, received: Received) -> dict[str, Value]:
     }
 
 
+def go_back(received: Received) -> float:
+    """Return the packets that go-back-N would send again, of all.
+
+    A receiver drops what follows a gap until the sender has gone back: what left in the meantime,
+    the jump and two mean latencies.
+    """
+    packets, jumps = received.packets.sum(), received.jumps.sum()
+    round_trip = 2 * received.latency.sum() / packets
+    return float((received.jumped.sum() + jumps * round_trip) / packets)
+
+
 def order_figures(received: Received) -> dict[str, Value]:
     """Return the columns about order."""
     jump_ratio = ratio(received.jumped, received.in_order)
@@ -244,6 +256,7 @@ def order_figures(received: Received) -> dict[str, Value]:
         "max_jump_ratio": float(jump_ratio.max()),
         "mean_jump_packets": float(jump.mean()) if len(jump) else 0.0,
         "max_jump_packets": float(jump.max(initial=0.0)),
+        "go_back_fraction": go_back(received),
         "late_fraction": float(received.late.sum() / received.packets.sum()),
         "mean_extent_packets": float(received.extent.sum() / max(1, received.late.sum())),
     }
@@ -361,7 +374,7 @@ EXPERIMENT = Experiment(
     axes=AXES,
     columns=columns.TABLE,
     seeds=3,
-    version=2,
+    version=3,
     measure=measure,
     predict=predict,
     plot=Bars(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from weft.daemons.core import registry
 from weft.daemons.dar.iteration import KEYS, STARTS, IterationRules
@@ -142,10 +143,15 @@ def message_slots(run: Run) -> float:
     return message_packets(run) / rate(run)
 
 
+def generator(run: Run) -> Generator:
+    """Return random numbers of `run` alone, so that cells of a sweep are independent."""
+    return np.random.default_rng(int(run.id, 16))
+
+
 def sequence(run: Run, messages: int) -> Ints:
     """Return a permutation of the hosts for each message, shape (messages, hosts)."""
     n, r, _ = size(run.text("topology"))
-    return destinations(n, r, run.text("traffic"), messages, np.random.default_rng(run.seed))
+    return destinations(n, r, run.text("traffic"), messages, generator(run))
 
 
 def rules(run: Run) -> IterationRules:
