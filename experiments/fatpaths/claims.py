@@ -103,7 +103,19 @@ SWEEPS = (
         {"topology": SLIMFLY_80K, "mapping": "random", "seconds": 0.005, **RANDOM_LAYERS},
         seeds=1,
     ),
+    Sweep("fatpaths_feedback"),
+    Sweep(
+        "fatpaths_feedback",
+        {
+            "topology": "slimfly:q=3,p=3",
+            "mapping": "linear",
+            "engine": "kernel",
+            "clock": "virtual",
+        },
+        seeds=3,
+    ),
     Sweep("fatpaths_density", seeds=2),
+    Sweep("fatpaths_density", {"topology": "slimfly:q=7,p=6"}, seeds=5),
     Sweep(
         "fatpaths_density",
         {"topology": SLIMFLY_10K, "layers": (9, 63), "rho": (0.4, 0.8)},

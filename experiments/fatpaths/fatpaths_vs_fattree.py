@@ -55,7 +55,8 @@ def layered_scheme(run: Run) -> str:
     if parsed.name == "tcp":
         gap = f"gap,gap_us={GAP_US}"
         trigger = f"{gap if run.text('routing') == FLOWLETS else 'cut'},start={parsed.start}"
-        trigger += f",ecn={transports.ECN_PACKETS}"
+    if parsed.name == "tcp" or parsed.choice != "flow":
+        trigger += f",ecn={transports.mark_packets(run)}"
     return (
         f"fatpaths:layers={run.integer('layers')},construction={kind},rho={rho:g},"
         f"seed={1 + run.seed},trigger={trigger}"
@@ -130,13 +131,23 @@ def throughput(fractions: Floats) -> dict[str, Value]:
     }
 
 
+def failed(run: Run, topology: Topology) -> list[int]:
+    """Return random links between switches, if the experiment lets some fail."""
+    fraction = float(str(run.parameters.get("failed_fraction", 0)))
+    links = np.flatnonzero(topology.level > 0)
+    generator = np.random.default_rng([run.seed, 3])
+    return sorted(generator.choice(links, round(fraction * len(links)), replace=False).tolist())
+
+
 def carriage(run: Run, topology: Topology, deadline_s: float) -> Carriage:
     """Return how the engine and routing of `run` carry flows."""
     from weft.testbed.traffic import packet_network
 
     routing = run.text("routing")
     rate_bps = run.integer("rate_mbps") * Mbps
-    how = Carriage(rate_bps, deadline_s, run.integer("frame_bytes"), is_open=True)
+    how = Carriage(
+        rate_bps, deadline_s, run.integer("frame_bytes"), is_open=True, failed=failed(run, topology)
+    )
     if routing in LAYERED:
         gap_us = GAP_US if routing == FLOWLETS else 0
         how = how._replace(layers=run.integer("layers"), scheme=layered_scheme(run), gap_us=gap_us)

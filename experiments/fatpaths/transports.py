@@ -42,8 +42,13 @@ FRAME_BYTES, HEADER_BYTES = 1514, 64
 WIRE_DELAY_NS = 1_000
 JIFFY_NS = 1_000_000  # of a kernel with 1,000 ticks a second
 SIMULATED_CONTROLS = ("reno", "dctcp")
-PARAMETERS = {"ndp": ("window", "retransmissions"), "tcp": ("control", "start")}
-WORDS = {"retransmissions": ("among", "first"), "start": ("first", "random")}
+MARK_PACKETS = 4  # half of a queue, for packets that choose their layer by marks
+PARAMETERS = {"ndp": ("window", "retransmissions", "choice"), "tcp": ("control", "start")}
+WORDS = {
+    "retransmissions": ("among", "first"),
+    "choice": ("flow", "blind", "reps", "scout", "spray"),
+    "start": ("first", "random"),
+}
 MOST_SIMULATED_NODES = 120_000
 
 
@@ -62,6 +67,7 @@ class Transport(NamedTuple):
     name: ndp or tcp.
     window: of ndp, in packets.
     retransmissions: of ndp: `first` if switches send retransmitted packets before other data.
+    choice: of ndp: rule for the layer of a packet (daemons/transport/parameters.py).
     control: congestion control of tcp.
     start: of tcp: a flow's first layer, `first` or `random`.
     """
@@ -69,6 +75,7 @@ class Transport(NamedTuple):
     name: str
     window: int = WINDOW
     retransmissions: str = "among"
+    choice: str = "flow"
     control: str = "reno"
     start: str = "random"
 
@@ -127,6 +134,7 @@ class Carriage(NamedTuple):
     gap_us: TCP's flows take another layer after such a silence, as in LetFlow; 0: after a cut of
         their window.
     is_open: TCP's connections are open before the first flow, so that no handshake is lost.
+    failed: links that lose all packets from the beginning, which no switch notices.
     """
 
     rate_bps: int
@@ -137,6 +145,7 @@ class Carriage(NamedTuple):
     layers: int = 1
     gap_us: int = 0
     is_open: bool = False
+    failed: Sequence[int] = ()
 
 
 def transport(text: str) -> Transport:
@@ -206,6 +215,7 @@ def on_wires(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage)
     endpoint, link = parameters(run, how), simulated_link(run, how)
     moves = tcp_layers(run, how)
     net = PacketNetwork(topology, link, endpoint, next_hops, run.seed, layers=moves)
+    net.fail(topology.links[list(how.failed)][:, [0, 2]])
     for flow, load in enumerate(loads):
         net.send(round(1e9 * load.at_s), load.src, load.dst, flow, load.size_bytes)
     net.run_until(round(1e9 * how.deadline_s))
@@ -243,9 +253,14 @@ def simulated_link(run: Run, how: Carriage) -> PacketLink:
         trim_bytes=TRIM_PACKETS * how.frame_bytes,
         header_bytes=run.integer("header_packets") * HEADER_BYTES,
         queue_packets=QUEUE_PACKETS,
-        mark_packets=ECN_PACKETS,
+        mark_packets=mark_packets(run),
         retransmissions_first=transport(run.text("transport")).retransmissions == "first",
     )
+
+
+def mark_packets(run: Run) -> int:
+    """Return the packets in a queue from which on switches mark those that arrive."""
+    return ECN_PACKETS if transport(run.text("transport")).choice == "flow" else MARK_PACKETS
 
 
 def host_figures(
@@ -272,7 +287,7 @@ def port_figures(net: PacketNetwork) -> dict[str, Value]:
 
 def parameters(run: Run, how: Carriage) -> Parameters | TcpParameters:
     """Return the parameters of the transport on a simulated network."""
-    from weft.daemons.transport.parameters import Parameters, timeout_ns
+    from weft.daemons.transport.parameters import LayerChoice, Parameters, timeout_ns
     from weft.testbed.traffic.packet_network import CLASSIC_ECN, DCTCP, TcpParameters
 
     parsed = transport(run.text("transport"))
@@ -291,6 +306,7 @@ def parameters(run: Run, how: Carriage) -> Parameters | TcpParameters:
         frame_bytes=how.frame_bytes,
         timeout_ns=timeout_ns(how.rate_bps, how.frame_bytes),
         seed=run.seed,
+        choice=LayerChoice[parsed.choice.upper()],
     )
 
 
@@ -304,6 +320,8 @@ def on_kernel(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage
     network = RunningNetwork.create(topology, link_of(run, how), scheme=scheme)
     try:
         with Fidelity(network) as fidelity, counted_ports(network) as figures:
+            for link in how.failed:
+                network.fail(topology.link_name(link), silent=True)
             times = (by_ndp if is_ndp else by_tcp)(run, network, loads, how)
     finally:
         network.down()
@@ -354,10 +372,15 @@ def link_of(run: Run, how: Carriage) -> LinkSpec:
 
 def by_ndp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> TransferTimes:
     """Carry `loads` by the purified transport's endpoints in C."""
+    from weft.daemons.transport.parameters import LayerChoice
     from weft.testbed.traffic import ndp
 
-    window = transport(run.text("transport")).window
-    endpoint = replace(ndp.parameters_of(network, window=window, layers=how.layers), seed=run.seed)
+    parsed = transport(run.text("transport"))
+    endpoint = replace(
+        ndp.parameters_of(network, window=parsed.window, layers=how.layers),
+        seed=run.seed,
+        choice=LayerChoice[parsed.choice.upper()],
+    )
     messages = [ndp.NdpMessage(*load) for load in loads]
     observed = ndp.run(network, messages, endpoint, deadline_s=how.deadline_s)
     failed = sum(result.failed is not None for result in observed.results)
@@ -400,7 +423,7 @@ def by_tcp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> Tran
 
 TRANSPORT = Spec(
     meaning="what carries the flows",
-    form="ndp, ndp:window=8,retransmissions=first, tcp, tcp:control=reno,start=first",
+    form="ndp, ndp:window=8,retransmissions=first,choice=reps, tcp, tcp:control=reno,start=first",
     check=transport,
 )
 HEADER_PACKETS = Integer(meaning="headers that wait at a port", unit="packets", least=1, most=10**6)

@@ -357,7 +357,6 @@ int ndp_send(struct ndp_endpoint *e, uint64_t now, uint32_t flow, uint32_t peer,
 	m->first_in_flight = m->last_in_flight = NONE;
 	m->heard_at = now;
 	m->layer = draw(e, m) % e->parameters.layers;
-	m->history.explore = e->parameters.window;
 	m->last_active = e->last_active;
 	if (e->last_active)
 		e->last_active->next_active = m;
@@ -396,8 +395,11 @@ static void on_nack(struct outgoing *m, const struct ndp_packet *nack)
 static void learn(const struct ndp_endpoint *e, struct outgoing *m, uint64_t now,
 		  const struct ndp_packet *answer)
 {
+	int bad = answer->kind == NDP_NACK ? TRIMMED_PACKET : MARKED_PACKET;
+
 	if (e->parameters.choice != BY_FLOW)
-		note_answer(&m->history, answer->layer, answer->detail, now, e->parameters.window);
+		note_answer(&m->history, e->parameters.choice, answer->layer,
+			    answer->detail ? bad : GOOD, now, e->parameters.window);
 	else if (answer->kind == NDP_NACK && answer->detail)
 		leave_layer(e, m, answer->layer);
 }
@@ -436,13 +438,12 @@ static void receive_answer(struct ndp_endpoint *e, uint64_t now, uint32_t peer,
 }
 
 /* Choose the layer of the next packet. */
-static void choose_layer(const struct ndp_endpoint *e, struct outgoing *m, uint64_t now)
+static void choose_layer(const struct ndp_endpoint *e, struct outgoing *m)
 {
 	int choice = e->parameters.choice;
 
 	if (choice != BY_FLOW)
-		m->layer = next_packet_layer(&m->history, choice, now, e->parameters.layers,
-					     draw(e, m));
+		m->layer = next_packet_layer(&m->history, choice, e->parameters.layers, draw(e, m));
 }
 
 /* Handle that nothing was heard about a packet. */
@@ -454,13 +455,13 @@ static void on_silence(const struct ndp_endpoint *e, struct outgoing *m, uint32_
 	if (e->parameters.choice == BY_FLOW)
 		leave_layer(e, m, layer);
 	else
-		note_silence(&m->history, layer,
+		note_silence(&m->history, e->parameters.choice, layer, e->parameters.layers,
 			     now + (e->parameters.timeout_ns << MOST_BACKOFF));
 }
 
 static void probe(struct ndp_endpoint *e, struct outgoing *m, uint32_t sequence, uint64_t now)
 {
-	choose_layer(e, m, now);
+	choose_layer(e, m);
 	enter_flight(m, sequence, now);
 	append(e, &e->output,
 	       (struct ndp_transmission){ .packet = data_of(e, m, sequence), .peer = m->peer });
@@ -533,7 +534,7 @@ static void send_one(struct ndp_endpoint *e, uint64_t now)
 	} else {
 		sequence = m->next++;
 	}
-	choose_layer(e, m, now);
+	choose_layer(e, m);
 	enter_flight(m, sequence, now);
 	packet = data_of(e, m, sequence);
 	bytes = ndp_own_bytes(&packet);

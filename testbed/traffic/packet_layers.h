@@ -2,21 +2,36 @@
 /* The layer of each packet of a message, by the answers to earlier ones:
  * tests/daemons/transport/packet_layers.py in C, with the reasons.
  *
- * `word`: a random number.  An answer is bad if the packet was marked, or trimmed before a link
- * between switches. */
+ * `word`: a random number. */
 #pragma once
 #include <stdint.h>
 
 enum { BY_FLOW, BLIND, REPS, SCOUT, SPRAY };
-#define RECYCLED 8 /* layers that REPS remembers */
+/* Answers: the packet was marked, or trimmed before a link between switches. */
+enum { GOOD, MARKED_PACKET, TRIMMED_PACKET };
+#define RECYCLED 8	/* layers that REPS remembers */
+#define MOST_GOOD 9	/* that Spritz remembers */
+#define MOST_REPEATED 10 /* packets of Spritz until one explores */
+#define MOST_MARKS 8	/* that Scout bears on a good layer */
 
-/* good, blocked: sets of layers; the rest is of REPS, but `last`. */
+/* layers: good ones, of which there are `filled`.  Of Spritz alone: packets since one has explored,
+ * marks on good layers, set of blocked layers.  The rest is of REPS. */
 struct layer_history {
-	uint64_t good, blocked, blocked_until, frozen_until;
-	uint8_t recycled[RECYCLED];
-	uint32_t head, fresh, filled, cursor, explore;
-	uint8_t frozen, last;
+	uint8_t layers[MOST_GOOD], filled;
+	uint8_t repeated, marks;
+	uint64_t blocked, frozen_until;
+	uint32_t head, fresh, cursor, explore, frozen;
 };
+
+/* Return a random layer that is not blocked. */
+static inline uint32_t random_layer(const struct layer_history *h, uint32_t layers, uint64_t word)
+{
+	uint64_t healthy = ~h->blocked & ~0ull >> (64 - layers);
+
+	for (word %= __builtin_popcountll(healthy); word; word--)
+		healthy &= healthy - 1;
+	return __builtin_ctzll(healthy);
+}
 
 static inline uint32_t next_recycled(struct layer_history *h, uint32_t layers, uint64_t word)
 {
@@ -25,74 +40,100 @@ static inline uint32_t next_recycled(struct layer_history *h, uint32_t layers, u
 		return word % layers;
 	}
 	if (h->fresh)
-		return h->recycled[(h->head - h->fresh--) % RECYCLED];
+		return h->layers[(h->head - h->fresh--) % RECYCLED];
 	if (h->frozen && h->filled)
-		return h->recycled[h->cursor++ % h->filled];
+		return h->layers[h->cursor++ % h->filled];
 	return word % layers;
 }
 
-/* Return the first layer of the set `layers_in` from `first` on; `n` if the set is empty. */
-static inline uint32_t first_in(uint64_t layers_in, uint32_t first, uint32_t n)
+static inline uint32_t place_of(const struct layer_history *h, uint32_t layer)
 {
-	for (uint32_t i = 0; i < n; i++)
-		if (layers_in >> (first + i) % n & 1)
-			return (first + i) % n;
-	return n;
+	uint32_t place = 0;
+
+	while (place < h->filled && h->layers[place] != layer)
+		place++;
+	return place;
 }
 
-static inline uint32_t next_good(struct layer_history *h, int choice, uint64_t now, uint32_t layers,
-				 uint64_t word)
+static inline void forget(struct layer_history *h, uint32_t place)
 {
-	uint32_t layer = first_in(h->good, h->last + (choice == SPRAY), layers);
+	for (h->filled--; place < h->filled; place++)
+		h->layers[place] = h->layers[place + 1];
+}
 
-	if (now >= h->blocked_until)
-		h->blocked = 0;
-	if (layer == layers)
-		layer = first_in(~h->blocked, word % layers, layers);
-	if (layer == layers)
-		layer = word % layers;
-	h->last = layer;
+static inline uint32_t next_good(struct layer_history *h, int choice, uint32_t layers, uint64_t word)
+{
+	uint32_t layer = h->layers[0];
+
+	if (h->repeated > MOST_REPEATED) {
+		h->repeated = 0;
+		return random_layer(h, layers, word);
+	}
+	h->repeated += choice == SPRAY || h->filled;
+	if (!h->filled)
+		return random_layer(h, layers, word);
+	if (choice == SPRAY)
+		forget(h, 0);
 	return layer;
 }
 
 /* Return the layer of the next packet; not for BY_FLOW. */
-static inline uint32_t next_packet_layer(struct layer_history *h, int choice, uint64_t now,
-					 uint32_t layers, uint64_t word)
+static inline uint32_t next_packet_layer(struct layer_history *h, int choice, uint32_t layers,
+					 uint64_t word)
 {
 	if (choice == REPS)
 		return next_recycled(h, layers, word);
 	if (choice == BLIND)
 		return word % layers;
-	return next_good(h, choice, now, layers, word);
+	return next_good(h, choice, layers, word);
+}
+
+static inline void recycle(struct layer_history *h, uint32_t layer, uint64_t now, uint32_t window)
+{
+	if (h->frozen && now >= h->frozen_until) {
+		h->frozen = h->filled = 0;
+		h->head = h->fresh = h->cursor = 0;
+		h->explore = window;
+	}
+	h->layers[h->head++ % RECYCLED] = layer;
+	h->fresh += h->fresh < RECYCLED;
+	h->filled += h->filled < RECYCLED;
 }
 
 /* Note an answer about a packet that went by `layer`. */
-static inline void note_answer(struct layer_history *h, uint32_t layer, int is_bad, uint64_t now,
-			       uint32_t window)
+static inline void note_answer(struct layer_history *h, int choice, uint32_t layer, int answer,
+			       uint64_t now, uint32_t window)
 {
-	if (is_bad) {
-		h->good &= ~(1ull << layer);
-		return;
-	}
-	h->good |= 1ull << layer;
-	h->blocked &= ~(1ull << layer);
-	h->recycled[h->head++ % RECYCLED] = layer;
-	h->fresh += h->fresh < RECYCLED;
-	h->filled += h->filled < RECYCLED;
-	if (h->frozen && now >= h->frozen_until) {
-		h->frozen = 0;
-		h->explore = window;
+	uint32_t place = choice == SPRAY ? h->filled : place_of(h, layer);
+
+	if (choice == REPS) {
+		if (answer == GOOD)
+			recycle(h, layer, now, window);
+	} else if (answer == GOOD) {
+		if (h->filled < MOST_GOOD && place == h->filled)
+			h->layers[h->filled++] = layer;
+	} else if (place < h->filled && (answer != MARKED_PACKET || ++h->marks > MOST_MARKS)) {
+		h->marks = 0;
+		forget(h, place);
 	}
 }
 
 /* Note that nothing was heard about a packet that went by `layer`. */
-static inline void note_silence(struct layer_history *h, uint32_t layer, uint64_t until)
+static inline void note_silence(struct layer_history *h, int choice, uint32_t layer, uint32_t layers,
+				uint64_t until)
 {
-	h->good &= ~(1ull << layer);
-	h->blocked |= 1ull << layer;
-	h->blocked_until = until;
-	if (!h->frozen && !h->explore) {
+	uint32_t place = place_of(h, layer);
+
+	if (choice == REPS && !h->frozen && !h->explore) {
 		h->frozen = 1;
 		h->frozen_until = until;
 	}
+	if (choice < SCOUT || (choice == SCOUT && place == h->filled))
+		return;
+	if (choice == SCOUT) {
+		h->marks = 0;
+		forget(h, place);
+	}
+	if ((uint32_t)__builtin_popcountll(h->blocked) + 1 < layers)
+		h->blocked |= 1ull << layer;
 }

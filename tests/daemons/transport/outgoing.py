@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from tests.daemons.transport.packet_layers import layers_of
+from tests.daemons.transport.packet_layers import Answer, layers_of
 from weft.daemons.core.mixing import mixed
 from weft.daemons.transport.packets import Ack, Data, Nack, Pull, packets_of
 from weft.daemons.transport.parameters import LONGEST_BACKOFF, MOST_PACKETS, Parameters
@@ -77,7 +77,7 @@ class OutgoingMessage:
         """Handle the acknowledgement of a packet."""
         self._heard(ack.pulls, now)
         if self._choice:
-            self._choice.answered(ack.layer, ack.congested, now)
+            self._choice.answered(ack.layer, Answer.MARKED if ack.congested else Answer.GOOD, now)
         state = self._state[ack.sequence] if ack.sequence < self.packets else ACKNOWLEDGED
         if state in (UNSENT, ACKNOWLEDGED):
             return
@@ -97,7 +97,9 @@ class OutgoingMessage:
             self._refused.append(nack.sequence)
             self._refusals += 1
         if self._choice:
-            self._choice.answered(nack.layer, nack.congested, now)
+            self._choice.answered(
+                nack.layer, Answer.TRIMMED if nack.congested else Answer.GOOD, now
+            )
         elif nack.congested:
             self._leave(nack.layer)
 

@@ -3,25 +3,42 @@
 An answer is good if the packet was neither marked nor trimmed before a link between switches.  A
 silence is a packet about which nothing is heard for a timeout.
 
-REPS (Bonato et al., "REPS: Recycled Entropy Packet Spraying", 2024): a sender recycles the entropy
-of a good acknowledgement for one packet, and draws a random one if none is left, and for its first
-window.  The last eight are kept.  After a silence it freezes: instead of random ones it uses the
-last eight again, whether they were used or not.  Here an entropy is a layer.
+REPS (Bonato et al., "REPS: Recycled Entropy Packet Spraying", EuroSys 2026): a sender recycles the
+entropy of a good acknowledgement for one packet, and draws a random one if none is left.  The last
+eight are kept.  After a silence it freezes: instead of random ones it uses the last eight again,
+whether they were used or not.  Later it forgets them and explores for a window.  Here an entropy is
+a layer.
 
 Spritz (Bonato et al., "Spritz: Path-Aware Load Balancing in Low-Diameter Networks", 2026): a sender
-explores paths and keeps those with good answers; marks, trimmed packets and silences remove them.
-Scout stays on one of them, Spray uses them in turn.  This follows the abstract: explored layers are
-drawn uniformly, where Spritz has weights, and a silent layer is not explored for a time.
+keeps up to nine paths with good answers, and draws a random one if none is left and for every
+twelfth packet.  Scout stays on the first of them; a trimmed packet, a silence, or nine marks remove
+a path.  Spray uses each of them once.  A path with a silence is not drawn again.  Paths are drawn
+with weights by their length there; here layers are drawn uniformly.
+
+Both follow the authors' simulators (tommasobo/REPS_EuroSys_Artifact, class UecMpSource of
+spcl/HTSIM), but for the use of recycled layers before others while frozen, which the text has.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from weft.daemons.transport.parameters import LayerChoice
 
-RECYCLED = 8
+RECYCLED = 8  # layers that REPS remembers
+MOST_GOOD = 9  # layers that Spritz remembers
+MOST_REPEATED = 10  # packets of Spritz until one explores
+MOST_MARKS = 8  # that Scout bears
+
+
+class Answer(Enum):
+    """Answer about a packet; TRIMMED: before a link between switches."""
+
+    GOOD = auto()
+    MARKED = auto()
+    TRIMMED = auto()
 
 
 @dataclass
@@ -36,7 +53,7 @@ class BlindLayers:
         """Return the layer of the next packet."""
         return word % self.layers
 
-    def answered(self, layer: int, is_bad: bool, now: int) -> None:
+    def answered(self, layer: int, answer: Answer, now: int) -> None:
         """Note an answer about a packet that went by `layer`."""
 
     def silent(self, layer: int, until: int) -> None:
@@ -51,12 +68,12 @@ class RecycledLayers(BlindLayers):
     ring: list[int] = field(default_factory=list)
     written: int = 0
     reused: int = 0
-    explored: int = 0
+    exploring: int = 0
     frozen_until: int | None = None
 
     def next(self, now: int, word: int) -> int:
-        if self.explored < self.window:
-            self.explored += 1
+        if self.exploring:
+            self.exploring -= 1
             return word % self.layers
         if self.fresh:
             return self.fresh.popleft()
@@ -65,54 +82,88 @@ class RecycledLayers(BlindLayers):
             return self.ring[(self.reused - 1) % len(self.ring)]
         return word % self.layers
 
-    def answered(self, layer: int, is_bad: bool, now: int) -> None:
-        if is_bad:
+    def answered(self, layer: int, answer: Answer, now: int) -> None:
+        if answer is not Answer.GOOD:
             return
+        if self.frozen_until is not None and now >= self.frozen_until:
+            self.fresh.clear()
+            self.ring.clear()
+            self.written = self.reused = 0
+            self.frozen_until, self.exploring = None, self.window
         self.fresh.append(layer)
         if len(self.ring) < RECYCLED:
             self.ring.append(layer)
         else:
             self.ring[self.written % RECYCLED] = layer
         self.written += 1
-        if self.frozen_until is not None and now >= self.frozen_until:
-            self.frozen_until, self.explored = None, 0
 
     def silent(self, layer: int, until: int) -> None:
-        if self.frozen_until is None and self.explored == self.window:
+        if self.frozen_until is None and not self.exploring:
             self.frozen_until = until
 
 
 @dataclass
 class GoodLayers(BlindLayers):
-    """Spritz's Scout; in_turn: Spray."""
+    """Spritz's Spray."""
 
-    in_turn: bool = False
-    good: set[int] = field(default_factory=set)
+    good: list[int] = field(default_factory=list)
     blocked: set[int] = field(default_factory=set)
-    blocked_until: int = 0
+    repeated: int = 0
 
     def next(self, now: int, word: int) -> int:
-        if now >= self.blocked_until:
-            self.blocked.clear()
-        everything = set(range(self.layers))
-        if self.good:
-            candidates, first = self.good, self.last + self.in_turn
-        else:
-            candidates, first = everything - self.blocked or everything, word
-        self.last = min(candidates, key=lambda layer: (layer - first) % self.layers)
-        return self.last
+        if self.repeated > MOST_REPEATED:
+            self.repeated = 0
+            return self.explored(word)
+        self.repeated += 1
+        return self.good.pop(0) if self.good else self.explored(word)
 
-    def answered(self, layer: int, is_bad: bool, now: int) -> None:
-        if is_bad:
-            self.good.discard(layer)
-        else:
-            self.good.add(layer)
-            self.blocked.discard(layer)
+    def explored(self, word: int) -> int:
+        """Return a random layer that is not blocked."""
+        healthy = [layer for layer in range(self.layers) if layer not in self.blocked]
+        return healthy[word % len(healthy)]
+
+    def answered(self, layer: int, answer: Answer, now: int) -> None:
+        if answer is Answer.GOOD and len(self.good) < MOST_GOOD:
+            self.good.append(layer)
 
     def silent(self, layer: int, until: int) -> None:
-        self.good.discard(layer)
-        self.blocked.add(layer)
-        self.blocked_until = until
+        if len(self.blocked | {layer}) < self.layers:
+            self.blocked.add(layer)
+
+
+@dataclass
+class ScoutedLayers(GoodLayers):
+    """Spritz's Scout."""
+
+    marks: int = 0
+
+    def next(self, now: int, word: int) -> int:
+        if self.repeated > MOST_REPEATED:
+            self.repeated = 0
+            return self.explored(word)
+        if not self.good:
+            return self.explored(word)
+        self.repeated += 1
+        return self.good[0]
+
+    def answered(self, layer: int, answer: Answer, now: int) -> None:
+        if answer is Answer.GOOD:
+            if layer not in self.good:
+                super().answered(layer, answer, now)
+        elif layer in self.good:
+            self.marks += answer is Answer.MARKED
+            if answer is Answer.TRIMMED or self.marks > MOST_MARKS:
+                self.forget(layer)
+
+    def silent(self, layer: int, until: int) -> None:
+        if layer in self.good:
+            self.forget(layer)
+            super().silent(layer, until)
+
+    def forget(self, layer: int) -> None:
+        """Take `layer` for bad."""
+        self.marks = 0
+        self.good.remove(layer)
 
 
 def layers_of(choice: LayerChoice, layers: int, window: int) -> BlindLayers | None:
@@ -124,4 +175,6 @@ def layers_of(choice: LayerChoice, layers: int, window: int) -> BlindLayers | No
             return BlindLayers(layers, window)
         case LayerChoice.REPS:
             return RecycledLayers(layers, window)
-    return GoodLayers(layers, window, in_turn=choice == LayerChoice.SPRAY)
+        case LayerChoice.SCOUT:
+            return ScoutedLayers(layers, window)
+    return GoodLayers(layers, window)

@@ -5,56 +5,82 @@ from __future__ import annotations
 import pytest
 
 from tests.daemons.transport.endpoint import Endpoint
-from tests.daemons.transport.packet_layers import GoodLayers, RecycledLayers, layers_of
+from tests.daemons.transport.packet_layers import (
+    Answer,
+    GoodLayers,
+    RecycledLayers,
+    ScoutedLayers,
+    layers_of,
+)
 from weft.daemons.transport.packets import Data, Nack
 from weft.daemons.transport.parameters import LayerChoice, Parameters
 
-SECOND = 10**9
+SECOND, GOOD = 10**9, Answer.GOOD
 
 
 def test_reps_recycles_each_good_layer_once_the_oldest_first() -> None:
     reps = RecycledLayers(9, window=2)
     assert [reps.next(0, word) for word in (4, 5)] == [4, 5]
-    for layer, is_bad in ((4, False), (5, True), (7, False)):
-        reps.answered(layer, is_bad, 0)
+    for layer, answer in ((4, GOOD), (5, Answer.MARKED), (6, Answer.TRIMMED), (7, GOOD)):
+        reps.answered(layer, answer, 0)
     assert [reps.next(0, word) for word in (0, 1, 2, 3)] == [4, 7, 2, 3]
 
 
 def test_reps_reuses_its_last_layers_after_a_silence_and_explores_again_later() -> None:
-    reps = RecycledLayers(9, window=1)
-    reps.next(0, 8)
+    reps = RecycledLayers(9, window=2)
     for layer in (3, 6):
-        reps.answered(layer, False, 0)
+        reps.answered(layer, GOOD, 0)
     reps.silent(8, SECOND)
     assert [reps.next(0, 0) for _ in range(6)] == [3, 6, 3, 6, 3, 6]
-    reps.answered(6, False, SECOND)
-    assert [reps.next(SECOND, 1), reps.next(SECOND, 1), reps.next(SECOND, 2)] == [1, 6, 2]
+    reps.answered(5, GOOD, SECOND)
+    assert [reps.next(SECOND, word) for word in (1, 2, 3, 4)] == [1, 2, 5, 4]
 
 
-def test_scout_stays_on_a_layer_until_an_answer_is_bad() -> None:
-    scout = GoodLayers(9, window=8)
+def test_scout_stays_on_a_layer_until_a_packet_was_trimmed() -> None:
+    scout = ScoutedLayers(9, window=8)
     assert [scout.next(0, word) for word in (2, 5, 7)] == [2, 5, 7]
+    for layer in (2, 5, 2):
+        scout.answered(layer, GOOD, 0)
+    assert [scout.next(0, 0) for _ in range(3)] == [2, 2, 2]
+    scout.answered(2, Answer.TRIMMED, 0)
+    assert [scout.next(0, 0) for _ in range(3)] == [5, 5, 5]
+
+
+def test_scout_bears_eight_marks() -> None:
+    scout = ScoutedLayers(9, window=8)
+    for layer in (2, 5):
+        scout.answered(layer, GOOD, 0)
+    for _ in range(8):
+        scout.answered(2, Answer.MARKED, 0)
+    assert scout.next(0, 0) == 2
+    scout.answered(2, Answer.MARKED, 0)
+    assert scout.next(0, 0) == 5
+
+
+def test_spray_uses_each_good_layer_once() -> None:
+    spray = GoodLayers(9, window=8)
     for layer in (2, 5, 7):
-        scout.answered(layer, False, 0)
-    assert [scout.next(0, 0) for _ in range(3)] == [7, 7, 7]
-    scout.answered(7, True, 0)
-    assert [scout.next(0, 0) for _ in range(2)] == [2, 2]
+        spray.answered(layer, GOOD, 0)
+    spray.answered(5, Answer.TRIMMED, 0)
+    assert [spray.next(0, word) for word in (0, 0, 0, 4)] == [2, 5, 7, 4]
 
 
-def test_spray_takes_the_good_layers_in_turn() -> None:
-    spray = GoodLayers(9, window=8, in_turn=True)
-    for layer in (2, 5, 7):
-        spray.answered(layer, False, 0)
-    assert [spray.next(0, 0) for _ in range(5)] == [2, 5, 7, 2, 5]
-    spray.answered(2, True, 0)
-    assert [spray.next(0, 0) for _ in range(3)] == [7, 5, 7]
+@pytest.mark.parametrize("kind", [GoodLayers, ScoutedLayers])
+def test_spritz_explores_with_every_twelfth_packet(kind: type[GoodLayers]) -> None:
+    spritz, taken = kind(9, window=8), []
+    for _ in range(24):
+        spritz.answered(3, GOOD, 0)
+        taken.append(spritz.next(0, 8))
+    assert [place for place, layer in enumerate(taken) if layer == 8] == [11, 23]
 
 
-def test_a_silent_layer_is_not_explored_for_a_time() -> None:
-    scout = GoodLayers(3, window=8)
-    scout.silent(1, SECOND)
-    assert [scout.next(0, word) for word in range(3)] == [0, 2, 2]
-    assert scout.next(SECOND, 1) == 1
+def test_a_silent_layer_is_not_explored_while_another_one_is_left() -> None:
+    spray = GoodLayers(3, window=8)
+    spray.silent(1, SECOND)
+    assert [spray.next(0, word) for word in range(3)] == [0, 2, 0]
+    spray.silent(0, SECOND)
+    spray.silent(2, SECOND)
+    assert [spray.next(0, word) for word in range(3)] == [2, 2, 2]
 
 
 @pytest.mark.parametrize("choice", LayerChoice)

@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.figure import Figure
 
-from weft.experiments.fatpaths import fatpaths_vs_fattree
+from weft.experiments.fatpaths import fatpaths_feedback, fatpaths_vs_fattree
 from weft.experiments.runner.definition import Run
 from weft.topologies import build
 
@@ -76,6 +76,27 @@ def test_layers_carry_what_collides_on_one_link():
     assert layered["long_mean_ms"] < 0.8 * minimal["long_mean_ms"]
     assert layered["edge_density"] == pytest.approx((15 + 24) / 24)
     fatpaths_vs_fattree.EXPERIMENT.plot(rows, Figure())
+
+
+def test_packets_that_recycle_layers_leave_links_that_have_failed():
+    """A flow waits for a timeout before it leaves a layer, and may take another that is dead."""
+    p99_ms, runs = {}, {}
+    for rule in ("flow", "reps"):
+        (run,) = fatpaths_feedback.EXPERIMENT.runs(
+            {
+                "topology": "slimfly:q=3,p=3",
+                "transport": f"ndp:choice={rule}",
+                "mapping": "linear",
+                "failed_fraction": "0.02",
+            },
+            seeds=1,
+        )
+        fatpaths_vs_fattree.check(run)
+        runs[rule] = fatpaths_vs_fattree.measure(run).figures
+        p99_ms[rule] = runs[rule]["long_p99_ms"]
+    assert runs["reps"]["unfinished"] == runs["reps"]["given_up"] == 0
+    assert runs["reps"]["timeouts"] > 50
+    assert p99_ms["reps"] < 0.3 * p99_ms["flow"]
 
 
 @pytest.mark.slow

@@ -19,7 +19,8 @@ def rows_of(experiment, engine="fabric", **given):
 
 
 def test_transports_are_named():
-    assert transports.transport("ndp") == ("ndp", 8, "among", "reno", "random")
+    assert transports.transport("ndp") == ("ndp", 8, "among", "flow", "reno", "random")
+    assert transports.transport("ndp:choice=reps").choice == "reps"
     assert transports.transport("ndp:retransmissions=first").retransmissions == "first"
     assert transports.transport("tcp:start=first").start == "first"
     assert transports.transport("ndp:window=23").window == 23

@@ -61,6 +61,7 @@ CELLS = {
     },
     "fatpaths_vs_fattree": {"topology": "slimfly:q=3,p=1", "layers": "2", "seconds": "0.001"},
     "fatpaths_density": {"topology": "slimfly:q=3,p=1", "layers": "2", "seconds": "0.001"},
+    "fatpaths_feedback": {"topology": "slimfly:q=3,p=1", "layers": "2", "seconds": "0.001"},
     "fatpaths_tcp": {"topology": "slimfly:q=3,p=1", "layers": "2", "seconds": "0.001"},
     "ndp_incast": {
         "topology": "star:n=3",

@@ -1,0 +1,79 @@
+"""Completion times of flows whose packets choose layers by the answers to earlier ones.
+
+After FatPaths, on its networks: REPS (Bonato et al., EuroSys 2026), and Spritz' Scout and Spray
+(Bonato et al., 2026), over the layers of FatPaths, beside its own rule and random layers
+(daemons/transport/parameters.py, LayerChoice).  Some links may lose all packets, which no switch
+notices.  Conditions are else those of fatpaths_vs_fattree; switches mark from four packets on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.fatpaths import transports
+from weft.experiments.fatpaths.fatpaths_vs_fattree import EXPERIMENT as VS_FATTREE
+from weft.experiments.report.panels import Bars
+from weft.experiments.runner.definition import Row, Run, Table
+
+CHOICES = {
+    "flow": "FatPaths",
+    "blind": "random layers",
+    "reps": "REPS",
+    "scout": "Spritz, Scout",
+    "spray": "Spritz, Spray",
+}
+
+
+def with_choices(table: Table) -> list[Row]:
+    """Return the rows with the rule of packets, and the failed links in per cent, in words."""
+    return [
+        {
+            **row,
+            "rule": CHOICES[transports.transport(str(row["transport"])).choice],
+            "failed": f"{100 * float(str(row['failed_fraction'])):g} % of links failed",
+        }
+        for row in table
+    ]
+
+
+def has_layers(run: Run) -> bool:
+    """Return True for networks with layers."""
+    return run.text("routing") == "layers"
+
+
+AXES = VS_FATTREE.axes
+EXPERIMENT = replace(
+    VS_FATTREE,
+    name="fatpaths_feedback",
+    question="How do flows fare whose packets choose layers by the answers to earlier ones?",
+    source="REPS, EuroSys 2026; Spritz, 2026; on FatPaths' networks",
+    axes={
+        **AXES,
+        "topology": AXES["topology"].over("slimfly:q=5,p=4", "dragonfly:p=3,a=6,h=2,palm=0"),
+        "routing": AXES["routing"].over("layers"),
+        "construction": AXES["construction"].over("random"),
+        "transport": AXES["transport"].over(
+            "ndp", *(f"ndp:choice={word}" for word in CHOICES if word != "flow")
+        ),
+        "failed_fraction": common.FAILED_FRACTION.over(0.0, 0.02),
+    },
+    goes_together=has_layers,
+    compared=("transport",),
+    version=1,
+    seeds=10,
+    takes_s=600,
+    plot=Bars(
+        columns={
+            "long_mean_ms": "long flows (ms)",
+            "short_mean_ms": "short flows (ms)",
+        },
+        strokes={
+            "long_mean_ms": {"long_p99_ms": "99th percentile"},
+            "short_mean_ms": {"short_p99_ms": "99th percentile"},
+        },
+        by=("rule",),
+        facet=("topology", "mapping", "failed"),
+        rows=with_choices,
+    ),
+)
