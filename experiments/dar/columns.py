@@ -23,6 +23,16 @@ CONVERGENCE = {
     "*_model_iterations": "what the paper's models of sections 3.1 (single output) and 3.2 or 3.3 "
     "(last step) expect; null where they say nothing",
 }
+TIERS = {
+    "edge_iterations": "iterations until no link of edge switches is bad, mean over permutations",
+    "edge_standard_error_iterations": "its standard error",
+    "plane_iterations": "the same for cores, from then on, in the slowest plane",
+    "plane_standard_error_iterations": "its standard error",
+    "edge_moves_per_flow": "moves and swaps of a flow to another plane",
+    "plane_moves_per_flow": "moves and swaps of a flow to another core",
+    "requests_per_flow": "requests that outputs of both levels sent",
+    "excess_growths": "iterations in which the excess of a level grew",
+}
 P = {"p": "flows that a link carries"}
 SETTLING = {
     **P,
