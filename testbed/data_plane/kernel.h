@@ -71,6 +71,7 @@ struct Qdisc {
 struct sk_buff {
 	struct net_device *dev;
 	unsigned int len;
+	__u32 priority;
 	__be16 protocol;
 	__u16 network_header;
 	unsigned char *head;

@@ -33,6 +33,7 @@ HEADER_BYTES = 64  # size of a header
 HEADER_SHARE = 10  # headers sent for each packet of data
 # SO_PRIORITY that sends a local packet to 1:0; setting it needs CAP_NET_ADMIN
 CONTROL_PRIORITY = HTB
+QUEUED_PRIORITY = DATA  # SO_PRIORITY of a daemon's packet that waits in the queue of its port
 BURST_US = 1000
 LEAST_BURST_FRAMES = 2
 TCA_KIND, TCA_OPTIONS = 1, 2

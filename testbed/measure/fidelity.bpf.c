@@ -17,6 +17,7 @@
 #define BUCKETS 512	 /* of the ratio elapsed / ideal, the last for all above */
 #define BUCKETS_PER_1 200 /* so a bucket is 0.5 % of the ideal */
 #define SHORT_BYTES 512	 /* a daemon's packet is no longer */
+#define QUEUED_PRIORITY 0x10010 /* as in tc.py */
 
 enum { IDLE, BURST, BUSY };
 
@@ -60,7 +61,8 @@ struct {
 const volatile __u32 slot;	   /* interface indexes of the run: slot << 16 and what follows */
 const volatile __u32 control_port; /* UDP port of the routing daemons, whose packets go ahead of the queue */
 
-/* As in tc.py, control_first(): IPv4 without options, no fragment, TTL 255, UDP to the daemons' port. */
+/* As in tc.py, control_first(): IPv4 without options, no fragment, TTL 255, UDP to the daemons' port.  A packet that
+ * its daemon lets wait in the queue is none. */
 static __always_inline int is_control(struct sk_buff *skb)
 {
 	struct {
@@ -71,7 +73,7 @@ static __always_inline int is_control(struct sk_buff *skb)
 		__be16 source, destination;
 	} ip;
 
-	if (skb->protocol != bpf_htons(0x0800))
+	if (skb->protocol != bpf_htons(0x0800) || skb->priority == QUEUED_PRIORITY)
 		return 0;
 	if (bpf_probe_read_kernel(&ip, sizeof(ip), skb->head + skb->network_header))
 		return 0;

@@ -100,7 +100,7 @@ def _set_up_sender(udp: socket.socket, index: int, group: str) -> None:
 
 def _go_ahead(udp: socket.socket, *, ahead: bool) -> None:
     """Have the socket's packets go ahead of the port's queue, or wait in it."""
-    priority = tc.CONTROL_PRIORITY if ahead else 0
+    priority = tc.CONTROL_PRIORITY if ahead else tc.QUEUED_PRIORITY
     udp.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, priority)
 
 

@@ -125,14 +125,18 @@ def test_the_monitor_of_gaps_knows_control_packets_by_the_same_marks(network, co
     net = network("dcell:n=3,k=1", LinkSpec(rate_bps=200 * kbps, queue_packets=200))
     with GapMonitor(net) as monitor, sender(net, 0) as daemon:
         sending = net.ifindex(0, 0)
-        for port, busy in ((tc.CONTROL_PORT, False), (tc.CONTROL_PORT + 1, True)):
-            daemon.setsockopt(
-                socket.SOL_SOCKET, socket.SO_PRIORITY, 0 if busy else tc.CONTROL_PRIORITY
-            )
-            before = monitor.read()[sending].packets
+        for port, priority in (
+            (tc.CONTROL_PORT, tc.CONTROL_PRIORITY),
+            (tc.CONTROL_PORT, tc.QUEUED_PRIORITY),
+            (tc.CONTROL_PORT + 1, 0),
+        ):
+            daemon.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, priority)
+            before = monitor.read()[sending]
             for _ in range(150):  # 36,300 bytes: a burst of 4,542 and then ten windows of 3,028
                 daemon.sendto(bytes(200), ("10.0.0.2", port))
             wait_until(
-                "all left h0", lambda before=before: monitor.read()[sending].packets >= before + 130
+                "all left h0",
+                lambda packets=before.packets: monitor.read()[sending].packets >= packets + 130,
             )
-            assert (monitor.read()[sending].windows > 0) == busy
+            busy = monitor.read()[sending].windows - before.windows > 0
+            assert busy == (priority != tc.CONTROL_PRIORITY)
