@@ -48,8 +48,8 @@ OTHER_ENGINES: dict[str, Any] = {
 FULL_RATE_ON_LINUX: dict[str, Any] = {
     "clock": "virtual",
     "host_percent": 100,
-    "warm_up_s": 2,
-    "seconds": 4,
+    "warm_up_s": 4,
+    "seconds": 6,
 }
 INFORMED = "dar:p=1,elephant_kb=0,informed=1"
 AT_FULL_RATE = {

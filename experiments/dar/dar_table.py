@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 MOST_LINK_SLOTS = 3 * 10**9
 MOST_RECEIVED, MOST_WAITING = 2 * 10**8, 10**7  # packets that memory has room for
-COLOURS = {"dar-count": style.VERMILION, "dar-informed": style.BLUE}
+COLOURS = {"dar-count": style.PURPLE, "dar-informed": style.BLUE}
 EAR_BYTES = 8  # section 5.2; the map of informed requests adds a bit for each spine
 PAPER_COLUMNS = (
     "mean_throughput_gbps",
