@@ -52,6 +52,7 @@ class OrderTable:
     """All flows.
 
     Attributes:
+        flows: sorted, because the map's order is random.
         extents: late packets by the packets received since the first later one, at most 255.
         delays: packets by one-way delay; bounds_us() has the lower bounds of the classes.
     """
@@ -140,4 +141,4 @@ class Reordering(WatchedPorts[OrderTable]):
                 )
             )
         sums = self.totals("histograms", EXTENTS + DELAYS)
-        return OrderTable(tuple(orders), tuple(sums[:EXTENTS]), tuple(sums[EXTENTS:]))
+        return OrderTable(tuple(sorted(orders)), tuple(sums[:EXTENTS]), tuple(sums[EXTENTS:]))

@@ -39,17 +39,15 @@ mount -t tmpfs tmpfs /tmp
 chmod 1777 /tmp /dev/shm
 mkdir /run/uml /run/lock
 mount -t hostfs -o "$weft_uml" none /run/uml
-while read -r mode folder; do
-	mkdir -p "$folder"
-	mount -t hostfs -o "$mode,$folder" none "$folder"
-done </run/uml/mounts
+mount --all --fstab /run/uml/mounts # one process, which takes as long whatever there is to mount
 
 hostname uml
 ip link set lo up
 if [ "$virtual" ]; then
 	echo 1 >/proc/self/timerslack_ns # sleeps end when they should, not up to 50 us later; all processes inherit it
 	mount -t tracefs tracefs /sys/kernel/tracing
-	sleep 1 # timers are exact from the first tick on; and iputils' ping takes a clock below 1 s for one not yet read
+	# The kernel seeds its random numbers again after 1 s: what was drawn until then, once for each mount, is forgotten.
+	sleep 1.5 # timers are exact from the first tick on; and iputils' ping takes a clock below 1 s for one not yet read
 	: >/run/uml/booted
 	status=0
 	# To files of the host: when a console is ready to take more would depend on the host.

@@ -259,9 +259,9 @@ def _common_folder(files: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _mounts(folder: Path, *, writable: bool = True) -> str:
-    """Return the host's folders to mount inside, a line each after its mode, outer ones first."""
+    """Return the host's folders to mount inside as an fstab(5), outer ones first."""
     if not writable:
-        return "".join(f"ro {hidden}\n" for hidden in _hidden(folder))
+        return "".join(_mount_line(hidden, "ro") for hidden in _hidden(folder))
     root = PROJECT if folder.is_relative_to(PROJECT) else folder
     if root in (Path("/"), *FRESH):
         raise ValueError(
@@ -269,7 +269,13 @@ def _mounts(folder: Path, *, writable: bool = True) -> str:
             f"use one of yours"
         )
     modes = dict.fromkeys(_hidden(), "ro") | {root: "rw"}
-    return "".join(f"{modes[folder]} {folder}\n" for folder in sorted(modes))
+    return "".join(_mount_line(folder, modes[folder]) for folder in sorted(modes))
+
+
+def _mount_line(folder: Path, mode: str) -> str:
+    """Return the line of fstab(5) that mounts a folder of the host."""
+    escaped = str(folder).replace("\\", "\\134").replace(" ", "\\040")
+    return f"none {escaped} hostfs {mode},X-mount.mkdir,{escaped} 0 0\n"
 
 
 def _hidden(*more: Path) -> list[Path]:

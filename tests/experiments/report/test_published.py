@@ -174,6 +174,14 @@ def test_a_sample_of_the_set_is_the_same_when_it_is_measured_again(engine):
             assert again(run, find(name).carry_out(run)) is None
 
 
+@pytest.mark.virtual
+def test_a_sample_under_the_virtual_clock_is_the_same():
+    from weft.experiments.runner import virtual_runs
+
+    for run, _ in cheapest("kernel", "virtual").values():
+        assert again(run, virtual_runs.measure(run).outcome) is None
+
+
 def again(run, result):
     """Return how the row of `result` differs from the published one; None if it does not."""
     about = provenance_of(run, result, {"arithmetic": arithmetic()}, 0.0)

@@ -1,6 +1,7 @@
 """Runs under the virtual clock: part of a run's identity, repeatable, and no business of root's."""
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -122,6 +123,37 @@ def test_two_runs_give_the_same_row(tmp_path):
     (row,) = json.loads(done.stdout)
     assert row["clock"] == "virtual"
     assert row["virtual_s"] > 0
+
+
+MEASURE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from weft.experiments.runner import virtual_runs
+from weft.experiments.runner.definition import find
+from weft.experiments.runner.rows import row_of, text_of
+cell = {"topology": "clos:n=2,r=2,m=2", "traffic": "permutation", "scheme": "ecmp"}
+options = cell | {"rate_mbps": "10", "seconds": "1"}
+(run,) = find("fabric_gain").plan(options, seeds=1, clock="virtual").runs
+print(text_of(row_of(run, virtual_runs.measure(run).outcome)))
+"""
+FOLDERS = ("weft", "topologies", "daemons", "testbed", "experiments")
+
+
+def measured(checkout: Path) -> str:
+    """Return the row of a run of the code in `checkout`."""
+    command = [sys.executable, "-c", MEASURE, str(checkout)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.virtual
+def test_a_checkout_elsewhere_gives_the_same_row(tmp_path):
+    """The copy has no bytecode, and is mounted on its own, since it lies in /tmp."""
+    for name in FOLDERS:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=ignored)
+    row = measured(ROOT)
+    assert json.loads(row)["clock"] == "virtual"
+    assert measured(tmp_path) == row
 
 
 @pytest.mark.virtual
