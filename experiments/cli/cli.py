@@ -51,6 +51,7 @@ def parser() -> Parser:
     """
     from weft.experiments.cli import (
         capture_commands,
+        check_commands,
         compare_commands,
         completion,
         graph_commands,
@@ -77,6 +78,7 @@ def parser() -> Parser:
         network_commands,
         mpi_commands,
         lab_commands,
+        check_commands,
         watch_commands,
         view_commands,
         capture_commands,

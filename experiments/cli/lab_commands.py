@@ -63,15 +63,33 @@ def lab_from(arguments: argparse.Namespace) -> Lab:
     for name in LINK_OPTIONS:
         if getattr(arguments, name) is not None:
             raise ValueError(f"{_option(name)}: {path} already specifies its links")
+    lab = parse(text_of(path), name=path)
+    packed = lab.packed if arguments.packed is None else arguments.packed
+    return replace(lab, scheme=arguments.routing or lab.scheme, packed=packed)
+
+
+def text_of(path: str) -> str:
+    """Return the text of a file; ValueError, in one line, if it cannot be read."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ValueError(f"{path}: it is not text in UTF-8") from None
-    lab = parse(text, name=path)
-    packed = lab.packed if arguments.packed is None else arguments.packed
-    return replace(lab, scheme=arguments.routing or lab.scheme, packed=packed)
+
+
+def require_trust(lab: Lab, *, trust: bool) -> None:
+    """Raise ValueError if the lab runs commands and the user neither trusts it nor agrees now."""
+    lines = lab.command_lines()
+    if not lines or trust:
+        return
+    if sys.stdin.isatty():
+        print("This lab runs commands as root:", *map(repr, lines), sep="\n  ", file=sys.stderr)
+        print("Run them? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+            return
+    count = f"{len(lines)} command{'s' * (len(lines) > 1)}"
+    raise ValueError(f"this lab runs {count} as root: read the file, then add --trust")
 
 
 def _option(name: str) -> str:

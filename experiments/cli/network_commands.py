@@ -15,6 +15,7 @@ from weft.experiments.cli.options import (
     add_flag,
     add_json,
     add_run,
+    add_trust,
 )
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def _add_up(commands: Commands) -> None:
     text = "connect hosts to this machine, and to its network if it forwards; needs nft"
     add_flag(parser, "--nat", help=text)
     add_flag(parser, "--dry-run", help="print the plan as commands and create nothing")
+    add_trust(parser)
     _add_clock_options(parser)
 
 
@@ -150,6 +152,7 @@ def up(arguments: argparse.Namespace) -> int:
     routing = _checked_scheme(lab, arguments)
     if arguments.dry_run:
         return print_plan(lab, static=is_static(routing), name=arguments.detach)
+    lab_commands.require_trust(lab, trust=arguments.trust)
     if arguments.clock == "virtual":
         virtual_up.check_lab(lab, arguments)
         return virtual_up.up(arguments)

@@ -43,6 +43,11 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", help="name of the run; default: $WEFT_RUN, or the only run")
 
 
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """Add --trust."""
+    add_flag(parser, "--trust", help="run the commands of a lab without asking")
+
+
 def add_results(parser: argparse.ArgumentParser) -> None:
     """Add --results, the folder of results."""
     folder = os.environ.get(RESULTS) or "results"

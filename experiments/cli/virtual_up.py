@@ -49,14 +49,20 @@ def check(arguments: argparse.Namespace) -> None:
     check_costs({name: getattr(arguments, name) or 0 for name in COSTS}, arguments.clock)
 
 
+def require_rates(lab: Lab) -> None:
+    """Raise ValueError if a link of `lab` has no rate."""
+    topology = lab.topology
+    for link in range(len(topology.links)):
+        if not (lab.link or link in lab.own_links or (lab.host_link and topology.level[link] == 0)):
+            raise ValueError(f"--clock virtual: {topology.link_name(link)} has no rate: {NO_RATE}")
+
+
 def check_lab(lab: Lab, arguments: argparse.Namespace) -> None:
     """Raise ValueError unless a kernel for virtual time can bring `lab` up and read its file."""
     from weft.testbed.uml import uml
 
-    topology, path = lab.topology, Path(arguments.topology).resolve()
-    for link in range(len(topology.links)):
-        if not (lab.link or link in lab.own_links or (lab.host_link and topology.level[link] == 0)):
-            raise ValueError(f"--clock virtual: {topology.link_name(link)} has no rate: {NO_RATE}")
+    require_rates(lab)
+    path = Path(arguments.topology).resolve()
     hidden = lab_commands.is_lab(arguments.topology) and any(
         path.is_relative_to(folder) for folder in uml.FRESH
     )
@@ -90,7 +96,8 @@ def up(arguments: argparse.Namespace) -> int:
     words = [
         word for option, value in options if value is not None for word in (option, str(value))
     ]
-    argv = isolated_python.command("weft.experiments.cli.cli", ["up", arguments.topology, *words])
+    words = ["up", arguments.topology, "--trust", *words]
+    argv = isolated_python.command("weft.experiments.cli.cli", words)
     return uml.run(
         argv,
         virtual=uml.VirtualClock(

@@ -19,18 +19,24 @@ entries are parallel links.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from weft.testbed.labs.timeline import LabCheck, LabEvent, timeline, two_ends
+from weft.testbed.labs.yaml_lines import Keys, YamlLineError, keys, position, read
 from weft.topologies import build
 from weft.topologies.core.grammar import quoted, unknown
 from weft.topologies.core.link import MTU_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
 from weft.topologies.core.user_graph import link_spec, topology_of
 
-KEYS = ("topology", "scheme", "link", "host_link", "mtu", "packed", "nodes", "links", "commands")
-LINK_KEYS = ("rate", "queue", "delay", "loss")
+ANSWER_KEYS = ("scheme", "link", "host_link", "mtu", "packed", "links", "commands")
+KEYS = (*ANSWER_KEYS, "topology", "nodes", "events", "checks")
+LINK_KEYS = ("rate", "queue", "delay", "loss", "trim")
+NO_RATE = "rate is missing, such as 20mbit"
 NODE_KEYS = ("kind", "hosts")
 LinkEntry = tuple[tuple[str, str], LinkSpec | None]  # ends and specification of a link
 
@@ -42,6 +48,7 @@ class Lab:
     scheme: None for the usual one.
     own_links: specifications that differ from `link`, by link.
     commands: by name of the node, in order.
+    events, checks: see timeline.py.
     """
 
     topology: Topology
@@ -51,72 +58,108 @@ class Lab:
     own_links: Mapping[int, LinkSpec] = field(default_factory=dict)
     packed: int | None = None
     commands: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    events: tuple[LabEvent, ...] = ()
+    checks: tuple[LabCheck, ...] = ()
+
+    def command_lines(self) -> list[str]:
+        """Return every command line that the lab runs, with its node."""
+        steps: list[LabEvent | LabCheck] = [*self.events, *self.checks]
+        lines = [(node, line) for node, texts in self.commands.items() for line in texts]
+        for step in steps:
+            if step.kind in ("start", "output"):
+                node = self.topology.naming.name(step.options["node"])
+                lines.append((node, step.subject))
+        return [f"{node}: {line}" for node, line in lines]
 
 
-def parse(text: str, *, name: str) -> Lab:
+def parse(text: str, *, name: str, answer: str | None = None) -> Lab:
     """Return the lab in the text of the file called `name`.
 
+    Args:
+        text: content of the file.
+        name: path of the file; files that the lab names lie in its folder.
+        answer: text whose keys, ANSWER_KEYS only, replace those of the file.
+
     Raises:
-        ValueError: the text is no lab; the message is one line that begins with `name`.
+        ValueError: the text is no lab; the message is one line that begins with `name` and the
+            line of the file.
     """
-    content = _content(text, name)
+    with _named(name):
+        content = keys("a lab", read(text), KEYS)
+    if answer is not None:
+        with _named("the answer"):
+            content |= keys("an answer", read(answer), ANSWER_KEYS)
+    with _named(name):
+        return _lab(content, name)
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Begin the message of a ValueError of the block with `name` and the line."""
     try:
-        return _lab(_mapping("a lab", content, KEYS), name)
+        yield
+    except YamlLineError as error:
+        raise ValueError(f"{name}:{error.line}: {error}") from None
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 
 
-def _content(text: str, name: str) -> Any:
-    """Return the parsed YAML.
-
-    Aliases are refused: a few lines of them can expand beyond the memory.
-    """
-    import yaml
-
-    try:
-        for event in yaml.parse(text, yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                line = event.start_mark.line + 1
-                raise ValueError(f"line {line}: *{event.anchor} is an alias; write its value out")
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as error:
-        raise ValueError(f"{name} is no YAML for a lab: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise ValueError(f"{name} is no lab: it is nested too deeply") from None
-
-
-def _lab(content: Mapping[str, Any], name: str) -> Lab:
+def _lab(content: Keys, name: str) -> Lab:
     if ("topology" in content) == ("nodes" in content):
         raise ValueError("a lab has either topology, such as dcell:n=4,k=1, or nodes and links")
-    entries = _entries(content.get("links"))
+    topology, own_links = _wired(content, name)
+    lab = Lab(topology=topology, own_links=own_links)
+    readers: dict[str, Callable[[Any], Any]] = {
+        "scheme": lambda value: None if value is None else _text("scheme", value),
+        "link": lambda value: _link("link", value),
+        "host_link": lambda value: _link("host_link", value),
+        "packed": _packed,
+        "commands": lambda value: _commands(value, topology),
+    }
+    for key, reader in readers.items():
+        with position(content, key):
+            lab = replace(lab, **{key: reader(content.get(key))})
+    with position(content, "mtu"):
+        if content.get("mtu") is not None:
+            lab = with_mtu(lab, content["mtu"])
+    events, checks = timeline(content, topology, Path(name).parent)
+    return replace(lab, events=events, checks=checks)
+
+
+def _wired(content: Keys, name: str) -> tuple[Topology, dict[int, LinkSpec]]:
+    """Return the topology, and the specifications of links that differ."""
+    with position(content, "links"):
+        entries = _entries(content.get("links"))
     if "topology" in content:
-        topology = build(_text("topology", content["topology"]))
-        own_links = {topology.link("-".join(ends)): spec for ends, spec in entries if spec}
-    else:
-        nodes = _mapping("nodes", content["nodes"])
+        with position(content, "topology"):
+            topology = build(_text("topology", content["topology"]))
+        return topology, _own_links(topology, content, entries)
+    with position(content, "nodes"):
+        nodes = keys("nodes", content["nodes"])
         topology = topology_of(_graph(nodes, entries), spec=name)
-        own_links = dict(topology.own_links)
-    scheme = content.get("scheme")
-    lab = Lab(
-        topology=topology,
-        scheme=None if scheme is None else _text("scheme", scheme),
-        link=_link("link", content.get("link")),
-        host_link=_link("host_link", content.get("host_link")),
-        own_links=own_links,
-        packed=_packed(content.get("packed")),
-        commands=_commands(content.get("commands"), topology),
-    )
-    mtu_bytes = content.get("mtu")
-    return lab if mtu_bytes is None else with_mtu(lab, mtu_bytes)
+    return topology, dict(topology.own_links)
+
+
+def _own_links(
+    topology: Topology, content: Keys, entries: Sequence[LinkEntry]
+) -> dict[int, LinkSpec]:
+    """Return the specifications of single links of a named topology."""
+    own_links = {}
+    for item, (ends, spec) in zip(content.get("links") or [], entries, strict=True):
+        with position(item):
+            if spec:
+                own_links[topology.link("-".join(ends))] = spec
+    return own_links
 
 
 def _commands(content: Any, topology: Topology) -> dict[str, tuple[str, ...]]:
     """Return the command lines by name of the node."""
     commands = {}
-    for node, lines in _mapping("commands", content or {}).items():
-        if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-            raise ValueError(f"commands of {node}: a list of texts, got {quoted(lines)}")
-        commands[topology.naming.name(topology.naming.node(str(node)))] = tuple(lines)
+    for node, lines in keys("commands", content).items() if content else ():
+        with position(content, node):
+            if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+                raise ValueError(f"commands of {node}: a list of texts, got {quoted(lines)}")
+            commands[topology.naming.name(topology.naming.node(node))] = tuple(lines)
     return commands
 
 
@@ -154,39 +197,35 @@ def _entries(content: Any) -> list[LinkEntry]:
         raise ValueError("links: a list of entries such as {ends: a-b, rate: 10mbit}")
     entries = []
     for number, item in enumerate(content or [], 1):
-        keys = dict(_mapping(f"links, entry {number}", item, ("ends", *LINK_KEYS)))
-        ends = _ends(f"links, entry {number}", keys.pop("ends", None))
-        entries.append((ends, _link(f"link {'-'.join(ends)}", keys or None)))
+        title = f"links, entry {number}"
+        with position(item):
+            values = dict(keys(title, item, ("ends", *LINK_KEYS)))
+            ends = two_ends(f"{title}: ends", values.pop("ends", None))
+            spec = link_spec(f"link {'-'.join(ends)}", values) if values else None
+            if values and spec is None:
+                raise ValueError(f"link {'-'.join(ends)}: {NO_RATE}")
+            entries.append((ends, spec))
     return entries
-
-
-def _ends(title: str, content: Any) -> tuple[str, str]:
-    """Return the two ends of a link: from a-b, or from a list of two if names contain a -."""
-    if isinstance(content, str):
-        a, dash, b = content.partition("-")
-        if dash:
-            return a, b
-    elif isinstance(content, list) and len(content) == 2:
-        return str(content[0]), str(content[1])
-    raise ValueError(f"{title}: ends: two nodes, a-b or [a, b], got {quoted(content)}")
 
 
 def _link(title: str, content: Any) -> LinkSpec | None:
     if content is None:
         return None
-    spec = link_spec(title, _mapping(title, content, LINK_KEYS))
+    spec = link_spec(title, keys(title, content, LINK_KEYS))
     if spec is None:
-        raise ValueError(f"{title}: rate is missing, such as 20mbit")
+        raise ValueError(f"{title}: {NO_RATE}")
     return spec
 
 
-def _graph(nodes: Mapping[str, Any], entries: Sequence[LinkEntry]) -> Any:
+def _graph(nodes: Keys, entries: Sequence[LinkEntry]) -> Any:
     """Return the networkx graph of a lab's own nodes and links."""
     import networkx as nx
 
     graph = nx.MultiGraph()
     for node, attributes in nodes.items():
-        graph.add_node(str(node), **_mapping(f"node {node}", attributes or {}, NODE_KEYS))
+        with position(nodes, node):
+            own = keys(f"node {node}", attributes, NODE_KEYS) if attributes else {}
+            graph.add_node(node, **own)
     for ends, spec in entries:
         for end in ends:
             if end not in graph:
@@ -197,12 +236,14 @@ def _graph(nodes: Mapping[str, Any], entries: Sequence[LinkEntry]) -> Any:
 
 def link_keys(link: LinkSpec) -> dict[str, Any]:
     """Return the keys of an entry for `link`."""
-    keys: dict[str, Any] = {"rate": _rate(link.rate_bps), "queue": link.queue_packets}
+    values: dict[str, Any] = {"rate": _rate(link.rate_bps), "queue": link.queue_packets}
     if link.delay_us:
-        keys["delay"] = f"{link.delay_us}us"
+        values["delay"] = f"{link.delay_us}us"
     if link.loss_ppb:
-        keys["loss"] = link.loss_ppb / 10_000_000
-    return keys
+        values["loss"] = link.loss_ppb / 10_000_000
+    if link.trim_packets:
+        values["trim"] = link.trim_packets
+    return values
 
 
 def _rate(rate_bps: int) -> str:
@@ -212,16 +253,6 @@ def _rate(rate_bps: int) -> str:
     return f"{rate_bps}bit"
 
 
-def _mapping(title: str, content: Any, keys: tuple[str, ...] = ()) -> Mapping[str, Any]:
-    """Return `content` if it is a mapping with known keys; () allows any key."""
-    if not isinstance(content, dict):
-        raise ValueError(f"{title}: keys with values, got {quoted(content)}")
-    for key in content:
-        if keys and key not in keys:
-            raise ValueError(f"{title}: {unknown('key', str(key), list(keys))}")
-    return content
-
-
 def _text(title: str, content: Any) -> str:
     if not isinstance(content, str) or not content:
         raise ValueError(f"{title}: a text, got {quoted(content)}")
@@ -229,7 +260,7 @@ def _text(title: str, content: Any) -> str:
 
 
 def written(lab: Lab) -> str:
-    """Return the text of a file that parse() reads as `lab`."""
+    """Return the text of a file that parse() reads as `lab`, without events and checks."""
     import yaml
 
     content: dict[str, Any] = {}
@@ -266,11 +297,11 @@ def _written_links(lab: Lab) -> list[dict[str, Any]]:
     topology = lab.topology
     entries = []
     for link, (a, _, b, _) in enumerate(topology.links.tolist()):
-        keys = link_keys(lab.own_links[link]) if link in lab.own_links else {}
+        values = link_keys(lab.own_links[link]) if link in lab.own_links else {}
         if topology.family == "file":
             names = [topology.naming.label(a), topology.naming.label(b)]
             ends = names if "-" in "".join(names) else "-".join(names)
-            entries.append({"ends": ends} | keys)
-        elif keys:
-            entries.append({"ends": topology.link_name(link)} | keys)
+            entries.append({"ends": ends} | values)
+        elif values:
+            entries.append({"ends": topology.link_name(link)} | values)
     return entries

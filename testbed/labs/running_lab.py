@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import IO
 
 from weft.testbed.labs.lab_file import Lab
 from weft.testbed.network import impair
@@ -14,6 +18,9 @@ from weft.topologies.core.link import LinkSpec
 
 COMMAND_TIMEOUT_S = 60.0
 COMMANDS = "commands"  # in the journal
+END_S = 5.0  # from SIGTERM to SIGKILL
+MOST_OUTPUT_BYTES = 1 << 20  # of one command that are read
+Process = subprocess.Popen[bytes]
 
 
 def lab_of(network: RunningNetwork) -> Lab:
@@ -24,7 +31,8 @@ def lab_of(network: RunningNetwork) -> Lab:
         spec = impair.kernel_link(network, link)
         planned = (plan.host_link if topology.level[link] == 0 else None) or plan.link
         if spec and _readable(spec) != _readable(planned):
-            own_links[link] = spec
+            trims = {"trim_packets": planned.trim_packets} if planned else {}
+            own_links[link] = replace(spec, **trims)
     commands = {node: tuple(lines) for node, lines in journal.get(COMMANDS, {}).items()}
     return Lab(
         topology=topology,
@@ -67,26 +75,55 @@ def begin(network: RunningNetwork, commands: Mapping[str, Sequence[str]]) -> Non
             _run_command(network, node, line)
 
 
-def _run_command(network: RunningNetwork, node: str, line: str) -> None:
-    record = network.run
-    with (record.directory / f"{node}.out").open("a+b") as file:
+def start_command(network: RunningNetwork, node: str, line: str, output: IO[bytes]) -> Process:
+    """Start `line` at the node by sh, in a session of its own, with its output to a file."""
+    return subprocess.Popen(
+        node_command.command(network.run, node, ["sh", "-c", line]),
+        env=os.environ | node_command.environment(network.run),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )
+
+
+def end_command(process: Process) -> None:
+    """End a command and the processes in its session, by SIGTERM and then by SIGKILL."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_S)
+            return
+
+
+def output_file(network: RunningNetwork, node: str) -> IO[bytes]:
+    """Return the open file of the output of a node's commands."""
+    return (network.run.directory / f"{node}.out").open("a+b")
+
+
+def command_output(network: RunningNetwork, node: str, line: str) -> tuple[int, str]:
+    """Run `line` at the node; return its exit status and its output.
+
+    Raises:
+        OSError: it exceeds COMMAND_TIMEOUT_S.
+    """
+    with output_file(network, node) as file:
         start = file.tell()
+        process = start_command(network, node, line, file)
         try:
-            process = subprocess.run(
-                node_command.command(record, node, ["sh", "-c", line]),
-                env=os.environ | node_command.environment(record),
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                timeout=COMMAND_TIMEOUT_S,
-                check=False,
-            )
+            status = process.wait(COMMAND_TIMEOUT_S)
         except subprocess.TimeoutExpired:
+            end_command(process)
             cause = f"not finished after {COMMAND_TIMEOUT_S:g} s"
             advice = "end it with & to leave it running"
             raise OSError(f"command of {node}, {line}: {cause}; {advice}") from None
-        if process.returncode:
-            file.seek(start)
-            output = file.read().decode(errors="replace").strip().splitlines()
-            last = output[-1] if output else ""
-            raise OSError(f"command of {node}, {line}: status {process.returncode}: {last}")
+        file.seek(start)
+        return status, file.read(MOST_OUTPUT_BYTES).decode(errors="replace")
+
+
+def _run_command(network: RunningNetwork, node: str, line: str) -> None:
+    status, output = command_output(network, node, line)
+    if status:
+        last = output.strip().rpartition("\n")[2]
+        raise OSError(f"command of {node}, {line}: status {status}: {last}")

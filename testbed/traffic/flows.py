@@ -53,6 +53,7 @@ class FlowOptions:
     at_warm_up: called at the end of that time, for example to read counters.
     open_before: open all connections before the first flow begins.  Linux repeats a lost handshake
         only after a second.
+    port: of every listener; runs at the same time need different ones.
     then: returns the flow that begins when a flow has arrived, whatever its time, or None; it leads
         to a host that one of the first flows leads to.
     """
@@ -63,6 +64,7 @@ class FlowOptions:
     warm_up_s: float = 0.0
     at_warm_up: Callable[[], None] = lambda: None
     open_before: bool = False
+    port: int = PORT
     then: Callable[[Flow], Flow | None] = lambda arrived: None
 
 
@@ -84,7 +86,7 @@ def run(net: NetworkHandle, flows: Iterable[Flow], options: FlowOptions) -> Flow
         return netns.in_thread(loop.run)
     mptcp.check()
     try:
-        mptcp.prepare(net, {flow.dst for flow in ordered}, count, PORT)
+        mptcp.prepare(net, {flow.dst for flow in ordered}, count, options.port)
         return netns.in_thread(loop.run)
     finally:
         mptcp.forget(net)
@@ -204,7 +206,7 @@ class _Loop:
             listener = self.open_socket()
             self.listeners.append(listener)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((self.address(host), PORT))
+            listener.bind((self.address(host), self.options.port))
             listener.listen(4096)
             self.events.watch(listener, select.EPOLLIN, partial(self.accept, listener, host))
 
@@ -280,7 +282,7 @@ class _Loop:
         connection = _Connection(
             flow, sender, math.inf if flow.size_bytes is None else flow.size_bytes
         )
-        sender.connect_ex((self.address(flow.dst), PORT))
+        sender.connect_ex((self.address(flow.dst), self.options.port))
         self.expected[*sender.getsockname(), flow.dst] = connection
         return connection
 

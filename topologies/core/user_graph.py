@@ -10,6 +10,7 @@
 | rate | 10gbit, or a number of bit/s |
 | queue | packets that wait at a port, 250 by default; needs a rate, as delay and loss do |
 | delay, loss | one way: 1ms; per cent of packets |
+| trim | packets that wait before a switch trims; 0: never |
 | role | local or global, the default |
 
 Parallel links are allowed; the second between r1 and r2 is r1-r2:2.
@@ -208,6 +209,8 @@ def _attributes(link: LinkSpec) -> dict[str, Any]:
         attributes["delay"] = f"{link.delay_us}us"
     if link.loss_ppb:
         attributes["loss"] = link.loss_ppb / PER_CENT_PPB
+    if link.trim_packets:
+        attributes["trim"] = link.trim_packets
     return attributes
 
 
@@ -291,13 +294,13 @@ def _edges(graph: Any, spec: str) -> list[GraphEdge]:
 
 
 def link_spec(owner: str, attributes: Mapping[str, Any]) -> LinkSpec | None:
-    """Return the link of `rate`, `queue`, `delay` and `loss`; None without a rate, or with rate 0.
+    """Return the link of `rate`, `queue`, `delay`, `loss`, `trim`; None without a rate, or rate 0.
 
     Raises:
         ValueError: not such values, or others without a rate; one line that begins with `owner`.
     """
     rate = attributes.get("rate")
-    others = [key for key in ("queue", "delay", "loss") if attributes.get(key) is not None]
+    others = [key for key in ("queue", "delay", "loss", "trim") if attributes.get(key) is not None]
     if rate is None or rate == 0:
         if others:
             raise ValueError(
@@ -311,6 +314,7 @@ def link_spec(owner: str, attributes: Mapping[str, Any]) -> LinkSpec | None:
             queue_packets=int(attributes.get("queue") or QUEUE_PACKETS),
             delay_us=delay_us(str(attributes.get("delay") or "0us")),
             loss_ppb=round(loss * PER_CENT_PPB),
+            trim_packets=int(attributes.get("trim") or 0),
         )
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"{owner}: {error}") from None

@@ -132,7 +132,7 @@ commands: {h1: ["sleep 1000 &"]}
 def test_a_lab_comes_up_with_its_commands(tmp_path):
     (tmp_path / "lab.yaml").write_text(LAB)
     done = subprocess.run(
-        [*COMMAND[:3], "up", "lab.yaml", "--clock", "virtual"],
+        [*COMMAND[:3], "up", "lab.yaml", "--trust", "--clock", "virtual"],
         cwd=tmp_path,
         input="h0 ping -c 1 h1\nh1 pgrep -a sleep\nexit\n",
         capture_output=True,
@@ -151,7 +151,7 @@ def test_a_lab_that_no_virtual_clock_can_bring_up_is_refused(tmp_path, capsys):
     assert main(["up", str(tmp_path / "lab.yaml"), "--clock", "virtual"]) == 2
     assert "h1-r0 has no rate" in capsys.readouterr().err
     (tmp_path / "lab.yaml").write_text(LAB)
-    assert main(["up", str(tmp_path / "lab.yaml"), "--clock", "virtual"]) == 2
+    assert main(["up", str(tmp_path / "lab.yaml"), "--trust", "--clock", "virtual"]) == 2
     assert f"begin in {tmp_path}" in capsys.readouterr().err
 
 

@@ -45,53 +45,56 @@ def test_a_lab_of_own_nodes_is_read():
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("a: [", "lab.yaml is no YAML for a lab: "),
+        ("a: [", "lab.yaml:1: no YAML: expected the node content"),
         ("- 1", "lab.yaml: a lab: keys with values, got [1]"),
         ("nodes: {}\ntopology: star:n=2", "lab.yaml: a lab has either topology"),
-        ("topolgy: star:n=2", "lab.yaml: a lab: no key 'topolgy', did you mean topology?"),
-        ("topology: star:n=x", "lab.yaml: star: n"),
-        ("topology: 7", "lab.yaml: topology: a text, got 7"),
-        ("topology: star:n=2\nlink: {queue: 3}", "lab.yaml: link: queue needs a rate"),
-        ("topology: star:n=2\nlink: {}", "lab.yaml: link: rate is missing"),
-        ("topology: star:n=2\nlink: {rate: fast}", "lab.yaml: link: rate: 'fast' is not a rate"),
+        ("topolgy: star:n=2", "lab.yaml:1: a lab: no key 'topolgy', did you mean topology?"),
+        ("topology: star:n=x", "lab.yaml:1: star: n"),
+        ("topology: 7", "lab.yaml:1: topology: a text, got 7"),
+        ("topology: star:n=2\nlink: {queue: 3}", "lab.yaml:2: link: queue needs a rate"),
+        ("topology: star:n=2\nlink: {}", "lab.yaml:2: link: rate is missing"),
+        ("topology: star:n=2\nlink: {rate: fast}", "lab.yaml:2: link: rate: 'fast' is not a rate"),
         (
             "topology: star:n=2\nlink: {rate: 1mbit, los: 1}",
-            "lab.yaml: link: no key 'los', did you mean loss?",
+            "lab.yaml:2: link: no key 'los', did you mean loss?",
         ),
         (
             "topology: star:n=2\nlink: {rate: 1mbit, loss: 101}",
-            "lab.yaml: link: link: loss_ppb must be at most",
+            "lab.yaml:2: link: link: loss_ppb must be at most",
         ),
-        ("topology: star:n=2\nlinks: [{ends: h0-h9, rate: 1mbit}]", "lab.yaml: no server h9"),
+        ("topology: star:n=2\nlinks: [{ends: h0-h9, rate: 1mbit}]", "lab.yaml:2: no server h9"),
         (
             "topology: star:n=2\nlinks: [{ends: h0, rate: 1mbit}]",
-            "lab.yaml: links, entry 1: ends: two nodes",
+            "lab.yaml:2: links, entry 1: ends: two nodes",
         ),
-        ("topology: star:n=2\nlinks: {h0: 1}", "lab.yaml: links: a list of entries"),
-        ("topology: star:n=2\nmtu: 9000", "lab.yaml: an MTU needs a rate of all links"),
+        ("topology: star:n=2\nlinks: {h0: 1}", "lab.yaml:2: links: a list of entries"),
+        ("topology: star:n=2\nmtu: 9000", "lab.yaml:2: an MTU needs a rate of all links"),
         (
             "topology: star:n=2\nlink: {rate: 1mbit}\nmtu: 9k",
-            "lab.yaml: mtu: a number of bytes such as 9000, got '9k'",
+            "lab.yaml:3: mtu: a number of bytes such as 9000, got '9k'",
         ),
         (
             "topology: star:n=2\nlink: {rate: 1mbit}\nmtu: 600",
-            "lab.yaml: link: mtu_bytes must be at least 1500",
+            "lab.yaml:3: link: mtu_bytes must be at least 1500",
         ),
-        ("topology: star:n=2\npacked: true", "lab.yaml: packed: a number of processes"),
+        ("topology: star:n=2\npacked: true", "lab.yaml:2: packed: a number of processes"),
         (
             "topology: star:n=2\ncommands: {h0: ls}",
-            "lab.yaml: commands of h0: a list of texts, got 'ls'",
+            "lab.yaml:2: commands of h0: a list of texts, got 'ls'",
         ),
-        ("topology: star:n=2\ncommands: {h7: [ls]}", "lab.yaml: no server h7"),
-        ("topology: star:n=2\nipv6: true", "lab.yaml: a lab: no key 'ipv6'"),
-        ("nodes: {a: {kind: router}}", "lab.yaml: node a: kind must be host or switch"),
-        ("nodes: {a: {hosts: 2}}\nlinks: [{ends: a-b}]", "lab.yaml: link a-b: no node 'b'"),
-        ("nodes: {a: {colour: red}}", "lab.yaml: node a: no key 'colour'"),
-        ("a: &x [1]\ntopology: *x", "lab.yaml is no YAML for a lab: line 2: *x is an alias"),
-        ("[" * 10_000 + "]" * 10_000, "lab.yaml is no lab: it is nested too deeply"),
-        (f"packed: {'9' * 5000}\ntopology: star:n=2", "lab.yaml is no YAML for a lab: "),
-        ("when: 2001-99-99", "lab.yaml is no YAML for a lab: month must be"),
-        ("!!python/object/apply:os.getpid []", "lab.yaml is no YAML for a lab: "),
+        ("topology: star:n=2\ncommands: {h7: [ls]}", "lab.yaml:2: no server h7"),
+        ("topology: star:n=2\nipv6: true", "lab.yaml:2: a lab: no key 'ipv6'"),
+        ("nodes: {a: {kind: router}}", "lab.yaml:1: node a: kind must be host or switch"),
+        ("nodes: {a: {hosts: 2}}\nlinks: [{ends: a-b}]", "lab.yaml:1: link a-b: no node 'b'"),
+        ("nodes: {a: {colour: red}}", "lab.yaml:1: node a: no key 'colour'"),
+        ("a: &x [1]\ntopology: *x", "lab.yaml:2: *x is an alias; write its value out"),
+        ("topology: star:n=2\n\ntopology: star:n=3", "lab.yaml:3: 'topology' occurs twice"),
+        ("? [a]\n: 1", "lab.yaml:1: a key is a text, not a list or mapping"),
+        ("topology: star:n=2\nlink:\n  rate: 1mbit\n  los: 1", "lab.yaml:4: link: no key 'los'"),
+        ("[" * 10_000 + "]" * 10_000, "lab.yaml: it is nested too deeply"),
+        (f"packed: {'9' * 5000}\ntopology: star:n=2", "lab.yaml: Exceeds the limit"),
+        ("when: 2001-99-99", "lab.yaml: month must be"),
+        ("!!python/object/apply:os.getpid []", "lab.yaml:1: no YAML: could not determine"),
     ],
 )
 def test_what_is_no_lab_is_refused_in_one_line(text, line):
@@ -108,13 +111,13 @@ def test_a_file_that_would_grow_without_end_is_refused_at_once():
         f"{name}: &{name} [{','.join(['*' + before] * 9)}]"
         for before, name in pairwise("abcdefghi")
     ]
-    with pytest.raises(ValueError, match=r"line 2: \*a is an alias; write its value out$"):
+    with pytest.raises(ValueError, match=r":2: \*a is an alias; write its value out$"):
         parse("\n".join(["a: &a [x]", *lines, "topology: *i"]), name="bomb.yaml")
     for text in (
         f"topology: [{'x,' * 100_000}]",
         f"topology: star:n=2\nlinks: [{{ends: '{'x' * 100_000}'}}]",
     ):
-        with pytest.raises(ValueError, match=r"^lab\.yaml: ") as raised:
+        with pytest.raises(ValueError, match=r"^lab\.yaml:\d: ") as raised:
             parse(text, name="lab.yaml")
         assert len(str(raised.value)) < 400
 
@@ -124,6 +127,7 @@ LINKS = st.builds(
     rate_bps=st.integers(8000, 10**11),
     queue_packets=st.integers(1, 5000),
     delay_us=st.integers(0, 10**6),
+    trim_packets=st.just(0) | st.just(1),
     loss_ppb=st.integers(0, 10**9),
 )
 

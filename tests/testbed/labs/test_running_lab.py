@@ -44,7 +44,7 @@ def pinged(network, *options):
 def test_a_lab_comes_up_is_impaired_and_saved(tmp_path, run_name):
     file = tmp_path / "lab.yaml"
     file.write_text(LAB)
-    done = weft("up", str(file), "--detach", run_name)
+    done = weft("up", str(file), "--trust", "--detach", run_name)
     assert done.returncode == 0, done.stderr
     network = RunningNetwork.open(run_name)
     try:
@@ -79,7 +79,10 @@ def test_a_command_that_fails_takes_the_lab_down(tmp_path, run_name):
     file.write_text(
         "topology: star:n=2\nscheme: static\ncommands: {h0: ['echo no such luck >&2; exit 3']}\n"
     )
-    done = weft("up", str(file), "--detach", run_name)
+    refused = weft("up", str(file), "--detach", run_name)
+    assert refused.returncode == 2
+    assert "this lab runs 1 command as root" in refused.stderr
+    done = weft("up", str(file), "--trust", "--detach", run_name)
     assert done.returncode == 1
     assert "command of h0" in done.stderr
     assert done.stderr.rstrip().endswith("status 3: no such luck")

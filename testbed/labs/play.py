@@ -1,0 +1,231 @@
+"""Play the events of a lab on a running network, and measure its checks.
+
+Events happen in this thread, each at its time.  Traffic and checks have threads of their own,
+because they take time.  Under the virtual clock every step is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+from weft.testbed.labs import judgement, running_lab
+from weft.testbed.labs.judgement import CheckVerdict
+from weft.testbed.labs.lab_file import Lab
+from weft.testbed.labs.timeline import LabCheck, LabEvent, NodePair
+from weft.testbed.linux import clock
+from weft.testbed.measure.outage import MOST_PER_SECOND, OutageProbe, OutageTable
+from weft.testbed.measure.ping import ping
+from weft.testbed.measure.traceroute import ForwardingTables, trace
+from weft.testbed.network import degrade
+from weft.testbed.network.network import RunningNetwork
+from weft.testbed.traffic import flows, ndp
+from weft.testbed.traffic.flows import Flow, FlowOptions
+from weft.testbed.traffic.ndp import NdpMessage
+
+LEAD_S = 1.5  # before the first event: probes begin, and listeners open
+BEFORE_S = 1.0  # from the start of a probe for outages to the event
+PROBE_MS = 10.0
+PING_TIMEOUT_S = 1.0
+LOSS_S = 1.0  # usual time for which a check of loss sends
+TRAFFIC_S = 60.0  # time limit of traffic with a size
+
+
+class CheckResult(NamedTuple):
+    """A check and its verdict."""
+
+    check: LabCheck
+    verdict: CheckVerdict
+
+
+class Played(NamedTuple):
+    """Results of all checks in the order of the file, and the largest lateness of an event in s."""
+
+    results: tuple[CheckResult, ...]
+    late_s: float
+
+
+class Step(NamedTuple):
+    """An action, due `at_s` after the beginning."""
+
+    at_s: float
+    action: Callable[[], object]
+
+
+def play(network: RunningNetwork, lab: Lab) -> Played:
+    """Play the events of `lab`, and return the verdicts on its checks.
+
+    Raises:
+        ValueError: an event is impossible on this network.
+        OSError: the kernel refused an event.
+    """
+    threads = 1 + len(lab.checks) + sum(event.kind == "traffic" for event in lab.events)
+    with ThreadPoolExecutor(threads) as pool:
+        player = Player(network, pool)
+        try:
+            late_s = player.run(lab)
+            verdicts = [player.verdict(number) for number in range(len(lab.checks))]
+        finally:
+            player.stop()
+    return Played(tuple(map(CheckResult, lab.checks, verdicts)), late_s)
+
+
+class Player:
+    """State while a lab is played: traffic, commands and checks under way."""
+
+    def __init__(self, network: RunningNetwork, pool: ThreadPoolExecutor) -> None:
+        self.network = network
+        self.pool = pool
+        self.name = network.topology.naming.name
+        self.begin_s = 0.0
+        self.traffic: dict[str, Future[float]] = {}
+        self.commands: dict[str, running_lab.Process] = {}
+        self.checks: dict[int, Future[CheckVerdict]] = {}  # by position in the lab
+
+    def run(self, lab: Lab) -> float:
+        """Carry out all events and begin all checks; return the largest lateness in s."""
+        steps = []
+        for number, event in enumerate(lab.events):
+            action = getattr(self, f"do_{event.kind}")
+            if event.kind == "traffic":
+                action = partial(self.do_traffic, flows.PORT + number)
+            lead_s = flows.BEGIN_S if event.kind == "traffic" else 0.0
+            steps.append(Step(event.at_s - lead_s, partial(action, event)))
+        for number, check in enumerate(lab.checks):
+            lead_s = BEFORE_S if check.kind == "recovers" else 0.0
+            steps.append(Step(check.at_s - lead_s, partial(self._begin, number, check)))
+        self.begin_s = clock.monotonic() + LEAD_S
+        late_s = 0.0
+        for step in sorted(steps, key=lambda step: step.at_s):
+            due_s = self.begin_s + step.at_s
+            clock.sleep(max(0.0, due_s - clock.monotonic()))
+            late_s = max(late_s, clock.monotonic() - due_s)
+            step.action()
+        return late_s
+
+    def verdict(self, number: int) -> CheckVerdict:
+        """Return the verdict on a check that run() has begun; an error fails it."""
+        try:
+            return self.checks[number].result()
+        except (OSError, ValueError, RuntimeError) as error:
+            return CheckVerdict(False, f"{error}")
+
+    def stop(self) -> None:
+        """End the commands that run."""
+        for process in self.commands.values():
+            running_lab.end_command(process)
+
+    def _begin(self, number: int, check: LabCheck) -> None:
+        measure = getattr(self, f"check_{check.kind}")
+        self.checks[number] = self.pool.submit(measure, check)
+
+    def do_fail(self, event: LabEvent) -> None:
+        self.network.fail(event.subject, **event.options)
+
+    def do_restore(self, event: LabEvent) -> None:
+        self.network.restore(event.subject)
+
+    def do_degrade(self, event: LabEvent) -> None:
+        name, bps = event.subject, event.options["rate"]
+        self.network.degrade(name, bps)
+        if event.options.get("tell"):
+            planned = degrade.planned(self.network, self.network.topology.link(name))
+            degrade.report(self.network, name, degraded=bps < planned.rate_bps)
+
+    def do_impair(self, event: LabEvent) -> None:
+        self.network.impair(event.subject, event.options["change"])
+
+    def do_clear(self, event: LabEvent) -> None:
+        self.network.unimpair(event.subject)
+
+    def do_start(self, event: LabEvent) -> None:
+        node = self.name(event.options["node"])
+        with running_lab.output_file(self.network, node) as output:
+            process = running_lab.start_command(self.network, node, event.subject, output)
+        self.commands[event.options["name"]] = process
+
+    def do_stop(self, event: LabEvent) -> None:
+        started: LabEvent = event.subject
+        if process := self.commands.pop(started.options["name"], None):
+            running_lab.end_command(process)
+
+    def do_traffic(self, port: int, event: LabEvent) -> None:
+        is_ndp = event.options.get("transport") == "ndp"
+        send = self._ndp_bps if is_ndp else partial(self._tcp_bps, port)
+        self.traffic[event.options["name"]] = self.pool.submit(send, event)
+
+    def _tcp_bps(self, port: int, event: LabEvent) -> float:
+        """Return the goodput of TCP flows, all pairs together, in bit/s."""
+        options = event.options
+        size_bytes = options.get("size")
+        pairs = (Flow(0.0, src, dst, size_bytes) for src, dst in event.subject)
+        settings = FlowOptions(
+            deadline_s=options.get("for", TRAFFIC_S),
+            congestion_control=options.get("congestion", "cubic"),
+            port=port,
+        )
+        return flows.run(self.network, pairs, settings).goodput_bps
+
+    def _ndp_bps(self, event: LabEvent) -> float:
+        """Return the goodput of messages over the NDP transport, all pairs together, in bit/s."""
+        size_bytes: int = event.options["size"]
+        limit_s: float = event.options.get("for", TRAFFIC_S)
+        messages = [NdpMessage(0.0, src, dst, size_bytes) for src, dst in event.subject]
+        parameters = ndp.parameters_of(self.network)
+        outcome = ndp.run(self.network, messages, parameters, deadline_s=limit_s, real_time=False)
+        delivered = len(messages) - len(outcome.undelivered)
+        length_s: float = limit_s if outcome.undelivered else outcome.last_s
+        return 8 * size_bytes * delivered / length_s
+
+    def check_reachable(self, check: LabCheck) -> CheckVerdict:
+        return self._pinged(check.subject, reachable=True)
+
+    def check_unreachable(self, check: LabCheck) -> CheckVerdict:
+        return self._pinged(check.subject, reachable=False)
+
+    def _pinged(self, pairs: Sequence[NodePair], *, reachable: bool) -> CheckVerdict:
+        table = ping(self.network, pairs, timeout_s=PING_TIMEOUT_S)
+        return judgement.of_pings(table.pings, self.name, reachable=reachable)
+
+    def check_path(self, check: LabCheck) -> CheckVerdict:
+        path = check.subject
+        (taken,) = trace(self.network, [(path[0], path[-1])])
+        return judgement.of_path(taken, path, self.name)
+
+    def check_loss(self, check: LabCheck) -> CheckVerdict:
+        table = self._probed(check, check.at_s + check.options.get("for", LOSS_S))
+        return judgement.of_loss(table, check.options["below"])
+
+    def check_recovers(self, check: LabCheck) -> CheckVerdict:
+        within_s = check.options["within"]
+        table = self._probed(check, check.at_s + within_s)
+        return judgement.of_recovery(table, self.begin_s + check.at_s, within_s, self.name)
+
+    def _probed(self, check: LabCheck, until_s: float) -> OutageTable:
+        """Return the outages of the pairs of a check until then."""
+        pairs = check.subject
+        interval_ms = max(PROBE_MS, 1000 * len(pairs) / MOST_PER_SECOND)
+        with OutageProbe(self.network, pairs, interval_ms=interval_ms) as probe:
+            clock.sleep(max(0.0, self.begin_s + until_s - clock.monotonic()))
+        return probe.table
+
+    def check_goodput(self, check: LabCheck) -> CheckVerdict:
+        traffic: LabEvent = check.subject
+        goodput_bps = self.traffic[traffic.options["name"]].result()
+        return judgement.of_goodput(goodput_bps, check.options["above"])
+
+    def check_route(self, check: LabCheck) -> CheckVerdict:
+        src, dst = check.subject
+        with ForwardingTables(self.network) as tables:
+            try:
+                next_hops = tables.next_hops(src, dst)
+            except OSError:
+                next_hops = ()
+        return judgement.of_route(next_hops, check.options.get("via"), self.name)
+
+    def check_output(self, check: LabCheck) -> CheckVerdict:
+        node = self.name(check.options["node"])
+        _, output = running_lab.command_output(self.network, node, check.subject)
+        return judgement.of_output(output, check.options["matches"])
