@@ -62,13 +62,13 @@ def check(arguments: argparse.Namespace) -> int:
     if not lab.checks:
         raise ValueError(f"{arguments.lab}: it has no checks")
     require_trust(lab, trust=arguments.trust)
-    scheme = checked_scheme(lab)
-    if arguments.clock == "virtual":
-        report = _on_virtual_kernel(lab, arguments, answer)
+    if arguments.clock == "real":
+        report = _measured(lab)
     else:
-        report = _measured(lab, scheme)
-    if report is None:  # the error is printed
-        return 1
+        status, output = _on_virtual_kernel(lab, arguments, answer)
+        if not output:  # the error is printed
+            return status
+        report = json.loads(output)
     if arguments.junit is not None:
         write_junit(Path(arguments.junit), arguments.lab, report)
     if arguments.json:
@@ -88,7 +88,7 @@ def checked_scheme(lab: Lab) -> str:
     return scheme
 
 
-def _measured(lab: Lab, scheme: str) -> Report:
+def _measured(lab: Lab) -> Report:
     """Bring the network up, play the lab, take it down, and return the report."""
     from weft.experiments.runner.console import stages
     from weft.testbed.labs import running_lab
@@ -96,6 +96,7 @@ def _measured(lab: Lab, scheme: str) -> Report:
     from weft.testbed.linux.process import need_root
     from weft.testbed.network.network import RunningNetwork
 
+    scheme = checked_scheme(lab)
     need_root()
     with stages("bringing up") as progress:
         network = RunningNetwork.create(
@@ -140,8 +141,8 @@ def report_of(played: Played) -> Report:
 
 def _on_virtual_kernel(
     lab: Lab, arguments: argparse.Namespace, answer: str | None
-) -> Report | None:
-    """Return the report of this command on a kernel for virtual time; None if it failed there.
+) -> tuple[int, bytes]:
+    """Return exit status and JSON of this command on a kernel for virtual time.
 
     The kernel sees the lab's folder, and can write nothing outside.
     """
@@ -167,10 +168,7 @@ def _on_virtual_kernel(
         stdout=output,
         exchange=exchange,
     )
-    if status not in (0, 1) or not output.getvalue():
-        return None
-    report: Report = json.loads(output.getvalue())
-    return report
+    return status, output.getvalue()
 
 
 def show_report(report: Report) -> None:

@@ -29,6 +29,7 @@ LEAD_S = 1.5  # before the first event: probes begin, and listeners open
 BEFORE_S = 1.0  # from the start of a probe for outages to the event
 PROBE_MS = 10.0
 PING_TIMEOUT_S = 1.0
+TRACE_TIMEOUT_S = 0.3  # of each of three probes to a hop: the kernel limits some errors to 1/s
 LOSS_S = 1.0  # usual time for which a check of loss sends
 TRAFFIC_S = 60.0  # time limit of traffic with a size
 
@@ -191,7 +192,7 @@ class Player:
 
     def check_path(self, check: LabCheck) -> CheckVerdict:
         path = check.subject
-        (taken,) = trace(self.network, [(path[0], path[-1])])
+        (taken,) = trace(self.network, [(path[0], path[-1])], timeout_s=TRACE_TIMEOUT_S)
         return judgement.of_path(taken, path, self.name)
 
     def check_loss(self, check: LabCheck) -> CheckVerdict:
