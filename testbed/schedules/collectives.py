@@ -259,9 +259,25 @@ def collective(operation: str, name: str, ranks: int, size_bytes: int) -> Schedu
         ValueError: no such operation or algorithm, or it does not take so many ranks.
     """
     chosen = algorithm(operation, name)
+    check_ranks(operation, name, ranks)
+    return of_moves(chosen.moves(ranks), ranks, chosen.block_bytes(size_bytes, ranks))
+
+
+def check_ranks(operation: str, name: str, ranks: int) -> None:
+    """Raise ValueError unless an algorithm takes so many ranks."""
     if ranks < LEAST_RANKS:
         raise ValueError(f"{operation} takes at least {LEAST_RANKS} ranks, got {ranks}")
-    return of_moves(chosen.moves(ranks), ranks, chosen.block_bytes(size_bytes, ranks))
+    next(algorithm(operation, name).moves(ranks))
+
+
+def check_size(operation: str, name: str, ranks: int, size_bytes: int) -> None:
+    """Raise ValueError if a block of a buffer of `size_bytes` has less than a byte."""
+    blocks = algorithm(operation, name).block_bytes(size_bytes, ranks)
+    if not min(blocks):
+        raise ValueError(
+            f"{operation} by {name} of {ranks} ranks has blocks without a byte in {size_bytes} "
+            f"bytes; take {ranks} or more"
+        )
 
 
 def bus_factor(operation: str, ranks: int) -> float | None:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from weft.daemons.transport.results import Delivered
 from weft.testbed.schedules.task_graph import MessageStart, Progress, TaskGraph
 from weft.testbed.traffic.packet_network import PacketNetwork
 
 
-def replay(net: PacketNetwork, graph: TaskGraph, deadline_ns: int) -> Progress:
-    """Return the progress at `deadline_ns`; messages between two hosts share a connection."""
-    progress = Progress(graph)
+def replay(
+    net: PacketNetwork,
+    graph: TaskGraph,
+    deadline_ns: int,
+    mark: Callable[[], None] = lambda: None,
+) -> Progress:
+    """Return the progress at `deadline_ns`, see Progress for `mark`.
+
+    Messages between two hosts share a connection.
+    """
+    progress = Progress(graph, mark)
     connections: dict[tuple[int, int], int] = {}
 
     def send(starts: Iterable[MessageStart]) -> None:

@@ -9,7 +9,7 @@ at all of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -163,10 +163,13 @@ class Progress:
     """The state of a replay.
 
     begin_ns, end_ns: of each task; NEVER if it has not begun or ended.
+    mark: called when the first iteration has ended, and when all have.
     """
 
-    def __init__(self, graph: TaskGraph) -> None:
+    def __init__(self, graph: TaskGraph, mark: Callable[[], None] = lambda: None) -> None:
         self.graph = graph
+        self._mark = mark
+        self._second = graph.begins[1] if len(graph.begins) > 1 else NEVER
         self.begin_ns = [NEVER] * len(graph.tasks)
         self.end_ns = [NEVER] * len(graph.tasks)
         self.left = len(graph.tasks)
@@ -190,6 +193,8 @@ class Progress:
                 number, time_ns = ended.pop()
                 self.end_ns[number] = time_ns
                 self.left -= 1
+                if number == self._second or not self.left:
+                    self._mark()
                 begun += self._released(self.graph.tasks[number].after_end, time_ns)
                 continue
             number, time_ns = begun.pop()
@@ -211,6 +216,12 @@ class Progress:
             if not self._waits[number]:
                 released.append((number, self._ready_ns[number]))
         return released
+
+    @property
+    def unarrived(self) -> int:
+        """Number of messages that have not arrived."""
+        ends = zip(self.graph.tasks, self.end_ns, strict=True)
+        return sum(task.size_bytes > 0 and end_ns == NEVER for task, end_ns in ends)
 
     def times_ns(self) -> list[list[int | None]]:
         """Return the time of each rank in each iteration; None where an operation has not ended."""

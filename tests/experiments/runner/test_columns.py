@@ -78,6 +78,7 @@ CELLS = {
         "patterns": "1",
     },
     "link_loss": {"topology": "dcell:n=3,k=1", "failed_links": "1"},
+    "collectives": {"topology": "star:n=4", "scheme": "ecmp", "ranks": "4", "size_bytes": "1024"},
     "ttc_flow": {"topology": "fattree:k=4", "scheme": "ttc", "k": "2", "repetitions": "2"},
     "ttc_packet": {
         "topology": "fattree:k=4",

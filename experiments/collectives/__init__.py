@@ -1,0 +1,1 @@
+"""Collective operations and traces of training jobs over networks and routing schemes."""

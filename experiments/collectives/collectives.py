@@ -1,0 +1,222 @@
+"""Completion times of collective operations, and of traces, by network and scheme.
+
+The default sweep asks which network and which routing finishes an all-reduce first: networks of
+about 200 hosts, which cost about the same for each host, and the same number of ranks on all.
+
+A rank has a host of its own.  The first iteration warms connections up, and is not counted.  With
+`trace` the schedule is that of a GOAL file, whose computations pass as time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from statistics import mean
+
+import numpy as np
+
+from weft.experiments.collectives import columns, message_cost, replays
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.fatpaths import table_iv, transports
+from weft.experiments.fatpaths.layered_network import ECN_PACKETS
+from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
+from weft.experiments.report import style
+from weft.experiments.report.panels import Bars, Curves, Stack
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from weft.experiments.runner.parameters import Integer, Spec, Word
+from weft.testbed.schedules import collectives, goal
+from weft.testbed.schedules.schedule import Schedule
+from weft.testbed.schedules.task_graph import TaskGraph
+from weft.topologies import build
+from weft.topologies.core.placement import PLACEMENTS, RANDOM, place_ranks
+from weft.topologies.core.topology import Topology
+
+NO_TRACE = "none"
+MOST_BYTES = {"graph": 10**9, "fabric": 1 << 26, "kernel": 1 << 26}
+GRACE_S, PATIENCE = 1.0, 100  # a run ends after so many seconds and times the bound
+
+
+def schedule_of(run: Run) -> Schedule:
+    """Return the schedule of the trace or of the operation of `run`."""
+    if run.text("trace") != NO_TRACE:
+        return goal.read(run.text("trace"))
+    return collectives.collective(
+        run.text("operation"),
+        run.text("algorithm"),
+        run.integer("ranks"),
+        run.integer("size_bytes"),
+    )
+
+
+def hosts_of(run: Run, topology: Topology) -> list[int]:
+    """Return the host of each rank."""
+    return place_ranks(
+        topology, run.integer("ranks"), placement=run.text("placement"), seed=run.seed
+    )
+
+
+def measure(run: Run) -> Result:
+    """Return times of iterations and ranks, and their lower bounds."""
+    topology = build(run.text("topology"))
+    schedule, hosts = schedule_of(run), hosts_of(run, topology)
+    cost, once = replays.frame_cost(run), TaskGraph(schedule, hosts)
+    alpha_beta_ns = message_cost.alpha_beta_ns(topology, once, cost)
+    cut_ns = message_cost.cut_ns(topology, once, cost)
+    iterations = 1 + run.integer("iterations")
+    bound_s = iterations * max(alpha_beta_ns, cut_ns) / 1e9
+    graph = TaskGraph(schedule, hosts, iterations)
+    replayed = replays.replay(run, topology, graph, GRACE_S + PATIENCE * bound_s)
+    return Result(
+        figures={
+            "hosts": topology.servers,
+            "host_cost_usd": of_a_host(topology, PRICES)["host_cost_usd"],
+            **time_figures(run, replayed.progress.times_ns()[1:]),
+            "unfinished": replayed.progress.unarrived,
+            **replayed.figures,
+            "alpha_beta_ms": alpha_beta_ns / 1e6,
+            "cut_ms": cut_ns / 1e6,
+        },
+        fidelity=replayed.fidelity,
+        circumstances=replayed.circumstances,
+    )
+
+
+def time_figures(run: Run, times_ns: Sequence[Sequence[int | None]]) -> dict[str, Value]:
+    """Return the columns on times of iterations and ranks; None if a message did not arrive."""
+    ms = [[time / 1e6 for time in ranks if time is not None] for ranks in times_ns]
+    names = ("completion_ms", "rank_mean_ms", "rank_p99_ms", "bus_bps")
+    if list(map(len, ms)) != list(map(len, times_ns)):
+        return dict.fromkeys(names)
+    completion_ms = mean(map(max, ms))
+    factor = None
+    if run.text("trace") == NO_TRACE:
+        factor = collectives.bus_factor(run.text("operation"), run.integer("ranks"))
+    bus_bps = factor and factor * 8000 * run.integer("size_bytes") / completion_ms
+    values = (completion_ms, float(np.mean(ms)), float(np.percentile(ms, 99)), bus_bps)
+    return dict(zip(names, values, strict=True))
+
+
+def check(run: Run) -> None:
+    """Raise ValueError unless the network has hosts for the ranks, and the engine all the rest."""
+    topology = build(run.text("topology"))
+    hosts_of(run, topology)
+    if run.text("trace") != NO_TRACE:
+        ranks = len(goal.read(run.text("trace")))
+        if ranks != run.integer("ranks"):
+            raise ValueError(
+                f"{run.experiment}: {run.text('trace')} has {ranks} ranks; set ranks={ranks}"
+            )
+    else:
+        operation = run.text("operation"), run.text("algorithm"), run.integer("ranks")
+        collectives.check_ranks(*operation)
+        collectives.check_size(*operation, run.integer("size_bytes"))
+    if run.integer("size_bytes") > (most := MOST_BYTES[run.engine]):
+        raise ValueError(
+            f"{run.experiment}: the engine {run.engine} takes at most {most} bytes, got "
+            f"{run.integer('size_bytes')}; take --engine graph"
+        )
+    replays.check(run, topology)
+
+
+def check_trace(text: str) -> None:
+    """Raise ValueError unless `text` is none, or a file in GOAL."""
+    if text != NO_TRACE:
+        goal.read(text)
+
+
+def named(table: Table) -> list[Row]:
+    """Return the rows with the family of the network, and the cost of its hosts."""
+    return [
+        row
+        | {
+            "network": f"{table_iv.label(str(row['topology']))}, {row['hosts']} hosts, "
+            f"{float(str(row['host_cost_usd'])):,.0f} USD",
+            "way": style.scheme(str(row["scheme"])).label,
+        }
+        for row in table
+    ]
+
+
+def of_several_sizes(table: Table) -> list[Row]:
+    """Return the rows if they have several sizes of buffers."""
+    return named(table) if len({row["size_bytes"] for row in table}) > 1 else []
+
+
+ALGORITHMS = tuple(dict.fromkeys(chain(*collectives.ALGORITHMS.values())))
+SETTING = ("transport", "ranks", "placement", "rate_mbps", "frame_bytes", "trace", "engine")
+TIME = {"completion_ms": "up to the last rank (ms)"}
+
+EXPERIMENT = Experiment(
+    name="collectives",
+    question="Which network and which routing finishes an all-reduce first, at equal cost and "
+    "with as many hosts?",
+    source="nccl-tests; Thakur, Rabenseifner and Gropp, 2005; FatPaths, section VII",
+    engines=("fabric", "graph", "kernel"),
+    axes={
+        "topology": common.TOPOLOGY.over(
+            *("slimfly:q=5,p=4", "dragonfly:p=3,a=6,h=2,palm=0", "hyperx:l=2,s=6,p=5"),
+            *("xpander:r=7,l=6,p=4,seed=1", "jellyfish:n=50,r=7,p=4,seed=1"),
+            "fattree:k=8,oversubscription=2",
+        ),
+        "scheme": common.ROUTING.over("ecmp", "rps", "fatpaths:trigger=cut,start=random"),
+        "operation": Word(meaning="collective operation", words=tuple(collectives.ALGORITHMS)).over(
+            "all-reduce"
+        ),
+        "algorithm": Word(meaning="algorithm of the operation", words=ALGORITHMS).over(
+            "ring", "rabenseifner"
+        ),
+        "size_bytes": Integer(
+            meaning="size of the buffer, as in nccl-tests; of halo: of a message",
+            unit="bytes",
+            least=1,
+            most=10**9,
+        ).over(1 << 23),
+        "trace": Spec(
+            meaning="GOAL file with a schedule in place of the operation",
+            form="a path, or none",
+            check=check_trace,
+        ).over(NO_TRACE),
+        "ranks": Integer(
+            meaning="ranks, each on a host of its own", unit="ranks", least=2, most=100_000
+        ).over(128),
+        "placement": Word(meaning="order of hosts", words=PLACEMENTS).over(RANDOM),
+        "iterations": Integer(
+            meaning="iterations that are counted", unit="iterations", least=1, most=1000
+        ).over(1),
+        "transport": transports.TRANSPORT.over("ndp", "tcp:control=dctcp"),
+        "rate_mbps": common.RATE_MBPS.over(10_000),
+        "frame_bytes": Integer(
+            meaning="a full packet on a link", unit="bytes", least=200, most=65_535
+        ).over(9000),
+        "delay_us": common.DELAY_US.over(1),
+        "queue_packets": common.QUEUE_PACKETS.over(transports.QUEUE_PACKETS),
+        "ecn_packets": ECN_PACKETS.over(transports.ECN_PACKETS),
+        "header_packets": transports.HEADER_PACKETS.over(1125),
+        "rto_min_us": common.RTO_MIN_US,
+    },
+    columns=columns.COLLECTIVES,
+    compared=("topology", "scheme"),
+    seeds=10,
+    takes_s=600,
+    measure=measure,
+    plot=Stack(
+        Bars(
+            columns=TIME | {"fullest_link_fraction": "fullest link (of its rate)"},
+            strokes={"completion_ms": {"alpha_beta_ms": "alpha-beta", "cut_ms": "cut"}},
+            by=("topology", "scheme"),
+            facet=("operation", "algorithm", "size_bytes", *SETTING),
+            always=3,
+            looks=table_iv.looks,
+        ),
+        Curves(
+            columns=TIME | {"bus_bps": "bus bandwidth"},
+            x="size_bytes",
+            series="network",
+            dash="way",
+            facet=("operation", "algorithm", *SETTING),
+            log=("size_bytes", "completion_ms"),
+            rows=of_several_sizes,
+        ),
+    ),
+    check=check,
+)

@@ -1,0 +1,160 @@
+"""Replay of tasks over Linux' TCP: a connection for each two hosts that is open all the time.
+
+One loop holds both ends of all connections, and one clock times them.  The kernel discards the
+payload (MSG_TRUNC).
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import select
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+from weft.testbed.linux import clock, netns
+from weft.testbed.linux.process import allow_more_descriptors
+from weft.testbed.runs.network_handle import NetworkHandle, require_rate
+from weft.testbed.schedules.task_graph import MessageStart, Progress, TaskGraph
+from weft.testbed.traffic.event_loop import EventLoop
+from weft.testbed.traffic.flows import CHUNK_BYTES, TCP_NOTSENT_LOWAT, UNSENT_BYTES
+from weft.testbed.traffic.stream import CONNECT_S
+from weft.testbed.traffic.tcp_info import tcp_info
+from weft.topologies.core.address import dotted
+
+
+@dataclass
+class _Connection:
+    """Messages from one host to another.
+
+    unsent_bytes: of all messages that have begun.
+    unread: task and bytes of each of them, in their order.
+    """
+
+    sender: socket.socket
+    receiver: socket.socket
+    unsent_bytes: int = 0
+    unread: deque[tuple[int, int]] = field(default_factory=deque)
+    unread_bytes: int = 0
+
+
+class TcpReplay:
+    """Connections of a network, and the messages that wait."""
+
+    def __init__(self, net: NetworkHandle, control: str) -> None:
+        self.net = net
+        self.control = control
+        self._events = EventLoop()
+        self._pending: list[MessageStart] = []
+        self._connections: dict[tuple[int, int], _Connection] = {}
+        self._zeros = memoryview(bytes(CHUNK_BYTES))
+        self._waste = bytearray(1 << 20)
+
+    def run(self, graph: TaskGraph, deadline_s: float, mark: Callable[[], None]) -> Progress:
+        """Return the progress at the end, or at `deadline_s`; see Progress for `mark`.
+
+        Raises:
+            OSError: a connection did not open, or broke.
+            ValueError: under the virtual clock, links have no rate.
+        """
+        require_rate(self.net, "a replay")
+        self._graph, self._progress = graph, Progress(graph, mark)
+        pairs = sorted({(task.src, task.dst) for task in graph.tasks if task.size_bytes})
+        allow_more_descriptors(2 * len(pairs) + self.net.topology.nodes)
+        try:
+            for src, dst in pairs:
+                self._connections[src, dst] = self._open(src, dst)
+            self._serve(deadline_s)
+        finally:
+            for connection in self._connections.values():
+                self._events.drop(connection.sender)
+                self._events.drop(connection.receiver)
+            self._events.close()
+        return self._progress
+
+    def repeated_packets(self) -> int:
+        """Return the segments that TCP has sent again so far."""
+        senders = (connection.sender for connection in self._connections.values())
+        return sum(tcp_info(sender).retransmissions for sender in senders)
+
+    def _open(self, src: int, dst: int) -> _Connection:
+        """Open the connection from host `src` to host `dst`."""
+        address = dotted(self.net.topology.naming.address(dst))
+        with self._socket(dst) as listener:
+            listener.bind((address, 0))
+            listener.listen(1)
+            sender = self._socket(src)
+            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sender.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+            sender.connect(listener.getsockname())
+            connection = _Connection(sender, listener.accept()[0])
+        for end in (connection.sender, connection.receiver):
+            end.setblocking(False)
+        self._events.watch(sender, 0, partial(self._send, connection))
+        receive = partial(self._receive, connection)
+        self._events.watch(connection.receiver, select.EPOLLIN, receive)
+        return connection
+
+    def _socket(self, host: int) -> socket.socket:
+        """Return a new socket of `host`.
+
+        A listener has the congestion control, too: DCTCP answers marks as a receiver.
+        """
+        with netns.inside(self.net.netns(host)):
+            tcp_socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        tcp_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.control.encode())
+        tcp_socket.settimeout(CONNECT_S)
+        return tcp_socket
+
+    def _serve(self, deadline_s: float) -> None:
+        self._begin_s = clock.monotonic()
+        self._wait(self._progress.begin())
+        while self._progress.left:
+            now_ns = self._now_ns()
+            if now_ns >= 1e9 * deadline_s:
+                return
+            while self._pending and self._pending[0].time_ns <= now_ns:
+                self._start(heapq.heappop(self._pending).task)
+            next_s = min([deadline_s, *(start.time_ns / 1e9 for start in self._pending[:1])])
+            self._events.set_timer(self._begin_s + next_s)
+            self._events.turn()
+
+    def _now_ns(self) -> int:
+        return round(1e9 * (clock.monotonic() - self._begin_s))
+
+    def _wait(self, starts: Iterable[MessageStart]) -> None:
+        for start in starts:
+            heapq.heappush(self._pending, start)
+
+    def _start(self, number: int) -> None:
+        """Write a message behind those that its connection still has."""
+        task = self._graph.tasks[number]
+        connection = self._connections[task.src, task.dst]
+        connection.unread.append((number, task.size_bytes))
+        connection.unsent_bytes += task.size_bytes
+        self._send(connection, select.EPOLLOUT)
+
+    def _send(self, connection: _Connection, events: int) -> None:
+        """Write what the kernel takes, and wait for room if any is left."""
+        if events & (select.EPOLLERR | select.EPOLLHUP):
+            code = connection.sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            raise OSError(code, f"replay: {os.strerror(code)}")
+        try:
+            while connection.unsent_bytes:
+                part = self._zeros[: min(CHUNK_BYTES, connection.unsent_bytes)]
+                connection.unsent_bytes -= connection.sender.send(part)
+        except BlockingIOError:
+            pass
+        wanted = select.EPOLLOUT if connection.unsent_bytes else 0
+        self._events.change(connection.sender, wanted)
+
+    def _receive(self, connection: _Connection, events: int) -> None:
+        """Discard what has arrived; messages that are complete end now."""
+        connection.unread_bytes += connection.receiver.recv_into(self._waste, 0, socket.MSG_TRUNC)
+        while connection.unread and connection.unread[0][1] <= connection.unread_bytes:
+            number, size_bytes = connection.unread.popleft()
+            connection.unread_bytes -= size_bytes
+            self._wait(self._progress.ended(number, self._now_ns()))
