@@ -300,7 +300,7 @@ EXPERIMENT = Experiment(
     takes_s=1100,
     measure=measure,
     predict=model,
-    version=3,
+    version=4,  # the clock is the same from any checkout
     plot=Stack(
         Curves(
             columns=SHOWN,
