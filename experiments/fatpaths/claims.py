@@ -196,6 +196,7 @@ DIVERSITY = tuple(
         paper,
         Query("diversity", {"topology": topology, "hops": 0}, column, form=Form.PERCENT),
         Within(0.1),
+        "The tail is of few draws, and seeds differ by a port." if "tail" in words else "",
     )
     for topology, network in TABLE_IV.items()
     for label in (network.label,)

@@ -355,7 +355,8 @@ def test_each_line_of_panels_names_its_routings_once():
     }
     figure = drawn("throughput", rows_of("throughput", topology="dcell:n=3,k=2", **given))
     names = [label.get_text() for axes in figure.axes for label in axes.get_yticklabels()]
-    assert [name for name in names if name] == ["DR", "GP_I", "GP_E"] * 2
+    columns = find("throughput").plot.columns
+    assert [name for name in names if name] == ["DR", "GP_I", "GP_E"] * 2 * len(columns)
     assert not [place for place in (figure, *figure.subfigs) if place.legends]
 
 

@@ -81,7 +81,7 @@ def test_export_takes_the_rows_of_the_clock_that_is_named(stored, capsys):
 def test_plot_draws_each_clock_by_itself(stored, capsys):
     assert main(["plot", "quick", "-o", "a.svg"]) == 0
     assert capsys.readouterr().out.split() == ["a.svg", "a.virtual.svg"]
-    assert "quick   kernel   2 runs" in Path("a.svg").read_text()
+    assert "quick   kernel (real clock)   2 runs" in Path("a.svg").read_text()
     assert "quick   kernel (virtual clock)   1 run, seed 0 " in Path("a.virtual.svg").read_text()
     os.remove("a.virtual.svg")
     assert main(["plot", "quick", "--clock", "virtual", "-o", "a.svg"]) == 0
