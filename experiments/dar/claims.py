@@ -34,7 +34,7 @@ LONG: dict[str, Any] = {
 }
 FULL_RATE_SCHEMES = ("dar-informed", "central", "drill", "dar-count", "dar", "dmodk", "ecmp")
 BY_SIZE = {
-    "scheme": ("dar-informed", "dar", "drill", "ecmp"),
+    "scheme": ("dar-informed", "drill", "ecmp"),
     "message_kb": (256, 2048, 4096, 8192, 16_384),
     "time_us": 7000,
     "skipped_us": 200,

@@ -237,7 +237,7 @@ EXPERIMENT = Experiment(
         "seconds": common.SECONDS.over(6),
     },
     columns=columns.GOODPUT,
-    version=2,
+    version=3,
     seeds=3,
     takes_s=400,
     measure=measure,
