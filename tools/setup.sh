@@ -15,9 +15,9 @@ packages="
 	iproute2 ethtool kmod procps nftables util-linux
 	iputils-ping iperf3 traceroute tcpdump wget sudo
 "
-# A kernel with everything, for delays and DCTCP where this one has none (Ubuntu has no such package); and FRR, which our
-# daemons are compared with.
-wanted="user-mode-linux frr"
+# A kernel with everything, for delays and DCTCP where this one has none (Ubuntu has no such package); FRR, which our
+# daemons are compared with; and both MPIs, whose programs `weft mpirun` runs.
+wanted="user-mode-linux frr libopenmpi-dev libmpich-dev mpich openmpi-bin python3-mpi4py"
 
 fail() {
 	echo "setup: $*" >&2

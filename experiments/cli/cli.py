@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 DESCRIPTION = "Data-center routing on a real Linux kernel."
 COMPLETING = "_ARGCOMPLETE"  # environment variable of a shell that asks for completions
@@ -34,7 +34,19 @@ PACKAGES = {
 
 
 class Parser(argparse.ArgumentParser):
-    """Raise ValueError, in one line, where argparse would print its usage and exit."""
+    """Raise ValueError, in one line, where argparse would print its usage and exit.
+
+    Words after -- are the attribute `program` of a command that has [] as its default.  argparse
+    would drop the -- together with the difference that it makes.
+    """
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self.get_default("program") is None:
+            return super().parse_known_args(args, namespace)
+        cut = args.index("--") if "--" in args else len(args)
+        arguments, unknown = super().parse_known_args(args[:cut], namespace)
+        arguments.program = args[cut + 1 :]
+        return arguments, unknown
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message} (see {self.prog} --help)")

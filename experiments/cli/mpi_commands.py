@@ -1,24 +1,60 @@
-"""Parallel programs: which hosts they run on."""
+"""Parallel programs: which hosts they run on, and how they start."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from typing import TYPE_CHECKING
 
-from weft.experiments.cli.options import Commands, add_command, add_run
+from weft.experiments.cli.options import (
+    Commands,
+    add_command,
+    add_flag,
+    add_network,
+    add_run,
+    add_virtual_clock,
+)
 from weft.topologies.core.placement import LINEAR, PLACEMENTS
+
+if TYPE_CHECKING:
+    from weft.testbed.labs.lab_file import Lab
+    from weft.testbed.traffic.mpi import MpiJob, MpiOutcome
+    from weft.topologies.core.topology import Topology
+
+# A rank polls.  With a cost for each call it polls as often as on a fast machine, and a run takes a
+# quarter of the wall time (docs/mpi.md).
+SYSCALL_NS = 5000
+MEMORY_OF_RANK_MB = 100
+OPTIONS = ("ranks", "placement", "per_host", "placement_seed", "timeout_s")  # handed on
 
 
 def add_commands(commands: Commands) -> None:
     """Add this file's commands to the parser."""
     text = "print the host of each rank, a line each, as a host file for mpirun"
     parser = add_command(commands, "hosts", hosts, text)
-    text = "number of ranks; default: as many as the hosts have room for"
-    parser.add_argument("-n", "--ranks", type=int, metavar="N", help=text)
     _add_placement(parser)
     add_run(parser)
+    _add_mpirun(commands)
+
+
+def _add_mpirun(commands: Commands) -> None:
+    text = "bring a network up, run a program of Open MPI or MPICH over its hosts, take it down"
+    parser = add_command(commands, "mpirun", mpirun, text)
+    add_network(parser)
+    add_virtual_clock(parser)
+    _add_placement(parser)
+    add_flag(parser, "--tag-output", help="begin each line of output with its rank")
+    text = "end the program after S seconds of the network's clock"
+    parser.add_argument("--timeout-s", type=float, metavar="S", help=text)
+    parser.usage = "weft mpirun TOPOLOGY [OPTIONS] -- PROGRAM [ARGUMENTS]"
+    parser.set_defaults(program=[])
+    # options of `weft up` that this command lacks
+    parser.set_defaults(detach=None, view=False, nat=False, dry_run=False, pace=None)
 
 
 def _add_placement(parser: argparse.ArgumentParser) -> None:
+    text = "number of ranks; default: as many as the hosts have room for"
+    parser.add_argument("-n", "--ranks", type=int, metavar="N", help=text)
     text = "order of hosts: linear, random, or one of each leaf in turn; default: linear"
     parser.add_argument("--placement", choices=PLACEMENTS, default=LINEAR, help=text)
     text = "ranks on each host; default: 1"
@@ -30,20 +66,94 @@ def _add_placement(parser: argparse.ArgumentParser) -> None:
 def hosts(arguments: argparse.Namespace) -> int:
     """Print the host of each rank."""
     from weft.testbed.network.network import RunningNetwork
-    from weft.topologies.core.placement import place_ranks
 
     topology = RunningNetwork.open(arguments.run).topology
+    for host in _placed(topology, arguments):
+        print(topology.naming.name(host))
+    return 0
+
+
+def _placed(topology: Topology, arguments: argparse.Namespace) -> list[int]:
+    """Return the host of each rank."""
+    from weft.topologies.core.placement import place_ranks
+
     per_host = arguments.per_host
     ranks = arguments.ranks
     if ranks is None:
         ranks = topology.servers * per_host
-    placed = place_ranks(
+    return place_ranks(
         topology,
         ranks,
         placement=arguments.placement,
         per_host=per_host,
         seed=arguments.placement_seed,
     )
-    for host in placed:
-        print(topology.naming.name(host))
-    return 0
+
+
+def mpirun(arguments: argparse.Namespace) -> int:
+    """Run a program over a network's hosts; return the status of the first rank that failed."""
+    from weft.experiments.cli import lab_commands, network_commands, virtual_up
+    from weft.testbed.linux.process import need_root
+    from weft.testbed.traffic import mpi
+
+    if not arguments.program:
+        raise ValueError("mpirun: no program; write weft mpirun TOPOLOGY -n 8 -- PROGRAM")
+    virtual_up.check(arguments)
+    lab = lab_commands.lab_from(arguments)
+    routing = network_commands.checked_scheme(lab, arguments)
+    hosts = _placed(lab.topology, arguments)
+    path = mpi.require_program(arguments.program[0])
+    mpi.launcher_of(path)
+    job = mpi.MpiJob(
+        argv=arguments.program,
+        hosts=hosts,
+        timeout_s=arguments.timeout_s,
+        tagged=arguments.tag_output,
+    )
+    if arguments.clock == "virtual":
+        virtual_up.check_lab(lab, arguments)
+        virtual_up.require_visible(path)
+        return _mpirun_virtual(arguments, job)
+    need_root()
+    outcome = _run_job(lab, routing, job)
+    if outcome.failure:
+        print(f"weft: mpirun: {outcome.failure}", file=sys.stderr)
+    return outcome.status
+
+
+def _run_job(lab: Lab, routing: str, job: MpiJob) -> MpiOutcome:
+    from weft.experiments.runner.console import stages
+    from weft.testbed.network.network import RunningNetwork
+    from weft.testbed.traffic import mpi
+
+    with stages("bringing up") as progress:
+        network = RunningNetwork.create(
+            lab.topology,
+            lab.link,
+            host_link=lab.host_link,
+            own_links=lab.own_links,
+            scheme=routing,
+            packed=lab.packed,
+            progress=progress,
+        )
+    try:
+        return mpi.run(network, job)
+    finally:
+        network.down()
+
+
+def _mpirun_virtual(arguments: argparse.Namespace, job: MpiJob) -> int:
+    """Run this command on a kernel for virtual time."""
+    from weft.experiments.cli import virtual_up
+    from weft.testbed.traffic import mpi
+
+    if arguments.syscall_ns is None:
+        arguments.syscall_ns = SYSCALL_NS
+    variables = [f"{name}={value}" for name, value in mpi.settings().items()]
+    command = virtual_up.command("mpirun", arguments, OPTIONS)
+    flags = ["--tag-output"] if arguments.tag_output else []
+    return virtual_up.boot(
+        ["env", *variables, *command, *flags, "--", *job.argv],
+        arguments,
+        memory_mb=virtual_up.MEMORY_MB + MEMORY_OF_RANK_MB * len(job.hosts),
+    )

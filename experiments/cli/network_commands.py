@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from weft.experiments.cli.options import (
     Commands,
     add_command,
-    add_costs,
     add_flag,
     add_json,
+    add_network,
     add_run,
     add_trust,
+    add_virtual_clock,
 )
 
 if TYPE_CHECKING:
@@ -40,13 +41,7 @@ def add_commands(commands: Commands) -> None:
 def _add_up(commands: Commands) -> None:
     text = "bring a network up and open Mininet's command line, or detach"
     parser = add_command(commands, "up", up, text)
-    text = "network such as dcell:n=4,k=1 (`weft list` lists families), or a lab such as lab.yaml"
-    parser.add_argument("topology", help=text)
-    text = "scheme, static or none; default: dr on server-centric networks, else ecmp"
-    parser.add_argument("--routing", help=text)
-    _add_link_options(parser)
-    text = "let P processes share the daemons, 0: a process for each node; default: automatic"
-    parser.add_argument("--packed", type=int, metavar="P", help=text)
+    add_network(parser)
     add_flag(parser, "--no-restart", help="do not restart daemons that die")
     add_flag(parser, "--unauthenticated", help="let daemons accept unsealed messages")
     parser.add_argument("--detach", metavar="NAME", help="leave the network running as run NAME")
@@ -55,38 +50,17 @@ def _add_up(commands: Commands) -> None:
     add_flag(parser, "--nat", help=text)
     add_flag(parser, "--dry-run", help="print the plan as commands and create nothing")
     add_trust(parser)
-    _add_clock_options(parser)
-
-
-def _add_link_options(parser: argparse.ArgumentParser) -> None:
-    text = "rate of every link, such as 20mbit; default: as fast as the machine forwards"
-    parser.add_argument("--rate", help=text)
-    text = "rate of the links between hosts and switches of a fabric; default: --rate"
-    parser.add_argument("--host-rate", help=text)
-    parser.add_argument("--queue", type=int, help="queue of a port in packets; default 250")
-    text = "let switches trim packets to headers above N queued packets; needs --rate; NDP uses 8"
-    parser.add_argument("--trim", type=int, metavar="N", help=text)
-    text = "queue of headers at a port that trims; default 1125"
-    parser.add_argument("--headers", type=int, metavar="N", help=text)
-    text = "MTU of every link; default 1500; needs --rate"
-    parser.add_argument("--mtu", type=int, metavar="BYTES", help=text)
-    parser.add_argument("--delay", help="one-way delay of every link, such as 1ms; needs --rate")
-
-
-def _add_clock_options(parser: argparse.ArgumentParser) -> None:
-    text = "virtual: exact, computing takes no time; needs --rate and no root"
-    parser.add_argument("--clock", choices=["real", "virtual"], default="real", help=text)
+    add_virtual_clock(parser)
     text = "run at most P virtual seconds a second (--clock virtual)"
     parser.add_argument("--pace", type=float, metavar="P", help=text)
-    add_costs(parser, None)
-    parser.add_argument("--seed", type=int, help="seed of all randomness (--clock virtual)")
 
 
 def _add_exec(commands: Commands) -> None:
     parser = add_command(commands, "exec", exec_, "run a command on a node")
     parser.add_argument("node", help="name or label, such as h3 or s1.0.3")
     text = "the command; without --, a line for its shell, as ssh takes it"
-    parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND", help=text)
+    parser.add_argument("line", nargs=argparse.REMAINDER, metavar="-- COMMAND", help=text)
+    parser.set_defaults(program=[])
     add_run(parser)
 
 
@@ -149,7 +123,7 @@ def up(arguments: argparse.Namespace) -> int:
 
     virtual_up.check(arguments)
     lab = lab_commands.lab_from(arguments)
-    routing = _checked_scheme(lab, arguments)
+    routing = checked_scheme(lab, arguments)
     if arguments.dry_run:
         return print_plan(lab, static=is_static(routing), name=arguments.detach)
     lab_commands.require_trust(lab, trust=arguments.trust)
@@ -171,7 +145,7 @@ def up(arguments: argparse.Namespace) -> int:
     return _foreground(lab, routing, settings, view=arguments.view)
 
 
-def _checked_scheme(lab: Lab, arguments: argparse.Namespace) -> str:
+def checked_scheme(lab: Lab, arguments: argparse.Namespace) -> str:
     """Return the scheme; ValueError if it cannot route the network or options conflict."""
     from weft.daemons.core.registry import usual
     from weft.testbed.network import bring_up
@@ -271,12 +245,10 @@ def exec_(arguments: argparse.Namespace) -> int:
     record = run.find(arguments.run)
     network = _open(record.id)
     node = network.topology.naming.node(arguments.node)
-    direct = arguments.argv[:1] == ["--"]
-    words = arguments.argv[1:] if direct else arguments.argv
-    if not words:
+    argv = arguments.program or node_command.remote_line(arguments.line)
+    if not (arguments.program or arguments.line):
         raise ValueError("exec: no command; write weft exec NODE -- COMMAND")
     os.environ |= node_command.environment(record)
-    argv = words if direct else node_command.remote_line(words)
     start = node_command.command(record, network.plan.names[node], argv)
     os.execvp(start[0], start)
 

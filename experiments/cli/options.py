@@ -48,6 +48,40 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "--trust", help="run the commands of a lab without asking")
 
 
+def add_network(parser: argparse.ArgumentParser) -> None:
+    """Add the topology, its scheme and its links."""
+    text = "network such as dcell:n=4,k=1 (`weft list` lists families), or a lab such as lab.yaml"
+    parser.add_argument("topology", help=text)
+    text = "scheme, static or none; default: dr on server-centric networks, else ecmp"
+    parser.add_argument("--routing", help=text)
+    _add_links(parser)
+    text = "let P processes share the daemons, 0: a process for each node; default: automatic"
+    parser.add_argument("--packed", type=int, metavar="P", help=text)
+
+
+def _add_links(parser: argparse.ArgumentParser) -> None:
+    text = "rate of every link, such as 20mbit; default: as fast as the machine forwards"
+    parser.add_argument("--rate", help=text)
+    text = "rate of the links between hosts and switches of a fabric; default: --rate"
+    parser.add_argument("--host-rate", help=text)
+    parser.add_argument("--queue", type=int, help="queue of a port in packets; default 250")
+    text = "let switches trim packets to headers above N queued packets; needs --rate; NDP uses 8"
+    parser.add_argument("--trim", type=int, metavar="N", help=text)
+    text = "queue of headers at a port that trims; default 1125"
+    parser.add_argument("--headers", type=int, metavar="N", help=text)
+    text = "MTU of every link; default 1500; needs --rate"
+    parser.add_argument("--mtu", type=int, metavar="BYTES", help=text)
+    parser.add_argument("--delay", help="one-way delay of every link, such as 1ms; needs --rate")
+
+
+def add_virtual_clock(parser: argparse.ArgumentParser) -> None:
+    """Add --clock, and the virtual clock's costs and seed."""
+    text = "virtual: exact, computing takes no time; needs --rate and no root"
+    parser.add_argument("--clock", choices=["real", "virtual"], default="real", help=text)
+    add_costs(parser, None)
+    parser.add_argument("--seed", type=int, help="seed of all randomness (--clock virtual)")
+
+
 def add_results(parser: argparse.ArgumentParser) -> None:
     """Add --results, the folder of results."""
     folder = os.environ.get(RESULTS) or "results"

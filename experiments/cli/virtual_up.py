@@ -9,7 +9,7 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from weft.topologies.core.link import MOST_HOP_NS
 if TYPE_CHECKING:
     from weft.testbed.labs.lab_file import Lab
     from weft.testbed.mininet.net import Net
+    from weft.testbed.uml.host_questions import OutsideHost
 
 NO_RATE = "without one links would carry any load in no time"
 MEMORY_MB = 3000
@@ -59,18 +60,9 @@ def require_rates(lab: Lab) -> None:
 
 def check_lab(lab: Lab, arguments: argparse.Namespace) -> None:
     """Raise ValueError unless a kernel for virtual time can bring `lab` up and read its file."""
-    from weft.testbed.uml import uml
-
     require_rates(lab)
-    path = Path(arguments.topology).resolve()
-    hidden = lab_commands.is_lab(arguments.topology) and any(
-        path.is_relative_to(folder) for folder in uml.FRESH
-    )
-    if hidden and not path.is_relative_to(Path.cwd().resolve()):
-        raise ValueError(
-            f"{arguments.topology}: --clock virtual has a /{path.parts[1]} of its own: begin in "
-            f"{path.parent}"
-        )
+    if lab_commands.is_lab(arguments.topology):
+        require_visible(arguments.topology)
 
 
 def check_costs(costs: Mapping[str, int], clock: str) -> None:
@@ -85,29 +77,65 @@ def check_costs(costs: Mapping[str, int], clock: str) -> None:
             raise ValueError(f"{option} must be 0 .. {MOST_HOP_NS}, got {ns}")
 
 
+def require_visible(path: str) -> None:
+    """Raise ValueError for a file that a kernel for virtual time hides."""
+    from weft.testbed.uml import uml
+
+    absolute = Path(path).resolve()
+    hidden = any(absolute.is_relative_to(folder) for folder in uml.FRESH)
+    if hidden and not absolute.is_relative_to(Path.cwd().resolve()):
+        raise ValueError(
+            f"{path}: --clock virtual has a /{absolute.parts[1]} of its own: begin in "
+            f"{absolute.parent}"
+        )
+
+
 def up(arguments: argparse.Namespace) -> int:
     """Bring the network up on a kernel for virtual time, and pass typed lines on to it."""
-    from weft.testbed.network.bring_up import HOP_NS
-    from weft.testbed.runs import isolated_python
-    from weft.testbed.uml import uml
     from weft.testbed.uml.host_questions import ATTENDED, OutsideHost
 
-    options = [(f"--{name.replace('_', '-')}", getattr(arguments, name)) for name in OPTIONS]
-    words = [
-        word for option, value in options if value is not None for word in (option, str(value))
-    ]
-    words = ["up", arguments.topology, "--trust", *words]
-    argv = isolated_python.command("weft.experiments.cli.cli", words)
+    return boot(
+        [*command("up", arguments), "--trust"],
+        arguments,
+        variables={ATTENDED: str(arguments.pace or "")},
+        host=OutsideHost(sys.stdin),
+    )
+
+
+def command(name: str, arguments: argparse.Namespace, more: Sequence[str] = ()) -> list[str]:
+    """Return the command `name` of weft with the network's options, and those called `more`."""
+    from weft.testbed.runs import isolated_python
+
+    words = [name, arguments.topology]
+    for option in (*OPTIONS, *more):
+        value = getattr(arguments, option)
+        if value is not None:
+            words += [f"--{option.replace('_', '-')}", str(value)]
+    return isolated_python.command("weft.experiments.cli.cli", words)
+
+
+def boot(
+    argv: Sequence[str],
+    arguments: argparse.Namespace,
+    *,
+    memory_mb: int = MEMORY_MB,
+    variables: Mapping[str, str] | None = None,
+    host: OutsideHost | None = None,
+) -> int:
+    """Run `argv` on a kernel for virtual time with the seed and costs of `arguments`."""
+    from weft.testbed.network.bring_up import HOP_NS
+    from weft.testbed.uml import uml
+
     return uml.run(
         argv,
         virtual=uml.VirtualClock(
             seed=1 if arguments.seed is None else arguments.seed,
             syscall_ns=arguments.syscall_ns or 0,
         ),
-        memory_mb=MEMORY_MB,
+        memory_mb=memory_mb,
         timeout_s=math.inf,
-        env=os.environ | {ATTENDED: str(arguments.pace or ""), HOP_NS: str(arguments.hop_ns or 0)},
-        host=OutsideHost(sys.stdin),
+        env=os.environ | {HOP_NS: str(arguments.hop_ns or 0)} | dict(variables or {}),
+        host=host,
     )
 
 

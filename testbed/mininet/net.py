@@ -10,7 +10,7 @@ With `routing`, or if switches form a cycle, they are routers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,9 @@ from weft.testbed.network.bring_up import RunOptions
 from weft.testbed.network.network import BRIDGES, RunningNetwork
 from weft.testbed.node_daemon import control
 from weft.testbed.runs.run import RunRecord
+from weft.testbed.traffic import mpi
 from weft.topologies.core.link import LinkSpec
+from weft.topologies.core.placement import place_ranks
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
@@ -196,6 +198,30 @@ class Net(BridgedNet):
             TimeoutError: the message names the daemons without.
         """
         self.up.wait_until_converged(timeout_s)
+
+    def mpirun(
+        self,
+        argv: Sequence[str],
+        ranks: int,
+        *,
+        timeout_s: float | None = None,
+        stdout: mpi.Sink = None,
+        stderr: mpi.Sink = None,
+        **placement: Any,
+    ) -> mpi.MpiOutcome:
+        """Run a program of Open MPI or MPICH over the hosts; see mpi.run().
+
+        Args:
+            argv: the program and its arguments.
+            ranks: how many.
+            timeout_s: time after which it is ended; None: no limit.
+            stdout: file of its output.
+            stderr: file of its messages.
+            placement: keyword arguments of place_ranks().
+        """
+        hosts = place_ranks(self.topology, ranks, **placement)
+        job = mpi.MpiJob(argv=argv, hosts=hosts, timeout_s=timeout_s)
+        return mpi.run(self.up, job, stdout=stdout, stderr=stderr)
 
     def fail(self, name: str, *, silent: bool = False, only_to: str | None = None) -> None:
         """Fail the link or node called `name`, such as h0-w0 or h0; see faults.fail.

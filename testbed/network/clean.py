@@ -68,20 +68,24 @@ def processes(run: str, namespaces: Collection[str]) -> list[int]:
     for name in namespaces:
         with suppress(FileNotFoundError):
             inodes.add(os.stat(netns.NAMES / name).st_ino)
-    mark = f"{ENVIRONMENT}={run}".encode()
+    pids = set(marked(ENVIRONMENT, run))
+    for directory in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended meanwhile
+            if os.stat(directory / "ns/net").st_ino in inodes:
+                pids.add(int(directory.name))
+    return sorted(pids - {os.getpid()})
+
+
+def marked(variable: str, value: str) -> list[int]:
+    """Return the other processes that began with an environment variable of this value."""
+    mark = f"{variable}={value}".encode()
     pids = []
     for directory in Path("/proc").glob("[0-9]*"):
-        pid = int(directory.name)
-        if pid == os.getpid():
-            continue
         # it ended meanwhile, or has no environment as a kernel thread has none
         with suppress(OSError):
-            if (
-                mark in (directory / "environ").read_bytes().split(b"\0")
-                or os.stat(directory / "ns/net").st_ino in inodes
-            ):
-                pids.append(pid)
-    return pids
+            if mark in (directory / "environ").read_bytes().split(b"\0"):
+                pids.append(int(directory.name))
+    return [pid for pid in pids if pid != os.getpid()]
 
 
 def kill(pids: Collection[int], timeout_s: float = 10.0) -> None:

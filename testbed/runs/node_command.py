@@ -13,8 +13,27 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from weft.testbed.linux import clock
 from weft.testbed.runs.run import DEFAULT, ENVIRONMENT, RunRecord
 
+# Open MPI takes every node for a machine of its own, and would bind the first rank of each to the
+# first processor.
+HOST_SETTINGS = {
+    "HYDRA_LAUNCHER": "rsh",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+}
+# Ranks use TCP and nothing else.  In Open MPI requests of one direction wait behind the data of the
+# other, so a rank hands TCP little at a time (docs/mpi.md).
+TRANSPORT_SETTINGS = {
+    "OMPI_MCA_btl": "self,tcp",
+    "OMPI_MCA_btl_tcp_flags": "send",
+    "OMPI_MCA_btl_tcp_max_send_size": "32768",
+    "OMPI_MCA_btl_tcp_sndbuf": "65536",
+    "OMPI_MCA_pml": "ob1",
+    "UCX_TLS": "self,tcp",
+}
 SHARED_MEMORY = "shm"  # folder in the run's directory
 REMOTE_SHELL = "rsh"  # script there
 MODE = 0o700
@@ -32,21 +51,16 @@ def command(run: RunRecord, node: str, argv: Sequence[str]) -> list[str]:
 
 
 def environment(run: RunRecord) -> dict[str, str]:
-    """Return the variables of programs at nodes: the run, and how MPI starts programs elsewhere.
-
-    Open MPI takes every node for a machine of its own: it would bind the first rank of each to
-    the first processor, and let idle ranks keep their processors busy.
-    """
+    """Return the variables of programs at nodes: the run, and the settings of MPI."""
     shell = str(run.directory / REMOTE_SHELL)
     return {
         ENVIRONMENT: run.id,
         DEFAULT: run.id,
-        "HYDRA_LAUNCHER": "rsh",
+        **HOST_SETTINGS,
+        **TRANSPORT_SETTINGS,
         "HYDRA_LAUNCHER_EXEC": shell,
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "OMPI_MCA_hwloc_base_binding_policy": "none",
-        "OMPI_MCA_mpi_yield_when_idle": "1",
+        # an idle rank leaves the processor to others; under the virtual clock it polls often
+        "OMPI_MCA_mpi_yield_when_idle": str(int(not clock.is_virtual())),
         "OMPI_MCA_orte_tmpdir_base": str(run.directory),
         "OMPI_MCA_plm_rsh_agent": shell,
     }
