@@ -58,7 +58,7 @@ RHO = (0.4, 0.6, 0.8, 1.0)
 SIZES = (  # of Slim Fly and fat-tree, with seeds
     (SLIMFLY, FATTREE, 5),
     ("slimfly:q=7,p=6", "fattree:k=10,oversubscription=2", 5),
-    ("slimfly:q=11,p=9", "fattree:k=16,oversubscription=2", 2),
+    ("slimfly:q=11,p=9", "fattree:k=16,oversubscription=2", 5),
     (SLIMFLY_10K, FATTREE_10K, 1),
 )
 FIRST: Where = {
@@ -96,6 +96,20 @@ SWEEPS = (
         {"topology": DIRECT_10K[1:], "mapping": BOTH, **RANDOM_LAYERS},
         seeds=1,
     ),
+    *(  # flowlets by the number of paths that they choose among
+        Sweep(
+            "fatpaths_vs_fattree",
+            {
+                "topology": fattree,
+                "mapping": "linear",
+                "routing": "flowlets",
+                "construction": "random",
+                "layers": (9, 63),
+            },
+            seeds,
+        )
+        for _, fattree, seeds in SIZES[:3]
+    ),
     Sweep("fatpaths_vs_fattree", {**FIRST, **RANDOM_LAYERS}, seeds=5),
     Sweep("fatpaths_vs_fattree", {**FIRST, **IN_TREES}, seeds=5),
     Sweep(
@@ -132,7 +146,7 @@ SWEEPS = (
             "rho": RHO,
             **PAPER_TCP,
         },
-        seeds=5,
+        seeds=3,
     ),
     Sweep("fatpaths_tcp", {"topology": SLIMFLY_10K, **PAPER_TCP}, seeds=1),
     *(
@@ -171,7 +185,7 @@ SWEEPS = (
             "load_fraction": (0.16, 0.24),
             "seconds": (0.01, 0.02, 0.04, 0.08),
         },
-        seeds=5,
+        seeds=3,
     ),
 )
 

@@ -26,12 +26,12 @@ CHOICES = {
 
 
 def with_choices(table: Table) -> list[Row]:
-    """Return the rows with the rule of packets, and the failed links in per cent, in words."""
+    """Return the rows with the rule of packets and the failed links in words."""
     return [
         {
             **row,
             "rule": CHOICES[transports.transport(str(row["transport"])).choice],
-            "failed": f"{100 * float(str(row['failed_fraction'])):g} % of links failed",
+            "failed": f"{100 * float(str(row['failed_fraction'])):g} % of links",
         }
         for row in table
     ]
@@ -65,8 +65,8 @@ EXPERIMENT = replace(
     takes_s=600,
     plot=Bars(
         columns={
-            "long_mean_ms": "long flows (ms)",
-            "short_mean_ms": "short flows (ms)",
+            "long_mean_ms": "(a) long flows (ms)",
+            "short_mean_ms": "(b) short flows (ms)",
         },
         strokes={
             "long_mean_ms": {"long_p99_ms": "99th percentile"},

@@ -124,7 +124,7 @@ EXPERIMENT = replace(
     },
     goes_together=has_density,
     compared=("routing", "rho"),
-    version=2,  # connections are open before; no flow stands still; marks on the kernel
+    version=3,  # connections are open before; no flow stands still; marks on the kernel
     takes_s=60,
     plot=Stack(
         Curves(

@@ -350,6 +350,19 @@ static int sent_after(uint64_t a_at, uint32_t a, uint64_t b_at, uint32_t b)
 	return a_at > b_at || (a_at == b_at && a > b);
 }
 
+/* Mark a packet lost, unless it has arrived: a probe may repeat one that has. */
+static void mark(struct sender *s, uint32_t sequence)
+{
+	struct packet *packet = &s->packets[sequence];
+
+	unlist(s, sequence);
+	if (packet->flags & SACKED)
+		return;
+	s->again -= !!(packet->flags & AGAIN);
+	s->lost += !(packet->flags & LOST);
+	packet->flags = (packet->flags & ~AGAIN) | LOST;
+}
+
 /* Mark packets lost that were sent long enough before one that has arrived.  Return the time after
  * which the next one is, 0 if there is none. */
 static uint64_t mark_lost(struct sender *s, uint64_t now)
@@ -367,14 +380,7 @@ static uint64_t mark_lost(struct sender *s, uint64_t now)
 			wait = most(wait, packet->sent_at + allowed - now);
 			continue;
 		}
-		if (packet->flags & AGAIN) {
-			packet->flags &= ~AGAIN;
-			s->again--;
-		}
-		if (!(packet->flags & LOST))
-			s->lost++;
-		packet->flags |= LOST;
-		unlist(s, p);
+		mark(s, p);
 	}
 	return wait;
 }
@@ -710,14 +716,9 @@ static void time_out(struct tcp_flow *f, uint64_t now)
 	for (uint32_t p = s->acknowledged; p < s->next; p++) {
 		struct packet *packet = &s->packets[p];
 
-		if (packet->flags & SACKED)
-			continue;
 		if (p != s->acknowledged && packet->sent_at + s->rack_rtt > now)
 			continue; /* sent a moment ago */
-		unlist(s, p);
-		s->again -= !!(packet->flags & AGAIN);
-		s->lost += !(packet->flags & LOST);
-		packet->flags = (packet->flags & ~AGAIN) | LOST;
+		mark(s, p);
 	}
 	s->window = in_flight(s) + 1;
 	s->growth = 0;
