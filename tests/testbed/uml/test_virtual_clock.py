@@ -3,6 +3,7 @@ repeat."""
 
 from __future__ import annotations
 
+import compileall
 import hashlib
 import io
 import json
@@ -70,6 +71,26 @@ def test_files_that_are_looked_for_in_vain_cost_no_time():
         for n in (10, 1000)
     )
     assert few == many
+
+
+@virtual
+def test_bytecode_changes_no_time_of_imports_after_a_sleep(tmp_path, monkeypatch):
+    """Python reads a file more where bytecode is stale, and the clock for each lock."""
+    monkeypatch.chdir(tmp_path)
+    names = [f"imported{number}" for number in range(50)]
+    program = f"import time; time.sleep(0.01); import {', '.join(names)}; {CLOCK}"
+
+    def clock_ns(source_s: int) -> str:
+        for name in names:
+            (tmp_path / f"{name}.py").write_text("import os\n")
+            os.utime(tmp_path / f"{name}.py", (source_s, source_s))
+        return inside(sys.executable, "-S", "-c", program)
+
+    missing_ns = clock_ns(source_s=1)
+    compileall.compile_dir(tmp_path, quiet=2)
+    assert len(list(tmp_path.glob("__pycache__/*"))) == len(names)
+    valid_ns, stale_ns = clock_ns(source_s=1), clock_ns(source_s=2)
+    assert missing_ns == valid_ns == stale_ns
 
 
 @virtual
