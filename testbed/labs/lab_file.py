@@ -33,6 +33,7 @@ from weft.topologies.core.link import MTU_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
 from weft.topologies.core.user_graph import link_spec, topology_of
 
+ANSWER = "the answer"  # name of its text in errors
 ANSWER_KEYS = ("scheme", "link", "host_link", "mtu", "packed", "links", "commands")
 KEYS = (*ANSWER_KEYS, "topology", "nodes", "events", "checks")
 LINK_KEYS = ("rate", "queue", "delay", "loss", "trim")
@@ -82,24 +83,25 @@ def parse(text: str, *, name: str, answer: str | None = None) -> Lab:
 
     Raises:
         ValueError: the text is no lab; the message is one line that begins with `name` and the
-            line of the file.
+            line.
     """
     with _named(name):
-        content = keys("a lab", read(text), KEYS)
-    if answer is not None:
-        with _named("the answer"):
-            content |= keys("an answer", read(answer), ANSWER_KEYS)
+        content = keys("a lab", read(text, name), KEYS)
+    with _named(ANSWER):
+        other = keys("an answer", read(answer or "{}", ANSWER), ANSWER_KEYS)
+    content.update(other)
+    content.places |= {key: other.places[key] for key in other}
     with _named(name):
         return _lab(content, name)
 
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Begin the message of a ValueError of the block with `name` and the line."""
+    """Begin a ValueError of the block with `name`, unless it has its place."""
     try:
         yield
-    except YamlLineError as error:
-        raise ValueError(f"{name}:{error.line}: {error}") from None
+    except YamlLineError:
+        raise
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 

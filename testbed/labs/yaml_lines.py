@@ -10,24 +10,23 @@ from weft.topologies.core.grammar import quoted, unknown
 
 
 class Keys(dict[str, Any]):
-    """A mapping of the file; `lines` has the line of each key, from 1."""
+    """A mapping of a file, at `line`, from 1; `places` has FILE:LINE of each key; "" is its own."""
 
-    def __init__(self, line: int) -> None:
+    def __init__(self, name: str, line: int) -> None:
         super().__init__()
         self.line = line
-        self.lines: dict[str, int] = {}
+        self.places = {"": f"{name}:{line}"}
 
 
 class YamlLineError(ValueError):
-    """A refusal, and the line that it is about."""
+    """A refusal that begins with the place, FILE:LINE."""
 
-    def __init__(self, line: int, reason: object) -> None:
-        super().__init__(str(reason))
-        self.line = line
+    def __init__(self, place: str, reason: object) -> None:
+        super().__init__(f"{place}: {reason}")
 
 
-def read(text: str) -> Any:
-    """Return the content of YAML `text`; every mapping is a Keys.
+def read(text: str, name: str) -> Any:
+    """Return the content of YAML `text`, of the file called `name`; every mapping is a Keys.
 
     Aliases are refused: a few lines of them can expand beyond the memory.
 
@@ -36,41 +35,51 @@ def read(text: str) -> Any:
     """
     import yaml
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        """SafeLoader that keeps lines and refuses keys that are no texts or occur twice."""
-
-    def mapping(loader: Any, node: Any) -> Keys:
-        content = Keys(node.start_mark.line + 1)
-        for key_node, value_node in node.value:
-            line = key_node.start_mark.line + 1
-            if not isinstance(key_node, yaml.ScalarNode):
-                raise YamlLineError(line, "a key is a text, not a list or mapping")
-            if key_node.value in content:
-                raise YamlLineError(line, f"{quoted(key_node.value)} occurs twice")
-            content[key_node.value] = loader.construct_object(value_node, deep=True)
-            content.lines[key_node.value] = line
-        return content
-
-    Loader.add_constructor("tag:yaml.org,2002:map", mapping)
     try:
         for event in yaml.parse(text, yaml.SafeLoader):
             if isinstance(event, yaml.AliasEvent):
                 reason = f"*{event.anchor} is an alias; write its value out"
-                raise YamlLineError(event.start_mark.line + 1, reason)
-        return yaml.load(text, Loader)
+                raise YamlLineError(_place(name, event.start_mark), reason)
+        return yaml.load(text, _loader(name))
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        reason = f"no YAML: {error.problem or error.context}"
-        raise YamlLineError(mark.line + 1 if mark else 1, reason) from None
+        place = _place(name, error.problem_mark or error.context_mark)
+        raise YamlLineError(place, f"no YAML: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise ValueError(f"no YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
+def _place(name: str, mark: Any) -> str:
+    return f"{name}:{mark.line + 1 if mark else 1}"
+
+
+def _loader(name: str) -> Any:
+    """Return a SafeLoader of Keys, which refuses keys that are no texts or occur twice."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        pass
+
+    def mapping(loader: Any, node: Any) -> Keys:
+        content = Keys(name, node.start_mark.line + 1)
+        for key_node, value_node in node.value:
+            place = _place(name, key_node.start_mark)
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise YamlLineError(place, "a key is a text, not a list or mapping")
+            if key_node.value in content:
+                raise YamlLineError(place, f"{quoted(key_node.value)} occurs twice")
+            content[key_node.value] = loader.construct_object(value_node, deep=True)
+            content.places[key_node.value] = place
+        return content
+
+    Loader.add_constructor("tag:yaml.org,2002:map", mapping)
+    return Loader
+
+
 @contextmanager
-def position(content: Any, key: str | None = None) -> Iterator[None]:
-    """Give a ValueError of the block the line of `key` of `content`, unless it has one."""
+def position(content: Any, key: str = "") -> Iterator[None]:
+    """Begin a ValueError of the block with the place of `key` of `content`, unless it has one."""
     try:
         yield
     except YamlLineError:
@@ -78,7 +87,7 @@ def position(content: Any, key: str | None = None) -> Iterator[None]:
     except ValueError as error:
         if not isinstance(content, Keys):
             raise
-        raise YamlLineError(content.lines.get(key or "", content.line), error) from None
+        raise YamlLineError(content.places.get(key, content.places[""]), error) from None
 
 
 def keys(title: str, content: Any, known: tuple[str, ...] = ()) -> Keys:
@@ -92,5 +101,5 @@ def keys(title: str, content: Any, known: tuple[str, ...] = ()) -> Keys:
     for key in content:
         if known and key not in known:
             reason = f"{title}: {unknown('key', key, known)}"
-            raise YamlLineError(content.lines[key], reason)
+            raise YamlLineError(content.places[key], reason)
     return content

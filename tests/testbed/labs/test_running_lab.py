@@ -74,6 +74,44 @@ def test_a_lab_comes_up_is_impaired_and_saved(tmp_path, run_name):
 
 
 @pytest.mark.kernel
+def test_a_running_network_gets_the_links_of_a_file(tmp_path, run_name):
+    file = tmp_path / "lab.yaml"
+
+    def apply(text, *words):
+        file.write_text(text)
+        return weft("apply", str(file), "--run", run_name, *words)
+
+    without_commands = LAB.partition("commands")[0]
+    lab = parse(without_commands, name="lab")
+    network = RunningNetwork.create(
+        lab.topology, lab.link, own_links=lab.own_links, scheme="static", name=run_name
+    )
+    try:
+        link = network.topology.link("zur-gen")
+        changed = without_commands.replace("rate: 10mbit", "rate: 5mbit").replace(", loss: 0.5", "")
+        dry = apply(changed, "--dry-run")
+        line = "zur-gen: rate 10mbit -> 5mbit, loss 0.5 -> none\n"
+        assert (dry.returncode, dry.stdout) == (0, line), dry.stderr
+        assert impair.kernel_link(network, link).rate_bps == 10 * Mbps
+        assert apply(changed).stdout == line
+        assert impair.kernel_link(network, link) == LinkSpec(
+            rate_bps=5 * Mbps, queue_packets=50, mtu_bytes=4000
+        )
+        again = apply(changed)
+        assert (again.returncode, again.stdout) == (0, "")
+        for text, reason in (
+            (changed.replace("static", "ecmp"), "the run has scheme static, the lab ecmp"),
+            (changed.replace("gen: {hosts: 1}", "gen: {hosts: 2}"), "the nodes of the run"),
+            (changed.replace("4000", "5000"), "mtu_bytes is fixed while a network runs"),
+        ):
+            refused = apply(text)
+            assert refused.returncode == 2
+            assert reason in refused.stderr
+    finally:
+        network.down()
+
+
+@pytest.mark.kernel
 def test_a_command_that_fails_takes_the_lab_down(tmp_path, run_name):
     file = tmp_path / "lab.yaml"
     file.write_text(

@@ -1,0 +1,116 @@
+"""Labs that grade themselves: those of labs/ with and without their answers, and their reports."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from weft.experiments.cli.cli import main
+from weft.testbed.runs import run
+
+ROOT = Path(__file__).parents[3]
+LABS = ("shortest_paths", "hellos", "ecmp_spraying", "incast", "own_scheme")
+WEFT = [sys.executable, "-m", "weft.experiments.cli.cli"]
+PIP = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+SMALL = """
+topology: star:n=2
+scheme: static
+link: {rate: 10mbit}
+events:
+  - {at: 200ms, traffic: h0-h1, size: 20kB}
+  - {at: 300ms, start: "echo up; sleep 100", node: h1, name: server}
+  - {at: 1s, fail: h1-r0}
+  - {at: 1s, stop: server}
+checks:
+  - {at: 100ms, reachable: all, points: 2}
+  - {goodput: h0-h1, above: 1mbit}
+  - {at: 600ms, output: "pgrep -x sleep | wc -l", node: h1, matches: "^[1-9]"}
+  - {at: 2s, unreachable: h0-h1}
+  - {at: 2s, route: h0-h1, via: h1, points: 3, hint: "Look at h0."}
+"""
+
+
+def weft(*words, **environment):
+    return subprocess.run(
+        [*WEFT, *map(str, words)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        check=False,
+    )
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("name", LABS)
+def test_a_lab_fails_without_its_answer_and_passes_with_it(name, tmp_path):
+    folder = tmp_path / name
+    shutil.copytree(ROOT / "labs" / name, folder)
+    environment = {}
+    if (folder / "answer").exists():
+        target = folder / "installed"
+        pip = [*PIP, "--no-build-isolation", "--target", target, folder / "answer"]
+        subprocess.run(pip, check=True)
+        environment = {"PYTHONPATH": str(target)}
+    words = ["check", folder / "lab.yaml", "--trust", "--json"]
+    without = weft(*words, **environment)
+    assert without.returncode == 1, without.stderr
+    report = json.loads(without.stdout)
+    failed = [row for row in report["checks"] if not row["passed"]]
+    assert all(row["hint"] for row in failed)
+    assert 0 < report["points"] < report["of"]
+    answered = weft(*words, "--answer", folder / "answer.yaml", **environment)
+    assert answered.returncode == 0, answered.stdout + answered.stderr
+    report = json.loads(answered.stdout)
+    assert report["points"] == report["of"] > 0
+    assert report["late_ms"] < 1
+
+
+@pytest.mark.kernel
+def test_a_lab_is_checked_in_real_time_and_leaves_nothing(tmp_path):
+    file, junit = tmp_path / "lab.yaml", tmp_path / "junit.xml"
+    file.write_text(SMALL)
+    before = {record.id for record in run.runs()}
+    done = weft("check", file, "--clock", "real", "--trust", "--junit", junit)
+    assert done.returncode == 1, done.stderr
+    assert "5 of 8 points" in done.stdout, done.stdout
+    assert "hint: Look at h0." in done.stdout
+    suite = ElementTree.parse(junit).getroot()
+    assert suite.attrib == {"name": str(file), "tests": "5", "failures": "1"}
+    (failure,) = suite.iter("failure")
+    assert (failure.attrib["message"], failure.text) == ("r0", "Look at h0.")
+    assert {record.id for record in run.runs()} <= before
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "message"),
+    [
+        ("", [], "this lab runs 2 commands as root: read the file, then add --trust"),
+        ("scheme: nosuch", ["--trust", "--clock", "real"], "no scheme 'nosuch'"),
+        ("\nscheme: 7", [], "the answer:2: scheme: a text, got 7"),
+        ("checks: []", [], "the answer:1: an answer: no key 'checks'"),
+    ],
+)
+def test_a_lab_is_refused_before_anything_is_made(change, words, message, tmp_path, capsys):
+    file, answer = tmp_path / "lab.yaml", tmp_path / "answer.yaml"
+    file.write_text(SMALL)
+    answer.write_text(change)
+    if change:
+        words = [*words, "--answer", str(answer)]
+    assert main(["check", str(file), *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_lab_without_checks_or_rates_is_refused(tmp_path, capsys):
+    file = tmp_path / "lab.yaml"
+    file.write_text("topology: star:n=2")
+    assert main(["check", str(file)]) == 2
+    assert "it has no checks" in capsys.readouterr().err
+    file.write_text("topology: star:n=2\nchecks: [{reachable: all}]")
+    assert main(["check", str(file)]) == 2
+    assert "h0-r0 has no rate" in capsys.readouterr().err
