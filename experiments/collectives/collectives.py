@@ -163,14 +163,14 @@ EXPERIMENT = Experiment(
             "all-reduce"
         ),
         "algorithm": Word(meaning="algorithm of the operation", words=ALGORITHMS).over(
-            "ring", "rabenseifner"
+            "rabenseifner"
         ),
         "size_bytes": Integer(
             meaning="size of the buffer, as in nccl-tests; of halo: of a message",
             unit="bytes",
             least=1,
             most=10**9,
-        ).over(1 << 23),
+        ).over(1 << 20),
         "trace": Spec(
             meaning="GOAL file with a schedule in place of the operation",
             form="a path, or none",
@@ -183,7 +183,7 @@ EXPERIMENT = Experiment(
         "iterations": Integer(
             meaning="iterations that are counted", unit="iterations", least=1, most=1000
         ).over(1),
-        "transport": transports.TRANSPORT.over("ndp", "tcp:control=dctcp"),
+        "transport": transports.TRANSPORT.over("ndp"),
         "rate_mbps": common.RATE_MBPS.over(10_000),
         "frame_bytes": Integer(
             meaning="a full packet on a link", unit="bytes", least=200, most=65_535
@@ -197,7 +197,7 @@ EXPERIMENT = Experiment(
     columns=columns.COLLECTIVES,
     compared=("topology", "scheme"),
     seeds=10,
-    takes_s=600,
+    takes_s=120,
     measure=measure,
     plot=Stack(
         Bars(

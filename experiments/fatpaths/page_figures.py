@@ -83,6 +83,7 @@ FIGURES = (
     PageFigure("fatpaths_figures14_to_16", "fatpaths_tcp", {"rto_min_us": "200"}),
     PageFigure("fatpaths_linux", "fatpaths_fct"),
     PageFigure("fatpaths_figure17", "fatpaths_stencil"),
+    PageFigure("collectives", "collectives"),
     PageFigure(
         "ndp_beside_htsim",
         "ndp_incast",

@@ -26,7 +26,7 @@ MOST_BYTES = 200_000  # of a file that is not compressed
 SUFFIXES = (".jsonl", ".jsonl.gz")
 # Runs that figures need beside those of the claims, of SWEEPS of their rooms, and of the default
 # sweeps of the graph engine.
-SWEEPS = (Sweep("link_loss", {"engine": "fabric"}),)
+SWEEPS = (Sweep("link_loss", {"engine": "fabric"}), Sweep("collectives"))
 OF_A_ROW = ("run", "wall_s", "dirty")  # provenance that rows do not share
 
 
