@@ -171,7 +171,7 @@ def title(column: str, head: Sequence[object]) -> str:
     if head:
         return ", ".join(map(str, head))
     unit = columns.unit(column)
-    name = style.words(column.removesuffix(f"_{unit}"))
+    name = style.words(column.removesuffix(f"_{columns.suffix(column)}"))
     return f"{name} ({unit})" if unit not in ("", "fraction") else name
 
 

@@ -67,9 +67,14 @@ class Column(NamedTuple):
 
 def unit(name: str) -> str:
     """Return the unit of the column called `name`."""
+    return UNITS.get(suffix(name), "")
+
+
+def suffix(name: str) -> str:
+    """Return the part of the column's name that names its unit, empty without one."""
     words = name.split("_")
     ends = ["_".join(words[start:]) for start in range(len(words))]
-    return next((UNITS[end] for end in ends if end in UNITS), "")
+    return next((end for end in ends if end in UNITS), "")
 
 
 def explained(declared: Mapping[str, str]) -> list[Column]:

@@ -13,7 +13,14 @@ import pytest
 from weft.experiments.report import pages
 from weft.experiments.report.published import FOLDER, PublishedSet
 
-PAPERS = {"ccrdn": "ccrdn", "proxy": "ccrdn", "ttc": "ttc", "lbsp": "lbsp", "fatpaths": "fatpaths"}
+PAPERS = {
+    "ccrdn": "ccrdn",
+    "proxy": "ccrdn",
+    "ttc": "ttc",
+    "lbsp": "lbsp",
+    "fatpaths": "fatpaths",
+    "dar": "dar",
+}
 NUMBER = re.compile(r"(?<![\w.,/{-])\d[\d.,]*(?: ?%)?")
 NOT_TEXT = re.compile(
     r"```.*?```|<!--.*?-->|^ {4}[^\n]*"  # code, comments
