@@ -9,6 +9,7 @@ import math
 import os
 import sys
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 Report = dict[str, Any]
 ANSWER = "answer.yaml"  # in the folder that the kernel for virtual time shares with the host
+WIDEST = 60  # characters of a check in the table
 LATE_MS = 50.0  # lateness of an event that deserves a warning
 
 
@@ -176,7 +178,12 @@ def show_report(report: Report) -> None:
     from weft.experiments.runner.console import show
 
     rows = [
-        {**row, "points": f"{row['points']}/{row['of']}", "result": _word(row)}
+        {
+            **row,
+            "check": shorten(row["check"], WIDEST, placeholder=" ..."),
+            "points": f"{row['points']}/{row['of']}",
+            "result": "passed" if row["passed"] else "FAILED",
+        }
         for row in report["checks"]
     ]
     show(rows, ["check", "points", "result", "measured"])
@@ -186,10 +193,6 @@ def show_report(report: Report) -> None:
     print(f"\n{report['points']} of {report['of']} points")
     if report["late_ms"] > LATE_MS:
         print(f"weft: an event was {report['late_ms']:.0f} ms late", file=sys.stderr)
-
-
-def _word(row: Report) -> str:
-    return "passed" if row["passed"] else "FAILED"
 
 
 def write_junit(path: Path, name: str, report: Report) -> None:
