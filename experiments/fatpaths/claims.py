@@ -23,7 +23,7 @@ SLIMFLY, FATTREE = "slimfly:q=5,p=4", "fattree:k=8,oversubscription=2"
 SLIMFLY_10K, FATTREE_10K = "slimfly:q=19,p=14", "fattree:k=28,oversubscription=2"
 BLIND = "fatpaths:construction=intree,trigger=cut,start=random"
 SMALL = "Networks of this size are far smaller than the paper's."
-ONE_SEED = "One seed: flows of 10 ms in networks of about 10,000 hosts."
+SIZE_10K = "Flows of 10 ms in networks of about 10,000 hosts."
 FLOWS: dict[str, Scalar] = {
     "topology": SLIMFLY_10K,
     "routing": "layers",
@@ -196,7 +196,7 @@ THROUGHPUT = tuple(
         paper,
         Query("fatpaths_vs_fattree", FLOWS, column, {"topology": FATTREE_10K, "routing": routing}),
         rule,
-        ONE_SEED,
+        SIZE_10K,
     )
     for name, routing, paper, column, rule in (
         ("flowlets", "flowlets", "2 to 4", "throughput_mean_fraction", Between(2, 4)),
@@ -248,7 +248,7 @@ CLAIMS = (
             {"topology": FATTREE_10K, "routing": "flowlets"},
         ),
         AtMost(0.5),
-        ONE_SEED,
+        SIZE_10K,
     ),
     Claim(
         "router pairs of a clique with nine or more flows, permutation",
@@ -332,7 +332,7 @@ CLAIMS = (
         "distribution of flow times with TCP",
         "figure 15",
         "",
-        why="It is a shape: weft run fatpaths_fct draws it.",
+        why="It is a shape: the figure shows ours.",
     ),
     Claim(
         "completion of a stencil of 2 MB flows over layers by that with ECMP",

@@ -24,12 +24,12 @@ STEPS = {
     "step_p99_ms": "(b) 99th percentile over ECMP's",
 }
 TIMES = {
-    "long_mean_ms": "long flows over ECMP's, mean",
-    "long_p99_ms": "99th percentile over ECMP's",
+    "long_mean_ms": "(a) long flows over ECMP's, mean",
+    "long_p99_ms": "(b) 99th percentile over ECMP's",
 }
 DENSITY = {
-    "long_mean_ms": "long flows, mean (ms; figure 16)",
-    "long_p99_ms": "99th percentile (ms)",
+    "long_mean_ms": "(a) long flows, mean (ms)",
+    "long_p99_ms": "(b) 99th percentile (ms)",
 }
 SAME = ("topology", "mapping", "load_fraction", "seconds", "seed")
 FACET = ("topology", "mapping", "load_fraction")
@@ -102,6 +102,41 @@ def horizons(table: Table) -> list[Row]:
     return [row for row in rows if len(seconds[row["topology"]]) > 1]
 
 
+FIGURE_14 = Curves(
+    columns=STEPS,
+    x="flow_megabytes",
+    series="way",
+    facet=FACET,
+    baseline=1,
+    log=("flow_megabytes",),
+    rows=figure_14,
+)
+FIGURE_15 = Curves(
+    columns={"percent": "% of long flows (figure 15)"},
+    x="long_times_ms",
+    series="way",
+    facet=FACET,
+    log=("long_times_ms",),
+    rows=figure_15,
+)
+FIGURE_16 = Curves(
+    columns=DENSITY,
+    x="rho",
+    series="topology",
+    facet=("mapping", "load_fraction", "layers"),
+    log=tuple(DENSITY),
+    rows=figure_16,
+    looks=looks,
+)
+HORIZONS = Curves(
+    columns=TIMES,
+    x="seconds",
+    series="way",
+    facet=FACET,
+    baseline=1,
+    log=("seconds",),
+    rows=horizons,
+)
 AXES = VS_FATTREE.axes
 EXPERIMENT = replace(
     VS_FATTREE,
@@ -126,41 +161,5 @@ EXPERIMENT = replace(
     compared=("routing", "rho"),
     version=3,  # connections are open before; no flow stands still; marks on the kernel
     takes_s=60,
-    plot=Stack(
-        Curves(
-            columns=STEPS,
-            x="flow_megabytes",
-            series="way",
-            facet=FACET,
-            baseline=1,
-            log=("flow_megabytes",),
-            rows=figure_14,
-        ),
-        Curves(
-            columns={"percent": "% of long flows (figure 15)"},
-            x="long_times_ms",
-            series="way",
-            facet=FACET,
-            log=("long_times_ms",),
-            rows=figure_15,
-        ),
-        Curves(
-            columns=DENSITY,
-            x="rho",
-            series="topology",
-            facet=("mapping", "load_fraction", "layers"),
-            log=tuple(DENSITY),
-            rows=figure_16,
-            looks=looks,
-        ),
-        Curves(
-            columns=TIMES,
-            x="seconds",
-            series="way",
-            facet=FACET,
-            baseline=1,
-            log=("seconds",),
-            rows=horizons,
-        ),
-    ),
+    plot=Stack(FIGURE_14, FIGURE_15, FIGURE_16, HORIZONS),
 )

@@ -36,7 +36,7 @@ def beside_htsim(table: Table) -> list[Row]:
 
 
 FIGURES = (
-    PageFigure("fatpaths_figures2_11_13", "fatpaths_vs_fattree"),
+    PageFigure("fatpaths_figures2_11_13", "fatpaths_vs_fattree", {"layers": "9"}),
     PageFigure("fatpaths_figure4", "collisions", {"pattern": "permutation,shuffle"}),
     PageFigure("fatpaths_figure6", "diversity"),
     PageFigure(
@@ -80,7 +80,7 @@ FIGURES = (
         ),
     ),
     PageFigure("fatpaths_figure12", "fatpaths_density"),
-    PageFigure("fatpaths_figures14_to_16", "fatpaths_tcp", {"rto_min_us": "200"}),
+    PageFigure("fatpaths_feedback", "fatpaths_feedback", {"engine": "fabric", "mapping": "linear"}),
     PageFigure("fatpaths_linux", "fatpaths_fct"),
     PageFigure("fatpaths_figure17", "fatpaths_stencil"),
     PageFigure("collectives", "collectives"),
