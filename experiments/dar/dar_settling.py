@@ -240,7 +240,7 @@ EXPERIMENT = Experiment(
     },
     columns=columns.SETTLING,
     version=3,
-    seeds=10,
+    seeds=2,
     measure=measure,
     plot=Curves(
         columns={"reroutes": "flows that a leaf moves in 10 µs"},
