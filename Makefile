@@ -52,6 +52,7 @@ test-all: setup check ## every test, the slow ones, too, and a part of them in v
 	[ -z "$$(apt-cache show linux-source-6.12 2>/dev/null)" ] || $(MAKE) uml-kernel # Ubuntu has none
 	[ -z "$$(apt-cache show linux-source-6.12 2>/dev/null)" ] || $(PYTHON) -m pytest --clock virtual $(ON_BOTH_CLOCKS)
 	$(MAKE) kernel-tests
+	$(SUDO) $(PYTHON) -m pytest -m "($(UNDER_UML)) and slow"
 	$(PYTEST) $(ALL_CORES) -m "$(PURE) and slow"
 	$(SUDO) $(PYTHON) -m pytest $(ALL_CORES) -m "$(ON_KERNEL) and slow"
 
