@@ -31,8 +31,6 @@ NOT_YET = {
     "lbsp-2",
     "lbsp-5",
     "lbsp-6",
-    "lbsp-7",
-    "lbsp-8",
     "lbsp-9",
     "lbsp-10",
     "lbsp-11",
