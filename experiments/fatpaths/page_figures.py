@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from weft.experiments.fatpaths.claims import SLIMFLY_10K
+from weft.experiments.fatpaths.fatpaths_tcp import FIGURE_14, FIGURE_15, FIGURE_16, HORIZONS
 from weft.experiments.fatpaths.layered_throughput import looks as construction_looks
 from weft.experiments.fatpaths.ndp_incast import incasts
 from weft.experiments.fatpaths.topology_cost import figure_10, looks
 from weft.experiments.report.page_figures import PageFigure
-from weft.experiments.report.panels import Bars, Curves, melted
+from weft.experiments.report.panels import Bars, Curves, Stack, melted
 from weft.experiments.runner.definition import Row, Table
 
 # of tools/htsim_incast.py, in a checkout
@@ -80,6 +82,14 @@ FIGURES = (
         ),
     ),
     PageFigure("fatpaths_figure12", "fatpaths_density"),
+    PageFigure(
+        "fatpaths_figures14_15",
+        "fatpaths_tcp",
+        {"topology": SLIMFLY_10K},
+        Stack(FIGURE_14, FIGURE_15),
+    ),
+    PageFigure("fatpaths_figure16", "fatpaths_tcp", {"seconds": "0.01"}, FIGURE_16),
+    PageFigure("fatpaths_horizons", "fatpaths_tcp", {"topology": "slimfly:q=7,p=6"}, HORIZONS),
     PageFigure("fatpaths_feedback", "fatpaths_feedback", {"engine": "fabric", "mapping": "linear"}),
     PageFigure("fatpaths_linux", "fatpaths_fct"),
     PageFigure("fatpaths_figure17", "fatpaths_stencil"),

@@ -27,7 +27,6 @@ ABOUT = {
 }
 # Claims, or experiments of claims, that were never published; rows in the set take them off.
 NOT_YET = {
-    "fatpaths_tcp",
     "lbsp-2",
     "lbsp-5",
     "lbsp-6",
