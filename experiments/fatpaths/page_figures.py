@@ -16,7 +16,7 @@ from weft.experiments.report.panels import Bars, Curves, Stack, melted
 from weft.experiments.runner.definition import Row, Table
 
 # of tools/htsim_incast.py, in a checkout
-HTSIM = Path(__file__).parents[2] / "results" / "elsewhere" / "htsim_ndp_incast.jsonl"
+HTSIM = Path(__file__).resolve().parents[2] / "results" / "elsewhere" / "htsim_ndp_incast.jsonl"
 COSTS = {f"{part}_cost_usd": part for part in ("host", "router", "copper", "fibre")}
 
 
