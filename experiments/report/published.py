@@ -26,7 +26,11 @@ MOST_BYTES = 200_000  # of a file that is not compressed
 SUFFIXES = (".jsonl", ".jsonl.gz")
 # Runs that figures need beside those of the claims, of SWEEPS of their rooms, and of the default
 # sweeps of the graph engine.
-SWEEPS = (Sweep("link_loss", {"engine": "fabric"}), Sweep("collectives"))
+COMPARED = ("slimfly:q=5,p=4", "dragonfly:p=3,a=6,h=2,palm=0", "fattree:k=8,oversubscription=2")
+SWEEPS = (
+    Sweep("link_loss", {"engine": "fabric"}),
+    Sweep("collectives", {"topology": COMPARED}),
+)
 OF_A_ROW = ("run", "wall_s", "dirty")  # provenance that rows do not share
 
 
