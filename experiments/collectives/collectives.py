@@ -203,9 +203,9 @@ EXPERIMENT = Experiment(
         Bars(
             columns=TIME | {"fullest_link_fraction": "fullest link (of its rate)"},
             strokes={"completion_ms": {"alpha_beta_ms": "alpha-beta", "cut_ms": "cut"}},
-            by=("topology", "scheme"),
-            facet=("operation", "algorithm", "size_bytes", *SETTING),
-            always=3,
+            by=("topology", "way"),
+            rows=named,
+            facet=("operation", "size_bytes", "algorithm", *SETTING),
             looks=table_iv.looks,
         ),
         Curves(
