@@ -33,7 +33,7 @@ LONG: dict[str, Any] = {
     "skipped_us": 800,
 }
 FULL_RATE_SCHEMES = ("dar-informed", "central", "drill", "dar-count", "dar", "dmodk", "ecmp")
-BY_SIZE = {
+BY_SIZE: dict[str, Any] = {
     "scheme": ("dar-informed", "drill", "ecmp"),
     "message_kb": (256, 2048, 4096, 8192, 16_384),
     "time_us": 7000,

@@ -48,7 +48,7 @@ class LevelOutcome(NamedTuple):
 
 def settle(net: ClosFlows, destination: Ints, rules: IterationRules, state: Ints) -> LevelOutcome:
     """Place flows to `destination` on `net`, and move them until no link is bad."""
-    net.destination[:] = destination  # type: ignore[index]
+    net.destination[:] = destination  # type: ignore[index,assignment]
     counts = np.zeros(COUNTERS, np.int64)
     compiled(invert)(net)
     compiled(place)(net, rules, state)

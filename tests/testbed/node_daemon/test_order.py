@@ -24,7 +24,8 @@ class Wire:
     def __init__(self, done: list[object]) -> None:
         self.done = done
 
-    def say(self, payload: bytes, routine: bool) -> None:
+    def say(self, payload: bytes, routine: bool, *, queued: bool) -> None:
+        assert not queued
         self.done.append((payload, ROUTINE if routine else URGENT))
 
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* All-reduce of BYTES three times: rank 0 prints the seconds of each, and each rank where it ran and the sum.  With
  * RANK and STATUS that rank then ends with that status, or by that signal if it is negative, and the others wait. */
 #include <mpi.h>
