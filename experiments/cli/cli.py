@@ -112,18 +112,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         return carry_out(words)
-    except KeyboardInterrupt:
-        return complain("interrupted", status=130)
-    except Terminated:
-        return complain("terminated", status=143)
+    except (KeyboardInterrupt, Terminated) as stop:
+        return stopped(stop)
     except BrokenPipeError:  # the reader of our output ended, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
-        return report(error, words)
+        from weft.experiments.runner.failures import interrupt_behind
+
+        signalled = interrupt_behind(error)
+        return stopped(signalled) if signalled else report(error, words)
     finally:
         os.umask(umask)
         signal.signal(signal.SIGTERM, previous)
+
+
+def stopped(stop: BaseException) -> int:
+    """Print that a signal ended the command; return the exit status."""
+    if isinstance(stop, Terminated):
+        return complain("terminated", status=143)
+    return complain("interrupted", status=130)
 
 
 def report(error: Exception, words: Sequence[str]) -> int:

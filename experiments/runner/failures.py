@@ -15,3 +15,11 @@ class RunFailure(NamedTuple):
 def reason(error: BaseException) -> str:
     """Return type and message of `error` in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+
+
+def interrupt_behind(error: BaseException) -> BaseException | None:
+    """Return the interrupt during whose clean-up `error` was raised, if any."""
+    before = error.__context__
+    while before and isinstance(before, Exception):
+        before = before.__context__
+    return before

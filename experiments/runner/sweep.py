@@ -14,11 +14,12 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, Protocol, cast
 
 from weft.experiments.runner.definition import Experiment, Result, Run
-from weft.experiments.runner.failures import RunFailure, reason
+from weft.experiments.runner.failures import RunFailure, interrupt_behind, reason
 from weft.experiments.runner.results import RunClaim, Store
 from weft.testbed.linux import clock
 
 PR_SET_PDEATHSIG = 1
+CTRL_C = {signal.SIGINT}
 worker_number = 0  # of this process
 POLL_S = 0.1  # for runs that other processes measure
 
@@ -195,7 +196,11 @@ class Worker:
         context = multiprocessing.get_context("fork")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=work, args=(run_attempt, theirs, number), daemon=True)
-        self.process.start()
+        signal.pthread_sigmask(signal.SIG_BLOCK, CTRL_C)  # until it ignores it
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, CTRL_C)
         theirs.close()  # the death of the process closes the pipe
 
     def give(self, run: Run) -> None:
@@ -227,6 +232,7 @@ def work(run_attempt: RunAttempt, pipe: Connection, number: int) -> None:
     global worker_number
     worker_number = number
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, CTRL_C)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     while True:
@@ -268,11 +274,3 @@ def under_virtual_clock(about: Mapping[str, Any], run: Run) -> EndedRun:
     answer = virtual_runs.measure(run, core=virtual_runs.core(worker_number))
     about = {**about, "inside": dict(answer.about)}
     return EndedRun(run, answer.outcome, clock.monotonic() - begin, about)
-
-
-def interrupt_behind(error: BaseException) -> BaseException | None:
-    """Return the interrupt during whose clean-up `error` was raised, if any."""
-    before = error.__context__
-    while before and isinstance(before, Exception):
-        before = before.__context__
-    return before

@@ -332,7 +332,7 @@ def test_after_ctrl_c_what_is_done_is_kept_and_nothing_left_behind(tmp_path, job
     wait_until(lambda: len(stored(tmp_path)) >= 2)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to every process
     out, err = process.communicate()
-    assert (process.returncode, out) == (130, "")
+    assert (process.returncode, out) == (130, ""), err
     assert err.splitlines()[-1] == "weft: interrupted"
     assert "Traceback" not in err
     assert gone(process.pid)
