@@ -185,7 +185,7 @@ SWEEPS = (
             "load_fraction": (0.16, 0.24),
             "seconds": (0.01, 0.02, 0.04, 0.08),
         },
-        seeds=3,
+        seeds=10,
     ),
 )
 
