@@ -205,7 +205,7 @@ def test_the_table_measures_and_draws() -> None:
         )
         assert float(row["mean_jump_ratio"]) <= float(row["max_jump_ratio"])
     assert float(of["dar", 19.2]["mean_throughput_gbps"]) > 19
-    assert of["dar", 19.2]["reroutes_per_message"]
+    assert of["dar", 40.0]["reroutes_per_message"]  # at half rate it may have settled before
     assert float(of["ecmp", 40.0]["mean_throughput_gbps"]) < 35
     assert of["central", 40.0]["mean_throughput_gbps"] == pytest.approx(40, rel=0.01)
     figure = Figure()
