@@ -161,7 +161,7 @@ def main() -> None:
     for name, ns in hop_ns.items():
         lines.append(Line(f"{name}: packets a second / plain", plain_ns / ns, "x", at_least=0.8))
         lines.append(Line("  packets that arrived / sent", fraction[name], "x", at_least=0.999))
-    show("A hop", lines)
+    show("A hop of rewritten packets", lines)
 
 
 if __name__ == "__main__":
