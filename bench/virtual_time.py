@@ -51,7 +51,7 @@ def failures(packed: int = 0) -> dict[str, float]:
             clock.sleep(NEXT_S + HELLO_S * float(rng.random()))
             died_ns = clock.monotonic_ns()
             net.fail(net.topology.link_name(failed), silent=True)
-            notice_s = wait_for_notice(net, around(net.topology, failed), died_ns)
+            notice_s = wait_for_notice(net.network, around(net.topology, failed), died_ns)
             noticed_ms.append(1000 * (notice_s or float("nan")))
             net.restore(net.topology.link_name(failed))
             net.wait_until_converged()
