@@ -105,15 +105,18 @@ dist: setup ## a wheel for this machine and an archive of the sources, in dist/
 bpf: $(BPF_OBJECTS) $(LIBRARIES) ## compile the eBPF programs, and the libraries in C
 
 testbed/%.bpf.o: testbed/%.bpf.c $(wildcard testbed/data_plane/*.h) | $(READY)
-	clang -O2 -g -Wall -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_MACHINE) -I/usr/include/$(MACHINE)-linux-gnu -c $< -o $@
+	@echo compile $@
+	@clang -O2 -g -Wall -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_MACHINE) -I/usr/include/$(MACHINE)-linux-gnu -c $< -o $@
 
 testbed/data_plane/select_probe.bpf.o testbed/data_plane/select_blind.bpf.o: testbed/data_plane/select.bpf.c
 
 testbed/uml/uml_xstate.so: testbed/uml/uml_xstate.c | $(READY)
-	gcc -O2 -Wall -shared -fPIC -o $@ $<
+	@echo compile $@
+	@gcc -O2 -Wall -shared -fPIC -o $@ $<
 
 testbed/traffic/libndp.so: $(wildcard testbed/traffic/*.c testbed/traffic/*.h) | $(READY)
-	gcc -std=gnu11 -O2 -Wall -Wextra -shared -fPIC -o $@ $(filter %.c,$^)
+	@echo compile $@
+	@gcc -std=gnu11 -O2 -Wall -Wextra -shared -fPIC -o $@ $(filter %.c,$^)
 
 $(READY): tools/setup.sh constraints.txt pyproject.toml
 	tools/setup.sh

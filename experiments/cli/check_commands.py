@@ -80,42 +80,18 @@ def check(arguments: argparse.Namespace) -> int:
     return 0 if report["passed"] else 1
 
 
-def checked_scheme(lab: Lab) -> str:
-    """Return the scheme of `lab`; ValueError if it cannot route the network."""
-    from weft.daemons.core.registry import usual
-    from weft.testbed.plan.plane_selection import check_scheme
-
-    scheme = usual(lab.topology) if lab.scheme is None else lab.scheme
-    check_scheme(lab.topology, scheme, lab.link, host_link=lab.host_link, own_links=lab.own_links)
-    return scheme
-
-
 def _measured(lab: Lab) -> Report:
     """Bring the network up, play the lab, take it down, and return the report."""
-    from weft.experiments.runner.console import stages
+    from weft.experiments.cli.lab_commands import brought_up, checked_scheme
     from weft.testbed.labs import running_lab
     from weft.testbed.labs.play import play
     from weft.testbed.linux.process import need_root
-    from weft.testbed.network.network import RunningNetwork
 
     scheme = checked_scheme(lab)
     need_root()
-    with stages("bringing up") as progress:
-        network = RunningNetwork.create(
-            lab.topology,
-            lab.link,
-            host_link=lab.host_link,
-            own_links=lab.own_links,
-            scheme=scheme,
-            packed=lab.packed,
-            progress=progress,
-        )
-    try:
+    with brought_up(lab, scheme) as network:
         running_lab.begin(network, lab.commands)
-        played = play(network, lab)
-    finally:
-        network.down()
-    return report_of(played)
+        return report_of(play(network, lab))
 
 
 def report_of(played: Played) -> Report:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ from weft.experiments.cli.options import Commands, add_command, add_flag, add_ru
 
 if TYPE_CHECKING:
     from weft.testbed.labs.lab_file import Lab
+    from weft.testbed.network.network import RunningNetwork
     from weft.topologies.core.link import LinkSpec
 
 SUFFIXES = (".yaml", ".yml")
@@ -90,6 +93,38 @@ def require_trust(lab: Lab, *, trust: bool) -> None:
             return
     count = f"{len(lines)} command{'s' * (len(lines) > 1)}"
     raise ValueError(f"this lab runs {count} as root: read the file, then add --trust")
+
+
+def checked_scheme(lab: Lab) -> str:
+    """Return the scheme of `lab`; ValueError if it cannot route the network."""
+    from weft.daemons.core.registry import usual
+    from weft.testbed.plan.plane_selection import check_scheme
+
+    scheme = usual(lab.topology) if lab.scheme is None else lab.scheme
+    check_scheme(lab.topology, scheme, lab.link, host_link=lab.host_link, own_links=lab.own_links)
+    return scheme
+
+
+@contextmanager
+def brought_up(lab: Lab, scheme: str) -> Iterator[RunningNetwork]:
+    """Bring the network of `lab` up, and take it down at the end of a `with`."""
+    from weft.experiments.runner.console import stages
+    from weft.testbed.network.network import RunningNetwork
+
+    with stages("bringing up") as progress:
+        network = RunningNetwork.create(
+            lab.topology,
+            lab.link,
+            host_link=lab.host_link,
+            own_links=lab.own_links,
+            scheme=scheme,
+            packed=lab.packed,
+            progress=progress,
+        )
+    try:
+        yield network
+    finally:
+        network.down()
 
 
 def _option(name: str) -> str:

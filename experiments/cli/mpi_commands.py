@@ -17,8 +17,7 @@ from weft.experiments.cli.options import (
 from weft.topologies.core.placement import LINEAR, PLACEMENTS
 
 if TYPE_CHECKING:
-    from weft.testbed.labs.lab_file import Lab
-    from weft.testbed.traffic.mpi import MpiJob, MpiOutcome
+    from weft.testbed.traffic.mpi import MpiJob
     from weft.topologies.core.topology import Topology
 
 # A rank polls.  With a cost for each call it polls as often as on a fast machine, and a run takes a
@@ -115,31 +114,11 @@ def mpirun(arguments: argparse.Namespace) -> int:
         virtual_up.require_visible(path)
         return _mpirun_virtual(arguments, job)
     need_root()
-    outcome = _run_job(lab, routing, job)
+    with lab_commands.brought_up(lab, routing) as network:
+        outcome = mpi.run(network, job)
     if outcome.failure:
         print(f"weft: mpirun: {outcome.failure}", file=sys.stderr)
     return outcome.status
-
-
-def _run_job(lab: Lab, routing: str, job: MpiJob) -> MpiOutcome:
-    from weft.experiments.runner.console import stages
-    from weft.testbed.network.network import RunningNetwork
-    from weft.testbed.traffic import mpi
-
-    with stages("bringing up") as progress:
-        network = RunningNetwork.create(
-            lab.topology,
-            lab.link,
-            host_link=lab.host_link,
-            own_links=lab.own_links,
-            scheme=routing,
-            packed=lab.packed,
-            progress=progress,
-        )
-    try:
-        return mpi.run(network, job)
-    finally:
-        network.down()
 
 
 def _mpirun_virtual(arguments: argparse.Namespace, job: MpiJob) -> int:

@@ -147,16 +147,15 @@ def up(arguments: argparse.Namespace) -> int:
 
 def checked_scheme(lab: Lab, arguments: argparse.Namespace) -> str:
     """Return the scheme; ValueError if it cannot route the network or options conflict."""
-    from weft.daemons.core.registry import usual
+    from weft.experiments.cli import lab_commands
     from weft.testbed.network import bring_up
-    from weft.testbed.plan.plane_selection import check_scheme, has_daemons
+    from weft.testbed.plan.plane_selection import has_daemons
     from weft.testbed.runs.run import require_name
 
-    routing = usual(lab.topology) if lab.scheme is None else lab.scheme
     bring_up.require_processes(lab.packed)
     if arguments.detach is not None:
         require_name(arguments.detach)
-    check_scheme(lab.topology, routing, lab.link, host_link=lab.host_link, own_links=lab.own_links)
+    routing = lab_commands.checked_scheme(lab)
     if lab.packed and not has_daemons(routing):
         raise ValueError(f"--packed: scheme {routing} has no daemons to share processes")
     if arguments.dry_run and arguments.nat:

@@ -52,6 +52,10 @@ class FluidUse(NamedTuple):
             np.concatenate([np.zeros(0), *(path.weights for path in paths)]),
         )
 
+    def of_entries(self, chosen: Ints) -> FluidUse:
+        """Return the entries for which `chosen` is true."""
+        return FluidUse(self.flow[chosen], self.channel[chosen], self.weight[chosen])
+
 
 def weighted_rates(use: FluidUse, flows: int, channels: int) -> Floats:
     """Return the max-min fair rate of each flow, of a channel's.
@@ -72,7 +76,7 @@ def weighted_rates(use: FluidUse, flows: int, channels: int) -> Floats:
         rates[settled] = least[settled]
         done = settled[use.flow]
         free -= np.bincount(use.channel[done], (use.weight * rates[use.flow])[done], channels)
-        use = FluidUse(use.flow[~done], use.channel[~done], use.weight[~done])
+        use = use.of_entries(~done)
     return rates
 
 

@@ -144,7 +144,7 @@ def bench_table(path: Path) -> str:
     lines = [
         [what, f"{value} {unit}".strip(), limit] for what, value, unit, limit in stored["lines"]
     ]
-    return f"### {stored['title']}\n\n{source}\n\n{table(('what', 'figure', 'limit'), lines)}"
+    return f"## {stored['title']}\n\n{source}\n\n{table(('what', 'figure', 'limit'), lines)}"
 
 
 def names_in(text: str) -> list[str]:

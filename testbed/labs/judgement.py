@@ -15,7 +15,7 @@ SHOWN = 80  # characters of a command's output
 
 
 class CheckVerdict(NamedTuple):
-    """Whether a check passed, and what was measured."""
+    """Verdict on a check, and what was measured."""
 
     passed: bool
     measured: str

@@ -120,7 +120,7 @@ class MpiJob:
 
 @dataclass(frozen=True)
 class MpiOutcome:
-    """How a job ended.
+    """Outcome of a job.
 
     status: exit status of the first rank that failed, else of mpirun; 128 + n after signal n.
     failed_rank: that rank; None if none failed.

@@ -277,17 +277,17 @@ def test_a_packet_that_joins_a_long_queue_is_reported_at_once_unless_its_flow_re
 def test_a_spine_reports_a_flow_once_in_its_rest_however_long_the_leaf_leaves_it() -> None:
     for on in fabric(SLOW):
         spine, number, out = LEAF + 2, 2, 1  # its port 1 leads to e1, the leaf of h3
-        given = mac(spine, 0) + frame()[6:]
+        packet = mac(spine, 0) + frame()[6:]
         for rest_us, reports_made in ((0, 3), (60_000_000, 1)):
             on.plane.set_scheme(f"{QUEUES}{rest_us}", seed=1)
             tables = PlaneTables(on.plane._source)
             reports = tables.long_queues(number)
             assert reports
-            on.put_in(given, 0, spine)  # notes the flow
+            on.put_in(packet, 0, spine)  # notes the flow
             assert reports.read() == []
             on.fill(out, 8, spine)
             for _ in range(3):
-                on.put_in(given, 0, spine)
+                on.put_in(packet, 0, spine)
             inputs = [(flow_of((1000, 2000)), on.network.ifindex(spine, 0))]
             assert reports.read() == inputs * reports_made
             reports.ring.close()
