@@ -5,14 +5,13 @@ Run as root, on a quiet machine: DCell_{2,3}, hellos every 30 ms, three of which
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from statistics import median
 
 import numpy as np
+import psutil
 
 from bench.report import Line, arguments, in_turns, show
 from weft.testbed.linux.clock import wait_until
@@ -32,11 +31,8 @@ FAILED = draw(range(len(TOPOLOGY.links)), count=10, generator=np.random.default_
 
 def cpu_s(pids: set[int]) -> float:
     """Return the processor time of these processes."""
-    ticks = 0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    times = [psutil.Process(pid).cpu_times() for pid in pids]
+    return sum(time.user + time.system for time in times)
 
 
 def load(pids: set[int]) -> float:
