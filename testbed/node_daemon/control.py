@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 import subprocess
 from collections.abc import Iterable
 from importlib import import_module
@@ -15,7 +13,7 @@ from weft.testbed.node_daemon import control_socket
 from weft.testbed.node_daemon.counters import FILE, DaemonCounters
 from weft.testbed.node_daemon.daemon import REKEY
 from weft.testbed.node_daemon.daemon_set import Daemons
-from weft.testbed.node_daemon.supervisor import READY, SOCKET, START_S, STOP_S
+from weft.testbed.node_daemon.supervisor import NAME, READY, START_S, STOP_S
 from weft.testbed.runs import isolated_python, private_files
 from weft.testbed.runs.run import ENVIRONMENT, RunRecord
 
@@ -113,7 +111,7 @@ def start(directory: Path, name: str) -> int:
     Raises:
         ValueError: the node has a daemon, or cannot have one.
     """
-    return int(_request(directory, "start", name)["pid"])
+    return int(_request(directory, f"start {name}")["pid"])
 
 
 def stop(directory: Path, name: str) -> None:
@@ -122,7 +120,7 @@ def stop(directory: Path, name: str) -> None:
     Raises:
         ValueError: the node has no daemon.
     """
-    _request(directory, "stop", name)
+    _request(directory, f"stop {name}")
 
 
 def kill(directory: Path, name: str) -> None:
@@ -131,12 +129,12 @@ def kill(directory: Path, name: str) -> None:
     Raises:
         ValueError: the node has no daemon.
     """
-    _request(directory, "kill", name)
+    _request(directory, f"kill {name}")
 
 
 def restart(directory: Path, name: str) -> int:
     """Start the daemon of the node called `name` again, also if it hangs; return its process id."""
-    return int(_request(directory, "restart", name)["pid"])
+    return int(_request(directory, f"restart {name}")["pid"])
 
 
 def status(directory: Path, name: str) -> dict[str, Any]:
@@ -159,19 +157,8 @@ def rekey(directory: Path, names: Iterable[str]) -> None:
             control_socket.ask(directory, name, REKEY)
 
 
-def _request(directory: Path, *words: str) -> dict[str, Any]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as client:
-        client.settimeout(START_S + STOP_S)
-        try:
-            client.connect(str(directory / SOCKET))
-        except (FileNotFoundError, ConnectionRefusedError):
-            raise ValueError(
-                f"run {directory.name} has no daemons, or their supervisor has died"
-            ) from None
-        with client.makefile("rw") as stream:
-            stream.write(json.dumps(words) + "\n")
-            stream.flush()
-            answer: dict[str, Any] = json.loads(stream.readline())
-    if "error" in answer:
-        raise ValueError(answer["error"])
-    return answer
+def _request(directory: Path, request: str) -> dict[str, Any]:
+    """Return the supervisor's answer to `request`."""
+    if control_socket.holder(directory, NAME) is None:
+        raise ValueError(f"run {directory.name} has no daemons, or their supervisor has died")
+    return control_socket.ask(directory, NAME, request, START_S + STOP_S)

@@ -11,8 +11,8 @@ Daemons die with the supervisor (PDEATHSIG), the supervisor ends with the proces
 and all carry the run's id in their environment for `weft clean`.  LOCK is the descriptor of the
 run's lock, -1 if another process keeps the run.
 
-Requests to the stream socket daemons.sock are lines of JSON: ["start", NODE], ["stop", NODE],
-["kill", NODE], ["restart", NODE].  So are answers, {"error": text} after a failure.
+Requests to its control socket (control_socket.py) are `start NODE`, `stop NODE`, `kill NODE` and
+`restart NODE`; the answer has `error` after a failure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import gc
 import os
 import select
 import signal
-import socket
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -32,7 +31,7 @@ from typing import Any
 
 from weft.daemons.core.node_config import NodeConfig
 from weft.testbed.linux import clock
-from weft.testbed.node_daemon import control_socket, daemon_set, request_line, successor
+from weft.testbed.node_daemon import control_socket, daemon_set, successor
 from weft.testbed.node_daemon.child_process import Child, allow_descriptors, gaps, real_time, run
 from weft.testbed.node_daemon.counters import COLUMNS, FILE, DaemonCounters
 from weft.testbed.node_daemon.credentials import RunCredentials
@@ -48,7 +47,6 @@ PID, CONVERGED, TICKS, REQUIRED, DEATHS, RESTARTS = (
     COLUMNS[name] for name in ("pid", "converged", "ticks", "required", "deaths", "restarts")
 )
 NAME = "supervisor"
-SOCKET = "daemons.sock"
 READY = b"ready"
 DESCRIPTORS_PER_NODE = 128
 TOGETHER = 12
@@ -109,18 +107,11 @@ class Supervisor:
         self._lock = lock
         self._successor = NO_SUCCESSOR
         self._owner = os.pidfd_open(owner) if owner else -1
+        self._requests = control_socket.Requests(directory, NAME)
         self._poll = select.epoll()
-        self._listen(directory / SOCKET)
-
-    def _listen(self, path: Path) -> None:
-        """Open the socket for requests, and poll it and the owner."""
+        self._poll.register(self._requests, select.EPOLLIN)
         if self._owner >= 0:
             self._poll.register(self._owner, select.EPOLLIN)
-        path.unlink(missing_ok=True)  # of a dead supervisor
-        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        control_socket.bind(self._server, path)
-        self._server.listen()
-        self._poll.register(self._server, select.EPOLLIN)
 
     def start_all(self) -> None:
         """Start every daemon of the run.
@@ -362,13 +353,27 @@ class Supervisor:
             cells[PID] = cells[CONVERGED] = 0
 
     def _answer(self) -> None:
-        commands: request_line.CommandHandlers = {
+        """Answer the request that waits."""
+        if message := self._requests.read():
+            request, sender = message
+            self._requests.answer(sender, self._do(request))
+
+    def _do(self, request: str) -> dict[str, Any]:
+        """Carry out a request; return its answer."""
+        commands = {
             "start": self._start,
             "stop": self._stop,
             "kill": self._kill,
             "restart": self._restart,
         }
-        request_line.answer(self._server, commands)
+        command, _, name = request.partition(" ")
+        if command not in commands:
+            known = "write start NODE, or stop, kill or restart"
+            return {"error": f"{request!a} is no request; {known}"}
+        try:
+            return commands[command](name)
+        except (ValueError, OSError) as error:
+            return {"error": str(error)}
 
     def _start(self, name: str) -> dict[str, Any]:
         node = self._daemons.node(name)

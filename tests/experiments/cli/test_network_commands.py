@@ -114,7 +114,7 @@ def test_ctrl_c_while_a_network_is_up_leaves_nothing():
         "the run",
         lambda: [one for one in run.runs() if one.journal_or_empty().get("pid") == process.pid],
     )
-    wait_until("daemons", lambda: (mine[0].directory / "daemons.sock").exists())
+    wait_until("daemons", lambda: (mine[0].directory / "supervisor.sock").exists())
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate()
     assert process.returncode in (130, 143), said

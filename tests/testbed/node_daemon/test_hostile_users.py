@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import stat
@@ -17,22 +16,12 @@ from weft.testbed.linux.privileges import CAP_NET_ADMIN
 from weft.testbed.network import foreground
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control, control_socket
-from weft.testbed.node_daemon.request_line import REQUEST_BYTES
-from weft.testbed.node_daemon.supervisor import SOCKET
+from weft.testbed.node_daemon.supervisor import NAME
 from weft.testbed.runs.node_command import REMOTE_SHELL
 from weft.testbed.runs.run import runs
 
 pytestmark = pytest.mark.kernel
-NONSENSE = [
-    b"\xff\n",
-    b"[" * (REQUEST_BYTES - 1) + b"\n",
-    b"{}\n",
-    b"7\n",
-    b'["stop", 1]\n',
-    b'[["stop"]]\n',
-    b"\n",
-    b"",
-]
+NONSENSE = ["\N{SUPERSCRIPT TWO}", "[" * 9999, "{}", "7", "stopped h0", "", " "]
 
 
 @pytest.fixture
@@ -51,17 +40,6 @@ def routed(network: Callable[..., RunningNetwork], tmp_path, monkeypatch) -> Run
         os.umask(before)
 
 
-def ask(network: RunningNetwork, line: bytes) -> dict:
-    """Return the supervisor's answer to `line`."""
-    with socket.socket(socket.AF_UNIX) as asking:
-        asking.settimeout(10)
-        asking.connect(str(network.run.directory / SOCKET))
-        asking.sendall(line)
-        asking.shutdown(socket.SHUT_WR)
-        with asking.makefile("rb") as answer:
-            return json.loads(answer.readline())
-
-
 def test_whoever_is_no_friend_gets_nowhere(routed, tmp_path):
     assert not (tmp_path / "taken").exists()
     pids = {node: row.pid for node, row in routed.rows().items()}
@@ -76,15 +54,14 @@ def test_whoever_is_no_friend_gets_nowhere(routed, tmp_path):
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
 
     # Nonsense is answered with what would be right.
-    for line in NONSENSE:
-        assert (
-            'is no request; write ["start", NODE], or stop, kill or restart'
-            in ask(routed, line)["error"]
-        )
-    with socket.socket(socket.AF_UNIX) as silent:
-        silent.connect(str(routed.run.directory / SOCKET))
-        with pytest.raises(ValueError, match="h0 has a daemon already"):
-            control.start(routed.run.directory, "h0")
+    for words in NONSENSE:
+        with pytest.raises(ValueError, match="is no request; write start NODE, or stop, kill or"):
+            control_socket.ask(routed.run.directory, NAME, words)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as unnamed:
+        for words in NONSENSE:
+            unnamed.sendto(words.encode(), str(routed.run.directory / f"{NAME}.sock"))
+    with pytest.raises(ValueError, match="h0 has a daemon already"):
+        control.start(routed.run.directory, "h0")
 
     # So is who has no name, or asks for what there is not: not at all, or not with the daemon's
     # death.
