@@ -108,10 +108,15 @@ class Supervisor:
         self._successor = NO_SUCCESSOR
         self._owner = os.pidfd_open(owner) if owner else -1
         self._requests = control_socket.Requests(directory, NAME)
-        self._poll = select.epoll()
-        self._poll.register(self._requests, select.EPOLLIN)
+        self._poll = self._new_poll()
+
+    def _new_poll(self) -> select.epoll:
+        """Return a poll of the requests and the owner."""
+        poll = select.epoll()
+        poll.register(self._requests, select.EPOLLIN)
         if self._owner >= 0:
-            self._poll.register(self._owner, select.EPOLLIN)
+            poll.register(self._owner, select.EPOLLIN)
+        return poll
 
     def start_all(self) -> None:
         """Start every daemon of the run.
