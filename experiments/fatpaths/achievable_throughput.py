@@ -33,6 +33,7 @@ RouterPath = tuple[int, ...]  # arcs, in order
 
 GAP = 1e-4  # relative, between T and its bound, at which column generation ends
 MOST_ROUNDS = 500
+MOUSE = 0.1  # of an elephant's rate
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +75,13 @@ def worst_case(graph: RouterGraph, rng: Generator) -> Ints:
     return among[compiled(assignment)(cost)]
 
 
-def worst_case_demands(graph: RouterGraph, rng: Generator, intensity: float = 1.0) -> Demands:
+def worst_case_demands(
+    graph: RouterGraph, rng: Generator, intensity: float = 1.0, mice: float = 0.0
+) -> Demands:
     """Return worst_case() as demands: each active host sends at a link's rate.
 
     A fraction `intensity` of the hosts, drawn with `rng`, is active; 0.55 in FatPaths' figure 9.
+    Of these a fraction `mice` sends at MOUSE of the rate: section VI has elephants and small flows.
 
     Raises:
         ValueError: an intensity outside (0, 1].
@@ -85,12 +89,16 @@ def worst_case_demands(graph: RouterGraph, rng: Generator, intensity: float = 1.
     if not 0 < intensity <= 1:
         raise ValueError(f"intensity must lie in (0, 1], got {intensity:g}")
     to, hosts = worst_case(graph, rng), graph.hosts[graph.endpoints]
-    active = np.zeros(int(hosts.sum()), dtype=np.int64)
-    active[rng.permutation(len(active))[: max(1, round(intensity * len(active)))]] = 1
+    drawn = rng.permutation(int(hosts.sum()))
+    active = max(1, round(intensity * len(drawn)))
+    elephants = active - min(active - 1, round(mice * active))
+    sent = np.zeros(len(drawn))
+    sent[drawn[:active]] = MOUSE
+    sent[drawn[:elephants]] = 1
     owners = np.repeat(np.arange(len(hosts)), hosts)
-    amount = np.bincount(owners, weights=active, minlength=len(hosts))
+    amount = np.bincount(owners, weights=sent, minlength=len(hosts))
     sends = amount > 0
-    return Demands(graph.endpoints[sends], to[sends], amount[sends].astype(np.float64))
+    return Demands(graph.endpoints[sends], to[sends], amount[sends])
 
 
 def assignment(cost: Floats) -> Ints:

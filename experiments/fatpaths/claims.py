@@ -117,6 +117,7 @@ SWEEPS = (
         {"topology": SLIMFLY_80K, "mapping": "random", "seconds": 0.005, **RANDOM_LAYERS},
         seeds=1,
     ),
+    Sweep("layered_throughput", {"intensity": 0.55, "mice": 0.9, "bound": "none"}),
     Sweep("fatpaths_feedback"),
     Sweep(
         "fatpaths_feedback",

@@ -1,9 +1,10 @@
 """Worst-case throughput of layered routing: FatPaths, section VI, figures 9 and 12.
 
 Every router sends to another one, so matched that distances sum to the most; a fraction `intensity`
-of the hosts sends, each at a link's rate.  MAT is the largest T for which every demand can be sent
-T times, traffic being split over the paths as serves it best.  Beside it stands the bound of all
-paths of at most D + 1 links (bound=short), or of all paths (bound=flow).
+of the hosts sends, each at a link's rate, `mice` of these at a tenth of it.  MAT is the largest T
+for which every demand can be sent T times, traffic being split over the paths as serves it best.
+Beside it stands the bound of all paths of at most D + 1 links (bound=short), or of all paths
+(bound=flow).
 
 minimal: all shortest paths, as ECMP has them.  valiant: by way of random routers, split evenly.
 k-shortest: as many paths of a pair as there are layers, the shortest; k-shortest-layers: as far as
@@ -51,7 +52,10 @@ def measure(run: Run) -> Result:
     topology = build(run.text("topology"))
     graph = RouterGraph.of(topology)
     demands = achievable_throughput.worst_case_demands(
-        graph, np.random.default_rng([run.seed, 0]), float(run.parameters["intensity"])
+        graph,
+        np.random.default_rng([run.seed, 0]),
+        float(run.parameters["intensity"]),
+        float(run.parameters["mice"]),
     )
     figures: dict[str, Value] = {}
     if run.text("scheme") == "valiant":
@@ -241,19 +245,25 @@ EXPERIMENT = Experiment(
         "intensity": Number(meaning="hosts that send", unit="fraction", least=0.01, most=1).over(
             0.55, 1.0
         ),
+        "mice": Number(
+            meaning="senders whose flow is a tenth of a link's rate",
+            unit="fraction",
+            least=0,
+            most=0.99,
+        ).over(0.0),
         "bound": Word(
             meaning="all paths of D + 1 links, all paths, or no bound", words=BOUNDS
         ).over("short"),
     },
     columns=graph_columns.LAYERED_THROUGHPUT,
     version=3,  # random layers and overlap have the best parameters measured
-    seeds=3,
+    seeds=10,
     measure=measure,
     plot=Stack(
         Bars(
             columns={"throughput": "T (of a link's rate)"},
             strokes={"throughput": {"bound_throughput": "bound"}},
-            facet=("topology", "intensity", *SETTINGS),
+            facet=("topology", "intensity", "mice", *SETTINGS),
             always=2,
             rows=figure_9,
             looks=looks,
@@ -267,7 +277,7 @@ EXPERIMENT = Experiment(
             x="layers",
             series="rho",
             dash="scheme",
-            facet=("topology", "intensity"),
+            facet=("topology", "intensity", "mice"),
             log=("layers",),
             rows=figure_12,
         ),

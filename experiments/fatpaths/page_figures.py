@@ -44,7 +44,7 @@ FIGURES = (
     PageFigure(
         "fatpaths_figure9",
         "layered_throughput",
-        {"layers": "9", "intensity": "0.55", "rho": "0", "paths": "0"},
+        {"layers": "9", "intensity": "0.55", "mice": "0", "rho": "0", "paths": "0"},
         Bars(
             columns={"throughput": "T (of a link's rate)"},
             strokes={"throughput": {"bound_throughput": "bound of all paths of length D + 1"}},

@@ -96,6 +96,17 @@ def test_the_intensity_is_the_fraction_of_hosts_that_send():
         achievable_throughput.worst_case_demands(graph, rng(), 1.5)
 
 
+def test_mice_send_a_tenth_of_what_elephants_do():
+    graph = router_graph("slimfly:q=5,p=4")
+    whole = achievable_throughput.worst_case_demands(graph, rng(), 0.55)
+    mixed = achievable_throughput.worst_case_demands(graph, rng(), 0.55, mice=0.9)
+    assert mixed.amount.sum() == pytest.approx(11 + 99 / 10)
+    assert (mixed.dst == whole.dst).all()
+    assert (mixed.amount <= whole.amount).all()
+    few = achievable_throughput.worst_case_demands(graph, rng(), 0.01, mice=0.99)
+    assert few.amount.tolist() == [1, 0.1], "one elephant at least"
+
+
 def test_known_maxima():
     """A clique: the link and 2 links through each other router; a HyperX's two shortest paths; a
     Moore graph's one."""
