@@ -31,16 +31,6 @@ FCT = {
     **LAYERS,
     **ORDER,
 }
-LARGE = {
-    "flows": "flows that were counted: those of the second half",
-    "unfinished": "of these, those that did not end",
-    "mean_times": "mean time of a flow, over the time that one takes alone",
-    "p50_times": "median of that",
-    "p99_times": "99th percentile of that, at most 60",
-    "histogram": (
-        "list: flows by that, in 60 bins from 0.99 to 60, each as much larger as the one before"
-    ),
-}
 STENCIL = {
     "completion_s": "time of all rounds together",
     "rounds_s": "list: time of each round, up to its last flow",

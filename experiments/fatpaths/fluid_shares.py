@@ -1,8 +1,8 @@
 """Max-min fair rates of the kernel's flows, as fluids on the paths of their packets.
 
-Max-min fair rates of flows without an end, each on one path: the one of the layer that its host has
-drawn, or the only shortest one.  A fluid has full frames with the headers of TCP, and no
-acknowledgements, queues or windows.
+Flows without an end have one path each: the one of the layer that the host has drawn, or the only
+shortest one.  A fluid has full frames with the headers of TCP, and no acknowledgements, queues or
+windows.
 """
 
 from __future__ import annotations
@@ -17,71 +17,93 @@ from numpy.typing import NDArray
 from weft.daemons.core import registry
 from weft.daemons.fatpaths import scheme
 from weft.daemons.fatpaths.scheme import Trigger
-from weft.experiments.engines.arrays import Ints
+from weft.experiments.engines.arrays import Floats, Ints
 from weft.experiments.engines.fluid import fair_rates
-from weft.experiments.fatpaths.fatpaths_large import NONE, channels
+from weft.testbed.data_plane.layer_program import FlowKey, LayerProgram, program_of
+from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
-    from weft.testbed.data_plane.layer_program import FlowKey
     from weft.testbed.network.network import RunningNetwork
-    from weft.topologies.core.topology import Topology
 
 TCP = 6
+NONE = -1  # no channel
 
 
-def fair_shares(routes: Ints) -> NDArray[np.float64]:
-    """The rate of each flow, of a channel's.
+def channels(topology: Topology, tables: NDArray[np.int32], ends: Ints, layers: Ints) -> Ints:
+    """Return the channels that each flow takes in its layer, numbered from 0.
 
-    `routes`: shape (flows, hops), NONE where there is no further hop.
+    Args:
+        topology: the network.
+        tables: of the layers.
+        ends: source and destination of each flow.
+        layers: layer of each flow.
 
-    Not compiled: that takes a second under the virtual clock, a thousand flows without it
-    milliseconds.
+    Returns:
+        shape (flows, hops): links from and to hosts, then those between routers, NONE behind the
+        last hop.
     """
-    packed = np.take_along_axis(routes, np.argsort(routes == NONE, axis=1, kind="stable"), axis=1)
-    used = np.bincount(routes[routes != NONE], minlength=int(routes.max()) + 1)
+    hosts, routers = topology.servers, tables.shape[1]
+    router_of = np.array([topology.ports(host)[0][1] - hosts for host in range(hosts)])
+    src, dst = router_of[ends.T]
+    hops = [*(routers**2 + ends + [0, hosts]).T]
+    while (src != dst).any():
+        after = tables[layers, dst, src]
+        hops.append(np.where(src == dst, NONE, src * routers + after))
+        src = after
+    used, numbers = np.unique(np.stack(hops, axis=1), return_inverse=True)
+    return np.asarray(numbers.reshape(len(ends), -1) - int(used[0] == NONE), np.int64)
+
+
+def fair_shares(routes: Ints) -> Floats:
+    """Return the rate of each flow, as a fraction of a channel's.
+
+    `fair_rates` is not compiled here: that takes a second under the virtual clock, a thousand flows
+    without it milliseconds.
+
+    routes: shape (flows, hops), NONE behind the last hop.
+    """
+    used = np.bincount(routes[routes != NONE])
     rates = np.zeros(len(routes))
-    fair_rates(np.arange(len(routes)), packed, (routes != NONE).sum(axis=1), used, 1.0, True, rates)
+    fair_rates(np.arange(len(routes)), routes, (routes != NONE).sum(axis=1), used, 1.0, True, rates)
     return rates
 
 
 def shares(
     network: RunningNetwork, spec: str, pairs: Sequence[tuple[int, int]], port: int
-) -> NDArray[np.float64] | None:
-    """The fair share of a link of each of `pairs`, whose flows go to `port` under the scheme `spec`
-    of `network`.
+) -> Floats | None:
+    """Return the fair share of a link of the flow to `port` of each of `pairs`.
 
-    None where the paths of flows are not known: they change, or hosts choose no layers and a pair
-    has several shortest paths, or they do and a pair has several flows, or one that the hosts'
-    program no longer remembers.
+    None where paths are not known: flows change their paths, a pair of hosts that choose no layers
+    has several shortest paths, a pair has several flows, or the hosts' program has forgotten one.
+
+    spec: scheme of `network`.
     """
-    from weft.testbed.data_plane.layer_program import LayerProgram, program_of
-
-    topology, who = network.topology, np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    topology = network.topology
+    layers: Ints | None = np.zeros(len(pairs), dtype=np.int64)
     if program_of(network) is None:
+        spec = "fatpaths:layers=1"
         if not all(only_one_shortest(topology, src, dst) for src, dst in set(pairs)):
             return None
-        tables = scheme.tables(topology, registry.scheme("fatpaths:layers=1")[1])
-        layers = np.zeros(len(who), dtype=np.int64)
     else:
         with closing(LayerProgram.open(network)) as program:
             settings = program.settings()
             if settings["trigger"] != Trigger.NONE and settings["layers"] > 1:
                 return None
-            layer_paths = chosen_layers(topology, program.layers_of_flows(), pairs, port)
-        if layer_paths is None:
-            return None
-        layers = layer_paths
-        tables = scheme.tables(topology, registry.scheme(spec)[1])
-    return fair_shares(channels(topology, tables, who, layers)[:, 0])
+            layers = chosen_layers(topology, program.layers_of_flows(), pairs, port)
+    if layers is None:
+        return None
+    tables = scheme.tables(topology, registry.scheme(spec)[1])
+    return fair_shares(channels(topology, tables, np.array(pairs, dtype=np.int64), layers))
 
 
 def chosen_layers(
     topology: Topology, flows: Mapping[FlowKey, int], pairs: Sequence[tuple[int, int]], port: int
 ) -> Ints | None:
-    """The layer of the TCP flow to `port` of each pair of hosts, of `flows` with their layers.
+    """Return the layer of the TCP flow to `port` of each pair of hosts.
 
-    None where that is not known: a pair is there twice, or `flows`, which holds those used last,
-    has none of a pair.
+    None if a pair occurs twice or has no flow.
+
+    flows: layers of the flows that were used last.
     """
     if len(set(pairs)) < len(pairs):
         return None

@@ -5,16 +5,23 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from weft.daemons.core import registry
+from weft.daemons.fatpaths import scheme
 from weft.experiments.fatpaths import flowlet_gaps
-from weft.experiments.fatpaths.fatpaths_large import NONE
-from weft.experiments.fatpaths.fluid_shares import chosen_layers, fair_shares, only_one_shortest
+from weft.experiments.fatpaths.fluid_shares import (
+    NONE,
+    channels,
+    chosen_layers,
+    fair_shares,
+    only_one_shortest,
+)
 from weft.experiments.runner.definition import Run
 from weft.testbed.data_plane.layer_program import FlowKey
 from weft.topologies import build
 
 
 def test_flows_share_their_bottlenecks_and_others_take_what_is_left():
-    routes = np.array([[0, 5, NONE], [1, 5, 6], [2, NONE, 6], [3, 7, NONE], [4, 5, 6]])
+    routes = np.array([[0, 5, NONE], [1, 5, 6], [2, 6, NONE], [3, 7, NONE], [4, 5, 6]])
     assert fair_shares(routes) == pytest.approx([1 / 3, 1 / 3, 1 / 3, 1, 1 / 3])
     assert fair_shares(np.array([[0, 4], [1, 4], [2, 4], [3, 5], [0, 5]])) == pytest.approx(
         [1 / 3, 1 / 3, 1 / 3, 0.5, 0.5]
@@ -27,6 +34,18 @@ def test_a_shared_rest_is_found_though_one_hop_lies_between():
     assert fair_shares(
         np.array([[0, NONE], [0, NONE], [0, NONE], [0, 1], [1, NONE]])
     ) == pytest.approx([0.25] * 4 + [0.75])
+
+
+def test_channels_follow_the_tables():
+    topology = build("slimfly:q=3,p=2")
+    tables = scheme.tables(topology, registry.scheme("fatpaths:layers=9,construction=random")[1])
+    ends = np.array([[0, 20], [3, 2], [20, 0], [0, 20]])
+    routes = channels(topology, tables, ends, np.array([2, 0, 5, 2]))
+    lengths = (routes != NONE).sum(axis=1)
+    assert lengths[1] == 2  # of one router: from the host and to the host
+    assert lengths[0] >= 3
+    assert routes[0].tolist() == routes[3].tolist()
+    assert not set(routes[0].tolist()) & set(routes[2].tolist()) - {NONE}
 
 
 @pytest.mark.parametrize("spec", ["slimfly:q=3,p=1", "hyperx:l=2,s=3,p=1", "complete:n=4,p=2"])

@@ -54,12 +54,6 @@ CELLS = {
         "warm_up_s": "1",
         "seconds": "1",
     },
-    "fatpaths_large": {
-        "topology": "slimfly:q=5,p=4",
-        "pattern": "permutation",
-        "layers": "2",
-        "times": "4",
-    },
     "fatpaths_vs_fattree": {"topology": "slimfly:q=3,p=1", "layers": "2", "seconds": "0.001"},
     "fatpaths_density": {"topology": "slimfly:q=3,p=1", "layers": "2", "seconds": "0.001"},
     "fatpaths_feedback": {"topology": "slimfly:q=3,p=1", "layers": "2", "seconds": "0.001"},
