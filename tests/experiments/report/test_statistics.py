@@ -30,23 +30,3 @@ def test_the_normal_interval_is_in_the_unit() -> None:
     assert statistics.normal_half_width(values, 1) == pytest.approx(expected)
     assert statistics.normal_half_width(values, 4) == pytest.approx(expected / 4)
     assert statistics.normal_half_width(values[:1], 4) == 0
-
-
-def test_the_bootstrap_interval_contains_the_mean_and_narrows() -> None:
-    sample = np.random.default_rng(1).normal(5, 1, 200)
-    for count in (10, 200):
-        low, high = statistics.bootstrap_interval(sample[:count].tolist())
-        assert low < sample[:count].mean() < high
-        assert high - low == pytest.approx(2 * 1.96 / count**0.5, rel=0.5)
-    assert statistics.bootstrap_interval([3.0]) == (3.0, 3.0)
-
-
-def test_the_nested_bootstrap_interval_widens_when_runs_differ() -> None:
-    generator = np.random.default_rng(1)
-    equal_runs = [generator.normal(5, 1, 200) for _ in range(4)]
-    low, high = statistics.nested_bootstrap_interval(equal_runs, np.mean)
-    assert low < 5 < high
-    assert high - low < 0.5
-    shifted_runs = [flows + shift for shift, flows in enumerate(equal_runs)]
-    low, high = statistics.nested_bootstrap_interval(shifted_runs, np.mean)
-    assert high - low > 1
