@@ -140,7 +140,7 @@ def on_paths(
         row[: len(path)] = path
     loads = np.bincount(np.concatenate(crossed), minlength=net.channels)
     rates = np.zeros(count)
-    fair_rates(np.arange(count), routes, links, loads, payload_bps, True, rates)
+    fair_rates(np.arange(count), routes, links, None, loads, payload_bps, rates)
     return {
         "bottleneck_flows": int(loads.max()),
         "mean_hops": float(np.mean([len(path) - 1 for path in paths])),

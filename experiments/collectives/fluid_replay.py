@@ -15,12 +15,11 @@ import numpy as np
 
 from weft.experiments.collectives.message_cost import FrameCost
 from weft.experiments.engines.arrays import Floats, Ints
-from weft.experiments.engines.fluid import SAME
+from weft.experiments.engines.compiled import compiled
+from weft.experiments.engines.fluid import fair_rates
 from weft.testbed.schedules.task_graph import MessageStart, Progress, TaskGraph
 
 EMPTY_BITS = 1.0  # left of a message that counts as sent
-
-NO_CHANNELS = np.zeros(0, dtype=np.int64)
 
 
 class FluidPath(NamedTuple):
@@ -36,48 +35,38 @@ class FluidPath(NamedTuple):
 
 
 class FluidUse(NamedTuple):
-    """Use of channels by flows: flow[i] has weight[i] of its rate on channel[i]."""
+    """Channels of each flow and its fraction on each, shape (flows, most channels).
 
-    flow: Ints
-    channel: Ints
-    weight: Floats
+    lengths: number of channels of each flow.
+    """
+
+    channels: Ints
+    weights: Floats
+    lengths: Ints
 
     @classmethod
     def of(cls, paths: list[FluidPath]) -> FluidUse:
         """Return the use by flows on `paths`."""
-        lengths = [len(path.channels) for path in paths]
-        return cls(
-            np.repeat(np.arange(len(paths)), np.array(lengths, dtype=np.int64)),
-            np.concatenate([NO_CHANNELS, *(path.channels for path in paths)]),
-            np.concatenate([np.zeros(0), *(path.weights for path in paths)]),
-        )
+        lengths = np.array([len(path.channels) for path in paths], dtype=np.int64)
+        shape = len(paths), lengths.max(initial=0)
+        use = cls(np.zeros(shape, dtype=np.int64), np.zeros(shape), lengths)
+        for flow, path in enumerate(paths):
+            use.channels[flow, : lengths[flow]] = path.channels
+            use.weights[flow, : lengths[flow]] = path.weights
+        return use
 
-    def of_entries(self, chosen: Ints) -> FluidUse:
-        """Return the entries for which `chosen` is true."""
-        return FluidUse(self.flow[chosen], self.channel[chosen], self.weight[chosen])
+    def load(self, amounts: Floats, channels: int) -> Floats:
+        """Return the sum of the flows' `amounts` on each of so many channels."""
+        loads = self.weights * amounts[:, None]
+        return np.bincount(self.channels.ravel(), loads.ravel(), channels)
 
-
-def weighted_rates(use: FluidUse, flows: int, channels: int) -> Floats:
-    """Return the max-min fair rate of each flow, of a channel's.
-
-    In each pass flows whose smallest share is that of a bottleneck get it: a channel all of whose
-    flows have no smaller share elsewhere.
-    """
-    rates, free = np.zeros(flows), np.ones(channels)
-    while len(use.flow):
-        demand = np.bincount(use.channel, use.weight, channels)
-        share = np.maximum(free[use.channel], 0.0) / demand[use.channel]
-        least = np.full(flows, np.inf)
-        np.minimum.at(least, use.flow, share)
-        eased = np.zeros(channels, dtype=bool)
-        eased[use.channel[share > least[use.flow] * (1 + SAME)]] = True
-        settled = np.zeros(flows, dtype=bool)
-        settled[use.flow[~eased[use.channel]]] = True
-        rates[settled] = least[settled]
-        done = settled[use.flow]
-        free -= np.bincount(use.channel[done], (use.weight * rates[use.flow])[done], channels)
-        use = use.of_entries(~done)
-    return rates
+    def rates(self, channels: int) -> Floats:
+        """Return the max-min fair rate of each flow, as a fraction of a channel's."""
+        rates = np.zeros(len(self.lengths))
+        demand = self.load(np.ones(len(rates)), channels)
+        flows = np.arange(len(rates))
+        compiled(fair_rates)(flows, self.channels, self.lengths, self.weights, demand, 1.0, rates)
+        return rates
 
 
 class FluidReplay:
@@ -133,8 +122,7 @@ class FluidReplay:
         """Let messages flow; return whether any has been sent."""
         sent_bits = self.rates_bps * ((time_ns - self.time_ns) / 1e9)
         self.time_ns = time_ns
-        carried = self.use.weight * sent_bits[self.use.flow]
-        self.bits += np.bincount(self.use.channel, carried, len(self.bits))
+        self.bits += self.use.load(sent_bits, len(self.bits))
         ended = []
         for ends, bits in zip(self.under_way, sent_bits.tolist(), strict=True):
             self.under_way[ends] -= bits
@@ -166,7 +154,5 @@ class FluidReplay:
 
     def share(self) -> None:
         """Compute the rate of each message under way."""
-        paths = [self.path(*ends) for ends in self.under_way]
-        self.use = FluidUse.of(paths)
-        shares = weighted_rates(self.use, len(paths), len(self.bits))
-        self.rates_bps = shares * self.cost.rate_bps
+        self.use = FluidUse.of([self.path(*ends) for ends in self.under_way])
+        self.rates_bps = self.use.rates(len(self.bits)) * self.cost.rate_bps

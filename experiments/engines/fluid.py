@@ -80,14 +80,11 @@ def depart(
     return length
 
 
-def least_share(route: Array, share: Floats, eased: Array, capacity: float) -> float:
-    """Return the smallest share on a route; mark the channels whose share it does not use up."""
+def smallest_share(route: Array, share: Floats, capacity: float) -> float:
+    """Return the smallest share on a route, at most `capacity`."""
     least = capacity
     for channel in route:
         least = min(least, share[channel])
-    for channel in route:
-        if share[channel] > least * (1 + SAME):
-            eased[channel] = 1
     return least
 
 
@@ -99,48 +96,61 @@ def has_bottleneck(route: Array, share: Floats, eased: Array, rate: float) -> bo
     return bottleneck
 
 
+def set_shares(free: Floats, demand: Array, share: Floats) -> None:
+    """Set the share of each channel in use: its remaining capacity divided by the demand."""
+    for channel in range(len(free)):
+        if demand[channel]:
+            share[channel] = max(0.0, free[channel]) / demand[channel]
+
+
 def fair_rates(
     under_way: Ints,
     routes: Array,
     lengths: Ints,
-    flows: Array,
+    weights: Floats | None,
+    demand: Array,
     capacity: float,
-    max_min: bool,
     rates: Floats,
-) -> int:
-    """Compute the rate of each message in `under_way`; return the number of passes.
+) -> None:
+    """Compute the max-min fair rate of each message in `under_way`.
 
-    In each pass a channel's share is its remaining capacity divided by its messages without a rate.
-    A channel all of whose messages have no smaller share anywhere is their bottleneck, and its
-    share is their rate.  Without `max_min` a message gets its smallest share.
+    In each pass a channel's share is its remaining capacity divided by the messages on it without a
+    rate.  A channel all of whose messages have no smaller share anywhere is their bottleneck, and
+    its share is their rate.
+
+    Args:
+        under_way: numbers of the messages.
+        routes: channels of each message, shape (messages, most channels).
+        lengths: number of channels of each message.
+        weights: fraction of a message on each channel of `routes`; None: each has the whole.
+        demand: messages on each channel, by their weights.
+        capacity: rate of a channel.
+        rates: filled.
     """
-    free, count = np.full(len(flows), capacity), flows.astype(np.int64)
-    share, eased = np.zeros(len(flows)), np.zeros(len(flows), np.uint8)
-    waiting, waiting_count, passes = under_way.copy(), len(under_way), 0
-    while waiting_count:
-        passes += 1
-        for channel in range(len(flows)):
-            eased[channel] = 0
-            if count[channel]:
-                share[channel] = max(0.0, free[channel]) / count[channel]
-        for message in waiting[:waiting_count]:
+    free, left = np.full(len(demand), capacity), demand.astype(np.float64)
+    share, eased = np.zeros(len(demand)), np.zeros(len(demand), np.uint8)
+    waiting = under_way.copy()
+    while len(waiting):
+        eased[:] = 0
+        set_shares(free, left, share)
+        for message in waiting:
             route = routes[message, : lengths[message]]
-            rates[message] = least_share(route, share, eased, capacity)
-        if not max_min:
-            return passes
+            rates[message] = smallest_share(route, share, capacity)
+            for channel in route:
+                if share[channel] > rates[message] * (1 + SAME):
+                    eased[channel] = 1
         still = 0
-        for i in range(waiting_count):
-            message = waiting[i]
+        for message in waiting:
             route = routes[message, : lengths[message]]
-            if has_bottleneck(route, share, eased, rates[message]):
-                for channel in route:
-                    free[channel] -= rates[message]
-                    count[channel] -= 1
-            else:
+            if not has_bottleneck(route, share, eased, rates[message]):
                 waiting[still] = message
                 still += 1
-        waiting_count = still
-    return passes
+                continue
+            for place in range(len(route)):
+                weight = 1.0 if weights is None else weights[message, place]
+                free[route[place]] -= weight * rates[message]
+                left[route[place]] -= weight
+        waiting = waiting[:still]
 
 
 class FluidState(NamedTuple):
@@ -221,15 +231,14 @@ def update_rates(
 
     The last `begun` of them have been ready for a while, and have sent at their new rate since.
     """
-    fair_rates(
-        current,
-        state.routes,
-        state.lengths,
-        state.flows,
-        sharing.rate_bps,
-        sharing.max_min,
-        state.rates,
-    )
+    routes, lengths, rate_bps = state.routes, state.lengths, sharing.rate_bps
+    if sharing.max_min:
+        fair_rates(current, routes, lengths, None, state.flows, rate_bps, state.rates)
+    else:
+        share = rate_bps / np.maximum(state.flows, 1)
+        for message in current:
+            route = routes[message, : lengths[message]]
+            state.rates[message] = smallest_share(route, share, rate_bps)
     for message in current[len(current) - begun :]:
         sent_bits = state.rates[message] * (now_s - state.ready_s[message])
         state.left_bits[message] = max(0.0, sharing.size_bits - sent_bits)

@@ -62,9 +62,8 @@ def fair_shares(routes: Ints) -> Floats:
 
     routes: shape (flows, hops), NONE behind the last hop.
     """
-    used = np.bincount(routes[routes != NONE])
-    rates = np.zeros(len(routes))
-    fair_rates(np.arange(len(routes)), routes, (routes != NONE).sum(axis=1), used, 1.0, True, rates)
+    rates, used = np.zeros(len(routes)), np.bincount(routes[routes != NONE])
+    fair_rates(np.arange(len(routes)), routes, (routes != NONE).sum(axis=1), None, used, 1.0, rates)
     return rates
 
 

@@ -102,16 +102,26 @@ def test_rates_are_max_min_fair(seed):
     flows = np.bincount(
         np.concatenate([routes[m, :n] for m, n in enumerate(lengths)]), minlength=12
     ).astype(np.uint32)
-    rates, alone = np.zeros(30), np.zeros(30)
+    rates, weighted = np.zeros(30), np.zeros(30)
     everybody = np.arange(30)
-    compiled(fair_rates)(everybody, routes, lengths, flows, 1.0, True, rates)
+    compiled(fair_rates)(everybody, routes, lengths, None, flows, 1.0, rates)
     expected = naive_rates({m: routes[m, :n].tolist() for m, n in enumerate(lengths)}, Fraction(1))
     assert rates.tolist() == pytest.approx([float(expected[m]) for m in range(30)])
-    compiled(fair_rates)(everybody, routes, lengths, flows, 1.0, False, alone)
-    assert alone.tolist() == pytest.approx(
-        [min(1 / flows[c] for c in routes[m, :n]) for m, n in enumerate(lengths)]
-    )
-    assert (alone <= rates * (1 + 1e-9)).all()
+    whole = np.ones(routes.shape)
+    compiled(fair_rates)(everybody, routes, lengths, whole, flows, 1.0, weighted)
+    assert weighted.tolist() == rates.tolist()
+
+
+def test_the_bottleneck_rule_gives_a_message_its_smallest_share():
+    messages = messages_of([(0, 1), (2, 1), (0, 3)], {})
+    state = fluid.new_state(messages, 2, 4)
+    state.routes[:], state.lengths[:] = [[0, 1], [2, 1], [0, 3]], 2
+    state.flows[:] = np.bincount(state.routes.ravel())
+    fluid.update_rates(state, np.arange(3), 3, 1.0, Sharing(4, SIZE_BITS, RATE_BPS, 0.0, False))
+    assert state.rates.tolist() == [RATE_BPS / 2] * 3
+    state.flows[3] += 2
+    fluid.update_rates(state, np.arange(3), 0, 1.0, Sharing(4, SIZE_BITS, RATE_BPS, 0.0, False))
+    assert state.rates.tolist() == pytest.approx([RATE_BPS / 2, RATE_BPS / 2, RATE_BPS / 3])
 
 
 def run(**parameters):
