@@ -8,18 +8,12 @@ after `HOLD_S`.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
-
-from weft.testbed.linux import netlink, tc
 
 LEAST_FRACTION = 0.7
 LOOKS = 2  # slow samples in a row that make a link degraded
 HOLD_S = 10.0
-TCA_STATS2, TCA_STATS_BASIC, TCA_STATS_QUEUE = 7, 1, 3
-BASIC = struct.Struct("=Q")  # bytes, of struct gnet_stats_basic
-QUEUE = struct.Struct("=II")  # waiting packets and bytes, of struct gnet_stats_queue
 
 
 class PortSample(NamedTuple):
@@ -31,26 +25,21 @@ class PortSample(NamedTuple):
 
 
 class Meter:
-    """Detector for `ports` (port number -> interface index), whose links have `rate_bps`."""
+    """Detector for `ports`, by number, whose links have `rate_bps`."""
 
-    def __init__(self, ports: Mapping[int, int], rate_bps: int) -> None:
-        self._number = {ifindex: port for port, ifindex in ports.items()}
+    def __init__(self, ports: Iterable[int], rate_bps: int) -> None:
         self._rate_bps = rate_bps
         self._before: dict[int, PortSample] = {}
         self._slow_samples: dict[int, int] = dict.fromkeys(ports, 0)  # in a row
         self._retry_s: dict[int, float] = {}  # by degraded port
 
-    def look(self, socket: netlink.Socket, now: float) -> dict[int, bool]:
+    def judge(self, counters: Mapping[int, tuple[int, int]], now: float) -> dict[int, bool]:
         """Return ports whose link has become degraded (True) or is to be tried again (False).
 
         Args:
-            socket: a netlink socket in the switch's namespace.
+            counters: bytes sent and bytes waiting at each port, by port number.
             now: time in seconds.
         """
-        return self.judge(waiting(socket, self._number), now)
-
-    def judge(self, counters: Mapping[int, tuple[int, int]], now: float) -> dict[int, bool]:
-        """Return changes as look(), from (bytes sent, bytes waiting) of each port."""
         changed = {port: False for port, retry_s in self._retry_s.items() if retry_s <= now}
         for port in changed:
             del self._retry_s[port]
@@ -73,23 +62,3 @@ class Meter:
         if before.waiting_bytes <= possible_bytes:
             return False
         return sample.sent_bytes - before.sent_bytes < LEAST_FRACTION * possible_bytes
-
-
-def waiting(socket: netlink.Socket, numbers: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-    """Return (bytes sent, bytes waiting) at each port's root queue, by port number.
-
-    Args:
-        socket: a netlink socket in the switch's namespace.
-        numbers: port numbers by interface index.
-    """
-    counters = {}
-    for body in socket.dump(netlink.RTM_GETQDISC, tc.TCMSG.pack(0, 0, 0, 0, 0)):
-        _, index, _, parent, _ = tc.TCMSG.unpack_from(body)
-        attributes = netlink.attributes(body, tc.TCMSG.size)
-        if index not in numbers or parent != tc.ROOT or TCA_STATS2 not in attributes:
-            continue
-        stats = netlink.attributes(attributes[TCA_STATS2])
-        (sent_bytes,) = BASIC.unpack_from(stats[TCA_STATS_BASIC])
-        _, waiting_bytes = QUEUE.unpack_from(stats[TCA_STATS_QUEUE])
-        counters[numbers[index]] = (sent_bytes, waiting_bytes)
-    return counters

@@ -8,6 +8,7 @@ from weft.daemons.core.events import LinkDegraded
 from weft.testbed.data_plane.capability import LinuxCapability
 from weft.testbed.data_plane.degraded_link_detector import Meter
 from weft.testbed.linux import netlink
+from weft.testbed.linux.discipline_counters import at_roots
 
 
 class LinuxLinkRates(LinuxCapability):
@@ -18,7 +19,13 @@ class LinuxLinkRates(LinuxCapability):
 
     def __init__(self, ports: Mapping[int, int], rate_bps: int, queues: netlink.Socket) -> None:
         self._meter, self._queues = Meter(ports, rate_bps), queues
+        self._port = {ifindex: port for port, ifindex in ports.items()}
 
     def look(self, now: float) -> list[LinkDegraded]:
-        changed = self._meter.look(self._queues, now)
+        counters = {
+            self._port[ifindex]: (queue.sent_bytes, queue.waiting_bytes)
+            for ifindex, queue in at_roots(self._queues)
+            if ifindex in self._port
+        }
+        changed = self._meter.judge(counters, now)
         return [LinkDegraded(port, degraded) for port, degraded in changed.items()]

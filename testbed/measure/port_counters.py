@@ -6,17 +6,16 @@ One dump of disciplines and one of links per namespace, over open netlink socket
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from weft.testbed.linux import clock, netlink, tc
+from weft.testbed.linux.discipline_counters import NOTHING, counters_of
 from weft.testbed.linux.interface import IFINFO, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, ports
 
-TCA_STATS = 3
-# bytes, packets, drops, overlimits, two unused, packets and bytes that wait
-TC_STATS = struct.Struct("=QIIIIIII")
 HTB_GLOBAL = struct.Struct("=5I")  # the last: packets that went past the class
 IFLA_CARRIER_CHANGES = 35
 
@@ -99,10 +98,10 @@ class PortCounterReader:
         counters: dict[int, PortCounters] = {}
         at_s = clock.monotonic()
         for socket in self._sockets:
-            queues = _queues(socket)
+            disciplines = _disciplines(socket)
             for index, link in socket.link_counters().items():
                 if index in self._ports:
-                    counters[index] = _port(queues.get(index, {}), link)
+                    counters[index] = _port(disciplines.get(index, {}), link)
         return Snapshot(at_s, counters)
 
     def carrier_changes(self) -> dict[int, int]:
@@ -118,67 +117,55 @@ class PortCounterReader:
         return changes
 
 
-class _Queue(NamedTuple):
-    """Counters of one queueing discipline."""
+def _disciplines(socket: netlink.Socket) -> dict[int, dict[str, dict[int, bytes]]]:
+    """Return the attributes of disciplines by interface index and kind.
 
-    bytes: int
-    packets: int
-    drops: int
-    waiting_packets: int
-    waiting_bytes: int
-    direct_packets: int
-
-
-def _queues(socket: netlink.Socket) -> dict[int, dict[str, _Queue]]:
-    """Return the disciplines by interface index and kind; the queue of headers as "headers"."""
-    queues: dict[int, dict[str, _Queue]] = {}
+    The queue of headers has the kind "headers".
+    """
+    disciplines: dict[int, dict[str, dict[int, bytes]]] = {}
     for body in socket.dump(netlink.RTM_GETQDISC, tc.TCMSG.pack(0, 0, 0, 0, 0)):
         _, index, handle, _, _ = tc.TCMSG.unpack_from(body)
         attributes = netlink.attributes(body, tc.TCMSG.size)
-        if TCA_STATS not in attributes:
-            continue
-        kind = (
-            "headers"
-            if handle == tc.HEADER_FIFO
-            else attributes[tc.TCA_KIND].rstrip(b"\0").decode()
-        )
-        size, packets, drops, _, _, _, waiting_packets, waiting_bytes = TC_STATS.unpack_from(
-            attributes[TCA_STATS]
-        )
-        direct = 0
-        if kind == "htb":
-            direct = HTB_GLOBAL.unpack(
-                netlink.attributes(attributes[tc.TCA_OPTIONS])[tc.TCA_HTB_INIT]
-            )[4]
-        queues.setdefault(index, {})[kind] = _Queue(
-            size, packets, drops, waiting_packets, waiting_bytes, direct
-        )
-    return queues
+        kind = attributes[tc.TCA_KIND].rstrip(b"\0").decode()
+        key = "headers" if handle == tc.HEADER_FIFO else kind
+        disciplines.setdefault(index, {})[key] = attributes
+    return disciplines
 
 
-def _port(queues: Mapping[str, _Queue], link: tuple[int, ...]) -> PortCounters:
+def _port(disciplines: Mapping[str, dict[int, bytes]], link: tuple[int, ...]) -> PortCounters:
     """Combine the counters of a port's disciplines and of its link (netlink.LINK_64)."""
     received, sent, received_bytes, sent_bytes, *lost = link
+    queues = defaultdict(
+        lambda: NOTHING, {kind: counters_of(values) for kind, values in disciplines.items()}
+    )
     common = {
-        "blackholed": queues["clsact"].drops if "clsact" in queues else 0,
+        "blackholed": queues["clsact"].drops,
         "link_errors": lost[0] + lost[1],
         "link_drops": lost[2] + lost[3],
         "received_packets": received,
         "received_bytes": received_bytes,
     }
-    if "htb" not in queues or "pfifo" not in queues:
+    if not {"htb", "pfifo"} <= disciplines.keys():
         return PortCounters(sent_packets=sent, sent_bytes=sent_bytes, **common)
-    root, queue = queues["htb"], queues["pfifo"]
-    header_drops = queues["headers"].drops if "headers" in queues else 0
+    root = queues["htb"]
+    queue_drops = queues["pfifo"].drops
+    header_drops = queues["headers"].drops
     return PortCounters(
-        sent_packets=root.packets,
-        sent_bytes=root.bytes,
-        control_packets=root.direct_packets,
-        queue_drops=queue.drops,
+        sent_packets=root.sent_packets,
+        sent_bytes=root.sent_bytes,
+        control_packets=_direct_packets(disciplines["htb"]),
+        queue_drops=queue_drops,
         # the root counts its children's drops as its own
-        control_drops=root.drops - queue.drops - header_drops,
+        control_drops=root.drops - queue_drops - header_drops,
         header_drops=header_drops,
         waiting_packets=root.waiting_packets,
         waiting_bytes=root.waiting_bytes,
         **common,
     )
+
+
+def _direct_packets(htb: Mapping[int, bytes]) -> int:
+    """Return the packets that went past the classes of an HTB."""
+    options = netlink.attributes(htb[tc.TCA_OPTIONS])
+    *_, packets = HTB_GLOBAL.unpack(options[tc.TCA_HTB_INIT])
+    return int(packets)

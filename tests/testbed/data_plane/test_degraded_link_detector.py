@@ -3,7 +3,7 @@
 from weft.testbed.data_plane.degraded_link_detector import HOLD_S, Meter
 
 RATE_BPS = 8_000_000  # a million bytes a second
-PORTS = {4: 104, 5: 105}
+PORTS = (4, 5)
 
 
 def looks(meter, *found, every_s=0.1, first_s=0.0):
