@@ -247,7 +247,7 @@ class DataPlane:
         """True if its ports trim packets."""
         node, port = switch_ports(self.net.topology)[0]
         trim_bytes: int = self._ports[self.net.ifindex(node, port) & 0xFFFF,][
-            PORT.fields.index(("trim_bytes", "I"))
+            list(PORT.fields).index("trim_bytes")
         ]
         return trim_bytes > 0
 
@@ -295,10 +295,6 @@ class DataPlane:
             ValueError: more than 64 ports.
         """
         self.groups[switch].set({prefix: self._indexes(switch, ports)})
-
-    def drop_port(self, switch: int, port: int) -> int:
-        """Remove `port` from every route of node `switch`; return the number of entries written."""
-        return self.groups[switch].drop_port(self.net.ifindex(switch, port))
 
     def follow(
         self, topology: Topology, *, degraded: Collection[int] = (), kernel: bool = True

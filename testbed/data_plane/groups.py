@@ -1,7 +1,7 @@
 """Routes of one switch in the data plane's maps: prefixes, and groups of candidate ports.
 
-Prefixes with the same ports share a group.  When a port fails, one write per group removes it from
-every route, and no packet meets a half-written route (select_maps.h).
+Prefixes with the same ports share a group.  When a port fails, one write of a group changes all of
+its routes, and no packet meets a half-written route (select_maps.h).
 
 A packet may hold the number of a group while the group is rewritten or freed.  So a number is used
 again only after the program has finished with all packets of that time (`settle`).  A group that a
@@ -113,16 +113,6 @@ class Groups:
     def replace(self, table: Mapping[Prefix, Sequence[int]]) -> None:
         """Replace all routes by `table`, as set() does."""
         self.set({**dict.fromkeys(prefix for prefix in self._of if prefix not in table), **table})
-
-    def drop_port(self, port: int) -> int:
-        """Remove `port` from every route; return the number of groups written.
-
-        A route without another port stays without any: its packets are left to the kernel.
-        """
-        hit = [group for group, ports in self._ports.items() if port in ports]
-        for group in hit:
-            self._write(group, tuple(other for other in self._ports[group] if other != port))
-        return len(hit)
 
     def _rewrite(self, changes: Mapping[Prefix, Ports | None]) -> None:
         """Write the groups all of whose prefixes change alike."""

@@ -6,7 +6,7 @@ the compiled program (btf.py).
 
 from __future__ import annotations
 
-import struct
+from collections.abc import Mapping
 from typing import NamedTuple
 
 CANDIDATES = 64  # of a group
@@ -16,74 +16,55 @@ GENERATIONS = 1 << 12
 
 
 class Record(NamedTuple):
-    """A struct: its name in C, and each field with the integers or bytes in it."""
+    """A struct: its name in C, and by name of each field the integers or bytes in it."""
 
     name: str
-    fields: tuple[tuple[str, str], ...]
+    fields: Mapping[str, str]
 
     @property
     def format(self) -> str:
         """Return the format of the whole structure."""
-        return "=" + "".join(code for _, code in self.fields)
-
-    @property
-    def places(self) -> dict[str, tuple[int, int]]:
-        """Return offset and size of each field, in bytes."""
-        places = {}
-        offset = 0
-        for name, code in self.fields:
-            size = struct.calcsize(f"={code}")
-            places[name] = (offset, size)
-            offset += size
-        return places
+        return "=" + "".join(self.fields.values())
 
 
 PORT = Record(
     "port",
-    (
-        ("switch_number", "I"),
-        ("addresses", "12s"),
-        ("number", "I"),
-        ("turn", "I"),
-        ("trim_bytes", "I"),
-        ("trimmed_as", "I"),
-    ),
+    {
+        "switch_number": "I",
+        "addresses": "12s",
+        "number": "I",
+        "turn": "I",
+        "trim_bytes": "I",
+        "trimmed_as": "I",
+    },
 )
-PREFIX = Record("prefix", (("length", "I"), ("switch_number", "I"), ("address", "4s")))
-GROUP = Record("group", (("n", "I"), ("ports", f"{CANDIDATES}I")))
-FLOWLET = Record("flowlet_entry", (("last_ns", "Q"), ("candidate", "I"), ("unused", "I")))
+PREFIX = Record("prefix", {"length": "I", "switch_number": "I", "address": "4s"})
+GROUP = Record("group", {"n": "I", "ports": f"{CANDIDATES}I"})
 FLOW_KEY = Record(
     "flow_key",
-    (
-        ("switch_number", "I"),
-        ("source", "I"),
-        ("destination", "I"),
-        ("protocol", "I"),
-        ("ports", "I"),
-    ),
+    {"switch_number": "I", "source": "I", "destination": "I", "protocol": "I", "ports": "I"},
 )
 FLOW = Record(
     "flow_entry",
-    (
-        ("last_ns", "Q"),
-        ("moved_ns", "Q"),
-        ("queued_ns", "Q"),
-        ("bytes", "Q"),
-        ("port", "I"),
-        ("sequence", "I"),
-    ),
+    {
+        "last_ns": "Q",
+        "moved_ns": "Q",
+        "queued_ns": "Q",
+        "bytes": "Q",
+        "port": "I",
+        "sequence": "I",
+    },
 )
-LONG_QUEUE = Record("long_queue", (("flow", "20s"), ("port", "I")))
-RECENT_FLOW = Record("recent_flow", (("hash", "I"), ("bytes", "I")))
+LONG_QUEUE = Record("long_queue", {"flow": "20s", "port": "I"})
 COUNTERS = Record(
     "counters",
-    (
-        ("packets", "Q"),
-        ("bytes", "Q"),
-        ("moved", "Q"),
-        ("marked", "Q"),
-        ("bypassed", "Q"),
-        ("trimmed", "Q"),
-        ("untrimmed", "Q"),
-    ),
+    {
+        "packets": "Q",
+        "bytes": "Q",
+        "moved": "Q",
+        "marked": "Q",
+        "bypassed": "Q",
+        "trimmed": "Q",
+        "untrimmed": "Q",
+    },
 )
