@@ -28,6 +28,7 @@ PACKAGES = {
         "without"
     ),
     "distributed": "dask.distributed: pip install 'weft-testbed[cluster]'",
+    "pymetis": "pymetis: pip install 'weft-testbed[cluster]'",
     "pyarrow": "pyarrow: pip install 'weft-testbed[parquet]'",
     "scapy": "scapy: pip install 'weft-testbed[packets]'",
 }
@@ -64,6 +65,7 @@ def parser() -> Parser:
     from weft.experiments.cli import (
         capture_commands,
         check_commands,
+        cluster_commands,
         compare_commands,
         completion,
         graph_commands,
@@ -88,6 +90,7 @@ def parser() -> Parser:
         stored_commands,
         compare_commands,
         network_commands,
+        cluster_commands,
         mpi_commands,
         lab_commands,
         check_commands,

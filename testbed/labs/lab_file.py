@@ -7,7 +7,7 @@
     packed: 2                         # processes that share the daemons
     nodes:
       zur: {kind: switch, hosts: 2}   # with hosts zur.0 and zur.1
-      web: {kind: host}
+      web: {kind: host, machine: b}  # of weft up --machines; default: weft places it
     links:
       - {ends: zur-web, rate: 5mbit, queue: 50, delay: 1ms, loss: 0.5}
     commands:
@@ -38,7 +38,7 @@ ANSWER_KEYS = ("scheme", "link", "host_link", "mtu", "packed", "links", "command
 KEYS = (*ANSWER_KEYS, "topology", "nodes", "events", "checks")
 LINK_KEYS = ("rate", "queue", "delay", "loss", "trim")
 NO_RATE = "rate is missing, such as 20mbit"
-NODE_KEYS = ("kind", "hosts")
+NODE_KEYS = ("kind", "hosts", "machine")
 LinkEntry = tuple[tuple[str, str], LinkSpec | None]  # ends and specification of a link
 
 
@@ -49,6 +49,7 @@ class Lab:
     scheme: None for the usual one.
     own_links: specifications that differ from `link`, by link.
     commands: by name of the node, in order.
+    machines: names of the machines of nodes that the file places, by node.
     events, checks: see timeline.py.
     """
 
@@ -59,6 +60,7 @@ class Lab:
     own_links: Mapping[int, LinkSpec] = field(default_factory=dict)
     packed: int | None = None
     commands: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    machines: Mapping[int, str] = field(default_factory=dict)
     events: tuple[LabEvent, ...] = ()
     checks: tuple[LabCheck, ...] = ()
 
@@ -110,7 +112,7 @@ def _lab(content: Keys, name: str) -> Lab:
     if ("topology" in content) == ("nodes" in content):
         raise ValueError("a lab has either topology, such as dcell:n=4,k=1, or nodes and links")
     topology, own_links = _wired(content, name)
-    lab = Lab(topology=topology, own_links=own_links)
+    lab = Lab(topology=topology, own_links=own_links, machines=_machines(content, topology))
     readers: dict[str, Callable[[Any], Any]] = {
         "scheme": lambda value: None if value is None else _text("scheme", value),
         "link": lambda value: _link("link", value),
@@ -152,6 +154,17 @@ def _own_links(
             if spec:
                 own_links[topology.link("-".join(ends))] = spec
     return own_links
+
+
+def _machines(content: Keys, topology: Topology) -> dict[int, str]:
+    """Return the machines that `nodes` names, by node."""
+    machines = {}
+    for node, attributes in content.get("nodes", {}).items():
+        if attributes and "machine" in attributes:
+            with position(attributes, "machine"):
+                machine = _text(f"machine of {node}", attributes["machine"])
+            machines[topology.naming.node(node)] = machine
+    return machines
 
 
 def _commands(content: Any, topology: Topology) -> dict[str, tuple[str, ...]]:
@@ -227,7 +240,7 @@ def _graph(nodes: Keys, entries: Sequence[LinkEntry]) -> Any:
     for node, attributes in nodes.items():
         with position(nodes, node):
             own = keys(f"node {node}", attributes, NODE_KEYS) if attributes else {}
-            graph.add_node(node, **own)
+            graph.add_node(node, **{key: own[key] for key in own if key != "machine"})
     for ends, spec in entries:
         for end in ends:
             if end not in graph:

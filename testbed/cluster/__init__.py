@@ -1,0 +1,1 @@
+"""One network over several machines: placement, agents, and the links between machines."""

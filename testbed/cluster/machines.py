@@ -1,0 +1,133 @@
+"""The machines of a network, as a YAML file, and how weft starts a command on each.
+
+    machines:
+      a: {address: 10.0.0.1}
+      b: {address: 10.0.0.2, ssh: root@10.0.0.2, processors: 8, memory: 32}
+    delay: 100us  # one way, between two machines
+
+Machine a, without `ssh` or another `command` that starts programs there, is the one that reads the
+file.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+from weft.testbed.labs.yaml_lines import Keys, keys, position, read
+from weft.topologies.core.grammar import quoted
+from weft.topologies.core.link import delay_us
+
+MACHINE_KEYS = ("address", "ssh", "command", "weft", "processors", "memory")
+SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=2")
+HERE = (sys.executable, "-P", "-m", "weft.experiments.cli.cli")
+
+
+@dataclass(frozen=True)
+class ClusterMachine:
+    """A machine that holds a part of a network.
+
+    address: IPv4 address that the other machines reach it by.
+    weft: the command that starts weft there.
+    processors, memory: its size; 0: unknown.  The unit of memory is the same for all machines.
+    """
+
+    name: str
+    address: str = ""
+    weft: tuple[str, ...] = HERE
+    processors: float = 0
+    memory: float = 0
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The machines in order, and the one-way delay between two of them in microseconds."""
+
+    machines: tuple[ClusterMachine, ...]
+    delay_us: int = 0
+
+    def shares(self) -> list[float]:
+        """Return the share of the load that each machine takes, by its scarcer resource."""
+        sizes = [(machine.processors, machine.memory) for machine in self.machines]
+        shares = [1.0] * len(sizes)
+        for amounts in zip(*sizes, strict=True):
+            if any(amounts):
+                shares = [
+                    min(share, amount * len(sizes) / sum(amounts))
+                    for share, amount in zip(shares, amounts, strict=True)
+                ]
+        return [share / sum(shares) for share in shares]
+
+
+def cluster(text: str) -> Cluster:
+    """Return `text` equal machines without names of hosts, or the machines of the file `text`.
+
+    Raises:
+        ValueError: neither a number of machines nor a file of them; one line says why.
+    """
+    if text.isdecimal():
+        if not 1 <= int(text) <= 1000:
+            raise ValueError(f"--machines: 1 to 1000 machines, got {text}")
+        return Cluster(tuple(ClusterMachine(f"m{number + 1}") for number in range(int(text))))
+    try:
+        content = Path(text).read_text(encoding="utf-8")
+    except OSError as error:
+        reason = f"a number, or a file of machines; {text}: {error.strerror}"
+        raise ValueError(f"--machines: {reason}") from None
+    return parse_cluster(content, text)
+
+
+def parse_cluster(text: str, name: str) -> Cluster:
+    """Return the machines in the text of the file called `name`; ValueError in one line."""
+    content = keys(name, read(text, name), ("machines", "delay"))
+    with position(content, "machines"):
+        entries = keys("machines", content.get("machines"))
+        machines = []
+        for machine, entry in entries.items():
+            with position(entries, machine):
+                machines.append(_machine(machine, keys(f"machine {machine}", entry, MACHINE_KEYS)))
+        if len({machine.address for machine in machines}) < len(machines):
+            raise ValueError("machines: two machines have the same address")
+    with position(content, "delay"):
+        delay = delay_us(str(content["delay"])) if "delay" in content else 0
+    return Cluster(tuple(machines), delay)
+
+
+def _machine(name: str, entry: Keys) -> ClusterMachine:
+    """Return the machine of `entry`."""
+    if "ssh" in entry and "command" in entry:
+        raise ValueError(f"machine {name}: either ssh or command, not both")
+    start = shlex.split(str(entry.get("command", "")))
+    if "ssh" in entry:
+        start = [*SSH, str(entry["ssh"])]
+    weft = shlex.split(str(entry.get("weft", "weft"))) if start else list(HERE)
+    return ClusterMachine(
+        name,
+        str(IPv4Address(str(entry.get("address", "")))),
+        (*start, *weft),
+        _size(entry, "processors"),
+        _size(entry, "memory"),
+    )
+
+
+def _size(entry: Keys, key: str) -> float:
+    value: Any = entry.get(key, 0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise ValueError(f"{key}: a number such as 8, got {quoted(value)}")
+    return float(value)
+
+
+def remote_words(
+    machine: ClusterMachine, words: Sequence[str], *, terminal: bool = False
+) -> list[str]:
+    """Return the command that runs `weft WORDS` on `machine`; terminal: with one, over ssh."""
+    start = list(machine.weft)
+    if start[0] != SSH[0]:
+        return [*start, *words]
+    # ssh hands one line to a shell
+    return [*start[: len(SSH)], *["-t"] * terminal, *start[len(SSH) :], *map(shlex.quote, words)]
