@@ -1,8 +1,6 @@
 """The clock of testbed/ and experiments/: reading the time, and waiting.
 
-Another clock can take its place with use().  The functions are attributes of this module, so that a
-call takes as long as the system's own.  Call them as `clock.monotonic()`: a function imported by
-name is not replaced.  `cpu_s` is the machine's under every clock.
+Call the functions as `clock.monotonic()`, so that a test can replace them here.
 """
 
 from __future__ import annotations
@@ -10,9 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -23,30 +19,13 @@ ABSOLUTE = 1  # TFD_TIMER_ABSTIME
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """Functions that read the time and wait.
-
-    monotonic, monotonic_ns: seconds and nanoseconds since a fixed moment, never going back
-        (CLOCK_MONOTONIC).
-    wall, wall_ns: seconds and nanoseconds since 1970 (CLOCK_REALTIME, which stamps packets).
-    sleep: return after so many seconds.
-    """
-
-    monotonic: Callable[[], float]
-    monotonic_ns: Callable[[], int]
-    wall: Callable[[], float]
-    wall_ns: Callable[[], int]
-    sleep: Callable[[float], None]
-
-
-SYSTEM = Clock(time.monotonic, time.monotonic_ns, time.time, time.time_ns, time.sleep)
-
-monotonic = SYSTEM.monotonic
-monotonic_ns = SYSTEM.monotonic_ns
-wall = SYSTEM.wall
-wall_ns = SYSTEM.wall_ns
-sleep = SYSTEM.sleep
+# seconds and nanoseconds since a fixed moment, never going back (CLOCK_MONOTONIC)
+monotonic = time.monotonic
+monotonic_ns = time.monotonic_ns
+# seconds and nanoseconds since 1970 (CLOCK_REALTIME, which stamps packets)
+wall = time.time
+wall_ns = time.time_ns
+sleep = time.sleep
 cpu_s = time.process_time  # seconds of processor time that this process has used
 
 
@@ -76,29 +55,6 @@ def let_kernel_work() -> None:
     """
     if is_virtual():
         sleep(1e-6)
-
-
-def use(clock: Clock) -> None:
-    """Replace the functions of this module by those of `clock`, for the whole process."""
-    global monotonic, monotonic_ns, wall, wall_ns, sleep
-    monotonic, monotonic_ns = clock.monotonic, clock.monotonic_ns
-    wall, wall_ns, sleep = clock.wall, clock.wall_ns, clock.sleep
-
-
-def current() -> Clock:
-    """Return the clock in use."""
-    return Clock(monotonic, monotonic_ns, wall, wall_ns, sleep)
-
-
-@contextmanager
-def using(clock: Clock) -> Iterator[None]:
-    """Use `clock` during a `with` block."""
-    before = current()
-    use(clock)
-    try:
-        yield
-    finally:
-        use(before)
 
 
 class Times(ctypes.Structure):

@@ -7,9 +7,9 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from random import Random
+from unittest import mock
 
 import pytest
 
@@ -127,7 +127,7 @@ def forged(network: RunningNetwork, node: int, port: int, number: int) -> bytes:
     own = SequenceRow(memoryview(bytearray(8 * words([1]))).cast("Q"), {port: [node]})
     memory, sent, _ = own.at(port)
     memory[sent] = number - 1
-    with clock.using(replace(clock.current(), monotonic_ns=lambda: 0)):
+    with mock.patch.object(clock, "monotonic_ns", return_value=0):
         return Sealed(node, port, interface.link, keys.read(network.run.directory), own).seal(
             bytes(4)
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -84,7 +84,7 @@ def numbered(node: int, number: int, *, key: bytes = KEY) -> bytes:
     own = row((9,))
     words, sent, _ = own.at(0)
     words[sent] = number - 1
-    with clock.using(replace(clock.current(), monotonic_ns=lambda: 0)):
+    with mock.patch.object(clock, "monotonic_ns", return_value=0):
         return end(node, (9,), keys=(key,), at=own).seal(b"")
 
 
