@@ -153,8 +153,6 @@ def round_trips(net: Net, pairs_by_hops: dict[int, list[Pair]], count: int) -> R
 
     The first packet of each ping is left out: no cache knows its path.
     """
-    from weft.testbed.measure import ping
-
     spec: dict[str, Any] = {"count": count + 1, "interval_ms": INTERVAL_MS}
     times = RoundTrips({length: [] for length in pairs_by_hops}, [], [], [])
     for number in range(max(map(len, pairs_by_hops.values()))):
@@ -162,8 +160,7 @@ def round_trips(net: Net, pairs_by_hops: dict[int, list[Pair]], count: int) -> R
         mate = net.topology.neighbours(src)[0][0]  # port 0 leads to the switch
         times.near_empty.extend(rtts_us(net, (src, mate), EMPTY_BYTES, spec))
         times.near_full.extend(rtts_us(net, (src, mate), FULL_BYTES, spec))
-        itself = ping.ping_itself(net, src, size_bytes=EMPTY_BYTES, **spec)
-        times.itself.extend(itself.pings[0].rtts_us[1:])
+        times.itself.extend(rtts_us(net, (src, src), EMPTY_BYTES, spec))
         for length, pairs in pairs_by_hops.items():
             pair = pairs[number % len(pairs)]
             times.full[length].extend(rtts_us(net, pair, FULL_BYTES, spec))

@@ -79,7 +79,8 @@ class PortReader:
         """
         self._turn += 1
         self._read_nodes(np.arange(len(self._busy)) if everything else self._due())
-        reading = PortReading(*self._values.copy(), self._at_s[self._node_of_row])
+        sent_bytes, drops, waiting = self._values.copy()
+        reading = PortReading(sent_bytes, drops, waiting, self._at_s[self._node_of_row])
         self._update_busy(reading)
         return reading
 

@@ -43,7 +43,7 @@ def test_loss_is_below_its_bound_and_not_at_it():
 
 
 def test_pings_judge_every_pair():
-    here, gone = Ping(0, 1, 1, 1, (9.0,), ()), Ping(0, 2, 1, 0, (), ("no route, says h0",))
+    here, gone = Ping(0, 1, 1, rtts_us=[9.0]), Ping(0, 2, 1, reasons=["no route, says h0"])
     assert judgement.of_pings([here], name, reachable=True).passed
     assert judgement.of_pings([gone], name, reachable=False).passed
     mixed = judgement.of_pings([here, gone], name, reachable=True)

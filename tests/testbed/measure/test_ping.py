@@ -6,7 +6,7 @@ import pytest
 
 from weft.daemons.routing.dr import route
 from weft.testbed.linux import clock, netns
-from weft.testbed.measure.ping import Ping, PingTable, ping, ping_itself
+from weft.testbed.measure.ping import Ping, PingTable, ping
 from weft.testbed.runs.network_handle import all_pairs, smallest_queue
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.recursive.ccrdn import DCELL, Ccrdn
@@ -25,16 +25,14 @@ def over(link: tuple[int, int], src: int, dst: int) -> bool:
 def test_a_table_counts_what_was_lost_and_orders_the_times():
     table = PingTable(
         (
-            Ping(0, 1, 4, 4, (10.0, 30.0, 20.0, 40.0), ()),
-            Ping(0, 2, 4, 0, (), ("host unreachable, says h1",)),
-        ),
-        0,
-        1.0,
+            Ping(0, 1, 4, rtts_us=[10.0, 30.0, 20.0, 40.0]),
+            Ping(0, 2, 4, reasons=["host unreachable, says h1"]),
+        )
     )
     assert [lost.dst for lost in table.lost] == [2]
     assert table.lost_fraction == 0.5
     assert (table.percentile_us(50), table.percentile_us(99)) == (25.0, pytest.approx(39.7))
-    assert PingTable((), 0, 0.0).percentile_us(50) is None
+    assert PingTable(()).percentile_us(50) is None
 
 
 @pytest.mark.kernel
@@ -91,9 +89,9 @@ def test_who_knows_no_way_says_so(network):
     forget(2, "10.0.3.0/24")  # on the way from h0 to h13
     table = ping(net, [(0, 8), (0, 13), (0, 5), (0, 1)], timeout_s=0.5)
     assert [one.received for one in table.pings] == [0, 0, 0, 1]
-    assert table.pings[0].reasons == ("network is unreachable, says h0 itself",)
-    assert table.pings[1].reasons == ("network unreachable, says h2",)
-    assert table.pings[2].reasons == ()
+    assert table.pings[0].reasons == ["network is unreachable, says h0 itself"]
+    assert table.pings[1].reasons == ["network unreachable, says h2"]
+    assert table.pings[2].reasons == []
 
 
 @pytest.mark.kernel
@@ -136,8 +134,6 @@ def test_a_full_size_packet_passes_and_others_pings_do_no_harm(network):
 def test_a_wrong_pair_or_number_is_refused(network):
     net = network("dcell:n=3,k=1")
     crossbar = net.topology.servers
-    with pytest.raises(ValueError, match="cannot ping"):
-        ping(net, [(1, 1)])
     with pytest.raises(ValueError, match="crossbar"):
         ping(net, [(0, crossbar)])
     with pytest.raises(ValueError, match="cannot ping"):
@@ -150,6 +146,6 @@ def test_a_wrong_pair_or_number_is_refused(network):
 def test_a_server_pings_itself_and_no_link_has_to_carry_that(network):
     net = network("dcell:n=3,k=1")
     net.fail("h0")
-    (one,) = ping_itself(net, 0, count=5).pings
+    (one,) = ping(net, [(0, 0)], count=5).pings
     assert one.sent == one.received == len(one.rtts_us) == 5
     assert all(rtt > LEAST_US for rtt in one.rtts_us)
