@@ -13,10 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+from weft.testbed.linux.libc import check, libc
+
 T = TypeVar("T")
 MONOTONIC = 1  # CLOCK_MONOTONIC
 ABSOLUTE = 1  # TFD_TIMER_ABSTIME
-libc = ctypes.CDLL(None, use_errno=True)
 
 
 # seconds and nanoseconds since a fixed moment, never going back (CLOCK_MONOTONIC)
@@ -67,7 +68,8 @@ class Timer:
     """A descriptor that becomes readable at a set time, exact to the nanosecond (timerfd)."""
 
     def __init__(self) -> None:
-        self._fd = _checked(libc.timerfd_create(MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC))
+        flags = os.O_NONBLOCK | os.O_CLOEXEC
+        self._fd = check(libc.timerfd_create(MONOTONIC, flags), "timerfd")
 
     def fileno(self) -> int:
         """Return the descriptor that becomes readable."""
@@ -77,17 +79,10 @@ class Timer:
         """Set the time of the monotonic clock at which the descriptor becomes readable."""
         at_ns = max(1, round(at_s * 1e9))  # 0 would be never
         times = Times(0, 0, *divmod(at_ns, 1_000_000_000))
-        _checked(libc.timerfd_settime(self._fd, ABSOLUTE, ctypes.byref(times), None))
+        check(libc.timerfd_settime(self._fd, ABSOLUTE, ctypes.byref(times), None), "timerfd")
 
     def close(self) -> None:
         os.close(self._fd)
-
-
-def _checked(result: int) -> int:
-    if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return result
 
 
 def local_time(wall_s: float) -> str:

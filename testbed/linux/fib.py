@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from weft.daemons.core.actions import Hop, SetRoute
@@ -160,23 +160,21 @@ def parse_route(body: bytes, owner: int = RTPROT_WEFT) -> KernelRoute | None:
         return None
     attributes = netlink.attributes(body, RTMSG.size)
     network = struct.unpack(">I", attributes[RTA_DST])[0] if RTA_DST in attributes else 0
-    hops: tuple[tuple[int, int], ...] = ()
-    if RTA_MULTIPATH in attributes:
-        hops = tuple(_hops(attributes[RTA_MULTIPATH]))
-    elif RTA_GATEWAY in attributes:
+    return KernelRoute(Prefix(network, length), tuple(route_hops(attributes)))
+
+
+def route_hops(attributes: Mapping[int, bytes]) -> Iterator[tuple[int, int]]:
+    """Yield (ifindex, next hop's address) of each hop of a route with these attributes."""
+    if RTA_GATEWAY in attributes:
         (ifindex,) = struct.unpack("=i", attributes[RTA_OIF])
         (gateway,) = struct.unpack(">I", attributes[RTA_GATEWAY])
-        hops = ((ifindex, gateway),)
-    return KernelRoute(Prefix(network, length), hops)
-
-
-def _hops(multipath: bytes) -> Iterable[tuple[int, int]]:
-    """Yield (ifindex, next hop's address) of each struct rtnexthop in `multipath`."""
+        yield ifindex, gateway
+    multipath = attributes.get(RTA_MULTIPATH, b"")
     offset = 0
     while offset < len(multipath):
         size, _, _, ifindex = RTNEXTHOP.unpack_from(multipath, offset)
-        attributes = netlink.attributes(multipath[offset : offset + size], RTNEXTHOP.size)
-        yield ifindex, struct.unpack(">I", attributes[RTA_GATEWAY])[0]
+        nexthop = netlink.attributes(multipath[offset : offset + size], RTNEXTHOP.size)
+        yield ifindex, struct.unpack(">I", nexthop[RTA_GATEWAY])[0]
         offset += (size + 3) & ~3
 
 

@@ -10,9 +10,7 @@ list short, which saves a third of the time in which a thousand nodes come up.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -20,7 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from weft.testbed.linux import netlink
+from weft.testbed.linux import interface, netlink
+from weft.testbed.linux.libc import check, libc
 
 NAMES = Path("/run/netns")  # where `ip netns` looks
 OWN = "/proc/thread-self/ns/net"
@@ -32,30 +31,23 @@ FSOPEN_CLOEXEC, FSMOUNT_CLOEXEC, FSCONFIG_CMD_CREATE = 1, 1, 6
 MS_BIND, MS_REC, MS_SHARED, MNT_DETACH = 0x1000, 0x4000, 0x100000, 2
 
 T = TypeVar("T")
-libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _check(result: int, what: str) -> None:
-    if result:
-        code = ctypes.get_errno()
-        raise OSError(code, f"{what}: {os.strerror(code)}")
 
 
 def mount(source: str, target: str, flags: int) -> None:
     """Mount without a file system type; raise OSError if that fails."""
-    _check(
+    check(
         libc.mount(source.encode(), target.encode(), None, flags, None), f"mount {source} {target}"
     )
 
 
 def unmount(target: str) -> None:
     """Detach the mount at `target`; raise OSError if there is none."""
-    _check(libc.umount2(target.encode(), MNT_DETACH), f"umount {target}")
+    check(libc.umount2(target.encode(), MNT_DETACH), f"umount {target}")
 
 
 def enter(fd: int) -> None:
     """Move the calling thread into the namespace of descriptor `fd`."""
-    _check(libc.setns(fd, CLONE_NEWNET), f"setns {fd}")
+    check(libc.setns(fd, CLONE_NEWNET), f"setns {fd}")
 
 
 @contextmanager
@@ -146,7 +138,7 @@ def create(
         defaults: dict[str, str] = {}
         with closing(Sysctls()) as settings:
             for i in range(start, len(names), WORKERS):
-                _check(libc.unshare(CLONE_NEWNET), "unshare")
+                check(libc.unshare(CLONE_NEWNET), "unshare")
                 fd = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
                 spaces[i] = Netns(names[i], fd, netlink.Socket())
                 settings.enter()
@@ -298,13 +290,14 @@ def wait_until_gone(timeout_s: float = 60.0) -> None:
     """
 
     def work() -> None:
-        _check(libc.unshare(CLONE_NEWNET), "unshare")
+        check(libc.unshare(CLONE_NEWNET), "unshare")
         watcher_fd = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
         watcher = netlink.Socket(groups=1)  # RTMGRP_LINK
         watcher.socket.settimeout(timeout_s)
-        _check(libc.unshare(CLONE_NEWNET), "unshare")
+        check(libc.unshare(CLONE_NEWNET), "unshare")
         sentinel = netlink.Socket()
-        sentinel.request([_veth_into(watcher_fd)])
+        end = interface.VethSide(interface.IFINFO.pack(0, 0, 0, 0, 0), "")
+        sentinel.request([interface.veth(end, end, watcher_fd, "WATCHER")])
         sentinel.close()
         os.close(watcher_fd)
         enter_fd = os.open(f"/proc/{os.getpid()}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
@@ -321,15 +314,3 @@ def wait_until_gone(timeout_s: float = 60.0) -> None:
             watcher.close()
 
     in_thread(work)
-
-
-def _veth_into(fd: int) -> netlink.NetlinkMessage:
-    """Return the message that makes a veth whose peer is in the namespace of `fd`."""
-    peer = struct.pack("=BxHiII", 0, 0, 0, 0, 0) + netlink.u32(28, fd)  # IFLA_NET_NS_FD
-    info = netlink.nested(
-        18, netlink.text(1, "veth"), netlink.nested(2, netlink.attribute(1, peer))
-    )
-    body = struct.pack("=BxHiII", 0, 0, 0, 0, 0) + info
-    return netlink.NetlinkMessage(
-        netlink.RTM_NEWLINK, netlink.CREATE, body, "ip link add type veth peer netns WATCHER"
-    )

@@ -13,10 +13,9 @@ interpreter needs depend on its version and C library.
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 
-from weft.testbed.linux import netns
+from weft.testbed.linux.libc import check, libc
 
 CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF = 12, 13, 39
 # the first Linux without a check for open maps (c8644cd0efe7)
@@ -39,26 +38,20 @@ def keep_only(*capabilities: int) -> None:
     """Give up for good every capability of this process but these; raise OSError on refusal."""
     # those that programs which it starts could get
     for number in {*range(MOST_CAPABILITIES)}.difference(capabilities):
-        if netns.libc.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(number), 0, 0, 0):
+        if libc.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(number), 0, 0, 0):
             break  # no more exist, or not permitted; the calls below suffice then
-    _done(
-        netns.libc.prctl(PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), 0, 0, 0),
+    check(
+        libc.prctl(PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), 0, 0, 0),
         "prctl PR_SET_NO_NEW_PRIVS",
     )
     clear = ctypes.c_ulong(PR_CAP_AMBIENT_CLEAR_ALL)
-    _done(netns.libc.prctl(PR_CAP_AMBIENT, clear, 0, 0, 0), "prctl PR_CAP_AMBIENT")
+    check(libc.prctl(PR_CAP_AMBIENT, clear, 0, 0, 0), "prctl PR_CAP_AMBIENT")
     header, sets = (ctypes.c_uint32 * 2)(VERSION_3, 0), (ctypes.c_uint32 * (2 * SETS))()
-    _done(netns.libc.capget(header, sets), "capget")
+    check(libc.capget(header, sets), "capget")
     for half in range(2):
         had = sets[SETS * half + PERMITTED]
         remaining = had & sum(
             1 << number % 32 for number in {*capabilities} if number // 32 == half
         )
         sets[SETS * half : SETS * half + SETS] = [remaining, remaining, 0]
-    _done(netns.libc.capset(header, sets), "capset")
-
-
-def _done(result: int, what: str) -> None:
-    if result:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+    check(libc.capset(header, sets), "capset")

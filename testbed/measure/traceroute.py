@@ -14,18 +14,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from weft.testbed.linux import icmp, netlink
-from weft.testbed.linux.fib import RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTMSG
+from weft.testbed.linux.fib import RTA_DST, RTMSG, route_hops
 from weft.testbed.measure.probe_batch import ProbeBatch
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, routers
 from weft.topologies.core.address import dotted
 
-PORTS = (
-    33433,
-    33434,
-)  # source and destination, as traceroute's; no process may listen at the second
+# source and destination, as traceroute's; no process may listen at the second
+PORTS = (33433, 33434)
 MOST_HOPS = 64
 RTM_F_FIB_MATCH = 0x2000
-RTNEXTHOP_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -222,14 +219,8 @@ class ForwardingTables:
         space = self.net.identity.namespace(self.net.topology.naming.name(node))
         command = f"ip -n {space} route get fibmatch {dotted(address)}"
         reply = self._sockets[node].get(netlink.RTM_GETROUTE, body, command)
-        attributes = netlink.attributes(reply, RTMSG.size)
-        gateways = [attributes[RTA_GATEWAY]] if RTA_GATEWAY in attributes else []
-        nexthops = attributes.get(RTA_MULTIPATH, b"")
-        while nexthops:
-            (size,) = struct.unpack_from("=H", nexthops)
-            gateways.append(netlink.attributes(nexthops[:size], RTNEXTHOP_BYTES)[RTA_GATEWAY])
-            nexthops = nexthops[(size + 3) & ~3 :]
-        return tuple(self.routers[int.from_bytes(gateway, "big")] for gateway in gateways) or (dst,)
+        gateways = [gateway for _, gateway in route_hops(netlink.attributes(reply, RTMSG.size))]
+        return tuple(self.routers[gateway] for gateway in gateways) or (dst,)
 
 
 def fib_paths(fib: ForwardingTables, src: int, dst: int) -> list[tuple[int, ...]]:

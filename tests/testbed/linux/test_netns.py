@@ -119,7 +119,7 @@ def test_a_c_library_or_a_kernel_without_the_call_is_no_error(monkeypatch, libc)
 @pytest.mark.kernel
 def test_what_the_kernel_refuses_is_named():
     def work():
-        netns._check(netns.libc.unshare(netns.CLONE_NEWNET), "unshare")
+        netns.check(netns.libc.unshare(netns.CLONE_NEWNET), "unshare")
         own = netns.Sysctls()
         own.enter()
         try:
