@@ -13,12 +13,12 @@ the paper's; its networks of 15 thousand servers and more are in the experiment 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.experiments.ccrdn import kernel_columns
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines import reachability
 from weft.experiments.engines.network_run import measured
 from weft.experiments.engines.predicted_paths import (
     EVERYWHERE,
@@ -31,6 +31,7 @@ from weft.experiments.engines.predicted_paths import (
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.testbed.linux import clock
+from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
 from weft.topologies.core.failures import (
     draw,
@@ -41,9 +42,6 @@ from weft.topologies.core.failures import (
     random_links,
 )
 from weft.topologies.core.topology import Topology
-
-if TYPE_CHECKING:
-    from weft.testbed.mininet.net import Net
 
 PATIENCE_S = 15.0  # by then daemons have reacted
 
@@ -81,10 +79,10 @@ def measure(run: Run) -> Result:
     return replace(result, figures={**result.figures, **fractions})
 
 
-def pings(net: Net, broken: Topology, pairs: list[Pair], expected: set[Pair]) -> dict[str, Value]:
+def pings(
+    net: RunningNetwork, broken: Topology, pairs: list[Pair], expected: set[Pair]
+) -> dict[str, Value]:
     """Let the faults of `broken` happen, and return the pairs that ping beside `expected` ones."""
-    from weft.experiments.engines import reachability
-
     fail(net, broken)
     failed_s = clock.monotonic()
     reached = reachability.wait_for_pings(net, pairs, expected, timeout_s=PATIENCE_S)
@@ -100,7 +98,7 @@ def pings(net: Net, broken: Topology, pairs: list[Pair], expected: set[Pair]) ->
     }
 
 
-def fail(net: Net, broken: Topology) -> None:
+def fail(net: RunningNetwork, broken: Topology) -> None:
     """Fail the links in the network that are dead in `broken`; they lose their carrier."""
     for link in np.flatnonzero(broken.failed).tolist():
         net.fail(broken.link_name(link))

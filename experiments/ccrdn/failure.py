@@ -17,15 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft.testbed.network.network import RunningNetwork
+from weft.testbed.node_daemon import control
 from weft.topologies.core.failures import fail_links, fail_nodes, fail_racks, racks
 from weft.topologies.core.topology import Topology
-
-if TYPE_CHECKING:
-    from weft.testbed.mininet.net import Net
 
 FLAP_DEAD_S, FLAP_ALIVE_S = 0.2, 0.3
 
@@ -46,8 +44,8 @@ class ElementFailure:
     nodes: frozenset[int]
     passes: Callable[[Sequence[int]], bool]
     after: Topology
-    happen: Callable[[Net], None]
-    mend: Callable[[Net], None]
+    happen: Callable[[RunningNetwork], object]
+    mend: Callable[[RunningNetwork], object]
     lasts: bool = True
 
 
@@ -60,14 +58,14 @@ class Flaps:
         self._pool: ThreadPoolExecutor | None = None
         self._turns: Future[bool] | None = None
 
-    def happen(self, net: Net) -> None:
+    def happen(self, net: RunningNetwork) -> None:
         """Fail at once, then take turns."""
         self._over.clear()
         self._failure.happen(net)
         self._pool = ThreadPoolExecutor(1)
         self._turns = self._pool.submit(self._take_turns, net)
 
-    def mend(self, net: Net) -> None:
+    def mend(self, net: RunningNetwork) -> None:
         """Stop with a working element; raise an error of the thread."""
         assert self._pool
         assert self._turns
@@ -76,7 +74,7 @@ class Flaps:
         if self._turns.result():
             self._failure.mend(net)
 
-    def _take_turns(self, net: Net) -> bool:
+    def _take_turns(self, net: RunningNetwork) -> bool:
         """Take turns until mend(); return whether the element is dead in the end."""
         while not self._over.wait(FLAP_DEAD_S):
             self._failure.mend(net)
@@ -153,11 +151,11 @@ def of_nodes(topology: Topology, members: Sequence[int], after: Topology) -> Ele
     """Return the loss of power of all `members`, named after the first."""
     gone, names = frozenset(members), [topology.naming.name(node) for node in members]
 
-    def happen(net: Net) -> None:
+    def happen(net: RunningNetwork) -> None:
         for name in names:
             net.fail(name)
 
-    def mend(net: Net) -> None:
+    def mend(net: RunningNetwork) -> None:
         for name in names:
             net.restore(name)
 
@@ -170,7 +168,9 @@ def of_daemon(server: ElementFailure) -> ElementFailure:
     """Return the death of the daemon of `server` in place of the server's own failure."""
     name = server.name
     return replace(
-        server, happen=lambda net: net.kill_daemon(name), mend=lambda net: net.start_daemon(name)
+        server,
+        happen=lambda net: control.kill(net.run.directory, name),
+        mend=lambda net: control.start(net.run.directory, name),
     )
 
 

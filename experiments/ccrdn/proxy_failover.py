@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from weft.experiments.ccrdn import kernel_columns
 from weft.experiments.ccrdn.failure import KINDS, ElementFailure
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines import reachability
 from weft.experiments.engines.network_run import measured
 from weft.experiments.engines.predicted_paths import (
     EVERYWHERE,
@@ -35,11 +36,10 @@ from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.testbed.linux import clock
-from weft.topologies.core.link import LinkSpec, Mbps
-
-if TYPE_CHECKING:
-    from weft.testbed.measure.outage import Outage
-    from weft.testbed.mininet.net import Net
+from weft.testbed.measure.outage import Outage, OutageProbe
+from weft.testbed.measure.traceroute import trace
+from weft.testbed.network.network import RunningNetwork
+from weft.testbed.traffic.stream import Stream
 
 INTERVAL_MS = 10.0
 # random unordered pairs, from which the measured ones are drawn; each may first need a probe of PR
@@ -78,17 +78,12 @@ class Hit:
 def measure(run: Run) -> Result:
     """Measure outage, path and goodput of pairs that one failure affects."""
     generator = np.random.default_rng(run.seed)
-    return measured(run, lambda net: before_and_during(net, run, generator), link=link(run))
+    return measured(run, lambda net: before_and_during(net, run, generator), link=common.link(run))
 
 
-def link(run: Run) -> LinkSpec:
-    """Return the links of `run`."""
-    return LinkSpec(
-        rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets")
-    )
-
-
-def before_and_during(net: Net, run: Run, generator: np.random.Generator) -> dict[str, Value]:
+def before_and_during(
+    net: RunningNetwork, run: Run, generator: np.random.Generator
+) -> dict[str, Value]:
     """Return the figures of one failure; None each if no failure of that kind affects any pair."""
     row: dict[str, Value] = {"failed": None, "affected_pairs": 0, **dict.fromkeys(COLUMNS)}
     hit = choose(net, run, generator)
@@ -104,13 +99,11 @@ def before_and_during(net: Net, run: Run, generator: np.random.Generator) -> dic
     return row
 
 
-def choose(net: Net, run: Run, generator: np.random.Generator) -> Hit | None:
+def choose(net: RunningNetwork, run: Run, generator: np.random.Generator) -> Hit | None:
     """Return the first failure of the run's kind that affects a pair; None if there is none.
 
     A rack in a network with k = 1, for example, affects none: paths cross no third rack.
     """
-    from weft.experiments.engines import reachability
-
     topology = net.topology
     sample = some_pairs(topology.servers, MOST_TRACED, generator)
     reachability.wait_for_paths(net, sample, lengths(topology, run.text("routing"), sample))
@@ -125,10 +118,8 @@ def choose(net: Net, run: Run, generator: np.random.Generator) -> Hit | None:
     return None
 
 
-def traced(net: Net, pairs: Sequence[Pair], **options: Any) -> dict[Pair, Sequence[int]]:
+def traced(net: RunningNetwork, pairs: Sequence[Pair], **options: Any) -> dict[Pair, Sequence[int]]:
     """Return the paths, servers from source to destination, of those of `pairs` that answer."""
-    from weft.testbed.measure.traceroute import trace
-
     traces = trace(net, pairs, **options)
     return {(path.src, path.dst): path.nodes for path in traces if not path.reason}
 
@@ -168,10 +159,8 @@ class Failed(NamedTuple):
     paths: dict[Pair, Sequence[int]]
 
 
-def fail(net: Net, run: Run, hit: Hit) -> Failed:
+def fail(net: RunningNetwork, run: Run, hit: Hit) -> Failed:
     """Ping the measured pairs across failure and repair."""
-    from weft.testbed.measure.outage import OutageProbe
-
     with OutageProbe(net, hit.pairs, interval_ms=INTERVAL_MS) as probe:
         clock.sleep(SETTLE_S)
         failed_s = clock.monotonic()
@@ -188,7 +177,7 @@ def fail(net: Net, run: Run, hit: Hit) -> Failed:
     return Failed(failed_s, traced_s, mended_s, probe.table.outages, paths)
 
 
-def pings(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[str, Value]:
+def pings(net: RunningNetwork, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[str, Value]:
     """Return outages and path lengths of the measured pairs across failure and repair."""
     failed = fail(net, run, hit)
     recovered = [not cut_off_at(outage, failed.traced_s) for outage in failed.outages]
@@ -255,10 +244,10 @@ def stretch(hit: Hit, saved: set[Pair], after: dict[Pair, int]) -> dict[str, Val
     }
 
 
-def stream(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[str, Value]:
+def stream(
+    net: RunningNetwork, run: Run, hit: Hit, survivors: set[Pair] | None
+) -> dict[str, Value]:
     """Return TCP's figures for the same failure, between a pair that the scheme saves if any."""
-    from weft.experiments.engines import reachability
-
     reachability.wait_for_paths(net, hit.pairs, dict(zip(hit.pairs, hit.hops, strict=True)))
     pairs = [pair for pair in hit.pairs if survivors and pair in survivors] or hit.pairs
     for pair in pairs[:MOST_TRIED]:
@@ -268,14 +257,13 @@ def stream(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[st
     return row
 
 
-def stream_of(net: Net, run: Run, failure: ElementFailure, pair: Pair) -> dict[str, Value]:
+def stream_of(
+    net: RunningNetwork, run: Run, failure: ElementFailure, pair: Pair
+) -> dict[str, Value]:
     """Run a TCP flow between `pair` through the failure, if its path crosses the element.
 
     PR may have moved the flow to another path because of the load that it makes.
     """
-    from weft.testbed.measure.traceroute import trace
-    from weft.testbed.traffic.stream import Stream
-
     with Stream(net, *pair, congestion_control=run.text("congestion_control")) as flow:
         clock.sleep(2 * STEADY_S)
         crosses = any(failure.passes(path.nodes) for path in trace(net, [pair, pair[::-1]]))

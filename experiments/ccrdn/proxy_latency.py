@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from weft.daemons.routing import dr, shortest
 from weft.daemons.routing.path_tables import tabulate
 from weft.experiments.ccrdn import kernel_columns
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines import reachability
 from weft.experiments.engines.graph import METHODS, policy
 from weft.experiments.engines.network_run import measured
 from weft.experiments.engines.predicted_paths import EVERYWHERE, Pair, asking, lengths, some_pairs
@@ -37,11 +38,11 @@ from weft.experiments.report.panels import Bars, Curves, Stack, exploded
 from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.experiments.runner.parameters import Integer
 from weft.testbed.linux import clock
+from weft.testbed.measure import ping
+from weft.testbed.measure.traceroute import trace
+from weft.testbed.network.network import RunningNetwork
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
-
-if TYPE_CHECKING:
-    from weft.testbed.mininet.net import Net
 
 EMPTY_BYTES, FULL_BYTES = 4, 1472  # of ICMP payload
 MOST_TRACED = 500  # unordered pairs
@@ -54,7 +55,7 @@ PARTS = ("stack_us", "propagation_us", "data_us", "routing_us")
 def measure(run: Run) -> Result:
     """Measure round-trip times by hops, the parts of the model, and a line through them."""
     routing = asking(run.text("routing"), run.integer("questions_per_s"))
-    return measured(run, lambda net: pings(net, run), routing=routing, link=link(run))
+    return measured(run, lambda net: pings(net, run, routing), routing=routing, link=link(run))
 
 
 def link(run: Run) -> LinkSpec | None:
@@ -68,18 +69,16 @@ def link(run: Run) -> LinkSpec | None:
     )
 
 
-def pings(net: Net, run: Run) -> dict[str, Value]:
+def pings(net: RunningNetwork, run: Run, routing: str) -> dict[str, Value]:
     """Return all figures of the run."""
-    from weft.experiments.engines import reachability
-
     topology = net.topology
     pairs = some_pairs(topology.servers, MOST_TRACED, np.random.default_rng(run.seed))
-    settled = reachability.wait_for_paths(net, pairs, lengths(topology, net.routing, pairs))
+    settled = reachability.wait_for_paths(net, pairs, lengths(topology, routing, pairs))
     hops = traced_hops(net, pairs)
     times = round_trips(net, by_hops(hops, run.integer("pairs")), run.integer("pings"))
     counts = Counter(hops.values())
     mean_hops = sum(length * count for length, count in counts.items()) / len(hops)
-    parts = components(times, routing_us(topology, net.routing, pairs) / mean_hops)
+    parts = components(times, routing_us(topology, routing, pairs) / mean_hops)
     hop_us = sum(parts.values())
     return {
         "settled": settled,
@@ -93,10 +92,8 @@ def pings(net: Net, run: Run) -> dict[str, Value]:
     }
 
 
-def traced_hops(net: Net, pairs: Sequence[Pair]) -> dict[Pair, int]:
+def traced_hops(net: RunningNetwork, pairs: Sequence[Pair]) -> dict[Pair, int]:
     """Return the hops of those of `pairs` whose path a traceroute finds."""
-    from weft.testbed.measure.traceroute import trace
-
     traces = [path for path in trace(net, pairs) if not path.reason]
     return {(path.src, path.dst): len(path.nodes) - 1 for path in traces}
 
@@ -141,14 +138,16 @@ class RoundTrips(NamedTuple):
     near_full: list[float]
 
 
-def rtts_us(net: Net, pair: Pair, size_bytes: int, spec: dict[str, Any]) -> Sequence[float]:
+def rtts_us(
+    net: RunningNetwork, pair: Pair, size_bytes: int, spec: dict[str, Any]
+) -> Sequence[float]:
     """Return the round-trip times of one pair without the first."""
-    from weft.testbed.measure import ping
-
     return ping.ping(net, [pair], size_bytes=size_bytes, **spec).pings[0].rtts_us[1:]
 
 
-def round_trips(net: Net, pairs_by_hops: dict[int, list[Pair]], count: int) -> RoundTrips:
+def round_trips(
+    net: RunningNetwork, pairs_by_hops: dict[int, list[Pair]], count: int
+) -> RoundTrips:
     """Ping `count` times each; in rounds, so that a disturbance of the machine affects all kinds.
 
     The first packet of each ping is left out: no cache knows its path.

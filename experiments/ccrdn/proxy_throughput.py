@@ -18,7 +18,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +27,8 @@ from weft.daemons.proxy.routing import SHORTEST, cost_of
 from weft.experiments.ccrdn import kernel_columns
 from weft.experiments.ccrdn.recursive import traffic
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines import reachability
+from weft.experiments.engines.fabric_run import PAYLOAD_FRACTION
 from weft.experiments.engines.flow_placement import Placement
 from weft.experiments.engines.fluid import fair_rates
 from weft.experiments.engines.graph import METHODS, graph, policy
@@ -35,13 +36,14 @@ from weft.experiments.engines.network_run import measured
 from weft.experiments.engines.pairs import Pairs, pair
 from weft.experiments.engines.predicted_paths import EVERYWHERE, Pair, asking, lengths
 from weft.experiments.engines.tally import Tally
+from weft.experiments.engines.workloads import endless
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Run, Value
+from weft.testbed.measure.traceroute import trace
+from weft.testbed.network.network import RunningNetwork
+from weft.testbed.traffic import flows
 from weft.topologies.core.link import Mbps
 from weft.topologies.recursive.ccrdn import common_level
-
-if TYPE_CHECKING:
-    from weft.testbed.mininet.net import Net
 
 WARM_UP_S = 3.0  # TCP finds its rate, and PR probes its loaded paths once or twice
 MOST_FLOWS = 2000
@@ -50,16 +52,16 @@ MOST_FLOWS = 2000
 def measure(run: Run) -> Result:
     """Measure the goodput of all flows and of the slowest, and the fair rates on their paths."""
     routing = asking(run.text("routing"), run.integer("questions_per_s"))
-    return measured(run, lambda net: goodputs(net, run), routing=routing, link=common.link(run))
+    return measured(
+        run, lambda net: goodputs(net, run, routing), routing=routing, link=common.link(run)
+    )
 
 
-def goodputs(net: Net, run: Run) -> dict[str, Value]:
+def goodputs(net: RunningNetwork, run: Run, routing: str) -> dict[str, Value]:
     """Run the flows of `run` and return their goodput, beside the fair rates on their paths."""
-    from weft.experiments.engines import reachability
-
     pairs = listed(traffic(run, run.text("traffic")))
     distinct = list(dict.fromkeys(pairs))
-    reachability.wait_for_paths(net, distinct, lengths(net.topology, net.routing, distinct))
+    reachability.wait_for_paths(net, distinct, lengths(net.topology, routing, distinct))
     paths: dict[Pair, tuple[int, ...]] = {}
     # paths are traced while this thread runs the flows
     tracing = threading.Thread(target=trace_missing, args=(net, distinct, paths))
@@ -88,18 +90,13 @@ def listed(pairs: Pairs) -> list[Pair]:
 
 def payload_bps(run: Run) -> float:
     """Return the rate of TCP's payload on a full link."""
-    from weft.experiments.engines.fabric_run import PAYLOAD_FRACTION
-
     return run.integer("rate_mbps") * Mbps * PAYLOAD_FRACTION
 
 
 def send(
-    net: Net, run: Run, pairs: Sequence[Pair], *, at_warm_up: Callable[[], None]
+    net: RunningNetwork, run: Run, pairs: Sequence[Pair], *, at_warm_up: Callable[[], None]
 ) -> list[float]:
     """Run an endless flow for each pair and return the goodputs (bit/s)."""
-    from weft.experiments.engines.workloads import endless
-    from weft.testbed.traffic import flows
-
     warm_up_s = min(WARM_UP_S, run.number("seconds"))
     table = flows.run(
         net,
@@ -116,10 +113,10 @@ def send(
     return [8 * result.received_bytes / table.measured_s for result in table.results]
 
 
-def trace_missing(net: Net, pairs: Sequence[Pair], paths: dict[Pair, tuple[int, ...]]) -> None:
+def trace_missing(
+    net: RunningNetwork, pairs: Sequence[Pair], paths: dict[Pair, tuple[int, ...]]
+) -> None:
     """Trace those of `pairs` that `paths` lacks, and add their paths."""
-    from weft.testbed.measure.traceroute import trace
-
     for path in trace(net, [ends for ends in pairs if ends not in paths]):
         if not path.reason:
             paths[path.src, path.dst] = path.nodes

@@ -58,7 +58,7 @@ class FluidUse(NamedTuple):
     def load(self, amounts: Floats, channels: int) -> Floats:
         """Return the sum of the flows' `amounts` on each of so many channels."""
         loads = self.weights * amounts[:, None]
-        return np.bincount(self.channels.ravel(), loads.ravel(), channels)
+        return np.asarray(np.bincount(self.channels.ravel(), loads.ravel(), channels), float)
 
     def rates(self, channels: int) -> Floats:
         """Return the max-min fair rate of each flow, as a fraction of a channel's."""

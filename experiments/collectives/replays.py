@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
 from operator import sub
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,16 +24,30 @@ from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.experiments.collectives.fluid_replay import FluidPath, FluidReplay
 from weft.experiments.collectives.message_cost import FrameCost
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.network_run import running
 from weft.experiments.fatpaths import transports
 from weft.experiments.runner.definition import Run, Value
+from weft.testbed.measure.fidelity import Fidelity
+from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.measure.reordering import Reordering
+from weft.testbed.network.network import RunningNetwork
+from weft.testbed.schedules import packet_replay
+from weft.testbed.schedules.task_graph import Progress, TaskGraph
+from weft.testbed.schedules.tcp_replay import TcpReplay
+from weft.testbed.traffic import tcp_settings
+from weft.testbed.traffic.packet_network import (
+    HASH,
+    SPRAY,
+    NextHops,
+    PacketLink,
+    PacketNetwork,
+    TcpLayers,
+    layered,
+    shortest,
+)
 from weft.topologies.core.grammar import parse, unparse
 from weft.topologies.core.link import ETHERNET_BYTES, Mbps
-
-if TYPE_CHECKING:
-    from weft.testbed.network.network import RunningNetwork
-    from weft.testbed.schedules.task_graph import Progress, TaskGraph
-    from weft.testbed.traffic.packet_network import NextHops, PacketLink, TcpLayers
-    from weft.topologies.core.topology import Topology
+from weft.topologies.core.topology import Topology
 
 HEADER_BYTES = {"tcp": 66, "ndp": 64}
 SPREAD = (ChoiceRule.RANDOM, ChoiceRule.ROUND_ROBIN)  # choose a port for each packet
@@ -194,9 +208,6 @@ def channels_of(topology: Topology) -> dict[tuple[int, int], list[int]]:
 
 def on_fabric(run: Run, topology: Topology, graph: TaskGraph, deadline_s: float) -> Replayed:
     """Carry out the tasks by simulated packets."""
-    from weft.testbed.schedules import packet_replay
-    from weft.testbed.traffic.packet_network import PacketNetwork
-
     hops, layers, moves = routing(run, topology)
     how = transports.Carriage(
         run.integer("rate_mbps") * Mbps, deadline_s, run.integer("frame_bytes"), layers=layers
@@ -224,8 +235,6 @@ def on_fabric(run: Run, topology: Topology, graph: TaskGraph, deadline_s: float)
 
 def routing(run: Run, topology: Topology) -> tuple[NextHops, int, TcpLayers | None]:
     """Return the next hops, the number of layers, and how hosts of TCP choose among them."""
-    from weft.testbed.traffic.packet_network import HASH, SPRAY, TcpLayers, layered, shortest
-
     scheme, options = registry.scheme(scheme_of(run))
     rule = scheme.rule(options)
     assert rule, "see check()"
@@ -243,8 +252,6 @@ def routing(run: Run, topology: Topology) -> tuple[NextHops, int, TcpLayers | No
 
 def packet_link(run: Run) -> PacketLink:
     """Return the links of the simulated network."""
-    from weft.testbed.traffic.packet_network import PacketLink
-
     first = transports.transport(run.text("transport")).retransmissions == "first"
     return PacketLink(
         rate_bps=run.integer("rate_mbps") * Mbps,
@@ -259,27 +266,16 @@ def packet_link(run: Run) -> PacketLink:
 
 def on_kernel(run: Run, topology: Topology, graph: TaskGraph, deadline_s: float) -> Replayed:
     """Carry out the tasks by Linux' TCP."""
-    from weft.testbed.network.network import RunningNetwork
-    from weft.testbed.traffic import tcp_settings
-
     link = replace(common.link(run), mtu_bytes=run.integer("frame_bytes") - ETHERNET_BYTES)
-    network = RunningNetwork.create(topology, link, scheme=scheme_of(run), packed=PROCESSES)
-    try:
+    with running(topology, link, scheme_of(run), packed=PROCESSES) as network:
         ecn = int(run.integer("ecn_packets") > 0)
         sysctls = {"ipv4/tcp_ecn": str(ecn), "ipv4/tcp_rto_min_us": run.text("rto_min_us")}
         tcp_settings.tune(network, sysctls)
         return metered_tcp(run, network, graph, deadline_s)
-    finally:
-        network.down()
 
 
 def metered_tcp(run: Run, network: RunningNetwork, graph: TaskGraph, deadline_s: float) -> Replayed:
     """Carry out the tasks on a network that is up."""
-    from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.measure.port_counters import PortCounterReader
-    from weft.testbed.measure.reordering import Reordering
-    from weft.testbed.schedules.tcp_replay import TcpReplay
-
     tcp = TcpReplay(network, transports.transport(run.text("transport")).control)
     with Reordering(network) as order, PortCounterReader(network) as ports:
 

@@ -18,6 +18,7 @@ from weft.daemons.core.capabilities import FlowPlacement
 from weft.daemons.dar.scheme import sizes
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.fabric_run import FabricRun
+from weft.experiments.engines.network_run import running
 from weft.experiments.runner.definition import Run
 from weft.testbed.data_plane import plane_tables
 from weft.testbed.data_plane.data_plane import DataPlane, program_of
@@ -175,27 +176,19 @@ def up(plan: ClosPlan) -> Iterator[FabricRun]:
     """Bring up the network of `plan` under its scheme for the length of a `with`."""
     by_daemons = has_own_daemons(plan.scheme)
     rule = rule_of(plan.scheme)
-    network = RunningNetwork.create(
-        build(plan.topology),
-        plan.link,
-        host_link=plan.host_link,
-        scheme=plan.scheme if by_daemons else "static",
-        packed=0,
-    )
-    try:
+    scheme = plan.scheme if by_daemons else "static"
+    links = {"host_link": plan.host_link, "packed": 0}
+    with running(build(plan.topology), plan.link, scheme, **links) as network:
         if by_daemons:
             network.wait_until_converged()
-        with (
-            DataPlane.open(network)
-            if by_daemons
-            else DataPlane.load(network, rule, seed=plan.seed) as plane
-        ):
+            plane = DataPlane.open(network)
+        else:
+            plane = DataPlane.load(network, rule, seed=plan.seed)
+        with plane:
             if not by_daemons:
                 plane.attach()
             seeds = plane.set_scheme(rule, seed=plan.seed)
             yield FabricRun(network, plane, network.topology, seeds)
-    finally:
-        network.down()
 
 
 def rule_of(spec: str) -> str:

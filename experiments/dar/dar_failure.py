@@ -18,33 +18,31 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.experiments.dar import columns
+from weft.daemons.core import registry
+from weft.daemons.dar.scheme import sizes
+from weft.experiments.dar import clos_messages, clos_run, columns
+from weft.experiments.dar.clos_run import LinkEnds
 from weft.experiments.dar.dar_goodput import NETWORK_AXES, flows_of_link
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines import fabric_run
+from weft.experiments.engines.fabric_run import FabricRun
+from weft.experiments.engines.workloads import endless
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.experiments.runner.parameters import Integer, Spec, Word
+from weft.testbed.linux import clock
+from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
-
-if TYPE_CHECKING:
-    from weft.experiments.dar.clos_run import LinkEnds
-    from weft.experiments.engines.fabric_run import FabricRun
-    from weft.testbed.network.network import RunningNetwork
-    from weft.topologies.core.topology import Topology
+from weft.topologies.core.topology import Topology
 
 FAILURES = ("link", "silent-link", "spine")
 
 
 def measure(run: Run) -> Result:
     """Return times until the flows are off what has died, and until nothing is bad."""
-    from weft.experiments.dar import clos_messages, clos_run
-    from weft.experiments.engines import fabric_run
-    from weft.experiments.engines.workloads import endless
-
     rng = np.random.default_rng(run.seed)
     pairs = clos_run.worst_permutation(rng, build(run.text("topology")))
     plan = clos_run.plan_of(
@@ -70,9 +68,6 @@ def watch(
     run: Run, fabric: FabricRun, began: threading.Event, end: threading.Event
 ) -> dict[str, Value]:
     """Fail the element when the warm-up is over; return the columns about the flows' spines."""
-    from weft.experiments.dar import clos_run
-    from weft.testbed.linux import clock
-
     p = flows_of_link(run) or 0
     dead, fail = damage(fabric.network, run.text("failure"))
     table = clos_run.SpineFlowTable.open(fabric.network)
@@ -104,8 +99,6 @@ def times(
 
 def flows_of_links(topology: Topology, p: int, dead: set[LinkEnds]) -> Counter[LinkEnds]:
     """Return the flows above which each link is bad: p, or an even share of a leaf's live links."""
-    from weft.daemons.dar.scheme import sizes
-
     n, r, m = sizes(topology)
     most: Counter[LinkEnds] = Counter()
     for leaf in range(topology.servers, topology.servers + r):
@@ -118,8 +111,6 @@ def flows_of_links(topology: Topology, p: int, dead: set[LinkEnds]) -> Counter[L
 
 def damage(network: RunningNetwork, failure: str) -> tuple[set[LinkEnds], Callable[[], None]]:
     """Return the links that will be dead, in both directions, and the function that fails them."""
-    from weft.daemons.dar.scheme import sizes
-
     topology = network.topology
     _, r, _ = sizes(topology)
     leaf, spine = topology.servers, topology.servers + r
@@ -140,8 +131,6 @@ def check_scheme(text: str) -> None:
 
 def check(run: Run) -> None:
     """Raise ValueError unless `run` names a folded Clos network that DAR is for."""
-    from weft.daemons.core import registry
-
     registry.checked(common.network(run), run.text("scheme"))
     common.check_tcp(run)
 

@@ -19,21 +19,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from weft.daemons.core import registry
 from weft.daemons.dar.scheme import sizes
-from weft.experiments.dar import columns
+from weft.daemons.simulator.simulator import Simulator
+from weft.experiments.dar import clos_messages, clos_run, columns
+from weft.experiments.dar.clos_messages import ClosOutcome
+from weft.experiments.dar.clos_run import CENTRAL, ClosPlan, has_own_daemons, loads
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines import fabric_run
+from weft.experiments.engines.workloads import derangements, endless
 from weft.experiments.report.panels import Bars, select
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.topologies import build
-
-if TYPE_CHECKING:
-    from weft.experiments.dar.clos_messages import ClosOutcome
-    from weft.experiments.dar.clos_run import ClosPlan
 
 ENDLESS = "endless"
 
@@ -45,9 +47,6 @@ def measure(run: Run) -> Result:
 
 def simulated(run: Run) -> Result:
     """Return moves, requests and the time to settle on wires in memory."""
-    from weft.daemons.simulator.simulator import Simulator
-    from weft.experiments.dar import clos_run
-
     plan = kernel_plan(run)
     topology = build(plan.topology)
     switches = [*range(topology.servers, topology.nodes)]
@@ -74,18 +73,12 @@ def simulated(run: Run) -> Result:
 
 def flows_of_link(run: Run) -> int | None:
     """Return p of DAR's daemons; None for a scheme without them."""
-    from weft.daemons.core import registry
-    from weft.experiments.dar.clos_run import has_own_daemons
-
     scheme = run.text("scheme")
     return int(registry.scheme(scheme)[1]["p"]) if has_own_daemons(scheme) else None
 
 
 def on_kernel(run: Run) -> Result:
     """Return goodput of the flows together and of the slowest, reordering, and DAR's work."""
-    from weft.experiments.dar import clos_messages
-    from weft.experiments.engines import fabric_run
-
     plan = kernel_plan(run)
     done = clos_messages.carry_out(plan)
     table = done.observed.flows
@@ -105,9 +98,6 @@ def on_kernel(run: Run) -> Result:
 
 def kernel_plan(run: Run) -> ClosPlan:
     """Return the plan of `run`: endless flows, or message after message of each host."""
-    from weft.experiments.dar import clos_run
-    from weft.experiments.engines.workloads import derangements, endless
-
     topology, rng = build(run.text("topology")), np.random.default_rng(run.seed)
     warm_up_s, seconds = run.integer("warm_up_s"), run.integer("seconds")
     plan = partial(clos_run.plan_of, run, warm_up_s, seconds, transport=run.text("transport"))
@@ -126,8 +116,6 @@ def placement(done: ClosOutcome, *, endless: bool) -> dict[str, Value]:
 
     None under schemes that place no flows.
     """
-    from weft.experiments.dar.clos_run import loads
-
     if not done.placed:
         return {"most_flows": None, "settled_ms": None}
     last_s = max(placed.noted.moved_ns for placed in done.placed) / 1e9
@@ -165,9 +153,6 @@ def check_scheme(text: str) -> None:
 
 def check(run: Run) -> None:
     """Raise ValueError unless `run` names a folded Clos network that its scheme is for."""
-    from weft.daemons.core import registry
-    from weft.experiments.dar.clos_run import CENTRAL, has_own_daemons
-
     topology, scheme = common.network(run), run.text("scheme")
     sizes(topology)
     if run.engine == "fabric" and run.text("traffic") != ENDLESS:

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.daemons.simulator.simulator import Simulator
-from weft.experiments.dar import columns
+from weft.experiments.dar import clos_messages, clos_run, columns
+from weft.experiments.dar.clos_messages import ClosOutcome
 from weft.experiments.dar.dar_table import AXES, VARIED, check, looks, outcome
 from weft.experiments.dar.settings import (
     SCHEMES,
@@ -43,9 +44,6 @@ from weft.experiments.runner.definition import Experiment, Result, Row, Run, Tab
 from weft.experiments.runner.parameters import Word
 from weft.topologies import build
 from weft.topologies.core.grammar import unparse
-
-if TYPE_CHECKING:
-    from weft.experiments.dar.clos_messages import ClosOutcome
 
 DRAWN_US = 450  # of the beginning of a run
 PAPER_US = 80  # within which the paper's permutations settle
@@ -145,8 +143,6 @@ def by_period(
 
 def on_kernel(run: Run) -> SettlingMoves:
     """Return the moves of the daemons on the kernel, which it reads every 10 us."""
-    from weft.experiments.dar import clos_messages, clos_run
-
     per, slot_s = slots_of_10_us(run), kernel_slot_s(run)
     periods = -(-round(message_slots(run) * (1 + PAUSE_FRACTION)) // per)
     count = slots(run, "time_us") // (periods * per)

@@ -16,14 +16,15 @@ the packet size and link rate of the parameters.  DAR's flows count from their f
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.daemons.dar import iteration
 from weft.daemons.dar.iteration import KEYS, STARTS
-from weft.experiments.dar import columns
+from weft.experiments.dar import clos_messages, clos_run, columns
+from weft.experiments.dar.clos_run import ClosPlan
 from weft.experiments.dar.settings import (
     KERNEL_PAYLOAD_BYTES,
     PRESETS,
@@ -54,9 +55,6 @@ from weft.experiments.report import style
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Run, Value, canonical
 from weft.experiments.runner.parameters import Axis, Integer, Number, Spec, Word
-
-if TYPE_CHECKING:
-    from weft.experiments.dar.clos_run import ClosPlan
 
 MOST_LINK_SLOTS = 3 * 10**9
 MOST_RECEIVED, MOST_WAITING = 2 * 10**8, 10**7  # packets that memory has room for
@@ -155,8 +153,6 @@ def mean_of_histogram(counts: Sequence[int]) -> float:
 
 def plan_in_turn(run: Run) -> ClosPlan:
     """Return the plan of hosts that send message after message, each at its own pace."""
-    from weft.experiments.dar import clos_run
-
     sequences = sequence(run, 2 + int(slots(run, "time_us") / message_slots(run)))
     return kernel_plan(
         run,
@@ -169,8 +165,6 @@ def plan_in_turn(run: Run) -> ClosPlan:
 
 def on_kernel(run: Run) -> Result:
     """Return the columns that TCP on the kernel has."""
-    from weft.experiments.dar import clos_messages
-
     done = clos_messages.carry_out(plan_in_turn(run))
     table, order = done.observed.flows, done.observed.order
     received = clos_messages.received_bytes(table, done.topology.servers)

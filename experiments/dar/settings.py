@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 
 from weft.daemons.core import registry
 from weft.daemons.dar.iteration import KEYS, STARTS, IterationRules
+from weft.experiments.dar.clos_run import ClosPlan
 from weft.experiments.dar.slotted_control import (
     COUNT,
     D_MOD_K,
@@ -26,9 +27,6 @@ from weft.experiments.runner.definition import Run
 from weft.topologies import build
 from weft.topologies.core.grammar import parse, unparse
 from weft.topologies.core.link import LinkSpec
-
-if TYPE_CHECKING:
-    from weft.experiments.dar.clos_run import ClosPlan
 
 KERNEL_FRAME_BYTES, KERNEL_PAYLOAD_BYTES, MOST_KERNEL_HOSTS = 1514, 1448, 256
 MOST_HOSTS = 4096
@@ -230,8 +228,6 @@ def check_kernel(run: Run) -> None:
 
 def kernel_plan(run: Run, **fields: Any) -> ClosPlan:
     """Return the plan of `run` on the kernel with further `fields`."""
-    from weft.experiments.dar.clos_run import ClosPlan
-
     rate_bps, queue = run.integer("kernel_mbps") * 10**6, switches(run).room_packets
     return ClosPlan(
         topology=run.text("topology"),

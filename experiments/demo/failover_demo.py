@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from weft.daemons.core import registry
+from weft.experiments.engines import reachability
 from weft.experiments.engines.predicted_paths import Pair, both_ways, lengths
+from weft.experiments.engines.reachability import NOTICE_S
 from weft.experiments.engines.routes import lost_pairs
 from weft.experiments.runner.console import duration, step
 from weft.experiments.runner.definition import Value
 from weft.testbed.linux import clock
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.fidelity import Fidelity, FidelityReport
+from weft.testbed.measure.traceroute import trace
+from weft.testbed.network.network import RunningNetwork
+from weft.testbed.traffic.stream import Stream
 from weft.topologies.core.failures import fail_links
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
-
-if TYPE_CHECKING:
-    from weft.testbed.measure.fidelity import FidelityReport
-    from weft.testbed.network.network import RunningNetwork
-    from weft.testbed.traffic.stream import Stream
 
 SURVIVORS = ("pr-gpi", "dfr")
 WATCHED_S = 1.0  # of TCP after a failure
@@ -46,9 +48,6 @@ def run_failover(
     Returns:
         Figures, whether every step passed, and the fidelity of the emulation.
     """
-    from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.network.network import RunningNetwork
-
     figures: dict[str, Value] = {}
     passed = True
     with step(f"the same network with {routing} comes up"):
@@ -73,8 +72,6 @@ def survive(
     Returns:
         Figures, and whether all went as predicted.
     """
-    from weft.experiments.engines import reachability
-
     topology = net.topology
     name = topology.link_name(link)
     broken = fail_links(topology, [link])
@@ -95,9 +92,6 @@ def fail_with_tcp(
     net: RunningNetwork, link: int, silent: bool, lost_by_dr: Sequence[Pair], saved: set[Pair]
 ) -> tuple[dict[str, Value], bool]:
     """Fail `link` under a TCP flow, and ping the pairs that DR loses; `saved` ones must answer."""
-    from weft.experiments.engines import reachability
-    from weft.testbed.traffic.stream import Stream
-
     name = net.topology.link_name(link)
     src, dst = pair_over(net, link, saved)
     ends = " to ".join(map(net.topology.naming.name, (src, dst)))
@@ -132,8 +126,6 @@ def agreement(pinged: set[Pair], saved: set[Pair]) -> str:
 
 def pair_over(net: RunningNetwork, link: int, pairs: set[Pair]) -> Pair:
     """Return one of `pairs` whose packets cross `link`, if there is one."""
-    from weft.testbed.measure.traceroute import trace
-
     paths = {(path.src, path.dst): path.nodes for path in trace(net, sorted(pairs))}
     return through(net.topology, link, paths)
 
@@ -160,10 +152,6 @@ def links(topology: Topology, server: int, peer: int) -> set[int]:
 
 def watch(stream: Stream, failed_s: float) -> tuple[bool, float, float]:
     """Return whether a flow goes on after a failure, its stall (s) and latest goodput (bit/s)."""
-    from contextlib import suppress
-
-    from weft.experiments.engines.reachability import NOTICE_S
-    from weft.testbed.linux.clock import wait_until
 
     def flows() -> bool:
         now_s = clock.monotonic()

@@ -10,28 +10,29 @@ Every step is printed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.experiments.demo import columns
 from weft.experiments.demo.failover_demo import prefix, run_failover, survivors
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines import reachability
 from weft.experiments.engines.routes import PairSet, find, lost_pairs
 from weft.experiments.report.panels import Bars, melted
 from weft.experiments.runner.console import duration, say, step
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer
 from weft.testbed.linux import clock
+from weft.testbed.measure.fidelity import ORDER, Fidelity, FidelityReport
+from weft.testbed.measure.outage import OutageProbe
+from weft.testbed.measure.traceroute import differences, trace
+from weft.testbed.network.network import RunningNetwork
+from weft.testbed.runs.network_handle import all_pairs
+from weft.testbed.traffic.iperf import IperfSpec, iperf
 from weft.topologies import build
 from weft.topologies.core.failures import draw, fail_links
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
-
-if TYPE_CHECKING:
-    from weft.testbed.measure.fidelity import FidelityReport
-    from weft.testbed.measure.outage import OutageProbe
-    from weft.testbed.network.network import RunningNetwork
 
 # TCP payload in a full frame of Ethernet, IP, and TCP with timestamps
 PAYLOAD_FRACTION = 1448 / 1514
@@ -54,8 +55,6 @@ class Story:
         return self.net.topology
 
     def all_ping(self) -> None:
-        from weft.experiments.engines import reachability
-
         pairs = self.topology.servers * (self.topology.servers - 1)
         with step("every pair pings") as outcome:
             table = reachability.pinged(self.net)
@@ -66,9 +65,6 @@ class Story:
             outcome.says(text, self.holds(reached == pairs))
 
     def paths_are_computed_ones(self) -> None:
-        from weft.testbed.measure.traceroute import differences, trace
-        from weft.testbed.runs.network_handle import all_pairs
-
         with step("every packet takes the path that DR computes") as outcome:
             traces = trace(self.net, all_pairs(self.net))
             others = differences(traces, self.computed, self.topology.naming.name)
@@ -82,8 +78,6 @@ class Story:
         return list(paths[0].nodes) if paths else []
 
     def tcp_gets_its_rate(self, rate_bps: int, seconds: int) -> None:
-        from weft.testbed.traffic.iperf import IperfSpec, iperf
-
         src, dst = 0, self.topology.servers - 1
         name = self.topology.naming.name
         with step(f"iperf3 from {name(src)} to {name(dst)}") as outcome:
@@ -96,8 +90,6 @@ class Story:
 
     def link_dies(self, link: int, *, silent: bool) -> None:
         """Let `link` die and come back, and compare the lost pairs with the prediction."""
-        from weft.testbed.measure.outage import OutageProbe
-
         how = "silent" if silent else "announced"
         name = self.topology.link_name(link)
         predicted = lost_pairs("dr", fail_links(self.topology, [link]))
@@ -122,8 +114,6 @@ class Story:
 
     def fail(self, link: int, predicted: PairSet, *, silent: bool) -> tuple[PairSet, float | None]:
         """Fail `link`; return the lost pairs, and the time (s) until every daemon noticed."""
-        from weft.experiments.engines import reachability
-
         failed_ns = clock.monotonic_ns()
         self.net.fail(self.topology.link_name(link), silent=silent)
         nodes = reachability.around(self.topology, link)
@@ -136,8 +126,6 @@ class Story:
 
         Return the time (s) until the last watched pair answered, and whether every pair pings.
         """
-        from weft.experiments.engines import reachability
-
         begin_s = clock.monotonic()
         self.net.restore(name)
         self.net.wait_until_converged()
@@ -164,8 +152,6 @@ def agreement(lost: PairSet, predicted: PairSet) -> str:
 
 def measure(run: Run) -> Result:
     """Measure the story of one network, and print its steps on standard error."""
-    from weft.testbed.measure.fidelity import ORDER
-
     topology = build(run.text("topology"))
     link = links_of(run)
     announced, silent = links_to_kill(topology, np.random.default_rng(run.seed))
@@ -190,8 +176,6 @@ def measure(run: Run) -> Result:
 
 def bring_up(topology: Topology, link: LinkSpec, routing: str) -> Story:
     """Bring up the network of the story."""
-    from weft.testbed.network.network import RunningNetwork
-
     size = f"{topology.servers} servers, {topology.switches} switches, {len(topology.links)} links"
     with step(f"{topology.spec} comes up: {size}") as outcome:
         net = RunningNetwork.create(topology, link, scheme=routing)
@@ -203,8 +187,6 @@ def survive_dr(
     story: Story, run: Run, link: LinkSpec, announced: int, silent: int
 ) -> FidelityReport:
     """Carry out the steps under DR, take the network down, and return its fidelity."""
-    from weft.testbed.measure.fidelity import Fidelity
-
     try:
         with Fidelity(story.net) as fidelity:
             story.all_ping()

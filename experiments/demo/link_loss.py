@@ -11,22 +11,23 @@ A ping goes there and back, so a pair is lost if packets are lost in either dire
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft.daemons.core import registry
+from weft.daemons.simulator.simulator import Simulator
 from weft.experiments.demo import columns
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines import reachability
+from weft.experiments.engines.network_run import running
 from weft.experiments.engines.routes import PairSet, lost_pairs
 from weft.experiments.report.panels import Curves, melted
 from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.experiments.runner.parameters import Integer
+from weft.testbed.measure.fidelity import Fidelity, FidelityReport
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links, random_links
 from weft.topologies.core.topology import Topology
-
-if TYPE_CHECKING:
-    from weft.testbed.measure.fidelity import FidelityReport
 
 
 @lru_cache(maxsize=8)
@@ -45,8 +46,6 @@ def broken(run: Run) -> Topology:
 
 def check(run: Run) -> None:
     """Raise ValueError unless the scheme of `run` suits its network, which has enough links."""
-    from weft.daemons.core import registry
-
     topology = common.network(run)
     links = run.integer("failed_links")
     by_routes = [
@@ -103,8 +102,6 @@ def in_either_direction(pairs: PairSet) -> PairSet:
 
 def lost_in_fabric(routing: str, topology: Topology) -> PairSet:
     """Return the pairs that lose packets once the daemons have reacted to the failures."""
-    from weft.daemons.simulator.simulator import Simulator
-
     fabric = Simulator(whole(topology.spec), routing)
     fabric.run_until_converged()
     for link in np.flatnonzero(topology.failed).tolist():
@@ -123,15 +120,8 @@ def lost_on_kernel(
     routing: str, topology: Topology, expected: PairSet
 ) -> tuple[PairSet, FidelityReport]:
     """Return the pairs that do not ping once the daemons have reacted, and the fidelity."""
-    from weft.experiments.engines import reachability
-    from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.mininet.net import Net
-
     link = common.link_with_queues(routing)
-    with (
-        Net(whole(topology.spec), link=link, routing=routing, packed=0) as net,
-        Fidelity(net) as fidelity,
-    ):
+    with running(whole(topology.spec), link, routing, packed=0) as net, Fidelity(net) as fidelity:
         for failed_link in np.flatnonzero(topology.failed).tolist():
             net.fail(topology.link_name(failed_link))
         reachability.wait_for_routes(net, expected)

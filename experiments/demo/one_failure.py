@@ -8,20 +8,18 @@ packets of such a pair cross the link.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from weft.experiments.ccrdn import proxy_failover
 from weft.experiments.demo import columns
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines import reachability
 from weft.experiments.engines.network_run import measured
 from weft.experiments.engines.predicted_paths import some_pairs
 from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.experiments.runner.parameters import Word
-
-if TYPE_CHECKING:
-    from weft.testbed.mininet.net import Net
+from weft.testbed.measure.ping import ping
+from weft.testbed.network.network import RunningNetwork
 
 MOST_PINGED = 1000  # random unordered pairs
 FAILURES = ("link", "silent-link", "one-way", "flap")
@@ -31,18 +29,15 @@ def measure(run: Run) -> Result:
     """Measure connectivity without a failure, and outages and goodput with one."""
     generator = np.random.default_rng(run.seed)
 
-    def figures_of(net: Net) -> dict[str, Value]:
+    def figures_of(net: RunningNetwork) -> dict[str, Value]:
         before = connectivity(net, generator)
         return before | proxy_failover.before_and_during(net, run, generator)
 
-    return measured(run, figures_of, link=proxy_failover.link(run))
+    return measured(run, figures_of, link=common.link(run))
 
 
-def connectivity(net: Net, generator: np.random.Generator) -> dict[str, Value]:
+def connectivity(net: RunningNetwork, generator: np.random.Generator) -> dict[str, Value]:
     """Return how many of all pairs, or of a random sample, ping each other, and how fast."""
-    from weft.experiments.engines import reachability
-    from weft.testbed.measure.ping import ping
-
     pairs = some_pairs(net.topology.servers, MOST_PINGED, generator)
     table = ping(net, pairs, timeout_s=reachability.TIMEOUT_S, retries=reachability.RETRIES)
     return {

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from weft.daemons.core import registry
+from weft.experiments.engines.pairs import PATTERNS
 from weft.experiments.runner.definition import Run, canonical
 from weft.experiments.runner.parameters import Integer, Number, Spec, Word
+from weft.testbed.traffic import mptcp
 from weft.topologies import build
 from weft.topologies.core.grammar import integer, parse, unknown
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -35,8 +38,6 @@ CONTROLS = (
 
 def data_plane_scheme(text: str) -> None:
     """Raise ValueError unless the data plane of a switch fabric has the scheme `text`."""
-    from weft.daemons.core import registry
-
     refuse_others(
         text, registry.with_data_plane(), "this experiment compares rules of a switch's data plane"
     )
@@ -45,8 +46,6 @@ def data_plane_scheme(text: str) -> None:
 
 def refuse_others(text: str, schemes: Collection[str], why: str) -> None:
     """Raise ValueError, with `why`, if `text` is a scheme that exists and is none of `schemes`."""
-    from weft.daemons.core import registry
-
     name, _ = parse(text)
     if name in registry.schemes() and name not in schemes:
         instead = "`weft run one_failure` takes any scheme that has daemons"
@@ -55,16 +54,12 @@ def refuse_others(text: str, schemes: Collection[str], why: str) -> None:
 
 def daemon_scheme(text: str) -> None:
     """Raise ValueError unless there are daemons for the scheme `text`."""
-    from weft.daemons.core import registry
-
     if registry.scheme(text)[0].machine is None:
         raise ValueError(f"scheme {text} has no daemons")
 
 
 def transport(text: str) -> None:
     """Raise ValueError unless `text` is tcp or mptcp:subflows=4."""
-    from weft.testbed.traffic import mptcp
-
     mptcp.subflows(text)
 
 
@@ -80,8 +75,6 @@ def traffic(text: str) -> None:
 
     Whether a network has servers enough is not asked.
     """
-    from weft.experiments.engines.pairs import PATTERNS
-
     pattern(text, {name: entry.parameter for name, entry in PATTERNS.items()})
 
 
@@ -123,15 +116,11 @@ def server_centric(run: Run) -> Topology:
 
 def check_routing(run: Run) -> None:
     """Raise ValueError unless the scheme of `run` suits its network, which is not too large."""
-    from weft.daemons.core import registry
-
     registry.checked(network(run), run.text("routing"))
 
 
 def link_with_queues(routing: str) -> LinkSpec | None:
     """Return a link with a rate for a scheme that compares queues; None for another."""
-    from weft.daemons.core import registry
-
     scheme, options = registry.scheme(routing)
     rule = scheme.rule(options)
     return (
@@ -140,11 +129,11 @@ def link_with_queues(routing: str) -> LinkSpec | None:
 
 
 def link(run: Run) -> LinkSpec:
-    """Every link of `run`."""
+    """Return every link of `run`."""
     return LinkSpec(
         rate_bps=run.integer("rate_mbps") * Mbps,
         queue_packets=run.integer("queue_packets"),
-        delay_us=run.integer("delay_us"),
+        delay_us=int(run.parameters.get("delay_us", 0)),
     )
 
 

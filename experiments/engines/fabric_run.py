@@ -12,6 +12,7 @@ import numpy as np
 
 from weft.daemons.core import registry
 from weft.experiments.engines.common_parameters import LINUX_RTO_MIN_US, network
+from weft.experiments.engines.network_run import running
 from weft.experiments.runner.definition import Run, Value
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.measure.fidelity import Fidelity, FidelityReport
@@ -78,15 +79,15 @@ def fabric(run: Run, link: LinkSpec, *, damage: FabricDamage = undamaged) -> Ite
     Between loading the data plane and setting its scheme `damage` is called; it returns the
     topology that is left.
     """
-    network = RunningNetwork.create(build(run.text("topology")), link, scheme="static")
-    try:
-        with DataPlane.load(network, run.text("scheme"), seed=run.seed) as plane:
-            plane.attach()
-            topology = damage(network, plane)
-            seeds = plane.set_scheme(run.text("scheme"), seed=run.seed)
-            yield FabricRun(network, plane, topology, seeds)
-    finally:
-        network.down()
+    scheme = run.text("scheme")
+    with (
+        running(build(run.text("topology")), link, "static") as network,
+        DataPlane.load(network, scheme, seed=run.seed) as plane,
+    ):
+        plane.attach()
+        topology = damage(network, plane)
+        seeds = plane.set_scheme(scheme, seed=run.seed)
+        yield FabricRun(network, plane, topology, seeds)
 
 
 def damage(

@@ -1,21 +1,34 @@
-"""One measurement on a network in the kernel, with the verdict on its fidelity."""
+"""A network in the kernel for one measurement, with the verdict on its fidelity."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from weft.experiments.runner.definition import Result, Run, Value
+from weft.testbed.measure.fidelity import Fidelity
+from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec
+from weft.topologies.core.topology import Topology
 
-if TYPE_CHECKING:
-    from weft.testbed.mininet.net import Net
+
+@contextmanager
+def running(
+    topology: Topology, link: LinkSpec | None, scheme: str, **options: Any
+) -> Iterator[RunningNetwork]:
+    """Bring up a network with `options` of RunningNetwork.create() for the length of a `with`."""
+    network = RunningNetwork.create(topology, link, scheme=scheme, **options)
+    try:
+        yield network
+    finally:
+        network.down()
 
 
 def measured(
     run: Run,
-    measure: Callable[[Net], dict[str, Value]],
+    measure: Callable[[RunningNetwork], dict[str, Value]],
     *,
     routing: str | None = None,
     link: LinkSpec | None = None,
@@ -28,17 +41,12 @@ def measured(
         routing: scheme of the daemons; that of `run` if None.
         link: every link; without rate and delay if None.
     """
-    from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.mininet.net import Net
-
-    net = Net(
-        build(run.text("topology")),
-        link=link,
-        routing=routing or run.text("routing"),
-        packed=run.integer("processes"),
-    )
-    with net, Fidelity(net) as fidelity:
-        figures = measure(net)
+    topology, scheme = build(run.text("topology")), routing or run.text("routing")
+    with (
+        running(topology, link, scheme, packed=run.integer("processes")) as network,
+        Fidelity(network) as fidelity,
+    ):
+        figures = measure(network)
     report = fidelity.report
     return Result(
         figures=figures,

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING
 
+from weft.experiments.engines.routes import PairSet
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.ping import PingTable, ping
 from weft.testbed.measure.traceroute import ForwardingTables, fib_paths, trace
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon.counters import FILE, DaemonCounters
 from weft.testbed.runs.network_handle import NetworkHandle, all_pairs
 from weft.topologies.core.topology import Topology
-
-if TYPE_CHECKING:
-    from weft.experiments.engines.routes import PairSet
-    from weft.testbed.network.network import RunningNetwork
 
 # Longest wait for daemons to react; twice the longest hold-down of a path, for slow machines.
 NOTICE_S = 60.0

@@ -14,18 +14,17 @@ paper's, ten times slower (layered_network.py).
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines import fabric_run
 from weft.experiments.fatpaths import columns, flow_times, layered_network
 from weft.experiments.fatpaths.layered_network import AXES, PAPERS_LINKS, SETTING
 from weft.experiments.report.panels import Bars, Curves, Stack, relative
 from weft.experiments.runner.definition import Experiment, Result, Run, Value
-
-if TYPE_CHECKING:
-    from weft.testbed.traffic.flows import FlowResults
+from weft.testbed.traffic.flows import FlowResults
 
 GRACE_S = 15.0  # after the last arrival, for flows to end
 OF_FLOWS = {  # columns with TCP's own figures of each flow, by field of TcpInfo
@@ -38,8 +37,6 @@ OF_FLOWS = {  # columns with TCP's own figures of each flow, by field of TcpInfo
 
 def measure(run: Run) -> Result:
     """Return the time of every flow, means and 99th percentiles, and what the layers did."""
-    from weft.experiments.engines import fabric_run
-
     fraction, seconds = run.number("size_fraction"), run.number("seconds")
     with layered_network.brought_up(run) as network:
         flows = flow_times.arrivals(

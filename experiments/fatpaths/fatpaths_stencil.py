@@ -11,16 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from statistics import mean
-from typing import TYPE_CHECKING
 
+from weft.experiments.engines import fabric_run
 from weft.experiments.fatpaths import columns, layered_network
 from weft.experiments.fatpaths.layered_network import AXES, PAPERS_LINKS, SETTING
 from weft.experiments.report.panels import Bars, relative
 from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.experiments.runner.parameters import Integer
-
-if TYPE_CHECKING:
-    from weft.testbed.traffic.flows import FlowResults
+from weft.testbed.traffic.flows import Flow, FlowResults
 
 PATIENCE_S = 60.0  # for a round
 VERDICTS = ("PASS", "WARN", "FAIL")
@@ -28,9 +26,6 @@ VERDICTS = ("PASS", "WARN", "FAIL")
 
 def measure(run: Run) -> Result:
     """Return the time of each round, and of all of them."""
-    from weft.experiments.engines import fabric_run
-    from weft.testbed.traffic.flows import Flow
-
     with layered_network.brought_up(run) as network:
         pairs = layered_network.pairs_of(run, network.topology.servers)
         flows = [Flow(0.0, src, dst, run.integer("flow_bytes")) for src, dst in pairs]

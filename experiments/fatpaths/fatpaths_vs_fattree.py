@@ -26,6 +26,7 @@ from weft.daemons.core import registry
 from weft.daemons.fatpaths import scheme
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
+from weft.experiments.engines.workloads import mapped
 from weft.experiments.fatpaths import columns, flow_times, layered_network, table_iv, transports
 from weft.experiments.fatpaths.table_iv import looks
 from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
@@ -33,6 +34,7 @@ from weft.experiments.fatpaths.transports import Carriage, Load
 from weft.experiments.report.panels import Bars, Curves, Stack, exploded
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
+from weft.testbed.traffic import packet_network
 from weft.topologies import build
 from weft.topologies.core.link import Mbps
 from weft.topologies.core.topology import Topology
@@ -81,8 +83,6 @@ def skewed(topology: Topology) -> list[tuple[int, int]]:
 
 def loads(run: Run, topology: Topology) -> list[Load]:
     """Return the flows of `run`, the same for every routing."""
-    from weft.experiments.engines.workloads import mapped
-
     rng = np.random.default_rng([run.seed, 2])
     pairs = skewed(topology)
     if run.text("mapping") == "random":
@@ -141,8 +141,6 @@ def failed(run: Run, topology: Topology) -> list[int]:
 
 def carriage(run: Run, topology: Topology, deadline_s: float) -> Carriage:
     """Return how the engine and routing of `run` carry flows."""
-    from weft.testbed.traffic import packet_network
-
     routing = run.text("routing")
     rate_bps = run.integer("rate_mbps") * Mbps
     how = Carriage(

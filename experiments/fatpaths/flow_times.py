@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.random import Generator
@@ -14,9 +13,7 @@ from weft.experiments.engines.workloads import SIZES
 from weft.experiments.report.panels import cumulative, exploded
 from weft.experiments.runner.definition import Row, Table, Value
 from weft.experiments.runner.parameters import Number, Word
-
-if TYPE_CHECKING:
-    from weft.testbed.traffic.flows import Flow
+from weft.testbed.traffic.flows import Flow
 
 SIZE_STEPS, LEAST_BYTES, MOST_BYTES, MEAN_BYTES = 20, 32 << 10, 2 << 20, 1_000_000
 PERCENTILES = range(101)
@@ -58,8 +55,6 @@ def arrivals(
 
     In the mean a pair's sender uses `load_fraction` of `rate_bps`, headers aside.
     """
-    from weft.testbed.traffic.flows import Flow
-
     per_s = len(pairs) * load_fraction * rate_bps / (8 * float(sizes.mean()))
     begin_s = rng.exponential(1 / per_s)
     while begin_s < duration_s:

@@ -9,20 +9,21 @@ endless, or come and go as in fatpaths_fct.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines import fabric_run
+from weft.experiments.engines.workloads import endless
 from weft.experiments.fatpaths import columns, flow_times, fluid_shares, layered_network
 from weft.experiments.fatpaths.layered_network import AXES
 from weft.experiments.report.panels import Curves
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Word
-
-if TYPE_CHECKING:
-    from weft.testbed.network.network import RunningNetwork
-    from weft.testbed.traffic.flows import Flow
+from weft.testbed.measure.flow_gaps import FlowGaps
+from weft.testbed.measure.reordering import bounds_us
+from weft.testbed.network.network import RunningNetwork
+from weft.testbed.traffic.flows import PORT, Flow
 
 LOAD_FRACTION, SIZE_FRACTION = 0.2, 0.25
 MULTIPLES = (2, 7, 30)  # of a packet time; the paper's is 7
@@ -32,9 +33,6 @@ HostPairs = Sequence[tuple[int, int]]
 
 def measure(run: Run) -> Result:
     """Return the histogram of silences, and how many packets came after the longer ones."""
-    from weft.experiments.engines import fabric_run
-    from weft.testbed.measure.flow_gaps import FlowGaps
-
     seconds, packet_us = run.number("seconds"), layered_network.packet_time_us(run.parameters)
     with layered_network.brought_up(run) as network:
         pairs = layered_network.pairs_of(run, network.topology.servers)
@@ -61,8 +59,6 @@ def measure(run: Run) -> Result:
 
 def flows_of(run: Run, pairs: HostPairs) -> list[Flow]:
     """Return the flows of `run` between `pairs`."""
-    from weft.experiments.engines.workloads import endless
-
     if run.text("flows") == "endless":
         return endless(pairs)
     return list(
@@ -82,8 +78,6 @@ def fluid_bps(run: Run, network: RunningNetwork, pairs: HostPairs) -> float | No
 
     None for other flows, and where paths change or are not known.
     """
-    from weft.testbed.traffic.flows import PORT
-
     if (run.text("flows"), run.text("transport")) != ("endless", "tcp"):
         return None
     shares = fluid_shares.shares(network, layered_network.scheme_of(run), pairs, PORT)
@@ -94,8 +88,6 @@ def fluid_bps(run: Run, network: RunningNetwork, pairs: HostPairs) -> float | No
 
 def silences(table: Table) -> list[Row]:
     """Return a row for each class of silences: the fraction of packets behind a longer one."""
-    from weft.testbed.measure.reordering import bounds_us
-
     rows = []
     for row in table:
         gaps = np.array(row["gaps"], float)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +19,8 @@ from weft.daemons.fatpaths.scheme import Trigger
 from weft.experiments.engines.arrays import Floats, Ints
 from weft.experiments.engines.fluid import fair_rates
 from weft.testbed.data_plane.layer_program import FlowKey, LayerProgram, program_of
+from weft.testbed.network.network import RunningNetwork
 from weft.topologies.core.topology import Topology
-
-if TYPE_CHECKING:
-    from weft.testbed.network.network import RunningNetwork
 
 TCP = 6
 NONE = -1  # no channel

@@ -13,24 +13,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.daemons.core import registry
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines import fabric_run
+from weft.experiments.engines.fabric_run import HEADER_BYTES, FabricObservation
+from weft.experiments.engines.network_run import running
 from weft.experiments.engines.workloads import mapped, pairs
 from weft.experiments.fatpaths.flow_times import MAPPING
 from weft.experiments.runner.definition import Run, Value
 from weft.experiments.runner.parameters import Integer, Spec, Word
+from weft.testbed.data_plane.data_plane import DataPlane
+from weft.testbed.data_plane.layer_program import LayerProgram, program_of
+from weft.testbed.network.network import RunningNetwork
+from weft.testbed.plan.plane_selection import balancing
+from weft.testbed.traffic.flows import Flow
 from weft.topologies import build
 from weft.topologies.core.grammar import parse, unparse
 from weft.topologies.core.link import ETHERNET_BYTES, MOST_MTU_BYTES, MTU_BYTES, Mbps
-
-if TYPE_CHECKING:
-    from weft.experiments.engines.fabric_run import FabricObservation
-    from weft.testbed.network.network import RunningNetwork
-    from weft.testbed.traffic.flows import Flow
 
 FRAME_BYTES = MTU_BYTES + ETHERNET_BYTES  # by default
 MOST_REORDERING = 300  # Linux' tcp_max_reordering
@@ -90,8 +92,6 @@ def packet_time_us(row: Mapping[str, object]) -> float:
 
 def payload_bps(run: Run) -> float:
     """Return the bits of payload that TCP can carry in a second on a link of `run`."""
-    from weft.experiments.engines.fabric_run import HEADER_BYTES
-
     return run.integer("rate_mbps") * Mbps * (1 - HEADER_BYTES / run.integer("frame_bytes"))
 
 
@@ -108,23 +108,13 @@ def scheme_of(run: Run) -> str:
 @contextmanager
 def brought_up(run: Run) -> Iterator[RunningNetwork]:
     """Bring up the network of `run` with its scheme for the length of a `with`."""
-    from weft.testbed.data_plane.data_plane import DataPlane
-    from weft.testbed.network.network import RunningNetwork
-    from weft.testbed.plan.plane_selection import balancing
-
     link = replace(common.link(run), mtu_bytes=run.integer("frame_bytes") - ETHERNET_BYTES)
     spec = scheme_of(run)
-    network = RunningNetwork.create(
-        build(run.text("topology")), link, scheme=spec, packed=PROCESSES
-    )
-    try:
+    rule = balancing(registry.scheme(spec)[0], spec, delayed=False)
+    with running(build(run.text("topology")), link, spec, packed=PROCESSES) as network:
         with DataPlane.open(network) as plane:
-            plane.set_scheme(
-                balancing(registry.scheme(spec)[0], spec, delayed=False), seed=run.seed
-            )
+            plane.set_scheme(rule, seed=run.seed)
         yield network
-    finally:
-        network.down()
 
 
 def check(run: Run) -> None:
@@ -152,8 +142,6 @@ def tcp(
     warm_up_s: float = 0.0,
 ) -> FabricObservation:
     """Run the flows over the TCP of `run`, and observe every packet."""
-    from weft.experiments.engines import fabric_run
-
     sysctls = {"tcp_ecn": int(run.integer("ecn_packets") > 0)}
     if segments := run.integer("reordering"):
         sysctls |= {"tcp_recovery": 0, "tcp_reordering": segments}
@@ -173,8 +161,6 @@ def layer_figures(network: RunningNetwork) -> dict[str, Value]:
     """Return how often flows of hosts drew a layer again, by reason, and the fraction of packets in
     layer 0; None where hosts choose no layers.
     """
-    from weft.testbed.data_plane.layer_program import LayerProgram, program_of
-
     names = ("flows", "gaps", "cuts", "echoes", "errors")
     if program_of(network) is None:
         return {**{f"layer_{name}": None for name in names}, "first_layer_fraction": None}

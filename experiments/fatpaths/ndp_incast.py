@@ -12,6 +12,7 @@ from statistics import mean
 import numpy as np
 
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.workloads import PATTERNS, pairs
 from weft.experiments.fatpaths import columns, transports
 from weft.experiments.fatpaths.layered_network import KERNEL_FRAME_BYTES
 from weft.experiments.fatpaths.transports import Carriage, Load
@@ -27,8 +28,6 @@ GRACE_S, PATIENCE = 5.0, 20  # a run ends after so many seconds and so many time
 
 def loads(run: Run) -> list[Load]:
     """Return the messages of `run`, the same for every transport."""
-    from weft.experiments.engines.workloads import pairs
-
     hosts = build(run.text("topology")).servers
     senders = pairs(run.text("traffic"), hosts, np.random.default_rng(run.seed))
     return [Load(0.0, src, dst, 1000 * run.integer("message_kb")) for src, dst in senders]
@@ -62,8 +61,6 @@ def check(run: Run) -> None:
 
 def traffic(text: str) -> None:
     """Raise ValueError unless `text` is a pattern."""
-    from weft.experiments.engines.workloads import PATTERNS
-
     common.pattern(text, {name: pattern.parameter for name, pattern in PATTERNS.items()})
 
 

@@ -11,12 +11,12 @@ figure 20.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
+from weft.experiments.engines.workloads import Sizes, poisson, sizes
 from weft.experiments.fatpaths import columns, transports
 from weft.experiments.fatpaths.transports import Carriage, Load
 from weft.experiments.report.panels import Curves, Stack, cumulative
@@ -24,10 +24,6 @@ from weft.experiments.runner.definition import Experiment, Result, Row, Run, Tab
 from weft.experiments.runner.parameters import Integer
 from weft.topologies import build
 from weft.topologies.core.link import Gbps, Mbps
-
-if TYPE_CHECKING:
-    from weft.experiments.engines.workloads import Sizes
-
 
 PAPER_BPS, PAPER_FRAME_BYTES, PAPER_MEAN_BYTES = 10 * Gbps, 9_000, 1_000_000
 # of sizes, so that packets are as many
@@ -39,8 +35,6 @@ GRACE_S = 15.0
 
 def sizes_of(text: str) -> Sizes:
     """Return the distribution of sizes that `text` names, of packets as large as ours."""
-    from weft.experiments.engines.workloads import Sizes, sizes
-
     paper = sizes(text)
     return Sizes(tuple(SCALE * size for size in paper.bytes_), paper.fraction, paper.source)
 
@@ -52,8 +46,6 @@ def load_fraction(run: Run) -> float:
 
 def loads(run: Run) -> list[Load]:
     """Return the flows of `run`, the same for every transport."""
-    from weft.experiments.engines.workloads import poisson
-
     payload_fraction = 1 - transports.HEADER_BYTES / transports.FRAME_BYTES
     flows = poisson(
         np.random.default_rng(run.seed),

@@ -11,29 +11,37 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from weft.daemons.transport.parameters import LayerChoice, Parameters, timeout_ns
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
+from weft.experiments.engines.network_run import running
 from weft.experiments.runner.definition import Result, Run, Value
 from weft.experiments.runner.parameters import Integer, Spec
+from weft.testbed.data_plane.data_plane import DataPlane
+from weft.testbed.measure.fidelity import Fidelity
+from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.network.network import RunningNetwork
+from weft.testbed.traffic import flows, ndp, tcp_settings
+from weft.testbed.traffic.packet_network import (
+    CLASSIC_ECN,
+    DCTCP,
+    HASH,
+    SPRAY,
+    NextHops,
+    PacketLink,
+    PacketNetwork,
+    TcpLayers,
+    TcpParameters,
+    shortest,
+)
 from weft.topologies import build
 from weft.topologies.core.grammar import integer, parse, unknown
 from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec
-
-if TYPE_CHECKING:
-    from weft.daemons.transport.parameters import Parameters
-    from weft.testbed.network.network import RunningNetwork
-    from weft.testbed.traffic.packet_network import (
-        NextHops,
-        PacketLink,
-        PacketNetwork,
-        TcpLayers,
-        TcpParameters,
-    )
-    from weft.topologies.core.topology import Topology
+from weft.topologies.core.topology import Topology
 
 QUEUE_PACKETS, ECN_PACKETS, TRIM_PACKETS = 100, 33, 8
 NDP_SCHEME, TCP_SCHEME = "rps", f"vlb:ecn={ECN_PACKETS}"
@@ -208,8 +216,6 @@ def on_wires(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage)
     Without `next_hops` packets of the purified transport take any shortest path, and flows of TCP
     one by their hash.
     """
-    from weft.testbed.traffic.packet_network import HASH, SPRAY, PacketNetwork, shortest
-
     is_tcp = transport(run.text("transport")).name == "tcp"
     next_hops = how.next_hops or shortest(topology, HASH if is_tcp else SPRAY)
     endpoint, link = parameters(run, how), simulated_link(run, how)
@@ -233,8 +239,6 @@ def network_figures(net: PacketNetwork, is_tcp: bool) -> dict[str, Value]:
 
 def tcp_layers(run: Run, how: Carriage) -> TcpLayers:
     """Return how hosts of TCP choose layers on the simulated network."""
-    from weft.testbed.traffic.packet_network import TcpLayers
-
     return TcpLayers(
         random_start=transport(run.text("transport")).start == "random",
         on_cut=not how.gap_us,
@@ -245,8 +249,6 @@ def tcp_layers(run: Run, how: Carriage) -> TcpLayers:
 
 def simulated_link(run: Run, how: Carriage) -> PacketLink:
     """Return the links of the simulated network."""
-    from weft.testbed.traffic.packet_network import PacketLink
-
     return PacketLink(
         rate_bps=how.rate_bps,
         delay_ns=WIRE_DELAY_NS,
@@ -287,9 +289,6 @@ def port_figures(net: PacketNetwork) -> dict[str, Value]:
 
 def parameters(run: Run, how: Carriage) -> Parameters | TcpParameters:
     """Return the parameters of the transport on a simulated network."""
-    from weft.daemons.transport.parameters import LayerChoice, Parameters, timeout_ns
-    from weft.testbed.traffic.packet_network import CLASSIC_ECN, DCTCP, TcpParameters
-
     parsed = transport(run.text("transport"))
     if parsed.name == "tcp":
         return TcpParameters(
@@ -312,19 +311,16 @@ def parameters(run: Run, how: Carriage) -> Parameters | TcpParameters:
 
 def on_kernel(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage) -> TransferTimes:
     """Carry `loads` by real packets."""
-    from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.network.network import RunningNetwork
-
     is_ndp = transport(run.text("transport")).name == "ndp"
     scheme = how.scheme or (NDP_SCHEME if is_ndp else TCP_SCHEME)
-    network = RunningNetwork.create(topology, link_of(run, how), scheme=scheme)
-    try:
-        with Fidelity(network) as fidelity, counted_ports(network) as figures:
-            for link in how.failed:
-                network.fail(topology.link_name(link), silent=True)
-            times = (by_ndp if is_ndp else by_tcp)(run, network, loads, how)
-    finally:
-        network.down()
+    with (
+        running(topology, link_of(run, how), scheme) as network,
+        Fidelity(network) as fidelity,
+        counted_ports(network) as figures,
+    ):
+        for link in how.failed:
+            network.fail(topology.link_name(link), silent=True)
+        times = (by_ndp if is_ndp else by_tcp)(run, network, loads, how)
     report = {"fidelity_report": fidelity.report.as_dict(), **times.circumstances}
     return replace(
         times,
@@ -337,9 +333,6 @@ def on_kernel(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage
 @contextmanager
 def counted_ports(network: RunningNetwork) -> Iterator[dict[str, Value]]:
     """Yield columns that have the counts of all ports at the end of a `with`."""
-    from weft.testbed.data_plane.data_plane import DataPlane
-    from weft.testbed.measure.port_counters import PortCounterReader
-
     figures: dict[str, Value] = {}
     with PortCounterReader(network) as counters, DataPlane.open(network) as plane:
         # not before the reference packets of fidelity, some of which a full queue drops
@@ -372,9 +365,6 @@ def link_of(run: Run, how: Carriage) -> LinkSpec:
 
 def by_ndp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> TransferTimes:
     """Carry `loads` by the purified transport's endpoints in C."""
-    from weft.daemons.transport.parameters import LayerChoice
-    from weft.testbed.traffic import ndp
-
     parsed = transport(run.text("transport"))
     endpoint = replace(
         ndp.parameters_of(network, window=parsed.window, layers=how.layers),
@@ -400,8 +390,6 @@ def by_ndp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> Tran
 
 def by_tcp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> TransferTimes:
     """Carry `loads` by Linux' TCP, a connection for each."""
-    from weft.testbed.traffic import flows, tcp_settings
-
     rto_us = run.text("rto_min_us")
     tcp_settings.tune(network, {"ipv4/tcp_ecn": "1", "ipv4/tcp_rto_min_us": rto_us})
     control = transport(run.text("transport")).control

@@ -11,30 +11,33 @@ averages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from statistics import mean
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.random import Generator
 
 from weft.daemons.lbsp.routing import LbspShape
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines import slotted_run
+from weft.experiments.engines.network_run import running
+from weft.experiments.engines.slotted_run import SlottedObservation
 from weft.experiments.lbsp import columns
 from weft.experiments.lbsp.lbsp_model import Conditions, paced, simulate, traffic
 from weft.experiments.report.panels import Curves
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Word
+from weft.testbed.data_plane.data_plane import DataPlane
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.fidelity import Fidelity
+from weft.testbed.measure.occupancy import Occupancy
+from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.network.degrade import one_at_a_time
+from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
-
-if TYPE_CHECKING:
-    from weft.experiments.engines.slotted_run import SlottedObservation
-    from weft.testbed.measure.occupancy import Occupancy
-    from weft.testbed.network.network import RunningNetwork
 
 MOST_BYTES = 1 << 31  # of the model's queues
 KERNEL_RATE_BPS = 1 * Mbps  # at which one process can send for 128 hosts
@@ -81,20 +84,17 @@ def by_model(run: Run) -> Result:
 
 def on_kernel(run: Run) -> Result:
     """Send the model's packets through a network with LBSP's daemons, pattern by pattern."""
-    from weft.experiments.engines import slotted_run
-    from weft.testbed.data_plane.data_plane import DataPlane
-    from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.network.degrade import one_at_a_time
-
     rng = np.random.default_rng(run.seed)
-    with kernel_network(run) as network:
+    topology, scheme = build(run.text("topology")), kernel_scheme(run)
+    link = LinkSpec(rate_bps=KERNEL_RATE_BPS, queue_packets=1000)
+    with running(topology, link, scheme, packed=KERNEL_PROCESSES) as network:
         one_at_a_time(network)
         with Fidelity(network) as fidelity:
             patterns = [send_pattern(run, network, rng) for _ in range(run.integer("patterns"))]
         with DataPlane.open(network) as plane:
             bypassed = plane.bypassed()
     late_fraction = mean(sent.late_slots for sent in patterns) / run.integer("slots")
-    figures = [by_hop(network.topology, shape(run).d, sent.queues) for sent in patterns]
+    figures = [by_hop(topology, shape(run).d, sent.queues) for sent in patterns]
     return Result(
         figures={
             **{key: mean(hops[key] for hops in figures) for key in figures[0]},
@@ -103,7 +103,7 @@ def on_kernel(run: Run) -> Result:
         fidelity=slotted_run.with_late_slots(fidelity.report.verdict, late_fraction),
         circumstances={
             "fidelity_report": fidelity.report.as_dict(),
-            "scheme": kernel_scheme(run),
+            "scheme": scheme,
             "rate_bps": KERNEL_RATE_BPS,
             "bypassed_packets": bypassed,
         },
@@ -112,9 +112,6 @@ def on_kernel(run: Run) -> Result:
 
 def send_pattern(run: Run, network: RunningNetwork, rng: Generator) -> SlottedObservation:
     """Send a random pattern, and wait until all queues are empty."""
-    from weft.experiments.engines import slotted_run
-    from weft.testbed.linux.clock import wait_until
-
     d = shape(run).d
     pattern = traffic(d, run.number("load_fraction"), run.integer("slots"), rng)
     sent = slotted_run.send(network, paced(d, *pattern), KERNEL_RATE_BPS)
@@ -122,25 +119,8 @@ def send_pattern(run: Run, network: RunningNetwork, rng: Generator) -> SlottedOb
     return sent
 
 
-@contextmanager
-def kernel_network(run: Run) -> Iterator[RunningNetwork]:
-    """Bring up the network of `run` with LBSP's daemons for the length of a `with`."""
-    from weft.testbed.network.network import RunningNetwork
-
-    link = LinkSpec(rate_bps=KERNEL_RATE_BPS, queue_packets=1000)
-    network = RunningNetwork.create(
-        build(run.text("topology")), link, scheme=kernel_scheme(run), packed=KERNEL_PROCESSES
-    )
-    try:
-        yield network
-    finally:
-        network.down()
-
-
 def is_empty(network: RunningNetwork) -> bool:
     """Return whether all queues are empty."""
-    from weft.testbed.measure.port_counters import PortCounterReader
-
     with PortCounterReader(network) as counters:
         return not any(port.waiting_packets for port in counters.snapshot().ports.values())
 

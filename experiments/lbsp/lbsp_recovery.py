@@ -27,27 +27,35 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from weft.daemons.core import registry
 from weft.daemons.lbsp.routing import shape_of
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.network_run import running
 from weft.experiments.lbsp import columns, lbsp_tcp
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.experiments.runner.parameters import Integer, Number, Spec, Word
+from weft.testbed.frr.frr import frr
+from weft.testbed.frr.frr_config import Bgp
 from weft.testbed.linux import clock
+from weft.testbed.machine import doctor
+from weft.testbed.measure.fidelity import Fidelity
+from weft.testbed.measure.host_load import pss_kib
+from weft.testbed.measure.outage import Outage, OutageProbe
+from weft.testbed.measure.reordering import Reordering
+from weft.testbed.network.degrade import set_rate
+from weft.testbed.network.network import RunningNetwork
+from weft.testbed.node_daemon import control
+from weft.testbed.plan.network_plan import NetworkPlan
+from weft.testbed.traffic import flows, slotted_udp
+from weft.testbed.traffic.flows import Flow
 from weft.topologies import build
 from weft.topologies.core.grammar import integer, parse, unknown
-from weft.topologies.core.link import LinkSpec, Mbps
-
-if TYPE_CHECKING:
-    from weft.testbed.frr.frr_config import Bgp
-    from weft.testbed.measure.outage import Outage
-    from weft.testbed.network.network import RunningNetwork
-    from weft.testbed.plan.network_plan import NetworkPlan
-    from weft.testbed.traffic.flows import Flow
+from weft.topologies.core.link import Mbps
 
 FAILURES = ("link", "silent-link", "node", "degraded")
 FRR = "frr-bgp"
@@ -76,8 +84,6 @@ class Routed(NamedTuple):
 
 def measure(run: Run) -> Result:
     """Return outages of the pairs, lost and overtaken packets, and the memory of the daemons."""
-    from weft.testbed.measure.fidelity import Fidelity
-
     with routed(run) as fabric, Fidelity(fabric.network) as fidelity:
         is_degraded = run.text("failure") == "degraded"
         figures = degraded(fabric.network, run) if is_degraded else outages(fabric, run)
@@ -96,19 +102,10 @@ def measure(run: Run) -> Result:
 @contextmanager
 def routed(run: Run) -> Iterator[Routed]:
     """Bring up the network of `run` with its scheme for the length of a `with`."""
-    from weft.testbed.frr.frr import frr
-    from weft.testbed.measure.host_load import pss_kib
-    from weft.testbed.network.network import RunningNetwork
-
     topology, scheme = build(run.text("topology")), run.text("scheme")
-    link = LinkSpec(
-        rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets")
-    )
     packed = run.integer("processes")
-    network = RunningNetwork.create(
-        topology, link, scheme="none" if is_frr(scheme) else scheme, packed=packed
-    )
-    try:
+    ours = "none" if is_frr(scheme) else scheme
+    with running(topology, common.link(run), ours, packed=packed) as network:
         if is_frr(scheme):
             with frr(network, bgp(scheme, network.plan)) as theirs:
                 yield Routed(
@@ -117,8 +114,6 @@ def routed(run: Run) -> Iterator[Routed]:
         else:
             kib = [pss_kib(row.pid) for row in network.rows().values()] if not packed else []
             yield Routed(network, network.wait_until_converged, partial(losses, network), kib)
-    finally:
-        network.down()
 
 
 def losses(network: RunningNetwork) -> int:
@@ -142,16 +137,11 @@ def frr_options(scheme: str) -> dict[str, int]:
 
 def bgp(scheme: str, plan: NetworkPlan) -> Bgp:
     """Return the configuration of FRR."""
-    from weft.testbed.frr.frr_config import Bgp
-
     return Bgp(plan, **frr_options(scheme))
 
 
 def outages(fabric: Routed, run: Run) -> dict[str, Value]:
     """Fail and mend; return what pings and UDP packets lost."""
-    from weft.testbed.measure.outage import OutageProbe
-    from weft.testbed.measure.reordering import Reordering
-
     network = fabric.network
     fail, mend = acts(network, run.text("failure"))
     after_s = failure_s(run.text("scheme"))
@@ -204,8 +194,6 @@ def failure_s(scheme: str) -> float:
 @contextmanager
 def traffic(network: RunningNetwork, run: Run, seconds: float) -> Iterator[None]:
     """Send UDP between the hosts behind the edge switch and as many others meanwhile."""
-    from weft.testbed.traffic import slotted_udp
-
     rate_bps = run.integer("rate_mbps") * Mbps
     packets = udp(network, run, round(seconds / slotted_udp.slot_s(rate_bps)))
     sender = threading.Thread(target=partial(slotted_udp.run, network, packets, rate_bps=rate_bps))
@@ -280,9 +268,6 @@ def sides(network: RunningNetwork) -> tuple[list[int], list[int]]:
 
 def degraded(network: RunningNetwork, run: Run) -> dict[str, Value]:
     """Degrade the link; return how long until an edge switch of another pod avoids it."""
-    from weft.testbed.network.degrade import set_rate
-    from weft.testbed.traffic import flows
-
     traffic = threading.Thread(
         target=partial(
             flows.run,
@@ -301,8 +286,6 @@ def degraded(network: RunningNetwork, run: Run) -> dict[str, Value]:
 
 def crossing_flows(network: RunningNetwork) -> list[Flow]:
     """Return an endless flow over the damaged link, and one back."""
-    from weft.testbed.traffic.flows import Flow
-
     topology = network.topology
     d, number_of = shape_of(topology).d, topology.naming.layout.number_of
     source = number_of((2, d - 1, 0))
@@ -312,8 +295,6 @@ def crossing_flows(network: RunningNetwork) -> list[Flow]:
 
 def avoided_ms(network: RunningNetwork) -> float | None:
     """Return when the switch WATCHER knows of the degraded link; None if not within LEARN_S."""
-    from weft.testbed.node_daemon import control
-
     name, degraded_s = damaged_link(network), clock.monotonic()
     while clock.monotonic() < degraded_s + LEARN_S:
         known = control.status(network.run.directory, WATCHER)["protocol"].get("failures", ())
@@ -325,8 +306,6 @@ def avoided_ms(network: RunningNetwork) -> float | None:
 
 def check_scheme(text: str) -> None:
     """Raise ValueError unless daemons or FRR route by the scheme `text`."""
-    from weft.daemons.core import registry
-
     if is_frr(text):
         frr_options(text)
     else:
@@ -335,9 +314,6 @@ def check_scheme(text: str) -> None:
 
 def check(run: Run) -> None:
     """Raise ValueError unless `run` has a fat-tree that its scheme suits, and FRR if needed."""
-    from weft.daemons.core import registry
-    from weft.testbed.machine import doctor
-
     scheme, failure = run.text("scheme"), run.text("failure")
     shape_of(common.network(run))
     if not is_frr(scheme):

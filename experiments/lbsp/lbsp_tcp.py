@@ -19,24 +19,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.daemons.core import registry
 from weft.daemons.lbsp.routing import shape_of
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.lbsp import columns
+from weft.experiments.engines import fabric_run
+from weft.experiments.engines.fabric_run import FabricObservation
+from weft.experiments.lbsp import columns, traffic
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.experiments.runner.parameters import Integer, Word
+from weft.testbed.data_plane.data_plane import DataPlane
+from weft.testbed.network.degrade import set_rate
+from weft.testbed.network.network import RunningNetwork
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
-
-if TYPE_CHECKING:
-    from weft.experiments.engines.fabric_run import FabricObservation
-    from weft.testbed.data_plane.data_plane import DataPlane
-    from weft.testbed.network.network import RunningNetwork
 
 DEGRADED_FRACTION = 0.1
 SHORT_BYTES = 32_768
@@ -77,9 +76,6 @@ def degraded_bps(run: Run) -> int:
 
 def prepare(run: Run, network: RunningNetwork, plane: DataPlane) -> Topology:
     """Slow the core links, then damage the network; return the topology that is left."""
-    from weft.experiments.engines import fabric_run
-    from weft.testbed.network.degrade import set_rate
-
     topology, kind = network.topology, run.text("damage")
     core_bps = run.integer("rate_mbps") * Mbps // run.integer("oversubscription")
     if run.integer("oversubscription") > 1:
@@ -94,9 +90,6 @@ def prepare(run: Run, network: RunningNetwork, plane: DataPlane) -> Topology:
 
 def measure(run: Run) -> Result:
     """Return the times of all flows and the order of their packets."""
-    from weft.experiments.engines import fabric_run
-    from weft.experiments.lbsp import traffic
-
     sysctls = {f"tcp_{key}": value for key, value in TCP[run.text("tcp")].items()}
     alone_s = 8 * run.integer("flow_bytes") / (run.integer("rate_mbps") * Mbps)
     deadline_s = LONGEST * alone_s * run.integer("oversubscription") + GRACE_S
@@ -137,8 +130,6 @@ def times(observation: FabricObservation, deadline_s: float) -> dict[str, Value]
 
 def check(run: Run) -> None:
     """Raise ValueError unless `run` has a fat-tree that its scheme, flows and damage suit."""
-    from weft.experiments.lbsp import traffic
-
     topology = common.network(run)
     selection, options = registry.data_plane(run.text("scheme"))
     damaged(topology)

@@ -11,25 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.daemons.routing.shortest import distances
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines import fabric_run
 from weft.experiments.engines.arrays import Floats
+from weft.experiments.engines.fabric_run import HEADER_BYTES, PAYLOAD_BYTES
+from weft.experiments.engines.workloads import ideal_s, poisson, sizes
 from weft.experiments.report import panels
 from weft.experiments.report.panels import Bars, Curves, Stack
 from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.experiments.ttc import columns
+from weft.testbed.data_plane.data_plane import DataPlane
+from weft.testbed.network.network import RunningNetwork
+from weft.testbed.traffic.flows import Flow, FlowResults
 from weft.topologies.core.link import Mbps
-
-if TYPE_CHECKING:
-    from weft.testbed.data_plane.data_plane import DataPlane
-    from weft.testbed.network.network import RunningNetwork
-    from weft.testbed.traffic.flows import Flow, FlowResults
-    from weft.topologies.core.topology import Topology
+from weft.topologies.core.topology import Topology
 
 SHORT_BYTES = 100_000  # short flows have less, as in the papers on load balancing
 LONG_BYTES = 1_000_000  # long flows have as much or more
@@ -39,8 +39,6 @@ GRACE_S = 10.0  # after the last arrival, for flows to end
 
 def measure(run: Run) -> Result:
     """Return time and slowdown of every flow, and means and percentiles by class of size."""
-    from weft.experiments.engines import fabric_run
-
     rate_bps = run.integer("rate_mbps") * Mbps
     with fabric_run.fabric(run, common.link(run), damage=partial(damage, run)) as fabric:
         observation = fabric_run.tcp(
@@ -66,8 +64,6 @@ def damaged_link(topology: Topology) -> int:
 
 def damage(run: Run, network: RunningNetwork, plane: DataPlane) -> Topology:
     """Damage the network of `run`; return the topology that is left."""
-    from weft.experiments.engines import fabric_run
-
     return fabric_run.damage(
         network,
         plane,
@@ -79,9 +75,6 @@ def damage(run: Run, network: RunningNetwork, plane: DataPlane) -> Topology:
 
 def traffic(run: Run, hosts: int, rate_bps: int) -> Iterator[Flow]:
     """Return the flows of `run`, the same for every scheme and damage."""
-    from weft.experiments.engines import fabric_run
-    from weft.experiments.engines.workloads import poisson, sizes
-
     return poisson(
         np.random.default_rng(run.seed),
         hosts,
@@ -116,9 +109,6 @@ def times(topology: Topology, table: FlowResults, rate_bps: int) -> dict[str, Va
 
 def alone_s(topology: Topology, flows: list[Flow], rate_bps: int) -> Floats:
     """Return how long each flow would take alone, in s."""
-    from weft.experiments.engines.fabric_run import HEADER_BYTES, PAYLOAD_BYTES
-    from weft.experiments.engines.workloads import ideal_s
-
     hops = {src: distances(topology.adjacency, src) for src in {flow.src for flow in flows}}
     return np.array(
         [
@@ -150,8 +140,6 @@ def summary(
 
 def check(run: Run) -> None:
     """Raise ValueError unless `run` has a fabric that its scheme suits, and a TCP of the kernel."""
-    from weft.experiments.engines import fabric_run
-
     fabric_run.check_scheme(run)
     common.check_tcp(run)
     common.check_delay(run)

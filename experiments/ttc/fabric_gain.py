@@ -22,6 +22,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines import fabric_run
+from weft.experiments.engines.workloads import PATTERNS, endless, pairs
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Run
 from weft.experiments.runner.parameters import Spec
@@ -80,9 +82,6 @@ def ideal_flows(topology: Topology, ends: Sequence[tuple[int, int]]) -> int:
 
 def measure(run: Run) -> Result:
     """Return the goodput of all flows and of the slowest, and the order of packets."""
-    from weft.experiments.engines import fabric_run
-    from weft.experiments.engines.workloads import endless, pairs
-
     rate_bps, seconds = run.integer("rate_mbps") * Mbps, run.number("seconds")
     warm_up_s = min(MOST_WARM_UP_S, seconds / 4)
     with fabric_run.fabric(run, common.link(run)) as fabric:
@@ -117,17 +116,12 @@ def measure(run: Run) -> Result:
 
 def check_traffic(text: str) -> None:
     """Raise ValueError unless the pattern `text` exists."""
-    from weft.experiments.engines.workloads import PATTERNS
-
     if text != "cross":
         common.pattern(text, {name: known.parameter for name, known in PATTERNS.items()})
 
 
 def check(run: Run) -> None:
     """Raise ValueError unless `run` has a scheme and a fabric of equal edge switches."""
-    from weft.experiments.engines import fabric_run
-    from weft.experiments.engines.workloads import pairs
-
     fabric_run.check_scheme(run)
     common.check_tcp(run)
     common.check_delay(run)

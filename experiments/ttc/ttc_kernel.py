@@ -22,23 +22,27 @@ from weft.daemons.core import registry
 from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.routing.shortest import distances
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines import fabric_run, slotted_run
 from weft.experiments.engines.arrays import Ints
+from weft.experiments.engines.fabric_run import FabricRun
+from weft.experiments.engines.workloads import endless, permutation
 from weft.experiments.report.panels import Bars, Curves, Stack
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Spec
 from weft.experiments.ttc import columns
 from weft.experiments.ttc.fat_tree_links import LayeredTreeShape, fat_tree, rules
 from weft.experiments.ttc.packet_model import packets, simulate
+from weft.testbed.data_plane.data_plane import PortCounts
+from weft.testbed.measure.fidelity import Fidelity
+from weft.testbed.measure.occupancy import Occupancies, Occupancy, merge_queues
+from weft.testbed.measure.reordering import OrderTable, Reordering
+from weft.testbed.network.degrade import one_at_a_time
+from weft.testbed.traffic import slotted_udp
 from weft.topologies.core.grammar import integer, parse
 from weft.topologies.core.link import Mbps
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
-    from weft.experiments.engines.fabric_run import FabricRun
-    from weft.testbed.data_plane.data_plane import PortCounts
-    from weft.testbed.measure.occupancy import Occupancy
-    from weft.testbed.measure.reordering import OrderTable
-
     Counters = Mapping[tuple[int, int], PortCounts]
 
 MOST_TCP_WARM_UP_S, MOST_TCP_S = 1.0, 4.0
@@ -63,9 +67,6 @@ def load_in(text: str) -> float | None:
 
 def measure(run: Run) -> Result:
     """Return queue lengths of each layer, delays and order of packets, and the goodput of TCP."""
-    from weft.experiments.engines import fabric_run
-    from weft.testbed.network.degrade import one_at_a_time
-
     load = load_of(run)
     with fabric_run.fabric(run, common.link(run)) as fabric:
         if load is None:
@@ -76,10 +77,6 @@ def measure(run: Run) -> Result:
 
 def udp(run: Run, fabric: FabricRun, load: float) -> Result:
     """Measure slots of packets."""
-    from weft.experiments.engines import slotted_run
-    from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.measure.reordering import Reordering
-
     network, topology, rate_bps = fabric.network, fabric.topology, run.integer("rate_mbps") * Mbps
     destinations = packets(np.random.default_rng(run.seed), topology.servers, slots_of(run), load)
     before = fabric.plane.counters()
@@ -121,8 +118,6 @@ def slots_of(run: Run) -> int:
 
 def slot_us(run: Run) -> float:
     """Return the time of a full packet on a link."""
-    from weft.testbed.traffic import slotted_udp
-
     return 1e6 * slotted_udp.slot_s(run.integer("rate_mbps") * Mbps)
 
 
@@ -142,10 +137,6 @@ def links_us(run: Run, topology: Topology, destinations: Ints) -> float:
 
 def tcp(run: Run, fabric: FabricRun) -> Result:
     """Measure endless TCP flows."""
-    from weft.experiments.engines import fabric_run
-    from weft.experiments.engines.workloads import endless, permutation
-    from weft.testbed.measure.occupancy import Occupancies
-
     warm_up_s = min(MOST_TCP_WARM_UP_S, run.number("seconds"))
     ends = permutation(np.random.default_rng(run.seed), fabric.topology.servers)
     before = fabric.plane.counters()
@@ -173,8 +164,6 @@ def tcp(run: Run, fabric: FabricRun) -> Result:
 
 def layers(topology: Topology, table: Mapping[tuple[int, int], Occupancy]) -> dict[str, Value]:
     """Return mean and longest queue of each layer of links, up and down."""
-    from weft.testbed.measure.occupancy import merge_queues
-
     figures: dict[str, Value] = {}
     for level in range(int(topology.level.max()) + 1):
         rows = topology.links[topology.level == level].tolist()
@@ -247,8 +236,6 @@ def mean_links(ft: LayeredTreeShape) -> float:
 
 def check(run: Run) -> None:
     """Raise ValueError unless `run` has a fat-tree that its scheme suits."""
-    from weft.experiments.engines import fabric_run
-
     fabric_run.check_scheme(run)
     common.check_delay(run)
     common.check_tcp(run)

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,8 @@ def first(kind, seed=0):
 
 class Net:
     """Notes what is asked of it."""
+
+    run = SimpleNamespace(directory="run")
 
     def __init__(self):
         self.asked = []
@@ -74,12 +78,15 @@ def test_a_rack_is_a_switch_and_its_servers():
         ("one-way", [("fail", ("only_to", "?"), ("silent", True))], ["restore"]),
         ("node", [("fail",)], ["restore"]),
         ("rack", [("fail",)] * 4, ["restore"] * 4),
-        ("daemon", [("kill_daemon",)], ["start_daemon"]),
+        ("daemon", [("kill",)], ["start"]),
     ],
 )
-def test_what_is_done_to_the_network_is_undone(kind, happens, mends):
-    failure, net = first(kind), Net()
-    failure.happen(net)
+def test_what_is_done_to_the_network_is_undone(monkeypatch, kind, happens, mends):
+    element, net = first(kind), Net()
+    for name in ("kill", "start"):
+        note = net.__getattr__(name)
+        monkeypatch.setattr(failure.control, name, lambda _, node, note=note: note(node))
+    element.happen(net)
     asked = [
         (
             name,
@@ -92,7 +99,7 @@ def test_what_is_done_to_the_network_is_undone(kind, happens, mends):
     ]
     assert asked == happens
     done, net.asked = net.asked, []
-    failure.mend(net)
+    element.mend(net)
     assert [name for name, *_ in net.asked] == mends
     assert {at for _, at, *_ in net.asked} == {at for _, at, *_ in done}
 
