@@ -79,7 +79,7 @@ class DataPlane:
     ) -> None:
         self.net = net
         self._source, self._program = maps, attachable
-        self.switches = switches(net.topology)
+        self.switches = switches(net)
         self._layout = plane_program.switch_layout()
         self._ports = maps.map("ports", "=I", PORT.format)
         self._switches = maps.map("switches", "=I", f"={self._layout.size}s")
@@ -89,7 +89,7 @@ class DataPlane:
 
     def _noted_reader(self) -> str:
         """Return the queue reader that the loading process noted in the maps."""
-        (noted,) = self._layout.unpack(*self._switches[0,])["reader"]
+        (noted,) = self._layout.unpack(*self._switches[self._number(self.switches[0]),])["reader"]
         return list(plane_program.READERS)[noted]
 
     @cached_property
@@ -127,7 +127,7 @@ class DataPlane:
             raise ValueError(
                 f"{topology.spec} is no switch fabric: its servers forward, by dr for example"
             )
-        ports = 1 + max(net.ifindex(node, port) & 0xFFFF for node, port in switch_ports(topology))
+        ports = 1 + max(net.ifindex(node, port) & 0xFFFF for node, port in switch_ports(net))
         reader, program = plane_program.load(plane_program.entries(topology, ports))
         try:
             plane = cls(net, program, reader, program.program_fd(PROGRAM))
@@ -245,7 +245,7 @@ class DataPlane:
     @property
     def trims(self) -> bool:
         """True if its ports trim packets."""
-        node, port = switch_ports(self.net.topology)[0]
+        node, port = switch_ports(self.net)[0]
         trim_bytes: int = self._ports[self.net.ifindex(node, port) & 0xFFFF,][
             list(PORT.fields).index("trim_bytes")
         ]
@@ -352,7 +352,7 @@ class DataPlane:
         """Return the counters of each (switch, port) since the program was loaded."""
         return {
             (node, port): PortCounts(*self._counted.sums(self.net.ifindex(node, port) & 0xFFFF))
-            for node, port in switch_ports(self.net.topology)
+            for node, port in switch_ports(self.net)
         }
 
     def bypassed(self) -> int:
@@ -380,14 +380,14 @@ def check_trims(spec: str, rule: SelectionRule, queue_reader: str) -> None:
         )
 
 
-def switches(topology: Topology) -> range:
-    """Return the nodes that are switches."""
-    return range(topology.servers, topology.nodes)
+def switches(net: NetworkHandle) -> list[int]:
+    """Return the nodes on this machine that are switches."""
+    return [node for node in net.local_nodes if node >= net.topology.servers]
 
 
 def program_of(net: NetworkHandle) -> int | None:
     """Return the id of the program attached at the switches of `net`, None without one."""
-    ports = switch_ports(net.topology)
+    ports = switch_ports(net)
     if not ports:
         return None
     node, port = ports[0]
@@ -395,6 +395,6 @@ def program_of(net: NetworkHandle) -> int | None:
         return libbpf.program_at(socket, net.ifindex(node, port), PRIORITY)
 
 
-def switch_ports(topology: Topology) -> list[tuple[int, int]]:
-    """Return (node, port) of every port of every switch."""
-    return [(node, port) for node in switches(topology) for port, *_ in topology.ports(node)]
+def switch_ports(net: NetworkHandle) -> list[tuple[int, int]]:
+    """Return (node, port) of every port of every switch on this machine."""
+    return [(node, port) for node in switches(net) for port, *_ in net.topology.ports(node)]

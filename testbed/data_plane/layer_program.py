@@ -55,15 +55,15 @@ def attach(net: NetworkHandle, settings: Mapping[str, int]) -> None:
     Raises:
         BpfError: the kernel refused the program.
     """
-    hosts = net.topology.servers
-    entries = {"flows": max(LEAST_FLOWS, min(hosts * FLOWS_PER_HOST, MOST_FLOWS))}
+    hosts = [node for node in net.local_nodes if node < net.topology.servers]
+    entries = {"flows": max(LEAST_FLOWS, min(len(hosts) * FLOWS_PER_HOST, MOST_FLOWS))}
     with libbpf.Object(libbpf.DIRECTORY / PROGRAM, entries=entries) as program:
         _set(program.map("all_settings", "=I", f"={_layout().size}s"), settings)
         filters = [
             PortFilter(ARRIVE, program.program_fd(ARRIVE), tc.INGRESS_HOOK),
             PortFilter(LEAVE, program.program_fd(LEAVE), tc.EGRESS_HOOK),
         ]
-        for node in range(hosts):
+        for node in hosts:
             attach_at_ports(net, node, filters, PRIORITY)
 
 
@@ -87,9 +87,10 @@ def program_of(net: NetworkHandle) -> int | None:
     """Return the id of the program attached at the hosts of `net`, None without one."""
     if net.topology.server_centric:
         return None
-    port, *_ = net.topology.ports(0)[0]
-    with closing(netlink_of(net, 0)) as socket:
-        return libbpf.program_at(socket, net.ifindex(0, port), PRIORITY, hook=tc.EGRESS_HOOK)
+    host = net.local_nodes[0]  # a machine with nodes of a fabric has hosts, or no such program
+    port, *_ = net.topology.ports(host)[0]
+    with closing(netlink_of(net, host)) as socket:
+        return libbpf.program_at(socket, net.ifindex(host, port), PRIORITY, hook=tc.EGRESS_HOOK)
 
 
 class FlowKey(NamedTuple):

@@ -24,14 +24,15 @@ MOST_PREFIXES = 1 << 20  # one takes memory only when it is set
 
 def attach(net: NetworkHandle) -> int:
     """Load the program without rules, attach it at every port of every router; return its id."""
-    nodes = routers(net.topology)
+    nodes = _routers(net)
+    numbers = routers(net.topology).stop
     ports = [(node, port) for node in nodes for port, *_ in net.topology.ports(node)]
     entries = {
         "ports": 1 + max(net.ifindex(node, port) & 0xFFFF for node, port in ports),
-        "servers": nodes.stop,
-        "flows": min(nodes.stop * FLOWS_PER_SERVER, MOST_FLOWS),
+        "servers": numbers,
+        "flows": min(len(nodes) * FLOWS_PER_SERVER, MOST_FLOWS),
         "prefixes": MOST_PREFIXES,
-        "cache": nodes.stop * CACHE_SLOTS,
+        "cache": numbers * CACHE_SLOTS,
     }
     with libbpf.Object(libbpf.DIRECTORY / PROGRAM, entries=entries) as program:
         port_entries = program.map("ports", "=I", "=2I")
@@ -46,6 +47,12 @@ def attach(net: NetworkHandle) -> int:
     return program_id
 
 
+def _routers(net: NetworkHandle) -> list[int]:
+    """Return the routers on this machine."""
+    here = set(net.local_nodes)
+    return [node for node in routers(net.topology) if node in here]
+
+
 def _has_delay(net: NetworkHandle) -> bool:
     link = net.identity.journal_or_empty().get("link")
     return bool(link and (link["delay_us"] or link.get("hop_ns")))
@@ -53,7 +60,7 @@ def _has_delay(net: NetworkHandle) -> bool:
 
 def program_of(net: NetworkHandle) -> int | None:
     """Return the id of the program attached at the routers of `net`, None without one."""
-    node = routers(net.topology).start
+    node = _routers(net)[0]
     port, *_ = net.topology.ports(node)[0]
     with closing(netlink_of(net, node)) as socket:
         return libbpf.program_at(socket, net.ifindex(node, port), PRIORITY)

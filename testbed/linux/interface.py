@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from ipaddress import IPv4Address
 from typing import NamedTuple, Protocol
 
 from weft.testbed.linux import netlink
@@ -14,7 +15,10 @@ IFF_UP = 1
 IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_MASTER, IFLA_LINKINFO = 1, 3, 4, 10, 18
 IFLA_NET_NS_FD, IFLA_EXT_MASK, IFLA_GSO_MAX_SEGS = 28, 29, 40
 IFLA_NUM_TX_QUEUES, IFLA_NUM_RX_QUEUES = 31, 32
+IFLA_PROTO_DOWN = 39
 IFLA_INFO_KIND, IFLA_INFO_DATA, VETH_INFO_PEER = 1, 2, 1
+IFLA_VXLAN_ID, IFLA_VXLAN_GROUP, IFLA_VXLAN_LOCAL = 1, 2, 4
+IFLA_VXLAN_LEARNING, IFLA_VXLAN_PORT = 7, 15
 RTEXT_FILTER_SKIP_STATS = 1 << 3
 IFA_ADDRESS, IFA_LOCAL = 1, 2
 U32 = struct.Struct("=I")
@@ -112,6 +116,42 @@ def veth(near: VethSide, far: VethSide, far_fd: int, far_namespace: str) -> Netl
     body = near.body + netlink.nested(IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, "veth"), data)
     command = f"ip link add {near.words} type veth peer {far.words} netns {far_namespace}"
     return NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command)
+
+
+def vxlan(
+    side: VethSide, space: tuple[int, str], number: int, ends: tuple[str, str], port: int
+) -> NetlinkMessage:
+    """Return the message that makes one end of a VXLAN tunnel, for the carrying namespace.
+
+    Args:
+        side: the interface.
+        space: descriptor and name of the namespace of the interface.
+        number: of the tunnel, 24 bits.
+        ends: IPv4 addresses of this machine and of the other.
+        port: UDP port of both.
+    """
+    local, remote = ends
+    data = netlink.nested(
+        IFLA_INFO_DATA,
+        netlink.u32(IFLA_VXLAN_ID, number),
+        netlink.attribute(IFLA_VXLAN_GROUP, IPv4Address(remote).packed),
+        netlink.attribute(IFLA_VXLAN_LOCAL, IPv4Address(local).packed),
+        netlink.attribute(IFLA_VXLAN_LEARNING, b"\0"),
+        netlink.attribute(IFLA_VXLAN_PORT, struct.pack(">H", port)),
+    )
+    body = side.body + netlink.u32(IFLA_NET_NS_FD, space[0])
+    body += netlink.nested(IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, "vxlan"), data)
+    tunnel = f"id {number} remote {remote} local {local} dstport {port} nolearning"
+    command = f"ip link add {side.words} netns {space[1]} type vxlan {tunnel}"
+    return NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command)
+
+
+def set_carrier(device: Device, carrier: bool) -> NetlinkMessage:
+    """Return the message that takes the carrier of a tunnel's end, or gives it back."""
+    body = IFINFO.pack(0, 0, device.ifindex, 0, 0)
+    body += netlink.attribute(IFLA_PROTO_DOWN, b"\0" if carrier else b"\1")
+    command = f"ip link set {device.dev} protodown {'off' if carrier else 'on'}"
+    return NetlinkMessage(netlink.RTM_NEWLINK, 0, body, command)
 
 
 def add_address(device: Device, address: Prefix) -> NetlinkMessage:

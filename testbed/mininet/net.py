@@ -166,6 +166,11 @@ class Net(BridgedNet):
         """Return the seconds of each stage of start()."""
         return self.up.stages
 
+    @property
+    def local_nodes(self) -> range:
+        """The nodes on this machine: all."""
+        return range(self.topology.nodes)
+
     def netns(self, node: int) -> int:
         """Return a descriptor of the namespace of `node`."""
         return self.up.netns(node)

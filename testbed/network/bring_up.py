@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from weft.testbed.plan.network_plan import (
     NetworkPlan,
     node_interfaces,
 )
+from weft.testbed.plan.part import PlanPart
 from weft.testbed.plan.plane_selection import Planes, planes
 from weft.testbed.runs import hosts_file, node_command, run
 from weft.topologies.core.address import dotted
@@ -54,6 +56,8 @@ class RunOptions:
     authenticated: daemons accept messages from daemons of this run only; see SECURITY.md.
     restart: start daemons again that die.
     outwards: servers reach the machine's network; see nat.py.
+    part: of this machine, of a network over several.
+    key: of all daemons of such a network; None: a new one.
     progress: called with the name of each stage as it begins.
     """
 
@@ -62,6 +66,8 @@ class RunOptions:
     authenticated: bool = True
     restart: bool = True
     outwards: bool = False
+    part: PlanPart | None = None
+    key: bytes | None = None
     progress: Callable[[str], None] = lambda stage: None
 
 
@@ -92,8 +98,7 @@ def prepared(
     host_link: LinkSpec | None,
     own_links: Mapping[int, LinkSpec] | None,
     scheme: str,
-    *,
-    outwards: bool,
+    options: RunOptions,
 ) -> tuple[NetworkPlan, Planes]:
     """Return the plan of a network whose run has no name yet, and how `scheme` routes it.
 
@@ -104,9 +109,7 @@ def prepared(
     """
     link = with_hop_cost(link)
     host_link = with_hop_cost(host_link)
-    specs = topology.own_links if own_links is None else own_links
-    with_costs = {number: with_hop_cost(spec) for number, spec in specs.items()}
-    own_links = {number: spec for number, spec in with_costs.items() if spec}
+    own_links = _own_links_with_costs(topology, own_links)
     how = planes(topology, scheme, link, host_link=host_link, own_links=own_links)
     plan = NetworkPlan(
         run.UNNAMED,
@@ -115,10 +118,20 @@ def prepared(
         static=how.static,
         host_link=host_link,
         own_links=own_links,
+        part=options.part,
         **kernel_properties(),
     )
-    require_features(plan, scheme, how, outwards=outwards)
-    return plan, how
+    require_features(plan, scheme, how, outwards=options.outwards)
+    here = {node: how.configs[node] for node in plan.nodes if node in how.configs}
+    return plan, how._replace(configs=here)
+
+
+def _own_links_with_costs(
+    topology: Topology, own_links: Mapping[int, LinkSpec] | None
+) -> dict[int, LinkSpec]:
+    specs = topology.own_links if own_links is None else own_links
+    with_costs = {number: with_hop_cost(spec) for number, spec in specs.items()}
+    return {number: spec for number, spec in with_costs.items() if spec}
 
 
 def require_processes(packed: int | None) -> None:
@@ -144,16 +157,16 @@ def daemon_processes(packed: int | None, daemons: int) -> int:
     return min(packed or daemons, daemons)
 
 
-def processes_with_room(topology: Topology, how: Planes, packed: int | None) -> int:
+def processes_with_room(plan: NetworkPlan, how: Planes, packed: int | None) -> int:
     """Return how many processes serve the daemons of `how`; see daemon_processes().
 
     Raises:
-        ValueError: this machine has no room for them and `topology`, or `packed` is negative.
+        ValueError: this machine has no room for them and `plan`, or `packed` is negative.
     """
     require_processes(packed)
     processes = daemon_processes(packed, len(how.configs))
-    sizes = {"namespaces": topology.nodes, "links": len(topology.links)}
-    machine.require_room(topology.spec, **sizes, processes=processes)
+    sizes = {"namespaces": len(plan.nodes), "links": len(plan.links) + len(plan.cut_ends)}
+    machine.require_room(plan.topology.spec, **sizes, processes=processes)
     return processes
 
 
@@ -238,12 +251,12 @@ def program_stages(network: Handle, how: Planes) -> list[Stage]:
     return stages
 
 
-def make_credentials(network: Handle, *, authenticated: bool) -> None:
+def make_credentials(network: Handle, options: RunOptions) -> None:
     """Write the keys and sequence numbers by which daemons authenticate each other's messages."""
     plan = network.plan
     nodes = network.topology.nodes
     counts = ([len(plan.one_hop(node, port)) for port in plan.ends[node]] for node in range(nodes))
-    keys.create(network.run.directory, authenticated=authenticated)
+    keys.create(network.run.directory, authenticated=options.authenticated, key=options.key)
     sequence_file.create(network.run.directory, nodes, max(map(sequence_file.words, counts)))
 
 
@@ -263,9 +276,13 @@ def _attach_data_plane(network: Handle, scheme: str) -> None:
 
 def _make_namespaces(network: Handle) -> None:
     plan = network.plan
-    nodes = network.topology.nodes
-    allow_descriptors(3 * nodes + 200)
-    netns.create([plan.namespace(node) for node in range(nodes)], plan.sysctls, network.spaces)
+    allow_descriptors(3 * len(plan.nodes) + 200)
+    names = [plan.namespace(node) for node in plan.nodes]
+    created: list[netns.Netns] = []
+    try:
+        netns.create(names, lambda position: plan.sysctls(plan.nodes[position]), created)
+    finally:
+        network.spaces = dict(zip(plan.nodes, created, strict=False))
     _write_names(network)
     node_command.write_remote_shell(network.run)
 
@@ -280,21 +297,26 @@ def _write_names(network: Handle) -> None:
             names = list(dict.fromkeys([name, naming.label(node)]))
             entries.append((dotted(plan.address(node)), names))
     hosts_file.write(network.run.directory, entries)
-    hosts_file.link(network.run.directory, map(plan.namespace, range(network.topology.nodes)))
+    hosts_file.link(network.run.directory, map(plan.namespace, plan.nodes))
 
 
 def _make_links(network: Handle) -> None:
     plan = network.plan
-    messages = [plan.devices(node) for node in range(network.topology.nodes)]
-    for link in range(len(network.topology.links)):
+    messages = {node: plan.devices(node) for node in plan.nodes}
+    for link in plan.links:
         near, _, far, _ = plan.orientation(link)
         messages[near].append(plan.veth(link, network.spaces[far].fd))
     _request_each(network, messages.__getitem__)
+    with closing(netlink.Socket()) as underlay:
+        tunnels = (
+            plan.tunnel(node, port, network.spaces[node].fd) for node, port, _ in plan.cut_ends
+        )
+        underlay.request(tunnels)
 
 
 def _request_each(network: Handle, messages: Callable[[int], list[netlink.NetlinkMessage]]) -> None:
     """Send the requests `messages(node)` in the namespace of each node."""
-    for node, space in enumerate(network.spaces):
+    for node, space in network.spaces.items():
         space.netlink.request(messages(node))
         clock.let_kernel_work()
 
@@ -303,8 +325,10 @@ def _turn_offloads_off(network: Handle) -> None:
     if not network.plan.link_specs:
         return
 
+    servers = [node for node in network.local_nodes if node < network.topology.servers]
+
     def work() -> None:
-        for node in range(network.topology.servers):
+        for node in servers:
             netns.enter(network.spaces[node].fd)
             offloads = Offloads()
             for end in network.plan.ends[node].values():

@@ -70,7 +70,7 @@ def one_at_a_time(network: Handle) -> None:
     With larger bursts, hardly any queue forms at low loads.  Links lose a few per cent of their
     rate if they are slow, because a bucket this small does not make up for a late timer.
     """
-    for node in range(network.topology.nodes):
+    for node in network.local_nodes:
         with network.at(node) as socket:
             for end in network.plan.ends[node].values():
                 link = planned(network, end.link)

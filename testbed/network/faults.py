@@ -41,8 +41,9 @@ def fail(network: Handle, name: str, *, silent: bool = False, only_to: str | Non
             )
         _fail_ends(network, receiver, receiving_ends, silent=True)
     elif isinstance(element, NodeElement) and not silent:
-        ports = network.plan.ends[element.node]
-        _fail_ends(network, element.node, list(ports.values()), silent=False)
+        if element.node in network.plan.node_set:
+            ports = network.plan.ends[element.node]
+            _fail_ends(network, element.node, list(ports.values()), silent=False)
     else:
         for link in _links(network, element):
             for node, _, end in network.both_ends(link):
@@ -94,18 +95,19 @@ def inspect(network: Handle) -> LinkFaults:
     """Return the state of every link, read at both ends."""
     state: dict[int, InterfaceState] = {}
     dropping: set[int] = set()
-    for node in range(network.topology.nodes):
+    for node in network.local_nodes:
         with network.at(node) as socket:
             state |= interfaces(socket)
             dropping |= tc.blackholes(socket)
     failed = []
     mtu_bytes = {}
     for link in range(len(network.topology.links)):
-        near, far = (end.ifindex for _, _, end in network.both_ends(link))
-        if not (state[near].up and state[far].up) or {near, far} & dropping:
+        indexes = [end.ifindex for _, _, end in network.both_ends(link)]
+        if dropping.intersection(indexes) or not all(state[index].up for index in indexes):
             failed.append(link)
-        if state[near].mtu != state[far].mtu:
-            mtu_bytes[link] = state[near].mtu, state[far].mtu
+        mtus = [state[index].mtu for index in indexes]
+        if len(set(mtus)) > 1:
+            mtu_bytes[link] = mtus[0], mtus[1]
     return LinkFaults(failed, mtu_bytes)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from weft.testbed.linux import netlink, netns
@@ -15,13 +15,13 @@ from weft.topologies.core.topology import Topology
 class Handle:
     """A network that is up, created by this process or another.
 
-    spaces: the namespaces in order of node, in the process that created them.  Other processes
-        open them by name when they are needed.
+    spaces: the namespaces by node, in the process that created them.  Other processes open them
+        by name when they are needed.
     """
 
     def __init__(self, plan: NetworkPlan) -> None:
         self.plan = plan
-        self.spaces: list[netns.Netns] = []
+        self.spaces: dict[int, netns.Netns] = {}
         self._opened: dict[int, int] = {}
 
     @property
@@ -36,6 +36,11 @@ class Handle:
     @property
     def topology(self) -> Topology:
         return self.plan.topology
+
+    @property
+    def local_nodes(self) -> Sequence[int]:
+        """The nodes on this machine, in order."""
+        return self.plan.nodes
 
     @contextmanager
     def at(self, node: int) -> Iterator[netlink.Socket]:
@@ -65,15 +70,16 @@ class Handle:
         return self.plan.ends[node][port].ifindex
 
     def both_ends(self, link: int) -> list[tuple[int, int, End]]:
-        """Return (node, port, end) of each end of `link`."""
+        """Return (node, port, end) of each end of `link` on this machine."""
         a, pa, b, pb = self.topology.links[link].tolist()
-        return [(a, pa, self.plan.ends[a][pa]), (b, pb, self.plan.ends[b][pb])]
+        ends = [(a, pa, self.plan.ends[a][pa]), (b, pb, self.plan.ends[b][pb])]
+        return [end for end in ends if end[0] in self.plan.node_set]
 
     def close(self) -> None:
         """Close the descriptors; the network stays up."""
-        for space in self.spaces:
+        for space in self.spaces.values():
             space.close()
-        self.spaces = []
+        self.spaces = {}
         for fd in self._opened.values():
             os.close(fd)
         self._opened.clear()

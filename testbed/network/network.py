@@ -35,6 +35,7 @@ from weft.testbed.network.handle import Handle
 from weft.testbed.node_daemon import keys
 from weft.testbed.node_daemon.counters import CounterRow
 from weft.testbed.plan.network_plan import NetworkPlan
+from weft.testbed.plan.part import part_from
 from weft.testbed.plan.plane_selection import is_static
 from weft.testbed.runs import private_files, run
 from weft.testbed.runs.run import RunLock
@@ -90,14 +91,14 @@ class RunningNetwork(Handle):
         need_root()
         run_options = RunOptions(**options)
         unnamed_plan, how = bring_up.prepared(
-            topology, link, host_link, own_links, scheme, outwards=run_options.outwards
+            topology, link, host_link, own_links, scheme, run_options
         )
-        processes = bring_up.processes_with_room(topology, how, run_options.packed)
+        processes = bring_up.processes_with_room(unnamed_plan, how, run_options.packed)
         run_lock = run.reserve(name)
         network = cls(replace(unnamed_plan, run=run_lock.run), run_lock, processes)
         try:
             run.write_journal(network.run, journal(network.plan, scheme, run_options))
-            bring_up.make_credentials(network, authenticated=run_options.authenticated)
+            bring_up.make_credentials(network, run_options)
             lock = run_lock.lock if run_options.detached else None
             stages = bring_up.all_stages(network, how, processes, lock, run_options)
             network.stages = bring_up.perform(stages, run_options.progress)
@@ -134,6 +135,7 @@ class RunningNetwork(Handle):
                 int(link): LinkSpec(**fields)
                 for link, fields in entries.get("own_links", {}).items()
             },
+            part=part_from(entries["part"]) if entries.get("part") else None,
         )
         return cls(plan, None)
 
@@ -226,7 +228,7 @@ def own_graph(plan: NetworkPlan) -> dict[str, object]:
 
 def journal(plan: NetworkPlan, scheme: str, options: RunOptions) -> dict[str, object]:
     """Return the journal of a run, which is written before anything is created."""
-    namespaces = [plan.namespace(node) for node in range(plan.topology.nodes)]
+    namespaces = [plan.namespace(node) for node in plan.nodes]
     if options.outwards:
         namespaces.append(nat.namespace(plan.run))
     return {
@@ -243,6 +245,7 @@ def journal(plan: NetworkPlan, scheme: str, options: RunOptions) -> dict[str, ob
         "authenticated": options.authenticated,
         "packed": options.packed,
         "outwards": options.outwards,
+        "part": asdict(plan.part) if plan.part else None,
         **own_graph(plan),
         "namespaces": namespaces,
     }

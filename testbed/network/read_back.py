@@ -21,7 +21,7 @@ def check(network: Handle) -> None:
     """Raise Mismatch if an interface or queue in the kernel differs from the plan."""
     plan = network.plan
     lossy = any(link.loss_ppb for link in plan.link_specs)
-    for node in range(network.topology.nodes):
+    for node in network.local_nodes:
         with network.at(node) as socket:
             by_index = interfaces(socket)
             shapes = tc.shapes(socket) if plan.link_specs else {}

@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any
 
 from weft.daemons.core import registry
-from weft.daemons.core.node_config import routers
 from weft.testbed.data_plane import data_plane, layer_program
 from weft.testbed.linux import clock
 from weft.testbed.linux.clock import wait_until
@@ -57,7 +56,7 @@ def _wait(
     """
     directory = network.run.directory
     counters = DaemonCounters(directory / COUNTERS)
-    waiting = list(routers(network.topology))
+    waiting = network.plan.routers
     end_s = clock.monotonic() + timeout_s
     try:
         while unready := [node for node in waiting if not ready(counters.row(node))]:
@@ -83,7 +82,7 @@ def rows(network: Handle) -> dict[int, CounterRow]:
     if not has_daemons(network.run.journal["scheme"]):
         return {}
     counters = DaemonCounters(network.run.directory / COUNTERS)
-    by_node = {node: counters.row(node) for node in routers(network.topology)}
+    by_node = {node: counters.row(node) for node in network.plan.routers}
     counters.close()
     return by_node
 
@@ -98,7 +97,7 @@ def flows(network: Handle) -> list[dict[str, Any]] | None:
     if flow_row is None:
         return None
     rows = []
-    for node in routers(network.topology):
+    for node in network.plan.routers:
         name = network.plan.names[node]
         with suppress(ValueError, TimeoutError):
             answer = control_socket.ask(network.run.directory, name, "status")

@@ -18,9 +18,12 @@ FILE = "key"
 KEY_BYTES = 32
 
 
-def create(directory: Path, *, authenticated: bool = True) -> None:
-    """Create the key of the run in `directory`; without `authenticated`, an empty file."""
-    _write(directory, [os.urandom(KEY_BYTES)] if authenticated else [])
+def create(directory: Path, *, authenticated: bool = True, key: bytes | None = None) -> None:
+    """Create the key of the run in `directory`, `key` or a new one.
+
+    The file is empty without `authenticated`.
+    """
+    _write(directory, [key or os.urandom(KEY_BYTES)] if authenticated else [])
 
 
 def read(directory: Path) -> tuple[bytes, ...]:

@@ -8,17 +8,19 @@ determine names: interface X-eth<p> is port p of node X in namespace weft.<run>.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from weft.daemons.core.node_config import routers
 from weft.daemons.routing import selection
 from weft.daemons.routing.candidates import candidates
 from weft.testbed.linux import fib, interface, live_port, netlink, tc
 from weft.testbed.linux.interface import Device, NamedDevice
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.linux.node_interfaces import Interface, NodeInterfaces
+from weft.testbed.plan.part import PlanPart
 from weft.testbed.runs.run import RunRecord
 from weft.topologies.core.address import Prefix
 from weft.topologies.core.link import MTU_BYTES, LinkSpec
@@ -111,6 +113,7 @@ class NetworkPlan:
     own_links: of links that differ, by link.
     virtual: the kernel's clock is virtual, and filters see delayed packets.
     bridge_filter: the kernel passes bridged frames to its IP packet filter (br_netfilter).
+    part: of this machine; None: the whole network.
 
     Raises ValueError for links that do not go together, or more links or switches than a run has
     interface indexes for.
@@ -125,6 +128,7 @@ class NetworkPlan:
     own_links: Mapping[int, LinkSpec] = field(default_factory=dict)
     virtual: bool = False
     bridge_filter: bool = False
+    part: PlanPart | None = None
 
     def __post_init__(self) -> None:
         if self.host_link and self.topology.server_centric:
@@ -147,6 +151,37 @@ class NetworkPlan:
     def names(self) -> list[str]:
         """The name of every node."""
         return [self.topology.naming.name(node) for node in range(self.topology.nodes)]
+
+    @property
+    def nodes(self) -> Sequence[int]:
+        """The nodes on this machine, in order."""
+        return self.part.nodes if self.part else range(self.topology.nodes)
+
+    @property
+    def links(self) -> Sequence[int]:
+        """The links whose two ends are on this machine, in order."""
+        return self.part.links if self.part else range(len(self.topology.links))
+
+    @cached_property
+    def node_set(self) -> frozenset[int]:
+        """The nodes on this machine."""
+        return frozenset(self.nodes)
+
+    @cached_property
+    def routers(self) -> list[int]:
+        """The nodes on this machine that run a daemon, or would."""
+        return [node for node in routers(self.topology) if node in self.node_set]
+
+    @cached_property
+    def cut_ends(self) -> list[tuple[int, int, End]]:
+        """(Node, port, end) of the ends of cut links on this machine."""
+        cut = self.part.cut if self.part else {}
+        return [
+            (node, port, end)
+            for node in self.nodes
+            for port, end in self.ends[node].items()
+            if end.link in cut
+        ]
 
     @cached_property
     def ends(self) -> list[dict[int, End]]:
@@ -226,12 +261,29 @@ class NetworkPlan:
         far_fd: descriptor of the far node's namespace.
         """
         near, near_port, far, far_port = self.orientation(link)
-        side = self._veth_side(near, near_port)
-        if self.topology.is_crossbar(near):
-            master = netlink.u32(interface.IFLA_MASTER, self.bridge_index(near))
-            side = side.extended(master, f"master {self.names[near]}")
         far_side = self._veth_side(far, far_port)
-        return interface.veth(side, far_side, far_fd, self.namespace(far))
+        return interface.veth(self._side(near, near_port), far_side, far_fd, self.namespace(far))
+
+    def tunnel(self, node: int, port: int, fd: int) -> NetlinkMessage:
+        """Return the message that makes the end of a cut link at `port` of `node`.
+
+        It is for the machine's namespace, which carries the packets of cut links.
+
+        fd: descriptor of the namespace of `node`.
+        """
+        assert self.part
+        end = self.ends[node][port]
+        side = self._side(node, port)
+        ends = self.part.address, self.part.peers[self.part.cut[end.link]]
+        return interface.vxlan(side, (fd, self.namespace(node)), end.link, ends, self.part.port)
+
+    def _side(self, node: int, port: int) -> interface.VethSide:
+        """Return the interface at `port` of `node`, in its bridge if it is a crossbar."""
+        side = self._veth_side(node, port)
+        if self.topology.is_crossbar(node):
+            master = netlink.u32(interface.IFLA_MASTER, self.bridge_index(node))
+            side = side.extended(master, f"master {self.names[node]}")
+        return side
 
     def _veth_side(self, node: int, port: int) -> interface.VethSide:
         end = self.ends[node][port]
@@ -347,15 +399,17 @@ class NetworkPlan:
 
     def text(self) -> Iterator[str]:
         """Yield the whole plan as commands, stage by stage."""
-        nodes = range(self.topology.nodes)
+        nodes = self.nodes
         for node in nodes:
             name = self.namespace(node)
             yield f"ip netns add {name}"
             for path, value in self.sysctls(node).items():
                 yield f"ip netns exec {name} sysctl -w net.{path.replace('/', '.')}={value}"
             yield from self._commands(node, self.devices(node))
-        for link in range(len(self.topology.links)):
+        for link in self.links:
             yield from self._commands(self.orientation(link)[0], [self.veth(link, 0)])
+        for node, port, _ in self.cut_ends:
+            yield self.tunnel(node, port, 0).command
         for node in nodes:
             yield from self._commands(node, self.ports(node))
         for node in nodes:

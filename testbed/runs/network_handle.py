@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from weft.testbed.linux import clock, netlink, netns, tc
@@ -19,6 +20,10 @@ class NetworkHandle(Protocol):
     @property
     def topology(self) -> Topology:
         """The network as it is wired."""
+
+    @property
+    def local_nodes(self) -> Sequence[int]:
+        """The nodes on this machine, in order."""
 
     def netns(self, node: int) -> int:
         """Return a descriptor of the namespace of `node`."""
@@ -88,7 +93,7 @@ def smallest_queue(net: NetworkHandle) -> int | None:
 
 def has_rate(net: NetworkHandle) -> bool:
     """Return True if links have a rate, and hence queues; it is the same for all links of a run."""
-    socket = netlink_of(net, net.topology.nodes - 1)
+    socket = netlink_of(net, net.local_nodes[-1])
     try:
         return any(shape.rate_bps for shape in tc.shapes(socket).values())
     finally:

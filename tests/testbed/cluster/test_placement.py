@@ -63,8 +63,8 @@ def test_tiny_networks_are_cut_as_by_an_exhaustive_search(spec):
 
 
 def test_hosts_stay_with_their_switch_and_a_pinned_node_on_its_machine():
-    topology = build("fattree:k=4")
-    pinned = {3: 1, 17: 0, 30: 2}
+    topology = build("complete:n=5,p=4")
+    pinned = {3: 1, 21: 0, 24: 2}
     machine_of = placement.place(topology, [1 / 3] * 3, pinned)
     assert [machine_of[node] for node in pinned] == [1, 0, 2]
     for host, _, switch, _ in topology.links[topology.level == 0].tolist():
