@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from weft.experiments.cli.options import Commands, add_command, add_flag, add_run
+from weft.experiments.runner.ownership import owned_by_caller
+from weft.testbed.linux.process import need_root
 
 MOST_FILES = 10_000
 
@@ -42,8 +44,6 @@ def capture(arguments: argparse.Namespace) -> int:
     """Capture until Ctrl-C or until the run ends."""
     from dataclasses import asdict
 
-    from weft.experiments.runner.ownership import owned_by_caller
-    from weft.testbed.linux.process import need_root
     from weft.testbed.network.network import RunningNetwork
     from weft.testbed.observe import recorder
     from weft.testbed.runs import run_process

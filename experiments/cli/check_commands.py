@@ -21,6 +21,8 @@ from weft.experiments.cli.options import (
     add_run,
     add_trust,
 )
+from weft.experiments.runner.console import show
+from weft.testbed.linux.process import need_root
 
 if TYPE_CHECKING:
     from weft.testbed.labs.lab_file import Lab
@@ -85,7 +87,6 @@ def _measured(lab: Lab) -> Report:
     from weft.experiments.cli.lab_commands import brought_up, checked_scheme
     from weft.testbed.labs import running_lab
     from weft.testbed.labs.play import play
-    from weft.testbed.linux.process import need_root
 
     scheme = checked_scheme(lab)
     need_root()
@@ -151,8 +152,6 @@ def _on_virtual_kernel(
 
 def show_report(report: Report) -> None:
     """Print a table of the checks, hints of those that failed, and the sum of points."""
-    from weft.experiments.runner.console import show
-
     rows = [
         {
             **row,

@@ -18,6 +18,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from weft.experiments.runner.failures import interrupt_behind
+
 DESCRIPTION = "Data-center routing on a real Linux kernel."
 COMPLETING = "_ARGCOMPLETE"  # environment variable of a shell that asks for completions
 # How to install optional packages; others install by their own names.
@@ -121,8 +123,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
-        from weft.experiments.runner.failures import interrupt_behind
-
         signalled = interrupt_behind(error)
         return stopped(signalled) if signalled else report(error, words)
     finally:

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 
 from weft.experiments.cli.options import Commands, add_command, add_json, add_output
 from weft.experiments.cli.run_commands import add_experiment_options, several
+from weft.experiments.runner import definition
+from weft.experiments.runner.console import say, show
+from weft.experiments.runner.definition import Experiment, Row, split
+from weft.experiments.runner.ownership import owned_by_caller
+from weft.topologies.core.grammar import unknown
 
 if TYPE_CHECKING:
     from weft.experiments.report.comparison import Ratio
-    from weft.experiments.runner.definition import Experiment, Row
 
     Table = list[Row]
 
@@ -36,8 +40,6 @@ def add_commands(commands: Commands) -> None:
 def compare(arguments: argparse.Namespace) -> int:
     """Print the ratio of each figure, and draw them with --output."""
     from weft.experiments.report import comparison
-    from weft.experiments.runner import definition
-    from weft.experiments.runner.console import say, show
 
     experiment = definition.find(arguments.experiment)
     a, fixed_a = side(experiment, arguments.a, arguments)
@@ -63,7 +65,6 @@ def compare(arguments: argparse.Namespace) -> int:
 def draw(ratios: list[Ratio], sides: tuple[str, str], output: str) -> None:
     """Draw `ratios` into the file `output`, and print its name."""
     from weft.experiments.report import comparison, figures
-    from weft.experiments.runner.ownership import owned_by_caller
 
     with owned_by_caller(Path(output)), figures.new() as figure:
         comparison.draw(ratios, sides, figure)
@@ -80,7 +81,6 @@ def side(
         ValueError: no stored row matches.
     """
     from weft.experiments.report.published import results_in
-    from weft.experiments.runner import definition
 
     root = Path(arguments.results)
     fixed: dict[str, str] = {}
@@ -112,7 +112,6 @@ def values(experiment: Experiment, rows: Table, key: str, text: str) -> set[str]
     A stored value needs no check: a scheme may belong to a package that is no longer installed.
     """
     from weft.experiments.report.comparison import IDENTITY
-    from weft.experiments.runner.definition import split
 
     texts = set(split(text))
     if key in IDENTITY or texts <= {str(row.get(key)) for row in rows}:
@@ -122,8 +121,6 @@ def values(experiment: Experiment, rows: Table, key: str, text: str) -> set[str]
 
 def columns(experiment: Experiment, text: str) -> list[str]:
     """Return the parameters that `text` lists; ValueError for an unknown one."""
-    from weft.topologies.core.grammar import unknown
-
     names = text.split(",") if text else []
     for name in names:
         if name not in experiment.sweep:
@@ -137,7 +134,6 @@ def figure_names(experiment: Experiment, text: str, pairs: list[tuple[Row, Row]]
     ValueError for an unknown one.
     """
     from weft.experiments.report.comparison import figures_of
-    from weft.topologies.core.grammar import unknown
 
     numeric = figures_of(experiment, [row for pair in pairs for row in pair])
     names = text.split(",") if text else numeric

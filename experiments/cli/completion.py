@@ -11,6 +11,8 @@ from contextlib import suppress
 from typing import Any
 
 from weft.experiments.cli.options import Commands, add_command
+from weft.experiments.runner import definition
+from weft.testbed.runs import run
 
 Completer = Callable[..., Iterable[str]]
 SHELLS = ("bash", "zsh", "fish")
@@ -70,8 +72,6 @@ def completer(action: argparse.Action) -> Completer | None:
 
 def experiments(**_: Any) -> list[str]:
     """Return the names of experiments."""
-    from weft.experiments.runner import definition
-
     return definition.names()
 
 
@@ -103,8 +103,6 @@ def assignments(
 
     After KEY=, its values.
     """
-    from weft.experiments.runner import definition
-
     with suppress(ValueError):  # unknown experiment
         sweep = definition.find(str(getattr(parsed_args, "experiment", ""))).sweep
         key, equals, _value = prefix.partition("=")
@@ -116,8 +114,6 @@ def assignments(
 
 def live_runs(**_: Any) -> list[str]:
     """Return the runs that are up and visible to this user."""
-    from weft.testbed.runs import run
-
     with suppress(ValueError, OSError):
         return [record.id for record in run.runs() if record.alive()]
     return []

@@ -7,9 +7,11 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-if TYPE_CHECKING:
-    from weft.experiments.runner.definition import Experiment, Row
+from weft.experiments.runner import columns
+from weft.experiments.runner.console import duration
+from weft.experiments.runner.definition import Experiment, Row, find
 
+if TYPE_CHECKING:
     Entries = Sequence[tuple[Row, dict[str, Any]]]
 
 WIDTH = 110
@@ -34,8 +36,6 @@ class Help(argparse.Action):
 
 def experiment_help(name: str, command: str) -> str:
     """Return the help of the experiment `name`; ValueError if there is none."""
-    from weft.experiments.runner.definition import find
-
     experiment = find(name)
     lines = [
         (
@@ -56,8 +56,6 @@ def described(experiment: Experiment, entries: Entries) -> dict[str, Any]:
 
     A column that is stored and not declared has an empty meaning.
     """
-    from weft.experiments.runner import columns
-
     names = dict.fromkeys(key for row, _ in entries for key in row)
     strange = columns.unexplained(names, experiment.columns, experiment.sweep)
     table = [
@@ -102,8 +100,6 @@ def stored(entries: Entries) -> dict[str, Any]:
 
 def description(experiment: Experiment, entries: Entries) -> str:
     """Return the same facts as text."""
-    from weft.experiments.runner.console import duration
-
     description = described(experiment, entries)
     stored = description["stored"]
     took = "" if stored["median_s"] is None else f", {duration(stored['median_s'])} each (median)"
@@ -164,8 +160,6 @@ def hanging(text: str, first: str = "", later: str = "") -> list[str]:
 
 def default_sweep(experiment: Experiment) -> str:
     """Return size and time of the default sweep as text."""
-    from weft.experiments.runner.console import duration
-
     runs = experiment.default_runs()
     seeds = f"{experiment.seeds} seed{'s' if experiment.seeds > 1 else ''}"
     size = (

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.experiments.cli.options import Commands, add_command, add_flag, add_json
+from weft.experiments.runner.console import show
+from weft.topologies.core.grammar import unknown
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
@@ -53,7 +55,6 @@ def add_commands(commands: Commands) -> None:
 def list_all(arguments: argparse.Namespace) -> int:
     """Print one line for each named thing, the parameters of one, or everything as JSON."""
     from weft.experiments.cli.catalogue import catalogue
-    from weft.topologies.core.grammar import unknown
 
     entries = catalogue()
     if arguments.json:
@@ -107,7 +108,6 @@ def print_one(entry: dict[str, Any]) -> None:
 def topo(arguments: argparse.Namespace) -> int:
     """Describe a network, and draw it with --plot."""
     from weft.experiments.cli.network_description import describe, nodes
-    from weft.experiments.runner.console import show
     from weft.topologies import build
 
     topology = build(arguments.topology)

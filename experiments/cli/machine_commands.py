@@ -16,6 +16,7 @@ from weft.experiments.cli.options import (
     add_syscall_cost,
 )
 from weft.experiments.cli.virtual_up import check_costs
+from weft.testbed.linux.process import need_root
 
 EPILOG = """\
 weft mn SCRIPT [ARGUMENTS]        run a Mininet script unchanged
@@ -89,7 +90,6 @@ def uml(arguments: argparse.Namespace) -> int:
 
 def mn(arguments: argparse.Namespace) -> int:
     """Run Mininet's `mn` or a user's script on networks of weft."""
-    from weft.testbed.linux.process import need_root
     from weft.testbed.mininet.mininet_names import MN, run_script
 
     argv = arguments.argv

@@ -14,6 +14,7 @@ from weft.experiments.cli.options import (
     add_run,
     add_virtual_clock,
 )
+from weft.testbed.linux.process import need_root
 from weft.topologies.core.placement import LINEAR, PLACEMENTS
 
 if TYPE_CHECKING:
@@ -92,7 +93,6 @@ def _placed(topology: Topology, arguments: argparse.Namespace) -> list[int]:
 def mpirun(arguments: argparse.Namespace) -> int:
     """Run a program over a network's hosts; return the status of the first rank that failed."""
     from weft.experiments.cli import lab_commands, network_commands, virtual_up
-    from weft.testbed.linux.process import need_root
     from weft.testbed.traffic import mpi
 
     if not arguments.program:

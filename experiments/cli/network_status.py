@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from weft.experiments.runner.console import show
+from weft.testbed.runs.run import UNNAMED
 
 if TYPE_CHECKING:
     from weft.testbed.labs.lab_file import Lab
@@ -77,7 +78,6 @@ def _text(value: object) -> object:
 def print_plan(lab: Lab, *, static: bool, name: str | None) -> int:
     """Print the commands that would make such a network as run `name`."""
     from weft.testbed.plan.network_plan import NetworkPlan
-    from weft.testbed.runs.run import UNNAMED
 
     run = UNNAMED if name is None else replace(UNNAMED, id=name)
     plan = NetworkPlan(

@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING
 
 from weft.experiments.cli.options import Commands, add_command, add_flag, add_json, add_results
 from weft.experiments.cli.run_commands import add_measuring_options, measure
+from weft.experiments.runner.console import duration, say, show
+from weft.experiments.runner.definition import Row, Run, find
+from weft.experiments.runner.estimate import estimates, total_s
+from weft.experiments.runner.results import Store
+from weft.experiments.runner.sweep import remaining, timed
 
 if TYPE_CHECKING:
     from weft.experiments.report.claims import Claim
@@ -21,8 +26,6 @@ if TYPE_CHECKING:
         Entries,
         RowComparison,
     )
-    from weft.experiments.runner.definition import Row, Run
-    from weft.experiments.runner.results import Store
 
 BYTES_OF_A_RUN = 13_000  # of results.sqlite, where nothing is published
 
@@ -84,8 +87,6 @@ def claims(arguments: argparse.Namespace) -> int:
 
 
 def _print_rows(rows: Sequence[Row], arguments: argparse.Namespace) -> None:
-    from weft.experiments.runner.console import show
-
     if arguments.json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
     elif rows:
@@ -95,8 +96,6 @@ def _print_rows(rows: Sequence[Row], arguments: argparse.Namespace) -> None:
 def reproduce(arguments: argparse.Namespace) -> int:
     """Measure runs of the published set; compare or publish them."""
     from weft.experiments.report.reproduction import ALL, select
-    from weft.experiments.runner.results import Store
-    from weft.experiments.runner.sweep import remaining
 
     _check_options(arguments)
     published = _published(arguments)
@@ -133,9 +132,6 @@ def _check_options(arguments: argparse.Namespace) -> None:
 
 def _measure(name: str, todo: Sequence[Run], store: Store, arguments: argparse.Namespace) -> int:
     """Measure runs of an experiment; return how many failed, and print why."""
-    from weft.experiments.runner.console import say
-    from weft.experiments.runner.definition import find
-
     swept = measure(find(name), todo, store, arguments, arguments.fresh)
     for run, failure in swept.failures.items():
         say(f"weft: {name}: {run} failed: {failure.reason}")
@@ -147,8 +143,6 @@ def _possible(
 ) -> list[Run]:
     """Return the runs that this machine can measure, or a sample; say which are left out."""
     from weft.experiments.report.reproduction import sample
-    from weft.experiments.runner.console import say
-    from weft.experiments.runner.sweep import timed
     from weft.testbed.uml import virtual_kernel
 
     runs = list(selection.runs.values())
@@ -180,10 +174,6 @@ def _announce(
     arguments: argparse.Namespace,
 ) -> None:
     """Print runs, time and disk that the measurement will take."""
-    from weft.experiments.runner.console import duration, say
-    from weft.experiments.runner.definition import find
-    from weft.experiments.runner.estimate import estimates, total_s
-
     expected_s: dict[Run, float | None] = {}
     for name in {run.experiment for run in todo}:
         own = [run for run in todo if run.experiment == name]
@@ -203,7 +193,6 @@ def _announce(
 
 def _publish(name: str, runs: Sequence[Run], store: Store, published: PublishedSet) -> None:
     from weft.experiments.report.published import runs_of
-    from weft.experiments.runner.definition import find
 
     own = [run for run in runs if run.experiment == name]
     print(published.publish(find(name), list(runs_of(name).values()), store.entries(own)))
@@ -218,7 +207,6 @@ def _check(
 ) -> bool:
     """Print how rows and claims compare; return True if any is different."""
     from weft.experiments.report.reproduction import Likeness, compare_claim, compare_rows
-    from weft.experiments.runner.console import say
 
     new: Entries = {str(row["run"]): (row, about) for row, about in store.entries(runs)}
     compared = compare_rows(runs, new, published)

@@ -19,13 +19,15 @@ from weft.experiments.cli.options import (
     add_results,
 )
 from weft.experiments.cli.virtual_up import check_costs
+from weft.experiments.runner import definition
+from weft.experiments.runner.console import Bar, cell, duration, say, show, show_one
+from weft.experiments.runner.definition import Experiment, Row, Run, RunPlan
+from weft.experiments.runner.estimate import estimates, total_s
+from weft.experiments.runner.failures import RunFailure
+from weft.experiments.runner.results import Store
+from weft.experiments.runner.sweep import Swept, remaining, sweep, timed
 
 if TYPE_CHECKING:
-    from weft.experiments.runner.definition import Experiment, Row, Run, RunPlan
-    from weft.experiments.runner.failures import RunFailure
-    from weft.experiments.runner.results import Store
-    from weft.experiments.runner.sweep import Swept
-
     Entries = list[tuple[Row, dict[str, Any]]]
 
 WIDEST = 28  # characters of a column
@@ -87,11 +89,6 @@ def add_experiment_options(
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out an experiment; return 1 if a run failed or broke its invariants."""
-    from weft.experiments.runner import definition
-    from weft.experiments.runner.console import say
-    from weft.experiments.runner.results import Store
-    from weft.experiments.runner.sweep import remaining, timed
-
     experiment = definition.find(arguments.experiment)
     plan = _planned(experiment, arguments)
     if plan.refused:
@@ -118,8 +115,6 @@ def _report(
     arguments: argparse.Namespace,
 ) -> int:
     """Print the rows of `runs` and their defects; return the exit status."""
-    from weft.experiments.runner.console import say
-
     entries = store.entries(run for run in runs if run not in swept.failures)
     rows = [row for row, _ in entries]
     measured = {run.id for run in swept.measured}
@@ -132,8 +127,6 @@ def _report(
 
 def _planned(experiment: Experiment, arguments: argparse.Namespace) -> RunPlan:
     """Return the runs that the options select; ValueError if options conflict."""
-    from weft.experiments.runner import definition
-
     engines = list(dict.fromkeys(arguments.engine.split(","))) if arguments.engine else []
     clock = arguments.clock or _default_clock(experiment, engines)
     if arguments.check_determinism and clock != "virtual":
@@ -149,7 +142,6 @@ def _planned(experiment: Experiment, arguments: argparse.Namespace) -> RunPlan:
 
 def _default_clock(experiment: Experiment, engines: Sequence[str]) -> str:
     """Return the clock that the experiment declares; say so if this machine has only the other."""
-    from weft.experiments.runner.console import say
     from weft.experiments.runner.virtual_runs import default_clock
 
     clock = default_clock(experiment, engines)
@@ -161,7 +153,6 @@ def _default_clock(experiment: Experiment, engines: Sequence[str]) -> str:
 
 def _differ(swept: Swept, rows: list[Row]) -> bool:
     """Measure the new rows again; print a line for each difference."""
-    from weft.experiments.runner.console import say
     from weft.experiments.runner.determinism import differences
 
     lines = differences(swept.measured, rows)
@@ -180,9 +171,7 @@ def measure(
     again: bool,
 ) -> Swept:
     """Sweep `todo` with a progress bar."""
-    from weft.experiments.runner.console import Bar
     from weft.experiments.runner.provenance import code_and_machine
-    from weft.experiments.runner.sweep import sweep
 
     engines = {run.engine for run in todo}
     about = code_and_machine(kernel="kernel" in engines) if todo else {}
@@ -201,8 +190,8 @@ def measure(
 def skipped(experiment: Experiment, refused: Mapping[str, str]) -> str:
     """Return the line that names the refused cells by their reasons."""
     cells: dict[str, list[str]] = {}
-    for cell, reason in refused.items():
-        cells.setdefault(reason.removeprefix(experiment.name + ": "), []).append(cell)
+    for name, reason in refused.items():
+        cells.setdefault(reason.removeprefix(experiment.name + ": "), []).append(name)
     groups = [f"{several(names, '; ')} ({reason})" for reason, names in cells.items()]
     count = f"{len(refused)} cell{'s' if len(refused) > 1 else ''}"
     return (
@@ -224,9 +213,6 @@ def print_estimate(
     arguments: argparse.Namespace,
 ) -> int:
     """Print every run of the sweep, whether it is stored, and the estimated time."""
-    from weft.experiments.runner.console import duration, say, show
-    from weft.experiments.runner.estimate import estimates, total_s
-
     estimate_s = estimates(experiment, runs, store)
     rows: list[Row] = [
         {
@@ -263,8 +249,6 @@ def print_rows(
         as_json: print JSON.
         parameters: columns that a table keeps however wide they are, if rows differ in them.
     """
-    from weft.experiments.runner.console import show, show_one
-
     if as_json:
         print(json.dumps(rows, indent=1))
     elif len(rows) == 1:
@@ -300,8 +284,6 @@ def commit(provenance: Mapping[str, Any]) -> str:
 
 def verdict(experiment: Experiment, rows: list[Row], failures: Mapping[Run, RunFailure]) -> int:
     """Return 1 if a run failed or broke an invariant, else 0; print each cause."""
-    from weft.experiments.runner.console import say
-
     for run, failure in failures.items():
         say(f"weft: {experiment.name}: {run} failed: {failure.reason}")
     broken = {key: sum(not row.get(key, True) for row in rows) for key in experiment.must_hold}
@@ -317,8 +299,6 @@ def columns(rows: list[Row], parameters: Collection[str]) -> list[str]:
     Run ids and distributions are left out, and long texts unless they are of `parameters` in which
     rows differ.
     """
-    from weft.experiments.runner.console import cell
-
     names = []
     for key in dict.fromkeys(key for row in rows for key in row if key != "run"):
         texts = {cell(row.get(key)) for row in rows}

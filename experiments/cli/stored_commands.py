@@ -17,10 +17,13 @@ from weft.experiments.cli.options import (
     add_results,
 )
 from weft.experiments.cli.run_commands import add_experiment_options
+from weft.experiments.runner import definition
+from weft.experiments.runner.console import say
+from weft.experiments.runner.definition import Experiment, Row
+from weft.experiments.runner.ownership import owned_by_caller
 
 if TYPE_CHECKING:
     from weft.experiments.report.published import PublishedSet
-    from weft.experiments.runner.definition import Experiment, Row
 
     Entries = list[tuple[Row, dict[str, Any]]]
 
@@ -63,7 +66,6 @@ def describe(arguments: argparse.Namespace) -> int:
     """Print all facts about an experiment."""
     from weft.experiments.cli import experiment_description
     from weft.experiments.report.published import results_in
-    from weft.experiments.runner import definition
 
     experiment = definition.find(arguments.experiment)
     entries = results_in(Path(arguments.results)).table(experiment)
@@ -82,7 +84,6 @@ def stored(name: str, arguments: argparse.Namespace) -> tuple[Experiment, Entrie
         ValueError: no run is selected.
     """
     from weft.experiments.report.published import results_in
-    from weft.experiments.runner import definition
 
     experiment = definition.find(name)
     selection = experiment.values(definition.assignments(arguments.set))
@@ -116,7 +117,6 @@ def plot_each(arguments: argparse.Namespace) -> int:
     """Draw every stored experiment, or the pages' figures of the published set, into --output."""
     from weft.experiments.report.figures import FORMATS
     from weft.experiments.report.published import PublishedSet, results_in
-    from weft.experiments.runner.console import say
 
     folder = Path(arguments.output or arguments.results)
     if arguments.set or folder.suffix in FORMATS:
@@ -141,8 +141,6 @@ def plot_each(arguments: argparse.Namespace) -> int:
 def draw_page_figures(published: PublishedSet, folder: Path) -> None:
     """Draw the figures of the pages into `folder`."""
     from weft.experiments.report.page_figures import page_figures
-    from weft.experiments.runner.console import say
-    from weft.experiments.runner.ownership import owned_by_caller
 
     for figure in page_figures():
         with owned_by_caller(folder / f"{figure.name}.png"):
@@ -156,7 +154,6 @@ def draw_page_figures(published: PublishedSet, folder: Path) -> None:
 def draw(experiment: Experiment, entries: Entries, output: Path) -> None:
     """Draw one figure for each clock; the name of a further clock is added to the file's name."""
     from weft.experiments.report import figures
-    from weft.experiments.runner.ownership import owned_by_caller
 
     for number, (clock, of_clock) in enumerate(figures.by_clock(entries).items()):
         path = output.with_name(f"{output.stem}.{clock}{output.suffix}") if number else output
@@ -168,7 +165,6 @@ def draw(experiment: Experiment, entries: Entries, output: Path) -> None:
 def export(arguments: argparse.Namespace) -> int:
     """Write the stored rows of an experiment."""
     from weft.experiments.runner.export import encode
-    from weft.experiments.runner.ownership import owned_by_caller
 
     if arguments.provenance and arguments.format != "json":
         raise ValueError(f"--provenance needs --format json, not {arguments.format}")
@@ -190,9 +186,6 @@ def report(arguments: argparse.Namespace) -> int:
     """Write a page on every stored experiment."""
     from weft.experiments.report.published import results_in
     from weft.experiments.report.report import machines, page
-    from weft.experiments.runner import definition
-    from weft.experiments.runner.console import say
-    from weft.experiments.runner.ownership import owned_by_caller
 
     store = results_in(Path(arguments.results))
     tables = []

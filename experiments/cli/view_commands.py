@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from weft.experiments.cli.options import Commands, add_command, add_results, add_run
-
-if TYPE_CHECKING:
-    from weft.testbed.runs.run import RunRecord
+from weft.testbed.linux.process import need_root
+from weft.testbed.runs.run import RunRecord
 
 
 def add_commands(commands: Commands) -> None:
@@ -38,7 +36,6 @@ def _add_rates(parser: argparse.ArgumentParser) -> None:
 
 def events(arguments: argparse.Namespace) -> int:
     """Print events until the run ends."""
-    from weft.testbed.linux.process import need_root
     from weft.testbed.observe import event_stream
     from weft.testbed.runs import run, run_process
 
@@ -52,7 +49,6 @@ def events(arguments: argparse.Namespace) -> int:
 
 def view(arguments: argparse.Namespace) -> int:
     """Serve the page until the run ends or Ctrl-C."""
-    from weft.testbed.linux.process import need_root
     from weft.testbed.observe import event_stream
     from weft.testbed.runs import run, run_process
 

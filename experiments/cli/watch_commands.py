@@ -8,12 +8,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from weft.experiments.cli.options import Commands, add_command, add_flag, add_run
-
-if TYPE_CHECKING:
-    from weft.testbed.runs.run import RunRecord
+from weft.testbed.runs import run
+from weft.testbed.runs.run import RunRecord
 
 SUPERVISOR = "supervisor"  # its log lies beside those of the nodes
 MONOTONIC_COLUMN = 1  # of a log line, after the wall clock
@@ -31,8 +29,6 @@ def add_commands(commands: Commands) -> None:
 
 def log(arguments: argparse.Namespace) -> int:
     """Print logs; tail(1) follows them."""
-    from weft.testbed.runs import run
-
     record = run.find(arguments.run)
     if arguments.node:
         paths = [log_path(record, arguments.node)]
@@ -48,17 +44,17 @@ def log(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def log_path(run: RunRecord, node: str) -> Path:
+def log_path(record: RunRecord, node: str) -> Path:
     """Return the path of a node's log; ValueError if it has none."""
     from weft.testbed.network.network import RunningNetwork
 
     name = node
     if node != SUPERVISOR:
-        network = RunningNetwork.open(run.id)
+        network = RunningNetwork.open(record.id)
         name = network.plan.names[network.topology.naming.node(node)]
-    path = run.directory / "log" / f"{name}.log"
+    path = record.directory / "log" / f"{name}.log"
     if not path.exists():
-        raise ValueError(f"{name} of run {run.id} has no log: it has never had a daemon")
+        raise ValueError(f"{name} of run {record.id} has no log: it has never had a daemon")
     return path
 
 
