@@ -30,12 +30,11 @@ MAP_IDS = 56  # offset of map_ids in struct bpf_prog_info, behind their number
 MAP_INFO = struct.Struct("=6I16s")
 INFORMATION = 1  # libbpf's levels: 0 warning, 1 information, 2 debugging
 RING_BUFFER = 27  # BPF_MAP_TYPE_RINGBUF
-RING_POSITION, RECORD_HEADER = struct.Struct("=Q"), struct.Struct("=II")
-RECORD_BUSY, RECORD_DISCARDED = 1 << 31, 1 << 30
 LAST_LINES = 8  # of libbpf's messages, quoted in an error
 LINE_BYTES = 1 << 16  # the verifier's log is one message
 
 _Printer = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+_Reader = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 _loading = allocate_lock()  # libbpf has one printer for all threads
 
 
@@ -75,6 +74,15 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "bpf_prog_get_fd_by_id": (_INT, [_U32]),
     "bpf_map_get_fd_by_id": (_INT, [_U32]),
     "bpf_obj_get_info_by_fd": (_INT, [_INT, _POINTER, _POINTER]),
+    "ring_buffer__new": (_POINTER, [_INT, _Reader, _POINTER, _POINTER]),
+    "ring_buffer__consume": (_INT, [_POINTER]),
+    "ring_buffer__free": (None, [_POINTER]),
+    "btf__parse": (_POINTER, [_TEXT, _POINTER]),
+    "btf__free": (None, [_POINTER]),
+    "btf__type_cnt": (_U32, [_POINTER]),
+    "btf__type_by_id": (_POINTER, [_POINTER, _U32]),
+    "btf__resolve_type": (_INT, [_POINTER, _U32]),
+    "btf__name_by_offset": (_TEXT, [_POINTER, _U32]),
 }
 
 
@@ -105,7 +113,7 @@ class Map:
     def __setitem__(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
         packed = self._key.pack(*key), self._value.pack(*value)
         if library().bpf_map_update_elem(self.fd, *packed, 0):
-            raise _error(f"map: entry {key}")
+            raise error(f"map: entry {key}")
 
     def get(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return the value of `key`, None if there is none."""
@@ -155,7 +163,7 @@ class Map:
                 self.fd, position, ctypes.byref(following), *into, ctypes.byref(number), None
             )
             if status not in (0, -errno.ENOENT):
-                raise _error("map: entries in batches")
+                raise error("map: entries in batches")
             packed_keys = memoryview(keys)[: number.value * self._key.size]
             packed_values = memoryview(values)[: number.value * self._value.size]
             yield from zip(
@@ -175,15 +183,15 @@ def new_ring(size_bytes: int) -> int:
     size = max(size_bytes, mmap.PAGESIZE)
     fd: int = library().bpf_map_create(RING_BUFFER, b"ring", 0, 0, size, None)
     if fd < 0:
-        raise _error("ring buffer")
+        raise error("ring buffer")
     return fd
 
 
 class RingBuffer:
     """The only reader of a ring buffer, with the interface of a socket.
 
-    Pages are mapped at the first read, because a mapping does not outlive the descriptors that a
-    forked process closes.
+    libbpf maps its pages at the first read, because a mapping does not outlive the descriptors that
+    a forked process closes.
     """
 
     def __init__(self, number: int, record: str) -> None:
@@ -193,20 +201,22 @@ class RingBuffer:
             BpfError: there is none.
         """
         self._record = struct.Struct(record)
+        self._records: list[tuple[Any, ...]] = []
+        self._callback = _Reader(self._append)
         self._fd: int = library().bpf_map_get_fd_by_id(number)
         if self._fd < 0:
-            raise _error(f"ring buffer {number}")
-        self._size = _map_info(self._fd).entries
+            raise error(f"ring buffer {number}")
 
     @cached_property
-    def _pages(self) -> tuple[mmap.mmap, mmap.mmap]:
-        """Return the reader's page, and the writer's page with the records behind it, twice."""
-        page = mmap.PAGESIZE
-        written = page + 2 * self._size
-        return (
-            mmap.mmap(self._fd, page),
-            mmap.mmap(self._fd, written, prot=mmap.PROT_READ, offset=page),
-        )
+    def _ring(self) -> int:
+        ring: int = library().ring_buffer__new(self._fd, self._callback, None, None)
+        if not ring:
+            raise error("ring buffer")
+        return ring
+
+    def _append(self, _: int, data: int, size: int) -> int:
+        self._records.append(self._record.unpack_from(ctypes.string_at(data, size)))
+        return 0
 
     def fileno(self) -> int:
         return self._fd
@@ -216,29 +226,15 @@ class RingBuffer:
         return self._fd
 
     def close(self) -> None:
-        for pages in self.__dict__.pop("_pages", ()):
-            pages.close()
+        if ring := self.__dict__.pop("_ring", None):
+            library().ring_buffer__free(ring)
         os.close(self._fd)
 
     def read(self) -> list[tuple[Any, ...]]:
         """Return the records that are complete, and free their room."""
-        consumer, written = self._pages
-        (position,), (end,) = (
-            RING_POSITION.unpack_from(consumer),
-            RING_POSITION.unpack_from(written),
-        )
-        records = []
-        while position < end:
-            start = mmap.PAGESIZE + position % self._size
-            header = RECORD_HEADER.unpack_from(written, start)[0]
-            if header & RECORD_BUSY:
-                break
-            if not header & RECORD_DISCARDED:
-                records.append(self._record.unpack_from(written, start + RECORD_HEADER.size))
-            length = header & ~RECORD_DISCARDED
-            position += -(-(RECORD_HEADER.size + length) // 8) * 8
-        RING_POSITION.pack_into(consumer, 0, position)
-        return records
+        self._records = []
+        library().ring_buffer__consume(self._ring)
+        return self._records
 
 
 class Maps(ABC):
@@ -286,14 +282,14 @@ class Object(Maps):
         if not path.exists():
             raise missing(path)
         self._links: list[int] = []
-        with _listening() as messages:
+        with listening() as messages:
             self._object = library().bpf_object__open_file(os.fsencode(path), None)
             if not self._object:
-                raise _error(f"bpf {path.name}", messages)
+                raise error(f"bpf {path.name}", messages)
             try:
                 self._prepare(constants, entries or {})
                 if library().bpf_object__load(self._object):
-                    raise _error(f"bpf {path.name}", messages)
+                    raise error(f"bpf {path.name}", messages)
             except BaseException:
                 self.close()
                 raise
@@ -301,13 +297,13 @@ class Object(Maps):
     def _prepare(self, constants: bytes | None, entries: Mapping[str, int]) -> None:
         for name, count in entries.items():
             if library().bpf_map__set_max_entries(self._map(name), count):
-                raise _error(f"map {name}: {count} entries")
+                raise error(f"map {name}: {count} entries")
         if constants is not None:
             rodata = self._map(".rodata")
             size = library().bpf_map__value_size(rodata)
             padded = constants.ljust(size, b"\0")
             if library().bpf_map__set_initial_value(rodata, padded, len(padded)):
-                raise _error(f"constants: expected {size} bytes, got {len(constants)}")
+                raise error(f"constants: expected {size} bytes, got {len(constants)}")
 
     def __enter__(self) -> Object:
         return self
@@ -331,13 +327,13 @@ class Object(Maps):
     def _map(self, name: str) -> int:
         handle: int | None = library().bpf_object__find_map_by_name(self._object, name.encode())
         if not handle:
-            raise _error(f"map {name}")
+            raise error(f"map {name}")
         return handle
 
     def _program(self, name: str) -> int:
         handle: int | None = library().bpf_object__find_program_by_name(self._object, name.encode())
         if not handle:
-            raise _error(f"program {name}")
+            raise error(f"program {name}")
         return handle
 
     def program_fd(self, name: str) -> int:
@@ -347,10 +343,10 @@ class Object(Maps):
 
     def attach(self, name: str) -> None:
         """Attach the program `name` to the tracepoint of its section, until close()."""
-        with _listening() as messages:
+        with listening() as messages:
             link = library().bpf_program__attach(self._program(name))
             if not link:
-                raise _error(f"attach {name}", messages)
+                raise error(f"attach {name}", messages)
         self._links.append(link)
 
 
@@ -362,7 +358,7 @@ class Attached(Maps):
         self._fds: dict[str, int] = {}
         program_fd = library().bpf_prog_get_fd_by_id(program_id)
         if program_fd < 0:
-            raise _error(f"program {program_id}")
+            raise error(f"program {program_id}")
         ids = (ctypes.c_uint32 * MOST_MAPS)()
         request = bytearray(MAP_IDS + 8)
         struct.pack_into("=IQ", request, MAP_IDS - 4, MOST_MAPS, ctypes.addressof(ids))
@@ -373,7 +369,7 @@ class Attached(Maps):
         for map_id in ids[: struct.unpack_from("=I", program_info, MAP_IDS - 4)[0]]:
             fd = library().bpf_map_get_fd_by_id(map_id)
             if fd < 0:
-                raise _error(f"map {map_id}")
+                raise error(f"map {map_id}")
             self._fds[_map_info(fd).name.rstrip(b"\0").decode()] = fd
 
     def _map_fd(self, name: str) -> int:
@@ -409,7 +405,7 @@ def _information(fd: int, request: bytes, what: str) -> bytes:
     buffer = ctypes.create_string_buffer(request, len(request))
     size = ctypes.c_uint32(len(request))
     if library().bpf_obj_get_info_by_fd(fd, buffer, ctypes.byref(size)):
-        raise _error(what)
+        raise error(what)
     return buffer.raw
 
 
@@ -434,7 +430,7 @@ def trivial_program(kind: int) -> int:
     instructions = struct.pack("=BBhi", 0xB7, 0, 0, 0) + struct.pack("=BBhi", 0x95, 0, 0, 0)
     fd: int = library().bpf_prog_load(kind, b"trivial", b"GPL", instructions, 2, None)
     if fd < 0:
-        raise _error(f"BPF program of type {kind}")
+        raise error(f"BPF program of type {kind}")
     return fd
 
 
@@ -446,7 +442,7 @@ def attach_raw(tracepoint: str, program_fd: int) -> int:
     """
     fd: int = library().bpf_raw_tracepoint_open(tracepoint.encode(), program_fd)
     if fd < 0:
-        raise _error(f"raw tracepoint {tracepoint}")
+        raise error(f"raw tracepoint {tracepoint}")
     return fd
 
 
@@ -473,7 +469,7 @@ def possible_cpus() -> int:
 
 
 @contextmanager
-def _listening() -> Iterator[list[str]]:
+def listening() -> Iterator[list[str]]:
     """Collect libbpf's messages but for debugging, for one thread at a time."""
     messages: list[str] = []
     libc = ctypes.CDLL(None)
@@ -494,7 +490,8 @@ def _listening() -> Iterator[list[str]]:
             library().libbpf_set_print(_Printer())
 
 
-def _error(what: str, messages: Sequence[str] = ()) -> BpfError:
+def error(what: str, messages: Sequence[str] = ()) -> BpfError:
+    """Return the error of the last call, with the messages of libbpf if there are any."""
     code = ctypes.get_errno()
     words = " | ".join(line.strip() for line in messages[-LAST_LINES:] if line.strip())
     return BpfError(code, f"{what}: {words or os.strerror(code)}")

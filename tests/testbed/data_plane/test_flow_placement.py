@@ -26,7 +26,12 @@ from weft.daemons.core.capabilities import FlowPlacement
 from weft.daemons.routing import selection
 from weft.testbed.data_plane import plane_program
 from weft.testbed.data_plane.flow_placement import LinuxFlowPlacements
-from weft.testbed.data_plane.plane_tables import PlaneTables, SwitchFlows, to_destination
+from weft.testbed.data_plane.plane_tables import (
+    RING_BYTES,
+    PlaneTables,
+    SwitchFlows,
+    to_destination,
+)
 from weft.testbed.linux import clock
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network import scheme_change
@@ -335,7 +340,7 @@ def test_a_ring_of_reports_goes_round_and_takes_no_more_than_it_holds() -> None:
         leaves_by(on, frame())
         on.fill(UPLINKS[0], 8)
         assert not reports.read()
-        room = reports.ring._size // 32
+        room = RING_BYTES // 32
         for _ in range(3):
             for _ in range(room + 3):
                 leaves_by(on, frame())
