@@ -38,6 +38,7 @@ from weft.testbed.data_plane.plane_records import COUNTERS, PORT
 from weft.testbed.data_plane.plane_tables import PlaneTables
 from weft.testbed.data_plane.port_filters import PortFilter, attach_at_ports
 from weft.testbed.linux import fib, libbpf, netlink, netns, tc
+from weft.testbed.linux.closing import Closing
 from weft.testbed.plan.network_plan import mac
 from weft.testbed.runs.network_handle import NetworkHandle, device, has_rate, netlink_of
 from weft.topologies.core.address import FabricNaming, Prefix
@@ -66,7 +67,7 @@ class PortCounts(NamedTuple):
     untrimmed: int = 0
 
 
-class DataPlane:
+class DataPlane(Closing):
     """The program of the network `net`, from load() or open().
 
     switches: the nodes with the program.
@@ -151,12 +152,6 @@ class DataPlane:
                 f"ttc brings one"
             )
         return cls(net, libbpf.Attached(program), None, None)
-
-    def __enter__(self) -> DataPlane:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _number(self, switch: int) -> int:
         return switch - self.net.topology.servers

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from weft.testbed.linux import netlink, tc
+from weft.testbed.linux.closing import Closing
 from weft.testbed.linux.interface import Device
 from weft.testbed.linux.netlink import NetlinkMessage
 
@@ -261,7 +262,7 @@ class Maps(ABC):
         return _map_info(self._map_fd(name)).entries
 
 
-class Object(Maps):
+class Object(Closing, Maps):
     def __init__(
         self,
         path: Path,
@@ -304,12 +305,6 @@ class Object(Maps):
             padded = constants.ljust(size, b"\0")
             if library().bpf_map__set_initial_value(rodata, padded, len(padded)):
                 raise error(f"constants: expected {size} bytes, got {len(constants)}")
-
-    def __enter__(self) -> Object:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Detach every program and unload the object."""

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from weft.testbed.data_plane import flow_rewrite, prefix_rewrite, source_rewrite
 from weft.testbed.linux import interface, libbpf, netlink, netns, nft, tc
+from weft.testbed.linux.closing import Closing
 from weft.testbed.linux.interface import Device, NamedDevice
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.topologies.core.address import SERVER_BLOCK
@@ -31,7 +32,7 @@ CLONE_NEWUSER = 0x10000000
 FRR = Path("/usr/lib/frr")  # of its daemons on Debian and Ubuntu, in no PATH
 
 
-class Scratch:
+class Scratch(Closing):
     """A namespace of the thread's own if `private`, with devices on demand."""
 
     def __init__(self, *, private: bool) -> None:
@@ -42,10 +43,7 @@ class Scratch:
         self.netlink = netlink.Socket()
         self.devices = 0
 
-    def __enter__(self) -> Scratch:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self.netlink.close()
 
     def device(self) -> NamedDevice:

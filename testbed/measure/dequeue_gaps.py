@@ -17,6 +17,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from weft.testbed.linux import libbpf, tc
+from weft.testbed.linux.closing import Closing
 from weft.testbed.linux.interface import interfaces
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, ports
 from weft.topologies.core.link import ETHERNET_BYTES
@@ -98,7 +99,7 @@ def merge_ports(ports: Iterable[Gaps]) -> Gaps:
     )
 
 
-class GapMonitor:
+class GapMonitor(Closing):
     """Count dequeues of every shaped port of a network, until closed or for a `with` block.
 
     The rates are those in the kernel.
@@ -125,12 +126,6 @@ class GapMonitor:
         except BaseException:
             self._object.close()
             raise
-
-    def __enter__(self) -> GapMonitor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         self._object.close()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from weft.testbed.linux import clock, netlink, tc
+from weft.testbed.linux.closing import Closing
 from weft.testbed.linux.discipline_counters import NOTHING, counters_of
 from weft.testbed.linux.interface import IFINFO, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, ports
@@ -75,18 +76,12 @@ class Snapshot:
         )
 
 
-class PortCounterReader:
+class PortCounterReader(Closing):
     """Read counters of a network until closed, or until the end of a `with` block."""
 
     def __init__(self, net: NetworkHandle) -> None:
         self._sockets = [netlink_of(net, node) for node in range(net.topology.nodes)]
         self._ports = frozenset(ports(net))
-
-    def __enter__(self) -> PortCounterReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         for socket in self._sockets:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from weft.testbed.linux import icmp, netlink
+from weft.testbed.linux.closing import Closing
 from weft.testbed.linux.fib import RTA_DST, RTMSG, route_hops
 from weft.testbed.measure.probe_batch import ProbeBatch
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, routers
@@ -183,7 +184,7 @@ class Tracing(ProbeBatch[PathTrace]):
         probe.reason = f"{os.strerror(why.errno or 0).lower()}, says {self.name(probe.src)} itself"
 
 
-class ForwardingTables:
+class ForwardingTables(Closing):
     """Forwarding tables of a network; each entry is read once and cached."""
 
     def __init__(self, net: NetworkHandle) -> None:
@@ -192,10 +193,7 @@ class ForwardingTables:
         self._sockets: dict[int, netlink.Socket] = {}
         self._cache: dict[tuple[int, int], tuple[int, ...]] = {}
 
-    def __enter__(self) -> ForwardingTables:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         for socket_ in self._sockets.values():
             socket_.close()
         self._sockets.clear()
