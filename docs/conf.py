@@ -9,6 +9,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 import reference_pages  # noqa: E402
 
 from weft.experiments.cli.cli import version as version_of_weft  # noqa: E402
+from weft.experiments.view import simulation_page  # noqa: E402
 
 reference_pages.write(HERE / "reference")
 
@@ -30,3 +31,17 @@ html_copy_source = False
 html_show_sphinx = False
 # Links to files of the repository, such as ../SECURITY.md, lead out of these pages.
 suppress_warnings = ["myst.xref_missing"]
+
+
+def write_simulation(app, error):
+    """Write the page of a simulation beside these pages; say so in one line if that cannot be."""
+    folder = Path(app.outdir) / "simulation"
+    try:
+        simulation_page.write(folder)
+    except OSError as reason:
+        print(f"docs: the page of a simulation is left out: {reason}")
+        simulation_page.write_absent(folder, str(reason))
+
+
+def setup(app):
+    app.connect("build-finished", write_simulation)

@@ -110,8 +110,8 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
 
 def dead_uplinks(topology: Topology, fabric: LbspShape) -> list[Uplink]:
     """Return the failed links between switches of `topology`."""
-    ends = topology.links[topology.failed & (topology.level > 0)][:, [0, 2]].tolist()
-    return [fabric.link(a, b) for a, b in ends]
+    ends = [topology.ends(link) for link in topology.failed_links()]
+    return [fabric.link(a, b) for a, _, b, _ in ends if a >= topology.servers]
 
 
 def routes(
@@ -119,7 +119,8 @@ def routes(
 ) -> dict[Prefix, list[int]]:
     """Return the ports of `switch` by prefix, in columns of link groups, and those of its hosts."""
     fabric = shape(topology, options)
-    slow = [fabric.link(a, b) for a, _, b, _ in topology.links[sorted(degraded)].tolist()]
+    ends = [topology.ends(link) for link in sorted(degraded)]
+    slow = [fabric.link(a, b) for a, _, b, _ in ends]
     table = lbsp.table(fabric, fabric.position(switch), dead_uplinks(topology, fabric), slow)
     ports = {prefix: list(route.ports) for prefix, route in table.items()}
     layout = topology.naming.layout

@@ -115,7 +115,8 @@ def dead_channels(topology: Topology, network: Ccrdn) -> bytes:
     """Return 1 for each channel of `network` whose link has failed in `topology`, else 0."""
     ports = network.k + 2
     down = bytearray(topology.servers * ports)
-    for a, _, b, _ in topology.links[topology.failed].tolist():
+    for link in topology.failed_links():
+        a, _, b, _ = topology.ends(link)
         if topology.is_crossbar(b):
             down[a * ports] = down[(a + 1) * ports - 1] = 1
         else:

@@ -146,10 +146,10 @@ def paths(topology: Topology, src: int, dst: int) -> list[list[int]]:
 @lru_cache(maxsize=4)
 def _edges(topology: Topology) -> tuple[list[int | None], dict[int, Mapping[int, int]]]:
     """Return the edge switch of each host, None if cut off, and the hops from each edge switch."""
-    links = topology.links[~topology.failed & (topology.level == 0)]
     edge_of: list[int | None] = [None] * topology.servers
-    for host, _, edge, _ in links.tolist():
-        edge_of[host] = edge
+    for node, _, peer, _ in topology.live_ends():
+        if node < topology.servers:
+            edge_of[node] = peer
     switches = {
         node: [peer for peer in peers if peer >= topology.servers]
         for node, peers in topology.adjacency.items()

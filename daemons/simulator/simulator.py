@@ -42,6 +42,10 @@ class Simulator:
         random: source of loss, jitter and duplicates; required if `wire` has any.
         starts_s: start of each machine by node; None: within START_SPREAD_S, one by one.
 
+    Attributes:
+        on_action: called with the time, a node and each action of its daemon, before that is
+            performed; None: not called.
+
     Raises:
         ValueError: the scheme cannot route the network, or has no daemons.
     """
@@ -60,7 +64,7 @@ class Simulator:
             raise ValueError(f"scheme {spec} has no daemons that could be simulated")
         self.topology = topology
         self.changed_s = 0.0  # time of the last change of forwarding
-        self.on_note: Callable[[float, int, str], None] | None = None
+        self.on_action: Callable[[float, int, Action], None] | None = None
         self._counters = {"deliveries": 0, "routes_set": 0}
         self._wire = wire or Wire()
         self._events = EventQueue()
@@ -68,7 +72,7 @@ class Simulator:
         self._nodes = {node: Node(config) for node, config in configs.items()}
         self._network = SimulatedNetwork(topology, self._wires, self._nodes)
         self.flows = Flows(self._network, self._events, self.tell)
-        for link in topology.failed.nonzero()[0].tolist():
+        for link in topology.failed_links():
             self.fail(link)
         self._boot_all(starts_s or {})
 
@@ -306,7 +310,7 @@ class Simulator:
 
     def _tell_ends(self, link: int) -> None:
         """Report the carrier of `link` to both ends."""
-        a, port_a, b, port_b = self.topology.links[link].tolist()
+        a, port_a, b, port_b = self.topology.ends(link)
         for end, port in ((a, port_a), (b, port_b)):
             self._tell_carrier(end, port, link)
 
@@ -387,16 +391,15 @@ class Simulator:
 
     def _do(self, number: int, node: Node, actions: Sequence[Action]) -> None:
         for action in actions:
+            if self.on_action:
+                self.on_action(self.now, number, action)
             if isinstance(action, Send):
                 wait_s = self.flows.wait_s(number, action.port) if action.queued else 0.0
                 if wait_s:
                     self._events.push(self.now + wait_s, CALL, self._wires.send, number, action)
                 else:
                     self._wires.send(number, action)
-            elif isinstance(action, Note):
-                if self.on_note:
-                    self.on_note(self.now, number, action.text)
-            elif node.carry_out(action):
+            elif not isinstance(action, Note) and node.carry_out(action):
                 self.changed_s = self.now
                 self._counters["routes_set"] += isinstance(action, SetRoute)
 

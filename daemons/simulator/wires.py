@@ -238,7 +238,7 @@ class Wires:
         return passage
 
     def _ends(self, link: int) -> tuple[int, int]:
-        a, _, b, _ = self._topology.links[link].tolist()
+        a, _, b, _ = self._topology.ends(link)
         return a, b
 
     def _rewire_around(self, link: int) -> None:

@@ -100,24 +100,12 @@ class Actions:
         (path,) = trace(self._network, [ends], timeout_s=TRACE_S, retries=TRACE_RETRIES)
         links: list[int] = []
         for a, b in pairwise(path.nodes):
-            links += self._hop(a, b)
+            links += topology.hop_links(a, b)
         return {
             "nodes": [name(node) for node in path.nodes],
             "links": [topology.link_name(link) for link in links],
             "reason": path.reason,
         }
-
-    def _hop(self, a: int, b: int) -> list[int]:
-        """Return the link from `a` to `b`, or the two by way of their crossbar."""
-        topology = self._network.topology
-        for _, peer, _, link in topology.ports(a):
-            if peer == b:
-                return [link]
-            if topology.is_crossbar(peer):
-                for _, other, _, second in topology.ports(peer):
-                    if other == b:
-                        return [link, second]
-        return []
 
     def _node(self, node: str) -> ViewerReply:
         """Return a node's `links`, `address`, `neighbours`, `routes` and the end of its `log`."""

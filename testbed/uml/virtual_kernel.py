@@ -190,7 +190,12 @@ def shown(write: Callable[[str], object], terminal: bool) -> Callable[[float], N
     return show
 
 
-def _writable() -> Path:
+def writable_folder() -> Path:
+    """Return the best of folders() that may be written, created if it is missing.
+
+    Raises:
+        OSError: none may be written, or another user can change it.
+    """
     for folder in folders():
         with suppress(OSError):
             _make_folder(folder)
@@ -200,7 +205,11 @@ def _writable() -> Path:
         raise FileNotFoundError(
             f"none of {', '.join(map(str, folders()))} can be written: set WEFT_CACHE"
         )
-    folder = private_files.trusted_folder(folder)
+    return private_files.trusted_folder(folder)
+
+
+def _writable() -> Path:
+    folder = writable_folder()
     if (free := shutil.disk_usage(folder).free) < ROOM_BYTES:
         raise OSError(
             f"{folder}: {free >> 20} MB are free, and building the kernel takes {ROOM_BYTES >> 20}"

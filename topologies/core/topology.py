@@ -9,19 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from typing import TYPE_CHECKING
 
 from weft.topologies.core.address import AddressLayout, Naming
 from weft.topologies.core.grammar import unparse
 from weft.topologies.core.link import LinkSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 MOST = 1 << 24  # nodes, since a MAC has three bytes for one; and links, whose array is then 512 MiB
 
 
 def wire(a: ArrayLike, port_a: ArrayLike, b: ArrayLike, port_b: ArrayLike) -> NDArray[np.int64]:
     """Return rows of Topology.links for ends whose arrays broadcast to one shape."""
+    import numpy as np
+
     ends = np.broadcast_arrays(a, port_a, b, port_b)
     return np.stack([end.ravel() for end in ends], axis=1).astype(np.int64)
 
@@ -36,6 +40,8 @@ def places(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
     Returns:
         Shape (number of edges, 2).
     """
+    import numpy as np
+
     near, far = edges.ravel(), edges[:, ::-1].ravel()
     order = np.lexsort((far, near))
     start = np.searchsorted(near[order], np.arange(nodes))
@@ -55,6 +61,18 @@ def require_room(family: str, layout: AddressLayout, *, nodes: int, links: int) 
         _ = layout.shifts
     except ValueError as error:
         raise ValueError(f"{family}: {error}") from None
+
+
+def _no_flags() -> NDArray[np.bool_]:
+    import numpy as np
+
+    return np.zeros(0, dtype=bool)
+
+
+def _no_rates() -> NDArray[np.int64]:
+    import numpy as np
+
+    return np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -84,12 +102,14 @@ class Topology:
     server_centric: bool
     naming: Naming
     roles: tuple[str, ...] = ()
-    failed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
-    rates_bps: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    failed: NDArray[np.bool_] = field(default_factory=_no_flags)
+    rates_bps: NDArray[np.int64] = field(default_factory=_no_rates)
     own_links: Mapping[int, LinkSpec] = field(default_factory=dict)
     named: str = ""
 
     def __post_init__(self) -> None:
+        import numpy as np
+
         if self.failed.size == 0:
             object.__setattr__(self, "failed", np.zeros(len(self.links), dtype=bool))
         if not self.roles:
@@ -115,6 +135,8 @@ class Topology:
         roles: Sequence[str] = (),
     ) -> Topology:
         """Return the network whose level-l links are levels[l], in that order."""
+        import numpy as np
+
         return cls(
             family=family,
             parameters=dict(parameters),
@@ -144,6 +166,8 @@ class Topology:
 
         Rows are node, port, peer, peer port, link.
         """
+        import numpy as np
+
         index = np.arange(len(self.links))[:, None]
         ends = np.concatenate(
             [np.hstack([self.links, index]), np.hstack([self.links[:, [2, 3, 0, 1]], index])]
@@ -163,6 +187,25 @@ class Topology:
         """Return ports() without failed links."""
         return [row for row in self.ports(node) if not self.failed[row[3]]]
 
+    def ends(self, link: int) -> list[int]:
+        """Return node a of `link`, its port, node b, and its port."""
+        row: list[int] = self.links[link].tolist()
+        return row
+
+    def link_level(self, link: int) -> int:
+        """Return the level of `link`."""
+        return int(self.level[link])
+
+    def live_ends(self) -> list[list[int]]:
+        """Return ends() of all healthy links."""
+        rows: list[list[int]] = self.links[~self.failed].tolist()
+        return rows
+
+    def failed_links(self) -> list[int]:
+        """Return the numbers of the failed links."""
+        numbers: list[int] = self.failed.nonzero()[0].tolist()
+        return numbers
+
     @cached_property
     def adjacency(self) -> Mapping[int, tuple[int, ...]]:
         """Routing nodes one hop away from each routing node over healthy links, in order of number.
@@ -171,7 +214,7 @@ class Topology:
         and a hop through one needs both of its links; in a switch fabric, hosts and switches.
         """
         beside: list[list[int]] = [[] for _ in range(self.nodes)]
-        for a, _, b, _ in self.links[~self.failed].tolist():
+        for a, _, b, _ in self.live_ends():
             beside[a].append(b)
             beside[b].append(a)
         if not self.server_centric:
@@ -216,9 +259,19 @@ class Topology:
         """Return the links that join nodes `a` and `b`, in order of number."""
         return sorted(link for _, peer, _, link in self.ports(a) if peer == b)
 
+    def hop_links(self, a: int, b: int) -> list[int]:
+        """Return a link from `a` to `b`, or the two by way of their crossbar; else none."""
+        for _, peer, _, link in self.ports(a):
+            if peer == b:
+                return [link]
+            if self.is_crossbar(peer):
+                for second in self.links_between(peer, b):
+                    return [link, second]
+        return []
+
     def link_name(self, link: int) -> str:
         """Return the name of `link`, h0-w0; the second of parallel links is h0-w0:2."""
-        a, _, b, _ = self.links[link].tolist()
+        a, _, b, _ = self.ends(link)
         parallel = self.links_between(a, b).index(link)
         return f"{self.naming.name(a)}-{self.naming.name(b)}" + (
             f":{parallel + 1}" if parallel else ""
@@ -245,6 +298,8 @@ class Topology:
 
     def check(self) -> None:
         """Raise ValueError unless links have two ends, ports one link, and servers at least one."""
+        import numpy as np
+
         a, pa, b, pb = self.links.T
         if len(self.links) != len(self.level) or len(self.links) != len(self.failed):
             raise ValueError(f"{self.spec}: links, level and failed differ in length")

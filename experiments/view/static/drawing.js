@@ -1,21 +1,42 @@
 // The network as it is wired: each half of a link shows what the end that it begins at sends.
-const RAMP = [0, .02, .35, .7, 1], WIDTH = .07, LEAST_PX = 1.6, QUEUE_WIDTH = .2, DROP_MS = 700, NAME_PX = 6.5, MARGIN = .9;
+const RAMP = [0, .02, .35, .7, 1];
+const WIDTH = .07;
+const LEAST_PX = 1.6;
+const QUEUE_WIDTH = .2;
+const DROP_MS = 700;
+const NAME_PX = 6.5;
+const MARGIN = .9;
+const DOT_MS = 450;  // of a packet on a link, on the page
+const DOT_PX = 2.6;
+const MOST_DOTS = 1500;
+const STYLED = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-family", "text-anchor", "dominant-baseline", "display"];
+const DIRECTIONS = {ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1]};
+
+const packetKind = message => message === "hello" ? "hello" : message.includes("probe") ? "probe" : "news";
+const middleOf = (p, q) => [(p[0] + q[0]) / 2, (p[1] + q[1]) / 2];
+const property = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 export class Drawing {
-  constructor(svg, tip, state) {
-    Object.assign(this, {svg: d3.select(svg), tip, state, halves: new Map(), marks: new Map(), most: 1e6, dropped: new Map()});
+  constructor(svg, tip, view) {
+    Object.assign(this, {svg: d3.select(svg), tip, view, halves: new Map(), marks: new Map(), most: 1e6, dropped: new Map(), dots: []});
+    this.canvas = document.getElementById("packets");
     this.dark = matchMedia("(prefers-color-scheme: dark)");
-    this.dark.addEventListener("change", () => { this.colours(); this.load([...this.state.links.keys()]); });
+    this.dark.addEventListener("change", () => { this.colours(); this.load([...this.view.links.keys()]); });
     this.colours();
+    svg.addEventListener("keydown", event => this.key(event));
   }
 
   colours() {
-    const idle = getComputedStyle(document.documentElement).getPropertyValue("--idle").trim();
+    const idle = property("--idle");
     const high = this.dark.matches ? ["#4aa3ff", "#ffd24a", "#ff5a4d"] : ["#1769b5", "#e59b1c", "#d01c1c"];
     this.ramp = d3.scaleLinear().domain(RAMP).range([idle, d3.interpolateRgb(idle, high[0])(.35), ...high]).clamp(true);
-    const words = [["ramp", "load 0 to 100 %"], ["wide", "queue"], ["drop", "drops"], ["silent", "silent"], ["down", "no carrier"]];
+    this.dotColours = {hello: property("--faint"), probe: property("--path"), news: property("--accent")};
+    const live = [["ramp", "load 0 to 100 %"], ["wide", "queue"], ["drop", "drops"]];
+    const packets = [["dot hello", "hello"], ["dot probe", "probe"], ["dot news", "routing message"], ["altered", "lossy, slow or degraded"]];
+    const words = [...this.view.simulated ? packets : live, ["silent", "silent"], ["down", "no carrier"], ["ring unsettled", "not converged"], ["ring dead", "no daemon"]];
     document.getElementById("legend").replaceChildren(...words.map(([kind, text]) => {
-      const item = document.createElement("span"), mark = document.createElement("i");
+      const item = document.createElement("span");
+      const mark = document.createElement("i");
       mark.className = kind;
       if (kind === "ramp") mark.style.background = `linear-gradient(90deg, ${RAMP.map(x => `${this.ramp(x)} ${100 * x}%`).join(",")})`;
       item.append(mark, text);
@@ -24,20 +45,21 @@ export class Drawing {
   }
 
   draw(groups) {
-    const {links, nodes} = this.state, svg = this.svg;
+    const {links, nodes} = this.view;
+    const svg = this.svg;
     svg.selectAll("*").remove();
     const root = this.root = svg.append("g");
-    const at = [...nodes.values()].map(n => n.at), round = [...at, ...groups];
-    const low = [0, 1].map(i => d3.min(round, p => p[i] - p[2]) - MARGIN), high = [0, 1].map(i => d3.max(round, p => p[i] + p[2]) + MARGIN);
+    const round = [...[...nodes.values()].map(node => node.at), ...groups];
+    const low = [0, 1].map(i => d3.min(round, p => p[i] - p[2]) - MARGIN);
+    const high = [0, 1].map(i => d3.max(round, p => p[i] + p[2]) + MARGIN);
     this.box = [low[0], low[1], high[0] - low[0], high[1] - low[1]];
     svg.attr("viewBox", this.box.join(" "));
-    const room = svg.node().getBoundingClientRect(), px = Math.min(room.width / this.box[2], room.height / this.box[3]);
+    const room = svg.node().getBoundingClientRect();
+    const px = Math.min(room.width / this.box[2], room.height / this.box[3]);
     this.width = Math.max(WIDTH, LEAST_PX / px);
-    const circle = (parent, [x, y, r]) => parent.append("circle").attr("cx", x).attr("cy", y).attr("r", r);
-    groups.forEach(group => circle(root, group).attr("class", "group"));
-    const layer = {};
-    for (const name of ["drops", "chosen", "route", "halves", "hits", "nodes"]) layer[name] = root.append("g");
-    this.layer = layer;
+    groups.forEach(([x, y, r]) => root.append("circle").attr("cx", x).attr("cy", y).attr("r", r).attr("class", "group"));
+    this.layer = {};
+    for (const name of ["drops", "chosen", "route", "halves", "hits", "nodes"]) this.layer[name] = root.append("g");
     for (const link of links.values()) this.drawLink(link);
     for (const node of nodes.values()) this.drawNode(node);
     this.zoom = d3.zoom().scaleExtent([.8, 40]).on("zoom", ({transform}) => { root.attr("transform", transform); this.names(transform.k); });
@@ -47,31 +69,59 @@ export class Drawing {
   }
 
   curve(link) {
-    const [a, b] = link.ends.map(name => this.state.nodes.get(name).at), c = link.control;
-    return {a, b, c};
+    const [a, b] = link.ends.map(name => this.view.nodes.get(name).at);
+    return {a, b, c: link.control};
   }
 
   drawLink(link) {
-    const {a, b, c} = this.curve(link), mid = (p, q) => [(p[0] + q[0]) / 2, (p[1] + q[1]) / 2];
-    const first = mid(a, c), second = mid(c, b), middle = mid(first, second);
-    const made = [[a, first], [b, second]].map(([from, by]) => {
+    const {a, b, c} = this.curve(link);
+    const first = middleOf(a, c);
+    const second = middleOf(c, b);
+    const middle = middleOf(first, second);
+    const halves = [[a, first], [b, second]].map(([from, by]) => {
       const d = `M${from[0]},${from[1]}Q${by[0]},${by[1]} ${middle[0]},${middle[1]}`;
       return {d, path: this.layer.halves.append("path").attr("class", "half").attr("d", d).attr("stroke-width", this.width).node()};
     });
-    this.halves.set(link.link, made);
+    this.halves.set(link.link, halves);
     link.d = `M${a[0]},${a[1]}Q${c[0]},${c[1]} ${b[0]},${b[1]}`;
-    this.layer.hits.append("path").attr("class", "hit").attr("d", link.d)
-      .on("click", () => this.onselect(link.link)).on("pointermove", event => this.hint(event, () => this.linkWords(link))).on("pointerleave", () => { this.tip.hidden = true; });
+    const hit = this.layer.hits.append("path").attr("class", "hit").attr("d", link.d);
+    this.listen(hit, link.link, () => this.linkWords(link));
   }
 
   drawNode(node) {
-    const [x, y, r] = node.at, group = this.layer.nodes.append("g").attr("transform", `translate(${x},${y})`).on("click", () => this.onselect(node.node))
-      .on("pointermove", event => this.hint(event, () => this.nodeWords(node))).on("pointerleave", () => { this.tip.hidden = true; });
+    const [x, y, r] = node.at;
+    const group = this.layer.nodes.append("g").attr("transform", `translate(${x},${y})`);
+    this.listen(group, node.node, () => this.nodeWords(node));
     if (node.kind === "server") group.append("circle").attr("class", "mark").attr("r", r);
     else group.append("rect").attr("class", "mark").attr("x", -r * 1.05).attr("y", -r * .85).attr("width", r * 2.1).attr("height", r * 1.7).attr("rx", r * .25);
     if (r > .2) group.append("text").style("font-size", `${Math.min(.26, 1.15 / Math.max(3, node.node.length))}px`).text(node.node);
     this.marks.set(node.node, group);
     this.node(node.node);
+  }
+
+  listen(shape, name, words) {
+    shape.on("click", () => this.onselect(name))
+      .on("pointermove", event => this.hint(event, words))
+      .on("pointerleave", () => { this.tip.hidden = true; });
+  }
+
+  // An arrow key chooses the nearest node in its direction.
+  key(event) {
+    if (event.key === "Escape") this.onselect(null);
+    if (event.key === "+" || event.key === "-") this.svg.call(this.zoom.scaleBy, event.key === "+" ? 1.4 : 1 / 1.4);
+    const direction = DIRECTIONS[event.key];
+    if (!direction) return;
+    event.preventDefault();
+    const chosen = this.view.nodes.get(this.chosen);
+    const [x, y] = chosen?.at ?? [this.box[0], this.box[1]];
+    const distance = node => {
+      const along = (node.at[0] - x) * direction[0] + (node.at[1] - y) * direction[1];
+      const across = Math.abs((node.at[0] - x) * direction[1] + (node.at[1] - y) * direction[0]);
+      return along < .05 ? Infinity : along + 2.5 * across;
+    };
+    const nodes = [...this.view.nodes.values()].filter(node => node !== chosen);
+    const nearest = chosen ? d3.least(nodes, distance) : nodes[0];
+    if (nearest && (!chosen || distance(nearest) < Infinity)) this.onselect(nearest.node);
   }
 
   names(k) {
@@ -84,10 +134,14 @@ export class Drawing {
     const stage = this.svg.node().getBoundingClientRect();
     this.tip.textContent = words();
     this.tip.hidden = false;
-    const {offsetWidth: width, offsetHeight: height} = this.tip, x = event.clientX - stage.left, y = event.clientY - stage.top;
-    const right = stage.width - width - 6, low = stage.height - height - 6, across = [x + 14, x - width - 14], along = [y + 14, y - height - 14];
-    const places = [...d3.cross(across, along), ...d3.cross([right, 4], [4, low])].map(([left, top]) =>
-      [Math.max(4, Math.min(left, right)), Math.max(4, Math.min(top, low))]);
+    const {offsetWidth: width, offsetHeight: height} = this.tip;
+    const x = event.clientX - stage.left;
+    const y = event.clientY - stage.top;
+    const right = stage.width - width - 6;
+    const low = stage.height - height - 6;
+    const corners = d3.cross([right, 4], [4, low]);
+    const beside = d3.cross([x + 14, x - width - 14], [y + 14, y - height - 14]);
+    const places = [...beside, ...corners].map(([left, top]) => [Math.max(4, Math.min(left, right)), Math.max(4, Math.min(top, low))]);
     const nodes = [...this.marks.values()].map(mark => mark.node().getBoundingClientRect());
     const hidden = ([left, top]) => d3.sum(nodes, node => node.right > left + stage.left && node.left < left + stage.left + width
       && node.bottom > top + stage.top && node.top < top + stage.top + height);
@@ -96,24 +150,29 @@ export class Drawing {
   }
 
   linkWords(link) {
+    const state = link.state === "up" ? "" : ` (${link.state})`;
+    if (this.view.simulated) return `${link.link}${state}`;
     const [to, back, q, p] = link.load;
-    const what = link.state === "up" ? "" : ` (${link.state})`;
-    return `${link.link}${what}: ${bits(to)} →, ${bits(back)} ←; waiting ${q}, ${p}`;
+    return `${link.link}${state}: ${bits(to)} →, ${bits(back)} ←; waiting ${q}, ${p}`;
   }
 
   nodeWords(node) {
-    const row = this.state.daemons.get(node.node), address = node.address ? ` ${node.address}` : ` ${node.kind}`;
+    const row = this.view.daemons.get(node.node);
+    const address = node.address ? ` ${node.address}` : ` ${node.kind}`;
     if (!row) return node.node + address;
     return `${node.node}${address}: ${row.pid === null ? "daemon dead" : `${row.neighbours} of ${row.of} neighbours, ${row.routes} routes`}`;
   }
 
   load(names) {
     for (const name of names) {
-      const link = this.state.links.get(name), {load} = link, halves = this.halves.get(name);
-      for (let side = 0; side < 2; side++) {
+      const link = this.view.links.get(name);
+      const {load} = link;
+      for (const [side, half] of this.halves.get(name).entries()) {
         if (!link.rate) this.most = Math.max(this.most, load[side]);
-        const share = load[side] / (link.rate ?? this.most), waiting = Math.min(1, load[2 + side] / (link.queue_packets ?? 250));
-        const half = halves[side], colour = this.ramp(share), width = this.width + QUEUE_WIDTH * Math.sqrt(waiting);
+        const share = load[side] / (link.rate ?? this.most);
+        const waiting = Math.min(1, load[2 + side] / (link.queue_packets ?? 250));
+        const colour = this.ramp(share);
+        const width = this.width + QUEUE_WIDTH * Math.sqrt(waiting);
         if (half.colour !== colour) half.path.style.stroke = half.colour = colour;
         if (half.width !== width) half.path.setAttribute("stroke-width", half.width = width);
         if (load[4 + side]) this.drop(half);
@@ -128,29 +187,35 @@ export class Drawing {
   }
 
   fade() {
-    for (const [half, until] of this.dropped)
-      if (performance.now() > until) { half.halo.classList.remove("now"); this.dropped.delete(half); }
+    for (const [half, until] of this.dropped) {
+      if (performance.now() > until) {
+        half.halo.classList.remove("now");
+        this.dropped.delete(half);
+      }
+    }
   }
 
   link(link) {
     for (const [side, half] of this.halves.get(link.link).entries()) {
       const deaf = link.deaf && link.ends[1 - side] !== link.deaf;  // this half is what the other end hears
-      half.path.setAttribute("class", `half ${link.state === "up" || deaf ? "" : link.state}`);
+      const state = link.state === "up" || deaf ? "" : link.state;
+      half.path.setAttribute("class", `half ${state || (link.altered ? "altered" : "")}`);
     }
   }
 
   node(name) {
-    const group = this.marks.get(name), row = this.state.daemons.get(name), node = this.state.nodes.get(name);
+    const group = this.marks.get(name);
     if (!group) return;
-    const how = !row ? "" : row.pid === null ? "dead" : row.converged ? "" : "unsettled";
-    group.attr("class", `node ${node.kind} ${how} ${this.chosen === name ? "chosen" : ""} ${this.ends?.includes(name) ? "end" : ""}`);
+    const row = this.view.daemons.get(name);
+    const state = !row ? "" : row.pid === null ? "dead" : row.converged ? "" : "unsettled";
+    group.attr("class", `node ${this.view.nodes.get(name).kind} ${state} ${this.chosen === name ? "chosen" : ""} ${this.ends?.includes(name) ? "end" : ""}`);
   }
 
   choose(name) {
     const before = this.chosen;
     this.chosen = name;
-    for (const each of [before, name]) if (this.marks.has(each)) this.node(each);
-    const link = this.state.links.get(name);
+    for (const other of [before, name]) if (this.marks.has(other)) this.node(other);
+    const link = this.view.links.get(name);
     this.layer.chosen.selectAll("path").data(link ? [link.d] : []).join("path").attr("class", "chosen-link").attr("d", d => d);
   }
 
@@ -158,7 +223,74 @@ export class Drawing {
     const before = this.ends ?? [];
     this.ends = ends;
     [...before, ...ends].forEach(name => this.node(name));
-    this.layer.route.selectAll("path").data(links.map(name => this.state.links.get(name).d)).join("path").attr("class", "route").attr("d", d => d);
+    this.layer.route.selectAll("path").data(links.map(name => this.view.links.get(name).d)).join("path").attr("class", "route").attr("d", d => d);
+  }
+
+  // Packets that left a node: [time, node, number of the link, message].  They move as dots.
+  packets(list) {
+    const links = [...this.view.links.values()];
+    for (const [, node, number, message] of list) this.addDot(links[number], node, packetKind(message), performance.now());
+    this.frame ??= requestAnimationFrame(() => this.drawDots());
+  }
+
+  addDot(link, sender, kind, start) {
+    const broken = link.state === "silent" || link.state === "down";
+    if (this.dots.length < MOST_DOTS) this.dots.push({link, sender, kind, start, broken});
+  }
+
+  drawDots() {
+    const context = this.canvas.getContext("2d");
+    const scale = devicePixelRatio;
+    const place = this.canvas.getBoundingClientRect();
+    const [width, height] = [Math.round(place.width * scale), Math.round(place.height * scale)];
+    if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, {width, height});
+    context.clearRect(0, 0, width, height);
+    const matrix = this.root.node().getScreenCTM();
+    const now = performance.now();
+    const dots = this.dots;
+    this.dots = [];
+    for (const dot of dots) {
+      const age = (now - dot.start) / DOT_MS;
+      if (age >= (dot.broken ? .5 : 1)) {
+        if (!dot.broken) this.passCrossbar(dot);
+        continue;
+      }
+      this.dots.push(dot);
+      const {a, b, c} = this.curve(dot.link);
+      const t = dot.link.ends[0] === dot.sender ? age : 1 - age;
+      const at = i => (1 - t) ** 2 * a[i] + 2 * t * (1 - t) * c[i] + t ** 2 * b[i];
+      context.fillStyle = this.dotColours[dot.kind];
+      context.beginPath();
+      context.arc((matrix.a * at(0) + matrix.e - place.left) * scale, (matrix.d * at(1) + matrix.f - place.top) * scale,
+        (dot.kind === "hello" ? .75 : 1.3) * DOT_PX * scale, 0, 2 * Math.PI);
+      context.fill();
+    }
+    this.frame = this.dots.length ? requestAnimationFrame(() => this.drawDots()) : null;
+  }
+
+  // A crossbar passes a packet on to all its other links.
+  passCrossbar({link, sender, kind}) {
+    const far = link.ends[0] === sender ? link.ends[1] : link.ends[0];
+    if (this.view.nodes.get(far).kind !== "crossbar") return;
+    for (const other of this.view.links.values()) {
+      if (other !== link && other.ends.includes(far)) this.addDot(other, far, kind, performance.now());
+    }
+  }
+
+  // Saves the drawing as a file, with the colours that it has now.
+  save(file) {
+    const copy = this.svg.node().cloneNode(true);
+    const shapes = this.svg.node().querySelectorAll("*");
+    copy.querySelectorAll("*").forEach((shape, i) => {
+      const style = getComputedStyle(shapes[i]);
+      for (const name of STYLED) shape.style.setProperty(name, style.getPropertyValue(name));
+    });
+    copy.querySelectorAll(".hit").forEach(shape => shape.remove());
+    copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+    copy.style.background = property("--paper");
+    const address = URL.createObjectURL(new Blob([copy.outerHTML], {type: "image/svg+xml"}));
+    Object.assign(document.createElement("a"), {href: address, download: file}).click();
+    URL.revokeObjectURL(address);
   }
 }
 

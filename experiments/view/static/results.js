@@ -1,5 +1,5 @@
 // The runs that the results store has, as tables.
-import {post} from "./panel.js";
+import {post} from "./session.js";
 
 const byId = id => document.getElementById(id);
 const FIRST = ["fidelity"];

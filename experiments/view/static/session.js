@@ -1,4 +1,6 @@
 // Requests with the token of the address.  It stays in this tab: browsers send a cookie to every port of a machine.
+import {notice} from "./notice.js";
+
 const KEY = "weft-token", RETRY_MS = 1000;
 
 const inAddress = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -12,6 +14,20 @@ export const token = sessionStorage.getItem(KEY) ?? "";
 
 export const request = (path, {headers = {}, ...options} = {}) =>
   fetch(path, {...options, headers: {...headers, Authorization: `Bearer ${token}`}});
+
+// Sends a request about the run; the reply has `error` if that fails.
+export async function post(action, {quiet = false} = {}) {
+  let reply;
+  try {
+    const answer = await request("/do", {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(action)});
+    reply = answer.ok ? await answer.json() : {error: (await answer.text()).trim() || answer.statusText};
+  } catch (error) {
+    console.warn(error);
+    reply = {error: "no connection"};
+  }
+  if (reply.error && !quiet) notice(reply.error);
+  return reply;
+}
 
 function proceeds(message, event) {
   try {

@@ -209,7 +209,9 @@ def test_degraded_links_are_avoided_while_others_are_left():
 
 def test_a_destination_without_a_whole_group_is_told():
     simulator, notes = converged(EIGHT), []
-    simulator.on_note = lambda now, at, text: notes.append((EIGHT.naming.name(at), text))
+    simulator.on_action = lambda now, at, action: (
+        notes.append((EIGHT.naming.name(at), action.text)) if isinstance(action, Note) else None
+    )
     for name in ("e1.0-a1.1", "e1.0-a1.0"):
         simulator.fail(EIGHT.link(name))
     simulator.run_for(0.5)

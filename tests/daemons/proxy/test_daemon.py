@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from weft.daemons.core.actions import Note
 from weft.daemons.core.events import Measured
 from weft.daemons.proxy import routing as proxy
 from weft.daemons.proxy.daemon import BURST_S
@@ -215,8 +216,8 @@ def bridge(topology, path):
 @pytest.mark.slow
 def test_both_directions_leave_a_link_when_the_first_of_its_ends_misses_the_other():
     simulator, downs, apart = converged(FICONN), [], 0
-    simulator.on_note = lambda now, node, text: (
-        downs.append(now) if "down: silent" in text else None
+    simulator.on_action = lambda now, node, action: (
+        downs.append(now) if isinstance(action, Note) and "down: silent" in action.text else None
     )
     # by h5-h25, with other ways there and back
     for src, dst in ((1, 25), (32, 0), (4, 33), (5, 31), (3, 24)):

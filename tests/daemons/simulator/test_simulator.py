@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from weft.daemons.core.actions import Hop, Send
+from weft.daemons.core.actions import Hop, Note, Send
 from weft.daemons.simulator.node import SimulatedFib
 from weft.daemons.simulator.packet_walk import PacketWalk
 from weft.daemons.simulator.simulator import Simulator
@@ -34,11 +34,11 @@ def downs(simulator, after_s):
     """Whoever came to be down, (who noticed, what is written of it), and when."""
     found = []
 
-    def note(now, node, text):
-        if " down: " in text and now > after_s:
-            found.append((now, simulator.topology.naming.name(node), text))
+    def note(now, node, action):
+        if isinstance(action, Note) and " down: " in action.text and now > after_s:
+            found.append((now, simulator.topology.naming.name(node), action.text))
 
-    simulator.on_note = note
+    simulator.on_action = note
     return found
 
 

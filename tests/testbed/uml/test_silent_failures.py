@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from weft.daemons.core.actions import Note
 from weft.daemons.simulator.simulator import Simulator
 from weft.daemons.simulator.wires import Wire
 from weft.testbed.uml import uml
@@ -25,8 +26,10 @@ def simulated(told) -> list[dict[int, float]]:
     starts_s = {int(node): at - began_s for node, at in told["began"].items()}
     simulator = Simulator(build("dcell:n=4,k=1"), "dr", wire=WIRE, starts_s=starts_s)
     noticed: dict[int, float] = {}
-    simulator.on_note = lambda now, node, text: (
-        noticed.update({node: now}) if " down: " in text else None
+    simulator.on_action = lambda now, node, action: (
+        noticed.update({node: now})
+        if isinstance(action, Note) and " down: " in action.text
+        else None
     )
     found = []
     for failure in told["failures"]:

@@ -1,0 +1,150 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from weft.daemons.simulator.viewer_session import ALL, HIDDEN, URGENT, ViewerSession
+from weft.topologies import build
+from weft.topologies.core.plain_topology import PlainTopology
+
+NETWORK = "dcell:n=4,k=1"
+
+
+def opened(scheme="dr", spec=NETWORK):
+    return ViewerSession(build(spec), scheme, Random(1))
+
+
+def events(session, until_us, packets=HIDDEN):
+    return json.loads(session.run(until_us, packets))
+
+
+def do(session, **request):
+    return json.loads(session.do(json.dumps(request)))
+
+
+def of_kind(rows, kind):
+    return [row for row in rows if row["event"] == kind]
+
+
+def lost(rows):
+    return [row["lost"] for row in of_kind(rows, "pairs")]
+
+
+def test_pairs_are_lost_while_a_link_is_silent():
+    session = opened()
+    start = events(session, 1_000_000)
+    assert start[0]["event"] == "network"
+    assert (len(start[0]["nodes"]), len(start[0]["links"])) == (25, 30)
+    assert lost(start)[0] == 380, "nothing arrives before daemons have started"
+    assert lost(start)[-1] == 0
+    assert do(session, do="fail", what="h0-h4", silent=True) == {}
+    failed = events(session, 2_000_000)
+    assert lost(failed) == [32]
+    assert {row["node"] for row in of_kind(failed, "neighbour")} == {"h0", "h4"}
+    assert do(session, do="path", src="h0", dst="h4")["reason"] == "no route at h0"
+    do(session, do="restore", what="h0-h4")
+    assert lost(events(session, 3_000_000)) == [0]
+    assert do(session, do="path", src="h0", dst="h4") == {
+        "nodes": ["h0", "h4"],
+        "links": ["h0-h4"],
+        "reason": "",
+    }
+
+
+def test_the_division_of_time_changes_nothing():
+    whole, parts = opened("dfr"), opened("dfr")
+    once = []
+    pieces = []
+    for us in (700_000, 2_000_000):
+        once += events(whole, us)
+        pieces += [row for part in range(9, -1, -1) for row in events(parts, us - part * 1000)]
+        for session in (whole, parts):
+            do(session, do="fail", what="h12")
+    changes = ("neighbour", "log", "link", "pairs")
+    for kind in changes:
+        assert of_kind(once, kind) == of_kind(pieces, kind)
+
+
+@pytest.mark.parametrize(
+    ("spec", "scheme"),
+    [(NETWORK, "pr-gpi"), (NETWORK, "bfs"), ("fattree:k=4", "lbsp"), ("ficonn:n=4,k=1", "tar")],
+)
+def test_a_topology_of_lists_gives_the_same_events(spec, scheme):
+    topology = build(spec)
+    sessions = [
+        ViewerSession(network, scheme, Random(5)) for network in (topology, PlainTopology(topology))
+    ]
+    for session in sessions:
+        do(session, do="fail", what=topology.link_name(len(topology.links) - 1))
+    first, second = (session.run(1_500_000, ALL) for session in sessions)
+    assert first == second
+
+
+def test_a_session_needs_no_numpy(tmp_path):
+    import pickle
+
+    (tmp_path / "network").write_bytes(pickle.dumps(PlainTopology(build("fattree:k=4"))))
+    program = (
+        "import pickle, random, sys\n"
+        "sys.modules['numpy'] = None\n"
+        "from weft.daemons.simulator.viewer_session import ViewerSession\n"
+        "topology = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "for scheme in ('ecmp', 'lbsp'):\n"
+        "    ViewerSession(topology, scheme, random.Random(1)).run(1_000_000, 0)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "network")], check=True)
+    assert Path(tmp_path / "network").stat().st_size < 10_000
+
+
+def test_a_daemon_is_killed_and_started_and_a_node_loses_power():
+    session = opened()
+    events(session, 1_000_000)
+
+    def row(until_us):
+        return of_kind(events(session, until_us), "daemons")[-1]["daemons"]["h5"]
+
+    do(session, do="stop", node="h5")
+    assert row(1_010_000)["pid"] is None
+    assert not do(session, do="path", src="h5", dst="h6")["reason"], "it goes on forwarding"
+    do(session, do="restart", node="h5")
+    assert row(1_500_000)["converged"]
+    do(session, do="power", node="h5")
+    assert row(1_510_000)["pid"] is None
+    assert do(session, do="path", src="h6", dst="h5")["reason"] == "h5 has no power"
+
+
+def test_packets_are_named_by_their_messages():
+    session = opened("dfr")
+    packets = of_kind(events(session, 300_000, ALL), "packets")[0]["packets"]
+    assert {kind for _, _, _, kind in packets} >= {"hello", "link_states"}
+    do(session, do="fail", what="h0-h4")
+    packets = of_kind(events(session, 400_000, URGENT), "packets")[0]["packets"]
+    assert "link_states" in {kind for _, _, _, kind in packets}
+
+
+def test_a_link_is_impaired_and_reported_as_degraded():
+    session = opened("lbsp", "fattree:k=4")
+    events(session, 1_000_000)
+    link = "e1.0-a1.0"
+    do(session, do="impair", link=link, loss="10", delay="5ms")
+    do(session, do="degrade", link=link)
+    assert do(session, do="link", link=link) == {
+        "loss_percent": 10.0,
+        "delay_us": 5000,
+        "degraded": True,
+    }
+    assert of_kind(events(session, 1_100_000), "link")[-1]["altered"]
+    do(session, do="restore", what=link)
+    assert not do(session, do="link", link=link)["degraded"]
+    assert "lbsp does" in do(opened(), do="degrade", link="h0-h4")["error"]
+
+
+def test_a_wrong_request_is_answered_by_one_line():
+    session = opened()
+    assert "unknown request" in do(session, do="explode")["error"]
+    assert "unknown request" in do(session, do="fail", where="h0")["error"]
+    assert "no server h99" in do(session, do="fail", what="h99")["error"]
+    assert do(session, do="stop", node="w0") == {"error": "w0 has no daemon"}
