@@ -59,29 +59,6 @@ class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
         finally:
             self.inputFile = None
 
-    def do_dpctl(self, line: str) -> None:
-        """Show for every switch what it is instead of an OpenFlow switch.
-
-        Usage: dpctl COMMAND
-        """
-        for switch in self.mn.switches:
-            output(switch.dpctl(*line.split()))
-
-    def do_switch(self, line: str) -> None:
-        """Stop a switch from forwarding, or let it forward again.
-
-        Usage: switch SWITCH start|stop
-        """
-        name, action = self._words(line, "switch SWITCH start|stop", 2, 2)
-        switch = self.mn.nameToNode.get(name)
-        if switch not in self.mn.switches or action not in ("start", "stop"):
-            names = " ".join(node.name for node in self.mn.switches[:5])
-            raise ValueError(f"usage: switch SWITCH start|stop; switches are {names} ...")
-        if action == "start":
-            switch.start(self.mn.controllers)
-        else:
-            switch.stop(deleteIntfs=False)
-
     def do_fail(self, line: str) -> None:
         """Fail a link, or a node of a network of routers; silent: packets vanish, carriers stay.
 

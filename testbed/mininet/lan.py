@@ -156,14 +156,6 @@ class Lan:
         far_space = self.spaces[far.node]
         self.change(near.node, [interface.veth(side, far_side, far_space.fd, far_space.name)])
 
-    def cut(self, port: VethEnd) -> None:
-        """Delete a link by one of its ends."""
-        self._change_link(netlink.RTM_DELLINK, port, b"", f"ip link delete {port.dev}")
-
-    def _change_link(self, kind: int, port: VethEnd, attributes: bytes, command: str) -> None:
-        body = interface.IFINFO.pack(0, 0, port.ifindex, 0, 0) + attributes
-        self.change(port.node, [netlink.NetlinkMessage(kind, 0, body, command)])
-
     def add_bridge(self, node: str, *, stp: bool, priority: int | None) -> NamedDevice:
         """Make and return the bridge of a switch, with the switch's name.
 
@@ -190,7 +182,8 @@ class Lan:
         master = f"master {port.node}" if bridge else "nomaster"
         command = f"ip link set {port.dev} {master}"
         attributes = netlink.u32(interface.IFLA_MASTER, bridge)
-        self._change_link(netlink.RTM_NEWLINK, port, attributes, command)
+        body = interface.IFINFO.pack(0, 0, port.ifindex, 0, 0) + attributes
+        self.change(port.node, [netlink.NetlinkMessage(netlink.RTM_NEWLINK, 0, body, command)])
 
     def set_address(self, node: str, address: str | None) -> None:
         """Set the address of `node` in the hosts files; None removes it."""

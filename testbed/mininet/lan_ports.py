@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +10,7 @@ from mininet import link as mininet_link
 from weft.testbed.linux import netlink, netns, tc
 from weft.testbed.linux.ethtool import Offloads
 from weft.testbed.linux.interface import interfaces, set_up
+from weft.testbed.mininet.lazy_shell import DirectIntf
 from weft.testbed.network.impair import Direction, Impairment, change_direction, from_mininet
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ NO_EFFECT = ("use_htb", "use_tbf", "latency_ms", "gro", "txo", "rxo", "disable_g
 SHAPE = ("bw", "delay", "jitter", "loss", "max_queue_size")
 
 
-class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
+class LanPort(DirectIntf):
     """One end of a link; netlink sets its state, address and shape, without a shell."""
 
     lan: Lan
@@ -51,89 +50,23 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
         """Send a netlink message in the node's namespace, and log its command."""
         self.lan.change(self.node.name, [message])
 
-    def ifconfig(self, *args: str) -> str:
-        """Set the interface up or down by netlink; run ifconfig for other arguments."""
-        if args not in (("up",), ("down",)):
-            output: str = super().ifconfig(*args)
-            return output
-        self.request(set_up(self.end, args == ("up",)))
-        return ""
+    def set_up(self, up: bool) -> None:
+        """Set the interface up or down by netlink."""
+        self.request(set_up(self.end, up))
 
     def setIP(self, ipstr: str, prefixLen: int | None = None) -> str:
-        """Set the interface's only address.
-
-        Raises:
-            ValueError: the length of the prefix is missing.
-        """
-        address, _, length = ipstr.partition("/")
-        if not length and prefixLen is None:
-            raise ValueError(f"{self.name}: no prefix length for the address {ipstr}")
-        self.ip = address
-        self.prefixLen = length or prefixLen
-        self._ip("address", "flush", "dev", self.name, "scope", "global")
-        self._ip(
-            "address", "add", f"{address}/{self.prefixLen}", "broadcast", "+", "dev", self.name
-        )
-        if not self.isUp():
-            self.ifconfig("up")
+        """Set the interface's only address, also in the hosts files."""
+        output: str = super().setIP(ipstr, prefixLen)
         if self.node.defaultIntf() is self:
-            self.lan.set_address(self.node.name, address)
-        return ""
-
-    def setMAC(self, macstr: str) -> str:
-        """Set the Ethernet address."""
-        self.mac = macstr
-        self._ip("link", "set", self.name, "address", macstr)
-        return ""
-
-    def _ip(self, *words: str) -> str:
-        """Return the output of `ip` in the node's namespace; raise OSError if it fails."""
-        command = ["ip", "-n", self.node.namespace, *words]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        self.lan.log(" ".join(command))
-        if result.returncode:
-            raise OSError(f"ip {' '.join(words)} in {self.node.name}: {result.stderr.strip()}")
-        return result.stdout
-
-    def _state(self) -> dict[str, Any]:
-        """Return the interface as `ip -j address` describes it; empty if it does not exist."""
-        try:
-            output = self._ip("-j", "address", "show", "dev", self.name)
-        except OSError:
-            return {}
-        interfaces: list[dict[str, Any]] = json.loads(output)
-        return interfaces[0] if interfaces else {}
-
-    def isUp(self, setUp: bool = False) -> bool:
-        """Return True if the interface is up; with `setUp`, set it up first."""
-        if setUp:
-            self.ifconfig("up")
-            return True
-        return interfaces(self.socket)[self.end.ifindex].up
-
-    def updateIP(self) -> str | None:
-        return self.updateAddr()[0]
-
-    def updateMAC(self) -> str | None:
-        return self.updateAddr()[1]
-
-    def updateAddr(self) -> tuple[str | None, str | None]:
-        """Return the current address and Ethernet address of the interface."""
-        state = self._state()
-        inet = [entry for entry in state.get("addr_info", []) if entry["family"] == "inet"]
-        self.ip = inet[0]["local"] if inet else None
-        self.mac = state.get("address")
-        return self.ip, self.mac
+            self.lan.set_address(self.node.name, self.ip)
+        return output
 
     def delete(self) -> None:
         """Delete the interface, and with it the link."""
-        if self.name in self.node.nameToIntf and self._state():
-            self.lan.cut(self.end)
+        if self.end.ifindex in interfaces(self.socket):  # else the other end was deleted
+            self.cmd("ip link del", self.name)
         self.node.delIntf(self)
         self.link = None
-
-    def status(self) -> str:
-        return "OK" if self._state() else "MISSING"
 
     def config(self, **params: Any) -> dict[str, Any]:
         """Set Mininet's parameters of interfaces, and those of TCIntf.config on any interface.
@@ -179,7 +112,7 @@ class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
             offloads.turn_off(self.name)
         finally:
             offloads.close()
-        self._ip("link", "set", self.name, "gso_max_segs", "1")
+        self.cmd("ip link set", self.name, "gso_max_segs 1")
 
 
 class LanLink(mininet_link.Link):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Mininet's node in an existing namespace, without a shell until one is needed.
+"""Mininet's node in an existing namespace, without a shell until one is needed, and its interfaces.
 
 A shell costs a process and a pseudo-terminal for each node.  It starts at the first read of one of
 its attributes, usually by cmd().  Private directories are mounted then, because they belong to the
@@ -8,13 +8,14 @@ shell and its children.
 from __future__ import annotations
 
 import os
+import subprocess
 from typing import TYPE_CHECKING, Any
+
+from mininet import link
 
 from weft.testbed.runs import node_command
 
 if TYPE_CHECKING:
-    from subprocess import Popen
-
     from weft.testbed.runs.run import RunRecord
 
 SHELL_ATTRIBUTES = {
@@ -81,20 +82,45 @@ class LazyShell:
         """Return the words that start a command beside the node's shell."""
         return node_command.join(self.pid, ["mnexec", "-da", str(self.pid)])
 
-    def popen(self, *args: Any, **params: Any) -> Popen[bytes]:
+    def popen(self, *args: Any, **params: Any) -> subprocess.Popen[bytes]:
         """Start a process at the node."""
         beside = {"mncmd": self.beside_shell()}
-        popen: Popen[bytes] = super().popen(*args, **(beside | params))  # type: ignore[misc]
+        popen: subprocess.Popen[bytes] = super().popen(*args, **(beside | params))  # type: ignore[misc]
         return popen
 
-    def _popen(self, cmd: list[str], **params: Any) -> Popen[bytes]:
+    def _popen(self, cmd: list[str], **params: Any) -> subprocess.Popen[bytes]:
         if self._starting:
             cmd = node_command.command(self.record, self.name, cmd)
             params["env"] = os.environ | node_command.environment(self.record)
-        popen: Popen[bytes] = super()._popen(cmd, **params)  # type: ignore[misc]
+        popen: subprocess.Popen[bytes] = super()._popen(cmd, **params)  # type: ignore[misc]
         return popen
 
     def terminate(self) -> None:
         """End the shell if it was started."""
         if self.has_shell:
             super().terminate()  # type: ignore[misc]
+
+
+class DirectIntf(link.Intf):  # type: ignore[misc]  # mininet has no types
+    """An interface whose commands run in its node's namespace, without the node's shell."""
+
+    def set_up(self, up: bool) -> None:
+        """Set the interface up or down."""
+        raise NotImplementedError
+
+    def ifconfig(self, *args: str) -> str:
+        """Set the interface up or down by netlink; run ifconfig for other arguments."""
+        if args in (("up",), ("down",)):
+            self.set_up(args == ("up",))
+            return ""
+        output: str = super().ifconfig(*args)
+        return output
+
+    def cmd(self, *args: Any, **_: Any) -> str:
+        """Return the output of a command; raise OSError if it fails."""
+        words = " ".join(map(str, args))
+        command = ["ip", "netns", "exec", self.node.namespace, *words.split()]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise OSError(f"{self.node.name}: {words}: {result.stderr.strip()}")
+        return result.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft.testbed.linux import tc
+from weft.testbed.linux.interface import interfaces
 from weft.testbed.network.impair import Impairment
 from weft.testbed.network.network import BRIDGES
 
@@ -99,6 +100,7 @@ class LanLinks:
 def _has_failed(link: Any) -> bool:
     """Return True if an end of a link is down, or drops packets on arrival."""
     return any(
-        not port.isUp() or port.end.ifindex in tc.blackholes(port.socket)
+        not interfaces(port.socket)[port.end.ifindex].up
+        or port.end.ifindex in tc.blackholes(port.socket)
         for port in (link.intf1, link.intf2)
     )

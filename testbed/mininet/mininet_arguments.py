@@ -20,9 +20,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from typing import Any
 
 from mininet.link import Intf, Link, TCIntf
+from mininet.net import Mininet
 from mininet.node import CPULimitedHost, Host
 
 from weft.testbed.mininet.cpu_share import LimitedHost
@@ -32,24 +34,7 @@ from weft.testbed.network.bring_up import RunOptions
 from weft.topologies.core.grammar import unknown
 from weft.topologies.core.link import LinkSpec
 
-ORDER = (
-    "topo",
-    "switch",
-    "host",
-    "controller",
-    "link",
-    "intf",
-    "build",
-    "xterms",
-    "cleanup",
-    "ipBase",
-    "inNamespace",
-    "autoSetMacs",
-    "autoStaticArp",
-    "autoPinCpus",
-    "listenPort",
-    "waitConnected",
-)
+ORDER = (*signature(Mininet.__init__).parameters,)[1:]
 NOT_ROUTED = {
     "switch": "switches are routers",
     "host": "hosts are plain ones",

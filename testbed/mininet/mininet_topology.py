@@ -50,21 +50,10 @@ def is_topo(topology: object) -> bool:
 
 def has_cycle(topo: Any) -> bool:
     """Return True if switches of `topo` form a cycle, where bridges would loop packets for ever."""
-    leader = {name: name for name in topo.nodes()}
+    import networkx as nx
 
-    def lead(name: str) -> str:
-        while leader[name] != name:
-            name = leader[name]
-        return name
-
-    for a, b in topo.links():
-        if topo.isSwitch(a) and topo.isSwitch(b):
-            leader_a = lead(a)
-            leader_b = lead(b)
-            if leader_a == leader_b:
-                return True
-            leader[leader_a] = leader_b
-    return False
+    between = [ends for ends in topo.links() if all(map(topo.isSwitch, ends))]
+    return bool(between) and not nx.is_forest(nx.MultiGraph(between))
 
 
 def graph_of(topo: Any) -> nx.MultiGraph:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mininet import link, node
 
-from weft.testbed.mininet.lazy_shell import LazyShell
+from weft.testbed.mininet.lazy_shell import DirectIntf, LazyShell
 from weft.testbed.network import faults, impair
 from weft.testbed.plan.network_plan import mac
 from weft.topologies.core.address import dotted
@@ -67,7 +67,7 @@ class Switch(LazyShellNode, node.Switch):  # type: ignore[misc]
         return f"{self.name} is {kind}, without OpenFlow; see routes {self.name}\n"
 
 
-class Port(link.Intf):  # type: ignore[misc]
+class Port(DirectIntf):
     """One end of a link."""
 
     def __init__(self, owner: LazyShellNode, port: int) -> None:
@@ -85,19 +85,13 @@ class Port(link.Intf):  # type: ignore[misc]
         owner.ports[self] = port
         owner.nameToIntf[self.name] = self
 
-    def ifconfig(self, *args: str) -> str:
-        """Set the interface up or down by netlink; run ifconfig for other arguments."""
+    def set_up(self, up: bool) -> None:
+        """Set the interface up or down by netlink."""
         network = self.node.network
         number = self.node.number
-        if args not in (("up",), ("down",)):
-            output: str = super().ifconfig(*args)
-            return output
         with network.at(number) as socket:
-            if args == ("up",):
-                faults.bring_up(network, number, self.port, socket)
-            else:
-                faults.take_down(network, number, self.port, socket)
-        return ""
+            change = faults.bring_up if up else faults.take_down
+            change(network, number, self.port, socket)
 
     def config(self, **params: Any) -> dict[str, Any]:
         """Shape packets that leave from now on.
@@ -122,29 +116,6 @@ class Port(link.Intf):  # type: ignore[misc]
             self.node.network, self.node.number, self.port, impair.from_mininet(**shape)
         )
         return {}
-
-    def isUp(self, setUp: bool = False) -> bool:
-        """Return True if the interface is up; with `setUp`, set it up first."""
-        if setUp:
-            self.ifconfig("up")
-        network = self.node.network
-        with network.at(self.node.number) as socket:
-            return faults.is_up(network, self.node.number, self.port, socket)
-
-    def updateIP(self) -> str | None:
-        return self.ip
-
-    def updateMAC(self) -> str:
-        return self.mac
-
-    def updateAddr(self) -> tuple[str | None, str]:
-        return self.ip, self.mac
-
-    def IP(self) -> str | None:
-        return self.ip
-
-    def MAC(self) -> str:
-        return self.mac
 
 
 class Link(link.Link):  # type: ignore[misc]

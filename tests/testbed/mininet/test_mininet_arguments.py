@@ -13,7 +13,7 @@ from mininet.nodelib import LinuxBridge
 from mininet.topo import LinearTopo, SingleSwitchTopo, Topo
 from mininet.topolib import TorusTopo, TreeTopo
 
-from weft.testbed.mininet.mininet_arguments import ORDER, Arguments
+from weft.testbed.mininet.mininet_arguments import Arguments
 from weft.testbed.mininet.mininet_topology import graph_of, has_cycle, is_topo
 from weft.testbed.mininet.net import Net
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -32,14 +32,6 @@ def test_arguments_come_in_mininets_order():
         Arguments.of(None, [OVSSwitch], {"switch": OVSSwitch})
     with pytest.raises(TypeError, match="no argument 'waitConected', did you mean waitConnected"):
         Arguments.of(None, [], {"waitConected": True})
-
-
-def test_the_order_is_mininets():
-    from inspect import signature
-
-    from mininet.net import Mininet
-
-    assert (*list(signature(Mininet.__init__).parameters)[1:],) == ORDER
 
 
 class Own(OVSSwitch):

@@ -119,7 +119,7 @@ def test_the_command_line_outlives_every_mistake_and_has_our_commands(net, tmp_p
     for words in (
         "w0 is a bridge, without OpenFlow",
         "w0 is no OpenFlow switch and cannot be stopped",
-        "switches are w0 w1 w2 w3",
+        "invalid switch: start",
         "source: /nonexistent: No such file",
         "no server h99",
         "'fast' is not a rate",
