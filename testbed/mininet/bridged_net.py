@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from mininet.link import TCLink
-from mininet.log import debug, info
+from mininet.log import info
 from mininet.net import Mininet
 from mininet.node import Controller
 from mininet.nodelib import NAT
@@ -49,7 +49,7 @@ class BridgedNet(NetTests, Mininet):  # type: ignore[misc]  # mininet has no typ
     def lan(self) -> Lan:
         """Return the run, which begins with the first node."""
         if self._lan is None:
-            self._lan = Lan(self.run_name, log=lambda command: debug(f"*** {command}\n"))
+            self._lan = Lan(self.run_name)
             self.classes = Classes(self._lan)
             atexit.register(self._take_down)
         return self._lan

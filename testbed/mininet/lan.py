@@ -7,12 +7,14 @@ and links before and after start().  Names and removal follow the same rules.
 from __future__ import annotations
 
 import os
-import struct
+import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+
+from mininet.log import debug
 
 from weft.testbed.linux import clock, interface, netlink, netns
 from weft.testbed.linux.interface import NamedDevice
@@ -22,8 +24,6 @@ from weft.testbed.plan import network_plan as plan
 from weft.testbed.runs import hosts_file, node_command, run
 
 MOST_DEVICE = 15  # characters of an interface's name
-IFLA_BR_FORWARD_DELAY, IFLA_BR_HELLO_TIME, IFLA_BR_PRIORITY, IFLA_BR_STP_STATE = 1, 2, 6, 5
-STP_FORWARD_DELAY = 200  # hundredths of a second, the least that the kernel takes
 
 
 @dataclass(frozen=True)
@@ -41,27 +41,18 @@ class VethEnd:
 
 
 class Lan:
-    """A run, and its nodes and links.
+    """The run `name`, and its nodes and links."""
 
-    Args:
-        name: of the run.
-        log: called with the equivalent command of each change.
-    """
-
-    def __init__(
-        self, name: str | None = None, *, log: Callable[[str], None] = lambda command: None
-    ) -> None:
+    def __init__(self, name: str | None = None) -> None:
         need_root()
         self.reservation = run.reserve(name)
         self.run = self.reservation.run
-        self.log = log
         self.spaces: dict[str, netns.Netns] = {}
         self.addresses: dict[str, str] = {}
         self._ports = count(plan.FIRST_PORT)
         self._bridges = count(plan.FIRST_BRIDGE)
         self._names: list[str] = []
         self.bridge_filter = Path("/proc/sys/net", plan.BRIDGE_FILTER_SYSCTL).exists()
-        self.log(f"mkdir {self.run.directory}")
         self._write()
         node_command.write_remote_shell(self.run)
 
@@ -78,8 +69,6 @@ class Lan:
             "namespaces": namespaces,
         }
         run.write_journal(self.run, self.run.journal | journal)
-        names = " ".join(namespaces) or "no namespaces yet"
-        self.log(f"write {self.run.directory / 'run.json'}: {names}")
 
     def expect(self, nodes: Iterable[str]) -> None:
         """Write all nodes that will be added into the journal, in one write."""
@@ -105,12 +94,8 @@ class Lan:
         name = self.run.namespace(node)
         netns.create([name], lambda position: sysctls or {}, created)
         self.spaces[node] = created[0]
-        self.log(f"ip netns add {name}")
-        for path, value in (sysctls or {}).items():
-            self.log(f"ip netns exec {name} sysctl -w net.{path.replace('/', '.')}={value}")
         self.change(node, [interface.set_up(interface.LOOPBACK)])
         hosts_file.link(self.run.directory, [name])
-        self.log(f"ln -s {self.run.directory / hosts_file.FOLDER} {hosts_file.LINKS / name}")
         return name
 
     def remove_node(self, node: str) -> None:
@@ -120,19 +105,14 @@ class Lan:
         space.close()
         netns.forget([space.name])
         hosts_file.unlink([space.name])
-        self._log_removal(space.name)
         netns.wait_until_gone()
 
-    def _log_removal(self, namespace: str) -> None:
-        self.log(f"ip netns delete {namespace}")
-        self.log(f"rm {hosts_file.LINKS / namespace}")
-
     def change(self, node: str, messages: Iterable[netlink.NetlinkMessage]) -> None:
-        """Send netlink messages in the namespace of `node`, in order."""
+        """Send netlink messages in the namespace of `node`, in order; `mn -v debug` shows them."""
         batch = list(messages)
         for message in batch:
             program, rest = message.command.split(" ", 1)
-            self.log(f"{program} -n {self.run.namespace(node)} {rest}")
+            debug(f"*** {program} -n {self.run.namespace(node)} {rest}\n")
         self.spaces[node].netlink.request(batch)
 
     def new_port(self, node: str, dev: str, mac: str | None) -> VethEnd:
@@ -165,16 +145,14 @@ class Lan:
             priority: in the spanning tree; None: the kernel's default.
         """
         bridge = NamedDevice((self.run.slot << 16) + next(self._bridges), node)
-        data = b""
-        words = ""
+        self.change(node, [plan.new_bridge(bridge)])
         if stp:
-            data += netlink.u32(IFLA_BR_FORWARD_DELAY, STP_FORWARD_DELAY)
-            data += netlink.u32(IFLA_BR_HELLO_TIME, 100)
-            number = struct.pack("=H", 0x8000 if priority is None else priority)
-            data += netlink.attribute(IFLA_BR_PRIORITY, number)
-            data += netlink.u32(IFLA_BR_STP_STATE, 1)
-            words += f" forward_delay {STP_FORWARD_DELAY} hello_time 100 stp_state 1"
-        self.change(node, [plan.new_bridge(bridge, data, words)])
+            # the shortest times that the kernel takes, in hundredths of a second
+            options = ["forward_delay", "200", "hello_time", "100", "stp_state", "1"]
+            if priority is not None:
+                options += ["priority", str(priority)]
+            command = ["ip", "-n", self.run.namespace(node), "link", "set", node, "type", "bridge"]
+            subprocess.run([*command, *options], check=True)
         return bridge
 
     def attach(self, port: VethEnd, bridge: int) -> None:
@@ -190,9 +168,6 @@ class Lan:
         if address is None:
             self.addresses.pop(node, None)
         else:
-            if self.addresses.get(node) != address:
-                path = self.run.directory / hosts_file.FOLDER / "hosts"
-                self.log(f"echo {address} {node} >> {path}")
             self.addresses[node] = address
         hosts_file.write(
             self.run.directory, [(address, [name]) for name, address in self.addresses.items()]
@@ -202,10 +177,6 @@ class Lan:
         """Remove everything from the kernel, and return when it is gone."""
         for space in self.spaces.values():
             space.close()
-        names = [space.name for space in self.spaces.values()]
         self.spaces.clear()
         clean.remove(self.run)
-        for name in names:
-            self._log_removal(name)
-        self.log(f"rm -r {self.run.directory}")
         self.reservation.release()

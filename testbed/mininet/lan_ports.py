@@ -47,7 +47,7 @@ class LanPort(DirectIntf):
         return self.lan.spaces[self.node.name].netlink
 
     def request(self, message: netlink.NetlinkMessage) -> None:
-        """Send a netlink message in the node's namespace, and log its command."""
+        """Send a netlink message in the node's namespace."""
         self.lan.change(self.node.name, [message])
 
     def set_up(self, up: bool) -> None:
@@ -94,7 +94,6 @@ class LanPort(DirectIntf):
         far.request(tc.clsact(far.end))
         direction = Direction(self.name, self.socket, self.end, far.socket, far.end)
         change_direction(direction, change, None, QUEUE_PACKETS)
-        self.lan.log(f"tc on {self.name} of {self.node.namespace}: {change}")
         if change.rate_bps is not None and not self.shaped:
             self._turn_off_bundles()
 
