@@ -270,8 +270,8 @@ class ViewerSession:
 
     def _fail(self, what: str, silent: bool = False) -> None:
         for link in self._links(what):
-            self._simulator.fail(link, silent=silent)
             self._set_state(link, "silent" if silent and self._states[link] != "down" else "down")
+            self._simulator.fail(link, silent=silent)
 
     def _restore(self, what: str) -> None:
         for link in self._links(what):

@@ -47,6 +47,7 @@ SHARED = (  # with the page of a run
     "timeline.js",
     "view.css",
     "view.js",
+    "words.js",
 )
 FOLDERS = ("daemons", "topologies")  # of weft, that the page needs
 SPECS = (

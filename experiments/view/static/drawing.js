@@ -57,6 +57,7 @@ export class Drawing {
     const room = svg.node().getBoundingClientRect();
     const px = Math.min(room.width / this.box[2], room.height / this.box[3]);
     this.width = Math.max(WIDTH, LEAST_PX / px);
+    svg.style("--scale", this.width / WIDTH);  // by which strokes are wider than in a small network
     groups.forEach(([x, y, r]) => root.append("circle").attr("cx", x).attr("cy", y).attr("r", r).attr("class", "group"));
     this.layer = {};
     for (const name of ["drops", "chosen", "route", "halves", "hits", "nodes"]) this.layer[name] = root.append("g");
@@ -259,6 +260,8 @@ export class Drawing {
       const {a, b, c} = this.curve(dot.link);
       const t = dot.link.ends[0] === dot.sender ? age : 1 - age;
       const at = i => (1 - t) ** 2 * a[i] + 2 * t * (1 - t) * c[i] + t ** 2 * b[i];
+      const hidden = node => Math.hypot(at(0) - node[0], at(1) - node[1]) < node[2];  // dots do not cover names
+      if (hidden(a) || hidden(b)) continue;
       context.fillStyle = this.dotColours[dot.kind];
       context.beginPath();
       context.arc((matrix.a * at(0) + matrix.e - place.left) * scale, (matrix.d * at(1) + matrix.f - place.top) * scale,

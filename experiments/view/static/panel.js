@@ -1,5 +1,6 @@
 // What is known of the chosen node or link, and what can be done to it.
 import {bits} from "./drawing.js";
+import {count} from "./words.js";
 
 const REFRESH_MS = 300;
 const HISTORY_ROWS = 8;
@@ -205,7 +206,7 @@ export class Panel {
       parts.push(element("p", reply.error, "wrong"));
     } else {
       parts.push(element("p", reply.nodes.join(" → ")));
-      parts.push(reply.reason ? element("p", reply.reason, "wrong") : element("p", `${reply.nodes.length - 1} hops, as a packet takes it now`, "faint"));
+      parts.push(reply.reason ? element("p", reply.reason, "wrong") : element("p", `${count(reply.nodes.length - 1, "hop")}, as a packet takes it now`, "faint"));
     }
     this.pathBox.replaceChildren(...parts);
   }

@@ -1,8 +1,10 @@
 // What happened when: failures, their detection, changes of routes, outages; and what became of the last failure.
+import {count} from "./words.js";
+
 const KEPT_S = 600;
 const KEPT_MARKS = 6000;
 const LEFT = 78;
-const RIGHT = 12;
+const RIGHT = 24;
 const TOP = 4;
 const LANE = 19;
 const AREA = 2.4;  // lanes that the curve of lost pairs takes
@@ -11,8 +13,7 @@ const LIVE_LANES = ["failures", "detection", "routes", "outages", "scheme"];
 const SIMULATED_LANES = ["failures", "detection", "routes", "pairs lost"];
 
 const kindOf = event => event.state === "silent" ? "silent" : "fail";
-const duration = s => s < 1 ? `${Math.max(0, 1000 * s).toFixed(s < .01 ? 1 : 0)} ms` : `${s.toFixed(s < 10 ? 2 : 0)} s`;
-const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+const duration = s => s < 1 ? `${Math.max(0, 1000 * s).toFixed(s > 0 && s < .01 ? 1 : 0)} ms` : `${s.toFixed(s < 10 ? 2 : 0)} s`;
 
 export class Timeline {
   constructor(svg, words, view) {
@@ -148,7 +149,6 @@ export class Timeline {
     const y = d3.scaleLinear([0, most], [bottom, bottom - LANE * AREA + 6]);
     const area = d3.area().curve(d3.curveStepAfter).x(step => x(step[0])).y0(bottom).y1(step => y(step[1]));
     this.area.attr("d", steps.length ? area([...steps, [now, steps.at(-1)[1]]]) : null);
-    this.areaLabel.attr("y", bottom - LANE * AREA + 10).attr("dy", ".35em").text("").attr("x", LEFT - 6);
     const label = steps.some(step => step[1]) ? `${most}` : "";
     this.areaLabel.attr("y", bottom - LANE * AREA + 28).text(label && `max ${label}`);
   }

@@ -3,13 +3,13 @@ import {Drawing} from "./drawing.js";
 import {notice} from "./notice.js";
 import {Panel} from "./panel.js";
 import {Timeline} from "./timeline.js";
+import {count} from "./words.js";
 
 const SHOWN_LINES = 300;
 const KEPT_LINES = 600;
 const REDRAW_MS = 250;
 const PATH_MS = 1000;
 const byId = id => document.getElementById(id);
-const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 
 export class View {
   // drawn: places of nodes, links and groups.  post: sends a request, returns the reply.
@@ -85,7 +85,10 @@ export class View {
       this.nodes.get(event.node).routes = event.count;
       this.panel.refresh(event.node);
     },
-    pairs(event) { this.pairs = event; },
+    pairs(event) {
+      this.pairs = event;
+      if (!this.panel.chosen) this.panel.nothing();
+    },
     packets(event) { this.drawing.packets(event.packets); },
     log(event) {
       this.lines.push(event);

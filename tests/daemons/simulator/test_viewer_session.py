@@ -116,6 +116,14 @@ def test_a_daemon_is_killed_and_started_and_a_node_loses_power():
     assert do(session, do="path", src="h6", dst="h5")["reason"] == "h5 has no power"
 
 
+def test_a_failure_is_reported_before_its_detection():
+    session = opened()
+    events(session, 1_000_000)
+    do(session, do="fail", what="h0-h4")
+    kinds = [row["event"] for row in events(session, 1_001_000)]
+    assert kinds.index("link") < kinds.index("neighbour")
+
+
 def test_packets_are_named_by_their_messages():
     session = opened("dfr")
     packets = of_kind(events(session, 300_000, ALL), "packets")[0]["packets"]
