@@ -7,7 +7,6 @@ payload (MSG_TRUNC).
 from __future__ import annotations
 
 import heapq
-import os
 import select
 import socket
 from collections import deque
@@ -15,15 +14,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
-from weft.testbed.linux import clock, netns
+from weft.testbed.linux import clock
 from weft.testbed.linux.process import allow_more_descriptors
 from weft.testbed.runs.network_handle import NetworkHandle, require_rate
 from weft.testbed.schedules.task_graph import MessageStart, Progress, TaskGraph
 from weft.testbed.traffic.event_loop import EventLoop
-from weft.testbed.traffic.flows import CHUNK_BYTES, TCP_NOTSENT_LOWAT, UNSENT_BYTES
-from weft.testbed.traffic.stream import CONNECT_S
+from weft.testbed.traffic.flows import CHUNK_BYTES
+from weft.testbed.traffic.tcp_connection import connect, raise_error
 from weft.testbed.traffic.tcp_info import tcp_info
-from weft.topologies.core.address import dotted
 
 
 @dataclass
@@ -82,32 +80,12 @@ class TcpReplay:
 
     def _open(self, src: int, dst: int) -> _Connection:
         """Open the connection from host `src` to host `dst`."""
-        address = dotted(self.net.topology.naming.address(dst))
-        with self._socket(dst) as listener:
-            listener.bind((address, 0))
-            listener.listen(1)
-            sender = self._socket(src)
-            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sender.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-            sender.connect(listener.getsockname())
-            connection = _Connection(sender, listener.accept()[0])
-        for end in (connection.sender, connection.receiver):
-            end.setblocking(False)
+        sender, receiver = connect(self.net, src, dst, self.control)
+        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = _Connection(sender, receiver)
         self._events.watch(sender, 0, partial(self._send, connection))
-        receive = partial(self._receive, connection)
-        self._events.watch(connection.receiver, select.EPOLLIN, receive)
+        self._events.watch(receiver, select.EPOLLIN, partial(self._receive, connection))
         return connection
-
-    def _socket(self, host: int) -> socket.socket:
-        """Return a new socket of `host`.
-
-        A listener has the congestion control, too: DCTCP answers marks as a receiver.
-        """
-        with netns.inside(self.net.netns(host)):
-            tcp_socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        tcp_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.control.encode())
-        tcp_socket.settimeout(CONNECT_S)
-        return tcp_socket
 
     def _serve(self, deadline_s: float) -> None:
         self._begin_s = clock.monotonic()
@@ -140,8 +118,7 @@ class TcpReplay:
     def _send(self, connection: _Connection, events: int) -> None:
         """Write what the kernel takes, and wait for room if any is left."""
         if events & (select.EPOLLERR | select.EPOLLHUP):
-            code = connection.sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            raise OSError(code, f"replay: {os.strerror(code)}")
+            raise_error(connection.sender)
         try:
             while connection.unsent_bytes:
                 part = self._zeros[: min(CHUNK_BYTES, connection.unsent_bytes)]

@@ -10,7 +10,6 @@ receiver reads (MSG_TRUNC), and a sender writes zeros.  Under a virtual clock th
 from __future__ import annotations
 
 import math
-import os
 import select
 import socket
 import struct
@@ -28,6 +27,7 @@ from weft.testbed.traffic.event_loop import EventLoop
 from weft.testbed.traffic.flow_results import Flow as Flow
 from weft.testbed.traffic.flow_results import FlowResult as FlowResult
 from weft.testbed.traffic.flow_results import FlowResults as FlowResults
+from weft.testbed.traffic.tcp_connection import TCP_NOTSENT_LOWAT, UNSENT_BYTES, raise_error
 from weft.testbed.traffic.tcp_info import TcpInfo, multipath_info, received_bytes, tcp_info
 from weft.testbed.traffic.tcp_settings import tcp_sysctls
 from weft.testbed.traffic.waiting_readers import WaitingReaders
@@ -35,8 +35,6 @@ from weft.topologies.core.address import dotted
 
 PORT = 7000
 CHUNK_BYTES = 1 << 18
-UNSENT_BYTES = 1 << 17  # unsent bytes that a sender keeps in the kernel
-TCP_NOTSENT_LOWAT = 25
 BEGIN_S = 0.05  # from the opening of listeners to the first flow
 MOST_THREADS = 4000  # that receive; of more flows a loop reads each packet
 # connections before the first flow, and how long that may take
@@ -317,9 +315,7 @@ class _Loop:
         sender = connection.sender
         try:
             if events & select.EPOLLERR:
-                code = sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                if code:
-                    raise OSError(code, os.strerror(code))
+                raise_error(sender)
             if connection.unsent_bytes:
                 connection.unsent_bytes -= sender.send(
                     self.zeros[: int(min(CHUNK_BYTES, connection.unsent_bytes))]

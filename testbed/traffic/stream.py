@@ -6,24 +6,19 @@ are recorded.
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
-from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 
-from weft.testbed.linux import clock, netns
+from weft.testbed.linux import clock
 from weft.testbed.runs.network_handle import NetworkHandle, require_rate
-from weft.topologies.core.address import dotted
+from weft.testbed.traffic.tcp_connection import connect, raise_error
 
-CONNECT_S = 10.0
 CHUNK_BYTES = 1 << 16
-UNSENT_BYTES = 1 << 17  # unsent bytes that the sender keeps in the kernel
-TCP_NOTSENT_LOWAT = 25
 PAUSE_S = 0.5  # longest time until the thread notices stop()
 
 
@@ -84,40 +79,18 @@ class Stream:
             ValueError: the network has no rate.
         """
         require_rate(self.net, "a stream")
-        with ExitStack() as stack:
-            self._connect(stack)
-            for end in (self._sender, self._receiver):
-                end.setblocking(False)
-            self._thread = threading.Thread(target=self._run, daemon=True)
-            self._thread.start()
-            self._open = stack.pop_all()
-
-    def _connect(self, stack: ExitStack) -> None:
-        """Set sender and receiver to the ends of a connection, which `stack` closes."""
-        naming = self.net.topology.naming
-        with netns.inside(self.net.netns(self.dst)):
-            listener = socket.create_server((dotted(naming.address(self.dst)), 0))
-        with listener:
-            with netns.inside(self.net.netns(self.src)):
-                sender = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-            algorithm = self.congestion_control.encode()
-            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm)
-            sender.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-            sender.settimeout(CONNECT_S)
-            listener.settimeout(CONNECT_S)
-            try:
-                sender.connect(listener.getsockname())
-                self._receiver = stack.enter_context(listener.accept()[0])
-            except OSError as error:
-                names = f"{naming.name(self.src)} -> {naming.name(self.dst)}"
-                raise OSError(error.errno, f"TCP {names}: {error.strerror or error}") from None
-        self._sender = sender
+        self._sender, self._receiver = connect(
+            self.net, self.src, self.dst, self.congestion_control
+        )
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         """End the flow."""
         self._stopping.set()
         self._thread.join()
-        self._open.close()
+        self._sender.close()
+        self._receiver.close()
 
     def _run(self) -> None:
         zeros, waste = bytes(CHUNK_BYTES), bytearray(1 << 20)
@@ -129,11 +102,10 @@ class Stream:
                     try:
                         if fd == self._receiver.fileno():
                             self._receive(waste)
-                        elif events & (select.EPOLLERR | select.EPOLLHUP):
-                            code = self._sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                            raise OSError(code, os.strerror(code))
-                        else:
-                            self._sender.send(zeros)
+                            continue
+                        if events & (select.EPOLLERR | select.EPOLLHUP):
+                            raise_error(self._sender)
+                        self._sender.send(zeros)
                     except BlockingIOError:
                         continue
                     except OSError as error:

@@ -1,0 +1,64 @@
+"""TCP connections between hosts of a network, both ends in this process."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import ExitStack
+
+from weft.testbed.linux import netns
+from weft.testbed.runs.network_handle import NetworkHandle
+from weft.topologies.core.address import dotted
+
+CONNECT_S = 10.0
+UNSENT_BYTES = 1 << 17  # unsent bytes that a sender keeps in the kernel
+TCP_NOTSENT_LOWAT = 25
+
+
+def connect(
+    net: NetworkHandle, src: int, dst: int, congestion_control: str
+) -> tuple[socket.socket, socket.socket]:
+    """Return sender and receiver of a new connection from host `src` to host `dst`.
+
+    They do not block.
+
+    Raises:
+        OSError: the connection failed; the message has both names.
+    """
+    naming = net.topology.naming
+    with ExitStack() as stack:
+        listener = stack.enter_context(_socket(net, dst, congestion_control))
+        listener.bind((dotted(naming.address(dst)), 0))
+        listener.listen(1)
+        sender = stack.enter_context(_socket(net, src, congestion_control))
+        sender.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+        try:
+            sender.connect(listener.getsockname())
+            receiver, _ = listener.accept()
+        except OSError as error:
+            names = f"{naming.name(src)} -> {naming.name(dst)}"
+            raise OSError(error.errno, f"TCP {names}: {error.strerror or error}") from None
+        listener.close()
+        stack.pop_all()
+    for end in (sender, receiver):
+        end.setblocking(False)
+    return sender, receiver
+
+
+def _socket(net: NetworkHandle, host: int, congestion_control: str) -> socket.socket:
+    """Return a new socket of `host`.
+
+    A listener has the congestion control, too: DCTCP answers marks as a receiver.
+    """
+    with netns.inside(net.netns(host)):
+        tcp_socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    tcp_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion_control.encode())
+    tcp_socket.settimeout(CONNECT_S)
+    return tcp_socket
+
+
+def raise_error(end: socket.socket) -> None:
+    """Raise the error of a socket, if it has one."""
+    code = end.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if code:
+        raise OSError(code, os.strerror(code))
