@@ -1,3 +1,4 @@
-"""FatPaths: layers of a low-diameter network, each with its own paths, between which senders
-balance (Besta et al.).
+"""FatPaths (Besta et al.): layers of a low-diameter network, between which senders balance.
+
+Each layer has its own paths.
 """

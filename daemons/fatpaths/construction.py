@@ -1,5 +1,7 @@
-"""Constructions of layers: at random (FatPaths, listing 1), with little overlap (listing 2), as
-in-trees (ours); trees.py has those that layers are compared with.
+"""Constructions of layers.
+
+They are made at random (FatPaths, listing 1), with little overlap (listing 2), or as in-trees
+(ours); trees.py has those that layers are compared with.
 
 Every construction takes the graph, its options, a generator of random numbers, and `accelerate`, a
 compiler of functions over arrays.  It returns tables as layers.py has them.

@@ -1,5 +1,6 @@
-"""The forwarding tables of layers as prefix routes, the layer being the first octet of the
-destination's address.
+"""The forwarding tables of layers as prefix routes.
+
+The layer is the first octet of the destination's address.
 
 FatPaths deploys layers by partitioning the address space (section V-D).  A server's address begins
 with 10; in layer l the same server is at 64 + l, so that the tag takes no bytes and every router

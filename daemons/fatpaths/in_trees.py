@@ -1,5 +1,6 @@
-"""Layers as in-trees: each layer's paths to one destination are a tree, so there is no loop
-whatever each router picks.
+"""Layers as in-trees: each layer's paths to one destination are a tree.
+
+So there is no loop, whatever each router picks.
 
 The pair whose layers coincide sets the throughput of the worst case, so the routers that have the
 fewest distinct paths to a destination choose first.  A router s without a hop in this layer's tree

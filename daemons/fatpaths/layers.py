@@ -194,8 +194,9 @@ def path(table: Table, src: int, dst: int) -> list[int]:
 
 
 def distinct_paths(tables: Table) -> Array:
-    """Return the number of different paths of each ordered pair in all layers, shape (routers t,
-    routers s); 0 for t = s.
+    """Return the number of different paths of each ordered pair in all layers, 0 for t = s.
+
+    The shape is (routers t, routers s).
     """
     import numpy as np
 

@@ -1,5 +1,6 @@
-"""One layer of FatPaths' listing 2, over arrays: paths of a given length that share few links with
-earlier ones.
+"""One layer of FatPaths' listing 2, over arrays.
+
+Its paths have a given length and share few links with earlier ones.
 """
 
 from __future__ import annotations

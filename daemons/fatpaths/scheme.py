@@ -1,8 +1,7 @@
-"""FatPaths: the source chooses a layer for each flowlet, and each layer has one path to each router
-(Besta et al.).
+"""FatPaths (Besta et al.): the source chooses a layer for each flowlet.
 
-Hosts choose in eBPF (testbed/data_plane/layers.bpf.c), by layer_choice.h.  What they are compared
-with is here, too:
+Each layer has one path to each router.  Hosts choose in eBPF (testbed/data_plane/layers.bpf.c), by
+layer_choice.h.  What they are compared with is here, too:
 
     one path a flow     trigger=none,start=random
     minimal paths only  construction=random,rho=1, or layers=1
@@ -178,8 +177,9 @@ def check(topology: Topology, options: Options) -> None:
 
 
 def configure(topology: Topology, options: Options, link_kbps: int) -> Mapping[int, NodeConfig]:
-    """Return configurations with the tables of all layers, the prefixes of switches, and a switch's
-    hosts.
+    """Return configurations with the tables of all layers, the prefixes of switches, and hosts.
+
+    The hosts of a configuration are those of its own switch.
     """
     known = packed(tables(topology, options), topology.servers)
     configs = node_configs(

@@ -1,5 +1,7 @@
-"""SPAIN (Mudigonda et al., NSDI 2010) over arrays, as FatPaths' listing 4 has it: disjoint paths to
-a destination are coloured into trees, and trees of several destinations merged into forests.
+"""SPAIN (Mudigonda et al., NSDI 2010) over arrays, as FatPaths' listing 4 has it.
+
+Disjoint paths to a destination are coloured into trees, and trees of several destinations are
+merged into forests.
 
 Paths to one destination go together, "vlan-compatible", where no router has two next hops: their
 union is an in-tree. A colour is such a union, after[colour, u] being the router after u, UNSET

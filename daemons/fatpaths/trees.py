@@ -1,5 +1,6 @@
-"""Layers that are trees, with which FatPaths compares its own: PAST, SPAIN and k shortest paths
-(appendix C).
+"""Layers that are trees, with which FatPaths compares its own (appendix C).
+
+They are those of PAST, of SPAIN and of k shortest paths.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ ROOM = 1 << 8  # routers of paths, and groups of paths, to begin with
 def past_layers(
     graph: RouterArrays, options: LayerOptions, generator: Generator, accelerate: Compiler
 ) -> Table:
-    """Return PAST (Stephens et al., CoNEXT 2012) in its minimal variant: for each layer and each
-    destination the spanning tree of a breadth-first search from it, ties broken at random.
+    """Return PAST (Stephens et al., CoNEXT 2012) in its minimal variant.
+
+    Each layer has for each destination the spanning tree of a breadth-first search from it, ties
+    broken at random.
 
     Ours: PAST has one tree for each address.  Here a destination router has n of them, as if each
     belonged to one of its hosts.
@@ -47,9 +50,10 @@ def past_layers(
 def past_valiant_layers(
     graph: RouterArrays, options: LayerOptions, generator: Generator, accelerate: Compiler
 ) -> Table:
-    """Return PAST in its non-minimal variant (FatPaths, listing 5): for each layer but the first
-    and each destination the spanning tree of a breadth-first search from a random router, ties
-    broken at random; paths follow the tree's links, up and then down.
+    """Return PAST in its non-minimal variant (FatPaths, listing 5).
+
+    Each layer but the first has for each destination the spanning tree of a breadth-first search
+    from a random router, ties broken at random; paths follow the tree's links, up and then down.
 
     Ours: PAST has one tree for each address.  Here a destination router has n - 1 of them, as if
     each belonged to one of its hosts, and layer 0.
@@ -75,9 +79,10 @@ def past_valiant_layers(
 def spain_layers(
     graph: RouterArrays, options: LayerOptions, generator: Generator, accelerate: Compiler
 ) -> Table:
-    """Return SPAIN (listing 4): for each destination some paths from each router, as disjoint as
-    can be, coloured into trees, and trees of all destinations merged in random order while they
-    have no circle.
+    """Return SPAIN (listing 4).
+
+    For each destination some paths from each router, as disjoint as can be, are coloured into
+    trees; trees of all destinations are merged in random order while they have no cycle.
 
     Ours: SPAIN has as many layers as come of that, hundreds.  Of these, n - 1 are taken, each the
     one with the most links that no earlier one has, beside layer 0 with all links.
@@ -135,8 +140,9 @@ def coloured(
 def k_shortest_layers(
     graph: RouterArrays, options: LayerOptions, generator: Generator, accelerate: Compiler
 ) -> Table:
-    """Return the n shortest paths of each pair (Singla et al., NSDI 2012; appendix C-D), as far as
-    routes by destination hold them.
+    """Return the n shortest paths of each pair (Singla et al., NSDI 2012; appendix C-D).
+
+    Those are left out that routes by destination cannot hold.
 
     Ours: k-shortest-path routing needs a route for each source.  Here each path goes into the first
     layer in which it goes along with those that are there, all pairs' second paths before any
@@ -200,8 +206,9 @@ class PathList(NamedTuple):
 def k_shortest_paths(
     graph: RouterArrays, n: int, generator: Generator, accelerate: Compiler = as_it_is
 ) -> tuple[Table, Array]:
-    """Return the n shortest paths of every pair that enter no router twice; of equally long ones
-    any, and fewer where there are not as many.
+    """Return the n shortest paths of every pair that enter no router twice.
+
+    Of equally long ones they are any; there are fewer where a pair has not as many.
 
     Pairs are in order of destination, then of source.  Path r of pair p, as routers from source to
     destination, is nodes[begin[p, r] : begin[p, r + 1]], empty if there is none; `begin` has the
@@ -250,10 +257,10 @@ def drawn(
 
 
 def equal_paths(graph: RouterArrays, far: Any, n: int, room: PathList) -> int:
-    """Write into `room` the paths from each router to the one from which all are `far`, of its
-    distance, of one link more and so on until there are n or more; they enter no router twice.
+    """Write into `room` the paths from each router to the one from which all are `far`.
 
-    Returns the number of groups, NO_ROOM if they or the paths need more room.
+    They have its distance, then one link more and so on until there are n or more, and enter no
+    router twice.  Returns the number of groups, NO_ROOM if they or the paths need more room.
     """
     used, number, routers = 0, 0, len(graph.start) - 1
     for s in range(routers):
@@ -277,8 +284,9 @@ def equal_paths(graph: RouterArrays, far: Any, n: int, room: PathList) -> int:
 def write_paths(
     graph: RouterArrays, far: Any, s: int, length: int, room: PathList, used: int
 ) -> int:
-    """Write the paths of `length` links from `s` behind `used` numbers; return how many are used
-    then, or NO_ROOM.
+    """Write the paths of `length` links from `s` behind `used` numbers.
+
+    Returns how many numbers are used then, or NO_ROOM.
     """
     trial, nexts, depth = room.trial, room.nexts, 0
     trial[0] = s

@@ -1,5 +1,6 @@
-"""The purified transport (FatPaths, section III-C; after NDP, Handley et al., SIGCOMM 2017), as
-messages, parameters and results.
+"""The purified transport as messages, parameters and results.
+
+It is that of FatPaths, section III-C, after NDP (Handley et al., SIGCOMM 2017).
 
 Switches cut the payload off what their short queues cannot hold, and send on the header ahead of
 everything else.  So a receiver learns of every packet that was sent to it, and takes the sender's

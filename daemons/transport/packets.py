@@ -81,8 +81,9 @@ class Nack:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """Since the message began, `pulls` packets of `flow` were asked for beyond its window: one that
-    is lost is made good by the next.
+    """Since the message began, `pulls` packets of `flow` were asked for beyond its window.
+
+    So a pull that is lost is made good by the next.
     """
 
     flow: int
@@ -132,23 +133,11 @@ def decode(payload: bytes, layers: int) -> tuple[TransportPacket, bool]:
         raise MalformedPacket(f"layer {layer} of {layers}")
     if kind == DATA:
         data = Data(flow, sequence, layer, detail, number, payload_size)
-        if not (payload_size and detail and number > sequence * payload_size):
-            raise MalformedPacket(
-                f"packet {sequence} of a message of {number} bytes, {payload_size} in each packet, "
-                f"window {detail}"
-            )
-        if rest not in (0, data.own_bytes):
-            raise MalformedPacket(
-                f"{rest} bytes of payload where there are {data.own_bytes}, or none"
-            )
+        _check_data(data, rest)
         return data, rest > 0
-    if (
-        rest
-        or payload_size
-        or detail > (kind != PULL)
-        or number >> 32
-        or (kind == PULL and sequence)
-    ):
+    # Only an answer's congestion mark is in `detail`, and a pull has neither that nor a sequence.
+    pull_with_more = kind == PULL and (detail or sequence)
+    if rest or payload_size or detail > 1 or number >> 32 or pull_with_more:
         raise MalformedPacket("an answer with more than belongs there")
     if kind == ACK:
         return Ack(flow, sequence, layer, number, bool(detail)), True
@@ -157,3 +146,15 @@ def decode(payload: bytes, layers: int) -> tuple[TransportPacket, bool]:
     if kind == PULL:
         return Pull(flow, layer, number), True
     raise MalformedPacket(f"kind {kind}, there are {DATA} to {PULL}")
+
+
+def _check_data(data: Data, rest: int) -> None:
+    """Raise MalformedPacket if fields of `data` contradict each other or `rest`, its payload."""
+    size = data.payload_bytes
+    if not (size and data.window and data.size_bytes > data.sequence * size):
+        raise MalformedPacket(
+            f"packet {data.sequence} of a message of {data.size_bytes} bytes, {size} in each "
+            f"packet, window {data.window}"
+        )
+    if rest not in (0, data.own_bytes):
+        raise MalformedPacket(f"{rest} bytes of payload where there are {data.own_bytes}, or none")

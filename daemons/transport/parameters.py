@@ -81,8 +81,9 @@ class Parameters:
 
     @property
     def lifetime_ns(self) -> int:
-        """Return the silence after which a receiver forgets a message: its sender has given it up
-        before.
+        """Return the silence after which a receiver forgets a message.
+
+        The message's sender has given it up before.
         """
         return (self.attempts + 1) * (self.timeout_ns << LONGEST_BACKOFF)
 
@@ -92,7 +93,9 @@ class Parameters:
 
 
 def timeout_ns(rate_bps: int, frame_bytes: int = 1514, *, least_ns: int = LEAST_TIMEOUT_NS) -> int:
-    """A timeout for links of `rate_bps`: longer than a header takes behind a full queue of headers
-    at each of a few hops, and than a packet behind those of a window for every other sender.
+    """Return a timeout for links of `rate_bps`.
+
+    It is longer than a header takes behind a full queue of headers at each of a few hops, and than
+    a packet takes behind those of a window for every other sender.
     """
     return max(least_ns, TIMEOUT_FRAMES * 8_000_000_000 * frame_bytes // rate_bps)
