@@ -11,15 +11,16 @@ On the graph engine `routing` is one of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.daemons.dfr.routing import Dfr
-from weft.daemons.dfr.scheme import OWN as DFR_PARAMETERS
+from weft.daemons.core.scheme import options_of
+from weft.daemons.dfr import scheme as dfr
+from weft.daemons.proxy import scheme as proxy
 from weft.daemons.proxy.routing import LEAST_LOADED, SHORTEST, cost_of
+from weft.daemons.tar import scheme as tar
 from weft.experiments.engines.common_parameters import refuse_others
 from weft.experiments.engines.flow_placement import Placement
 from weft.experiments.engines.graph import METHODS, Graph, graph, policy
@@ -29,10 +30,20 @@ from weft.experiments.engines.tally import Tally
 from weft.experiments.engines.wiring import NO_FAULTS
 from weft.experiments.runner.definition import Run, canonical
 from weft.experiments.runner.parameters import Spec
-from weft.topologies.core.grammar import integer, parse, unknown
+from weft.topologies.core.family import IntegerParameter
+from weft.topologies.core.grammar import parse, unknown
 from weft.topologies.recursive.ccrdn import FICONN
 
 ROUTINGS = ("dr", *METHODS, "dfr", "tar", "bfs")
+OPTIONS: Mapping[str, Mapping[str, IntegerParameter]] = {
+    "dfr": dfr.OWN,
+    "tar": {
+        "relay": tar.OWN["relay"],
+        "virtual": IntegerParameter.flag("1: virtual flows count as load", default=True),
+        "shuffled": IntegerParameter.flag("1: flows begin in random order", default=True),
+    },
+    **{method: {"choice": proxy.OWN["choice"]} for method in METHODS},
+}
 MOST_ROUTES = 10**12  # weighed by one run: about two hours of one core
 # random pairs whose mean is about as precise as one search from a random source
 PAIRS_OF_A_SOURCE = 500
@@ -49,67 +60,19 @@ def least_level(run: Run) -> int:
     return {"algorithm": min(2, k), "all": 1, "top": k}[run.text("apply")]
 
 
-def dfr_of(routing: str) -> Dfr:
-    """Return the parameters of DFR in `routing`, such as dfr:b=2; raise ValueError for others."""
-    name, parameters = parse(routing)
-    for key in parameters:
-        if key not in DFR_PARAMETERS:
-            raise ValueError(f"{name}: " + unknown("parameter", key, DFR_PARAMETERS))
-    values: dict[str, Any] = {
-        key: DFR_PARAMETERS[key].value(name, key, text) for key, text in parameters.items()
-    }
-    values["nearest"] = bool(values.get("nearest", 1))
-    return Dfr(**values)
-
-
-def placement_of(routing: str) -> Placement:
-    """Return the placement rules in `routing`, such as tar:relay=1; raise ValueError for others.
-
-    They decide what CCRDN leaves open.
-    """
-    name, parameters = parse(routing)
-    default = Placement()
-    for key in parameters:
-        if key not in default._fields:
-            raise ValueError(f"{name}: " + unknown("parameter", key, default._fields))
-    values = {
-        key: integer(name, key, text, least=0, most=2 if key == "relay" else 1)
-        for key, text in parameters.items()
-    }
-    virtual = bool(values.get("virtual", 1))
-    shuffled = bool(values.get("shuffled", 1))
-    return Placement(values.get("relay", default.relay), virtual, shuffled)
-
-
-def choice_of(routing: str) -> int:
-    """Return the choice rule (CCRDN 5.4) in `routing`, such as pr-gpi:choice=1.
-
-    Raises:
-        ValueError: another parameter, or no such rule.
-    """
-    name, parameters = parse(routing)
-    for key in parameters:
-        if key != "choice":
-            raise ValueError(f"{name}: no parameter {key} here, there is choice")
-    if not parameters:
-        return SHORTEST
-    return integer(name, "choice", parameters["choice"], least=0, most=2)
+def options(routing: str) -> dict[str, int]:
+    """Return the parameters of `routing`, such as dfr:b=2, as integers; ValueError for others."""
+    name, texts = parse(routing)
+    return options_of(name, OPTIONS.get(name, {}), texts)
 
 
 def routing_of(text: str) -> None:
     """Raise ValueError unless the graph engine has the scheme `text`."""
     refuse_others(text, ROUTINGS, COMPILED_ONLY)
-    name, parameters = parse(text)
+    name, _ = parse(text)
     if name not in ROUTINGS:
         raise ValueError(unknown("routing", name, ROUTINGS))
-    if name == "dfr":
-        dfr_of(text)
-    elif name == "tar":
-        placement_of(text)
-    elif name in METHODS:
-        choice_of(text)
-    elif parameters:
-        raise ValueError(f"{name} has no parameters here, got {text}")
+    options(text)
 
 
 def route_of(text: str) -> None:
@@ -127,13 +90,13 @@ def check(run: Run, *, loads: bool = False) -> None:
     topology, routing = run.text("topology"), run.text("routing")
     net = graph(topology)
     name = parse(routing)[0]
-    if name == "dfr" and dfr_of(routing).b > net.k:
-        raise ValueError(f"{run.experiment}: dfr: b must be at most {net.k} in {topology}")
+    if name == "dfr":
+        dfr.settings(net.network, options(routing))
     if name == "tar" and net.rule != FICONN:
         raise ValueError(
             f"{run.experiment}: tar is for ficonn, whose servers have two ports; got {topology}"
         )
-    if name in METHODS and choice_of(routing) == LEAST_LOADED and not loads:
+    if name in METHODS and options(routing)["choice"] == LEAST_LOADED and not loads:
         raise ValueError(
             f"{run.experiment}: choice=1 weighs the flows on links, which this experiment "
             "does not count"
@@ -235,12 +198,15 @@ def routed(
     net = graph(run.text("topology"))
     name = parse(routing)[0]
     if name == "dfr":
-        return net.reroute(dfr_of(routing), flows, dead, loads=loads)
+        settings = dfr.settings(net.network, options(routing))
+        return net.reroute(settings, flows, dead, loads=loads)
     if name == "tar":
-        return net.probe(flows, dead, placement_of(routing))
+        values = options(routing)
+        rules = Placement(values["relay"], bool(values["virtual"]), bool(values["shuffled"]))
+        return net.probe(flows, dead, rules)
     if name == "bfs":
         raise ValueError(f"{run.experiment}: bfs finds lengths only")
-    choice = choice_of(routing)
+    choice = options(routing).get("choice", SHORTEST)
     tries = policy(name, least_level=least_level(run), condition1=condition1, choice=choice)
     balanced = loads and name != "dr"
     return net.route(tries, flows, dead, loads=loads, balanced=balanced, cost=cost_of(choice))

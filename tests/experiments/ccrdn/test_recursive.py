@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from weft.daemons.dfr import scheme as dfr
 from weft.daemons.dfr.routing import Dfr
 from weft.daemons.routing import dr
 from weft.experiments.ccrdn import connectivity, network_figures, recursive
@@ -334,12 +335,6 @@ def test_the_choice_rules_make_a_difference_where_they_can():
     assert row["candidates_per_pair"] > 0
 
 
-def test_tar_takes_what_the_paper_leaves_open_from_the_grammar():
-    assert recursive.placement_of("tar") == Placement()
-    assert recursive.placement_of("tar:relay=1,virtual=0,shuffled=0") == Placement(1, False, False)
-    assert recursive.placement_of("tar:relay=0") == Placement(0)
-
-
 def drawn(name, rows):
     figure = Figure()
     find(name).plot(rows, figure)
@@ -360,9 +355,14 @@ def test_each_line_of_panels_names_its_routings_once():
     assert not [place for place in (figure, *figure.subfigs) if place.legends]
 
 
-def test_dfr_takes_its_constants_from_the_grammar():
-    assert recursive.dfr_of("dfr") == Dfr()
-    assert recursive.dfr_of("dfr:b=2,retry=5,ttl=32,nearest=0") == Dfr(2, 5, 32, False)
+def test_schemes_take_their_constants_from_the_grammar():
+    network = graph("dcell:n=3,k=2").network
+    assert dfr.settings(network, recursive.options("dfr")) == Dfr()
+    given = recursive.options("dfr:b=2,retry=5,ttl=32,nearest=0")
+    assert dfr.settings(network, given) == Dfr(2, 5, 32, False)
+    assert recursive.options("tar") == Placement()._asdict()
+    given = {"relay": 1, "virtual": 0, "shuffled": 0}
+    assert recursive.options("tar:relay=1,virtual=0,shuffled=0") == given
 
 
 @pytest.mark.parametrize(
@@ -386,7 +386,7 @@ def test_dfr_takes_its_constants_from_the_grammar():
             {"routing": "dfr:ttl=0", "topology": "dcell:n=3,k=2"},
             "dfr: ttl must be at least 1, got 0",
         ),
-        ("hop_length", {"routing": "pr-gpi:b=2"}, "no parameter b here, there is choice"),
+        ("hop_length", {"routing": "pr-gpi:b=2"}, "no parameter 'b' .there are: choice"),
         ("throughput", {"routing": "pr-gpi:choice=3"}, "choice must be at most 2, got 3"),
         (
             "hop_length",
