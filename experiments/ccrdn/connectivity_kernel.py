@@ -32,7 +32,6 @@ from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.testbed.linux import clock
 from weft.testbed.network.network import RunningNetwork
-from weft.topologies import build
 from weft.topologies.core.failures import (
     draw,
     fail_links,
@@ -48,7 +47,7 @@ PATIENCE_S = 15.0  # by then daemons have reacted
 
 def faults(run: Run) -> Topology:
     """Return the network of `run` less its faults, which are those of `connectivity`."""
-    topology = build(run.text("topology"))
+    topology = run.topology
     fraction = float(run.parameters["failed_fraction"])
     generator = np.random.default_rng([run.seed, 1])
     failed = run.text("failed")

@@ -19,7 +19,7 @@ import numpy as np
 from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import ROUTING, TOPOLOGY, check, routed_with_loads, uniform
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.report.panels import Curves, exploded
+from weft.experiments.report.panels import Curves, exploded, number_of
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 
 BINS_OF_A_MEAN = 25
@@ -48,7 +48,7 @@ def by_flows(table: Table) -> list[Row]:
     for row in table:
         bins: Any = row["links_by_flows"]
         fractions = {**row, "links_fraction": (np.array(bins) / sum(bins)).tolist()}
-        width = float(str(row["bin_flows"]))
+        width = number_of(row, "bin_flows")
         rows += exploded([fractions], ("links_fraction",), "flows_on_link", width)
     return rows
 

@@ -8,7 +8,7 @@ from functools import partial
 from weft.experiments.ccrdn.flow_histogram import by_flows
 from weft.experiments.ccrdn.network_figures import with_sizes
 from weft.experiments.report.page_figures import PageFigure
-from weft.experiments.report.panels import Bars, Curves, exploded, melted, relative
+from weft.experiments.report.panels import Bars, Curves, exploded, melted, number_of, relative
 from weft.experiments.runner.definition import Row, Table
 from weft.topologies.core.grammar import parse
 
@@ -111,7 +111,7 @@ FIGURES = (
                 lettered,
                 "7 8 9",
                 lambda table: [
-                    row | {"links": f"{float(str(row['failed_fraction'])):.0%} failed"}
+                    row | {"links": f"{number_of(row, 'failed_fraction'):.0%} failed"}
                     for row in exploded(table, ("pairs_by_hops_fraction",), "hops")
                 ],
             ),

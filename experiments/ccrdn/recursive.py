@@ -28,8 +28,9 @@ from weft.experiments.engines.loops import Faults
 from weft.experiments.engines.pairs import Pairs, pairs
 from weft.experiments.engines.tally import Tally
 from weft.experiments.engines.wiring import NO_FAULTS
-from weft.experiments.runner.definition import Run, canonical
+from weft.experiments.runner.definition import Run
 from weft.experiments.runner.parameters import Spec
+from weft.topologies import canonical
 from weft.topologies.core.family import IntegerParameter
 from weft.topologies.core.grammar import parse, unknown
 from weft.topologies.recursive.ccrdn import FICONN

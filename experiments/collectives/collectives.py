@@ -21,13 +21,12 @@ from weft.experiments.fatpaths import table_iv, transports
 from weft.experiments.fatpaths.layered_network import ECN_PACKETS
 from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
 from weft.experiments.report import style
-from weft.experiments.report.panels import Bars, Curves, Stack
+from weft.experiments.report.panels import Bars, Curves, Stack, number_of
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.testbed.schedules import collectives, goal
 from weft.testbed.schedules.schedule import Schedule
 from weft.testbed.schedules.task_graph import TaskGraph
-from weft.topologies import build
 from weft.topologies.core.placement import PLACEMENTS, RANDOM, place_ranks
 from weft.topologies.core.topology import Topology
 
@@ -57,7 +56,7 @@ def hosts_of(run: Run, topology: Topology) -> list[int]:
 
 def measure(run: Run) -> Result:
     """Return times of iterations and ranks, and their lower bounds."""
-    topology = build(run.text("topology"))
+    topology = run.topology
     schedule, hosts = schedule_of(run), hosts_of(run, topology)
     cost, once = replays.frame_cost(run), TaskGraph(schedule, hosts)
     alpha_beta_ns = message_cost.alpha_beta_ns(topology, once, cost)
@@ -98,7 +97,7 @@ def time_figures(run: Run, times_ns: Sequence[Sequence[int | None]]) -> dict[str
 
 def check(run: Run) -> None:
     """Raise ValueError unless the network has hosts for the ranks, and the engine all the rest."""
-    topology = build(run.text("topology"))
+    topology = run.topology
     hosts_of(run, topology)
     if run.text("trace") != NO_TRACE:
         ranks = len(goal.read(run.text("trace")))
@@ -130,7 +129,7 @@ def named(table: Table) -> list[Row]:
         row
         | {
             "network": f"{table_iv.label(str(row['topology']))}, {row['hosts']} hosts, "
-            f"{float(str(row['host_cost_usd'])):,.0f} USD",
+            f"{number_of(row, 'host_cost_usd'):,.0f} USD",
             "way": style.scheme(str(row["scheme"])).label,
         }
         for row in table

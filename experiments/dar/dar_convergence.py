@@ -31,8 +31,9 @@ from weft.experiments.dar.settings import clos_size, generator
 from weft.experiments.dar.simulation import TRAFFIC, network, simulate, standard_error
 from weft.experiments.engines.arrays import Ints
 from weft.experiments.report.panels import Curves, melted
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value, canonical
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Spec, Word
+from weft.topologies import canonical
 
 MOST_FLOWS = 20_000
 MOST_TIGHT = 42  # flows where m p = n: the paper's rule takes exponentially long in them

@@ -35,7 +35,6 @@ from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.testbed.linux import clock
 from weft.testbed.network.network import RunningNetwork
-from weft.topologies import build
 from weft.topologies.core.topology import Topology
 
 FAILURES = ("link", "silent-link", "spine")
@@ -44,7 +43,7 @@ FAILURES = ("link", "silent-link", "spine")
 def measure(run: Run) -> Result:
     """Return times until the flows are off what has died, and until nothing is bad."""
     rng = np.random.default_rng(run.seed)
-    pairs = clos_run.worst_permutation(rng, build(run.text("topology")))
+    pairs = clos_run.worst_permutation(rng, run.topology)
     plan = clos_run.plan_of(
         run, run.integer("before_s"), run.integer("after_s"), flows=endless(pairs)
     )

@@ -98,7 +98,7 @@ def on_kernel(run: Run) -> Result:
 
 def kernel_plan(run: Run) -> ClosPlan:
     """Return the plan of `run`: endless flows, or message after message of each host."""
-    topology, rng = build(run.text("topology")), np.random.default_rng(run.seed)
+    topology, rng = run.topology, np.random.default_rng(run.seed)
     warm_up_s, seconds = run.integer("warm_up_s"), run.integer("seconds")
     plan = partial(clos_run.plan_of, run, warm_up_s, seconds, transport=run.text("transport"))
     if run.text("traffic") == ENDLESS:
@@ -144,13 +144,6 @@ def moves(counted: Mapping[str, int], late: Mapping[str, int], flows: int) -> di
     }
 
 
-def check_scheme(text: str) -> None:
-    """Raise ValueError unless `text` is a scheme of the data plane or the central controller."""
-    from weft.experiments.dar.clos_run import check_scheme
-
-    check_scheme(text)
-
-
 def check(run: Run) -> None:
     """Raise ValueError unless `run` names a folded Clos network that its scheme is for."""
     topology, scheme = common.network(run), run.text("scheme")
@@ -194,7 +187,7 @@ EXPERIMENT = Experiment(
         "scheme": Spec(
             meaning="scheme by which switches choose ports",
             form="SCHEME:key=value,... (`weft list`), or central",
-            check=check_scheme,
+            check=clos_run.check_scheme,
         ).over(
             "ecmp",
             "dmodk",

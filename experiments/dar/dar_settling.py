@@ -39,10 +39,9 @@ from weft.experiments.dar.settings import (
     slots,
     slots_of_10_us,
 )
-from weft.experiments.report.panels import Curves, exploded, extremes, melted
+from weft.experiments.report.panels import Curves, exploded, extremes, melted, number_of
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Word
-from weft.topologies import build
 from weft.topologies.core.grammar import unparse
 
 DRAWN_US = 450  # of the beginning of a run
@@ -101,7 +100,7 @@ def in_model(run: Run) -> SettlingMoves:
 
 def by_daemons(run: Run) -> SettlingMoves:
     """Return the moves of the daemons in simulated time, which it reads after each slot."""
-    topology, slot_s = build(run.text("topology")), PERIOD_S / run.integer("period_slots")
+    topology, slot_s = run.topology, PERIOD_S / run.integer("period_slots")
     simulator = Simulator(topology, unparse("dar", daemon_options(run, PERIOD_S)))
     flows = simulator.flows
     flows.rate, flows.packet_s = rate(run), slot_s
@@ -213,7 +212,7 @@ def over_time(table: Table) -> list[Row]:
     """Return a row for each 10 us: the mean over leaves, and the busiest leaf."""
     lists = {"mean_reroutes": "mean of the leaves", "max_reroutes": "busiest leaf"}
     rows = [
-        entry | {"elapsed_us": float(str(entry["place"])) * float(str(entry["period_us"]))}
+        entry | {"elapsed_us": number_of(entry, "place") * number_of(entry, "period_us")}
         for entry in exploded(table, lists, "place")
     ]
     return melted(rows, lists, "leaves", "reroutes")

@@ -53,8 +53,9 @@ from weft.experiments.dar.slotted_model import SlottedOutcome, simulate
 from weft.experiments.dar.slotted_queues import Received
 from weft.experiments.report import style
 from weft.experiments.report.panels import Bars
-from weft.experiments.runner.definition import Experiment, Result, Run, Value, canonical
+from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.experiments.runner.parameters import Axis, Integer, Number, Spec, Word
+from weft.topologies import canonical
 
 MOST_LINK_SLOTS = 3 * 10**9
 MOST_RECEIVED, MOST_WAITING = 2 * 10**8, 10**7  # packets that memory has room for

@@ -11,7 +11,7 @@ from weft.experiments.dar.dar_settling import PAPER_US
 from weft.experiments.dar.dar_table import PAPER, looks
 from weft.experiments.report import style
 from weft.experiments.report.page_figures import PageFigure
-from weft.experiments.report.panels import Bars, Curves, extremes
+from weft.experiments.report.panels import Bars, Curves, extremes, number_of
 from weft.experiments.runner.definition import Row, Table
 
 FIGURES_10_TO_12 = {
@@ -54,7 +54,7 @@ def cell_name(row: Row) -> str:
 def reroutes(table: Table) -> list[Row]:
     """Return reroutes over time in the panels of figure 13, then those on Linux."""
     rows = [
-        row | {"panel": f"({PANELS_13[float(str(row['host_gbps']))]}) {cell_name(row)}{place}"}
+        row | {"panel": f"({PANELS_13[number_of(row, 'host_gbps')]}) {cell_name(row)}{place}"}
         for row in dar_settling.over_time(table)
         if row["queue_packets"] == 0
         for place in [{"graph": "", "kernel": ", TCP on Linux"}.get(str(row["engine"]))]

@@ -24,7 +24,6 @@ from weft.experiments.dar.slotted_control import (
 from weft.experiments.dar.slotted_model import destinations
 from weft.experiments.engines.arrays import Ints
 from weft.experiments.runner.definition import Run
-from weft.topologies import build
 from weft.topologies.core.grammar import parse, unparse
 from weft.topologies.core.link import LinkSpec
 
@@ -223,7 +222,7 @@ def check_kernel(run: Run) -> None:
                 f"{run.experiment}: daemons start flows by modulo or random, got "
                 f"{run.text('start')}"
             )
-        registry.checked(build(run.text("topology")), unparse("dar", daemon_options(run, 0.01)))
+        registry.checked(run.topology, unparse("dar", daemon_options(run, 0.01)))
 
 
 def kernel_plan(run: Run, **fields: Any) -> ClosPlan:

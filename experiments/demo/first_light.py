@@ -18,7 +18,7 @@ from weft.experiments.demo.failover_demo import prefix, run_failover, survivors
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
 from weft.experiments.engines.routes import PairSet, find, lost_pairs
-from weft.experiments.report.panels import Bars, melted
+from weft.experiments.report.panels import Bars, melted, number_of
 from weft.experiments.runner.console import duration, say, step
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer
@@ -29,7 +29,6 @@ from weft.testbed.measure.traceroute import differences, trace
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.runs.network_handle import all_pairs
 from weft.testbed.traffic.iperf import IperfSpec, iperf
-from weft.topologies import build
 from weft.topologies.core.failures import draw, fail_links
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
@@ -152,7 +151,7 @@ def agreement(lost: PairSet, predicted: PairSet) -> str:
 
 def measure(run: Run) -> Result:
     """Measure the story of one network, and print its steps on standard error."""
-    topology = build(run.text("topology"))
+    topology = run.topology
     link = links_of(run)
     announced, silent = links_to_kill(topology, np.random.default_rng(run.seed))
     story = bring_up(topology, link, run.text("routing"))
@@ -268,7 +267,7 @@ DURATIONS = {
 
 def durations(table: Table) -> list[Row]:
     """Return a row for each duration of each run."""
-    rows = [{**row, "up_ms": 1000 * float(str(row["up_s"]))} for row in table]
+    rows = [{**row, "up_ms": 1000 * number_of(row, "up_s")} for row in table]
     steps = {key: label for key, label in DURATIONS.items() if key in rows[0]}
     return melted([{**dict.fromkeys(steps), **row} for row in rows], steps, "step", "time_ms")
 

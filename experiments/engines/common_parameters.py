@@ -7,11 +7,12 @@ from pathlib import Path
 
 from weft.daemons.core import registry
 from weft.experiments.engines.pairs import PATTERNS
-from weft.experiments.runner.definition import Run, canonical
+from weft.experiments.engines.workloads import WithParameter, pattern_of, sizes
+from weft.experiments.runner.definition import Run
 from weft.experiments.runner.parameters import Integer, Number, Spec, Word
 from weft.testbed.traffic import mptcp
-from weft.topologies import build
-from weft.topologies.core.grammar import integer, parse, unknown
+from weft.topologies import canonical
+from weft.topologies.core.grammar import integer, parse
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
 
@@ -58,45 +59,24 @@ def daemon_scheme(text: str) -> None:
         raise ValueError(f"scheme {text} has no daemons")
 
 
-def transport(text: str) -> None:
-    """Raise ValueError unless `text` is tcp or mptcp:subflows=4."""
-    mptcp.subflows(text)
-
-
-def sizes(text: str) -> None:
-    """Raise ValueError unless there is the distribution `text` of flow sizes."""
-    from weft.experiments.engines.workloads import sizes
-
-    sizes(text)
-
-
 def traffic(text: str) -> None:
     """Raise ValueError unless there is the traffic pattern `text`.
 
     Whether a network has servers enough is not asked.
     """
-    pattern(text, {name: entry.parameter for name, entry in PATTERNS.items()})
+    pattern(text, PATTERNS)
 
 
-def pattern(text: str, parameters: Mapping[str, str | None]) -> None:
-    """Raise ValueError unless `parameters` has the pattern `text`, with its integer if any."""
-    name, options = parse(text)
-    if name not in parameters:
-        raise ValueError(unknown("traffic", name, parameters))
-    parameter = parameters[name]
-    for key, value in options.items():
-        if key != parameter:
-            raise ValueError(
-                f"{name}: no parameter {key}" + (f", there is {parameter}" if parameter else "")
-            )
-        integer(name, key, value, least=1, most=MOST_PAIRS)
-    if parameter and parameter not in options:
-        raise ValueError(f"{name}: {parameter} is missing, for example {name}:{parameter}=100")
+def pattern(text: str, patterns: Mapping[str, WithParameter]) -> None:
+    """Raise ValueError unless `patterns` has the pattern `text`, with its integer if any."""
+    name, entry, number = pattern_of("traffic", text, patterns, 100)
+    if number:
+        integer(name, str(entry.parameter), number, least=1, most=MOST_PAIRS)
 
 
 def network(run: Run) -> Topology:
-    """The network of `run`; ValueError if it is more than one machine's kernel carries."""
-    topology = build(run.text("topology"))
+    """Return the network of `run`; ValueError if one machine's kernel cannot carry it."""
+    topology = run.topology
     if topology.nodes > MOST_NODES:
         raise ValueError(
             f"{run.experiment}: at most {MOST_NODES} nodes, {topology.spec} has {topology.nodes}"
@@ -105,7 +85,7 @@ def network(run: Run) -> Topology:
 
 
 def server_centric(run: Run) -> Topology:
-    """The network of `run`; ValueError unless servers forward in it."""
+    """Return the network of `run`; ValueError unless servers forward in it."""
     topology = network(run)
     if not topology.server_centric:
         raise ValueError(
@@ -224,7 +204,9 @@ RTO_MIN_US = Integer(
     least=100,
     most=10_000_000,
 ).over(10_000)
-TRANSPORT = Spec(meaning="transport protocol", form="tcp or mptcp:subflows=1..8", check=transport)
+TRANSPORT = Spec(
+    meaning="transport protocol", form="tcp or mptcp:subflows=1..8", check=mptcp.subflows
+)
 MIN_RTT_WINDOW_S = Integer(
     meaning="how long TCP remembers its least round-trip time", unit="s", least=0, most=86_400
 )

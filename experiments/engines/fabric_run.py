@@ -21,7 +21,6 @@ from weft.testbed.network.degrade import set_rate
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.traffic import flows, tcp_settings
 from weft.testbed.traffic.flows import Flow, FlowResults
-from weft.topologies import build
 from weft.topologies.core.failures import fail_links, fail_nodes
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
@@ -81,7 +80,7 @@ def fabric(run: Run, link: LinkSpec, *, damage: FabricDamage = undamaged) -> Ite
     """
     scheme = run.text("scheme")
     with (
-        running(build(run.text("topology")), link, "static") as network,
+        running(run.topology, link, "static") as network,
         DataPlane.load(network, scheme, seed=run.seed) as plane,
     ):
         plane.attach()

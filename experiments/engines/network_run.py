@@ -9,7 +9,6 @@ from typing import Any
 from weft.experiments.runner.definition import Result, Run, Value
 from weft.testbed.measure.fidelity import Fidelity
 from weft.testbed.network.network import RunningNetwork
-from weft.topologies import build
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
 
@@ -41,7 +40,7 @@ def measured(
         routing: scheme of the daemons; that of `run` if None.
         link: every link; without rate and delay if None.
     """
-    topology, scheme = build(run.text("topology")), routing or run.text("routing")
+    topology, scheme = run.topology, routing or run.text("routing")
     with (
         running(topology, link, scheme, packed=run.integer("processes")) as network,
         Fidelity(network) as fidelity,

@@ -5,7 +5,6 @@ Pure: a generator of random numbers is an argument.  Hosts are numbered from 0.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -338,9 +337,8 @@ def poisson(
     load_fraction: float,
     rate_bps: float,
     duration_s: float,
-    across: Callable[[int, int], bool] = lambda src, dst: True,
 ) -> Iterator[Flow]:
-    """Yield flows that arrive at random between random hosts for which `across` holds.
+    """Yield flows that arrive at random between random hosts.
 
     The links of the hosts, of `rate_bps` each, send `load_fraction` of the time, headers aside.
 
@@ -354,20 +352,5 @@ def poisson(
     while at_s < duration_s:
         src = int(rng.integers(hosts))
         dst = int((src + 1 + rng.integers(hosts - 1)) % hosts)
-        if across(src, dst):
-            yield Flow(at_s, src, dst, int(size_distribution.draw(rng, 1)[0]))
-            at_s += rng.exponential(1 / per_s)
-
-
-def ideal_s(
-    size_bytes: int, *, rate_bps: int, hops: int, header_bytes: int, packet_bytes: int
-) -> float:
-    """Return the time (s) of `size_bytes` over `hops` idle links.
-
-    Store and forward of the first packet at each hop but the first, then the rest at the rate;
-    connection set-up and propagation aside.
-    """
-    packets = max(1, math.ceil(size_bytes / packet_bytes))
-    on_wire = size_bytes + packets * header_bytes
-    first = min(size_bytes, packet_bytes) + header_bytes
-    return 8 * (on_wire + (hops - 1) * first) / rate_bps
+        yield Flow(at_s, src, dst, int(size_distribution.draw(rng, 1)[0]))
+        at_s += rng.exponential(1 / per_s)

@@ -16,7 +16,6 @@ from weft.experiments.fatpaths.table_iv import NETWORK, looks
 from weft.experiments.report.panels import Curves, exploded
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec
-from weft.topologies import build
 
 PATTERNS = ("permutation", "off-diagonal:c=1", "shuffle", "k-permutation:k=4", "stencil:offset=42")
 
@@ -28,7 +27,7 @@ def check_pattern(text: str) -> None:
 
 def measure(run: Run) -> Result:
     """Return the share of ordered pairs of routers with 0, 1, 2, ... flows."""
-    topology, rng = build(run.text("topology")), np.random.default_rng(run.seed)
+    topology, rng = run.topology, np.random.default_rng(run.seed)
     links = topology.links[topology.level == 0]
     router_of = np.empty(topology.servers, dtype=np.int64)
     router_of[links[:, 0]] = links[:, 2] - topology.servers
@@ -51,7 +50,7 @@ def measure(run: Run) -> Result:
 
 def check(run: Run) -> None:
     """Raise ValueError for a pattern that this network has too few hosts for."""
-    pairs(run.text("pattern"), build(run.text("topology")).servers, np.random.default_rng(0))
+    pairs(run.text("pattern"), run.topology.servers, np.random.default_rng(0))
 
 
 def shares(table: Table) -> list[Row]:

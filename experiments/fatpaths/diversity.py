@@ -14,17 +14,16 @@ from numpy.typing import NDArray
 from weft.experiments.fatpaths import graph_columns, path_diversity
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.table_iv import NETWORK, TABLE_IV, label, looks
-from weft.experiments.report.panels import Bars, Curves, Stack, exploded
+from weft.experiments.report.panels import Bars, Curves, Stack, exploded, number_of
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer
-from weft.topologies import build
 
 LEAST_SHARE = 1e-4  # drawn; a sample of some thousand shows no less
 
 
 def measure(run: Run) -> Result:
     """Return shares of pairs by shortest paths, and mean, tail and shares of CDP and PI."""
-    graph = RouterGraph.of(build(run.text("topology")))
+    graph = RouterGraph.of(run.topology)
     paper = TABLE_IV.get(run.text("topology"))
     hops = run.integer("hops") or (paper.hops if paper else graph.diameter + 1)
     rng = np.random.default_rng(run.seed)
@@ -94,7 +93,7 @@ def figures_7_and_8(table: Table) -> list[Row]:
     return [
         {
             **{key: drawn(row[key]) for key in ("cdp_shares", "interference_shares")},
-            "percent": 100 * float(str(row["paths"])) / float(str(row["radix"])),
+            "percent": 100 * number_of(row, "paths") / number_of(row, "radix"),
             "network": label(str(row["topology"])).removesuffix("-JF"),
             "kind": "Jellyfish" if "jellyfish" in str(row["topology"]) else "network",
             "used_hops": row["used_hops"],

@@ -13,7 +13,7 @@ from dataclasses import replace
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.fatpaths import transports
 from weft.experiments.fatpaths.fatpaths_vs_fattree import EXPERIMENT as VS_FATTREE
-from weft.experiments.report.panels import Bars
+from weft.experiments.report.panels import Bars, number_of
 from weft.experiments.runner.definition import Row, Run, Table
 
 CHOICES = {
@@ -31,7 +31,7 @@ def with_choices(table: Table) -> list[Row]:
         {
             **row,
             "rule": CHOICES[transports.transport(str(row["transport"])).choice],
-            "failed": f"{100 * float(str(row['failed_fraction'])):g} % of links",
+            "failed": f"{100 * number_of(row, 'failed_fraction'):g} % of links",
         }
         for row in table
     ]

@@ -15,7 +15,7 @@ from dataclasses import replace
 from weft.experiments.fatpaths import flow_times
 from weft.experiments.fatpaths.fatpaths_vs_fattree import EXPERIMENT as VS_FATTREE
 from weft.experiments.fatpaths.table_iv import looks
-from weft.experiments.report.panels import Curves, Stack, exploded, relative
+from weft.experiments.report.panels import Curves, Stack, exploded, number_of, relative
 from weft.experiments.runner.definition import Row, Run, Table, Value
 
 WAYS = {"ecmp": "ECMP", "flowlets": "LetFlow"}
@@ -59,7 +59,7 @@ def longest(table: Table) -> list[Row]:
     seconds: dict[tuple[Value, ...], float] = {}
     for row in table:
         key = tuple(row[name] for name in FACET)
-        seconds[key] = max(seconds.get(key, 0.0), float(str(row["seconds"])))
+        seconds[key] = max(seconds.get(key, 0.0), number_of(row, "seconds"))
     return [
         row
         for row in marked(table)
@@ -76,7 +76,7 @@ def figure_14(table: Table) -> list[Row]:
         {"routing": "ecmp"},
         (*SAME, "step_bytes"),
     )
-    return [{**row, "flow_megabytes": float(str(row["step_bytes"])) / 1e6} for row in ratios]
+    return [{**row, "flow_megabytes": number_of(row, "step_bytes") / 1e6} for row in ratios]
 
 
 def figure_15(table: Table) -> list[Row]:

@@ -31,11 +31,10 @@ from weft.experiments.fatpaths import columns, flow_times, layered_network, tabl
 from weft.experiments.fatpaths.table_iv import looks
 from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
 from weft.experiments.fatpaths.transports import Carriage, Load
-from weft.experiments.report.panels import Bars, Curves, Stack, exploded
+from weft.experiments.report.panels import Bars, Curves, Stack, exploded, number_of
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.testbed.traffic import packet_network
-from weft.topologies import build
 from weft.topologies.core.link import Mbps
 from weft.topologies.core.topology import Topology
 
@@ -101,7 +100,7 @@ def loads(run: Run, topology: Topology) -> list[Load]:
 
 def measure(run: Run) -> Result:
     """Return throughput and times of flows, and what a host costs."""
-    topology = build(run.text("topology"))
+    topology = run.topology
     flows, seconds = loads(run, topology), run.number("seconds")
     how = carriage(run, topology, seconds + max(GRACE * seconds, LEAST_GRACE_S))
     carried = transports.carry(run, topology, flows, how)
@@ -165,7 +164,7 @@ def carriage(run: Run, topology: Topology, deadline_s: float) -> Carriage:
 def check(run: Run) -> None:
     """Raise ValueError unless the network has such layers, and the engine frames of that size."""
     transports.check(run)
-    topology = build(run.text("topology"))
+    topology = run.topology
     if run.text("routing") in LAYERED and topology.switches <= MOST_CHECKED:
         registry.checked(topology, layered_scheme(run))
     if run.engine == "kernel":
@@ -226,7 +225,7 @@ def paper_size(table: Table) -> list[Row]:
 def figures_2_and_11(table: Table) -> list[Row]:
     """Return the throughput of flows by size, in MB."""
     rows = exploded(paper_size(table), (*STEPS, "step_bytes"), "step")
-    return [{**row, "flow_megabytes": float(str(row["step_bytes"])) / 1e6} for row in rows]
+    return [{**row, "flow_megabytes": number_of(row, "step_bytes") / 1e6} for row in rows]
 
 
 def sizes(table: Table) -> list[Row]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.engines.workloads import SIZES
-from weft.experiments.report.panels import cumulative, exploded
+from weft.experiments.report.panels import cumulative, exploded, number_of
 from weft.experiments.runner.definition import Row, Table, Value
 from weft.experiments.runner.parameters import Number, Word
 from weft.testbed.traffic.flows import Flow
@@ -119,7 +119,7 @@ def long_times(table: Table, keys: Sequence[str]) -> list[Row]:
     rows = []
     for row in table:
         sizes, times = (np.array(row[key], float) for key in ("sizes_bytes", "times_ms"))
-        long = sizes >= LONG_BYTES * float(str(row["size_fraction"]))
+        long = sizes >= LONG_BYTES * number_of(row, "size_fraction")
         rows.append({**row, "long_times_ms": times[long].tolist()})
     return cumulative(rows, "long_times_ms", keys)
 
@@ -130,8 +130,8 @@ def by_size(table: Table) -> list[Row]:
         {
             **row,
             "throughput_fraction": 8
-            * float(str(row["sizes_bytes"]))
-            / (1000 * float(str(row["times_ms"])) * float(str(row["rate_mbps"]))),
+            * number_of(row, "sizes_bytes")
+            / (1000 * number_of(row, "times_ms") * number_of(row, "rate_mbps")),
         }
         for row in exploded(table, ("sizes_bytes", "times_ms"), "flow")
     ]

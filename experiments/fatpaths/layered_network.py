@@ -30,7 +30,6 @@ from weft.testbed.data_plane.layer_program import LayerProgram, program_of
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.plan.plane_selection import balancing
 from weft.testbed.traffic.flows import Flow
-from weft.topologies import build
 from weft.topologies.core.grammar import parse, unparse
 from weft.topologies.core.link import ETHERNET_BYTES, MOST_MTU_BYTES, MTU_BYTES, Mbps
 
@@ -111,7 +110,7 @@ def brought_up(run: Run) -> Iterator[RunningNetwork]:
     link = replace(common.link(run), mtu_bytes=run.integer("frame_bytes") - ETHERNET_BYTES)
     spec = scheme_of(run)
     rule = balancing(registry.scheme(spec)[0], spec, delayed=False)
-    with running(build(run.text("topology")), link, spec, packed=PROCESSES) as network:
+    with running(run.topology, link, spec, packed=PROCESSES) as network:
         with DataPlane.open(network) as plane:
             plane.set_scheme(rule, seed=run.seed)
         yield network

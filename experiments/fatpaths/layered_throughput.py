@@ -36,7 +36,6 @@ from weft.experiments.report import style
 from weft.experiments.report.panels import Bars, Curves, Stack
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
-from weft.topologies import build
 from weft.topologies.core.topology import Topology
 
 YEN, YENS_LAYERS = "k-shortest", "k-shortest-layers"
@@ -49,7 +48,7 @@ THREE = 3  # disjoint paths of a pair
 
 def measure(run: Run) -> Result:
     """Return T, its bound, and how many paths the layers give the demanded and all pairs."""
-    topology = build(run.text("topology"))
+    topology = run.topology
     graph = RouterGraph.of(topology)
     demands = achievable_throughput.worst_case_demands(
         graph,

@@ -20,7 +20,6 @@ from weft.experiments.fatpaths.table_iv import (
 )
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Run, Value
-from weft.topologies import build
 
 COLUMNS = {
     "diameter": "D",
@@ -34,7 +33,7 @@ COLUMNS = {
 
 def measure(run: Run) -> Result:
     """Return the columns of table IV, whether they are the paper's, the mean distance and TNL."""
-    topology = build(run.text("topology"))
+    topology = run.topology
     graph = RouterGraph.of(topology)
     figures: dict[str, Value] = {
         "diameter": graph.diameter,

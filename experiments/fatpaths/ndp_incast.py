@@ -19,7 +19,6 @@ from weft.experiments.fatpaths.transports import Carriage, Load
 from weft.experiments.report.panels import Bars, Curves, Stack
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec
-from weft.topologies import build
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import Mbps
 
@@ -28,7 +27,7 @@ GRACE_S, PATIENCE = 5.0, 20  # a run ends after so many seconds and so many time
 
 def loads(run: Run) -> list[Load]:
     """Return the messages of `run`, the same for every transport."""
-    hosts = build(run.text("topology")).servers
+    hosts = run.topology.servers
     senders = pairs(run.text("traffic"), hosts, np.random.default_rng(run.seed))
     return [Load(0.0, src, dst, 1000 * run.integer("message_kb")) for src, dst in senders]
 
@@ -39,7 +38,7 @@ def measure(run: Run) -> Result:
     frame_bytes = run.integer("frame_bytes")
     ideal_s = transports.ideal_s(messages, rate_bps, frame_bytes)
     how = Carriage(rate_bps, GRACE_S + PATIENCE * ideal_s, frame_bytes)
-    carried = transports.carry(run, build(run.text("topology")), messages, how)
+    carried = transports.carry(run, run.topology, messages, how)
     seconds = [time for time in carried.seconds if time is not None]
     return carried.result(
         {
@@ -61,7 +60,7 @@ def check(run: Run) -> None:
 
 def traffic(text: str) -> None:
     """Raise ValueError unless `text` is a pattern."""
-    common.pattern(text, {name: pattern.parameter for name, pattern in PATTERNS.items()})
+    common.pattern(text, PATTERNS)
 
 
 def incasts(table: Table) -> list[Row]:

@@ -22,7 +22,6 @@ from weft.experiments.fatpaths.transports import Carriage, Load
 from weft.experiments.report.panels import Curves, Stack, cumulative
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer
-from weft.topologies import build
 from weft.topologies.core.link import Gbps, Mbps
 
 PAPER_BPS, PAPER_FRAME_BYTES, PAPER_MEAN_BYTES = 10 * Gbps, 9_000, 1_000_000
@@ -49,7 +48,7 @@ def loads(run: Run) -> list[Load]:
     payload_fraction = 1 - transports.HEADER_BYTES / transports.FRAME_BYTES
     flows = poisson(
         np.random.default_rng(run.seed),
-        build(run.text("topology")).servers,
+        run.topology.servers,
         size_distribution=sizes_of(run.text("sizes")),
         load_fraction=load_fraction(run),
         rate_bps=run.integer("rate_mbps") * Mbps * payload_fraction,
@@ -62,9 +61,7 @@ def measure(run: Run) -> Result:
     """Return times of short and of long flows, as figures 20 and 21 have them."""
     rate_bps, flows = run.integer("rate_mbps") * Mbps, loads(run)
     deadline_s = run.number("seconds") + GRACE_S
-    carried = transports.carry(
-        run, build(run.text("topology")), flows, Carriage(rate_bps, deadline_s)
-    )
+    carried = transports.carry(run, run.topology, flows, Carriage(rate_bps, deadline_s))
     return carried.result(
         {
             "load_fraction": load_fraction(run),

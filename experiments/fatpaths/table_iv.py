@@ -7,9 +7,8 @@ from itertools import cycle
 from typing import Any, NamedTuple
 
 from weft.experiments.report import style
-from weft.experiments.runner.definition import canonical
 from weft.experiments.runner.parameters import Spec
-from weft.topologies import build
+from weft.topologies import build, canonical
 
 
 class PaperNetwork(NamedTuple):

@@ -19,7 +19,7 @@ import numpy as np
 from weft.experiments.fatpaths import graph_columns
 from weft.experiments.fatpaths.table_iv import COLOURS, SHORT, table_v
 from weft.experiments.report import style
-from weft.experiments.report.panels import Bars, Curves, Stack
+from weft.experiments.report.panels import Bars, Curves, Stack, number_of
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Word
 from weft.topologies import build
@@ -110,7 +110,7 @@ def of_a_host(topology: Topology, prices: Mapping[str, int]) -> dict[str, Value]
 
 def figure_10(table: Table) -> list[Row]:
     """Return the rows of networks with about DRAWN_HOSTS; a clique of 64 ports has fewer."""
-    return [row for row in table if 0.5 < float(str(row["network_hosts"])) / DRAWN_HOSTS < 2]
+    return [row for row in table if 0.5 < number_of(row, "network_hosts") / DRAWN_HOSTS < 2]
 
 
 def looks(key: str, families: Iterable[Value]) -> style.SeriesLooks:

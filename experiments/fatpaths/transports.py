@@ -38,7 +38,6 @@ from weft.testbed.traffic.packet_network import (
     TcpParameters,
     shortest,
 )
-from weft.topologies import build
 from weft.topologies.core.grammar import integer, parse, unknown
 from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
@@ -173,7 +172,7 @@ def transport(text: str) -> Transport:
 def check(run: Run) -> None:
     """Raise ValueError unless the engine of `run` can carry its transport."""
     parsed = transport(run.text("transport"))
-    topology = build(run.text("topology")) if run.engine == "fabric" else common.network(run)
+    topology = run.topology if run.engine == "fabric" else common.network(run)
     if topology.nodes > MOST_SIMULATED_NODES:
         raise ValueError(
             f"{run.experiment}: at most {MOST_SIMULATED_NODES} nodes, {topology.spec} has "

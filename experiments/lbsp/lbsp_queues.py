@@ -35,7 +35,6 @@ from weft.testbed.measure.occupancy import Occupancy
 from weft.testbed.measure.port_counters import PortCounterReader
 from weft.testbed.network.degrade import one_at_a_time
 from weft.testbed.network.network import RunningNetwork
-from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
 
@@ -85,7 +84,7 @@ def by_model(run: Run) -> Result:
 def on_kernel(run: Run) -> Result:
     """Send the model's packets through a network with LBSP's daemons, pattern by pattern."""
     rng = np.random.default_rng(run.seed)
-    topology, scheme = build(run.text("topology")), kernel_scheme(run)
+    topology, scheme = run.topology, kernel_scheme(run)
     link = LinkSpec(rate_bps=KERNEL_RATE_BPS, queue_packets=1000)
     with running(topology, link, scheme, packed=KERNEL_PROCESSES) as network:
         one_at_a_time(network)
@@ -152,7 +151,7 @@ def by_hop(
 
 def shape(run: Run) -> LbspShape:
     """Return the fat-tree of `run`; ValueError if LBSP cannot divide its paths."""
-    topology = build(run.text("topology"))
+    topology = run.topology
     radices = topology.naming.layout.radices
     if topology.family != "fattree" or radices != (2 * radices[-1], radices[-1], radices[-1]):
         raise ValueError(f"lbsp_queues: topology must be a fattree:k=..., not {topology.spec}")

@@ -53,7 +53,6 @@ from weft.testbed.node_daemon import control
 from weft.testbed.plan.network_plan import NetworkPlan
 from weft.testbed.traffic import flows, slotted_udp
 from weft.testbed.traffic.flows import Flow
-from weft.topologies import build
 from weft.topologies.core.grammar import integer, parse, unknown
 from weft.topologies.core.link import Mbps
 
@@ -102,7 +101,7 @@ def measure(run: Run) -> Result:
 @contextmanager
 def routed(run: Run) -> Iterator[Routed]:
     """Bring up the network of `run` with its scheme for the length of a `with`."""
-    topology, scheme = build(run.text("topology")), run.text("scheme")
+    topology, scheme = run.topology, run.text("scheme")
     packed = run.integer("processes")
     ours = "none" if is_frr(scheme) else scheme
     with running(topology, common.link(run), ours, packed=packed) as network:

@@ -19,7 +19,6 @@ from weft.daemons.lbsp.routing import shape_of
 from weft.experiments.engines.workloads import permutation
 from weft.experiments.runner.definition import Run
 from weft.testbed.traffic.flows import Flow
-from weft.topologies import build
 from weft.topologies.core.link import Mbps
 from weft.topologies.core.topology import Topology
 
@@ -28,7 +27,7 @@ FLOWS_TO_A_POD = 5
 
 def flows(run: Run) -> list[Flow]:
     """Return the flows of `run`."""
-    topology, size_bytes = build(run.text("topology")), run.integer("flow_bytes")
+    topology, size_bytes = run.topology, run.integer("flow_bytes")
     if run.text("workload") == "short":
         return list(short_flows(run, topology.servers))
     pairs = long_ends(topology) if run.text("workload") == "long" else pod_ends(topology)
@@ -73,7 +72,7 @@ def pod_ends(topology: Topology) -> Sequence[tuple[int, int]]:
 
 def check_pod(run: Run) -> None:
     """Raise ValueError if a pod of `run` has no host for each of the five flows to it."""
-    shape = shape_of(build(run.text("topology")))
+    shape = shape_of(run.topology)
     hosts = shape.d * shape.hosts
     if run.text("workload") == "pod" and hosts < FLOWS_TO_A_POD:
         raise ValueError(f"{run.experiment}: a pod must have {FLOWS_TO_A_POD} hosts, not {hosts}")

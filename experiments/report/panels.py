@@ -52,9 +52,14 @@ def select(rows: Iterable[Row], **values: Value) -> list[Row]:
     return [row for row in rows if all(row[key] == value for key, value in values.items())]
 
 
+def number_of(row: Row, key: str) -> float:
+    """Return `key` of a row, which is a number."""
+    return float(str(row[key]))
+
+
 def numbers(rows: Iterable[Row], key: str) -> list[float]:
     """Return `key` of each row that has it."""
-    return [float(str(row[key])) for row in rows if row.get(key) is not None]
+    return [number_of(row, key) for row in rows if row.get(key) is not None]
 
 
 def valid_runs(rows: Sequence[Row]) -> tuple[Sequence[Row], bool]:
@@ -68,7 +73,7 @@ def values_by(rows: Iterable[Row], x: str, y: str) -> dict[float, list[float]]:
     values: dict[float, list[float]] = {}
     for row in rows:
         if row.get(y) is not None:
-            values.setdefault(float(str(row[x])), []).append(float(str(row[y])))
+            values.setdefault(number_of(row, x), []).append(number_of(row, y))
     return dict(sorted(values.items()))
 
 
@@ -209,7 +214,7 @@ def relative(table: Table, columns: Iterable[str], over: Row, same: Sequence[str
         base = select(baselines, **{key: row[key] for key in same})
         if base:
             means = {key: mean(numbers(base, key)) for key in columns}
-            ratios.append(row | {key: float(str(row[key])) / means[key] for key in means})
+            ratios.append(row | {key: number_of(row, key) / means[key] for key in means})
     return ratios
 
 

@@ -19,12 +19,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.experiments.runner.failures import reason
 from weft.experiments.runner.parameters import Axis, Scalar
+from weft.topologies import build
 from weft.topologies.core.grammar import unknown
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from matplotlib.figure import Figure
+
+    from weft.topologies.core.topology import Topology
 
 Value = bool | int | float | str | None | list[bool] | list[int] | list[float] | list[str]
 Row = dict[str, Value]
@@ -80,6 +83,11 @@ class Run:
         clock += f" hop_ns={self.hop_ns}" if self.hop_ns else ""
         clock += f" syscall_ns={self.syscall_ns}" if self.syscall_ns else ""
         return f"{cell} seed={self.seed} engine={self.engine}{clock}"
+
+    @property
+    def topology(self) -> Topology:
+        """Return the network that the parameter `topology` names."""
+        return build(self.text("topology"))
 
     def text(self, key: str) -> str:
         return str(self.parameters[key])
@@ -323,13 +331,6 @@ def in_brief(run: Run, values: Mapping[str, Sequence[Scalar]], engines: Sequence
     if len(engines) > 1:
         words.append(f"engine={run.engine}")
     return " ".join(words) or str(run)
-
-
-def canonical(topology: str) -> str:
-    """Return the one name of a network: parameters in the family's order, defaults filled in."""
-    from weft import topologies
-
-    return topologies.canonical(topology)
 
 
 def split(text: str) -> list[str]:

@@ -6,7 +6,7 @@ hosts: down to the hosts.
 
 from __future__ import annotations
 
-from weft.experiments.engines.common_columns import ORDER, UNFINISHED
+from weft.experiments.engines.common_columns import ORDER
 
 CHOICES = {
     "up*_redirected_fraction": "choices at switches of that layer that left D-mod-k's port; null "
@@ -76,25 +76,5 @@ FABRIC_GAIN = {
     "goodput_fraction": "goodput_bps of ideal_goodput_bps",
     "slowest_flow_bps": "goodput of the slowest flow",
     "flows_bps": "list: goodput of each flow",
-    **ORDER,
-}
-SLOWDOWN = {
-    key: text
-    for size, which in (("short", "short flows"), ("long", "long flows"), ("all", "all flows"))
-    for key, text in {
-        f"{size}_mean_ms": f"mean time of {which}; null if there is none",
-        f"{size}_p99_ms": f"99th percentile of the time of {which}",
-        f"{size}_mean_slowdown": (
-            f"mean over {which} of their time over that which they would take alone"
-        ),
-        f"{size}_p99_slowdown": "99th percentile of that",
-    }.items()
-}
-FABRIC_FCT = {
-    **UNFINISHED,
-    **SLOWDOWN,
-    "sizes_bytes": "list: size of each flow",
-    "times_ms": "list: time of each flow",
-    "slowdowns": "list: time of each flow over that which it would take alone",
     **ORDER,
 }

@@ -28,7 +28,6 @@ from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Run
 from weft.experiments.runner.parameters import Spec
 from weft.experiments.ttc import columns
-from weft.topologies import build
 from weft.topologies.core.link import Mbps
 from weft.topologies.core.topology import Topology
 
@@ -117,7 +116,7 @@ def measure(run: Run) -> Result:
 def check_traffic(text: str) -> None:
     """Raise ValueError unless the pattern `text` exists."""
     if text != "cross":
-        common.pattern(text, {name: known.parameter for name, known in PATTERNS.items()})
+        common.pattern(text, PATTERNS)
 
 
 def check(run: Run) -> None:
@@ -125,7 +124,7 @@ def check(run: Run) -> None:
     fabric_run.check_scheme(run)
     common.check_tcp(run)
     common.check_delay(run)
-    topology = build(run.text("topology"))
+    topology = run.topology
     pairs(traffic(run, topology), topology.servers, np.random.default_rng(0))
 
 

@@ -29,7 +29,7 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.engines.workloads import derangements, transpose
-from weft.experiments.report.panels import Curves
+from weft.experiments.report.panels import Curves, number_of
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.experiments.ttc import columns
@@ -130,7 +130,7 @@ def with_estimate(table: Table) -> list[Row]:
     rows = []
     for row in table:
         k, most, estimate = (
-            float(str(row[key])) for key in ("k", "max_load_flows", "estimate_flows")
+            number_of(row, key) for key in ("k", "max_load_flows", "estimate_flows")
         )
         rows.append(row | {"above_k_flows": most - k})
         if row["scheme"] == "ttc:delta=sqrt":

@@ -24,7 +24,7 @@ from weft.daemons.routing.selection import below, ttc
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.report import panels
-from weft.experiments.report.panels import Curves
+from weft.experiments.report.panels import Curves, number_of
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Number
 from weft.experiments.ttc import columns
@@ -188,7 +188,7 @@ def tails(table: Table) -> list[Row]:
     lists = {"at_least": "limit", "simulated_at_least": "simulated"}
     rows = panels.melted(table, lists, "source", "fraction")
     points = panels.exploded(rows, ["fraction"], "queue_packets")
-    return [point for point in points if float(str(point["fraction"])) > LEAST_DRAWN]
+    return [point for point in points if number_of(point, "fraction") > LEAST_DRAWN]
 
 
 EXPERIMENT = Experiment(

@@ -81,10 +81,10 @@ def test_what_does_not_go_together_is_refused(experiment, instead, says):
 
 
 def test_schemes_that_there_are_not_are_refused():
-    for text, check in (("darr", dar_goodput.check_scheme), ("ttc", dar_failure.check_scheme)):
+    for text, check in (("darr", clos_run.check_scheme), ("ttc", dar_failure.check_scheme)):
         with pytest.raises(ValueError, match="dar"):
             check(text)
-    dar_goodput.check_scheme("central")
+    clos_run.check_scheme("central")
 
 
 def test_the_daemons_settle_in_simulated_time():

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from weft.experiments.engines import common_parameters, fabric_run
+from weft.experiments.lbsp import lbsp_tcp
 from weft.experiments.report import figures
 from weft.experiments.runner.definition import Experiment, Run, Value
 from weft.experiments.runner.rows import row_of
-from weft.experiments.ttc import fabric_fct, fabric_gain, ttc_kernel
+from weft.experiments.ttc import fabric_gain, ttc_kernel
 from weft.experiments.ttc.fat_tree_links import LayeredTreeShape
 from weft.testbed.data_plane.data_plane import PortCounts
 from weft.testbed.measure.ping import ping
 from weft.testbed.runs.network_handle import all_pairs
-from weft.testbed.traffic.flows import Flow, FlowResult, FlowResults
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 
@@ -29,12 +29,6 @@ def runs(experiment: Experiment, **given: str) -> list[Run]:
     """Return the runs with one seed, in real time if links have no delay."""
     clock = "real" if given.get("delay_us") == "0" else "virtual"
     return experiment.plan(given, seeds=1, clock=clock).runs
-
-
-def test_the_damaged_link_is_one_between_switches() -> None:
-    for spec, name in (("fattree:k=4", "e0.0-a0.0"), ("clos:n=2,r=2,m=2", "e0-c0")):
-        topology = build(spec)
-        assert topology.link_name(fabric_fct.damaged_link(topology)) == name
 
 
 @pytest.mark.parametrize(
@@ -56,23 +50,6 @@ def test_what_a_clos_can_carry_is_bounded_by_its_uplinks() -> None:
     assert fabric_gain.ideal_flows(topology, across) == 4
     assert fabric_gain.ideal_flows(topology, [(0, 1), (1, 0), (2, 4), (4, 2)]) == 4
     assert fabric_gain.ideal_flows(topology, [(0, 4), (1, 5), (2, 6), (3, 2)]) == 3
-
-
-def test_a_flow_that_has_not_ended_counts_with_the_time_that_it_has_had() -> None:
-    topology = build("clos:n=2,r=2,m=2")
-    ended = FlowResult(Flow(0.0, 0, 3, 1448), 1.0, 1.0 + 8 * 4 * 1514 / 1e6, 1448, None, None)
-    long = FlowResult(
-        Flow(0.0, 0, 1, 1_448_000), 2.0, 2.0 + 2 * 8 * 1001 * 1514 / 1e6, 1_448_000, None, None
-    )
-    broken = FlowResult(Flow(0.0, 1, 2, 5000), 3.0, None, 100, None, "timed out")
-    found = fabric_fct.times(
-        topology, FlowResults((ended, long, broken), 9.0, 0.0, "reno", {}), 1_000_000
-    )
-    assert (found["flows"], found["unfinished"]) == (3, 1)
-    assert found["slowdowns"][:2] == [1.0, 2.0]
-    assert found["times_ms"][2] == pytest.approx(6000)
-    assert found["short_mean_ms"] == pytest.approx((48.448 + 6000) / 2)
-    assert found["long_mean_slowdown"] == pytest.approx(2.0)
 
 
 def test_packets_that_ttc_redirects_are_counted_by_tier() -> None:
@@ -177,14 +154,13 @@ def test_goodput_of_each_setting_and_scheme_is_drawn_by_itself() -> None:
             {"transport": "sctp"},
             "transport must be tcp or mptcp:subflows=4, got sctp",
         ),
-        (fabric_fct.EXPERIMENT, {"damage": "lnk"}, "did you mean link"),
-        (fabric_fct.EXPERIMENT, {"load_fraction": "1.5"}, "load_fraction must lie in 0.01 .. 0.99"),
+        (lbsp_tcp.EXPERIMENT, {"damage": "lnk"}, "did you mean link"),
+        (lbsp_tcp.EXPERIMENT, {"load_fraction": "1.5"}, "load_fraction must lie in 0.01 .. 0.99"),
         (
-            fabric_fct.EXPERIMENT,
+            fabric_gain.EXPERIMENT,
             {"scheme": "lbsp", "topology": "clos:n=2,r=2,m=2"},
             "fat-tree of three tiers",
         ),
-        (fabric_fct.EXPERIMENT, {"sizes": "web"}, "distribution of flow sizes"),
         (ttc_kernel.EXPERIMENT, {"traffic": "udp:load=100"}, "load must be at most 99"),
         (ttc_kernel.EXPERIMENT, {"traffic": "icmp"}, "traffic must be tcp or udp:load=PERCENT"),
         (ttc_kernel.EXPERIMENT, {"topology": "clos:n=2,r=2,m=2"}, "topology must be a fattree"),
@@ -205,14 +181,13 @@ SHORT = [
         {"topology": "clos:n=1,r=2,m=2", "scheme": "drill", "seconds": "1", **SLOW},
     ),
     (
-        fabric_fct.EXPERIMENT,
+        lbsp_tcp.EXPERIMENT,
         {
-            "topology": "clos:n=2,r=2,m=2",
-            "scheme": "ttc",
-            "seconds": "1",
+            "workload": "long",
+            "scheme": "lbsp",
             **SLOW,
             "damage": "link,node,degraded",
-            "sizes": "fixed:bytes=20000",
+            "flow_bytes": "20000",
         },
     ),
     (
@@ -248,9 +223,10 @@ def test_parameters_of_tcp_reach_the_hosts(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(fabric_run, "observe", observe)
     network: Any = None
-    (run,) = runs(fabric_fct.EXPERIMENT, scheme="ecmp", damage="none")
+    given = {"topology": "clos:n=4,r=2,m=4", "traffic": "cross", "scheme": "ecmp"}
+    (run,) = runs(fabric_gain.EXPERIMENT, **given)
     fabric_run.tcp(run, network, [], deadline_s=1.0)
-    (run,) = runs(fabric_fct.EXPERIMENT, scheme="ecmp", damage="none", rto_min_us="200000")
+    (run,) = runs(fabric_gain.EXPERIMENT, **given, rto_min_us="200000")
     fabric_run.tcp(run, network, [], deadline_s=1.0, sysctls={"tcp_ecn": 2})
     options = {"congestion_control": "cubic", "transport": "tcp", "deadline_s": 1.0}
     assert calls == [
@@ -263,18 +239,19 @@ def test_a_kernel_with_a_fixed_timeout_is_refused_another(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(common_parameters, "RTO_MIN_SYSCTL", tmp_path / "absent")
-    given = {"scheme": "ecmp", "damage": "none", "delay_us": "0"}
+    given = {"scheme": "ecmp", "delay_us": "0"}
     with pytest.raises(ValueError, match="rto_min_us=10000 needs Linux"):
-        runs(fabric_fct.EXPERIMENT, **given)
-    assert runs(fabric_fct.EXPERIMENT, **given, rto_min_us="200000")
-    assert runs(fabric_fct.EXPERIMENT, **(given | {"delay_us": "5"}))
+        runs(fabric_gain.EXPERIMENT, **given)
+    assert runs(fabric_gain.EXPERIMENT, **given, rto_min_us="200000")
+    assert runs(fabric_gain.EXPERIMENT, **(given | {"delay_us": "5"}))
 
 
 @pytest.mark.kernel
 def test_lbsp_goes_around_the_link_that_failed() -> None:
-    (run,) = runs(fabric_fct.EXPERIMENT, scheme="lbsp", damage="link", delay_us="0")
+    given = {"workload": "long", "scheme": "lbsp", "damage": "link", "delay_us": "0"}
+    (run,) = runs(lbsp_tcp.EXPERIMENT, **given)
     link = LinkSpec(rate_bps=100 * Mbps, queue_packets=100)
-    damage = partial(fabric_fct.damage, run)
+    damage = partial(lbsp_tcp.prepare, run)
     with fabric_run.fabric(run, link, damage=damage) as on:
         assert not ping(on.network, all_pairs(on.network), count=4, retries=2).lost
 

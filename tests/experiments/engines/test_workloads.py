@@ -108,28 +108,6 @@ def test_poisson_arrivals_bring_the_load_that_was_asked_for() -> None:
     gaps = np.diff([flow.at_s for flow in flows])
     assert gaps.std() == pytest.approx(gaps.mean(), rel=0.05)
     assert all(flow.src != flow.dst and 0 <= flow.at_s < 100 for flow in flows)
-    across = list(
-        workloads.poisson(
-            rng(),
-            8,
-            size_distribution=of,
-            load_fraction=0.5,
-            rate_bps=8e6,
-            duration_s=20,
-            across=lambda a, b: a // 4 != b // 4,
-        )
-    )
-    assert all(flow.src // 4 != flow.dst // 4 for flow in across)
-    assert 8 * len(across) * 10000 / (8 * 8e6 * 20) == pytest.approx(0.5, rel=0.1)
-
-
-def test_the_ideal_time_is_store_and_forward_then_the_rate() -> None:
-    ideal = workloads.ideal_s(1448, rate_bps=8_000_000, hops=4, header_bytes=66, packet_bytes=1448)
-    assert ideal == pytest.approx(4 * 1514e-6)
-    longer = workloads.ideal_s(
-        1448 * 10, rate_bps=8_000_000, hops=4, header_bytes=66, packet_bytes=1448
-    )
-    assert longer == pytest.approx(13 * 1514e-6)
 
 
 def test_uniform_traffic_reaches_every_other_host_about_as_often() -> None:

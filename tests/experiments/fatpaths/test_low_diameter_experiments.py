@@ -10,8 +10,8 @@ from weft.experiments.fatpaths import layered_throughput, topology_cost
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.table_iv import TABLE_IV, TABLE_V_SAMPLES, table_v
 from weft.experiments.report import figures
-from weft.experiments.runner.definition import canonical, find
-from weft.topologies import build
+from weft.experiments.runner.definition import find
+from weft.topologies import build, canonical
 
 QUICK = {
     "lowdiameter_sizes": {"topology": "slimfly:q=19,p=14,complete:n=101,p=100,hyperx:l=2,s=3"},

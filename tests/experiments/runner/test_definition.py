@@ -7,7 +7,8 @@ from quick import EXPERIMENT
 
 from weft.experiments.cli.cli import main
 from weft.experiments.runner import definition
-from weft.experiments.runner.definition import Run, assignments, canonical, split
+from weft.experiments.runner.definition import Run, assignments, split
+from weft.topologies import canonical
 
 
 def a_run(**changed):

@@ -105,7 +105,7 @@ def test_every_parameter_says_what_it_means(name):
             "ttc_flow: at most 10000000 flows, k=1 in fattree:n=8,d=64: 5",
         ),
         ("lbsp_tcp rounds=0", "lbsp_tcp: rounds must be at least 1, got 0"),
-        ("fabric_fct seconds=0", "fabric_fct: seconds must lie in 0.001 .. 3600, got '0'"),
+        ("fabric_gain seconds=0", "fabric_gain: seconds must lie in 0.001 .. 3600, got '0'"),
         ("lbsp_tcp flow_bytes=0", "lbsp_tcp: flow_bytes must be at least 1, got 0"),
         (
             "lbsp_tcp oversubscription=-4",
@@ -126,8 +126,8 @@ def test_every_parameter_says_what_it_means(name):
             "proxy_throughput: at most 2000 nodes, dcell:n=60,k=1 has 3721",
         ),
         (
-            "fabric_fct topology=fattree:k=24",
-            "fabric_fct: at most 2000 nodes, fattree:k=24 has 4176",
+            "fabric_gain topology=fattree:k=24",
+            "fabric_gain: at most 2000 nodes, fattree:k=24 has 4176",
         ),
         (
             "link_loss topology=dcell:n=60,k=1",
