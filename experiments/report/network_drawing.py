@@ -100,27 +100,39 @@ def draw_groups(axes: Axes, places: DrawingLayout) -> None:
 
 
 def draw_links(axes: Axes, topology: Topology, places: DrawingLayout, scale: float) -> None:
-    """Draw the links, those of higher levels last and heavier."""
-    ends = curves(topology, places)
-    strength = 1.0
-    if not places.hosts:
-        strength = float(np.clip((INK_LINKS / len(topology.links)) ** 0.5, 0.25, 1.0))
+    """Draw the links, those of higher levels last and heavier, and failed ones dashed."""
+    ends = np.stack(curves(topology, places), axis=1)
+    width = float(np.clip(2.5 * scale, 0.3, 1.3))
     for level in range(0 if places.hosts else 1, int(topology.level.max()) + 1):
-        links = np.flatnonzero(topology.level == level)
-        width = float(np.clip(2.5 * scale, 0.3, 1.3)) * (1.0 if level else 0.8)
-        colour = style.LEVELS[level % len(style.LEVELS)]
+        links = (topology.level == level) & ~topology.failed
         role = topology.roles[level]
-        draw_curves(
+        _draw_kind(
             axes,
-            np.stack([points[links] for points in ends], axis=1),
-            edgecolors=colour,
-            linewidths=width,
+            ends[links],
+            style.LEVELS[level % len(style.LEVELS)],
+            f"level {level} ({role}): {links.sum()} links",
+            linewidths=width * (1.0 if level else 0.8),
             # among groups of routers, local links are in front
             zorder=2 if places.hosts else 2 - level / 100,
-            alpha=strength if role == "global" else None,
+            alpha=_strength(topology, places) if role == "global" else None,
         )
-        label = f"level {level} ({role}): {len(links)} links"
-        axes.plot([], [], color=colour, linewidth=2, label=label)
+    if topology.failed.any():
+        label = f"failed: {topology.failed.sum()} links"
+        _draw_kind(axes, ends[topology.failed], style.INK, label, linestyles="dashed", zorder=3)
+
+
+def _strength(topology: Topology, places: DrawingLayout) -> float:
+    """Return the opacity of global links."""
+    if places.hosts:
+        return 1.0
+    return float(np.clip((INK_LINKS / len(topology.links)) ** 0.5, 0.25, 1.0))
+
+
+def _draw_kind(axes: Axes, points: Places, colour: str, label: str, **form: Any) -> None:
+    """Draw curves of one kind, and add them to the legend."""
+    draw_curves(axes, points, edgecolors=colour, **form)
+    line = form.get("linestyles", "solid")
+    axes.plot([], [], color=colour, linewidth=2, linestyle=line, label=label)
 
 
 def draw_curves(axes: Axes, points: Places, **form: Any) -> None:

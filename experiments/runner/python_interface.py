@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from weft.experiments.runner import definition
-from weft.experiments.runner.definition import Experiment, Row, Run
+from weft.experiments.runner.definition import Experiment, Run
 from weft.experiments.runner.failures import RunFailure
+from weft.experiments.runner.notebook_table import Rows
 from weft.experiments.runner.parameters import Scalar
 from weft.experiments.runner.provenance import code_and_machine
 from weft.experiments.runner.results import Store
@@ -37,7 +38,7 @@ def run(
     results: str | Path | None = None,
     fresh: bool = False,
     **parameters: Given,
-) -> list[Row]:
+) -> Rows:
     """Return the rows of an experiment, measured now unless they are stored, as `weft run` does.
 
         run("link_loss", topology="dcell:n=4,k=1", failed_links=[0, 2, 4], engine="graph")
@@ -55,6 +56,7 @@ def run(
 
     Returns:
         A list of dicts, as pandas.DataFrame() takes it; `weft describe EXPERIMENT` explains them.
+        A notebook shows it as a table.
 
     Raises:
         ValueError: a name or value is unknown or out of range.
@@ -70,7 +72,7 @@ def run(
     todo = runs if again else remaining(runs, store)
     if todo:
         _measure(selected, todo, store, jobs or len(os.sched_getaffinity(0)), again)
-    return store.rows(runs)
+    return Rows(store.rows(runs))
 
 
 def _measure(

@@ -27,6 +27,7 @@ from weft.testbed.network.network import BRIDGES, RunningNetwork
 from weft.testbed.node_daemon import control
 from weft.testbed.runs.run import RunRecord
 from weft.testbed.traffic import mpi
+from weft.topologies.core.failures import fail_links
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.placement import place_ranks
 from weft.topologies.core.topology import Topology
@@ -128,6 +129,13 @@ class Net(BridgedNet):
         for a, pa, b, pb in topology.links.tolist():
             self.links.append(Link(Port(nodes[a], pa), Port(nodes[b], pb)))
         self.built = True
+
+    def _repr_svg_(self) -> str | None:
+        """Return the drawing with failed links that a notebook shows; None if it is bridged."""
+        if self.bridged:
+            return None
+        failed = self.up.failed_links() if self.built else []
+        return fail_links(self.topology, failed)._repr_svg_()
 
     def stop(self) -> None:
         """Remove everything from the kernel."""

@@ -6,7 +6,7 @@ switches.  A port is numbered within its node from 0.  A link joins two ports an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 MOST = 1 << 24  # nodes, since a MAC has three bytes for one; and links, whose array is then 512 MiB
+
+
+# Functions from a network to its drawing as SVG; experiments/report/notebook.py adds one.
+DRAWERS: list[Callable[[Topology], str]] = []
 
 
 def wire(a: ArrayLike, port_a: ArrayLike, b: ArrayLike, port_b: ArrayLike) -> NDArray[np.int64]:
@@ -295,6 +299,10 @@ class Topology:
         if not number.isdecimal() or not 1 <= int(number) <= len(parallel):
             raise ValueError(f"no link {text}: {len(parallel)} join {a} and {b}")
         return parallel[int(number) - 1]
+
+    def _repr_svg_(self) -> str | None:
+        """Return the drawing that a notebook shows; None where nothing draws."""
+        return DRAWERS[-1](self) if DRAWERS else None
 
     def check(self) -> None:
         """Raise ValueError unless links have two ends, ports one link, and servers at least one."""

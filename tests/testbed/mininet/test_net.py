@@ -41,6 +41,16 @@ def test_it_is_a_mininet_whose_nodes_have_no_shell_until_somebody_asks(net):
     assert "shell" not in vars(net.get("h8"))
 
 
+def test_a_notebook_shows_the_network_with_its_failed_links(net):
+    import weft.experiments  # networks can be drawn
+
+    assert weft.experiments
+    assert "stroke-dasharray" not in net._repr_svg_()
+    net.up.fail("h0-h3")
+    assert "stroke-dasharray" in net._repr_svg_()
+    net.up.restore("h0-h3")
+
+
 def test_a_command_runs_in_the_nodes_namespace(net):
     host = net.get("h11")
     assert host.IP() == "10.0.3.2"
