@@ -22,7 +22,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 
 from weft.daemons.core.actions import FiveTuple, SetFlowRewrite
-from weft.daemons.core.events import DaemonEvent, FlowInUse
+from weft.daemons.core.events import FlowInUse
 from weft.daemons.routing import first_octets, proxy_addresses
 from weft.testbed.data_plane.source_rewrite import (
     IP_DESTINATION,
@@ -147,13 +147,11 @@ class FlowRewriting(OwnPackets):
             self._transit.set_flow(change.flow, change.first_octet)
         self._flows.make()
 
-    def used(self) -> Iterator[DaemonEvent]:
-        return map(FlowInUse, self.in_use())
-
-    def in_use(self) -> Iterator[FiveTuple]:
+    def used(self) -> Iterator[FlowInUse]:
         for packet in self._shown():
             source, destination = struct.unpack_from(">II", packet, IP_SOURCE)
             protocol, after = packet[IP_PROTOCOL], (packet[0] & 15) * 4
             has_ports = protocol in WITH_PORTS and len(packet) >= after + PORTS_BYTES
             ports = struct.unpack_from(">I", packet, after)[0] if has_ports else 0
-            yield FiveTuple(source, proxy_addresses.server_address(destination), protocol, ports)
+            own = proxy_addresses.server_address(destination)
+            yield FlowInUse(FiveTuple(source, own, protocol, ports))

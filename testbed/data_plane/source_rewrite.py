@@ -29,6 +29,7 @@ import struct
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from math import inf
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -236,7 +237,7 @@ class Elements(Generic[Key]):
 class OwnPackets(LinuxCapability):
     """Rewriting of one server's own packets.
 
-    news: a socket, readable when a destination or a flow is in use; see in_use().
+    news: a socket, readable when a destination or a flow is in use; see used().
     errors: a socket, readable when a packet of this server was refused; see refused().
     """
 
@@ -274,12 +275,8 @@ class OwnPackets(LinuxCapability):
         """
 
     @abstractmethod
-    def in_use(self) -> Iterator[Any]:
-        """Return the destinations or flows of packets logged since the last call."""
-
-    @abstractmethod
     def used(self) -> Iterator[DaemonEvent]:
-        """Return in_use() as events."""
+        """Return the destinations or flows of packets logged since the last call."""
 
     def apply(self, actions: Sequence[Any]) -> str:
         self.set(actions)
@@ -291,12 +288,9 @@ class OwnPackets(LinuxCapability):
     def sources(self) -> list[EventSource]:
         return [
             EventSource(self.news, self.used, Wakes.NEVER),
-            EventSource(self.errors, self._refusals, Wakes.ONCE_A_TICK),
+            # A refused packet may be the first to its destination.
+            EventSource(self.errors, lambda: chain(self.used(), self.refused()), Wakes.ONCE_A_TICK),
         ]
-
-    def _refusals(self) -> Iterator[DaemonEvent]:
-        yield from self.used()  # a refused packet may be the first to its destination
-        yield from map(Refused, self.refused())
 
     def look(self, now: float) -> list[DaemonEvent]:
         loads = self.loads(now)
@@ -336,14 +330,14 @@ class OwnPackets(LinuxCapability):
                     if kind == NFLOG << 8 | NFULNL_MSG_PACKET:
                         yield netlink.attributes(body, nft.GENMSG.size)[NFULA_PAYLOAD]
 
-    def refused(self) -> Iterator[int]:
+    def refused(self) -> Iterator[Refused]:
         """Return the destinations, as servers' own addresses, of this server's refused packets."""
         while received := icmp.receive(self.errors):
             packet, _ = received
             quoted = (packet[0] & 15) * 4 + 8
             code = packet[quoted - 7]
             if code in REFUSALS and len(packet) >= quoted + IP_HEADER_BYTES:
-                yield struct.unpack_from(">I", packet, quoted + IP_DESTINATION)[0]
+                yield Refused(*struct.unpack_from(">I", packet, quoted + IP_DESTINATION))
 
 
 def _steer(destination: int, address: int | None) -> NetlinkMessage:
@@ -379,12 +373,9 @@ class SourceRewriting(OwnPackets):
         self._steered.want({change.destination: change.rewritten for change in changes})
         self._steered.make()
 
-    def used(self) -> Iterator[DaemonEvent]:
-        return map(DestinationInUse, self.in_use())
-
-    def in_use(self) -> Iterator[int]:
+    def used(self) -> Iterator[DestinationInUse]:
         for packet in self._shown():
-            yield struct.unpack_from(">I", packet, IP_DESTINATION)[0]
+            yield DestinationInUse(*struct.unpack_from(">I", packet, IP_DESTINATION))
 
 
 REFUSALS = (0, 1)  # network, host unreachable
@@ -392,34 +383,16 @@ REFUSALS = (0, 1)  # network, host unreachable
 
 def listen(group: int) -> socket.socket:
     """Return a socket that receives, without delay, the packets that rules log to `group`."""
-    listener = socket.socket(
-        socket.AF_NETLINK,
-        socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK,
-        nft.NETLINK_NETFILTER,
+    settings = (
+        netlink.attribute(NFULA_CFG_CMD, struct.pack("=B", BIND)),
+        netlink.attribute(NFULA_CFG_MODE, struct.pack(">IBx", MOST_SHOWN_BYTES, COPY_PACKET)),
+        netlink.attribute(NFULA_CFG_QTHRESH, struct.pack(">I", 1)),
     )
-    listener.setsockopt(socket.SOL_SOCKET, netlink.SO_RCVBUFFORCE, 1 << 20)
-    listener.bind((0, 0))
-    configuration: Sequence[tuple[int, bytes]] = (
-        (NFULA_CFG_CMD, struct.pack("=B", BIND)),
-        (NFULA_CFG_MODE, struct.pack(">IBx", MOST_SHOWN_BYTES, COPY_PACKET)),
-        (NFULA_CFG_QTHRESH, struct.pack(">I", 1)),
+    kind, header = NFLOG << 8 | NFULNL_MSG_CONFIG, nft.GENMSG.pack(nft.NFPROTO_IPV4, 0, group)
+    listener = netlink.Socket(family=nft.NETLINK_NETFILTER)
+    listener.request(
+        NetlinkMessage(kind, 0, header + setting, f"nfnetlink_log group {group}")
+        for setting in settings
     )
-    for kind, value in configuration:
-        body = nft.GENMSG.pack(nft.NFPROTO_IPV4, 0, group) + netlink.attribute(kind, value)
-        header = (
-            16 + len(body),
-            NFLOG << 8 | NFULNL_MSG_CONFIG,
-            netlink.NLM_F_REQUEST | netlink.NLM_F_ACK,
-            1,
-            0,
-        )
-        listener.send(netlink.HEADER.pack(*header) + body)
-        listener.setblocking(True)
-        answer = listener.recv(4096)
-        listener.setblocking(False)
-        code = -struct.unpack_from("=i", answer, 16)[0]
-        if code:
-            raise netlink.NetlinkError(
-                code, f"nfnetlink_log group {group}: {netlink.words(code, 0, answer[16:])}"
-            )
-    return listener
+    listener.socket.setblocking(False)
+    return listener.socket

@@ -178,7 +178,7 @@ def test_a_flow_takes_its_path_and_others_of_the_same_servers_do_not(tables):
 
 def test_flows_in_use_are_told_once_with_their_ports_if_they_have_any(tables):
     net, made = tables
-    list(made[0].in_use())
+    list(made[0].used())
     address = net.topology.naming.address
     with netns.inside(net.netns(0)):
         client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -187,11 +187,11 @@ def test_flows_in_use_are_told_once_with_their_ports_if_they_have_any(tables):
         for _ in range(3):
             client.sendto(b"x", (dotted(address(5)), 50000))
     ping(net, [(0, 5)], count=3)
-    assert sorted(made[0].in_use()) == [
+    assert sorted(event.flow for event in made[0].used()) == [
         FiveTuple(address(0), address(5), socket.IPPROTO_ICMP, 0),
         FiveTuple(address(0), address(5), UDP, 40000 << 16 | 50000),
     ]
-    assert list(made[4].in_use()) == []  # it passes them on
+    assert list(made[4].used()) == []  # it passes them on
 
 
 def test_the_kernel_holds_the_rules_that_were_meant(tables):

@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 
 from weft.daemons.core.actions import SetSourceRewrite
+from weft.daemons.core.events import Refused
 from weft.daemons.proxy import routing as proxy
 from weft.daemons.routing import proxy_addresses
 from weft.testbed.data_plane import source_rewrite
@@ -106,9 +107,9 @@ def test_a_full_packet_passes_and_a_longer_one_in_pieces(steered):
 
 def test_what_is_used_is_told_once_and_by_its_own_address(steered):
     net, steering = steered
-    list(steering[0].in_use())
+    list(steering[0].used())
     ping(net, [(0, 19), (0, 7)], count=3)
-    assert sorted(steering[0].in_use()) == [
+    assert sorted(event.destination for event in steering[0].used()) == [
         net.topology.naming.address(server) for server in (7, 19)
     ]
 
@@ -122,8 +123,8 @@ def test_a_refused_packet_is_told_by_its_own_address(steered):
         unreachable = fib.route_message(fib.Prefix(change.rewritten, 32), [], 0)
         routes.request([unreachable])
     table = ping(net, [(0, 19)])
-    assert table.lost[0].reasons == (f"host unreachable, says h{path[2]}",)
-    assert list(steering[0].refused()) == [net.topology.naming.address(19)]
+    assert table.lost[0].reasons == [f"host unreachable, says h{path[2]}"]
+    assert list(steering[0].refused()) == [Refused(net.topology.naming.address(19))]
 
 
 def test_udp_gets_through_with_right_checksums_and_errors_reach_their_socket(steered):
