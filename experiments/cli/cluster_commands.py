@@ -1,10 +1,20 @@
-"""Commands on networks over several machines: where the nodes of a network would be."""
+"""Commands on networks over several machines: place, and what others do on each machine.
+
+A run over several machines has a part on each, a run there called NAME-1, NAME-2 and so on.
+Commands on a node or a link run again on the machines that have it, with the part as their run.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +23,8 @@ from weft.experiments.cli.options import Commands, add_command, add_json, add_ne
 if TYPE_CHECKING:
     from weft.testbed.cluster.machines import Cluster
     from weft.testbed.labs.lab_file import Lab
+    from weft.testbed.plan.part import PlanPart
+    from weft.testbed.runs.run import RunRecord
 
 MACHINES_HELP = "number of machines, or a file of machines (docs/machines.md)"
 
@@ -24,6 +36,16 @@ def add_commands(commands: Commands) -> None:
     add_network(parser)
     parser.add_argument("--machines", required=True, metavar="N|FILE", help=MACHINES_HELP)
     add_json(parser)
+    text = "hold a part of a network over several machines; weft up --machines starts it"
+    add_command(commands, "agent", agent, text)
+
+
+def agent(arguments: argparse.Namespace) -> int:
+    """Be the agent of this machine until its controller ends."""
+    from weft.testbed.cluster.agent import serve
+
+    serve()
+    return 0
 
 
 def place(arguments: argparse.Namespace) -> int:
@@ -124,3 +146,298 @@ def _bandwidth_mbps(lab: Lab, links: list[int]) -> float | None:
     ]
     rates = [spec.rate_bps for spec in specs if spec]
     return sum(rates) / 1e6 if len(rates) == len(specs) else None
+
+
+END_S = 90.0  # for all machines to remove their parts
+FIRST_PORT, PORTS = 61000, 2000  # UDP ports of runs, above those that Linux gives to clients
+
+
+def up(lab: Lab, routing: str, arguments: argparse.Namespace) -> int:
+    """Bring the network of `lab` up over several machines.
+
+    Raises:
+        ValueError: an option that works on one machine only; one line says which.
+        OSError: a machine cannot hold its part, or failed.  Nothing remains of the run.
+    """
+    from weft.experiments.runner.console import stages
+    from weft.testbed.cluster import controller
+    from weft.testbed.cluster.machines import cluster
+    from weft.testbed.linux.process import need_root
+    from weft.testbed.network import clean
+    from weft.testbed.runs import run
+
+    _check_up(lab, arguments)
+    machines = cluster(arguments.machines)
+    parts = _parts(lab, machines, arguments.detach)
+    need_root()
+    lock = run.reserve(arguments.detach)
+    try:
+        order = {
+            "parts": _requests(lab, routing, arguments, parts),
+            "commands": {machine.name: [*machine.weft, "agent"] for machine in machines.machines},
+        }
+        run.write_journal(lock.run, _journal(lab, routing, machines, parts, lock.run))
+        with stages("bringing up") as progress:
+            progress(f"{len(parts)} machines")
+            durations_s = controller.launch(lock.run, order, lock.lock)
+    except BaseException:
+        clean.remove(lock.run)
+        raise
+    finally:
+        lock.release()
+    print(f"{lock.run.id} is up: {_summary(lab, parts, durations_s)}", file=sys.stderr)
+    return 0
+
+
+def _summary(lab: Lab, parts: Sequence[PlanPart], durations_s: Mapping[str, float]) -> str:
+    """Return the sizes of a network, and the longest time of each stage of its bring-up."""
+    from weft.experiments.runner.console import duration
+
+    times = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in durations_s.items())
+    links = len({link for part in parts for link in part.cut})
+    sizes = f"{lab.topology.nodes} nodes on {len(parts)} machines, {links} cut links"
+    return f"{lab.topology.spec}, {sizes} ({times})"
+
+
+def _check_up(lab: Lab, arguments: argparse.Namespace) -> None:
+    """Raise ValueError for options that work on one machine only."""
+    if arguments.detach is None:
+        raise ValueError(
+            "--machines needs --detach NAME: Mininet's command line is for one machine"
+        )
+    conflicts = {
+        "--nat": arguments.nat,
+        "--view": arguments.view,
+        "--dry-run": arguments.dry_run,
+        "--clock virtual": arguments.clock == "virtual",
+        "a lab with commands, events or checks": lab.command_lines() or lab.events or lab.checks,
+    }
+    for option, chosen in conflicts.items():
+        if chosen:
+            raise ValueError(f"{option} works on one machine only; omit it, or --machines")
+
+
+def _parts(lab: Lab, cluster: Cluster, name: str) -> list[PlanPart]:
+    """Return the part of each machine.
+
+    Raises:
+        ValueError: machines without addresses, or see placed().
+    """
+    from zlib import crc32
+
+    from weft.testbed.plan.part import split
+
+    addresses = {machine.name: machine.address for machine in cluster.machines}
+    if not all(addresses.values()):
+        raise ValueError("--machines: weft up needs a file of machines with their addresses")
+    # the next one is that of agents' messages
+    port = FIRST_PORT + 2 * (crc32(name.encode()) % PORTS)
+    return split(lab.topology, placed(lab, cluster), addresses, port)
+
+
+def _requests(
+    lab: Lab, routing: str, arguments: argparse.Namespace, parts: Sequence[PlanPart]
+) -> dict[str, dict[str, Any]]:
+    """Return what each machine's agent is asked to apply, by name of the machine."""
+    from weft.testbed.node_daemon.keys import KEY_BYTES
+    from weft.topologies.core.link import MTU_BYTES
+    from weft.topologies.core.user_graph import document
+
+    topology = lab.topology
+    common = {
+        "topology": topology.spec,
+        "graph": document(topology) if topology.family == "file" else "",
+        "link": asdict(lab.link) if lab.link else None,
+        "host_link": asdict(lab.host_link) if lab.host_link else None,
+        "own_links": {link: asdict(spec) for link, spec in lab.own_links.items()},
+        "mtu_bytes": lab.link.mtu_bytes if lab.link else MTU_BYTES,
+        "scheme": routing,
+        "key": os.urandom(KEY_BYTES).hex(),
+        "options": {
+            "packed": lab.packed,
+            "authenticated": not arguments.unauthenticated,
+            "restart": not arguments.no_restart,
+        },
+    }
+    return {
+        part.machine: {**common, "run": f"{arguments.detach}-{number}", "part": asdict(part)}
+        for number, part in enumerate(parts, 1)
+    }
+
+
+def _journal(
+    lab: Lab, routing: str, cluster: Cluster, parts: Sequence[PlanPart], record: RunRecord
+) -> dict[str, Any]:
+    """Return the journal of the controller's run."""
+    from weft.testbed.linux import clock
+    from weft.testbed.network.network import topology_copy
+
+    return {
+        "id": record.id,
+        "slot": record.slot,
+        "command": sys.argv,
+        "pid": os.getpid(),
+        "began_unix_s": clock.wall(),
+        "topology": lab.topology.spec,
+        "scheme": routing,
+        **topology_copy(record, lab.topology),
+        "machines": {machine.name: asdict(machine) for machine in cluster.machines},
+        "parts": [asdict(part) for part in parts],
+        "namespaces": [],
+    }
+
+
+class SpreadRun:
+    """A live run over several machines."""
+
+    def __init__(self, record: RunRecord, journal: Mapping[str, Any]) -> None:
+        from weft.testbed.cluster.controller import STATE
+        from weft.testbed.cluster.machines import ClusterMachine
+        from weft.testbed.plan.part import part_from
+        from weft.topologies import build
+
+        self.record = record
+        self.topology = build(journal.get("topology_file") or journal["topology"])
+        self.parts = [part_from(part) for part in journal["parts"]]
+        self._machines = {
+            name: ClusterMachine(**{**fields, "weft": tuple(fields["weft"])})
+            for name, fields in journal["machines"].items()
+        }
+        state = record.directory / STATE
+        if not state.exists():
+            raise ValueError(f"run {record.id} is still coming up")
+        self.dead: dict[str, str] = json.loads(state.read_text())["dead"]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each machine."""
+        return [
+            {
+                "machine": part.machine,
+                "state": "dead" if part.machine in self.dead else "up",
+                "nodes": len(part.nodes),
+                "cut_links": len(part.cut),
+            }
+            for part in self.parts
+        ]
+
+    def having(self, name: str) -> list[int]:
+        """Return the parts that have the node or an end of the link called `name`."""
+        from weft.testbed.plan.element import NodeElement, parse_element
+
+        element = parse_element(self.topology, name)
+        if isinstance(element, NodeElement):
+            links = {link for *_, link in self.topology.ports(element.node)}
+            nodes = {element.node}
+        else:
+            links, nodes = {element.link}, set()
+        return [
+            number
+            for number, part in enumerate(self.parts)
+            if nodes.intersection(part.nodes) or links.intersection((*part.links, *part.cut))
+        ]
+
+    def home(self, node: str) -> int:
+        """Return the part that has the node called `node`."""
+        number = self.topology.naming.node(node)
+        return next(i for i, part in enumerate(self.parts) if number in part.nodes)
+
+    def command(self, part: int, words: Sequence[str], *, terminal: bool = False) -> list[str]:
+        """Return the command that runs `weft WORDS` on the machine of a part.
+
+        Raises:
+            ValueError: the machine is dead.
+        """
+        from weft.testbed.cluster.machines import remote_words
+
+        name = self.parts[part].machine
+        if name in self.dead:
+            raise ValueError(f"{self.dead[name]}; `weft down` takes the rest of the run down")
+        run = ["--run", f"{self.record.id}-{part + 1}"]
+        words = [words[0], *run, *words[1:]]
+        return remote_words(self._machines[name], words, terminal=terminal)
+
+    def carry_out(self, parts: Collection[int], words: Sequence[str]) -> list[str]:
+        """Run `weft WORDS` on the machines of these parts at once, and return what they print.
+
+        Raises:
+            ValueError, OSError: the command failed on a machine; the line is its own.
+        """
+        commands = {part: self.command(part, words) for part in parts}
+        processes = {
+            part: subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+            for part, command in commands.items()
+        }
+        results = {part: process.communicate() for part, process in processes.items()}
+        for part, process in processes.items():
+            if process.returncode:
+                lines = results[part][1].strip().splitlines() or ["the command failed"]
+                error = f"machine {self.parts[part].machine}: {lines[-1].removeprefix('weft: ')}"
+                raise ValueError(error) if process.returncode == 2 else OSError(error)
+        return [output for output, _ in results.values()]
+
+
+def spread(name: str | None) -> SpreadRun | None:
+    """Return the live run called `name`, or the only one; None if it is on this machine alone."""
+    from weft.testbed.runs import run
+
+    record = run.find(name)
+    journal = record.journal
+    return SpreadRun(record, journal) if journal.get("machines") else None
+
+
+def forwarded(arguments: argparse.Namespace, words: Sequence[str], element: str) -> bool:
+    """Run `weft WORDS` on the machines that have `element`; False if the run is on this one alone.
+
+    Raises:
+        ValueError: no such node or link, or its machine is dead.
+    """
+    run = spread(arguments.run)
+    if run is None:
+        return False
+    for output in run.carry_out(run.having(element), words):
+        sys.stdout.write(output)
+    return True
+
+
+def status_of(run: SpreadRun) -> dict[str, Any]:
+    """Return the status of all live parts as one, and a row for each machine.
+
+    Links with an end on a dead machine are failed.
+    """
+    alive = [part for part, held in enumerate(run.parts) if held.machine not in run.dead]
+    states = [json.loads(text) for text in run.carry_out(alive, ["status", "--json"])]
+    failed = {name for state in states for name in state["failed"]}
+    for part in run.parts:
+        if part.machine in run.dead:
+            failed |= {run.topology.link_name(link) for link in (*part.links, *part.cut)}
+    merged = {key: _merged([state[key] for state in states]) for key in states[0]} if states else {}
+    names = [run.topology.naming.name(node) for node in range(run.topology.nodes)]
+    if merged:
+        merged["nodes"].sort(key=lambda row: names.index(row["node"]))
+    return {**merged, "run": run.record.id, "failed": sorted(failed), "machines": run.rows()}
+
+
+def _merged(values: Sequence[Any]) -> Any:
+    """Return counts added up, rows and entries of all, and other values as they are."""
+    present = [value for value in values if value is not None]
+    if not present:
+        return None
+    first = present[0]
+    if isinstance(first, dict):
+        keys = dict.fromkeys(key for value in present for key in value)
+        return {key: _merged([value.get(key) for value in present]) for key in keys}
+    if isinstance(first, list):
+        return [item for value in present for item in value]
+    return sum(present) if type(first) is int else first
+
+
+def down(run: SpreadRun) -> None:
+    """Have every machine remove its part, and remove the run."""
+    from weft.testbed.network import clean
+    from weft.testbed.runs.run import ENVIRONMENT
+
+    controller = clean.marked(ENVIRONMENT, run.record.id)
+    clean.kill(controller, END_S, signal.SIGTERM)
+    clean.remove(run.record)

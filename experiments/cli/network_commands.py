@@ -20,6 +20,7 @@ from weft.experiments.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from weft.experiments.cli.cluster_commands import SpreadRun
     from weft.testbed.labs.lab_file import Lab
     from weft.testbed.network.network import RunningNetwork
 
@@ -45,6 +46,8 @@ def _add_up(commands: Commands) -> None:
     add_flag(parser, "--no-restart", help="do not restart daemons that die")
     add_flag(parser, "--unauthenticated", help="let daemons accept unsealed messages")
     parser.add_argument("--detach", metavar="NAME", help="leave the network running as run NAME")
+    text = "bring the network up over the machines in FILE (docs/machines.md); needs --detach"
+    parser.add_argument("--machines", metavar="FILE", help=text)
     add_flag(parser, "--view", help="serve a web page of the network; see weft view")
     text = "connect hosts to this machine, and to its network if it forwards; needs nft"
     add_flag(parser, "--nat", help=text)
@@ -116,7 +119,7 @@ def _add_daemons(commands: Commands) -> None:
 
 def up(arguments: argparse.Namespace) -> int:
     """Bring a network up, or print its plan, and keep it until Ctrl-C unless it is detached."""
-    from weft.experiments.cli import lab_commands, virtual_up
+    from weft.experiments.cli import cluster_commands, lab_commands, virtual_up
     from weft.experiments.cli.network_status import print_plan
     from weft.testbed.linux.process import need_root
     from weft.testbed.plan.plane_selection import is_static
@@ -124,6 +127,8 @@ def up(arguments: argparse.Namespace) -> int:
     virtual_up.check(arguments)
     lab = lab_commands.lab_from(arguments)
     routing = checked_scheme(lab, arguments)
+    if arguments.machines:
+        return cluster_commands.up(lab, routing, arguments)
     if arguments.dry_run:
         return print_plan(lab, static=is_static(routing), name=arguments.detach)
     lab_commands.require_trust(lab, trust=arguments.trust)
@@ -237,16 +242,23 @@ def summary(network: RunningNetwork) -> str:
 
 def exec_(arguments: argparse.Namespace) -> int:
     """Become a command in a node's namespace; does not return."""
+    from weft.experiments.cli import cluster_commands
     from weft.testbed.linux.process import need_root
     from weft.testbed.runs import node_command, run
 
     need_root()
     record = run.find(arguments.run)
+    if not (arguments.program or arguments.line):
+        raise ValueError("exec: no command; write weft exec NODE -- COMMAND")
+    if spread_run := cluster_commands.spread(record.id):
+        program = ["--", *arguments.program] if arguments.program else arguments.line
+        words = ["exec", arguments.node, *program]
+        home = spread_run.home(arguments.node)
+        start = spread_run.command(home, words, terminal=sys.stdin.isatty())
+        os.execvp(start[0], start)
     network = _open(record.id)
     node = network.topology.naming.node(arguments.node)
     argv = arguments.program or node_command.remote_line(arguments.line)
-    if not (arguments.program or arguments.line):
-        raise ValueError("exec: no command; write weft exec NODE -- COMMAND")
     os.environ |= node_command.environment(record)
     start = node_command.command(record, network.plan.names[node], argv)
     os.execvp(start[0], start)
@@ -265,6 +277,12 @@ def _node_name(network: RunningNetwork, node: str) -> str:
 
 def fail(arguments: argparse.Namespace) -> int:
     """Fail a link or a node."""
+    from weft.experiments.cli.cluster_commands import forwarded
+
+    words = ["fail", arguments.what, *["--silent"] * arguments.silent]
+    words += ["--only-to", arguments.only_to] if arguments.only_to else []
+    if forwarded(arguments, words, arguments.only_to or arguments.what):
+        return 0
     network = _open(arguments.run)
     network.fail(arguments.what, silent=arguments.silent, only_to=arguments.only_to)
     return 0
@@ -272,15 +290,23 @@ def fail(arguments: argparse.Namespace) -> int:
 
 def restore(arguments: argparse.Namespace) -> int:
     """Restore a failed link or node."""
+    from weft.experiments.cli.cluster_commands import forwarded
+
+    if forwarded(arguments, ["restore", arguments.what], arguments.what):
+        return 0
     _open(arguments.run).restore(arguments.what)
     return 0
 
 
 def degrade(arguments: argparse.Namespace) -> int:
     """Change the rate of a link, and report it to the daemons at its ends with --tell."""
+    from weft.experiments.cli.cluster_commands import forwarded
     from weft.testbed.network.degrade import planned, report, set_rate
     from weft.topologies.core.link import rate_bps
 
+    words = ["degrade", arguments.link, arguments.rate, *["--tell"] * arguments.tell]
+    if forwarded(arguments, words, arguments.link):
+        return 0
     network = _open(arguments.run)
     rate = rate_bps(arguments.rate)
     set_rate(network, arguments.link, rate)
@@ -298,8 +324,12 @@ def scheme(arguments: argparse.Namespace) -> int:
 
 def restart(arguments: argparse.Namespace) -> int:
     """Stop the daemon of a node and start it again."""
+    from weft.experiments.cli.cluster_commands import spread
     from weft.testbed.node_daemon import control
 
+    if run := spread(arguments.run):
+        run.carry_out([run.home(arguments.node)], ["restart", arguments.node])
+        return 0
     network = _open(arguments.run)
     control.restart(network.run.directory, _node_name(network, arguments.node))
     return 0
@@ -317,9 +347,12 @@ def status(arguments: argparse.Namespace) -> int:
 
 
 def _show_status(arguments: argparse.Namespace) -> int:
+    from weft.experiments.cli.cluster_commands import spread
     from weft.experiments.cli.network_status import show_status
     from weft.testbed.node_daemon import control
 
+    if run := spread(arguments.run):
+        return _show_spread(run, arguments)
     network = _open(arguments.run)
     if arguments.node is not None:
         state = control.status(network.run.directory, _node_name(network, arguments.node))
@@ -331,10 +364,35 @@ def _show_status(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _show_spread(run: SpreadRun, arguments: argparse.Namespace) -> int:
+    """Show a run over several machines; see _show_status()."""
+    from weft.experiments.cli.cluster_commands import status_of
+    from weft.experiments.cli.network_status import show_status
+    from weft.experiments.runner.console import show
+
+    as_json = ["--json"] * arguments.json
+    if arguments.node is not None:
+        words = ["status", arguments.node, *as_json]
+        sys.stdout.writelines(run.carry_out([run.home(arguments.node)], words))
+        return 0
+    state = status_of(run)
+    if arguments.json:
+        print(json.dumps(state))
+        return 0
+    show(state["machines"], list(state["machines"][0]))
+    if "nodes" in state:
+        show_status(state)
+    return 0
+
+
 def down(arguments: argparse.Namespace) -> int:
     """Remove a network from the kernel."""
+    from weft.experiments.cli import cluster_commands
     from weft.experiments.runner.console import stages
 
+    if run := cluster_commands.spread(arguments.run):
+        cluster_commands.down(run)
+        return 0
     network = _open(arguments.run)
     with stages("taking down") as progress:
         progress(f"run {network.run.id}")

@@ -88,8 +88,10 @@ def marked(variable: str, value: str) -> list[int]:
     return [pid for pid in pids if pid != os.getpid()]
 
 
-def kill(pids: Collection[int], timeout_s: float = 10.0) -> None:
-    """Kill these processes and wait for their end.
+def kill(
+    pids: Collection[int], timeout_s: float = 10.0, number: signal.Signals = signal.SIGKILL
+) -> None:
+    """Send these processes a signal, SIGKILL, and wait for their end.
 
     Raises:
         TimeoutError: a process has not ended in time.
@@ -99,7 +101,7 @@ def kill(pids: Collection[int], timeout_s: float = 10.0) -> None:
         with suppress(ProcessLookupError):
             fd = os.pidfd_open(pid)
             waiting[fd] = pid
-            signal.pidfd_send_signal(fd, signal.SIGKILL)
+            signal.pidfd_send_signal(fd, number)
     poll = select.poll()
     for fd in waiting:
         poll.register(fd, select.POLLIN)

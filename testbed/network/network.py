@@ -38,7 +38,7 @@ from weft.testbed.plan.network_plan import NetworkPlan
 from weft.testbed.plan.part import part_from
 from weft.testbed.plan.plane_selection import is_static
 from weft.testbed.runs import private_files, run
-from weft.testbed.runs.run import RunLock
+from weft.testbed.runs.run import RunLock, RunRecord
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
@@ -119,6 +119,11 @@ class RunningNetwork(Handle):
         entries = record.journal
         if "topology" not in entries:
             raise ValueError(f"run {record.id} is still coming up")
+        if machines := entries.get("machines"):
+            raise ValueError(
+                f"run {record.id} is spread over machines {', '.join(machines)}: this command "
+                f"works on one machine only"
+            )
         if entries["scheme"] == BRIDGES:
             command = f"ip netns exec {record.namespace('NODE')} COMMAND"
             raise ValueError(
@@ -213,16 +218,16 @@ def _link_spec(fields: dict[str, int] | None) -> LinkSpec | None:
     return LinkSpec(**fields) if fields else None
 
 
-def own_graph(plan: NetworkPlan) -> dict[str, object]:
+def topology_copy(record: RunRecord, topology: Topology) -> dict[str, object]:
     """Write a user's graph to the run's directory, because its own file may change.
 
     Returns:
         The journal's entry for the copy; empty for a topology of a known family.
     """
-    if plan.topology.family != "file":
+    if topology.family != "file":
         return {}
-    copy = plan.run.directory / "topology.json"
-    private_files.write(copy, document(plan.topology).encode())
+    copy = record.directory / "topology.json"
+    private_files.write(copy, document(topology).encode())
     return {"topology_file": f"file:{copy}"}
 
 
@@ -246,6 +251,6 @@ def journal(plan: NetworkPlan, scheme: str, options: RunOptions) -> dict[str, ob
         "packed": options.packed,
         "outwards": options.outwards,
         "part": asdict(plan.part) if plan.part else None,
-        **own_graph(plan),
+        **topology_copy(plan.run, plan.topology),
         "namespaces": namespaces,
     }

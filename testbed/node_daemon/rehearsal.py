@@ -25,11 +25,17 @@ def rehearse(directory: Path, daemons: Daemons) -> None:
     Nothing is rehearsed where daemons do more than set routes, or where routes of earlier daemons
     carry traffic.
     """
-    first = next(iter(daemons.configs.values()))
-    if first.needs:
+    if next(iter(daemons.configs.values())).needs:
+        return
+    groups = (
+        [config.node, *(config.ports[0][1][:2] if config.ports else ())]
+        for config in daemons.configs.values()
+    )
+    # neighbours may be on another machine
+    nodes = next((group for group in groups if set(group) <= set(daemons.configs)), [])
+    if not nodes:
         return
     private_files.make_folder(directory)
-    nodes = [first.node, *(first.ports[0][1][:2] if first.ports else ())]
     for _ in range(REHEARSALS):
         if not _run_once(_make_daemons(directory, daemons, nodes)):
             break

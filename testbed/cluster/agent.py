@@ -1,0 +1,199 @@
+"""The agent of a machine: it applies its part of a network, watches it, and removes it.
+
+Requests come as lines of JSON on standard input, and answers go to standard output, by ssh for
+example.  A request {"do": WORD, ...} is answered by one line, {"error": TEXT} after a failure:
+
+    facts  of this machine: weft's version, the MTU of the route to each peer
+    apply  bring up a part by the code of one machine; answer with its digest
+    beat   the controller is alive; answer with the peers that are silent
+    down   remove the part, and end
+
+An agent removes its part when its input ends, or after CONTROLLER_S without a request.  If it is
+killed, `weft clean` removes the part by its journal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import select
+import signal
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+from weft.testbed.cluster.cut_links import CutLinks, route_mtu
+from weft.testbed.linux import clock
+from weft.testbed.linux.process import need_root
+from weft.testbed.network import bring_up
+from weft.testbed.network.network import RunningNetwork
+from weft.testbed.node_daemon.child_process import real_time
+from weft.testbed.plan.network_plan import NetworkPlan
+from weft.testbed.plan.part import part_from
+from weft.testbed.runs.run import UNNAMED
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec
+from weft.topologies.core.topology import Topology
+
+CONTROLLER_S = 10.0
+POLLRDHUP = 0x2000
+Answer = dict[str, Any]
+
+
+def digest(plan: NetworkPlan) -> str:
+    """Return a hash of everything that `plan` makes, whatever its run is called."""
+    text = "\n".join(replace(plan, run=UNNAMED).text())
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def topology_from(request: Mapping[str, Any]) -> Topology:
+    """Return the topology of a request: a known family's, or a user's graph that it brings."""
+    if not request["graph"]:
+        return build(request["topology"])
+    with NamedTemporaryFile("w", suffix=".json") as file:
+        file.write(request["graph"])
+        file.flush()
+        return build(f"file:{file.name}")
+
+
+def link_from(fields: Mapping[str, int] | None) -> LinkSpec | None:
+    """Return the specification of a link as a request has it."""
+    return LinkSpec(**fields) if fields else None
+
+
+class Agent:
+    """The agent of this process."""
+
+    def __init__(self) -> None:
+        # unbuffered: poll() sees every request that waits
+        self._requests = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
+        self._network: RunningNetwork | None = None
+        self._applied: Answer = {}
+        self._cut_links: CutLinks | None = None
+
+    def serve(self) -> None:
+        """Answer requests until `down`, the end of the input, or a silent controller."""
+        poll = select.poll()
+        poll.register(0, select.POLLIN)
+        heard_s = clock.monotonic()
+        ready = [0]
+        while True:
+            now_s = clock.monotonic()
+            for descriptor in ready:
+                if descriptor == 0:
+                    line = self._requests.readline()
+                    if not line or not self._answer(json.loads(line), poll):
+                        return
+                    heard_s = now_s = clock.monotonic()
+                elif self._cut_links:
+                    self._cut_links.handle(descriptor)
+            if now_s - heard_s > CONTROLLER_S:
+                return
+            wait_s = CONTROLLER_S
+            if self._cut_links:
+                if now_s >= self._cut_links.deadline:
+                    self._cut_links.tick(now_s)
+                wait_s = self._cut_links.deadline - clock.monotonic()
+            ready = [descriptor for descriptor, _ in poll.poll(max(0.0, wait_s) * 1000)]
+
+    def _answer(self, request: Mapping[str, Any], poll: select.poll) -> bool:
+        """Answer `request`; return False if the agent ends."""
+        word = request["do"]
+        try:
+            match word:
+                case "facts":
+                    answer = self._facts(request)
+                case "apply":
+                    answer = self._apply(request, poll)
+                case "beat":
+                    answer = self._beat()
+                case _:
+                    self.end()
+                    answer = {}
+        except (ValueError, OSError, RuntimeError) as error:
+            answer = {"error": f"{error}"}
+        print(json.dumps(answer), flush=True)
+        return word in ("facts", "apply", "beat")
+
+    def _facts(self, request: Mapping[str, Any]) -> Answer:
+        need_root()
+        mtus = {
+            name: route_mtu(request["address"], peer) for name, peer in request["peers"].items()
+        }
+        return {"code": code(), "mtu_bytes": mtus}
+
+    def _apply(self, request: Mapping[str, Any], poll: select.poll) -> Answer:
+        """Bring the part of `request` up; again, after the same request, only answer."""
+        if self._network:
+            return self._applied
+        key = bytes.fromhex(request["key"])
+        own_links = {int(link): LinkSpec(**fields) for link, fields in request["own_links"].items()}
+        network = RunningNetwork.create(
+            topology_from(request),
+            link_from(request["link"]),
+            host_link=link_from(request["host_link"]),
+            own_links=own_links,
+            scheme=request["scheme"],
+            name=request["run"],
+            part=part_from(request["part"]),
+            key=key,
+            **request["options"],
+        )
+        self._network = network
+        self._cut_links = CutLinks(network, key)
+        for descriptor in self._cut_links.descriptors():
+            poll.register(descriptor, select.POLLIN)
+        real_time(True)  # neighbours of a failed link learn of it by this process
+        self._applied = {
+            "digest": digest(network.plan),
+            "kernel": bring_up.kernel_properties(),
+            "stages": network.stages,
+        }
+        return self._applied
+
+    def _beat(self) -> Answer:
+        links = self._cut_links
+        waiting, lost = (sorted(links.waiting), sorted(links.lost)) if links else ([], [])
+        return {"waiting": waiting, "lost": lost}
+
+    def end(self) -> None:
+        """Remove the part."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of the input is no news any more
+        if self._cut_links:
+            self._cut_links.close()
+            self._cut_links = None
+        if self._network:
+            self._network.down()
+            self._network = None
+
+
+def code() -> str:
+    """Return a hash of weft's own files, which must be the same on all machines."""
+    folder = Path(__file__).parents[2]
+    content = hashlib.sha256()
+    for room in ("topologies", "daemons", "testbed"):
+        for path in sorted((folder / room).rglob("*.py")):
+            content.update(path.read_bytes())
+    return content.hexdigest()
+
+
+def _end_with_input() -> None:
+    """Terminate this process when its input has ended, also amid one."""
+    poll = select.poll()
+    poll.register(0, POLLRDHUP)
+    poll.poll()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def serve() -> None:
+    """Be the agent of this machine until its controller ends."""
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    agent = Agent()
+    try:
+        agent.serve()
+    finally:
+        agent.end()

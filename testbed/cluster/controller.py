@@ -1,0 +1,314 @@
+"""The controller of a run over several machines: it starts an agent on each, and keeps them.
+
+    python -m weft.testbed.cluster.controller DIRECTORY LOCK
+
+DIRECTORY is that of the run, with its order in ORDER; LOCK is the descriptor of the run's lock.
+The network is up when READY is printed; without it, the errors are on standard error, and every
+agent has removed its part.  On SIGTERM all agents remove their parts.  STATE says which machines
+are dead, and which of their peers the others miss.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from weft.testbed.cluster import agent
+from weft.testbed.cluster.cut_links import TUNNEL_BYTES
+from weft.testbed.linux import clock
+from weft.testbed.plan.network_plan import NetworkPlan
+from weft.testbed.plan.part import PlanPart, part_from
+from weft.testbed.plan.plane_selection import is_static
+from weft.testbed.runs import isolated_python, private_files
+from weft.testbed.runs.run import ENVIRONMENT, UNNAMED, RunRecord
+from weft.topologies.core.topology import Topology
+
+ORDER, STATE, LOG = "order.json", "machines.json", "controller.err"
+READY = "ready"
+BEAT_S, LEASE_S, GREETING_S, END_S = 0.5, 2.0, 10.0, 60.0
+Request = dict[str, Any]
+
+
+@dataclass
+class Connection:
+    """An agent: the process that leads to it, its errors, and the time of its last answer."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    heard_s: float
+    asked: bool = False
+
+    def send(self, request: Mapping[str, Any]) -> None:
+        """Send a request; raise OSError if the agent has ended."""
+        assert self.process.stdin
+        try:
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise self.ended() from None
+        self.asked = True
+
+    def ended(self) -> OSError:
+        """Return the error of an agent that has ended, with its last words."""
+        words = self.log.read_text(errors="replace").strip().splitlines()[-1:]
+        return OSError(f"machine {self.name}: its agent has ended {' '.join(words)}".rstrip())
+
+    def output(self) -> IO[bytes]:
+        """Return the stream of the agent's answers."""
+        assert self.process.stdout
+        return self.process.stdout
+
+    def answer(self) -> Request:
+        """Return the next answer.
+
+        Raises:
+            OSError: the agent has ended, or failed; the line has its words.
+        """
+        line = self.output().readline()
+        if not line:
+            raise self.ended()
+        self.heard_s = clock.monotonic()
+        self.asked = False
+        answer: Request = json.loads(line)
+        if "error" in answer:
+            raise OSError(f"machine {self.name}: {answer['error']}")
+        return answer
+
+
+class Controller:
+    """The agents of the run in `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._order: Request = json.loads((directory / ORDER).read_text())
+        self._connections: dict[str, Connection] = {}
+        self._dead: dict[str, str] = {}
+        self._lost: dict[str, list[str]] = {}
+
+    def connect(self) -> None:
+        """Start an agent on each machine."""
+        environment = {name: value for name, value in os.environ.items() if name != ENVIRONMENT}
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        for name, command in self._order["commands"].items():
+            log = self._directory / f"agent.{name}.err"
+            with open(private_files.open_file(log, flags), "wb") as errors:
+                process = subprocess.Popen(
+                    command,
+                    env=environment,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    start_new_session=True,
+                )
+            self._connections[name] = Connection(name, process, log, clock.monotonic())
+
+    def ask(self, requests: Mapping[str, Request]) -> dict[str, Request]:
+        """Send each machine its request, and return the answers; raises what answer() raises."""
+        for name, request in requests.items():
+            self._connections[name].send(request)
+        answers: dict[str, Request] = {}
+        while len(answers) < len(requests):
+            for name in self._ready([name for name in requests if name not in answers], None):
+                answers[name] = self._connections[name].answer()
+        return answers
+
+    def _ready(self, names: Sequence[str], timeout_s: float | None) -> list[str]:
+        """Return those of `names` whose agents have answered, or ended."""
+        by_output = {self._connections[name].output().fileno(): name for name in names}
+        readable, _, _ = select.select(list(by_output), [], [], timeout_s)
+        return [by_output[output] for output in readable]
+
+    def bring_up(self) -> None:
+        """Check the machines, apply all parts, and wait until all frames pass between them.
+
+        Raises:
+            OSError: a machine cannot hold its part, or failed; one line says why.
+        """
+        parts = {name: part_from(request["part"]) for name, request in self._order["parts"].items()}
+        self._check_facts(parts)
+        requests = self._order["parts"]
+        answers = self.ask({name: {"do": "apply", **requests[name]} for name in parts})
+        self._check_digests(parts, answers)
+        self._wait_for_greetings()
+        stages: dict[str, float] = {}
+        for answer in answers.values():
+            for stage, seconds in answer["stages"].items():
+                stages[stage] = max(seconds, stages.get(stage, 0.0))
+        print(f"{READY} {json.dumps(stages)}", flush=True)
+
+    def _check_facts(self, parts: Mapping[str, PlanPart]) -> None:
+        facts = self.ask(
+            {
+                name: {"do": "facts", "address": part.address, "peers": dict(part.peers)}
+                for name, part in parts.items()
+            }
+        )
+        needed = next(iter(self._order["parts"].values()))["mtu_bytes"] + TUNNEL_BYTES
+        for name, fact in facts.items():
+            if fact["code"] != agent.code():
+                raise OSError(f"machine {name}: its weft is another version than the controller's")
+            for peer, mtu_bytes in fact["mtu_bytes"].items():
+                if mtu_bytes < needed:
+                    raise OSError(
+                        f"the route from machine {name} to {peer} has an MTU of {mtu_bytes}, and "
+                        f"cut links need {needed}: raise the MTU of the network between them"
+                    )
+
+    def _check_digests(self, parts: Mapping[str, PlanPart], answers: Mapping[str, Request]) -> None:
+        """Raise OSError unless each machine applied its part of the one plan."""
+        request = next(iter(self._order["parts"].values()))
+        topology = agent.topology_from(request)
+        for name, answer in answers.items():
+            plan = plan_of(request, topology, parts[name], answer["kernel"])
+            if agent.digest(plan) != answer["digest"]:
+                raise OSError(f"machine {name}: it applied another plan than the controller's")
+
+    def _wait_for_greetings(self) -> None:
+        """Return when every agent has heard all its peers, by messages as long as full frames."""
+        end_s = clock.monotonic() + GREETING_S
+        while True:
+            answers = self.ask({name: {"do": "beat"} for name in self._connections})
+            deaf = [(name, peer) for name in answers for peer in answers[name]["waiting"]]
+            if not deaf:
+                return
+            if clock.monotonic() > end_s:
+                name, peer = deaf[0]
+                raise OSError(
+                    f"machine {name} hears nothing from {peer}: UDP packets of full size do not "
+                    f"pass; is a firewall between them, or a path with a smaller MTU?"
+                )
+            clock.sleep(0.05)
+
+    def keep(self) -> None:
+        """Beat until SIGTERM, and note which machines die."""
+        self._write_state()
+        while True:
+            before = dict(self._dead), dict(self._lost)
+            for connection in self._connections.values():
+                if connection.name not in self._dead:
+                    self._beat(connection)
+            if (self._dead, self._lost) != before:
+                self._write_state()
+            clock.sleep(BEAT_S)
+
+    def _beat(self, connection: Connection) -> None:
+        """Read the answer to the last beat if it is there, and send the next one."""
+        try:
+            if connection.asked and self._ready([connection.name], 0.0):
+                self._lost[connection.name] = connection.answer()["lost"]
+            if not connection.asked:
+                connection.send({"do": "beat"})
+            elif clock.monotonic() - connection.heard_s > LEASE_S:
+                raise OSError(f"machine {connection.name}: its agent is silent")
+        except OSError as error:
+            self._dead[connection.name] = f"{error}"
+
+    def _write_state(self) -> None:
+        state = {"dead": self._dead, "lost": self._lost}
+        private_files.replace(self._directory / STATE, json.dumps(state).encode())
+
+    def end(self) -> None:
+        """Have all agents remove their parts, and wait for their ends."""
+        for connection in self._connections.values():
+            if connection.name in self._dead:
+                connection.process.kill()  # it may hang
+            assert connection.process.stdin
+            with suppress(BrokenPipeError):
+                connection.process.stdin.close()
+        for connection in self._connections.values():
+            with suppress(subprocess.TimeoutExpired):
+                connection.process.wait(END_S)
+
+
+def plan_of(
+    request: Mapping[str, Any], topology: Topology, part: PlanPart, kernel: Mapping[str, bool]
+) -> NetworkPlan:
+    """Return the plan of a machine with these properties of its kernel."""
+    own_links = {
+        int(link): agent.link_from(fields) for link, fields in request["own_links"].items()
+    }
+    return NetworkPlan(
+        UNNAMED,
+        topology,
+        agent.link_from(request["link"]),
+        static=is_static(request["scheme"]),
+        host_link=agent.link_from(request["host_link"]),
+        own_links={link: spec for link, spec in own_links.items() if spec},
+        part=part,
+        **kernel,
+    )
+
+
+def launch(record: RunRecord, order: Request, lock: int) -> dict[str, float]:
+    """Start the controller of the run, and return seconds by stage when its network is up.
+
+    Args:
+        record: the run.
+        order: `parts`, the request of each machine; `commands`, which start its agent.
+        lock: descriptor of the run's lock.
+
+    Raises:
+        OSError: the network did not come up, and nothing of it remains.
+    """
+    private_files.write(record.directory / ORDER, json.dumps(order).encode())
+    process = _start(record, lock)
+    assert process.stdout
+    try:
+        with process.stdout as output:
+            word, _, stages = output.readline().decode().partition(" ")
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    if word != READY:
+        process.wait()
+        lines = (record.directory / LOG).read_text().strip().splitlines()
+        raise OSError(lines[-1] if lines else "the controller ended without a message")
+    durations_s: dict[str, float] = json.loads(stages)
+    return durations_s
+
+
+def _start(record: RunRecord, lock: int) -> subprocess.Popen[bytes]:
+    """Start the controller's process, which holds the lock from now on."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with open(private_files.open_file(record.directory / LOG, flags), "w") as errors:
+        return subprocess.Popen(
+            isolated_python.command(__name__, [str(record.directory), str(lock)]),
+            cwd=isolated_python.FOLDER,
+            env=isolated_python.environment({ENVIRONMENT: record.id}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            pass_fds=(lock,),
+            start_new_session=True,
+        )
+
+
+def main(argv: Sequence[str]) -> None:
+    """Bring the network up, and keep it until SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    controller = Controller(Path(argv[0]))
+    try:
+        controller.connect()
+        controller.bring_up()
+        controller.keep()
+    except OSError as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        controller.end()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,163 @@
+"""The ends of cut links on one machine: their carriers follow the ends on other machines.
+
+A tunnel has no carrier of its own.  Every HELLO_S, and as soon as an end here is set up or down,
+an agent tells each peer which ends of their common links are down here; the peer takes the carrier
+of its ends of these links.  A peer that is silent for LEASE_S loses them all.  Silent failures
+change no end's state, so they stay silent.
+
+A message is as long as a full frame in its tunnel and is never fragmented: one that arrives proves
+the underlay's MTU.  A seal with the run's key keeps others out.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import socket
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+
+from weft.testbed.linux import clock, interface, netns
+from weft.testbed.linux.netlink import NetlinkMessage
+from weft.testbed.linux.node_interfaces import Interface, NodeInterfaces
+from weft.testbed.network.handle import Handle
+from weft.testbed.node_daemon.link_news import LinkNews
+
+HELLO_S, LEASE_S = 0.1, 2.0
+SEAL_BYTES = 32
+FRAME_OVERHEAD_BYTES = 22  # of a tunnel behind its UDP header: VXLAN and Ethernet headers
+TUNNEL_BYTES = FRAME_OVERHEAD_BYTES + 28  # with IP and UDP headers
+IP_MTU, IP_MTU_DISCOVER, IP_PMTUDISC_DO = 14, 10, 2
+
+
+def route_mtu(local: str, remote: str) -> int:
+    """Return the MTU of the route from address `local` to `remote`.
+
+    Raises:
+        OSError: there is no such address here, or no route.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind((local, 0))
+        probe.connect((remote, 9))
+        return probe.getsockopt(socket.IPPROTO_IP, IP_MTU)
+
+
+class CutLinks:
+    """The ends of cut links of an open part.
+
+    waiting: peers that no message has come from yet.
+    lost: peers that were heard, and are silent.
+    """
+
+    def __init__(self, network: Handle, key: bytes) -> None:
+        """Begin to watch the ends of `network`, which has a part; `key` seals messages."""
+        part = network.plan.part
+        assert part
+        self._network = network
+        self._part = part
+        self._key = key
+        self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self._udp.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
+        self._udp.setblocking(False)
+        self._udp.bind((part.address, part.port + 1))
+        self._down: set[int] = set()  # links whose end here is down
+        self._bare: set[int] = set()  # links whose end here has no carrier
+        self._number = 0
+        self._last = dict.fromkeys(part.peers, 0)
+        self._heard_s: dict[str, float] = {}
+        self.waiting = set(part.peers)
+        self.lost: set[str] = set()
+        self.deadline = clock.monotonic()
+        self._news = {news.socket.fileno(): (node, news) for node, news in self._open_news()}
+
+    def _open_news(self) -> Iterable[tuple[int, LinkNews]]:
+        """Yield a node with cut links, and a subscription to changes of their ends."""
+        plan = self._network.plan
+        ports: dict[int, dict[int, Interface]] = defaultdict(dict)
+        for node, port, end in plan.cut_ends:
+            ports[node][port] = Interface(end.ifindex, end.dev, {}, end.link)
+        for node, cut_ports in ports.items():
+            interfaces = NodeInterfaces(node, plan.names[node], plan.namespace(node), 0, cut_ports)
+            with netns.inside(self._network.netns(node)), self._network.at(node) as requests:
+                yield node, LinkNews(interfaces, requests)
+
+    def descriptors(self) -> list[int]:
+        """Return the descriptors that handle() waits for."""
+        return [self._udp.fileno(), *self._news]
+
+    def handle(self, descriptor: int) -> None:
+        """Handle what waits at one of descriptors()."""
+        if descriptor == self._udp.fileno():
+            self._receive()
+        else:
+            self._read_news(*self._news[descriptor])
+
+    def _read_news(self, node: int, news: LinkNews) -> None:
+        changed = set()
+        for change in news.read():
+            link = self._network.plan.ends[node][change.port].link
+            if change.is_set_up == (link in self._down):
+                self._down ^= {link}
+                changed.add(self._part.cut[link])
+        for peer in changed:
+            self._send(peer)
+
+    def tick(self, now_s: float) -> None:
+        """Send a message to every peer; take the carriers of links to silent ones."""
+        self.deadline = now_s + HELLO_S
+        for peer in self._part.peers:
+            self._send(peer)
+            if peer in self._heard_s and now_s - self._heard_s[peer] > LEASE_S:
+                self.lost.add(peer)
+                self._set_bare(peer, self._links(peer))
+
+    def _links(self, peer: str) -> set[int]:
+        return {link for link, machine in self._part.cut.items() if machine == peer}
+
+    def _send(self, peer: str) -> None:
+        self._number += 1
+        down = sorted(self._down & self._links(peer))
+        words = [self._part.machine, peer, self._number, down]
+        length = self._network.plan.mtu_bytes + FRAME_OVERHEAD_BYTES - SEAL_BYTES
+        body = json.dumps(words).encode().ljust(length)
+        with suppress(OSError):  # no route for now, or too long for the path: silence says so
+            self._udp.sendto(self._seal(body) + body, (self._part.peers[peer], self._part.port + 1))
+
+    def _seal(self, body: bytes) -> bytes:
+        return hmac.digest(self._key, body, "sha256")
+
+    def _receive(self) -> None:
+        try:
+            data = self._udp.recv(1 << 16)
+        except OSError:  # none waits, or an error of an earlier send
+            return
+        body = data[SEAL_BYTES:]
+        if not hmac.compare_digest(data[:SEAL_BYTES], self._seal(body)):
+            return
+        peer, receiver, number, down = json.loads(body)
+        if receiver != self._part.machine or number <= self._last[peer]:
+            return
+        self._last[peer] = number
+        self._heard_s[peer] = clock.monotonic()
+        self.waiting.discard(peer)
+        self.lost.discard(peer)
+        self._set_bare(peer, set(down))
+
+    def _set_bare(self, peer: str, bare: set[int]) -> None:
+        """Take the carriers of the links `bare` to `peer`, and give those of the others back."""
+        changed = (self._bare ^ bare) & self._links(peer)
+        messages: dict[int, list[NetlinkMessage]] = defaultdict(list)
+        for link in changed:
+            for node, _, end in self._network.both_ends(link):
+                messages[node].append(interface.set_carrier(end, link not in bare))
+        for node, batch in messages.items():
+            with self._network.at(node) as requests:
+                requests.request(batch)
+        self._bare ^= changed
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._udp.close()
+        for _, news in self._news.values():
+            news.close()

@@ -1,0 +1,202 @@
+"""One network over several machines: as on one, also when links, agents or controllers fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.testbed.cluster.machines_here import WEFT, Machine, Machines, machines_here, weft
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.network import clean
+from weft.testbed.runs import run
+from weft.topologies import build
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.real_clock("machines are namespaces with processes of their own"),
+]
+SPEC = "dcell:n=4,k=1"  # cuts links of crossbars, and one between servers
+
+
+@pytest.fixture
+def name() -> Iterator[str]:
+    """A run's name; the run is removed at the end."""
+    chosen = f"t{random.SystemRandom().randrange(16**6):06x}"
+    yield chosen
+    weft("down", "--run", chosen, check=False)
+    weft("clean", "--run", chosen, check=False)
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Machines]:
+    with machines_here(2, tmp_path) as machines:
+        yield machines
+
+
+def up(name: str, machines: Machines, spec: str = SPEC, *words: str) -> None:
+    weft("up", spec, "--machines", str(machines.file), "--detach", name, *words)
+
+
+def status(name: str) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(weft("status", "--json", "--run", name).stdout)
+    return answer
+
+
+def cut_link(name: str) -> tuple[str, str, str]:
+    """Return the name of a link between servers that is cut, and its ends, m1's first."""
+    record = run.find(name)
+    topology = build(SPEC)
+    first, _ = record.journal["parts"]
+    for link in map(int, first["cut"]):
+        a, _, b, _ = topology.links[link].tolist()
+        if b < topology.servers:
+            ends = (a, b) if a in first["nodes"] else (b, a)
+            near, far = (topology.naming.name(node) for node in ends)
+            return topology.link_name(link), near, far
+    raise AssertionError("no link between servers is cut")
+
+
+def device(node: str, peer: str) -> str:
+    """Return the interface of `node` towards `peer`."""
+    topology = build(SPEC)
+    ports = topology.ports(topology.naming.node(node))
+    (port,) = (port for port, other, *_ in ports if other == topology.naming.node(peer))
+    return f"{node}-eth{port}"
+
+
+def flags(machine: Machine, name: str, part: int, node: str, peer: str) -> set[str]:
+    """Return the flags of the interface of `node` towards `peer`."""
+    space = f"weft.{name}-{part}.{node}"
+    text = machine.run("ip", "-json", "-netns", space, "link", "show", device(node, peer))
+    return set(json.loads(text)[0]["flags"])
+
+
+def test_a_network_comes_up_over_two_machines_and_goes_without_a_trace(machines, name):
+    up(name, machines, SPEC, "--rate", "20mbit")
+    state = status(name)
+    assert [row["node"] for row in state["nodes"]] == [f"h{node}" for node in range(20)]
+    assert all(row["converged"] for row in state["nodes"])
+    assert [row["state"] for row in state["machines"]] == ["up", "up"]
+    assert state["failed"] == []
+    _, near, far = cut_link(name)
+    for node, peer in ((near, far), (far, near)):  # a full packet that must not be fragmented
+        ping = ["ping", "-M", "do", "-s", "1472", "-c", "3", "-i", "0.2", "-W", "5", peer]
+        weft("exec", "--run", name, node, "--", *ping)
+    error = weft("exec", "--run", name, near, "--", "false", check=False)
+    assert error.returncode == 1
+    weft("down", "--run", name)
+    machines.wait_until_empty()
+    assert not any(record.id == name for record in run.runs())
+
+
+def test_packets_take_the_paths_of_one_machine(machines, name):
+    up(name, machines)
+    for pair in (("h0", "h11"), ("h11", "h0"), ("h3", "h9")):
+        trace = weft("exec", "--run", name, pair[0], "--", "traceroute", "-n", "-q1", pair[1])
+        addresses = [line.split()[1] for line in trace.stdout.splitlines()[1:]]
+        route = weft("route", SPEC, "--routing", "dr", *pair, "--json")
+        names = json.loads(route.stdout)["path"]
+        topology = build(SPEC)
+        planned = [topology.naming.node(node) for node in names if node.startswith("h")]
+        written = [
+            ".".join(map(str, topology.naming.address(node).to_bytes(4))) for node in planned
+        ]
+        assert addresses == written[1:]
+
+
+def test_an_announced_failure_crosses_and_a_silent_one_does_not(machines, name):
+    up(name, machines)
+    link, near, far = cut_link(name)
+    first, second = machines.all
+    # only one end is set down, on the first machine
+    set_link = ["ip", "-netns", f"weft.{name}-1.{near}", "link", "set", device(near, far)]
+    first.run(*set_link, "down")
+    wait_until(
+        "the far end loses its carrier",
+        lambda: "NO-CARRIER" in flags(second, name, 2, far, near),
+    )
+    assert status(name)["failed"] == [link]
+    first.run(*set_link, "up")
+    wait_until(
+        "the far end gets its carrier back",
+        lambda: "LOWER_UP" in flags(second, name, 2, far, near),
+    )
+    weft("restore", link, "--run", name)
+    weft("fail", link, "--silent", "--run", name)
+    assert status(name)["failed"] == [link]
+    for machine, part, pair in ((first, 1, (near, far)), (second, 2, (far, near))):
+        assert {"UP", "LOWER_UP"} <= flags(machine, name, part, *pair)
+    weft("restore", link, "--run", name)
+    weft("fail", link, "--run", name)
+    assert "UP" not in flags(second, name, 2, far, near)
+    weft("restore", link, "--run", name)
+    wait_until("the link is healthy", lambda: "LOWER_UP" in flags(second, name, 2, far, near))
+
+
+def test_a_cut_link_of_another_rate_has_it_at_both_ends(machines, name):
+    up(name, machines, SPEC, "--rate", "20mbit")
+    link, near, far = cut_link(name)
+    weft("degrade", link, "3mbit", "--run", name)
+    for machine, part, pair in zip(machines.all, (1, 2), ((near, far), (far, near)), strict=True):
+        space = f"weft.{name}-{part}.{pair[0]}"
+        assert "rate 3Mbit" in machine.run("tc", "-n", space, "class", "show", "dev", device(*pair))
+
+
+def test_an_underlay_with_too_small_packets_is_refused_in_one_line(tmp_path, name):
+    with machines_here(2, tmp_path, mtu_bytes=1500) as machines:
+        words = ["up", SPEC, "--machines", str(machines.file), "--detach", name]
+        refused = weft(*words, check=False)
+        assert refused.returncode == 1
+        assert refused.stderr.count("\n") == 1
+        assert "an MTU of 1500, and cut links need 1550" in refused.stderr
+        machines.wait_until_empty()
+
+
+def test_a_machine_that_dies_is_noticed_and_the_others_fail_their_ends(machines, name):
+    up(name, machines)
+    _, near, far = cut_link(name)
+    first, second = machines.all
+    os.kill(second.agent(), signal.SIGKILL)
+    wait_until(
+        "the end of the dead machine's link has no carrier",
+        lambda: "NO-CARRIER" in flags(first, name, 1, near, far),
+    )
+    wait_until(
+        "the status says so",
+        lambda: [row["state"] for row in status(name)["machines"]] == ["up", "dead"],
+    )
+    refused = weft("exec", "--run", name, far, "--", "true", check=False)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    weft("down", "--run", name)
+    assert not first.namespaces()
+    second.run("env", f"PYTHONPATH={Path.cwd()}", *WEFT, "clean")
+    machines.wait_until_empty()
+
+
+def test_without_their_controller_agents_remove_their_parts(machines, name):
+    up(name, machines)
+    (controller,) = clean.marked(run.ENVIRONMENT, name)
+    os.kill(controller, signal.SIGKILL)
+    machines.wait_until_empty()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["impair", "h0-w0", "--loss", "1"], "spread over machines m1, m2"),
+        (["save"], "spread over machines m1, m2"),
+        (["rekey"], "spread over machines m1, m2"),
+    ],
+)
+def test_what_works_on_one_machine_only_is_refused(machines, name, words, reason):
+    up(name, machines)
+    refused = weft(*words, "--run", name, check=False)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert reason in refused.stderr
