@@ -27,7 +27,7 @@ LEVEL_2 = {
     "F": ("ficonn:n=22,k=2", F236, "ficonn:n=48,k=2"),
 }
 OTHER_NETWORK = "The printed number is that of a smaller network; the definition gives ours."
-COMPILED = "Compiled, a search takes few microseconds; the paper charges for one at each hop."
+COMPILED = "A compiled search takes a few microseconds; the paper charges for one at each hop."
 FLOWS = 10_000_000
 UNIFORM = f"uniform:flows={FLOWS}"
 
@@ -359,7 +359,7 @@ LOAD = (
                 "pr-gpe",
                 "up to 55 %",
                 AtMost(56),
-                "The gain hangs on the number of flows: it falls as they become more.",
+                "The gain falls as the number of flows grows.",
             ),
         )
     ),

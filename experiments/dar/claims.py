@@ -73,7 +73,7 @@ WHY = {
     "throughput_gbps": "Hosts drift apart at the full rate.",
     "latency_us": "Our switches and cables take no time.",
     "jump_ratio": "The text leaves parts of the switch model open.",
-    "jump_packets": "The window hangs on threshold and room.",
+    "jump_packets": "The window depends on threshold, and on the room behind each link.",
 }
 TABLE_1 = tuple(
     Claim(

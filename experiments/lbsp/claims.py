@@ -64,7 +64,7 @@ CLAIMS = (
             Query("lbsp_tcp", long(k, damage), column, LBSP, Form.GAIN),
             rule,
             why,
-            in_readme=damage == "link",
+            in_readme=(damage, k) == ("link", 4),
         )
         for words, damage, k, column, paper, rule, why in (
             ("healthy links", "none", 8, "p999_ms", "0 %", Between(-1, 1), ""),

@@ -1,6 +1,6 @@
 """Claims of the papers as data, and what our rows say about them.
 
-Each paper's claims are the tuple CLAIMS in the file claims.py of its room.  To add one:
+Each paper's claims are the tuple CLAIMS in the file claims.py of its folder.  To add one:
 
     Claim(
         "GP_I shortens routes on beta-DCell by up to",     # the paper's words, in short
@@ -44,7 +44,7 @@ from weft.experiments.runner import columns
 from weft.experiments.runner.definition import COSTS, Row, Run, find
 from weft.experiments.runner.parameters import Scalar
 
-# rooms with a file claims.py, and what each paper is called
+# folders with a file claims.py, and the short name of each paper
 PAPERS = {
     "ccrdn": "CCRDN",
     "ttc": "TTC",

@@ -93,10 +93,11 @@ def claim_table(selection: str, published: PublishedSet) -> str:
 
 
 def reasons_of(claims: Mapping[str, Claim], published: PublishedSet) -> Iterator[str]:
-    """Yield an item for each reason, with the claims that it is about."""
+    """Yield an item for each reason, with the measured claims that it is about."""
     names: dict[str, list[str]] = {}
     for name, claim in claims.items():
-        if claim.why and outcome(claim, published.rows).verdict is not Verdict.AGREES:
+        verdict = outcome(claim, published.rows).verdict
+        if claim.why and verdict not in (Verdict.AGREES, Verdict.NOT_MEASURED):
             names.setdefault(claim.why, []).append(name)
     for why, own in names.items():
         yield f"* {', '.join(own)}: {why}\n"
