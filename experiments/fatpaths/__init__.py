@@ -1,3 +1,1 @@
-"""FatPaths (Besta et al., SC 2020): low-diameter networks, layers and transports, on the graph and
-with real packets.
-"""
+"""FatPaths (Besta et al., SC 2020): low-diameter networks, layers and transports."""

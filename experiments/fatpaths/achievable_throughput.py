@@ -1,5 +1,4 @@
-"""Maximum achievable throughput (MAT) by linear programming, and the traffic that stresses a
-network most.
+"""Maximum achievable throughput (MAT) by linear programming, and worst-case traffic.
 
 MAT is the largest T for which every demand d_i between two routers can be sent T times with no arc
 carrying more than a link's rate, 1 (FatPaths, section VI-A).  Over the given paths of each demand
@@ -98,12 +97,13 @@ def worst_case_demands(
     owners = np.repeat(np.arange(len(hosts)), hosts)
     amount = np.bincount(owners, weights=sent, minlength=len(hosts))
     sends = amount > 0
-    return Demands(graph.endpoints[sends], to[sends], amount[sends])
+    return Demands(graph.endpoints[sends], to[sends], amount[sends].astype(np.float64))
 
 
 def assignment(cost: Floats) -> Ints:
-    """Return the column of each row in the assignment of least cost, by shortest augmenting paths
-    (Jonker and Volgenant).
+    """Return the column of each row in the assignment of least cost.
+
+    By shortest augmenting paths (Jonker and Volgenant).
     """
     n = len(cost)
     row_price, column_price = np.zeros(n + 1), np.zeros(n + 1)
@@ -162,8 +162,9 @@ def arcs(graph: RouterGraph) -> NDArray[np.int32]:
 
 
 def short_paths(graph: RouterGraph, demands: Demands, extra_hops: int) -> list[list[RouterPath]]:
-    """Return all paths of each demand that enter no router twice and are at most max(its distance,
-    D + extra_hops) links long.
+    """Return all paths of each demand that enter no router twice.
+
+    They are at most max(the demand's distance, D + extra_hops) links long.
     """
     listed = []
     for src, dst in demands.pairs:
@@ -218,9 +219,7 @@ def maximum(paths: Sequence[Sequence[RouterPath]], demands: Demands, arc_count: 
 def fill(
     solver: Any, paths: Sequence[Sequence[RouterPath]], demands: Demands, arc_count: int
 ) -> None:
-    """Give `solver` the linear program: a row for each arc and demand, a column for each path and
-    T.
-    """
+    """Give `solver` the linear program: rows for arcs and demands, columns for paths and T."""
     columns = [(*way, arc_count + number) for number, ways in enumerate(paths) for way in ways]
     rows, count = arc_count + len(demands), len(columns) + 1
     is_arc = np.arange(rows) < arc_count
@@ -272,8 +271,9 @@ def add_cheapest(
 
 
 def cheapest_paths(start: Ints, peer: Ints, price: Floats, sources: Ints) -> tuple[Floats, Ints]:
-    """Return the least sum of prices from each of `sources` to every router, and the last arc of
-    such a path; among paths that cost the same within rounding, one with few links.
+    """Return the least sum of prices from each source to every router, and the path's last arc.
+
+    Among paths that cost the same within rounding it is one with few links.
     """
     routers = len(start) - 1
     cost, by = np.full((len(sources), routers), np.inf), np.full((len(sources), routers), -1)

@@ -1,5 +1,6 @@
-"""Paths that FatPaths' layers are compared with and that no forwarding table by destination holds:
-the k shortest, and Valiant's by way of a random router.
+"""The k shortest paths, and Valiant's by way of a random router, beside FatPaths' layers.
+
+No forwarding table by destination holds them.
 """
 
 from __future__ import annotations

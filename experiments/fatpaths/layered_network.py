@@ -1,5 +1,4 @@
-"""A network with layers on the kernel for one run, traffic in FatPaths' patterns, and what was seen
-meanwhile.
+"""A network with layers on the kernel for one run, and its traffic in FatPaths' patterns.
 
 The paper simulates 10 Gbit/s, frames of 9 kB, links of 1 us and a least retransmission timeout of
 200 us.  PAPERS_LINKS are these, ten times slower: Linux' timers tick each 1,000 us, so that 2,000
@@ -157,8 +156,9 @@ def tcp(
 
 
 def layer_figures(network: RunningNetwork) -> dict[str, Value]:
-    """Return how often flows of hosts drew a layer again, by reason, and the fraction of packets in
-    layer 0; None where hosts choose no layers.
+    """Return how often flows drew a layer again, by reason, and the packets in layer 0.
+
+    None where hosts choose no layers.
     """
     names = ("flows", "gaps", "cuts", "echoes", "errors")
     if program_of(network) is None:

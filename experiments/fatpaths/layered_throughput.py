@@ -110,8 +110,9 @@ def layers_of(run: Run) -> str:
 def disjoint_paths(
     graph: RouterGraph, tables: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], float]:
-    """Return how many paths of each ordered pair of routers with hosts share no link, THREE at
-    most; and the mean links of a path over all pairs and layers.
+    """Return the disjoint paths of each pair, THREE at most, and the mean links of a path.
+
+    Pairs are ordered pairs of routers with hosts; the mean is over all pairs and layers.
     """
     among = graph.endpoints
     counts = np.zeros((len(among), len(among)), dtype=np.int64)

@@ -30,8 +30,10 @@ BATCH = 256  # pairs that a thread takes at a time, at most
 
 
 class Sample(NamedTuple):
-    """values: what was counted for each sampled pair, or pair of pairs.  radix: k', by which
-    FatPaths divides them.
+    """Counts of sampled pairs, or pairs of pairs.
+
+    values: the count of each.
+    radix: k', by which FatPaths divides them.
     """
 
     values: Ints
@@ -42,12 +44,12 @@ class Sample(NamedTuple):
         return float(self.values.mean() / self.radix)
 
     def quantile_fraction(self, share: float) -> float:
-        """The value that `share` of all values are less than, as a fraction of k'."""
+        """Return the value that `share` of all values are less than, as a fraction of k'."""
         return float(np.quantile(self.values, share, method="nearest")) / self.radix
 
     @property
     def mean_error_fraction(self) -> float:
-        """Half the 95 % confidence interval of mean_fraction, normal approximation."""
+        """Return half the 95 % confidence interval of mean_fraction, normal approximation."""
         return normal_half_width(self.values, self.radix)
 
 
@@ -164,8 +166,9 @@ def shortest(distance: NDArray[np.int8], sources: Ints, targets: Ints) -> int:
 def first_path(
     search: DisjointSearch, sources: Ints, targets: Ints, length: int, row: int, number: int
 ) -> int:
-    """Return the first of `targets` that search `number` from `sources` reaches after `length`
-    links that this row has not deleted, or NONE.  There must be no shorter path.
+    """Return the first of `targets` that search `number` reaches after `length` links, or NONE.
+
+    Links that this row has deleted do not count.  There must be no shorter path.
 
     A router that is too far from every target, on the whole graph, is not searched: no path of the
     right length leads through it, whichever links are deleted.  The first router one link before a
@@ -194,11 +197,20 @@ def first_path(
                 search.queue[tail] = v
                 tail += 1
                 continue
-            for last in range(search.start[v], search.start[v + 1]):
-                t = search.peer[last]
-                if t in (targets[0], targets[1]) and search.deleted[search.edge[last]] != row:
-                    enter(search, t, last, v, length, number)
-                    return int(t)
+            last = last_arc(search, v, targets, row)
+            if last != NONE:
+                enter(search, search.peer[last], last, v, length, number)
+                return int(search.peer[last])
+    return NONE
+
+
+@allocates_nothing
+def last_arc(search: DisjointSearch, v: int, targets: Ints, row: int) -> int:
+    """Return the first arc from `v` to one of `targets` that this row has not deleted, or NONE."""
+    for arc in range(search.start[v], search.start[v + 1]):
+        is_target = search.peer[arc] in (targets[0], targets[1])
+        if is_target and search.deleted[search.edge[arc]] != row:
+            return arc
     return NONE
 
 
@@ -243,17 +255,14 @@ def interference(graph: RouterGraph, fours: Ints, most_hops: int) -> Sample:
 
 
 def total_network_load(graph: RouterGraph) -> float:
-    """Return TNL: k' N_r / d, the most flows on shortest paths that do not share a link (section
-    IV-B3).
-    """
+    """Return TNL, k' N_r / d: the most flows on shortest paths that share no link (IV-B3)."""
     return len(graph.peer) / graph.mean_distance
 
 
 def collisions(pairs: Sequence[tuple[int, int]], router_of: Ints) -> Ints:
-    """Return how many ordered pairs of routers have 0, 1, 2, ... flows, if hosts send along `pairs`
-    (figure 4).
+    """Return how many ordered pairs of routers have 0, 1, 2, ... flows (figure 4).
 
-    Flows within a router cross no link and do not count.
+    Hosts send along `pairs`.  Flows within a router cross no link and do not count.
     """
     ends = router_of[np.asarray(pairs, dtype=np.int64)]
     ends = ends[ends[:, 0] != ends[:, 1]]

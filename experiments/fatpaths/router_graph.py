@@ -22,8 +22,12 @@ UNREACHED = 127  # a distance: no path
 
 @dataclass(frozen=True, eq=False)
 class RouterGraph:
-    """start: shape (routers + 1,).  peer, edge: of each arc, the router it leads to and the number
-    of its link, which both of its arcs share.  hosts: how many hosts each router has.
+    """Routers, and two arcs for each link between them.
+
+    start: first arc of each router, shape (routers + 1,).
+    peer: router that each arc leads to.
+    edge: link of each arc, which both of its arcs share.
+    hosts: number of hosts of each router.
     """
 
     start: Ints
@@ -119,11 +123,10 @@ class RouterGraph:
 
 
 def shortest_paths(start: Ints, peer: Ints, distance: NDArray[np.int8], count: Ints) -> None:
-    """Distances and numbers of shortest paths between all routers, by a breadth-first search from
-    each.
+    """Compute distances and numbers of shortest paths between all routers, breadth first.
 
-    Where fewer routers are left than were found last, those that are left look for them, instead of
-    the other way.
+    Where fewer routers are left than were reached last, those that are left look for them.
+
     distance, count: filled, shape (routers, routers); distance holds UNREACHED everywhere, count 0.
     """
     routers = len(start) - 1

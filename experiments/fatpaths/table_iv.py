@@ -12,9 +12,10 @@ from weft.topologies import build, canonical
 
 
 class PaperNetwork(NamedTuple):
-    """A row of table IV: d', D, k', routers, hosts; then CDP (mean, 1 % tail) and PI (mean, 99.9 %
-    tail) in per cent of k' at d' links.  D, k', routers and hosts are not printed for Jellyfish,
-    and are those of its counterpart.
+    """A row of table IV: d', D, k', routers, hosts, CDP and PI.
+
+    CDP (mean, 1 % tail) and PI (mean, 99.9 % tail) are in per cent of k' at d' links.  D, k',
+    routers and hosts are not printed for Jellyfish, and are those of its counterpart.
     """
 
     label: str
@@ -80,20 +81,20 @@ def table_v(family: str, parameters: Mapping[str, int]) -> TableV | None:
 
 
 def slimfly(parameters: Mapping[str, int]) -> TableV:
-    """k' = (3 q - delta) / 2."""
+    """Return the sizes with k' = (3 q - delta) / 2."""
     q = parameters["q"]
     radix = (3 * q - ((q + 1) % 4 - 1)) // 2
     return TableV(2 * q * q, radix, -(-radix // 2), 2)
 
 
 def dragonfly(parameters: Mapping[str, int]) -> TableV:
-    """Balanced."""
+    """Return the sizes of a balanced Dragonfly."""
     p = parameters["p"]
     return TableV(4 * p**3 + 2 * p, 3 * p - 1, p, 3)
 
 
 def hyperx(parameters: Mapping[str, int]) -> TableV | None:
-    """Regular, of two or three dimensions."""
+    """Return the sizes of a regular HyperX; None unless it has two or three dimensions."""
     dimensions, radix = parameters["l"], parameters["l"] * (parameters["s"] - 1)
     if dimensions not in (2, 3):
         return None
@@ -102,19 +103,19 @@ def hyperx(parameters: Mapping[str, int]) -> TableV | None:
 
 
 def fattree(parameters: Mapping[str, int]) -> TableV:
-    """Three tiers."""
+    """Return the sizes of three tiers."""
     k = parameters["k"]
     return TableV(5 * (k * k // 4), k // 2, -(-k // 2), 4)
 
 
 def complete(parameters: Mapping[str, int]) -> TableV:
-    """As many hosts of a router as links."""
+    """Return the sizes with as many hosts of a router as links."""
     radix = parameters["n"] - 1
     return TableV(radix + 1, radix, radix, 1)
 
 
 def xpander(parameters: Mapping[str, int]) -> TableV | None:
-    """l = k'."""
+    """Return the sizes with l = k'; None for another l."""
     radix = parameters["r"]
     if parameters.get("l") != radix:
         return None

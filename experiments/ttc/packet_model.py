@@ -157,23 +157,31 @@ def send(state: SlottedState, dst: int, slot: int) -> int:
     return packet
 
 
+class SlotDraws(NamedTuple):
+    """What is drawn for slots, a row for each.
+
+    sent: for each host the destination of its packet, or -1.
+    starts: the link whose packet chooses first.
+    words: shape (slots, links + hosts, 2), 32 bits each.
+    """
+
+    sent: Ints
+    starts: Ints
+    words: Ints
+
+
 @allocates_nothing
 def one_slot(
     net: FatTreeLinks,
     state: SlottedState,
     slot: int,
-    sent: Ints,
-    start: int,
-    draws: Ints,
+    drawn: SlotDraws,
+    row: int,
     rules: SchemeRules,
     choices: UpwardChoices,
 ) -> None:
-    """Run one slot: every link and every host send a packet, if they have one.
-
-    sent: for each host the destination of its packet, or -1.
-    start: the link whose packet chooses first.
-    draws: shape (links + hosts, 2), 32 bits each.
-    """
+    """Run one slot, `row` of `drawn`: every link and host send a packet, if they have one."""
+    sent, start, draws = drawn.sent[row], drawn.starts[row], drawn.words[row]
     count = len(state.length)
     for link in range(count):
         state.moving[link] = -1
@@ -211,18 +219,13 @@ def many_slots(
     net: FatTreeLinks,
     state: SlottedState,
     first: int,
-    sent: Ints,
-    starts: Ints,
-    draws: Ints,
+    drawn: SlotDraws,
     rules: SchemeRules,
     watched: Watched,
 ) -> None:
-    """Run slot after slot from number `first`, and add their queue lengths.
-
-    sent, starts, draws: as for one_slot(), a row for each slot.
-    """
-    for i in range(len(starts)):
-        one_slot(net, state, first + i, sent[i], starts[i], draws[i], rules, watched.choices)
+    """Run the slots `drawn`, numbered from `first`, and add their queue lengths."""
+    for row in range(len(drawn.starts)):
+        one_slot(net, state, first + row, drawn, row, rules, watched.choices)
         watch(state, watched)
 
 
@@ -265,8 +268,9 @@ def simulate(
         sent = packets(rng, ft.hosts, count, load_fraction)
         packets_of_slot[first : first + count] = (sent >= 0).sum(axis=1)
         into = sums if begin <= first < slots else nothing_watched(ft, lengths)
-        choices = random_choices(rng, ft, count)
-        compiled(many_slots)(net, state, first, sent, *choices, rules, into)
+        words = rng.integers(1 << 32, size=(count, ft.links + ft.hosts, DRAWS))
+        drawn = SlotDraws(sent, rng.integers(ft.links, size=count), words)
+        compiled(many_slots)(net, state, first, drawn, rules, into)
         first += count
     return sums, latencies(state, begin, slots)
 
@@ -279,12 +283,6 @@ def is_full(ft: LayeredTreeShape, state: SlottedState) -> bool:
 def are_missing(state: SlottedState, packets_of_slot: Ints, begin: int, end: int) -> bool:
     """Return whether packets that were sent in slots [begin, end) have not arrived."""
     return bool((state.delivered[begin:end] < packets_of_slot[begin:end]).any())
-
-
-def random_choices(rng: Generator, ft: LayeredTreeShape, slots: int) -> tuple[Ints, Ints]:
-    """Return `starts` and `draws` of many_slots()."""
-    draws = rng.integers(1 << 32, size=(slots, ft.links + ft.hosts, DRAWS))
-    return rng.integers(ft.links, size=slots), draws
 
 
 def next_end(slot: int, begin: int, slots: int) -> int:

@@ -246,9 +246,8 @@ def test_packets_move_as_on_the_graph(ft: LayeredTreeShape, spec: str) -> None:
     state = packet_model.empty(ft, slots=slots, packets=ft.hosts * slots)
     net, choices = links(ft), no_choices(ft)
     for slot in range(slots):
-        packet_model.one_slot(
-            net, state, slot, sent[slot], int(starts[slot]), draws[slot], rule, choices
-        )
+        drawn = packet_model.SlotDraws(sent, starts, draws)
+        packet_model.one_slot(net, state, slot, drawn, slot, rule, choices)
         assert state.length.tolist() == lengths[slot]
     for born in range(slots):
         latencies = [latency for at, latency in arrived if at == born]
@@ -267,9 +266,8 @@ def test_a_lonely_packet_takes_a_slot_on_each_link() -> None:
             sent = np.full(ft.hosts, -1)
             sent[0] = dst if slot == 0 else -1
             start = random.Random(dst).randrange(80)
-            packet_model.one_slot(
-                links(ft), state, slot, sent, start, words(slot, 96), rule, no_choices(ft)
-            )
+            drawn = packet_model.SlotDraws(sent[None], np.array([start]), words(slot, 96)[None])
+            packet_model.one_slot(links(ft), state, slot, drawn, 0, rule, no_choices(ft))
         assert (state.delivered[0], state.latency[0]) == (1, hops)
 
 
@@ -284,7 +282,7 @@ def test_machine_code_gives_what_python_gives() -> None:
             packet_model.empty(ft, slots=40, packets=1000),
             packet_model.nothing_watched(ft, 8),
         )
-        run(links(ft), state, 0, sent, starts, draws, rule, watched)
+        run(links(ft), state, 0, packet_model.SlotDraws(sent, starts, draws), rule, watched)
         found.append([*state, *watched[:3], *watched.choices])
     assert all((a == b).all() for a, b in zip(*found, strict=True))
     assert watched.choices.redirected.sum() > 0
