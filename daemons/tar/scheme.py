@@ -98,35 +98,28 @@ def settings(options: Options) -> TarSettings:
 def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
     """Return the path of a flow on idle links, set up by the first probe that arrives."""
     check(topology, options)
-    network = for_servers("tar", topology)
-    rule, t, relay = network.rule, network.t, options["relay"]
-    down = dead_channels(topology, network)
-    for attempt in range(ATTEMPTS):
-        nodes, arrives = tar.route(rule, t, down, src, dst, relay=relay, attempt=attempt)
-        if arrives:
-            return [RoutedPath(tuple(nodes))]
-    return []
+    return _probed(topology, options, src, dst, flow=0)
 
 
 def connects_pings(topology: Topology, options: Options, src: int, dst: int) -> bool:
     """Return True if one of the probes for pings of `src` to `dst` arrives over idle links."""
-    network, address = for_servers("tar", topology), topology.naming.address
-    down = dead_channels(topology, network)
+    address = topology.naming.address
     flow = tar.flow_hash(*FiveTuple(address(src), address(dst), ICMP, 0))
+    return bool(_probed(topology, options, src, dst, flow))
+
+
+def _probed(
+    topology: Topology, options: Options, src: int, dst: int, flow: int
+) -> list[RoutedPath]:
+    """Return the path of the first probe that arrives for the flow with hash `flow`."""
+    network = for_servers("tar", topology)
+    rule, t, relay = network.rule, network.t, options["relay"]
+    down = dead_channels(topology, network)
     for attempt in range(ATTEMPTS):
-        _, arrives = tar.route(
-            network.rule,
-            network.t,
-            down,
-            src,
-            dst,
-            relay=options["relay"],
-            flow=flow,
-            attempt=attempt,
-        )
+        nodes, arrives = tar.route(rule, t, down, src, dst, relay=relay, flow=flow, attempt=attempt)
         if arrives:
-            return True
-    return False
+            return [RoutedPath(tuple(nodes))]
+    return []
 
 
 SCHEMES = (
