@@ -34,12 +34,18 @@ function textOf([us, {do: name, ...values}]) {
 }
 
 const choices = choicesOf(location.hash);
-const past = choices.do ? choices.do.split(";").map(actionOf).sort((a, b) => a[0] - b[0]) : [];
+const texts = choices.do ? choices.do.split(";") : [];
+const unreadable = texts.find(text => !/^[0-9]+~[a-z]+~/.test(text) || !(text.split("~")[1] in ARGUMENT));
+const past = unreadable ? [] : texts.map(actionOf).sort((a, b) => a[0] - b[0]);
 const families = await (await fetch("networks.json")).json();
-const network = families.flatMap(family => family.networks).find(({spec}) => spec === choices.net);
-if (!network) {
-  notice(`there is no ${choices.net} here; choose another network`, {stays: true});
+const networks = families.flatMap(family => family.networks);
+const network = networks.find(({spec}) => spec === choices.net) ?? networks[0];
+if (unreadable) notice(`${unreadable} is no action, such as 1200000~fail~h0-h4; no action of this address is done`, {stays: true});
+if (network.spec !== choices.net) {
+  notice(`there is no ${choices.net} here, so this is ${network.spec}; choose another network`, {stays: true});
+  Object.assign(choices, {net: network.spec, scheme: ""});
 }
+if (!network.schemes.includes(choices.scheme.split(":")[0])) choices.scheme = network.schemes[0];
 
 function writeAddress() {
   const parts = Object.entries(choices).filter(([, value]) => value !== "").map(([key, value]) => `${key}=${encodeURI(value)}`);
@@ -53,12 +59,12 @@ function startAgain(changes) {
 }
 
 function fillChoices() {
-  const family = families.find(({networks}) => networks.includes(network)) ?? families[0];
+  const family = families.find(({networks}) => networks.includes(network));
   const option = (text, value, chosen) => new Option(text, value, chosen, chosen);
   byId("family").replaceChildren(...families.map(({name, networks}) => option(name, networks[0].spec, name === family.name)));
   byId("size").replaceChildren(...family.networks.map(({spec, servers, nodes}) =>
     option(`${spec.split(":")[1]}: ${servers} servers, ${nodes} nodes`, spec, spec === choices.net)));
-  byId("scheme").replaceChildren(...(network?.schemes ?? []).map(name => option(name, name, name === choices.scheme)));
+  byId("scheme").replaceChildren(...[...new Set([...network.schemes, choices.scheme])].map(name => option(name, name, name === choices.scheme)));
   byId("pace").replaceChildren(...PACES.map(([value, text]) => option(text, value, String(value) === choices.pace)));
   byId("seed").value = choices.seed;
 }
@@ -132,7 +138,6 @@ function showClock() {
   byId("clock").textContent = `${(nowUs / 1e6).toFixed(3)} s${behind}`;
 }
 
-if (network && !network.schemes.includes(choices.scheme)) choices.scheme = network.schemes[0];
 fillChoices();
 byId("family").addEventListener("change", event => startAgain({net: event.target.value, scheme: ""}));
 byId("size").addEventListener("change", event => startAgain({net: event.target.value}));

@@ -16,6 +16,7 @@ let pace = 1;
 let running = false;
 let actions = [];  // [µs, request] that are still to come, by time
 let lastMs = 0;
+let events = [];
 
 async function start({topology, scheme, seed, past, nodeCount}) {
   const [pyodide, code] = await Promise.all([
@@ -30,14 +31,20 @@ async function start({topology, scheme, seed, past, nodeCount}) {
   actions = past;
   nodes = nodeCount;
   run(0, HIDDEN);
+  report();
   postMessage({ready: true});
   setInterval(frame, FRAME_MS);
 }
 
+// Runs until a time; the page gets the events when report() is called.
 function run(untilUs, packets) {
-  const events = JSON.parse(session.run(untilUs, packets));
+  events.push(...JSON.parse(session.run(untilUs, packets)));
   nowUs = untilUs;
+}
+
+function report() {
   postMessage({events, nowUs});
+  events = [];
 }
 
 // Runs until a time, with the actions that were recorded for the time between.
@@ -59,12 +66,16 @@ function frame() {
   const sliceUs = Math.max(1, Math.round(1000 * passedMs * pace / SLICES));
   const packets = nodes * pace <= FEW_NODES ? ALL : pace <= 1 ? URGENT : HIDDEN;
   for (let slice = 0; slice < SLICES && performance.now() - ms < BUDGET_MS; slice++) runWithActions(nowUs + sliceUs, packets);
+  report();
 }
 
 function answer({id, request}) {
   const reply = JSON.parse(session.do(JSON.stringify(request)));
   const recorded = CHANGES.includes(request.do) && !reply.error;
-  if (recorded) run(nowUs, HIDDEN);
+  if (recorded) {
+    run(nowUs, HIDDEN);
+    report();
+  }
   postMessage({id, reply, recorded: recorded ? [nowUs, request] : null});
 }
 
@@ -72,6 +83,9 @@ onmessage = ({data}) => {
   if (data.start) start(data.start).catch(error => postMessage({fatal: String(error.message ?? error).trim().split("\n").at(-1)}));
   if (data.pace !== undefined) pace = data.pace;
   if (data.running !== undefined) running = data.running;
-  if (data.stepUs) runWithActions(nowUs + data.stepUs, ALL);
+  if (data.stepUs) {
+    runWithActions(nowUs + data.stepUs, ALL);
+    report();
+  }
   if (data.request) answer(data);
 };

@@ -15,6 +15,15 @@ const SIMULATED_LANES = ["failures", "detection", "routes", "pairs lost"];
 const kindOf = event => event.state === "silent" ? "silent" : "fail";
 const duration = s => s < 1 ? `${Math.max(0, 1000 * s).toFixed(s > 0 && s < .01 ? 1 : 0)} ms` : `${s.toFixed(s < 10 ? 2 : 0)} s`;
 
+// Marks of one kind at one pixel are drawn once.
+function apart(marks, left) {
+  const places = new Set();
+  return marks.filter(mark => {
+    const place = `${mark.lane} ${mark.kind} ${Math.round(left(mark))} ${mark.from === undefined ? "" : mark.text}`;
+    return !places.has(place) && places.add(place);
+  });
+}
+
 export class Timeline {
   constructor(svg, words, view) {
     Object.assign(this, {svg: d3.select(svg), words, view, bars: new Map(), marks: [], lost: [], incident: null});
@@ -111,8 +120,8 @@ export class Timeline {
     const end = mark => mark.until ?? (mark.from === undefined ? mark.at : now);
     this.marks = this.marks.filter(mark => end(mark) > now - KEPT_S).slice(-KEPT_MARKS);
     this.drawLanes(width);
-    const shown = this.marks.filter(mark => end(mark) > from);
     const left = mark => x(Math.max(mark.from ?? mark.at, from));
+    const shown = apart(this.marks.filter(mark => end(mark) > from), left);
     this.shapes.selectAll("rect").data(shown).join(enter => enter.append("rect").call(rect => rect.append("title")))
       .attr("class", mark => mark.kind).attr("rx", 1.5)
       .attr("x", mark => mark.from === undefined ? left(mark) - 1.5 : left(mark))

@@ -21,6 +21,7 @@ import pytest
 from tests.experiments.view import browser
 from weft.daemons.simulator.viewer_session import ALL, ViewerSession
 from weft.experiments.view import simulation_page
+from weft.testbed.uml import virtual_kernel
 from weft.topologies import build
 
 NODE = shutil.which("node")
@@ -152,3 +153,41 @@ def test_a_browser_simulates_a_failure_and_its_address_repeats_it(address: str) 
             page.call("Input.dispatchKeyEvent", type="keyDown", key=key)
         page.wait("document.querySelectorAll('.node.chosen').length == 1")
         assert page.errors == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    browser.program() is None, reason="no Chromium: the page of a simulation is not opened"
+)
+def test_a_wrong_address_is_answered_by_one_line(address: str) -> None:
+    notice = "document.querySelector('#notice')?.textContent"
+    with browser.browser() as page:
+        for choice, words in (
+            ("net=dcell:n=5,k=9", "there is no dcell:n=5,k=9 here"),
+            ("do=12~explode~h0", "12~explode~h0 is no action"),
+            ("do=0~fail~h0-h19", "no link joins h0 and h19"),
+        ):
+            page.open("about:blank")
+            page.open(f"{address}#{choice}")
+            page.wait(f"{notice}?.includes({json.dumps(words)})")
+        page.open("about:blank")
+        page.open(f"{address}#scheme=dr:hello_ms=0")
+        page.wait(
+            "document.querySelector('#loading')?.textContent.startsWith('ValueError: scheme dr')"
+        )
+        page.open("about:blank")
+        page.open(f"{address}#scheme=dr:hello_ms=50&pace=1")
+        page.wait(CONVERGED)
+        assert page.errors == []
+
+
+def test_without_pyodide_and_npm_the_pages_say_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / simulation_page.PYODIDE).write_bytes(b"another archive")
+    monkeypatch.setattr(virtual_kernel, "folders", lambda: [tmp_path])
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(OSError, match="there is no npm to fetch it") as raised:
+        simulation_page.write(tmp_path / "simulation")
+    simulation_page.write_absent(tmp_path / "simulation", str(raised.value))
+    assert "there is no npm" in (tmp_path / "simulation/index.html").read_text()
