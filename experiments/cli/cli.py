@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from weft.experiments.runner.failures import interrupt_behind
+from weft.topologies.core.grammar import unknown
 
 DESCRIPTION = "Data-center routing on a real Linux kernel."
 COMPLETING = "_ARGCOMPLETE"  # environment variable of a shell that asks for completions
@@ -47,12 +48,17 @@ class Parser(argparse.ArgumentParser):
         if self.get_default("program") is None:
             return super().parse_known_args(args, namespace)
         cut = args.index("--") if "--" in args else len(args)
-        arguments, unknown = super().parse_known_args(args[:cut], namespace)
+        arguments, others = super().parse_known_args(args[:cut], namespace)
         arguments.program = args[cut + 1 :]
-        return arguments, unknown
+        return arguments, others
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message} (see {self.prog} --help)")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            kind = "/".join(action.option_strings) or str(action.metavar or action.dest).lower()
+            raise ValueError(unknown(kind, str(value), action.choices))
 
 
 class Terminated(BaseException):

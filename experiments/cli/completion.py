@@ -18,7 +18,7 @@ Completer = Callable[..., Iterable[str]]
 SHELLS = ("bash", "zsh", "fish")
 HOW = {
     "bash": 'eval "$(weft completion bash)" in ~/.bashrc',
-    "zsh": 'eval "$(weft completion zsh)" in ~/.zshrc, behind compinit',
+    "zsh": 'eval "$(weft completion zsh)" in ~/.zshrc, after compinit',
     "fish": "weft completion fish > ~/.config/fish/completions/weft.fish",
 }
 

@@ -43,7 +43,7 @@ def add_commands(commands: Commands) -> None:
     text = "print the paths of a routing scheme, with links failed or not"
     parser = add_command(commands, "route", route, text)
     parser.add_argument("topology", metavar="TOPOLOGY", help=TOPOLOGY_HELP)
-    text = "dr, pr-gpi, dfr:b=0, bfs, ecmp, ..."
+    text = "scheme such as dr or dfr:b=0; `weft list schemes` lists them"
     parser.add_argument("--routing", metavar="SCHEME", required=True, help=text)
     parser.add_argument("src", metavar="SRC", help="server, by name (h3) or label (s1.0.3)")
     parser.add_argument("dst", metavar="DST", help="another server")

@@ -51,8 +51,10 @@ def _add_uml(commands: Commands) -> None:
     parser.add_argument("--seed", type=int, default=1, help=text)
     add_syscall_cost(parser, 0)
     parser.add_argument("--core", type=int, help="processor core to run on; default: any")
-    parser.add_argument("--memory-mb", type=int, default=1500)
-    parser.add_argument("--timeout-s", type=float, default=600.0)
+    text = "memory of the kernel; default: 1500"
+    parser.add_argument("--memory-mb", type=int, default=1500, metavar="MB", help=text)
+    text = "end the command after S seconds of wall time; default: 600"
+    parser.add_argument("--timeout-s", type=float, default=600.0, metavar="S", help=text)
     parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
 
 

@@ -53,7 +53,7 @@ def _add_mpirun(commands: Commands) -> None:
 
 
 def _add_placement(parser: argparse.ArgumentParser) -> None:
-    text = "number of ranks; default: as many as the hosts have room for"
+    text = "number of ranks; default: as many as fit on the hosts"
     parser.add_argument("-n", "--ranks", type=int, metavar="N", help=text)
     text = "order of hosts: linear, random, or one of each leaf in turn; default: linear"
     parser.add_argument("--placement", choices=PLACEMENTS, default=LINEAR, help=text)

@@ -50,7 +50,7 @@ def add_commands(commands: Commands) -> None:
     add_flag(
         parser, "--publish", help="write the rows into the published set; needs a clean commit"
     )
-    add_flag(parser, "--dry-run", help="print what it would take, and measure nothing")
+    add_flag(parser, "--dry-run", help="print runs, time and disk, and measure nothing")
     add_json(parser)
 
 

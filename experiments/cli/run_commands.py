@@ -43,8 +43,8 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument("--seeds", metavar="N", type=int, help=text)
     text = "graph, fabric or kernel"
     parser.add_argument("--engine", metavar="NAME[,NAME...]", default="", help=text)
-    text = "clock of the kernel engine: virtual (exact, repeatable, without root) or real; the one "
-    text += "that the experiment declares"
+    text = "clock of the kernel engine: virtual (exact, repeatable, without root) or real; "
+    text += "default: that of the experiment"
     parser.add_argument("--clock", choices=("real", "virtual"), help=text)
     add_costs(parser, 0)
     add_measuring_options(parser)

@@ -32,7 +32,9 @@ def add_commands(commands: Commands) -> None:
     """Add describe, plot, export and report."""
     text = "explain an experiment: parameters, columns with units, stored runs, time"
     parser = add_command(commands, "describe", describe, text)
-    parser.add_argument("experiment", metavar="EXPERIMENT", help="experiment; `weft list` has them")
+    parser.add_argument(
+        "experiment", metavar="EXPERIMENT", help="experiment; `weft list` lists them"
+    )
     add_results(parser)
     add_json(parser)
 

@@ -179,5 +179,5 @@ def find(name: str | None) -> RunRecord:
     if name is None and live:
         raise ValueError(f"several runs are up, say which with --run: {names}")
     raise ValueError(
-        f"no run {name} is up (up: {names})" if name else "no run is up; start one with `weft up`"
+        f"no run {name!r} is up (up: {names})" if name else "no run is up; start one with `weft up`"
     )

@@ -139,7 +139,8 @@ class AddressLayout:
         number = 0
         for digit, radix in zip(digits, self.radices, strict=True):
             if not 0 <= digit < radix:
-                raise ValueError(f"label {spelled(digits)}: {digit} is not below {radix}")
+                most = spelled([radix - 1 for radix in self.radices])
+                raise ValueError(f"label {spelled(digits)}: its digits are at most {most}")
             number = number * radix + digit
         return number
 

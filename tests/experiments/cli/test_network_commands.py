@@ -94,7 +94,7 @@ def test_a_detached_network_from_up_to_down(name):
     weft("down", "--run", name)
     assert not clean.processes(name, names)
     assert not set(names) & set(os.listdir(netns.NAMES))
-    assert f"no run {name} is up" in weft("status", *of_run, status=2).stderr
+    assert f"no run {name!r} is up" in weft("status", *of_run, status=2).stderr
 
 
 def status(of_run: list[str]) -> dict:
@@ -214,7 +214,7 @@ def test_the_foreground_takes_commands_and_takes_everything_down_at_the_end():
         (["up", "dcell:n=3,k=1", "--routing", "dr:hello_ms=0"], "hello_ms"),
         (["up", "fattree:k=4", "--routing", "dr"], "scheme dr runs on server-centric networks"),
         (["up", "star:n=3", "--routing", "nonsense"], "no scheme 'nonsense'"),
-        (["exec", "--run", "no-such-run", "h0", "--", "true"], "no run no-such-run is up"),
+        (["exec", "--run", "no-such-run", "h0", "--", "true"], "no run 'no-such-run' is up"),
         (["uml", "--"], "uml: no command"),
     ],
 )
