@@ -113,8 +113,10 @@ def check(run: Run) -> None:
 
 EXPERIMENT = Experiment(
     name="connectivity_kernel",
-    question="When links die, which pairs still ping under each scheme, "
-    "and is it those that the graph engine says?",
+    question=(
+        "When links fail, which pairs still ping under each scheme, and does the graph engine "
+        "predict them?"
+    ),
     source="CCRDN, sections 6.4 and 7.2, on the kernel",
     engines=("kernel",),
     axes={

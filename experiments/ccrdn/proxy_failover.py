@@ -322,8 +322,10 @@ FIGURE = Bars(
 )
 EXPERIMENT = Experiment(
     name="proxy_failover",
-    question="When a link, a server, a rack or a daemon dies, "
-    "how long is who cut off under each scheme?",
+    question=(
+        "When a link, a server, a rack or a daemon fails, which pairs are cut off, and for how "
+        "long?"
+    ),
     source="CCRDN, sections 5.4 and 7.2 (faults), on the kernel",
     engines=("kernel",),
     axes={

@@ -240,8 +240,10 @@ def check(run: Run) -> None:
 
 EXPERIMENT = Experiment(
     name="proxy_latency",
-    question="How long does a packet take through an idle network, hop by hop, "
-    "and is it what CCRDN's model says?",
+    question=(
+        "How long does a packet take through an idle network, hop by hop, and does CCRDN's model "
+        "predict it?"
+    ),
     source="CCRDN, sections 6.6 and 7.4, table 2, on the kernel",
     engines=("kernel",),
     clock="real",

@@ -210,8 +210,10 @@ def check(run: Run) -> None:
 
 EXPERIMENT = Experiment(
     name="proxy_throughput",
-    question="What does TCP make of the network under each scheme, "
-    "and is it what the flows on its links predict?",
+    question=(
+        "Which throughput does TCP reach under each scheme, and do the flows on its links "
+        "predict it?"
+    ),
     source="CCRDN, sections 6.5 and 7.3, figure 13, on the kernel",
     engines=("kernel",),
     axes={

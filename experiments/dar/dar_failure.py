@@ -137,7 +137,9 @@ def check(run: Run) -> None:
 SETTING = ("topology", "rate_mbps", "host_percent", "queue_packets", "congestion_control")
 EXPERIMENT = Experiment(
     name="dar_failure",
-    question="How long until no flow is on a bad link again when a spine or a link dies under DAR?",
+    question=(
+        "How long until no flow is on a bad link again after a spine or a link fails under DAR?"
+    ),
     source="DAR, beyond the paper",
     engines=("kernel",),
     axes={

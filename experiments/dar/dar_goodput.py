@@ -178,8 +178,10 @@ NETWORK_AXES: dict[str, Any] = {
 }
 EXPERIMENT = Experiment(
     name="dar_goodput",
-    question="What does TCP get out of a Clos network under DAR, beside other schemes and a "
-    "central optimum?",
+    question=(
+        "Which goodput does TCP reach on a Clos network under DAR, other schemes and a central "
+        "optimum?"
+    ),
     source="DAR, sections 2 and 4; beyond the paper",
     engines=("kernel", "fabric"),
     axes={

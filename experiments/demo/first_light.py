@@ -274,8 +274,10 @@ def durations(table: Table) -> list[Row]:
 
 EXPERIMENT = Experiment(
     name="first_light",
-    question="Does a network of routing daemons on the kernel do what the graph says, "
-    "also when links die?",
+    question=(
+        "Does a network of routing daemons on the kernel behave as the graph predicts, also when "
+        "links fail?"
+    ),
     source="DCell, SIGCOMM 2008; CCRDN, section 3 and definition 4.1",
     engines=("kernel",),
     clock="real",

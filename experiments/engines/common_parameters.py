@@ -163,18 +163,18 @@ MOST_PAIRS = 10**10
 MOST_NODES = 2000  # half as many again as FiConn_{2,10} has, the largest that was measured here
 TOPOLOGY = Spec(
     meaning="network",
-    form="FAMILY:key=value,... (`weft list` has them)",
+    form="FAMILY:key=value,... (`weft list networks`)",
     check=lambda text: None,
     canonical=canonical,
 )
 ROUTING = Spec(
     meaning="routing scheme of the daemons",
-    form="SCHEME:key=value,... (`weft list`)",
+    form="SCHEME:key=value,... (`weft list schemes`)",
     check=daemon_scheme,
 )
 SCHEME = Spec(
     meaning="scheme by which switches choose ports",
-    form="SCHEME:key=value,... (`weft list`)",
+    form="SCHEME:key=value,... (`weft list schemes`)",
     check=data_plane_scheme,
 )
 TRAFFIC = Spec(

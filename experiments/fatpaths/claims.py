@@ -281,7 +281,7 @@ CLAIMS = (
         "distributions of disjoint paths and interference",
         "figures 7 and 8",
         "",
-        why="They are shapes: `weft run diversity --set hops=2,3,4` draws them.",
+        why="They are curves: `weft run diversity --set hops=2,3,4` draws them.",
     ),
     Claim(
         "T of overlap over random layers, Slim Fly",
@@ -333,7 +333,7 @@ CLAIMS = (
         "distribution of flow times with TCP",
         "figure 15",
         "",
-        why="It is a shape: the figure shows ours.",
+        why="It is a curve: the figure shows ours.",
     ),
     Claim(
         "completion of a stencil of 2 MB flows over layers by that with ECMP",

@@ -46,7 +46,7 @@ AXES = VS_FATTREE.axes
 EXPERIMENT = replace(
     VS_FATTREE,
     name="fatpaths_feedback",
-    question="How do flows fare whose packets choose layers by the answers to earlier ones?",
+    question="How long do flows take whose packets choose layers by feedback on earlier packets?",
     source="REPS, EuroSys 2026; Spritz, 2026; on FatPaths' networks",
     axes={
         **AXES,

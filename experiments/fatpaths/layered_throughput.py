@@ -214,8 +214,10 @@ def looks(key: str, values: Iterable[Value]) -> style.SeriesLooks:
 
 EXPERIMENT = Experiment(
     name="layered_throughput",
-    question="How much worst-case traffic can layered routing carry, how near is that to what all "
-    "paths could, and how many layers give every pair three disjoint paths?",
+    question=(
+        "How much worst-case traffic can layered routing carry, and how many layers give every "
+        "pair three disjoint paths?"
+    ),
     source="FatPaths, section VI, figures 9 and 12",
     engines=("graph",),
     axes={

@@ -132,8 +132,9 @@ def price(meaning: str) -> Integer:
 
 EXPERIMENT = Experiment(
     name="topology_cost",
-    question="How many cables, which radix and what money does a host cost in each low-diameter "
-    "network?",
+    question=(
+        "How many cables, router ports and dollars does a host cost in each low-diameter network?"
+    ),
     source="FatPaths, figures 10 and 19",
     engines=("graph",),
     axes={

@@ -152,7 +152,7 @@ CLAIMS = (
                 "core",
                 "below 1",
                 AtMost(1),
-                "States even out the way up and unbalance the way down, which no switch sees.",
+                "States balance uplinks and unbalance downlinks, which no lower switch sees.",
             ),
         )
     ),

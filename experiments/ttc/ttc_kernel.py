@@ -264,8 +264,10 @@ def beside_model(table: Table) -> list[Row]:
 
 EXPERIMENT = Experiment(
     name="ttc_kernel",
-    question="Are queues and delays of real packets what TTC's slotted model says, and what does "
-    "TCP make of it?",
+    question=(
+        "Do queues and delays of real packets match TTC's slotted model, and which goodput does "
+        "TCP reach?"
+    ),
     source="TTC, section 4.2, figures 5 and 6, on the kernel",
     engines=("kernel",),
     axes={
