@@ -41,7 +41,7 @@ HOP_HISTOGRAM = {
     "hops; what is missing "
     "from 1 is not connected",
     "mean_hops": "mean length of the routes of connected pairs",
-    "longest_hops": "the longest of them; null if no pair is connected",
+    "longest_hops": "longest route; null if no pair is connected",
     "connected_fraction": "pairs with a route, of all",
 }
 LOADS = {
@@ -68,7 +68,7 @@ THROUGHPUT = {
     ),
     **LOADS,
     "routed_flows": "flows of the traffic",
-    "delivered_flows": "of these, those that have a route",
+    "delivered_flows": "flows that have a route",
     "mean_hops": "mean length of their routes",
 }
 LATENCY = {

@@ -333,7 +333,7 @@ EXPERIMENT = Experiment(
         "routing": common.ROUTING.over(*EVERYWHERE),
         "failure": Word(meaning="what fails", words=[*KINDS]).over(*list(KINDS)),
         "pairs": Integer(
-            meaning="pairs of servers that are watched at most", unit="pairs", least=1, most=1000
+            meaning="most pairs of servers that ping each other", unit="pairs", least=1, most=1000
         ).over(20),
         "failure_s": Number(
             meaning="how long the failure lasts", unit="s", least=0.5, most=600

@@ -112,6 +112,6 @@ GOODPUT = {
     "swaps": "swaps of two flows",
     "replaced": "flows that left links that were taken for dead",
     "requests": "requests that leaves sent",
-    "stale_requests": "of these, those that came when their flow had moved already",
+    "stale_requests": "requests that arrived when their flow had already moved",
     "late_moves": "moves after the warm-up",
 }

@@ -5,32 +5,32 @@ from __future__ import annotations
 from weft.experiments.ccrdn.kernel_columns import PROXY_FAILOVER
 
 FIRST_LIGHT = {
-    "up_s": "from nothing to a network whose daemons have converged",
+    "up_s": "time to bring the network up, until its daemons have converged",
     "pairs": "ordered pairs of servers",
-    "pairs_reached": "of these, those that ping",
+    "pairs_reached": "pairs that have an answer",
     "rtt_median_us": "median round-trip time of their pings",
     "paths_equal": "pairs whose packets take the path that DR computes, by traceroute",
     "goodput_bps": "payload that iperf3 carries between the first and the last server",
     "goodput_fraction": "of the payload that a link can carry",
     "*_link": "the link that died, announced (its carrier goes) or silent (packets vanish)",
     "*_predicted_pairs": (
-        "pairs that the graph says are lost, or saved by a scheme that DR would lose"
+        "pairs that the graph predicts to be lost or, for other schemes, saved where DR loses them"
     ),
     "*_lost_pairs": "pairs that did not ping while it was dead",
     "*_exact": "whether these were the predicted ones",
-    "*_noticed_ms": "until the last daemon concerned had noticed; null if one never did",
+    "*_noticed_ms": "until the last affected daemon noticed; null if one never did",
     "*_restored_ms": "from the link's return to the last answer of a watched pair",
     "*_saved_pairs": (
         "of the pairs that DR loses, those that still ping under the scheme "
         "that the name begins with"
     ),
-    "*_tcp_stall_ms": "longest time in which a TCP flow over the dead link got nothing",
+    "*_tcp_stall_ms": "longest time without data in a TCP flow over the failed link",
     "*_tcp_after_bps": "its goodput afterwards",
     "passed": "whether every step went as it must",
 }
 ONE_FAILURE = {
     "pinged_pairs": "ordered pairs that ping before the failure: all, or a random sample",
-    "connected_fraction": "of these, those that have an answer",
+    "connected_fraction": "pairs that have an answer, of those pinged",
     "rtt_median_us": "median round-trip time of these pings",
     **PROXY_FAILOVER,
 }

@@ -11,7 +11,7 @@ ORDER = {
     "delay_mean_us": "mean time of a packet from the first switch to the receiver",
     "delay_p99_us": "99th percentile of that time, up to the next class of a histogram",
     "retransmitted_fraction": "segments that TCP sent again, of all packets",
-    "spurious_fraction": "of these, segments that had arrived after all, of all packets",
+    "spurious_fraction": "segments sent again although they had arrived, of all packets",
 }
 # Of flows that end.
 UNFINISHED = {

@@ -191,9 +191,7 @@ APPLY = Word(
     words=("algorithm", "top", "all"),
 )
 RATE_MBPS = Integer(meaning="rate of every link", unit="Mbit/s", least=1, most=100_000)
-QUEUE_PACKETS = Integer(
-    meaning="packets for which every queue has room", unit="packets", least=1, most=1_000_000
-)
+QUEUE_PACKETS = Integer(meaning="length of every queue", unit="packets", least=1, most=1_000_000)
 CONGESTION_CONTROL = Word(
     meaning="TCP's congestion control, of those that the kernel has", words=CONTROLS
 )

@@ -20,7 +20,7 @@ FCT = {
     "sizes_bytes": "list: size of each flow, in order of their beginning",
     "times_ms": "list: time of each flow",
     "repeated": "list: segments of each flow that TCP sent again",
-    "repeated_in_vain": "list: of these, those that the receiver had already",
+    "repeated_in_vain": "list: packets that each flow sent again although the receiver had them",
     "timeouts": (
         "list: expiries of each flow's retransmission timer; 0 before Linux 6.7, which does not "
         "tell"
@@ -60,7 +60,7 @@ GAPS = {
     **ORDER,
 }
 TRANSPORT = {
-    "timeouts": "retransmission timeouts; null under TCP, which does not tell",
+    "timeouts": "retransmission timeouts; null under TCP, which does not count them",
     "retransmissions": "packets that were sent again",
     "duplicates": "packets that arrived twice, under TCP those that it sent again in vain",
     "given_up": "messages that their sender gave up, or connections that broke",
@@ -74,7 +74,7 @@ INCAST = {
     "mean_ratio": "when a message came, mean, over ideal_ms",
     "last_ratio": "when the last message came, over ideal_ms; null if one did not",
     "messages": "messages that were sent",
-    "undelivered": "of these, those that did not come",
+    "undelivered": "messages that did not arrive",
     **TRANSPORT,
 }
 LOAD = {
@@ -93,7 +93,7 @@ VS_FATTREE = {
     "edge_density": "cables for each host",
     "host_cost_usd": "cost of a host by the model of topology_cost, at its prices",
     "flows": "flows that were counted: those that began in the second half",
-    "unfinished": "of these, those that did not end; they count with the time that they had",
+    "unfinished": "flows that did not end; they count with the time that they had",
     "throughput_mean_fraction": "throughput of a flow, size over time, of a link's rate, mean",
     "throughput_p1_fraction": "1st percentile of that",
     **{

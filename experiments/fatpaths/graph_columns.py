@@ -58,7 +58,7 @@ SIZES = {
     "as_in_paper": (
         "whether D, k', N_r and N are those of table IV; missing where it has no such network"
     ),
-    "as_table_v": "whether routers, k' and D are what the forms of table V say",
+    "as_table_v": "whether routers, k' and D agree with the formulas of table V",
     "printed_hosts_of_router": "hosts of a router by the forms of table V",
 }
 COST = {

@@ -32,12 +32,12 @@ RECOVERY = {
     "outage_ms": "from the failure to the first answer after the last lost ping, over all pairs; "
     "of a degraded link, until it is avoided, null if it never is",
     "median_ms": "the same of a pair that was hit, median",
-    "unreachable_pairs": "pairs that still had no answer when the failure was mended",
+    "unreachable_pairs": "pairs without an answer until the repair",
     "lost_pings": "pings lost to the failure",
-    "lost_by_mending": "pings lost after it was mended",
+    "lost_by_mending": "pings lost after the repair",
     "sent_packets": "UDP packets that were sent meanwhile",
-    "lost_packets": "of these, those that did not arrive",
-    "overtaken_packets": "of these, those that arrived behind a later one",
+    "lost_packets": "packets that did not arrive",
+    "overtaken_packets": "packets that arrived behind a later one of their flow",
     "neighbours_lost": (
         "neighbours given up, counted at both ends; more than the failure's are false alarms"
     ),
@@ -45,5 +45,5 @@ RECOVERY = {
     "pss_median_kib": (
         "proportional set size of a switch's daemons, median; null where switches share processes"
     ),
-    "pss_max_kib": "the largest of these",
+    "pss_max_kib": "proportional set size of a switch's daemons, the largest",
 }

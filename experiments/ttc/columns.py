@@ -65,14 +65,14 @@ TTC_KERNEL = {
     "delay_p99_slots": "99th percentile of that time, with the delays that links themselves have",
     "lost_packets": "packets that did not arrive",
     **CHOICES,
-    "model_delay_mean_slots": "what the slotted model says for delay_mean_slots",
-    "model_*": "what the slotted model says for the column named behind model_",
+    "model_delay_mean_slots": "prediction of the slotted model for delay_mean_slots",
+    "model_*": "prediction of the slotted model for the column named after model_",
     "goodput_bps": "payload of all TCP flows that arrives in a second",
     **ORDER,
 }
 FABRIC_GAIN = {
     "goodput_bps": "payload of all flows that arrives in a second",
-    "ideal_goodput_bps": "what the fabric could carry of these flows at the most",
+    "ideal_goodput_bps": "most that the fabric could carry of these flows",
     "goodput_fraction": "goodput_bps of ideal_goodput_bps",
     "slowest_flow_bps": "goodput of the slowest flow",
     "flows_bps": "list: goodput of each flow",
