@@ -95,6 +95,7 @@ class ViewerSession:
             reply = {"error": f"unknown request {request}; known are {', '.join(known)}"}
         except ValueError as error:
             reply = {"error": str(error)}
+        self._version = ()  # a loss of power changes forwarding, and not the version
         self._count()
         return json.dumps(reply or {})
 
@@ -125,12 +126,9 @@ class ViewerSession:
         switch = "crossbar" if topology.server_centric else "switch"
         return {
             "event": "network",
-            "at_s": 0.0,
             "run": "simulation",
             "topology": topology.spec,
-            "family": topology.family,
             "scheme": scheme,
-            "routing": scheme,
             "sampled_pairs": len(self._pairs),
             "handles_degraded_links": self._scheme.handles_degraded_links,
             "nodes": [
@@ -139,7 +137,6 @@ class ViewerSession:
                     "label": topology.naming.label(node),
                     "kind": "server" if node < topology.servers else switch,
                     "address": self._address(node),
-                    "routes": 0,
                 }
                 for node in range(topology.nodes)
             ],
@@ -148,8 +145,6 @@ class ViewerSession:
                     "link": topology.link_name(link),
                     "ends": [self._name(end) for end in topology.ends(link)[::2]],
                     "level": topology.link_level(link),
-                    "rate_bps": None,
-                    "queue_packets": None,
                 }
                 for link in self._states
             ],
@@ -225,7 +220,7 @@ class ViewerSession:
 
     def _count(self) -> None:
         """Count the lost pairs, if forwarding has changed."""
-        version = (*self._simulator.version(), *self._powered())
+        version = self._simulator.version()
         if version == self._version:
             return
         self._version = version
@@ -237,9 +232,6 @@ class ViewerSession:
         if lost != self._lost:
             self._lost = lost
             self._add("pairs", lost=lost, of=len(self._pairs))
-
-    def _powered(self) -> list[bool]:
-        return [self._simulator.node(node).powered for node in routers(self._topology)]
 
     def _first_router(self) -> Node:
         return self._simulator.node(routers(self._topology)[0])
@@ -356,7 +348,6 @@ class ViewerSession:
             "routes": {
                 str(prefix): [self._name(hop.node) for hop in hops] for prefix, hops in routes
             },
-            "log": [],
         }
 
 

@@ -54,6 +54,7 @@ function runWithActions(untilUs, packets) {
     if (us > nowUs) run(us, packets);
     const reply = JSON.parse(session.do(JSON.stringify(request)));
     if (reply.error) postMessage({error: reply.error});
+    run(nowUs, packets);
   }
   run(untilUs, packets);
 }

@@ -195,7 +195,7 @@ export class Panel {
       box.append(table(["prefix", "by way of"], routes.map(([prefix, hops]) => [prefix, hops.join(", ") || "unreachable"])));
       parts.push(element("h3", `${routes.length} routes`), box);
     }
-    if (reply.log.length) parts.push(element("h3", "log"), element("pre", reply.log.slice(-14).map(line => line.split(" ").slice(2).join(" ")).join("\n")));
+    if (reply.log?.length) parts.push(element("h3", "log"), element("pre", reply.log.slice(-14).map(line => line.split(" ").slice(2).join(" ")).join("\n")));
     return parts;
   }
 

@@ -26,7 +26,7 @@ function apart(marks, left) {
 
 export class Timeline {
   constructor(svg, words, view) {
-    Object.assign(this, {svg: d3.select(svg), words, view, bars: new Map(), marks: [], lost: [], incident: null});
+    Object.assign(this, {svg: d3.select(svg), words, view, bars: new Map(), marks: [], lost: [], alive: new Set(), incident: null});
     this.names = view.simulated ? SIMULATED_LANES : LIVE_LANES;
     this.lanes = this.svg.append("g");
     this.area = this.svg.append("path").attr("class", "area");
@@ -38,6 +38,7 @@ export class Timeline {
   take(event) {
     const at = event.at_s;
     if (event.event === "link") this.takeLink(event);
+    else if (event.event === "daemons") this.takeDaemons(event);
     else if (event.event === "neighbour") {
       const text = `${event.node} ${event.state === "down" ? "loses" : "finds"} ${event.neighbour}: ${event.why}`;
       this.mark(at, 1, event.state === "down" ? "lost" : "found", text, [event.node, event.neighbour]);
@@ -83,6 +84,21 @@ export class Timeline {
     }
     this.incident.names.add(event.link);
     this.incident.links.push(`${event.link} ${event.state === "silent" ? "silent" : "without carrier"}`);
+  }
+
+  // A daemon that has run is dead until it runs again.
+  takeDaemons(event) {
+    for (const [name, row] of Object.entries(event.daemons)) {
+      const open = this.bars.get(name);
+      if (row.pid !== null) {
+        this.alive.add(name);
+        if (open) { open.until = event.at_s; this.bars.delete(name); }
+      } else if (this.alive.delete(name)) {
+        const bar = {at: event.at_s, from: event.at_s, until: null, lane: 0, kind: "fail", text: `${name}: daemon dead`, names: [name]};
+        this.bars.set(name, bar);
+        this.marks.push(bar);
+      }
+    }
   }
 
   takeOutage(event) {

@@ -148,6 +148,13 @@ def test_a_browser_simulates_a_failure_and_its_address_repeats_it(address: str) 
         page.open(repeated, width=390, height=800, scheme="dark")
         page.wait(f"document.querySelector('#incident')?.textContent == {json.dumps(words)}")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.open("about:blank")
+        page.open(f"{address}#scheme=dr&pace=1&do=300000~stop~h9")
+        page.wait("document.querySelector('#timeline title')?.textContent.length")
+        page.wait(
+            "[...document.querySelectorAll('#timeline title')]"
+            ".some(title => title.textContent == '0.300000 s h9: daemon dead')"
+        )
         page.evaluate("document.querySelector('#network').focus()")
         for key in ("ArrowRight", "ArrowDown"):
             page.call("Input.dispatchKeyEvent", type="keyDown", key=key)
