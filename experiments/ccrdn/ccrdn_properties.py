@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import TOPOLOGY
-from weft.experiments.engines.graph import graph, policy
+from weft.experiments.engines.graph import graph_of, policy
 from weft.experiments.engines.pairs import pairs
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Run, Value
@@ -33,7 +33,7 @@ PAPER = {
 
 def measure(run: Run) -> Result:
     """Count the columns of table 1, and measure the longest DR route of a sample."""
-    net = graph(run.text("topology"))
+    net = graph_of(run)
     copies = net.network.copies
     sample = pairs(f"uniform:flows={SAMPLE_PAIRS}", net.servers, np.random.default_rng(run.seed))
     counted: tuple[int | None, ...] = (

@@ -23,7 +23,7 @@ from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, least_leve
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.fluid import Messages, Sharing, completion
-from weft.experiments.engines.graph import graph, policy
+from weft.experiments.engines.graph import graph_of, policy
 from weft.experiments.engines.rules import compiled_for
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Run
@@ -43,7 +43,7 @@ def check_run(run: Run) -> None:
     """Raise ValueError unless the network has enough servers for the workload."""
     check(run, loads=True)
     name, number = workload_of(run.text("workload"))
-    servers = graph(run.text("topology")).servers
+    servers = graph_of(run).servers
     if WORKLOADS[name] == "group" and number > servers:
         raise ValueError(
             f"completion_time: group must be at most {servers} in {run.text('topology')}, "
@@ -72,7 +72,7 @@ def ends(run: Run) -> tuple[Ints, Ints]:
     The first message of every server comes before the second of any.
     """
     generator = np.random.default_rng([run.seed, 0])
-    servers = graph(run.text("topology")).servers
+    servers = graph_of(run).servers
     name, number = workload_of(run.text("workload"))
     if name == "one-to-all":
         order = generator.permutation(servers)
@@ -103,7 +103,7 @@ def messages(run: Run) -> Messages:
     if run.text("causality") == "none" or workload_of(run.text("workload"))[0] == "one-to-all":
         after, before = np.zeros((2, 0), np.int64)
     else:
-        after, before = dependencies(src, dst, graph(run.text("topology")).servers)
+        after, before = dependencies(src, dst, graph_of(run).servers)
     order = np.argsort(before, kind="stable")
     return Messages(
         src,
@@ -133,7 +133,7 @@ def dependencies(src: Ints, dst: Ints, servers: int) -> tuple[Ints, Ints]:
 
 def measure(run: Run) -> Result:
     """Measure when the last message has arrived, and the mean arrival."""
-    net = graph(run.text("topology"))
+    net = graph_of(run)
     end_s, updates = compiled_for(net.rule, completion)(
         net.tables,
         policy(run.text("routing"), least_level=least_level(run)),

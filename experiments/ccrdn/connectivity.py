@@ -35,7 +35,7 @@ from weft.experiments.ccrdn.recursive import (
     uniform,
 )
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines.graph import graph
+from weft.experiments.engines.graph import graph_of
 from weft.experiments.engines.loops import Faults
 from weft.experiments.engines.pairs import ONE_TO_ALL, Pairs
 from weft.experiments.engines.tally import Tally
@@ -60,7 +60,7 @@ def measure(run: Run) -> Result:
     elif pairs.pattern == ONE_TO_ALL:
         source = int(pairs.order[0])
         sources = [source] if alive(source, dead) else []
-        net = graph(run.text("topology"))
+        net = graph_of(run)
         figures = figures_of_sources(net.shortest(sources, dead) if sources else [])
     else:
         figures = figures_of_sources(shortest(run, pairs.total, dead))

@@ -34,7 +34,7 @@ from weft.experiments.ccrdn.recursive import (
     uniform,
 )
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines.graph import METHODS, graph, policy
+from weft.experiments.engines.graph import METHODS, graph_of, policy
 from weft.experiments.engines.pairs import Pairs
 from weft.experiments.engines.tally import Tally
 from weft.experiments.report.statistics import mean_and_error
@@ -51,7 +51,7 @@ FICONN_SIZES = ((22, 2), (36, 2), (48, 2), (86, 2), (8, 3), (10, 3), (16, 3))
 def check_run(run: Run) -> None:
     """Raise ValueError unless the scheme suits the network, which has not too many pairs."""
     check(run)
-    servers = graph(run.text("topology")).servers
+    servers = graph_of(run).servers
     if run.text("pairs") == "all" and servers**2 > MOST_PAIRS:
         raise ValueError(
             f"hop_length: {run.text('topology')} has {servers**2:.2g} pairs; pairs=all takes 1e9"
@@ -118,7 +118,7 @@ def search_yield(run: Run, pairs: Pairs) -> dict[str, float]:
 
     Also the fraction of pairs that have a shorter proxy route.
     """
-    net = graph(run.text("topology"))
+    net = graph_of(run)
     name = parse(run.text("routing"))[0]
     tries = policy(name, least_level=least_level(run), condition1=bool(run.integer("condition1")))
     # candidates, their squares, routes no longer than DR's, their squares, pairs with a shorter one

@@ -31,7 +31,7 @@ from weft.experiments.engines import reachability
 from weft.experiments.engines.fabric_run import PAYLOAD_FRACTION
 from weft.experiments.engines.flow_placement import Placement
 from weft.experiments.engines.fluid import fair_rates
-from weft.experiments.engines.graph import METHODS, graph, policy
+from weft.experiments.engines.graph import METHODS, graph, graph_of, policy
 from weft.experiments.engines.network_run import measured
 from weft.experiments.engines.pairs import Pairs, pair
 from weft.experiments.engines.predicted_paths import EVERYWHERE, Pair, asking, lengths
@@ -168,7 +168,7 @@ def on_graph(run: Run) -> dict[str, Value]:
         columns = ("rat_bps", "uat_bps", "bottleneck_flows", "mean_hops")
         return {f"graph_{column}": None for column in columns}
     assert tally.loads is not None
-    loads = tally.loads[graph(run.text("topology")).wired]
+    loads = tally.loads[graph_of(run).wired]
     offered_bps = traffic(run, run.text("traffic")).total * payload_bps(run)
     return {
         "graph_rat_bps": offered_bps / int(loads.max()),
@@ -182,7 +182,7 @@ def placed(run: Run) -> Tally | None:
     """Return the graph engine's tally of the flows of `run`; None if it lacks the scheme."""
     pairs = traffic(run, run.text("traffic"))
     scheme, options = registry.scheme(run.text("routing"))
-    net = graph(run.text("topology"))
+    net = graph_of(run)
     if scheme.name == "dfr":
         return net.reroute(dfr.settings(net.network, options), pairs, loads=True)
     if scheme.name == "tar":

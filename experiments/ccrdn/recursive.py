@@ -23,7 +23,7 @@ from weft.daemons.proxy.routing import LEAST_LOADED, SHORTEST, cost_of
 from weft.daemons.tar import scheme as tar
 from weft.experiments.engines.common_parameters import refuse_others
 from weft.experiments.engines.flow_placement import Placement
-from weft.experiments.engines.graph import METHODS, Graph, graph, policy
+from weft.experiments.engines.graph import METHODS, Graph, graph, graph_of, policy
 from weft.experiments.engines.loops import Faults
 from weft.experiments.engines.pairs import Pairs, pairs
 from weft.experiments.engines.tally import Tally
@@ -57,7 +57,7 @@ def least_level(run: Run) -> int:
     algorithm: 2, or 1 if k = 1: below, GP_I has no X(h-2) (CCRDN 5.2).  all: 1, as Algorithm 1 can
     be read, with X(0).  top: k.
     """
-    k = graph(run.text("topology")).k
+    k = graph_of(run).k
     return {"algorithm": min(2, k), "all": 1, "top": k}[run.text("apply")]
 
 
@@ -163,7 +163,7 @@ ROUTES = Spec(meaning="routing scheme", form="dr, pr-gp0, pr-gpi or pr-gpe", che
 
 def traffic(run: Run, spec: str) -> Pairs:
     """Return the pairs of `run`; they depend neither on the scheme nor on the faults."""
-    return pairs(spec, graph(run.text("topology")).servers, np.random.default_rng([run.seed, 0]))
+    return pairs(spec, graph_of(run).servers, np.random.default_rng([run.seed, 0]))
 
 
 def uniform(run: Run, flows: int | str) -> Pairs:
@@ -176,7 +176,7 @@ def faults(run: Run) -> Faults:
     fraction = float(run.parameters["failed_fraction"])
     if fraction == 0:
         return NO_FAULTS
-    net = graph(run.text("topology"))
+    net = graph_of(run)
     draws = {"links": net.link_faults, "nodes": net.node_faults, "racks": net.rack_faults}
     generator = np.random.default_rng([run.seed, 1])
     return draws[run.text("failed")](generator, fraction=fraction)
@@ -196,7 +196,7 @@ def routed(
     bottleneck, as the scheme's `choice` says (CCRDN 5.4).
     """
     routing = run.text("routing")
-    net = graph(run.text("topology"))
+    net = graph_of(run)
     name = parse(routing)[0]
     if name == "dfr":
         settings = dfr.settings(net.network, options(routing))
@@ -217,7 +217,7 @@ def routed_with_loads(run: Run, flows: Pairs) -> tuple[Tally, NDArray[np.int64]]
     """Return the tally of `flows` and the number of flows on each directed link."""
     tally = routed(run, flows, loads=True)
     assert tally.loads is not None
-    return tally, tally.loads[graph(run.text("topology")).wired]
+    return tally, tally.loads[graph_of(run).wired]
 
 
 def shortest(
@@ -227,7 +227,7 @@ def shortest(
 
     There is one source for each PAIRS_OF_A_SOURCE of `total` pairs; all servers if `everywhere`.
     """
-    net = graph(run.text("topology"))
+    net = graph_of(run)
     alive = np.flatnonzero(dead.servers == 0) if len(dead.servers) else np.arange(net.servers)
     count = len(alive)
     if not everywhere:

@@ -24,7 +24,7 @@ from weft.daemons.routing.path_tables import tabulate
 from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, least_level, routed, uniform
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines.graph import Graph, graph, policy
+from weft.experiments.engines.graph import Graph, graph_of, policy
 from weft.experiments.engines.pairs import Pairs, pair
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Run
@@ -91,7 +91,7 @@ def measure(run: Run) -> Result:
 
 def seconds_compiled(run: Run, pairs: Pairs) -> float:
     """Return the CPU time (s) that the graph engine takes for `pairs`."""
-    net = Graph(graph(run.text("topology")).network, threads=1)
+    net = Graph(graph_of(run).network, threads=1)
     tries = policy(run.text("routing"), least_level=least_level(run))
     net.route(tries, pairs._replace(total=100), loads=True)  # fills tables and compiles
     rounds = []
@@ -104,7 +104,7 @@ def seconds_compiled(run: Run, pairs: Pairs) -> float:
 
 def seconds_python(run: Run, pairs: Pairs) -> float:
     """Return the CPU time (s) that the daemons' Python functions take for `pairs`."""
-    network = graph(run.text("topology")).network
+    network = graph_of(run).network
     tries = policy(run.text("routing"), least_level=least_level(run))
     table = tabulate(network.rule, network.t, 1)
     with np.errstate(over="ignore"):  # of unsigned words

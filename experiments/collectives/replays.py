@@ -115,14 +115,14 @@ def frame_cost(run: Run) -> FrameCost:
         run.integer("rate_mbps") * Mbps,
         1000 * run.integer("delay_us"),
         run.integer("frame_bytes"),
-        HEADER_BYTES[transports.transport(run.text("transport")).name],
+        HEADER_BYTES[transports.transport_of(run).name],
     )
 
 
 def check(run: Run, topology: Topology) -> None:
     """Raise ValueError unless the engine of `run` has its network, scheme and transport."""
     scheme, options = registry.checked(topology, scheme_of(run))
-    transport = transports.transport(run.text("transport"))
+    transport = transports.transport_of(run)
     rule = scheme.rule(options)
     refused = f"{run.experiment}: the engine {run.engine} has no model of {run.text('scheme')}; "
     if run.engine == "kernel":
@@ -220,7 +220,7 @@ def on_fabric(run: Run, topology: Topology, graph: TaskGraph, deadline_s: float)
         run.seed,
         layers=moves,
     )
-    is_tcp = transports.transport(run.text("transport")).name == "tcp"
+    is_tcp = transports.transport_of(run).name == "tcp"
 
     def counts() -> TrafficCounts:
         counters = net.flow_counters() if is_tcp else net.host_counters()
@@ -252,7 +252,7 @@ def routing(run: Run, topology: Topology) -> tuple[NextHops, int, TcpLayers | No
 
 def packet_link(run: Run) -> PacketLink:
     """Return the links of the simulated network."""
-    first = transports.transport(run.text("transport")).retransmissions == "first"
+    first = transports.transport_of(run).retransmissions == "first"
     return PacketLink(
         rate_bps=run.integer("rate_mbps") * Mbps,
         delay_ns=1000 * run.integer("delay_us"),
@@ -276,7 +276,7 @@ def on_kernel(run: Run, topology: Topology, graph: TaskGraph, deadline_s: float)
 
 def metered_tcp(run: Run, network: RunningNetwork, graph: TaskGraph, deadline_s: float) -> Replayed:
     """Carry out the tasks on a network that is up."""
-    tcp = TcpReplay(network, transports.transport(run.text("transport")).control)
+    tcp = TcpReplay(network, transports.transport_of(run).control)
     with Reordering(network) as order, PortCounterReader(network) as ports:
 
         def counts() -> TrafficCounts:

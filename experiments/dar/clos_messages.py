@@ -125,7 +125,7 @@ def carry_out(plan: ClosPlan, watch: Watch = nothing_watched) -> ClosOutcome:
             placed=clos_run.placed_flows(fabric.network),
             began_s=began_s,
             watched=watching.result(),
-            circumstances=fabric_run.circumstances(fabric, observed),
+            circumstances={**observed.facts(), **fabric.facts()},
         )
 
 

@@ -30,7 +30,7 @@ from weft.experiments.dar.models import full_rate, half_rate, single_output
 from weft.experiments.dar.settings import clos_size, generator
 from weft.experiments.dar.simulation import TRAFFIC, network, simulate, standard_error
 from weft.experiments.engines.arrays import Ints
-from weft.experiments.report.panels import Curves, melted
+from weft.experiments.report.panels import Curves, melted, varied
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Spec, Word
 from weft.topologies import canonical
@@ -180,10 +180,7 @@ def series(table: Table) -> list[Row]:
             *clos_size(str(row["topology"])), int(str(row["p"]))
         ).items()
     ]
-    places: dict[Value, set[Value]] = {}
-    for row in rows:
-        places.setdefault(row["figure"], set()).add(row["n_or_r"])
-    curves = [row for row in rows if len(places[row["figure"]]) > 1]
+    curves = varied(rows, ("figure",), "n_or_r")
     return [
         row | {"curve": CURVES.get(f"{row['rule']}, {row['column']}", row["column"])}
         for row in melted(curves or rows, COLUMNS, "column", "iterations")

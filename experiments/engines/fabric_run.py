@@ -13,7 +13,7 @@ import numpy as np
 from weft.daemons.core import registry
 from weft.experiments.engines.common_parameters import LINUX_RTO_MIN_US, network
 from weft.experiments.engines.network_run import running
-from weft.experiments.runner.definition import Run, Value
+from weft.experiments.runner.definition import Result, Run, Value
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.measure.fidelity import Fidelity, FidelityReport
 from weft.testbed.measure.reordering import OrderTable, Reordering
@@ -45,6 +45,15 @@ class FabricRun:
     topology: Topology
     seeds: Mapping[int, int]
 
+    def facts(self) -> dict[str, Any]:
+        """Return the provenance of the data plane, JSON-able."""
+        name = self.topology.naming.name
+        return {
+            "queue_reader": self.plane.queue_reader,
+            "bypassed_packets": self.plane.bypassed(),
+            "switch_seeds": {name(node): seed for node, seed in self.seeds.items()},
+        }
+
 
 @dataclass(frozen=True)
 class FabricObservation:
@@ -53,6 +62,27 @@ class FabricObservation:
     flows: FlowResults
     order: OrderTable
     report: FidelityReport
+
+    def facts(self) -> dict[str, Any]:
+        """Return the provenance of a run with TCP flows, JSON-able."""
+        return {
+            "fidelity_report": self.report.as_dict(),
+            "tcp": {
+                "transport": self.flows.transport,
+                "congestion_control": self.flows.congestion_control,
+                "subflows": self.flows.total("subflows"),
+                **self.flows.sysctls,
+            },
+            "generator_late_s": self.flows.late_s,
+        }
+
+    def result(self, figures: Mapping[str, Value], facts: Mapping[str, Any]) -> Result:
+        """Return a result with `figures`, those of the order of packets, and further `facts`."""
+        return Result(
+            figures={**figures, **order_figures(self)},
+            fidelity=self.report.verdict,
+            circumstances={**self.facts(), **facts},
+        )
 
 
 def check_scheme(run: Run) -> None:
@@ -170,22 +200,4 @@ def order_figures(observation: FabricObservation) -> dict[str, Value]:
         "delay_p99_us": observation.order.delay_us(99),
         "retransmitted_fraction": retransmissions / packets,
         "spurious_fraction": min(spurious, retransmissions) / packets,
-    }
-
-
-def circumstances(fabric_run: FabricRun, observation: FabricObservation) -> dict[str, Any]:
-    """Return the provenance of a run with TCP flows, JSON-able."""
-    name = fabric_run.topology.naming.name
-    return {
-        "fidelity_report": observation.report.as_dict(),
-        "tcp": {
-            "transport": observation.flows.transport,
-            "congestion_control": observation.flows.congestion_control,
-            "subflows": observation.flows.total("subflows"),
-            **observation.flows.sysctls,
-        },
-        "queue_reader": fabric_run.plane.queue_reader,
-        "bypassed_packets": fabric_run.plane.bypassed(),
-        "switch_seeds": {name(node): seed for node, seed in fabric_run.seeds.items()},
-        "generator_late_s": observation.flows.late_s,
     }

@@ -48,6 +48,7 @@ from weft.experiments.engines.tables import (
 )
 from weft.experiments.engines.tally import LONGEST, Tally, batches, chunks, new_book, post, tally
 from weft.experiments.engines.wiring import NO_FAULTS, Wiring
+from weft.experiments.runner.definition import Run
 from weft.topologies import family
 from weft.topologies.core.grammar import parse, unknown
 from weft.topologies.recursive import generalized as generalized  # numbers its rules
@@ -82,6 +83,11 @@ def policy(
     if routing not in METHODS:
         raise ValueError(unknown("proxy scheme", routing, ["dr", *METHODS]))
     return Policy(METHODS[routing], least_level, condition1, choice == DR_FIRST)
+
+
+def graph_of(run: Run) -> Graph:
+    """Return the network of `run`."""
+    return graph(run.text("topology"))
 
 
 @lru_cache(maxsize=4)

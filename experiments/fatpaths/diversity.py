@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from weft.experiments.fatpaths import graph_columns, path_diversity
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.table_iv import NETWORK, TABLE_IV, label, looks
-from weft.experiments.report.panels import Bars, Curves, Stack, exploded, number_of
+from weft.experiments.report.panels import Bars, Curves, Stack, exploded, number_of, varied
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer
 
@@ -86,10 +86,7 @@ def figure_6(table: Table) -> list[Row]:
 
 def figures_7_and_8(table: Table) -> list[Row]:
     """Return a row for each number of paths of networks that ran with several lengths."""
-    rows = exploded(table, ("cdp_shares", "interference_shares"), "paths")
-    lengths: dict[Value, set[Value]] = {}
-    for row in table:
-        lengths.setdefault(row["topology"], set()).add(row["used_hops"])
+    several = varied(table, ("topology",), "used_hops")
     return [
         {
             **{key: drawn(row[key]) for key in ("cdp_shares", "interference_shares")},
@@ -98,8 +95,7 @@ def figures_7_and_8(table: Table) -> list[Row]:
             "kind": "Jellyfish" if "jellyfish" in str(row["topology"]) else "network",
             "used_hops": row["used_hops"],
         }
-        for row in rows
-        if len(lengths[row["topology"]]) > 1
+        for row in exploded(several, ("cdp_shares", "interference_shares"), "paths")
     ]
 
 

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines import fabric_run
 from weft.experiments.fatpaths import columns, flow_times, layered_network
 from weft.experiments.fatpaths.layered_network import AXES, PAPERS_LINKS, SETTING
 from weft.experiments.report.panels import Bars, Curves, Stack, relative
@@ -48,14 +47,12 @@ def measure(run: Run) -> Result:
             duration_s=seconds,
         )
         observation = layered_network.tcp(run, network, list(flows), deadline_s=seconds + GRACE_S)
-        return Result(
-            figures={
+        return observation.result(
+            {
                 **times(observation.flows, fraction, seconds),
                 **layered_network.layer_figures(network),
-                **fabric_run.order_figures(observation),
             },
-            fidelity=observation.report.verdict,
-            circumstances=layered_network.circumstances(network, observation),
+            {"scheme": network.run.journal["scheme"]},
         )
 
 

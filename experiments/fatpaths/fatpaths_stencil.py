@@ -9,10 +9,10 @@ ended.  The result is the sum over the rounds of the time of the last flow, rela
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import mean
 
-from weft.experiments.engines import fabric_run
 from weft.experiments.fatpaths import columns, layered_network
 from weft.experiments.fatpaths.layered_network import AXES, PAPERS_LINKS, SETTING
 from weft.experiments.report.panels import Bars, relative
@@ -33,17 +33,15 @@ def measure(run: Run) -> Result:
             layered_network.tcp(run, network, flows, deadline_s=PATIENCE_S)
             for _ in range(run.integer("rounds"))
         ]
-        return Result(
-            figures={
+        result = rounds[-1].result(
+            {
                 **round_figures([observation.flows for observation in rounds]),
                 **layered_network.layer_figures(network),
-                **fabric_run.order_figures(rounds[-1]),
             },
-            fidelity=max(
-                (observation.report.verdict for observation in rounds), key=VERDICTS.index
-            ),
-            circumstances=layered_network.circumstances(network, rounds[-1]),
+            {"scheme": network.run.journal["scheme"]},
         )
+    verdicts = [observation.report.verdict for observation in rounds]
+    return replace(result, fidelity=max(verdicts, key=VERDICTS.index))
 
 
 def round_figures(rounds: Sequence[FlowResults]) -> dict[str, Value]:

@@ -15,7 +15,15 @@ from dataclasses import replace
 from weft.experiments.fatpaths import flow_times
 from weft.experiments.fatpaths.fatpaths_vs_fattree import EXPERIMENT as VS_FATTREE
 from weft.experiments.fatpaths.table_iv import looks
-from weft.experiments.report.panels import Curves, Stack, exploded, number_of, relative
+from weft.experiments.report.panels import (
+    Curves,
+    Stack,
+    exploded,
+    number_of,
+    relative,
+    select,
+    varied,
+)
 from weft.experiments.runner.definition import Row, Run, Table, Value
 
 WAYS = {"ecmp": "ECMP", "flowlets": "LetFlow"}
@@ -86,20 +94,13 @@ def figure_15(table: Table) -> list[Row]:
 
 def figure_16(table: Table) -> list[Row]:
     """Return the rows over layers of settings that the table has with several densities."""
-    rows = [row for row in longest(table) if row["routing"] == "layers"]
-    densities: dict[Value, set[Value]] = {}
-    for row in rows:
-        densities.setdefault(row["topology"], set()).add(row["rho"])
-    return [row for row in rows if len(densities[row["topology"]]) > 2]
+    return varied(select(longest(table), routing="layers"), ("topology",), "rho", 3)
 
 
 def horizons(table: Table) -> list[Row]:
     """Return times over those of ECMP of settings that ran for several lengths."""
     rows = relative(marked(table), TIMES, {"routing": "ecmp"}, SAME)
-    seconds: dict[Value, set[Value]] = {}
-    for row in rows:
-        seconds.setdefault(row["topology"], set()).add(row["seconds"])
-    return [row for row in rows if len(seconds[row["topology"]]) > 1]
+    return varied(rows, ("topology",), "seconds")
 
 
 FIGURE_14 = Curves(

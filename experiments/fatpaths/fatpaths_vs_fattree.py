@@ -31,7 +31,7 @@ from weft.experiments.fatpaths import columns, flow_times, layered_network, tabl
 from weft.experiments.fatpaths.table_iv import looks
 from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
 from weft.experiments.fatpaths.transports import Carriage, Load
-from weft.experiments.report.panels import Bars, Curves, Stack, exploded, number_of
+from weft.experiments.report.panels import Bars, Curves, Stack, exploded, number_of, select, varied
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.testbed.traffic import packet_network
@@ -52,7 +52,7 @@ def layered_scheme(run: Run) -> str:
     """Return the scheme with the layers of `run`; the purified transport chooses them itself."""
     rho = 1 if run.text("routing") == FLOWLETS else run.number("rho")
     kind = "random" if run.text("routing") == FLOWLETS else run.text("construction")
-    parsed, trigger = transports.transport(run.text("transport")), "none"
+    parsed, trigger = transports.transport_of(run), "none"
     if parsed.name == "tcp":
         gap = f"gap,gap_us={GAP_US}"
         trigger = f"{gap if run.text('routing') == FLOWLETS else 'cut'},start={parsed.start}"
@@ -149,7 +149,7 @@ def carriage(run: Run, topology: Topology, deadline_s: float) -> Carriage:
         gap_us = GAP_US if routing == FLOWLETS else 0
         how = how._replace(layers=run.integer("layers"), scheme=layered_scheme(run), gap_us=gap_us)
     else:
-        is_tcp = transports.transport(run.text("transport")).name == "tcp"
+        is_tcp = transports.transport_of(run).name == "tcp"
         marks = f":ecn={transports.ECN_PACKETS}" if is_tcp else ""
         how = how._replace(scheme=KERNEL_SCHEMES[routing] + marks)
     if run.engine == "kernel":
@@ -230,11 +230,8 @@ def figures_2_and_11(table: Table) -> list[Row]:
 
 def sizes(table: Table) -> list[Row]:
     """Return the rows of families that the table has with several sizes."""
-    topologies: dict[str, set[Value]] = {}
-    rows = [row for row in marked(table) if row["transport"] == "ndp"]
-    for row in rows:
-        topologies.setdefault(family(row), set()).add(row["hosts"])
-    return [row for row in rows if len(topologies[family(row)]) > 1]
+    rows = [row | {"family": family(row)} for row in select(marked(table), transport="ndp")]
+    return varied(rows, ("family",), "hosts")
 
 
 def figure_13(table: Table) -> list[Row]:

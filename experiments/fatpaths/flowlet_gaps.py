@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines import fabric_run
 from weft.experiments.engines.workloads import endless
 from weft.experiments.fatpaths import columns, flow_times, fluid_shares, layered_network
 from weft.experiments.fatpaths.layered_network import AXES
@@ -41,8 +40,8 @@ def measure(run: Run) -> Result:
                 run, network, flows_of(run, pairs), deadline_s=seconds, warm_up_s=seconds * WARM_UP
             )
         table = gaps.table
-        return Result(
-            figures={
+        return observation.result(
+            {
                 "packets": table.packets,
                 "median_packet_times": table.quantile_us(50) / packet_us,
                 "p99_packet_times": table.quantile_us(99) / packet_us,
@@ -50,10 +49,8 @@ def measure(run: Run) -> Result:
                 "gaps": list(table.gaps),
                 "goodput_bps": observation.flows.goodput_bps,
                 "fluid_bps": fluid_bps(run, network, pairs),
-                **fabric_run.order_figures(observation),
             },
-            fidelity=observation.report.verdict,
-            circumstances=layered_network.circumstances(network, observation),
+            {"scheme": network.run.journal["scheme"]},
         )
 
 

@@ -170,21 +170,6 @@ def layer_figures(network: RunningNetwork) -> dict[str, Value]:
     return {**figures, "first_layer_fraction": first}
 
 
-def circumstances(network: RunningNetwork, observation: FabricObservation) -> dict[str, object]:
-    """Return the scheme, the settings of TCP and the fidelity report."""
-    return {
-        "scheme": network.run.journal["scheme"],
-        "fidelity_report": observation.report.as_dict(),
-        "tcp": {
-            "transport": observation.flows.transport,
-            "congestion_control": observation.flows.congestion_control,
-            "subflows": observation.flows.total("subflows"),
-            **observation.flows.sysctls,
-        },
-        "generator_late_s": observation.flows.late_s,
-    }
-
-
 AXES = {
     "topology": common.TOPOLOGY.over("slimfly:q=5,p=4"),
     "scheme": SCHEME.over("ecmp"),

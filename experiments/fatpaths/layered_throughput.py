@@ -19,6 +19,7 @@ of routers with three disjoint paths, the length of paths, and T.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from statistics import mean
 
 import numpy as np
@@ -33,8 +34,8 @@ from weft.experiments.fatpaths.achievable_throughput import Demands, RouterPath
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.table_iv import NETWORK
 from weft.experiments.report import style
-from weft.experiments.report.panels import Bars, Curves, Stack
-from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.report.panels import Bars, Curves, Stack, varied
+from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.topologies.core.topology import Topology
 
@@ -191,22 +192,6 @@ def check(run: Run) -> None:
     registry.scheme(layers_of(run))
 
 
-def figure_9(table: Table) -> Table:
-    """Return the rows of the numbers of layers and densities for which several schemes ran."""
-    schemes: dict[tuple[Value, ...], set[Value]] = {}
-    for row in table:
-        schemes.setdefault(tuple(row[key] for key in SETTINGS), set()).add(row["scheme"])
-    return [row for row in table if len(schemes[tuple(row[key] for key in SETTINGS)]) > 1]
-
-
-def figure_12(table: Table) -> Table:
-    """Return the rows of schemes that ran with several numbers of layers."""
-    numbers: dict[Value, set[Value]] = {}
-    for row in table:
-        numbers.setdefault(row["scheme"], set()).add(row["layers"])
-    return [row for row in table if len(numbers[row["scheme"]]) > 1]
-
-
 def looks(key: str, values: Iterable[Value]) -> style.SeriesLooks:
     """Return a colour for each construction, not that of a routing scheme."""
     return style.looks("construction" if key == "scheme" else key, values)
@@ -267,7 +252,7 @@ EXPERIMENT = Experiment(
             strokes={"throughput": {"bound_throughput": "bound"}},
             facet=("topology", "intensity", "mice", *SETTINGS),
             always=2,
-            rows=figure_9,
+            rows=partial(varied, by=SETTINGS, key="scheme"),
             looks=looks,
         ),
         Curves(
@@ -281,7 +266,7 @@ EXPERIMENT = Experiment(
             dash="scheme",
             facet=("topology", "intensity", "mice"),
             log=("layers",),
-            rows=figure_12,
+            rows=partial(varied, by=("scheme",), key="layers"),
         ),
     ),
     takes_s=45,

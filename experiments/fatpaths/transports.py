@@ -169,9 +169,14 @@ def transport(text: str) -> Transport:
     return Transport(name, window, **settings)
 
 
+def transport_of(run: Run) -> Transport:
+    """Return the transport of `run`."""
+    return transport(run.text("transport"))
+
+
 def check(run: Run) -> None:
     """Raise ValueError unless the engine of `run` can carry its transport."""
-    parsed = transport(run.text("transport"))
+    parsed = transport_of(run)
     topology = run.topology if run.engine == "fabric" else common.network(run)
     if topology.nodes > MOST_SIMULATED_NODES:
         raise ValueError(
@@ -215,7 +220,7 @@ def on_wires(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage)
     Without `next_hops` packets of the purified transport take any shortest path, and flows of TCP
     one by their hash.
     """
-    is_tcp = transport(run.text("transport")).name == "tcp"
+    is_tcp = transport_of(run).name == "tcp"
     next_hops = how.next_hops or shortest(topology, HASH if is_tcp else SPRAY)
     endpoint, link = parameters(run, how), simulated_link(run, how)
     moves = tcp_layers(run, how)
@@ -239,7 +244,7 @@ def network_figures(net: PacketNetwork, is_tcp: bool) -> dict[str, Value]:
 def tcp_layers(run: Run, how: Carriage) -> TcpLayers:
     """Return how hosts of TCP choose layers on the simulated network."""
     return TcpLayers(
-        random_start=transport(run.text("transport")).start == "random",
+        random_start=transport_of(run).start == "random",
         on_cut=not how.gap_us,
         on_gap=how.gap_us > 0,
         gap_us=how.gap_us,
@@ -255,13 +260,13 @@ def simulated_link(run: Run, how: Carriage) -> PacketLink:
         header_bytes=run.integer("header_packets") * HEADER_BYTES,
         queue_packets=QUEUE_PACKETS,
         mark_packets=mark_packets(run),
-        retransmissions_first=transport(run.text("transport")).retransmissions == "first",
+        retransmissions_first=transport_of(run).retransmissions == "first",
     )
 
 
 def mark_packets(run: Run) -> int:
     """Return the packets in a queue from which on switches mark those that arrive."""
-    return ECN_PACKETS if transport(run.text("transport")).choice == "flow" else MARK_PACKETS
+    return ECN_PACKETS if transport_of(run).choice == "flow" else MARK_PACKETS
 
 
 def host_figures(
@@ -288,7 +293,7 @@ def port_figures(net: PacketNetwork) -> dict[str, Value]:
 
 def parameters(run: Run, how: Carriage) -> Parameters | TcpParameters:
     """Return the parameters of the transport on a simulated network."""
-    parsed = transport(run.text("transport"))
+    parsed = transport_of(run)
     if parsed.name == "tcp":
         return TcpParameters(
             jiffy_ns=min(JIFFY_NS, 1000 * run.integer("rto_min_us")),
@@ -310,7 +315,7 @@ def parameters(run: Run, how: Carriage) -> Parameters | TcpParameters:
 
 def on_kernel(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage) -> TransferTimes:
     """Carry `loads` by real packets."""
-    is_ndp = transport(run.text("transport")).name == "ndp"
+    is_ndp = transport_of(run).name == "ndp"
     scheme = how.scheme or (NDP_SCHEME if is_ndp else TCP_SCHEME)
     with (
         running(topology, link_of(run, how), scheme) as network,
@@ -350,7 +355,7 @@ def total(counters: Iterable[object], name: str) -> int:
 
 def link_of(run: Run, how: Carriage) -> LinkSpec:
     """Return the links of the kernel's network."""
-    is_ndp = transport(run.text("transport")).name == "ndp"
+    is_ndp = transport_of(run).name == "ndp"
     return LinkSpec(
         rate_bps=how.rate_bps,
         # kernels of users may not have delays; the virtual kernel has
@@ -364,7 +369,7 @@ def link_of(run: Run, how: Carriage) -> LinkSpec:
 
 def by_ndp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> TransferTimes:
     """Carry `loads` by the purified transport's endpoints in C."""
-    parsed = transport(run.text("transport"))
+    parsed = transport_of(run)
     endpoint = replace(
         ndp.parameters_of(network, window=parsed.window, layers=how.layers),
         seed=run.seed,
@@ -391,7 +396,7 @@ def by_tcp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> Tran
     """Carry `loads` by Linux' TCP, a connection for each."""
     rto_us = run.text("rto_min_us")
     tcp_settings.tune(network, {"ipv4/tcp_ecn": "1", "ipv4/tcp_rto_min_us": rto_us})
-    control = transport(run.text("transport")).control
+    control = transport_of(run).control
     options = flows.FlowOptions(
         deadline_s=how.deadline_s, congestion_control=control, open_before=how.is_open
     )

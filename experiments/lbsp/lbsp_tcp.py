@@ -104,11 +104,7 @@ def measure(run: Run) -> Result:
             deadline_s=deadline_s,
             congestion_control="reno",
         )
-        return Result(
-            figures={**times(observation, deadline_s), **fabric_run.order_figures(observation)},
-            fidelity=observation.report.verdict,
-            circumstances=fabric_run.circumstances(fabric, observation),
-        )
+        return observation.result(times(observation, deadline_s), fabric.facts())
 
 
 def times(observation: FabricObservation, deadline_s: float) -> dict[str, Value]:

@@ -62,6 +62,15 @@ def numbers(rows: Iterable[Row], key: str) -> list[float]:
     return [number_of(row, key) for row in rows if row.get(key) is not None]
 
 
+def varied(table: Sequence[Row], by: Sequence[str], key: str, least: int = 2) -> list[Row]:
+    """Return the rows of groups, equal in `by`, that have `least` or more values of `key`."""
+    values: dict[tuple[Value, ...], set[Value]] = {}
+    groups = [tuple(row[name] for name in by) for row in table]
+    for group, row in zip(groups, table, strict=True):
+        values.setdefault(group, set()).add(row[key])
+    return [row for group, row in zip(groups, table, strict=True) if len(values[group]) >= least]
+
+
 def valid_runs(rows: Sequence[Row]) -> tuple[Sequence[Row], bool]:
     """Return the rows whose run kept fidelity and True, or all rows and False if no run did."""
     valid = [row for row in rows if not figures.failed_fidelity(row)]

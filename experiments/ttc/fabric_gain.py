@@ -99,17 +99,15 @@ def measure(run: Run) -> Result:
             for outcome in observation.flows.results
         ]
         ideal_bps = ideal_flows(fabric.topology, ends) * rate_bps * fabric_run.PAYLOAD_FRACTION
-        return Result(
-            figures={
+        return observation.result(
+            {
                 "goodput_bps": observation.flows.goodput_bps,
                 "ideal_goodput_bps": ideal_bps,
                 "goodput_fraction": observation.flows.goodput_bps / ideal_bps,
                 "slowest_flow_bps": min(flows_bps),
                 "flows_bps": flows_bps,
-                **fabric_run.order_figures(observation),
             },
-            fidelity=observation.report.verdict,
-            circumstances=fabric_run.circumstances(fabric, observation),
+            fabric.facts(),
         )
 
 

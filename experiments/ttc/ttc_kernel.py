@@ -150,15 +150,13 @@ def tcp(run: Run, fabric: FabricRun) -> Result:
             congestion_control="cubic",
             at_warm_up=queues.begin,
         )
-    return Result(
-        figures={
+    return observation.result(
+        {
             **layers(fabric.topology, queues.table),
             "goodput_bps": observation.flows.goodput_bps,
             **redirected(run, fabric.topology, before, fabric.plane.counters()),
-            **fabric_run.order_figures(observation),
         },
-        fidelity=observation.report.verdict,
-        circumstances=fabric_run.circumstances(fabric, observation),
+        fabric.facts(),
     )
 
 
