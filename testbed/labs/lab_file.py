@@ -140,7 +140,7 @@ def _wired(content: Keys, name: str) -> tuple[Topology, dict[int, LinkSpec]]:
         return topology, _own_links(topology, content, entries)
     with position(content, "nodes"):
         nodes = keys("nodes", content["nodes"])
-        topology = topology_of(_graph(nodes, entries), spec=name)
+        topology = topology_of(_graph(nodes, content.get("links") or [], entries), spec=name)
     return topology, dict(topology.own_links)
 
 
@@ -232,8 +232,8 @@ def _link(title: str, content: Any) -> LinkSpec | None:
     return spec
 
 
-def _graph(nodes: Keys, entries: Sequence[LinkEntry]) -> Any:
-    """Return the networkx graph of a lab's own nodes and links."""
+def _graph(nodes: Keys, items: Sequence[Any], entries: Sequence[LinkEntry]) -> Any:
+    """Return the networkx graph of a lab's own nodes and links, which are `items` as written."""
     import networkx as nx
 
     graph = nx.MultiGraph()
@@ -241,10 +241,11 @@ def _graph(nodes: Keys, entries: Sequence[LinkEntry]) -> Any:
         with position(nodes, node):
             own = keys(f"node {node}", attributes, NODE_KEYS) if attributes else {}
             graph.add_node(node, **{key: own[key] for key in own if key != "machine"})
-    for ends, spec in entries:
+    for item, (ends, spec) in zip(items, entries, strict=True):
         for end in ends:
             if end not in graph:
-                raise ValueError(f"link {'-'.join(ends)}: {unknown('node', end, list(graph))}")
+                with position(item, "ends"):
+                    raise ValueError(f"link {'-'.join(ends)}: {unknown('node', end, list(graph))}")
         graph.add_edge(*ends, **({} if spec is None else link_keys(spec)))
     return graph
 

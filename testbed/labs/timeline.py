@@ -320,11 +320,11 @@ class TimelineReader:
         if len(present) != 1:
             raise ValueError(f"{title}: one of {', '.join(kinds)}, got {len(present)} of them")
         kind = present[0]
-        title = f"{title}, {kind}"
+        subject_title, title = title, f"{title}, {kind}"
         keys(title, content, (kind, *kinds[kind], *common))
         if missing := [key for key in REQUIRED.get(kind, ()) if key not in content]:
             raise ValueError(f"{title}: {missing[0]} is missing")
-        subject = self._value(title, content, kind, self.readers[kind])
+        subject = self._value(subject_title, content, kind, self.readers[kind])
         at_s = self._value(title, content, "at", seconds) if "at" in content else usual_s
         return at_s, kind, subject, self._read_options(title, content, kinds[kind])
 

@@ -43,9 +43,9 @@ def read(text: str, name: str) -> Any:
         return yaml.load(text, _loader(name))
     except yaml.MarkedYAMLError as error:
         place = _place(name, error.problem_mark or error.context_mark)
-        raise YamlLineError(place, f"no YAML: {error.problem or error.context}") from None
+        raise YamlLineError(place, f"malformed YAML: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
-        raise ValueError(f"no YAML: {' '.join(str(error).split())}") from None
+        raise ValueError(f"malformed YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 

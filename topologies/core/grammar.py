@@ -103,4 +103,5 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name[:MOST_LISTED], known, n=1)
     guess = f", did you mean {close[0]}?" if close else ""
     more = f" and {len(known) - MOST_LISTED} more" if len(known) > MOST_LISTED else ""
-    return f"no {kind} {quoted(name)}{guess} (there are: {', '.join(known[:MOST_LISTED])}{more})"
+    names = f": {', '.join(known[:MOST_LISTED])}{more}" if known else " none"
+    return f"no {kind} {quoted(name)}{guess} (there are{names})"

@@ -309,6 +309,8 @@ def link_spec(owner: str, attributes: Mapping[str, Any]) -> LinkSpec | None:
         return None
     try:
         loss = float(attributes.get("loss") or 0)
+        if not 0 <= loss <= 100:
+            raise ValueError(f"loss must be 0 to 100 per cent, got {loss:g}")
         return LinkSpec(
             rate_bps=int(rate) if isinstance(rate, int | float) else rate_bps(str(rate)),
             queue_packets=int(attributes.get("queue") or QUEUE_PACKETS),

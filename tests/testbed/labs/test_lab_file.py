@@ -45,7 +45,7 @@ def test_a_lab_of_own_nodes_is_read():
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("a: [", "lab.yaml:1: no YAML: expected the node content"),
+        ("a: [", "lab.yaml:1: malformed YAML: expected the node content"),
         ("- 1", "lab.yaml: a lab: keys with values, got [1]"),
         ("nodes: {}\ntopology: star:n=2", "lab.yaml: a lab has either topology"),
         ("topolgy: star:n=2", "lab.yaml:1: a lab: no key 'topolgy', did you mean topology?"),
@@ -60,7 +60,7 @@ def test_a_lab_of_own_nodes_is_read():
         ),
         (
             "topology: star:n=2\nlink: {rate: 1mbit, loss: 101}",
-            "lab.yaml:2: link: link: loss_ppb must be at most",
+            "lab.yaml:2: link: loss must be 0 to 100 per cent, got 101",
         ),
         ("topology: star:n=2\nlinks: [{ends: h0-h9, rate: 1mbit}]", "lab.yaml:2: no server h9"),
         (
@@ -85,7 +85,10 @@ def test_a_lab_of_own_nodes_is_read():
         ("topology: star:n=2\ncommands: {h7: [ls]}", "lab.yaml:2: no server h7"),
         ("topology: star:n=2\nipv6: true", "lab.yaml:2: a lab: no key 'ipv6'"),
         ("nodes: {a: {kind: router}}", "lab.yaml:1: node a: kind must be host or switch"),
-        ("nodes: {a: {hosts: 2}}\nlinks: [{ends: a-b}]", "lab.yaml:1: link a-b: no node 'b'"),
+        (
+            "nodes: {a: {hosts: 2}}\nlinks: [{ends: a-b}]",
+            "lab.yaml:2: link a-b: no node 'b' (there are: a)",
+        ),
         ("nodes: {a: {colour: red}}", "lab.yaml:1: node a: no key 'colour'"),
         ("a: &x [1]\ntopology: *x", "lab.yaml:2: *x is an alias; write its value out"),
         ("topology: star:n=2\n\ntopology: star:n=3", "lab.yaml:3: 'topology' occurs twice"),
@@ -94,7 +97,7 @@ def test_a_lab_of_own_nodes_is_read():
         ("[" * 10_000 + "]" * 10_000, "lab.yaml: it is nested too deeply"),
         (f"packed: {'9' * 5000}\ntopology: star:n=2", "lab.yaml: Exceeds the limit"),
         ("when: 2001-99-99", "lab.yaml: month must be"),
-        ("!!python/object/apply:os.getpid []", "lab.yaml:1: no YAML: could not determine"),
+        ("!!python/object/apply:os.getpid []", "lab.yaml:1: malformed YAML: could not determine"),
     ],
 )
 def test_what_is_no_lab_is_refused_in_one_line(text, line):
