@@ -35,7 +35,7 @@ OWN = {
         "time between looks at a switch's flows, in us", 1, 10_000_000, default=10_000
     ),
     "cool": IntegerParameter(
-        "periods that a flow rests when it has been moved, if flows are counted", 0, 1000, default=2
+        "periods that a flow rests after a move, with detect=count", 0, 1000, default=2
     ),
     "ears": IntegerParameter.word(
         "requests of spines: behind packets, as in section 4, or ahead of them",
@@ -52,7 +52,7 @@ OWN = {
         "1: requests carry the map of spines with room; not in the paper"
     ),
     "active_us": IntegerParameter(
-        "silence from which on a flow does not count, in us", 1, 60_000_000, default=50_000
+        "silence after which a flow does not count, in us", 1, 60_000_000, default=50_000
     ),
     "idle_ms": IntegerParameter(
         "silence after which a flow is forgotten, in ms", 1, 600_000, default=1000
@@ -61,14 +61,12 @@ OWN = {
 }
 PLANE = {
     "detect": IntegerParameter.word(
-        "what makes a link bad: flows that output leaves count (section 2), or queues that "
-        "spines see (4)",
+        "what makes a link bad: too many flows by count (section 2), or a long queue (section 4)",
         ("count", "queue"),
     ),
     "start": IntegerParameter.word(
-        "where a flow begins: spine (source mod n), as in figure 9; its hash; or that if the "
-        "uplink has room, else one "
-        "that has (section 2)",
+        "spine of a new flow: source mod n, as in figure 9; its hash; or its hash if that "
+        "uplink has room, else one with room (section 2)",
         ("modulo", "hash", "limited"),
     ),
     "key": IntegerParameter.word(
@@ -76,19 +74,19 @@ PLANE = {
         ("flow", "dest"),
     ),
     "elephant_kb": IntegerParameter(
-        "data from which on a flow is counted and moved, in kB; before, it goes by its hash",
+        "data after which a flow is counted and moved, in kB; until then it goes by its hash",
         0,
         1 << 20,
         default=100,
     ),
     "queue": IntegerParameter(
-        "packets waiting from which on a queue is too long, if queues are what is looked at",
+        "packets that make a queue too long, with detect=queue",
         1,
         1 << 24,
         default=8,
     ),
     "rest_us": IntegerParameter(
-        "time in which a flow that has met a long queue is not moved again, nor asked for by the "
+        "time for which a flow is not moved again after a long queue, nor requested by the "
         "same spine, in us",
         0,
         60_000_000,
@@ -213,8 +211,8 @@ def flow_row(topology: Topology, node: int, status: Mapping[str, Any]) -> Mappin
 SCHEMES = (
     Scheme(
         name="dar",
-        summary="flows that leaves move from spine to spine on request until no link has "
-        "more than p (Zahavi et al.)",
+        summary="leaves move flows to other spines on request, until no link has more than p "
+        "(Zahavi et al.)",
         source="DAR, sections 2 and 4",
         parameters=parameters.HELLO | parameters.LINK_STATE | OWN | PLANE,
         check=check,

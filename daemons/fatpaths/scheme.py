@@ -62,7 +62,7 @@ OWN = {
         "links of a path of `overlap` beyond the diameter, L_min - D", 0, 8, default=1
     ),
     "seed": IntegerParameter(
-        "of the random numbers by which layers are made and chosen", 0, default=1
+        "seed of the random numbers that make and choose layers", 0, default=1
     ),
 }
 
@@ -252,7 +252,7 @@ def check_layers(daemons: Options, options: Options) -> None:
 SCHEMES = (
     Scheme(
         name="fatpaths",
-        summary="layers with one path each to every router, between which sources balance",
+        summary="layers with one path each to every router; hosts choose a layer for each flowlet",
         source="FatPaths, section V",
         parameters=OWN | PLANE | parameters.HELLO | parameters.LINK_STATE,
         check=check,

@@ -46,10 +46,10 @@ PLANE = {
     "hash": IntegerParameter.flag("1: a flow's hash chooses the link group (section 3.4)"),
     "states": IntegerParameter.flag("1: crowded link groups give packets away (section 5)"),
     "edge_packets": IntegerParameter(
-        "packets from which on a link group of an edge switch may be crowded", 0, 1 << 24, default=5
+        "packets that may make a link group of an edge switch crowded", 0, 1 << 24, default=5
     ),
     "edge_percent": IntegerParameter(
-        "and how many it has of the other's, in %", 100, 1_000_000, default=150
+        "packets of a crowded link group, in % of the other group's", 100, 1_000_000, default=150
     ),
     "above_packets": IntegerParameter("the same of aggregation switches", 0, 1 << 24, default=20),
     "above_percent": IntegerParameter(
@@ -167,8 +167,8 @@ def path(topology: Topology, options: Options, src: int, dst: int) -> list[Route
 SCHEMES = (
     Scheme(
         name="lbsp",
-        summary="symmetric path groups by destination, packets in turns within, others "
-        "where a link fails (Lim)",
+        summary="symmetric path groups by destination: packets take turns in a group, and "
+        "another group where a link fails (Lim)",
         source="LBSP, sections 3.2, 3.3 and 5",
         parameters=parameters.HELLO | OWN | PLANE,
         check=check,

@@ -121,7 +121,7 @@ def _scheme(name: str, method: int, proxies: str, section: str) -> Scheme:
     path = _path(name, method)
     return Scheme(
         name=name,
-        summary=f"proxy routing: the best of DR and of the paths by way of a third "
+        summary=f"proxy routing: the best of DR and of the paths over a third "
         f"sub-network, {proxies}",
         source=f"CCRDN, section {section}",
         parameters=parameters.HELLO | OWN,
