@@ -159,34 +159,47 @@ def up(lab: Lab, routing: str, arguments: argparse.Namespace) -> int:
         ValueError: an option that works on one machine only; one line says which.
         OSError: a machine cannot hold its part, or failed.  Nothing remains of the run.
     """
-    from weft.experiments.runner.console import stages
-    from weft.testbed.cluster import controller
     from weft.testbed.cluster.machines import cluster
     from weft.testbed.linux.process import need_root
-    from weft.testbed.network import clean
-    from weft.testbed.runs import run
 
     _check_up(lab, arguments)
     machines = cluster(arguments.machines)
     parts = _parts(lab, machines, arguments.detach)
+    if arguments.dry_run:
+        return _print_parts(lab, routing, parts, arguments.detach)
     need_root()
-    lock = run.reserve(arguments.detach)
+    order = {
+        "parts": _requests(lab, routing, arguments, parts),
+        "commands": {machine.name: [*machine.weft, "agent"] for machine in machines.machines},
+    }
+    durations_s = _launch(arguments.detach, _journal(lab, routing, machines, parts), order)
+    print(f"{arguments.detach} is up: {_summary(lab, parts, durations_s)}", file=sys.stderr)
+    return 0
+
+
+def _launch(name: str, journal: dict[str, Any], order: dict[str, Any]) -> dict[str, float]:
+    """Reserve the run, start its controller, and return seconds by stage."""
+    from weft.experiments.runner.console import stages
+    from weft.testbed.cluster import controller
+    from weft.testbed.network import clean
+    from weft.testbed.runs import private_files, run
+
+    lock = run.reserve(name)
     try:
-        order = {
-            "parts": _requests(lab, routing, arguments, parts),
-            "commands": {machine.name: [*machine.weft, "agent"] for machine in machines.machines},
-        }
-        run.write_journal(lock.run, _journal(lab, routing, machines, parts, lock.run))
+        graph = next(iter(order["parts"].values()))["graph"]
+        if graph:
+            copy = lock.run.directory / "topology.json"
+            private_files.write(copy, graph.encode())
+            journal["topology_file"] = f"file:{copy}"
+        run.write_journal(lock.run, {"id": name, "slot": lock.run.slot, **journal})
         with stages("bringing up") as progress:
-            progress(f"{len(parts)} machines")
-            durations_s = controller.launch(lock.run, order, lock.lock)
+            progress(f"{len(order['parts'])} machines")
+            return controller.launch(lock.run, order, lock.lock)
     except BaseException:
         clean.remove(lock.run)
         raise
     finally:
         lock.release()
-    print(f"{lock.run.id} is up: {_summary(lab, parts, durations_s)}", file=sys.stderr)
-    return 0
 
 
 def _summary(lab: Lab, parts: Sequence[PlanPart], durations_s: Mapping[str, float]) -> str:
@@ -199,6 +212,17 @@ def _summary(lab: Lab, parts: Sequence[PlanPart], durations_s: Mapping[str, floa
     return f"{lab.topology.spec}, {sizes} ({times})"
 
 
+def _print_parts(lab: Lab, routing: str, parts: Sequence[PlanPart], name: str) -> int:
+    """Print the commands that would make each machine's part."""
+    from weft.experiments.cli.network_status import print_plan
+    from weft.testbed.plan.plane_selection import is_static
+
+    for number, part in enumerate(parts, 1):
+        print(f"# machine {part.machine}")
+        print_plan(lab, static=is_static(routing), name=f"{name}-{number}", part=part)
+    return 0
+
+
 def _check_up(lab: Lab, arguments: argparse.Namespace) -> None:
     """Raise ValueError for options that work on one machine only."""
     if arguments.detach is None:
@@ -208,7 +232,6 @@ def _check_up(lab: Lab, arguments: argparse.Namespace) -> None:
     conflicts = {
         "--nat": arguments.nat,
         "--view": arguments.view,
-        "--dry-run": arguments.dry_run,
         "--clock virtual": arguments.clock == "virtual",
         "a lab with commands, events or checks": lab.command_lines() or lab.events or lab.checks,
     }
@@ -265,22 +288,16 @@ def _requests(
     }
 
 
-def _journal(
-    lab: Lab, routing: str, cluster: Cluster, parts: Sequence[PlanPart], record: RunRecord
-) -> dict[str, Any]:
-    """Return the journal of the controller's run."""
+def _journal(lab: Lab, routing: str, cluster: Cluster, parts: Sequence[PlanPart]) -> dict[str, Any]:
+    """Return the journal of the controller's run, without its name."""
     from weft.testbed.linux import clock
-    from weft.testbed.network.network import topology_copy
 
     return {
-        "id": record.id,
-        "slot": record.slot,
         "command": sys.argv,
         "pid": os.getpid(),
         "began_unix_s": clock.wall(),
         "topology": lab.topology.spec,
         "scheme": routing,
-        **topology_copy(record, lab.topology),
         "machines": {machine.name: asdict(machine) for machine in cluster.machines},
         "parts": [asdict(part) for part in parts],
         "namespaces": [],

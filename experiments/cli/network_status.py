@@ -11,6 +11,7 @@ from weft.testbed.runs.run import UNNAMED
 
 if TYPE_CHECKING:
     from weft.testbed.labs.lab_file import Lab
+    from weft.testbed.plan.part import PlanPart
 
 
 def show_status(state: Mapping[str, Any]) -> None:
@@ -75,13 +76,19 @@ def _text(value: object) -> object:
     return value
 
 
-def print_plan(lab: Lab, *, static: bool, name: str | None) -> int:
-    """Print the commands that would make such a network as run `name`."""
+def print_plan(lab: Lab, *, static: bool, name: str | None, part: PlanPart | None = None) -> int:
+    """Print the commands that would make such a network, or a part of it, as run `name`."""
     from weft.testbed.plan.network_plan import NetworkPlan
 
     run = UNNAMED if name is None else replace(UNNAMED, id=name)
     plan = NetworkPlan(
-        run, lab.topology, lab.link, static=static, host_link=lab.host_link, own_links=lab.own_links
+        run,
+        lab.topology,
+        lab.link,
+        static=static,
+        host_link=lab.host_link,
+        own_links=lab.own_links,
+        part=part,
     )
     for line in plan.text():
         print(line)

@@ -3,7 +3,7 @@
 Requests come as lines of JSON on standard input, and answers go to standard output, by ssh for
 example.  A request {"do": WORD, ...} is answered by one line, {"error": TEXT} after a failure:
 
-    facts  of this machine: weft's version, the MTU of the route to each peer
+    facts  of this machine: weft's version, its kernel's, the MTU of the route to each peer
     apply  bring up a part by the code of one machine; answer with its digest
     beat   the controller is alive; answer with the peers that are silent
     down   remove the part, and end
@@ -124,7 +124,7 @@ class Agent:
         mtus = {
             name: route_mtu(request["address"], peer) for name, peer in request["peers"].items()
         }
-        return {"code": code(), "mtu_bytes": mtus}
+        return {"code": code(), "kernel": bring_up.kernel_properties(), "mtu_bytes": mtus}
 
     def _apply(self, request: Mapping[str, Any], poll: select.poll) -> Answer:
         """Bring the part of `request` up; again, after the same request, only answer."""
@@ -148,11 +148,7 @@ class Agent:
         for descriptor in self._cut_links.descriptors():
             poll.register(descriptor, select.POLLIN)
         real_time(True)  # neighbours of a failed link learn of it by this process
-        self._applied = {
-            "digest": digest(network.plan),
-            "kernel": bring_up.kernel_properties(),
-            "stages": network.stages,
-        }
+        self._applied = {"digest": digest(network.plan), "stages": network.stages}
         return self._applied
 
     def _beat(self) -> Answer:

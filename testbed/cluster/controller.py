@@ -116,9 +116,13 @@ class Controller:
         """Send each machine its request, and return the answers; raises what answer() raises."""
         for name, request in requests.items():
             self._connections[name].send(request)
+        return self._answers(list(requests))
+
+    def _answers(self, names: Sequence[str]) -> dict[str, Request]:
+        """Return the next answer of each of these machines, the first to fail first."""
         answers: dict[str, Request] = {}
-        while len(answers) < len(requests):
-            for name in self._ready([name for name in requests if name not in answers], None):
+        while len(answers) < len(names):
+            for name in self._ready([name for name in names if name not in answers], None):
                 answers[name] = self._connections[name].answer()
         return answers
 
@@ -135,10 +139,14 @@ class Controller:
             OSError: a machine cannot hold its part, or failed; one line says why.
         """
         parts = {name: part_from(request["part"]) for name, request in self._order["parts"].items()}
-        self._check_facts(parts)
-        requests = self._order["parts"]
-        answers = self.ask({name: {"do": "apply", **requests[name]} for name in parts})
-        self._check_digests(parts, answers)
+        kernels = self._check_facts(parts)
+        for name, request in self._order["parts"].items():
+            self._connections[name].send({"do": "apply", **request})
+        digests = self._digests(parts, kernels)  # while the agents work
+        answers = self._answers(list(parts))
+        for name, answer in answers.items():
+            if answer["digest"] != digests[name]:
+                raise OSError(f"machine {name}: it applied another plan than the controller's")
         self._wait_for_greetings()
         stages: dict[str, float] = {}
         for answer in answers.values():
@@ -146,7 +154,12 @@ class Controller:
                 stages[stage] = max(seconds, stages.get(stage, 0.0))
         print(f"{READY} {json.dumps(stages)}", flush=True)
 
-    def _check_facts(self, parts: Mapping[str, PlanPart]) -> None:
+    def _check_facts(self, parts: Mapping[str, PlanPart]) -> dict[str, dict[str, bool]]:
+        """Return the properties of each machine's kernel, once all machines can hold their parts.
+
+        Raises:
+            OSError: one cannot; the line says why.
+        """
         facts = self.ask(
             {
                 name: {"do": "facts", "address": part.address, "peers": dict(part.peers)}
@@ -163,15 +176,18 @@ class Controller:
                         f"the route from machine {name} to {peer} has an MTU of {mtu_bytes}, and "
                         f"cut links need {needed}: raise the MTU of the network between them"
                     )
+        return {name: fact["kernel"] for name, fact in facts.items()}
 
-    def _check_digests(self, parts: Mapping[str, PlanPart], answers: Mapping[str, Request]) -> None:
-        """Raise OSError unless each machine applied its part of the one plan."""
+    def _digests(
+        self, parts: Mapping[str, PlanPart], kernels: Mapping[str, Mapping[str, bool]]
+    ) -> dict[str, str]:
+        """Return the digest of each machine's part of the one plan."""
         request = next(iter(self._order["parts"].values()))
         topology = agent.topology_from(request)
-        for name, answer in answers.items():
-            plan = plan_of(request, topology, parts[name], answer["kernel"])
-            if agent.digest(plan) != answer["digest"]:
-                raise OSError(f"machine {name}: it applied another plan than the controller's")
+        return {
+            name: agent.digest(plan_of(request, topology, part, kernels[name]))
+            for name, part in parts.items()
+        }
 
     def _wait_for_greetings(self) -> None:
         """Return when every agent has heard all its peers, by messages as long as full frames."""

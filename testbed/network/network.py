@@ -38,7 +38,7 @@ from weft.testbed.plan.network_plan import NetworkPlan
 from weft.testbed.plan.part import part_from
 from weft.testbed.plan.plane_selection import is_static
 from weft.testbed.runs import private_files, run
-from weft.testbed.runs.run import RunLock, RunRecord
+from weft.testbed.runs.run import RunLock
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
@@ -218,16 +218,16 @@ def _link_spec(fields: dict[str, int] | None) -> LinkSpec | None:
     return LinkSpec(**fields) if fields else None
 
 
-def topology_copy(record: RunRecord, topology: Topology) -> dict[str, object]:
+def own_graph(plan: NetworkPlan) -> dict[str, object]:
     """Write a user's graph to the run's directory, because its own file may change.
 
     Returns:
         The journal's entry for the copy; empty for a topology of a known family.
     """
-    if topology.family != "file":
+    if plan.topology.family != "file":
         return {}
-    copy = record.directory / "topology.json"
-    private_files.write(copy, document(topology).encode())
+    copy = plan.run.directory / "topology.json"
+    private_files.write(copy, document(plan.topology).encode())
     return {"topology_file": f"file:{copy}"}
 
 
@@ -251,6 +251,6 @@ def journal(plan: NetworkPlan, scheme: str, options: RunOptions) -> dict[str, ob
         "packed": options.packed,
         "outwards": options.outwards,
         "part": asdict(plan.part) if plan.part else None,
-        **topology_copy(plan.run, plan.topology),
+        **own_graph(plan),
         "namespaces": namespaces,
     }

@@ -6,13 +6,15 @@ import json
 import os
 import random
 import signal
+import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.testbed.cluster.machines_here import WEFT, Machine, Machines, machines_here, weft
+from tests.testbed.cluster.machines_here import ROOT, WEFT, Machine, Machines, machines_here, weft
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network import clean
 from weft.testbed.runs import run
@@ -176,7 +178,7 @@ def test_a_machine_that_dies_is_noticed_and_the_others_fail_their_ends(machines,
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     weft("down", "--run", name)
     assert not first.namespaces()
-    second.run("env", f"PYTHONPATH={Path.cwd()}", *WEFT, "clean")
+    second.run("env", f"PYTHONPATH={ROOT}", *WEFT, "clean")
     machines.wait_until_empty()
 
 
@@ -187,16 +189,50 @@ def test_without_their_controller_agents_remove_their_parts(machines, name):
     machines.wait_until_empty()
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["impair", "h0-w0", "--loss", "1"], "spread over machines m1, m2"),
-        (["save"], "spread over machines m1, m2"),
-        (["rekey"], "spread over machines m1, m2"),
-    ],
-)
-def test_what_works_on_one_machine_only_is_refused(machines, name, words, reason):
+def test_what_works_on_one_machine_only_is_refused(machines, name):
     up(name, machines)
-    refused = weft(*words, "--run", name, check=False)
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert reason in refused.stderr
+    for words in (["impair", "h0-w0", "--loss", "1"], ["save"], ["rekey"]):
+        refused = weft(*words, "--run", name, check=False)
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+        assert "spread over machines m1, m2" in refused.stderr
+
+
+@pytest.mark.parametrize("victim", ["up", "controller", "agent"])
+def test_nothing_is_left_after_a_kill_at_a_random_moment(machines, name, victim, times):
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    for _ in range(times or 1):
+        kill_once(rng, machines, name, victim)
+        remove(name)
+        for machine in machines.all:
+            machine.run("env", f"PYTHONPATH={ROOT}", *WEFT, "clean")
+        machines.wait_until_empty()
+
+
+def kill_once(rng: random.Random, machines: Machines, name: str, victim: str) -> None:
+    """Kill a process of a run that comes up, or is up."""
+    words = ["up", SPEC, "--machines", str(machines.file), "--detach", name]
+    process = subprocess.Popen([*WEFT, *words], cwd=ROOT, stderr=subprocess.DEVNULL)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(rng.uniform(0.2, 4.0))
+    with suppress(ProcessLookupError, AssertionError, ValueError):
+        if victim == "up":
+            process.kill()
+        elif victim == "controller":
+            (controller,) = clean.marked(run.ENVIRONMENT, name)
+            os.kill(controller, signal.SIGKILL)
+        else:
+            os.kill(rng.choice(machines.all).agent(), signal.SIGKILL)
+    process.wait()
+
+
+def remove(name: str) -> None:
+    """Take the run down, or wait until it has ended, and clean up."""
+
+    def gone() -> bool:
+        weft("down", "--run", name, check=False)
+        weft("clean", "--run", name, check=False)
+        return not any(record.id == name for record in run.runs())
+
+    wait_until("the run is gone", gone, timeout_s=90)
