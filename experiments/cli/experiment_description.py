@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from weft.experiments.runner import columns
+from weft.experiments.runner import columns, definition
 from weft.experiments.runner.console import duration
-from weft.experiments.runner.definition import Experiment, Row, find
+from weft.experiments.runner.definition import Experiment, Row
 
 if TYPE_CHECKING:
     Entries = Sequence[tuple[Row, dict[str, Any]]]
@@ -36,7 +36,7 @@ class Help(argparse.Action):
 
 def experiment_help(name: str, command: str) -> str:
     """Return the help of the experiment `name`; ValueError if there is none."""
-    experiment = find(name)
+    experiment = definition.find(name)
     lines = [
         (
             f"usage: {command} {name} [--set KEY=VALUE[,VALUE...] ...]   (`{command} --help` "

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from weft.experiments.cli.options import Commands, add_command, add_flag, add_json, add_results
 from weft.experiments.cli.run_commands import add_measuring_options, measure
+from weft.experiments.runner import definition
 from weft.experiments.runner.console import duration, say, show
-from weft.experiments.runner.definition import Row, Run, find
+from weft.experiments.runner.definition import Row, Run
 from weft.experiments.runner.estimate import estimates, total_s
 from weft.experiments.runner.results import Store
 from weft.experiments.runner.sweep import remaining, timed
@@ -132,7 +133,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
 
 def _measure(name: str, todo: Sequence[Run], store: Store, arguments: argparse.Namespace) -> int:
     """Measure runs of an experiment; return how many failed, and print why."""
-    swept = measure(find(name), todo, store, arguments, arguments.fresh)
+    swept = measure(definition.find(name), todo, store, arguments, arguments.fresh)
     for run, failure in swept.failures.items():
         say(f"weft: {name}: {run} failed: {failure.reason}")
     return len(swept.failures)
@@ -177,7 +178,7 @@ def _announce(
     expected_s: dict[Run, float | None] = {}
     for name in {run.experiment for run in todo}:
         own = [run for run in todo if run.experiment == name]
-        expected_s |= estimates(find(name), own, published)
+        expected_s |= estimates(definition.find(name), own, published)
     known_s = {run: seconds for run, seconds in expected_s.items() if seconds is not None}
     unknown = len(todo) - len(known_s)
     processor_s = sum(known_s.values())
@@ -195,7 +196,9 @@ def _publish(name: str, runs: Sequence[Run], store: Store, published: PublishedS
     from weft.experiments.report.published import runs_of
 
     own = [run for run in runs if run.experiment == name]
-    print(published.publish(find(name), list(runs_of(name).values()), store.entries(own)))
+    print(
+        published.publish(definition.find(name), list(runs_of(name).values()), store.entries(own))
+    )
 
 
 def _check(
