@@ -25,7 +25,7 @@ STARTERS = {"run", "Popen", "call", "check_call", "check_output", "execvp", "exe
 MAY_START = re.compile(rf"\b(?:subprocess|shutil|os)\s*\.\s*(?:{'|'.join(sorted(STARTERS))})\b")
 PLACES = {"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/lib/frr"}
 # Tests skip where these are not: no machine needs them.
-OPTIONAL = {"vagrant", "tshark"}
+OPTIONAL = {"vagrant", "tshark", "node", "npm"}
 
 
 def started(tree: ast.AST) -> Iterator[str]:

@@ -12,7 +12,6 @@ file.
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -20,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from weft.testbed.labs.yaml_lines import Keys, keys, position, read
+from weft.testbed.runs import isolated_python
 from weft.topologies.core.grammar import quoted
 from weft.topologies.core.link import delay_us
 
 MACHINE_KEYS = ("address", "ssh", "command", "weft", "processors", "memory")
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=2")
-HERE = (sys.executable, "-P", "-m", "weft.experiments.cli.cli")
+HERE = tuple(isolated_python.command("weft.experiments.cli.cli"))
 
 
 @dataclass(frozen=True)

@@ -235,7 +235,7 @@ def test_a_node_fails_with_all_its_links_and_comes_back(network, silent):
         (lambda one: one.fail("h99"), "h99"),
         (lambda one: run.reserve(one.run.id), "is up"),
         (lambda one: run.reserve("No/way"), "run name 'No/way'"),
-        (lambda one: run.find("absent"), "no run absent is up"),
+        (lambda one: run.find("absent"), "no run 'absent' is up"),
     ],
 )
 def test_wrong_input_is_one_clear_line(network, call, words):

@@ -38,7 +38,7 @@ def test_a_person_says_by_the_environment_which_run_is_meant(monkeypatch):
     monkeypatch.setenv("WEFT_RUN", "b")
     assert (run.find(None), run.find("a")) == (other.run, kept.run)
     monkeypatch.setenv("WEFT_RUN", "c")
-    with pytest.raises(ValueError, match="no run c is up"):
+    with pytest.raises(ValueError, match="no run 'c' is up"):
         run.find(None)
     kept.release()
     other.release()
@@ -85,5 +85,5 @@ def test_a_name_is_taken_by_the_living_and_by_the_dead():
         ValueError, match="a run called demo has died; `weft clean` removes what it left"
     ):
         run.reserve("demo")
-    with pytest.raises(ValueError, match=r"no run demo is up \(up: none\)"):
+    with pytest.raises(ValueError, match=r"no run 'demo' is up \(up: none\)"):
         run.find("demo")
