@@ -79,7 +79,7 @@ def tcp(spec: str, scheme: str, seconds: float) -> dict[str, float]:
     options = flows.FlowOptions(
         deadline_s=seconds, congestion_control="cubic", warm_up_s=seconds / 5
     )
-    network = RunningNetwork.create(topology, link, scheme=scheme, packed=0)
+    network = RunningNetwork.create(topology, link, scheme=scheme)
     try:
         begin_s = clock.monotonic()
         table = flows.run(network, [flows.Flow(0.0, src, dst, None) for src, dst in pairs], options)

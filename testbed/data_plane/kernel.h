@@ -66,6 +66,12 @@ struct Qdisc {
 	struct qdisc_skb_head q;
 	struct gnet_stats_basic_sync bstats;
 	struct gnet_stats_queue qstats;
+	long privdata[0];
+};
+
+/* What an exact link keeps behind its struct Qdisc (testbed/uml/kernel/06-sch-weft.patch). */
+struct weft_sched_data {
+	__u32 data_bytes;
 };
 
 struct sk_buff {

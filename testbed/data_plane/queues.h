@@ -51,30 +51,47 @@ static __always_inline struct net_device *find_device(struct __sk_buff *ctx, __u
 	return 0;
 }
 
+static __always_inline struct Qdisc *root_qdisc(const struct net_device *device)
+{
+	struct netdev_queue *queue = VIEW(READ(device, _tx), struct netdev_queue);
+
+	return READ(queue, qdisc);
+}
+
 /* Return the packets, or the bytes, in the root queue of device `ifindex`; 0 without a device. */
 static __always_inline __u32 root_queue_length(struct __sk_buff *ctx, __u32 ifindex, __u32 in_bytes)
 {
-	struct net_device *device = find_device(ctx, ifindex);
-	struct netdev_queue *queue;
+	const struct net_device *device = find_device(ctx, ifindex);
 	struct Qdisc *qdisc;
 
 	if (!device)
 		return 0;
-	queue = VIEW(READ(device, _tx), struct netdev_queue);
-	qdisc = READ(queue, qdisc);
+	qdisc = root_qdisc(device);
 	return in_bytes ? READ(qdisc, qstats.backlog) : READ(qdisc, q.qlen);
 }
 
 #define NO_QUEUE 0xffffffff /* in place of a length */
+#define ROOT_HANDLE 0x10000 /* of a link's discipline, as in tc.py */
 
 /* Return the bytes in queueing discipline `handle`, below the root of device `ifindex`; NO_QUEUE if
- * the device has none. */
+ * the device has none.  Of an exact link, under the virtual clock, these are the bytes of data. */
 static __always_inline __u32 child_queue_bytes(struct __sk_buff *ctx, __u32 ifindex, __u32 handle)
 {
 	const struct net_device *device = find_device(ctx, ifindex);
 	const void *buckets;
 
-	if (!device || !bpf_core_field_exists(struct net_device, qdisc_hash))
+	if (!device)
+		return NO_QUEUE;
+	if (bpf_core_type_exists(struct weft_sched_data)) {
+		const void *root = root_qdisc(device);
+		struct weft_sched_data *link = VIEW(
+			root + bpf_core_field_offset(struct Qdisc, privdata), struct weft_sched_data);
+
+		return READ(VIEW(root, struct Qdisc), handle) == ROOT_HANDLE ?
+			       READ(link, data_bytes) :
+			       NO_QUEUE;
+	}
+	if (!bpf_core_field_exists(struct net_device, qdisc_hash))
 		return NO_QUEUE;
 	buckets = (const void *)device + bpf_core_field_offset(struct net_device, qdisc_hash);
 	/* the handle's own bucket comes first; the others, should a kernel hash otherwise */

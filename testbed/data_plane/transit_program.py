@@ -10,7 +10,7 @@ from contextlib import closing
 from weft.daemons.core.node_config import routers
 from weft.testbed.data_plane.port_filters import PortFilter, attach_at_ports
 from weft.testbed.data_plane.transit_rewrite import TransitMaps
-from weft.testbed.linux import libbpf
+from weft.testbed.linux import clock, libbpf
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of
 
 PROGRAM = "transit_rewrite.bpf.o"
@@ -54,8 +54,9 @@ def _routers(net: NetworkHandle) -> list[int]:
 
 
 def _has_delay(net: NetworkHandle) -> bool:
+    """Return True if another filter delays packets."""
     link = net.identity.journal_or_empty().get("link")
-    return bool(link and (link["delay_us"] or link.get("hop_ns")))
+    return not clock.is_virtual() and bool(link and (link["delay_us"] or link.get("hop_ns")))
 
 
 def program_of(net: NetworkHandle) -> int | None:

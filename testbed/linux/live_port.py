@@ -3,13 +3,17 @@
 Loss and delay are those of the wire: they apply to arrivals at the far end, behind rate and queue,
 so that a lost packet has taken its time on the link.  A filter of classic BPF draws a 32-bit number
 for each packet that it may lose.  Delays need netem, and are exact.
+
+Under the virtual clock the port has rate, queue and delay in one discipline; see tc.exact_link().
 """
 
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
+from typing import Any
 
-from weft.testbed.linux import interface, netlink, tc
+from weft.testbed.linux import clock, interface, netlink, tc
 from weft.testbed.linux.interface import Device
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.topologies.core.link import LinkSpec
@@ -72,7 +76,9 @@ def set_rate(
     Raises:
         OSError: the kernel holds another rate after the change.
     """
-    if before is None or before.rate_bps is None:
+    if clock.is_virtual():
+        change_exact_link(socket, port, rate_bps=link.rate_bps, queue_packets=link.queue_packets)
+    elif before is None or before.rate_bps is None:
         socket.request(tc.shape(port, link))
     else:
         queue = tc.fifo(port, tc.DATA, tc.FIFO, link.queue_packets, flags=0)
@@ -83,6 +89,15 @@ def set_rate(
             f"{port.dev}: asked for {link.rate_bps} bit/s, queue {link.queue_packets}, the "
             f"kernel has {after}"
         )
+
+
+def change_exact_link(socket: netlink.Socket, port: Device, **changes: Any) -> None:
+    """Change fields of the discipline of `port` under the virtual clock; waiting packets stay.
+
+    changes: fields of tc.DeviceDisciplines.
+    """
+    before = tc.shapes(socket).get(port.ifindex, tc.DeviceDisciplines())
+    socket.request([tc.exact_link(port, replace(before, **changes))])
 
 
 def unlimit(socket: netlink.Socket, port: Device) -> None:
@@ -98,10 +113,8 @@ def set_delay(
     ifb: Device,
     delay_us: int,
     jitter_us: int,
-    *,
-    filtered: bool,
 ) -> None:
-    """Delay arrivals at `port`, which has clsact.
+    """Delay arrivals at `port`, which has clsact, by netem.
 
     Args:
         socket: in the namespace of the port.
@@ -109,11 +122,10 @@ def set_delay(
         ifb: the device that holds the packets, made if it is missing.
         delay_us: mean delay.
         jitter_us: largest deviation from it.
-        filtered: see tc.redirect_arrivals().
     """
     if ifb.ifindex in interface.interfaces(socket):
         socket.request([tc.delay(ifb, delay_us, jitter_us=jitter_us, flags=netlink.REPLACE)])
         return
     discipline = tc.delay(ifb, delay_us, jitter_us=jitter_us)
-    redirection = tc.redirect_arrivals(port, ifb, filtered=filtered)
+    redirection = tc.redirect_arrivals(port, ifb)
     socket.request([interface.new(ifb, "ifb"), discipline, redirection])

@@ -6,6 +6,9 @@ daemons' few packets, as real routers have a queue for their control plane.
 
 Where switches trim, two classes borrow from one with the rate (1:10 for data, 1:20 for headers).
 Ten headers are sent for each packet of data, so a header waits for at most one packet.
+
+Under the virtual clock a port has one discipline instead, of the kernel that weft builds:
+exact_link().  It knows the same classes, and delays packets for the receiver.
 """
 
 from __future__ import annotations
@@ -14,10 +17,10 @@ import ctypes
 import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from weft.testbed.linux import clock, netlink
+from weft.testbed.linux import netlink
 from weft.testbed.linux.interface import Device
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.topologies.core.link import LinkSpec
@@ -36,24 +39,22 @@ CONTROL_PRIORITY = HTB
 QUEUED_PRIORITY = DATA  # SO_PRIORITY of a daemon's packet that waits in the queue of its port
 BURST_US = 1000
 LEAST_BURST_FRAMES = 2
-TCA_KIND, TCA_OPTIONS = 1, 2
+TCA_KIND, TCA_OPTIONS, TCA_XSTATS = 1, 2, 4
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_DIRECT_QLEN, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 5, 6, 7
 LINKLAYER_ETHERNET = 1
+EXACT_KIND = "weft"
+# struct weft_link of sch_weft.c: rate, delay, deviation from it, hop; packets of data and headers
+EXACT_LINK = struct.Struct("=4Q2I")
+EXACT_COUNTERS = struct.Struct("=Q2I")  # behind it: control packets, drops of data and headers
 OWN_BPS = 8  # the least rate that HTB knows
-TCA_NETEM_RATE, TCA_NETEM_RATE64, TCA_NETEM_LATENCY64 = 6, 8, 10
-TCA_NETEM_JITTER64 = 11
-# longer than any packet, and long enough for times that are exact to a nanosecond
-HOP_CELL_BYTES = 1 << 20
+TCA_NETEM_LATENCY64, TCA_NETEM_JITTER64 = 10, 11
 TICK_NS = 64  # unit of a burst on the wire: PSCHED_SHIFT is 6
 CONTROL_PORT = 6330  # UDP port of the routing daemons
 SO_ATTACH_FILTER = 26
 TC_ACT_UNSPEC, TC_ACT_SHOT = 0xFFFFFFFF, 2
 BLACKHOLE_PRIORITY, DELAY_PRIORITY = 1, 10
-# priority of a delay after which filters see the packet: behind the blackhole only
-SEEN_DELAY_PRIORITY = 3
 HOOKS = {HTB: "parent 1:", INGRESS_HOOK: "ingress", EGRESS_HOOK: "egress"}  # in tc's language
 VERBS = {netlink.CREATE: "add", netlink.REPLACE: "replace", 0: "change"}
-DELAYED_MARK = 1 << 31  # on a packet that has been delayed at this node
 TCA_BPF_OPS_LEN, TCA_BPF_OPS, TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT = 4, 5, 8, 1
 
 Instruction = tuple[int, int, int, int]  # of classic BPF: code, jumps if true and if false, operand
@@ -63,18 +64,9 @@ def burst_bytes(rate_bps: int, frame_bytes: int) -> int:
     """Return the size of the token bucket: two of the longest frames, or 1 ms at the rate.
 
     The bucket must hold a frame.  On a busy machine timers fire late, which costs throughput unless
-    the bucket holds the bytes due meanwhile.  Under a virtual clock no timer is late.
+    the bucket holds the bytes due meanwhile.
     """
-    least = LEAST_BURST_FRAMES * frame_bytes
-    if clock.is_virtual():
-        return least
-    return max(least, rate_bps * BURST_US // 8_000_000)
-
-
-def burst_ns(rate_bps: int, frame_bytes: int) -> int:
-    """Return the burst as the kernel stores it: its time at that rate, in whole ticks."""
-    duration_ns = burst_bytes(rate_bps, frame_bytes) * 1_000_000_000 // (rate_bps // 8)
-    return duration_ns // TICK_NS * TICK_NS
+    return max(LEAST_BURST_FRAMES * frame_bytes, rate_bps * BURST_US // 8_000_000)
 
 
 def shape(device: Device, link: LinkSpec) -> list[NetlinkMessage]:
@@ -273,7 +265,6 @@ def delay(
     delay_us: int,
     *,
     jitter_us: int = 0,
-    hop_ns: int = 0,
     flags: int = netlink.CREATE,
 ) -> NetlinkMessage:
     """Return the change that makes a device delay every packet, without limit on their number.
@@ -283,7 +274,6 @@ def delay(
         delay_us: the same for all packets.
         jitter_us: largest deviation from it.  Times are drawn uniformly, and packets overtake
             each other.
-        hop_ns: further time that each packet takes, one after the other.
         flags: REPLACE changes an existing delay.
     """
     # struct tc_netem_qopt: latency (ticks), limit (packets), loss, gap, duplicate, jitter; the
@@ -296,53 +286,38 @@ def delay(
         options += netlink.attribute(TCA_NETEM_JITTER64, struct.pack("=q", jitter_us * 1000))
         words += f" {jitter_us}us"
     words += " limit 1000000"
-    if hop_ns:  # a rate at which every packet counts as one cell
-        rate = HOP_CELL_BYTES * 1_000_000_000 // hop_ns
-        rate_32 = struct.pack("=IiIi", min(rate, 0xFFFFFFFF), 0, HOP_CELL_BYTES, 0)
-        options += netlink.attribute(TCA_NETEM_RATE, rate_32)
-        options += netlink.attribute(TCA_NETEM_RATE64, struct.pack("=Q", rate))
-        words += f" rate {8 * rate}bit 0 {HOP_CELL_BYTES}"
     return qdisc(device, ROOT, NETEM, "netem", options, words, flags=flags)
 
 
-def redirect_arrivals(port: Device, ifb: Device, *, filtered: bool = False) -> NetlinkMessage:
-    """Return the change that redirects arrivals at a port with clsact through an ifb.
+def exact_link(device: Device, link: DeviceDisciplines) -> NetlinkMessage:
+    """Return the change that makes a veth an exact link to its peer, under the virtual clock.
 
-    filtered: filters see the packet again when it returns, as under the kernel for virtual time.
-        It then carries a mark, so that it is redirected once.
+    A change of an exact link keeps waiting packets.
+
+    link: without a rate the link sends everything at once; without headers these are data.
     """
-    priority = SEEN_DELAY_PRIORITY if filtered else DELAY_PRIORITY
-    actions = [_redirect_action(ifb.ifindex)]
-    options = b""
-    match_words = ""
-    mark_words = ""
-    if filtered:
-        actions.insert(0, _mark_action())
-        options = netlink.attribute(10, struct.pack("=III", 0, DELAYED_MARK, 0))  # TCA_U32_MARK
-        match_words = f" match mark 0 {DELAYED_MARK:#x}"
-        mark_words = f" action skbedit mark {DELAYED_MARK:#x} pipe"
+    delay_us = link.delay_us or 0
+    options = EXACT_LINK.pack(
+        link.rate_bps or 0,
+        1000 * delay_us,
+        1000 * link.jitter_us,
+        link.hop_ns,
+        link.queue_packets or 0,
+        link.header_packets or 0,
+    )
+    return qdisc(device, ROOT, HTB, EXACT_KIND, options, f" {link}", flags=netlink.REPLACE)
+
+
+def redirect_arrivals(port: Device, ifb: Device) -> NetlinkMessage:
+    """Return the change that redirects arrivals at a port with clsact through an ifb."""
+    parameters = struct.pack("=IIiiiiI", 0, 0, 4, 0, 0, 1, ifb.ifindex)  # STOLEN, EGRESS_REDIR
+    action = netlink.text(1, "mirred"), netlink.nested(2, netlink.attribute(2, parameters))
     selector = struct.pack("=BBBxHHHhI", 1, 0, 1, 0, 0, 0, 0, 0)  # terminal, one key
     selector += struct.pack("=IIii", 0, 0, 0, 0)  # matches every packet
-    options += netlink.attribute(5, selector)  # TCA_U32_SEL
-    options += netlink.nested(  # TCA_U32_ACT
-        7, *(netlink.nested(number, *parts) for number, parts in enumerate(actions, start=1))
-    )
-    words = f"match u32 0 0{match_words}{mark_words} action mirred egress redirect dev {ifb.dev}"
-    return filter_(port, INGRESS_HOOK, priority, "u32", options, words)
-
-
-def _redirect_action(ifindex: int) -> tuple[bytes, bytes]:
-    parameters = struct.pack("=IIiiiiI", 0, 0, 4, 0, 0, 1, ifindex)  # STOLEN, EGRESS_REDIR
-    return _action("mirred", netlink.attribute(2, parameters))  # TCA_MIRRED_PARMS
-
-
-def _mark_action() -> tuple[bytes, bytes]:
-    parameters = netlink.attribute(2, struct.pack("=IIiii", 0, 0, 3, 0, 0))  # PARMS: TC_ACT_PIPE
-    return _action("skbedit", parameters + netlink.u32(5, DELAYED_MARK))  # TCA_SKBEDIT_MARK
-
-
-def _action(kind: str, parameters: bytes) -> tuple[bytes, bytes]:
-    return netlink.text(1, kind), netlink.nested(2, parameters)  # TCA_ACT_KIND, TCA_ACT_OPTIONS
+    options = netlink.attribute(5, selector)  # TCA_U32_SEL
+    options += netlink.nested(7, netlink.nested(1, *action))  # TCA_U32_ACT
+    words = f"match u32 0 0 action mirred egress redirect dev {ifb.dev}"
+    return filter_(port, INGRESS_HOOK, DELAY_PRIORITY, "u32", options, words)
 
 
 def clsact(device: Device) -> NetlinkMessage:
@@ -443,7 +418,8 @@ class DeviceDisciplines:
     """The kernel's disciplines of one device; None for a missing one.
 
     header_packets: size of the queue of headers.
-    burst_ns: size of the token bucket as time; not compared.
+    hop_ns: further time that each packet takes at the receiver, one after the other.
+    jitter_us: largest deviation from the delay.  Both are of exact links.
     """
 
     rate_bps: int | None = None
@@ -451,7 +427,7 @@ class DeviceDisciplines:
     delay_us: int | None = None
     header_packets: int | None = None
     hop_ns: int = 0
-    burst_ns: int = field(default=0, compare=False)
+    jitter_us: int = 0
 
     def __str__(self) -> str:
         headers = "" if self.header_packets is None else f", queue of headers {self.header_packets}"
@@ -467,43 +443,64 @@ def shapes(socket: netlink.Socket) -> dict[int, DeviceDisciplines]:
     for body in socket.dump(netlink.RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0)):
         _, ifindex, handle, _, _ = TCMSG.unpack_from(body)
         attributes = netlink.attributes(body, TCMSG.size)
-        kind = attributes[TCA_KIND].rstrip(b"\0")
-        values: dict[str, int] = {}
-        if kind == b"pfifo" and handle in (FIFO, HEADER_FIFO):
-            (packets,) = struct.unpack_from("=I", attributes[TCA_OPTIONS])
-            values["queue_packets" if handle == FIFO else "header_packets"] = packets
-        elif kind == b"netem":
-            values = _delay_fields(netlink.attributes(attributes[TCA_OPTIONS], 24))
-        elif kind == b"htb":
-            values["rate_bps"], values["burst_ns"] = _rate(socket, ifindex)
+        kind = attributes[TCA_KIND].rstrip(b"\0").decode()
+        values = _fields(kind, handle, attributes)
+        if kind == "htb":
+            values = {"rate_bps": _rate(socket, ifindex)}
         if values:
             fields.setdefault(ifindex, {}).update(values)
     return {ifindex: DeviceDisciplines(**known) for ifindex, known in fields.items()}
 
 
-def _delay_fields(options: Mapping[int, bytes]) -> dict[str, int]:
-    """Return delay_us, and hop_ns where netem has a rate."""
-    values = {"delay_us": struct.unpack("=q", options[TCA_NETEM_LATENCY64])[0] // 1000}
-    if TCA_NETEM_RATE in options:
-        (rate_32,) = struct.unpack_from("=I", options[TCA_NETEM_RATE])
-        rate_64 = options.get(TCA_NETEM_RATE64)
-        per_s = struct.unpack("=Q", rate_64)[0] if rate_64 else rate_32
-        values["hop_ns"] = HOP_CELL_BYTES * 1_000_000_000 // per_s if per_s else 0
-    return values
+def _fields(kind: str, handle: int, attributes: Mapping[int, bytes]) -> dict[str, int]:
+    """Return the fields of DeviceDisciplines in the attributes of one discipline."""
+    if kind == "pfifo" and handle in (FIFO, HEADER_FIFO):
+        (packets,) = struct.unpack_from("=I", attributes[TCA_OPTIONS])
+        return {"queue_packets" if handle == FIFO else "header_packets": packets}
+    if kind == "netem":
+        options = netlink.attributes(attributes[TCA_OPTIONS], 24)
+        return {"delay_us": struct.unpack("=q", options[TCA_NETEM_LATENCY64])[0] // 1000}
+    if kind == EXACT_KIND:
+        return _exact_fields(attributes[TCA_XSTATS])
+    return {}
 
 
-def _rate(socket: netlink.Socket, ifindex: int) -> tuple[int, int]:
-    """Return bits per second and burst in ns of class 1:1 of a device, else of 1:10, else 0."""
+def _rate(socket: netlink.Socket, ifindex: int) -> int:
+    """Return the bits per second of class 1:1 of a device, else of 1:10, else 0."""
     by_class = {}
     for body in socket.dump(netlink.RTM_GETTCLASS, TCMSG.pack(0, ifindex, 0, 0, 0)):
-        by_class[TCMSG.unpack_from(body)[2]] = rate_of_class(body), _burst_of_class(body)
-    return by_class.get(LINK, by_class.get(DATA, (0, 0)))
+        by_class[TCMSG.unpack_from(body)[2]] = rate_of_class(body)
+    return by_class.get(LINK, by_class.get(DATA, 0))
 
 
-def _burst_of_class(body: bytes) -> int:
-    """Return the burst, in ns, of the HTB class in a message of type RTM_NEWTCLASS."""
-    options = netlink.attributes(netlink.attributes(body, TCMSG.size)[TCA_OPTIONS])
-    return int(TICK_NS * struct.unpack_from("=I", options[TCA_HTB_PARMS], 2 * RATESPEC.size)[0])
+def rate_of_exact_link(body: bytes) -> int | None:
+    """Return the bits per second of an exact link in a message of type RTM_NEWQDISC, else None."""
+    attributes = netlink.attributes(body, TCMSG.size)
+    if attributes[TCA_KIND].rstrip(b"\0").decode() != EXACT_KIND:
+        return None
+    return int(EXACT_LINK.unpack_from(attributes[TCA_XSTATS])[0])
+
+
+def exact_counters(attributes: Mapping[int, bytes]) -> tuple[int, int, int]:
+    """Return control packets and drops of data and of headers, from attributes of an exact link."""
+    control, data_drops, header_drops = EXACT_COUNTERS.unpack_from(
+        attributes[TCA_XSTATS], EXACT_LINK.size
+    )
+    return control, data_drops, header_drops
+
+
+def _exact_fields(state: bytes) -> dict[str, int]:
+    """Return the fields of DeviceDisciplines that a discipline of EXACT_KIND has."""
+    rate, delay_ns, jitter_ns, hop_ns, packets, headers = EXACT_LINK.unpack_from(state)
+    values = {
+        "rate_bps": rate,
+        "queue_packets": packets,
+        "delay_us": delay_ns // 1000,
+        "header_packets": headers,
+        "hop_ns": hop_ns,
+        "jitter_us": jitter_ns // 1000,
+    }
+    return {name: value for name, value in values.items() if value}
 
 
 def rate_of_class(body: bytes) -> int:

@@ -1,9 +1,9 @@
 """Dequeue times of busy links, measured by fidelity.bpf.c.
 
 On a busy link the time between dequeues is packet size / rate.  HTB may run ahead by its burst and
-catches up late packets.  So windows of one burst of bytes are compared with bytes / rate; where the
-burst is two frames, that is every other packet.  Packets of the routing daemons, which HTB sends
-ahead and does not charge, are left out.  A dequeue costs 0.2 us.
+catches up late packets.  So windows of one burst of bytes are compared with bytes / rate; under the
+virtual clock, where links have no bursts, windows of two frames.  Packets of the routing daemons,
+which are sent ahead and not charged, are left out.  A dequeue costs 0.2 us.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from weft.testbed.linux import libbpf, tc
+from weft.testbed.linux import clock, libbpf, tc
 from weft.testbed.linux.closing import Closing
 from weft.testbed.linux.interface import interfaces
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, ports
@@ -149,8 +149,10 @@ class GapMonitor(Closing):
 
 
 def _entry(rate_bps: int, frame_bytes: int, inode: int) -> tuple[int, ...]:
-    burst = tc.burst_bytes(rate_bps, frame_bytes)
     # After an idle time HTB may send a burst and one frame more before it holds to the rate.
+    burst = tc.burst_bytes(rate_bps, frame_bytes)
+    if clock.is_virtual():  # no burst, but windows of two frames
+        burst = tc.LEAST_BURST_FRAMES * frame_bytes
     settings = (rate_bps // 8, burst, burst + frame_bytes, frame_bytes, inode)
     return (*settings, *[0] * (HISTOGRAM - len(settings) + BUCKETS))
 

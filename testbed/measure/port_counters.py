@@ -129,33 +129,42 @@ def _disciplines(socket: netlink.Socket) -> dict[int, dict[str, dict[int, bytes]
 
 def _port(disciplines: Mapping[str, dict[int, bytes]], link: tuple[int, ...]) -> PortCounters:
     """Combine the counters of a port's disciplines and of its link (netlink.LINK_64)."""
-    received, sent, received_bytes, sent_bytes, *lost = link
     queues = defaultdict(
         lambda: NOTHING, {kind: counters_of(values) for kind, values in disciplines.items()}
     )
-    common = {
-        "blackholed": queues["clsact"].drops,
-        "link_errors": lost[0] + lost[1],
-        "link_drops": lost[2] + lost[3],
-        "received_packets": received,
-        "received_bytes": received_bytes,
-    }
-    if not {"htb", "pfifo"} <= disciplines.keys():
-        return PortCounters(sent_packets=sent, sent_bytes=sent_bytes, **common)
-    root = queues["htb"]
-    queue_drops = queues["pfifo"].drops
-    header_drops = queues["headers"].drops
-    return PortCounters(
+    port = _of_link(link)._replace(blackholed=queues["clsact"].drops)
+    exact = disciplines.get(tc.EXACT_KIND)
+    if not exact and not {"htb", "pfifo"} <= disciplines.keys():
+        return port
+    root = queues[tc.EXACT_KIND if exact else "htb"]
+    control, queue_drops, header_drops = (
+        tc.exact_counters(exact)
+        if exact
+        else (_direct_packets(disciplines["htb"]), queues["pfifo"].drops, queues["headers"].drops)
+    )
+    return port._replace(
         sent_packets=root.sent_packets,
         sent_bytes=root.sent_bytes,
-        control_packets=_direct_packets(disciplines["htb"]),
+        control_packets=control,
         queue_drops=queue_drops,
         # the root counts its children's drops as its own
         control_drops=root.drops - queue_drops - header_drops,
         header_drops=header_drops,
         waiting_packets=root.waiting_packets,
         waiting_bytes=root.waiting_bytes,
-        **common,
+    )
+
+
+def _of_link(link: tuple[int, ...]) -> PortCounters:
+    """Return the counters of a link without a discipline."""
+    received, sent, received_bytes, sent_bytes, *lost = link
+    return PortCounters(
+        sent_packets=sent,
+        sent_bytes=sent_bytes,
+        link_errors=lost[0] + lost[1],
+        link_drops=lost[2] + lost[3],
+        received_packets=received,
+        received_bytes=received_bytes,
     )
 
 

@@ -1,9 +1,8 @@
 """Exactness of rate, delay and queue of every link, under the virtual clock only.
 
-Every port sends a few reference frames at one instant.  HTB sends those within its burst at once
-and spaces the others by a frame's time; the kernel stamps each on arrival, after any delay.  One
-port of each configuration sends more than its queue holds, which measures the queue.  Bridges do
-not forward these frames.
+Every port sends a few reference frames at one instant.  They arrive a frame's time apart, and the
+kernel stamps each.  One port of each configuration sends more than its queue holds, which measures
+the queue.  Bridges do not forward these frames.
 
 A port is left out if nothing arrives (its link may have failed) or if others send meanwhile.
 """
@@ -21,7 +20,7 @@ from weft.testbed.linux import clock, netns, tc
 from weft.testbed.linux.interface import InterfaceState, interfaces
 from weft.testbed.linux.process import allow_more_descriptors
 from weft.testbed.measure.port_counters import PortCounterReader, PortCounters
-from weft.testbed.plan.network_plan import FIRST_IFB, FIRST_PORT, mac
+from weft.testbed.plan.network_plan import mac
 from weft.testbed.runs.network_handle import NetworkHandle, device, netlink_of, ports
 from weft.topologies.core.link import ETHERNET_BYTES
 
@@ -29,7 +28,7 @@ ETHERTYPE = 0x88B5  # local experiments (IEEE 802)
 NEAREST_BRIDGE = bytes.fromhex("0180c200000e")  # bridges do not forward it
 SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_TIMESTAMPNS = 32, 33, 35
 STAMP = struct.Struct("=qq")
-FRAMES = 6  # those of a burst, and two more
+FRAMES = 4
 LONGEST_QUEUE = 5000  # packets; longer queues are not filled
 NAP_S = 1e-6
 EXCESS_FRAMES = 4  # above the length of a queue
@@ -38,22 +37,18 @@ BUFFER_FACTOR = 3  # socket memory of a frame / its bytes, at most
 
 
 class PortConfiguration(NamedTuple):
-    """Shape of a port in the kernel, and the delay at the far end of its link.
+    """Shape of a port in the kernel, and the delay of its link.
 
     Attributes:
         frame_bytes: of the longest frame.
-        burst_ns: HTB's burst as time at the rate.
         hop_ns: time between frames that the far end adds.
-        trims: headers have a queue of their own.
     """
 
     rate_bps: int
     frame_bytes: int
     queue_packets: int
-    burst_ns: int
     delay_us: int
     hop_ns: int = 0
-    trims: bool = False
 
     @property
     def frame_ns(self) -> float:
@@ -61,14 +56,9 @@ class PortConfiguration(NamedTuple):
         return 8e9 * self.frame_bytes / self.rate_bps
 
     @property
-    def at_once(self) -> int:
-        """Return the frames that leave an idle port at once: HTB sends until it is in debt."""
-        tokens_ns = self.burst_ns
-        frames = 0
-        while tokens_ns >= 0:
-            tokens_ns -= int(self.frame_ns)
-            frames += 1
-        return frames
+    def capacity(self) -> int:
+        """Return the frames that an idle port takes: one is sent, the others wait."""
+        return 1 + self.queue_packets
 
 
 class Deviation(NamedTuple):
@@ -97,7 +87,7 @@ class SentBurst(NamedTuple):
 def deviations(net: NetworkHandle) -> dict[int, Deviation]:
     """Return the deviation of each shaped port that is not left out, by interface index.
 
-    At the return every queue is empty and every bucket full.
+    At the return every queue is empty.
     """
     planned = _planned(net)
     if not planned:
@@ -108,7 +98,6 @@ def deviations(net: NetworkHandle) -> dict[int, Deviation]:
         receivers = {
             node: _receiver(net, node, planned, stack) for node in range(net.topology.nodes)
         }
-        _first_headers(net, receivers, planned)
         before = counters.snapshot()
         sent = _send(net, receivers, planned)
         clock.sleep(max(_duration_s(burst) for burst in sent.values()))
@@ -129,12 +118,11 @@ def _planned(net: NetworkHandle) -> dict[int, SentBurst]:
     planned: dict[int, SentBurst] = {}
     filled = set()
     for index, port in _configurations(net).items():
-        capacity = port.at_once + port.queue_packets
         if port.queue_packets <= LONGEST_QUEUE and port not in filled:
             filled.add(port)
-            planned[index] = SentBurst(port, capacity + EXCESS_FRAMES, capacity)
+            planned[index] = SentBurst(port, port.capacity + EXCESS_FRAMES, port.capacity)
         else:
-            frames = min(FRAMES, capacity)
+            frames = min(FRAMES, port.capacity)
             planned[index] = SentBurst(port, frames, frames)
     return planned
 
@@ -152,15 +140,12 @@ def _configurations(net: NetworkHandle) -> dict[int, PortConfiguration]:
         shape = shapes.get(index)
         if shape is None or not shape.rate_bps or shape.queue_packets is None:
             continue
-        far = shapes.get(_far_index(net, index) - FIRST_PORT + FIRST_IFB)
         configurations[index] = PortConfiguration(
             rate_bps=shape.rate_bps,
             frame_bytes=states[index].mtu + ETHERNET_BYTES,
             queue_packets=shape.queue_packets,
-            burst_ns=shape.burst_ns,
-            delay_us=(far and far.delay_us) or 0,
-            hop_ns=far.hop_ns if far else 0,
-            trims=shape.header_packets is not None,
+            delay_us=shape.delay_us or 0,
+            hop_ns=shape.hop_ns,
         )
     return configurations
 
@@ -169,10 +154,6 @@ def _far(net: NetworkHandle, index: int) -> tuple[int, int]:
     """Return node and port at the other end of a port's link."""
     node, port = ports(net)[index]
     return next((peer, far) for own, peer, far, _ in net.topology.ports(node) if own == port)
-
-
-def _far_index(net: NetworkHandle, index: int) -> int:
-    return net.ifindex(*_far(net, index))
 
 
 def _far_device(net: NetworkHandle, index: int) -> str:
@@ -196,32 +177,6 @@ def _receiver(
     receiver.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     receiver.setblocking(False)
     return receiver
-
-
-def _first_headers(
-    net: NetworkHandle, sockets: Mapping[int, socket.socket], planned: Mapping[int, SentBurst]
-) -> None:
-    """Send a header through every port that has a class for headers, and wait for all arrivals.
-
-    The first packet of an HTB class goes at the rate of that class, even if the link is far
-    ahead of its rate.  The reference frames are the first of the other class.
-    """
-    own = ports(net)
-    trimming = {index: burst for index, burst in planned.items() if burst.port.trims}
-    for index in trimming:
-        node, port = own[index]
-        header = _frame(node, port, tc.HEADER_BYTES)
-        sockets[node].setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.HEADER_PRIORITY)
-        try:
-            sockets[node].sendto(header, (device(net, node, port), ETHERTYPE))
-        except OSError as error:
-            if error.errno not in FAILED:  # _send() leaves these ports out
-                raise
-        sockets[node].setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 0)
-    if trimming:
-        clock.sleep(max(_duration_s(burst._replace(arriving=1)) for burst in trimming.values()))
-        for receiver in sockets.values():
-            _receive(receiver, {})
 
 
 def _send(
@@ -255,9 +210,9 @@ def _frame(node: int, port: int, length_bytes: int) -> bytes:
 
 
 def _duration_s(burst: SentBurst) -> float:
-    """Return the time until all frames have arrived and the bucket is full."""
+    """Return the time until all frames have arrived."""
     port = burst.port
-    frames = burst.arriving + port.at_once + 1
+    frames = burst.arriving + 1
     return (frames * max(port.frame_ns, port.hop_ns) + 1000 * port.delay_us) / 1e9
 
 
@@ -278,5 +233,6 @@ def _queued(port: PortCounters) -> int:
 def _deviation(burst: SentBurst, arrivals_ns: list[int]) -> Deviation:
     port = burst.port
     gap_ns = abs(arrivals_ns[-1] - arrivals_ns[-2] - max(port.frame_ns, port.hop_ns))
-    delay_ns = abs(arrivals_ns[0] - burst.sent_ns - 1000 * port.delay_us - port.hop_ns)
+    expected_ns = int(port.frame_ns) + 1000 * port.delay_us + port.hop_ns
+    delay_ns = abs(arrivals_ns[0] - burst.sent_ns - expected_ns)
     return Deviation(gap_ns, delay_ns, len(arrivals_ns) - burst.arriving)

@@ -184,7 +184,7 @@ def require_features(
     for feature in needed:
         doctor.require(feature, f"scheme {scheme}")
     for link in plan.link_specs:
-        if link.delay_us:
+        if link.delay_us and not plan.virtual:
             for feature in ("netem", "ifb"):
                 doctor.require(feature, f"a delay of {link.delay_us} us")
 

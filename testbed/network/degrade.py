@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.daemons.core import registry
-from weft.testbed.linux import clock, tc
+from weft.testbed.linux import clock, live_port, tc
 from weft.testbed.network.handle import Handle
 from weft.testbed.network.read_back import RATE_TOLERANCE_BPS
 from weft.testbed.network.scheme_change import routing
@@ -21,8 +21,6 @@ from weft.topologies.core.link import LinkSpec
 def set_rate(network: Handle, name: str, rate_bps: int) -> None:
     """Set the rate of the link called `name`, h0-w0, in both directions; its queues stay.
 
-    Under the virtual clock it returns when the link may send a burst of the new rate.
-
     Raises:
         ValueError: no such link or rate, or links have no rate in this network.
         OSError: the kernel holds another rate after the change.
@@ -31,13 +29,13 @@ def set_rate(network: Handle, name: str, rate_bps: int) -> None:
     spec = replace(planned(network, link), rate_bps=rate_bps)
     for node, _, end in network.both_ends(link):
         with network.at(node) as socket:
-            socket.request(tc.classes(end, spec, flags=0))
+            if clock.is_virtual():
+                live_port.change_exact_link(socket, end, rate_bps=rate_bps)
+            else:
+                socket.request(tc.classes(end, spec, flags=0))
             shape = tc.shapes(socket)[end.ifindex]
         if abs((shape.rate_bps or 0) - rate_bps) >= RATE_TOLERANCE_BPS:
             raise OSError(f"{end.dev}: asked for {rate_bps} bit/s, the kernel has {shape}")
-    # no virtual time has passed: the buckets still hold a burst of the old rate
-    if clock.is_virtual():
-        clock.sleep(shape.burst_ns / 1e9)
 
 
 def report(network: Handle, name: str, *, degraded: bool = True) -> None:
@@ -68,8 +66,11 @@ def one_at_a_time(network: Handle) -> None:
     """Set the burst of every link to one packet, so that packets are serialized as on a wire.
 
     With larger bursts, hardly any queue forms at low loads.  Links lose a few per cent of their
-    rate if they are slow, because a bucket this small does not make up for a late timer.
+    rate if they are slow, because a bucket this small does not make up for a late timer.  Under the
+    virtual clock no link has bursts.
     """
+    if clock.is_virtual():
+        return
     for node in network.local_nodes:
         with network.at(node) as socket:
             for end in network.plan.ends[node].values():

@@ -130,6 +130,8 @@ def change_direction(
 ) -> None:
     """Change rate and queue where packets leave, loss and delay where they arrive.
 
+    Under the virtual clock the delay is that of the port where they leave.
+
     Args:
         direction: with hooks for filters at its far end.
         change: what to change.
@@ -140,7 +142,7 @@ def change_direction(
         ValueError: the kernel lacks netem, or a queue is to change without a rate.
         OSError: the kernel holds other values after the change.
     """
-    if change.delays:
+    if change.delays and not clock.is_virtual():
         for feature in ("netem", "ifb"):
             doctor.require(feature, f"a delay of {direction.name}")
     if change.rate_bps is not None or change.queue_packets is not None:
@@ -154,9 +156,16 @@ def change_direction(
                 f"{far.dev}: asked to lose {change.loss_ppb} of a billion, the kernel {kernel_ppb}"
             )
     if change.delays:
-        times_us = change.delay_us or 0, change.jitter_us or 0
-        filtered = clock.is_virtual()
-        live_port.set_delay(direction.far_socket, far, ifb_of(far), *times_us, filtered=filtered)
+        _set_delay(direction, change.delay_us or 0, change.jitter_us or 0)
+
+
+def _set_delay(direction: Direction, delay_us: int, jitter_us: int) -> None:
+    near, far = direction.near, direction.far
+    if clock.is_virtual():
+        times_us = {"delay_us": delay_us, "jitter_us": jitter_us}
+        live_port.change_exact_link(direction.near_socket, near, **times_us)
+    else:
+        live_port.set_delay(direction.far_socket, far, ifb_of(far), delay_us, jitter_us)
 
 
 def _set_rate(
@@ -219,9 +228,11 @@ def undo(network: Handle, name: str) -> None:
                 live_port.unlimit(socket, end)
             live_port.set_loss(socket, end, planned.loss_ppb if planned else 0)
             ifb = ifb_of(end)
+            planned_us = planned.delay_us if planned else 0
             if ifb.ifindex in shapes:
-                planned_us = planned.delay_us if planned else 0
-                live_port.set_delay(socket, end, ifb, planned_us, 0, filtered=clock.is_virtual())
+                live_port.set_delay(socket, end, ifb, planned_us, 0)
+            elif planned and clock.is_virtual():
+                live_port.change_exact_link(socket, end, delay_us=planned_us, jitter_us=0)
 
 
 def kernel_link(network: Handle, link: int) -> LinkSpec | None:
@@ -237,7 +248,7 @@ def kernel_link(network: Handle, link: int) -> LinkSpec | None:
     return LinkSpec(
         rate_bps=shape.rate_bps,
         queue_packets=shape.queue_packets or QUEUE_PACKETS,
-        delay_us=(arrivals.delay_us or 0) if arrivals else 0,
+        delay_us=shape.delay_us or (arrivals.delay_us if arrivals else None) or 0,
         loss_ppb=loss_ppb,
         mtu_bytes=network.plan.mtu_bytes,
     )

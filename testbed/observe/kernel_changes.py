@@ -157,14 +157,21 @@ class KernelChanges:
             if port and hook == tc.INGRESS_HOOK and info >> 16 == tc.BLACKHOLE_PRIORITY:
                 port.dropping = kind == netlink.RTM_NEWTFILTER
                 self._changed_links.setdefault(port.link, now)
-        elif kind == netlink.RTM_NEWTCLASS:
-            self._take_class(body, now)
+        elif kind in (netlink.RTM_NEWTCLASS, netlink.RTM_NEWQDISC):
+            self._take_rate(kind, body, now)
 
-    def _take_class(self, body: bytes, now: float) -> None:
+    def _take_rate(self, kind: int, body: bytes, now: float) -> None:
         _, index, handle, parent, _ = tc.TCMSG.unpack_from(body)
         port = self._ports.get(index)
-        if port and handle in (tc.LINK, tc.DATA) and parent in (tc.ROOT, tc.HTB):
-            port.rate_bps = tc.rate_of_class(body)
+        if not port:
+            return
+        if kind == netlink.RTM_NEWQDISC:
+            rate_bps = tc.rate_of_exact_link(body)
+        else:
+            is_port = handle in (tc.LINK, tc.DATA) and parent in (tc.ROOT, tc.HTB)
+            rate_bps = tc.rate_of_class(body) if is_port else None
+        if rate_bps is not None:
+            port.rate_bps = rate_bps
             self._changed_links.setdefault(port.link, now)
 
     def _take_route(self, node: int, kind: int, body: bytes, now: float) -> None:

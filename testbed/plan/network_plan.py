@@ -111,7 +111,7 @@ class NetworkPlan:
     seeded: the kernel can seed each switch's multipath hash (Linux 6.11 and later).
     host_link: of links between hosts and switches of a fabric; None: like all others.
     own_links: of links that differ, by link.
-    virtual: the kernel's clock is virtual, and filters see delayed packets.
+    virtual: the kernel's clock is virtual, and its links are exact (tc.exact_link()).
     bridge_filter: the kernel passes bridged frames to its IP packet filter (br_netfilter).
     part: of this machine; None: the whole network.
 
@@ -307,30 +307,45 @@ class NetworkPlan:
             link = self.link_spec(end.link)
             if link is None:
                 continue
-            messages += tc.shape(end, link)
+            if self.virtual:
+                messages.append(tc.exact_link(end, self.exact_link(end)))
+            else:
+                messages += tc.shape(end, link)
             if self.topology.is_crossbar(node):
                 messages.append(tc.control_first(end))
             elif self.topology.is_crossbar(end.peer):
                 messages.append(tc.control_from_daemons(end))
-            hop_ns = 0 if self.topology.is_crossbar(node) else link.hop_ns
-            if link.delay_us or hop_ns:
-                messages += self._delayed(end, link.delay_us, hop_ns)
+            if link.delay_us and not self.virtual:
+                messages += self._delayed(end, link.delay_us)
             if link.loss_ppb:
                 messages.append(live_port.loss(end, link.loss_ppb))
         return messages
+
+    def exact_link(self, end: End) -> tc.DeviceDisciplines:
+        """Return the discipline of a port under the virtual clock; its link has a rate."""
+        link = self.link_spec(end.link)
+        assert link
+        return tc.DeviceDisciplines(
+            rate_bps=link.rate_bps,
+            queue_packets=link.queue_packets,
+            delay_us=link.delay_us or None,
+            header_packets=link.header_packets if link.trim_packets else None,
+            # a crossbar has no processor
+            hop_ns=0 if self.topology.is_crossbar(end.peer) else link.hop_ns,
+        )
 
     def ports(self, node: int) -> list[NetlinkMessage]:
         """Return queues(), and the messages that set the ports up."""
         return self.queues(node) + [interface.set_up(end) for end in self.ends[node].values()]
 
-    def _delayed(self, end: End, delay_us: int, hop_ns: int) -> list[NetlinkMessage]:
-        """Return the messages that delay packets arriving at `end`, each by `hop_ns` more.
+    def _delayed(self, end: End, delay_us: int) -> list[NetlinkMessage]:
+        """Return the messages that delay packets arriving at `end`.
 
         The delay is behind the wire, so that delayed packets take no room in the sender's queue.
         """
         ifb = ifb_of(end)
-        redirected = tc.redirect_arrivals(end, ifb, filtered=self.virtual)
-        return [interface.new(ifb, "ifb"), tc.delay(ifb, delay_us, hop_ns=hop_ns), redirected]
+        redirected = tc.redirect_arrivals(end, ifb)
+        return [interface.new(ifb, "ifb"), tc.delay(ifb, delay_us), redirected]
 
     def addresses(self, node: int) -> list[NetlinkMessage]:
         """Return the messages for address and neighbour entries of `node`; a crossbar has none."""

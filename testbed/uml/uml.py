@@ -88,7 +88,7 @@ class VirtualClock:
     def arguments(self) -> list[str]:
         """Return the arguments for the kernel's command line."""
         calls = [f"time-travel-syscall={self.syscall_ns}"] if self.syscall_ns else []
-        return [*VIRTUAL_TIME, *calls, f"uml-seed={self.seed}", "ifb.classify=1"]
+        return [*VIRTUAL_TIME, *calls, f"uml-seed={self.seed}"]
 
 
 @dataclass

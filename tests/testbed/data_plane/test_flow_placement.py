@@ -19,7 +19,7 @@ from tests.testbed.data_plane.test_data_plane import (
     checksum,
     fabric,
 )
-from tests.testbed.network.test_control_queue import qdiscs, sender
+from tests.testbed.network.test_control_queue import counters, sender
 from weft.daemons.core import registry
 from weft.daemons.core.actions import FiveTuple, SetFlowPort
 from weft.daemons.core.capabilities import FlowPlacement
@@ -318,8 +318,8 @@ def test_a_spines_request_waits_in_the_queue_of_its_port_or_passes_it(
         return control_socket.ask(net.run.directory, name, "status")["protocol"]["ears"][kind]
 
     def left() -> int:
-        rows = qdiscs(net, 12, f"{spine}-eth0")
-        return next(row["packets"] for row in rows if row["kind"] == "pfifo")
+        port = counters(net, f"{spine}-eth0")
+        return port.sent_packets - port.control_packets
 
     before = left()
     Fabric(net, None, 0).fill(0, waits, 12)

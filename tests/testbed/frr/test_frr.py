@@ -3,7 +3,6 @@ behind."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.testbed.network.kills import leftovers
+from tests.testbed.network.test_control_queue import counters
 from weft.daemons.routing import updown
 from weft.testbed.frr.frr import SPIN_S, Frr, frr
 from weft.testbed.frr.frr_config import Bgp, Ospf, as_numbers
@@ -171,20 +171,7 @@ def test_frr_routes_and_finds_another_way_when_a_link_dies_in_silence(network, k
         routed.wait_until_converged()
         node = routed.routing.nodes[0]
         end = next(iter(routed.routing.links(node).values()))
-        command = [
-            "tc",
-            "-n",
-            net.plan.namespace(node),
-            "-j",
-            "-s",
-            "qdisc",
-            "show",
-            "dev",
-            end.dev,
-        ]
-        queues = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-        htb = next(each for each in queues if each["kind"] == "htb")
-        assert htb["options"]["direct_packets_stat"] > 10  # hellos did not queue
+        assert counters(net, end.dev).control_packets > 10  # hellos did not queue
 
 
 @pytest.mark.kernel

@@ -12,7 +12,6 @@ from weft.testbed.measure.ping import ping
 from weft.testbed.measure.reference_packets import (
     SO_SNDBUFFORCE,
     Deviation,
-    PortConfiguration,
     deviations,
 )
 from weft.testbed.network.bring_up import HOP_NS
@@ -23,6 +22,7 @@ from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec, Mbps
 
 LINK = LinkSpec(rate_bps=100 * Mbps, queue_packets=20, delay_us=7)
+PING_FRAME_BYTES = 98  # of 56 bytes of data
 on_virtual_kernel = [pytest.mark.kernel, pytest.mark.virtual_clock]
 
 
@@ -31,22 +31,9 @@ def _program(compiled):
     compiled(dequeue_gaps.OBJECT.with_suffix(".c"))
 
 
-@pytest.mark.parametrize(("rate_bps", "frames"), [(10**7, 3), (10**9, 2), (10**10, 2)])
-def test_two_frames_leave_at_once_and_a_third_where_the_bucket_is_just_empty(
-    rate_bps, frames, monkeypatch
-):
-    """2 * 1514 bytes take 2,422,400 ns at 10 Mbit/s, which is a whole number of 64 ns; 24,224 and
-    2,422 ns are not."""
-    monkeypatch.setattr("weft.testbed.linux.clock.is_virtual", lambda: True)
-    assert PortConfiguration(rate_bps, 1514, 20, tc.burst_ns(rate_bps, 1514), 0).at_once == frames
-
-
-def test_a_bucket_holds_two_of_the_longest_frames_or_a_millisecond(monkeypatch):
-    monkeypatch.setattr("weft.testbed.linux.clock.is_virtual", lambda: False)
+def test_a_bucket_holds_two_of_the_longest_frames_or_a_millisecond():
     assert [tc.burst_bytes(10**6, frame_bytes) for frame_bytes in (1514, 9014)] == [3028, 18028]
     assert tc.burst_bytes(10**9, 9014) == 125_000
-    monkeypatch.setattr("weft.testbed.linux.clock.is_virtual", lambda: True)
-    assert tc.burst_bytes(10**9, 9014) == 18_028
 
 
 class TestOnTheKernel:
@@ -85,8 +72,9 @@ class TestOnTheKernel:
         net = network(topology, LinkSpec(rate_bps=10**9, queue_packets=20, delay_us=5), scheme)
         assert {max(one) for one in deviations(net).values()} == {0}
         hops, links = (2, 2) if topology == "star:n=2" else (1, 2)
+        frame_us = 8e-3 * PING_FRAME_BYTES
         assert ping(net, [(0, 1)]).pings[0].rtts_us == pytest.approx(
-            [2 * (0.7 * hops + 5 * links)], abs=0.01
+            [2 * (0.7 * hops + (5 + frame_us) * links)], abs=0.01
         )
         net.down()
         monkeypatch.setenv(HOP_NS, "20000")
@@ -96,7 +84,7 @@ class TestOnTheKernel:
     @pytest.mark.parametrize(
         ("claimed", "off"),
         [
-            ({"rate_bps": 50 * Mbps, "burst_ns": 484_480}, Deviation(121_120, 0, 0)),
+            ({"rate_bps": 50 * Mbps}, Deviation(121_120, 121_120, 0)),
             ({"delay_us": 8}, Deviation(0, 1000, 0)),
             ({"queue_packets": 21}, Deviation(0, 0, -1)),
         ],
@@ -106,7 +94,7 @@ class TestOnTheKernel:
         true = reference_packets._planned(net)
         index, one = next(iter(true.items()))
         port = one.port._replace(**claimed)
-        wrong = {index: one._replace(port=port, arriving=port.at_once + port.queue_packets)}
+        wrong = {index: one._replace(port=port, arriving=port.capacity)}
         monkeypatch.setattr(reference_packets, "_planned", lambda net: {**true, **wrong})
         found = deviations(net)[index]
         assert found._replace(gap_ns=round(found.gap_ns)) == off

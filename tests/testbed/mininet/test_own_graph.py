@@ -10,6 +10,7 @@ import networkx as nx
 import pytest
 
 pytest.importorskip("mininet.net", reason="Mininet is not installed for this Python")
+from weft.testbed.linux import tc
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.mininet.net import Net
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -55,6 +56,6 @@ def test_a_graph_has_layers_and_the_rates_of_its_own_links() -> None:
         }
         assert ways[0] == net.get("mil").IP()
         assert len(set(ways.values())) > 1
-        rates = {port: zur.cmd(f"tc class show dev {port}") for port in zur.intfNames()}
-        assert sum("7Mbit" in told for told in rates.values()) == 1
-        assert sum("50Mbit" in told for told in rates.values()) == 4
+        with net.network.at(net.topology.naming.node("zur")) as requests:
+            rates = sorted(shape.rate_bps for shape in tc.shapes(requests).values())
+        assert rates == [7 * Mbps] + 4 * [50 * Mbps]

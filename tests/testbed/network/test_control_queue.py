@@ -1,9 +1,7 @@
 """Packets of routing daemons, and no others, pass ahead of the queue at a crossbar port."""
 
-import json
 import os
 import socket
-import subprocess
 
 import pytest
 
@@ -11,24 +9,23 @@ from weft.testbed.linux import netns, tc
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure import dequeue_gaps
 from weft.testbed.measure.dequeue_gaps import GapMonitor
+from weft.testbed.measure.port_counters import PortCounterReader, PortCounters
+from weft.testbed.runs.network_handle import device, ports
 from weft.topologies.core.link import LinkSpec, Mbps, kbps
 
 SLOW = LinkSpec(rate_bps=100 * kbps, queue_packets=50)  # a full frame takes 0.12 s
 
 
-def qdiscs(net, node: int, dev: str) -> list[dict]:
-    """Return the queueing disciplines of a device, as `tc` shows them."""
-    command = ["tc", "-j", "-s", "-n", net.plan.namespace(node), "qdisc", "show", "dev", dev]
-    return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+def counters(net, dev: str) -> PortCounters:
+    """Return the counters of a device."""
+    index = next(index for index, end in ports(net).items() if device(net, *end) == dev)
+    with PortCounterReader(net) as reader:
+        return reader.snapshot().ports[index]
 
 
-def direct_packets(net, node: int, dev: str) -> int:
-    """Return the number of packets that bypassed the class of a device."""
-    return next(
-        row["options"]["direct_packets_stat"]
-        for row in qdiscs(net, node, dev)
-        if row["kind"] == "htb"
-    )
+def direct_packets(net, dev: str) -> int:
+    """Return the number of packets that bypassed the queue of a device."""
+    return counters(net, dev).control_packets
 
 
 def sender(net, node: int, ttl: int = 255) -> socket.socket:
@@ -46,9 +43,9 @@ def listener(net, node: int, port: int) -> socket.socket:
     return made
 
 
-def backlog(net, node: int, dev: str) -> int:
+def backlog(net, dev: str) -> int:
     """Return the number of packets in the queue of a device."""
-    return next(row["qlen"] for row in qdiscs(net, node, dev) if row["kind"] == "pfifo")
+    return counters(net, dev).waiting_packets
 
 
 @pytest.mark.kernel
@@ -63,7 +60,7 @@ def test_control_packets_and_nothing_else_overtake_the_queue_of_a_crossbar_port(
         with sender(net, node) as bulk:
             for _ in range(20):
                 bulk.sendto(bytes(1400), ("10.0.0.2", 9))
-    wait_until("packets wait at the crossbar", lambda: backlog(net, crossbar, dev) > 2)
+    wait_until("packets wait at the crossbar", lambda: backlog(net, dev) > 2)
     with sender(net, 0) as daemon, sender(net, 0, ttl=64) as forger:
         for one in (daemon, forger):
             # past h0's own queue
@@ -73,9 +70,9 @@ def test_control_packets_and_nothing_else_overtake_the_queue_of_a_crossbar_port(
         for _ in range(5):
             daemon.sendto(b"hello", ("10.0.0.2", tc.CONTROL_PORT))
         assert [control.recv(100) for _ in range(5)] == 5 * [b"hello"]
-    assert backlog(net, crossbar, dev) > 2
-    assert direct_packets(net, crossbar, dev) == 5
-    assert direct_packets(net, 0, "h0-eth0") == 7
+    assert backlog(net, dev) > 2
+    assert direct_packets(net, dev) == 5
+    assert direct_packets(net, "h0-eth0") == 7
     data.close()
     control.close()
 
@@ -92,11 +89,11 @@ def test_only_who_may_set_its_priority_gets_past_the_rate(network):
             forger.sendto(bytes(1000), ("10.0.0.2", tc.CONTROL_PORT))
         forger.sendto(b"last", ("10.0.0.2", tc.CONTROL_PORT + 1))
         assert other.recv(100) == b"last"
-        assert direct_packets(net, crossbar, dev) == direct_packets(net, 0, "h0-eth0") == 0
+        assert direct_packets(net, dev) == direct_packets(net, "h0-eth0") == 0
         daemon.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)
         daemon.sendto(b"hello", ("10.0.0.2", tc.CONTROL_PORT))
         assert control.recv(100) == b"hello"
-        assert direct_packets(net, crossbar, dev) == direct_packets(net, 0, "h0-eth0") == 1
+        assert direct_packets(net, dev) == direct_packets(net, "h0-eth0") == 1
         control.setblocking(False)
         with pytest.raises(BlockingIOError):  # none of the forged
             control.recv(100)

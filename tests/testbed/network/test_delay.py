@@ -46,6 +46,7 @@ def test_what_a_program_rewrites_is_held_back_all_the_same(network):
 
 
 @pytest.mark.kernel
+@pytest.mark.real_clock("links there need no netem")
 def test_a_delay_that_the_kernel_cannot_give_is_refused_with_that_reason(monkeypatch):
     missing = [
         doctor.Feature(
