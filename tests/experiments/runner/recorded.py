@@ -35,7 +35,7 @@ class Capture:
 
     def __init__(self, network: RunningNetwork) -> None:
         self.sockets = []
-        for space in network.spaces:
+        for space in network.spaces.values():
             with netns.inside(space.fd):
                 taken = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
             taken.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
