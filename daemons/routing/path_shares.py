@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 from weft.daemons.core.actions import Hop
-from weft.daemons.core.scheme import RoutedPath
+from weft.daemons.core.node_config import Options
+from weft.daemons.core.scheme import RoutedPath, Scheme
 from weft.daemons.routing import updown
 
 if TYPE_CHECKING:
@@ -60,3 +62,31 @@ def paths(
 def shortest(topology: Topology, src: int, dst: int) -> list[RoutedPath]:
     """Return the paths of switches that choose evenly among next hops on live shortest paths."""
     return paths(topology, src, dst, lambda switch: evenly(updown.next_hops(topology, switch)[dst]))
+
+
+def several(
+    topology: Topology, scheme: Scheme, options: Options, src: int, dst: int
+) -> dict[str, Any]:
+    """Return the paths that packets of a pair may take under `scheme`, JSON-able.
+
+    Returns:
+        Empty if all take one path.  Else `paths`: `nodes`, `links` and `share` of each, over the
+        healthy links of `topology`; `by_queues`: True if these are shares with equal queues.
+    """
+    shares: dict[tuple[int, ...], float] = defaultdict(float)
+    for path in () if scheme.fixed_path else scheme.path(topology, options, src, dst):
+        shares[path.nodes] += path.share
+    if len(shares) < 2:
+        return {}
+    rows = []
+    for nodes, share in shares.items():
+        links = [link for hop in pairwise(nodes) for link in topology.hop_links(*hop)]
+        rows.append(
+            {
+                "nodes": [topology.naming.name(node) for node in nodes],
+                "links": [topology.link_name(link) for link in links],
+                "share": share,
+            }
+        )
+    rule = scheme.rule(options)
+    return {"paths": rows, "by_queues": bool(rule and rule.compares_queues)}

@@ -19,11 +19,13 @@ from weft.daemons.core import message_registry, registry
 from weft.daemons.core.actions import Action, NeighbourNote, Note, Send, SetRoute
 from weft.daemons.core.events import LinkDegraded
 from weft.daemons.core.node_config import routers
+from weft.daemons.routing import path_shares
 from weft.daemons.simulator.node import Node
 from weft.daemons.simulator.packet_walk import PacketWalk
 from weft.daemons.simulator.simulator import START_SPREAD_S, Simulator
 from weft.daemons.simulator.wires import Randomness, Wire
 from weft.topologies.core.address import dotted
+from weft.topologies.core.plain_topology import PlainTopology
 from weft.topologies.core.topology import Topology
 
 LOOK_S = 0.002
@@ -47,11 +49,12 @@ class ViewerSession:
         self._simulator = _simulator(topology, scheme, random)
         self._simulator.on_action = self._on_action
         self._topology = topology
-        self._scheme = registry.scheme(scheme)[0]
+        self._live = _plain(topology)  # with its failed links
+        self._scheme, self._options = registry.scheme(scheme)
         self._name = topology.naming.name
         self._pairs = _pairs(topology.servers, random)
         self._link_at = _links_by_port(topology)
-        self._states = dict.fromkeys(range(len(self._link_at) // 2), "up")
+        self._states = dict.fromkeys(range(len(self._live.rows)), "up")
         self._altered: dict[int, Wire] = {}
         self._degraded: set[int] = set()
         self._events: list[SessionEvent] = [self._network_event(scheme)]
@@ -336,7 +339,18 @@ class ViewerSession:
             "nodes": [self._name(node) for node in path],
             "links": [self._topology.link_name(link) for link in links],
             "reason": lost,
+            **path_shares.several(self._live_topology(), self._scheme, self._options, *ends),
         }
+
+    def _live_topology(self) -> PlainTopology:
+        """Return the network with its failed links, those of nodes without power among them."""
+        failed = {link for link, state in self._states.items() if state != "up"}
+        for node in routers(self._topology):
+            if not self._simulator.node(node).powered:
+                failed.update(link for *_, link in self._topology.ports(node))
+        if failed != self._live.dead:
+            self._live = self._live.with_failed(failed)
+        return self._live
 
     def _node(self, node: str) -> SessionEvent:
         number = self._topology.naming.node(node)
@@ -355,6 +369,10 @@ def _simulator(topology: Topology, scheme: str, random: Randomness) -> Simulator
     """Return a simulator whose daemons start in random order."""
     starts_s = {node: START_SPREAD_S * random.random() for node in routers(topology)}
     return Simulator(topology, scheme, wire=WIRE, random=random, starts_s=starts_s)
+
+
+def _plain(topology: Topology) -> PlainTopology:
+    return topology if isinstance(topology, PlainTopology) else PlainTopology(topology)
 
 
 def _links_by_port(topology: Topology) -> dict[tuple[int, int], int]:

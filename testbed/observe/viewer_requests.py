@@ -12,7 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from weft.daemons.core import registry
 from weft.daemons.core.node_config import routers
+from weft.daemons.routing import path_shares
 from weft.testbed.linux import fib
 from weft.testbed.measure.traceroute import trace
 from weft.testbed.network import impair
@@ -21,6 +23,7 @@ from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
 from weft.testbed.plan.element import LinkElement, parse_element
 from weft.topologies.core.address import dotted
+from weft.topologies.core.failures import fail_links
 from weft.topologies.core.link import rate_bps
 
 LOG_LINES, LOG_BYTES = 40, 8192  # the end of a node's log
@@ -90,7 +93,10 @@ class Actions:
         return self._network.plan.names[self._network.topology.naming.node(node)]
 
     def _path(self, src: str, dst: str) -> ViewerReply:
-        """Return `nodes` and `links` of the path of packets, and `reason` if they are lost."""
+        """Return `nodes` and `links` of the path of packets, and `reason` if they are lost.
+
+        Where packets may take several paths, also what path_shares.several() returns.
+        """
         topology = self._network.topology
         name = topology.naming.name
         ends = topology.naming.node(src), topology.naming.node(dst)
@@ -105,7 +111,17 @@ class Actions:
             "nodes": [name(node) for node in path.nodes],
             "links": [topology.link_name(link) for link in links],
             "reason": path.reason,
+            **self._several_paths(*ends),
         }
+
+    def _several_paths(self, src: int, dst: int) -> ViewerReply:
+        topology = self._network.topology
+        spec = str(self._network.run.journal["scheme"])
+        known = spec.partition(":")[0] in registry.schemes()
+        if not known or max(src, dst) >= topology.servers:
+            return {}
+        live = fail_links(topology, self._network.failed_links())
+        return path_shares.several(live, *registry.scheme(spec), src, dst)
 
     def _node(self, node: str) -> ViewerReply:
         """Return a node's `links`, `address`, `neighbours`, `routes` and the end of its `log`."""

@@ -34,6 +34,7 @@ export class Drawing {
     const live = [["ramp", "load 0 to 100 %"], ["wide", "queue"], ["drop", "drops"]];
     const packets = [["dot hello", "hello"], ["dot probe", "probe"], ["dot news", "routing message"], ["altered", "lossy, slow or degraded"]];
     const words = [...this.view.simulated ? packets : live, ["silent", "silent"], ["down", "no carrier"], ["ring unsettled", "not converged"], ["ring dead", "no daemon"]];
+    if (this.parted) words.push(["share", "path: width and % are the share of the pair's packets"]);
     document.getElementById("legend").replaceChildren(...words.map(([kind, text]) => {
       const item = document.createElement("span");
       const mark = document.createElement("i");
@@ -60,7 +61,7 @@ export class Drawing {
     svg.style("--scale", this.width / WIDTH);  // by which strokes are wider than in a small network
     groups.forEach(([x, y, r]) => root.append("circle").attr("cx", x).attr("cy", y).attr("r", r).attr("class", "group"));
     this.layer = {};
-    for (const name of ["drops", "chosen", "route", "halves", "hits", "nodes"]) this.layer[name] = root.append("g");
+    for (const name of ["drops", "chosen", "route", "halves", "hits", "nodes", "shares"]) this.layer[name] = root.append("g");
     for (const link of links.values()) this.drawLink(link);
     for (const node of nodes.values()) this.drawNode(node);
     this.zoom = d3.zoom().scaleExtent([.8, 40]).on("zoom", ({transform}) => { root.attr("transform", transform); this.names(transform.k); });
@@ -220,11 +221,24 @@ export class Drawing {
     this.layer.chosen.selectAll("path").data(link ? [link.d] : []).join("path").attr("class", "chosen-link").attr("d", d => d);
   }
 
-  path(links, ends) {
+  // shares: of the pair's packets, by link.  Width and label show those below 1.
+  path(shares, ends) {
     const before = this.ends ?? [];
     this.ends = ends;
     [...before, ...ends].forEach(name => this.node(name));
-    this.layer.route.selectAll("path").data(links.map(name => this.view.links.get(name).d)).join("path").attr("class", "route").attr("d", d => d);
+    const routes = Object.entries(shares).map(([name, share]) => ({link: this.view.links.get(name), share}));
+    const parted = routes.filter(({share}) => share < .9995);
+    this.layer.route.selectAll("path").data(routes).join("path").attr("class", "route").attr("d", ({link}) => link.d)
+      .style("--share", ({share}) => share);
+    this.layer.shares.selectAll("text").data(parted).join("text").attr("class", "share").text(({share}) => percent(share))
+      .each(({link}, i, texts) => {
+        const {a, b, c} = this.curve(link);
+        const [x, y] = middleOf(middleOf(a, c), middleOf(c, b));
+        d3.select(texts[i]).attr("x", x).attr("y", y);
+      });
+    if (this.parted === parted.length > 0) return;
+    this.parted = parted.length > 0;
+    this.colours();
   }
 
   // Packets that left a node: [time, node, number of the link, message].  They move as dots.
@@ -296,6 +310,8 @@ export class Drawing {
     URL.revokeObjectURL(address);
   }
 }
+
+export const percent = share => `${(100 * share).toFixed(share && share < .0995 ? 1 : 0)} %`;
 
 export function bits(bps) {
   return bps >= 1e9 ? `${(bps / 1e9).toFixed(2)} Gbit/s` : bps >= 1e6 ? `${(bps / 1e6).toFixed(1)} Mbit/s` : `${Math.round(bps / 1e3)} kbit/s`;

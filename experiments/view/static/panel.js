@@ -1,9 +1,10 @@
 // What is known of the chosen node or link, and what can be done to it.
-import {bits} from "./drawing.js";
+import {bits, percent} from "./drawing.js";
 import {count} from "./words.js";
 
 const REFRESH_MS = 300;
 const HISTORY_ROWS = 8;
+const PATH_ROWS = 32;
 
 const element = (tag, text, kind) => Object.assign(document.createElement(tag), {textContent: text ?? "", className: kind ?? ""});
 
@@ -204,10 +205,22 @@ export class Panel {
     const parts = [element("h3", `path from ${src} to ${dst}`)];
     if (reply.error) {
       parts.push(element("p", reply.error, "wrong"));
+    } else if (reply.paths) {
+      parts.push(...this.severalPaths(reply));
     } else {
       parts.push(element("p", reply.nodes.join(" → ")));
       parts.push(reply.reason ? element("p", reply.reason, "wrong") : element("p", `${count(reply.nodes.length - 1, "hop")}, as a packet takes it now`, "faint"));
     }
     this.pathBox.replaceChildren(...parts);
+  }
+
+  severalPaths({paths, by_queues: byQueues, reason}) {
+    const words = byQueues ? "Shares while all queues are equally long; switches choose by queues." : "Shares of the pair's packets over healthy links.";
+    const parts = [element("p", `${paths.length} paths`)];
+    if (reason) parts.push(element("p", `a packet now: ${reason}`, "wrong"));
+    const rows = paths.slice(0, PATH_ROWS).map(({share, nodes}) => [percent(share), nodes.slice(1, -1).join(" → ")]);
+    parts.push(table(["share", "by way of"], rows));
+    if (paths.length > PATH_ROWS) parts.push(element("p", `and ${paths.length - PATH_ROWS} more`, "faint"));
+    return [...parts, element("p", words, "faint")];
   }
 }

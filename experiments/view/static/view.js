@@ -11,6 +11,15 @@ const REDRAW_MS = 250;
 const PATH_MS = 1000;
 const byId = id => document.getElementById(id);
 
+// By link, the share of the pair's packets; without several paths, 1 on the path of a packet.
+function sharesOf({links, paths}) {
+  const shares = {};
+  for (const path of paths ?? [{links, share: 1}]) {
+    for (const link of path.links) shares[link] = (shares[link] ?? 0) + path.share;
+  }
+  return shares;
+}
+
 export class View {
   // drawn: places of nodes, links and groups.  post: sends a request, returns the reply.
   // clock: now() in seconds, label(seconds), windowS() of the time line.
@@ -152,7 +161,7 @@ export class View {
       this.showPath(before.node, name);
     } else {
       this.path = null;
-      this.drawing.path([], []);
+      this.drawing.path({}, []);
       this.onpath?.(null);
     }
     this.drawing.choose(name);
@@ -171,7 +180,7 @@ export class View {
     const reply = await this.post({do: "path", ...asked}, {quiet: true});
     if (this.path !== asked) return;
     this.panel.path(asked, reply);
-    this.drawing.path(reply.error ? [] : reply.links, [asked.src, asked.dst]);
+    this.drawing.path(reply.error ? {} : sharesOf(reply), [asked.src, asked.dst]);
   }
 
   find(name) {

@@ -6,8 +6,10 @@ from random import Random
 
 import pytest
 
+from weft.daemons.routing import shortest
 from weft.daemons.simulator.viewer_session import ALL, HIDDEN, URGENT, ViewerSession
 from weft.topologies import build
+from weft.topologies.core.failures import fail_links
 from weft.topologies.core.plain_topology import PlainTopology
 
 NETWORK = "dcell:n=4,k=1"
@@ -156,3 +158,54 @@ def test_a_wrong_request_is_answered_by_one_line():
     assert "unknown request" in do(session, do="fail", where="h0")["error"]
     assert "no server h99" in do(session, do="fail", what="h99")["error"]
     assert do(session, do="stop", node="w0") == {"error": "w0 has no daemon"}
+
+
+def enumerated(topology, src, dst):
+    """Return all shortest paths by name, each with its share: 1 / branches at each switch."""
+    paths = [tuple(path) for path in shortest.paths(topology.adjacency, src, dst)]
+    shares = {}
+    for path in paths:
+        share = 1.0
+        for length in range(1, len(path)):
+            share /= len({other[length] for other in paths if other[:length] == path[:length]})
+        shares[tuple(map(topology.naming.name, path))] = share
+    return shares
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_paths_of_a_pair_have_the_shares_of_an_enumeration(plain):
+    topology = build("fattree:k=4")
+    session = ViewerSession(PlainTopology(topology) if plain else topology, "ecmp", Random(1))
+    events(session, 1_000_000)
+
+    def shown():
+        reply = do(session, do="path", src="h0", dst="h15")
+        assert not reply["by_queues"]
+        assert {link for path in reply["paths"] for link in path["links"]} >= set(reply["links"])
+        return {tuple(path["nodes"]): path["share"] for path in reply["paths"]}
+
+    assert shown() == enumerated(topology, 0, 15)
+    assert list(shown().values()) == [0.25] * 4
+    path = next(iter(shown()))
+    core = f"{path[2]}-{path[3]}"
+    do(session, do="fail", what=core)
+    events(session, 2_000_000)
+    live = fail_links(topology, [topology.link(core)])
+    assert shown() == pytest.approx(enumerated(live, 0, 15))
+    assert sorted(shown().values()) == [0.25, 0.25, 0.5]
+    do(session, do="restore", what=core)
+    do(session, do="power", node=path[2])
+    events(session, 3_000_000)
+    assert sorted(shown().values()) == [0.5, 0.5]
+
+
+def test_shares_of_queues_are_named_and_a_single_path_has_none():
+    fabric = opened("drill", "fattree:k=4")
+    events(fabric, 1_000_000)
+    reply = do(fabric, do="path", src="h0", dst="h15")
+    assert reply["by_queues"]
+    assert [path["share"] for path in reply["paths"]] == [0.25] * 4
+    assert "paths" not in do(fabric, do="path", src="h0", dst="h1")
+    servers = opened()
+    events(servers, 1_000_000)
+    assert "paths" not in do(servers, do="path", src="h0", dst="h4")
