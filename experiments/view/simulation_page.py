@@ -42,6 +42,7 @@ SHARED = (  # with the page of a run
     "d3.min.js",
     "d3.LICENSE.txt",
     "drawing.js",
+    "film.js",
     "notice.js",
     "panel.js",
     "timeline.js",

@@ -1,4 +1,6 @@
 // The network as it is wired: each half of a link shows what the end that it begins at sends.
+import {DOT_MS, Film, KEPT_MS} from "./film.js";
+
 const RAMP = [0, .02, .35, .7, 1];
 const WIDTH = .07;
 const LEAST_PX = 1.6;
@@ -6,7 +8,6 @@ const QUEUE_WIDTH = .2;
 const DROP_MS = 700;
 const NAME_PX = 6.5;
 const MARGIN = .9;
-const DOT_MS = 450;  // of a packet on a link, on the page
 const DOT_PX = 2.6;
 const MOST_DOTS = 1500;
 const STYLED = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-family", "text-anchor", "dominant-baseline", "display"];
@@ -18,7 +19,7 @@ const property = name => getComputedStyle(document.documentElement).getPropertyV
 
 export class Drawing {
   constructor(svg, tip, view) {
-    Object.assign(this, {svg: d3.select(svg), tip, view, halves: new Map(), marks: new Map(), most: 1e6, dropped: new Map(), dots: []});
+    Object.assign(this, {svg: d3.select(svg), tip, view, halves: new Map(), marks: new Map(), most: 1e6, dropped: new Map(), dots: [], film: new Film()});
     this.canvas = document.getElementById("packets");
     this.dark = matchMedia("(prefers-color-scheme: dark)");
     this.dark.addEventListener("change", () => { this.colours(); this.load([...this.view.links.keys()]); });
@@ -61,7 +62,8 @@ export class Drawing {
     svg.style("--scale", this.width / WIDTH);  // by which strokes are wider than in a small network
     groups.forEach(([x, y, r]) => root.append("circle").attr("cx", x).attr("cy", y).attr("r", r).attr("class", "group"));
     this.layer = {};
-    for (const name of ["drops", "chosen", "route", "halves", "hits", "nodes", "shares"]) this.layer[name] = root.append("g");
+    for (const name of ["drops", "chosen", "route", "halves", "hits", "dots", "nodes", "shares"]) this.layer[name] = root.append("g").attr("class", name === "dots" ? "dots" : null);
+    this.drawnMs = performance.now();
     for (const link of links.values()) this.drawLink(link);
     for (const node of nodes.values()) this.drawNode(node);
     this.zoom = d3.zoom().scaleExtent([.8, 40]).on("zoom", ({transform}) => { root.attr("transform", transform); this.names(transform.k); });
@@ -175,9 +177,11 @@ export class Drawing {
         const waiting = Math.min(1, load[2 + side] / (link.queue_packets ?? 250));
         const colour = this.ramp(share);
         const width = this.width + QUEUE_WIDTH * Math.sqrt(waiting);
+        const changed = half.colour !== colour || half.width !== width;
         if (half.colour !== colour) half.path.style.stroke = half.colour = colour;
         if (half.width !== width) half.path.setAttribute("stroke-width", half.width = width);
         if (load[4 + side]) this.drop(half);
+        if (changed && half.path.classList.length === 1) this.film.addStyle(half.path, {stroke: colour, "stroke-width": `${width}`}, performance.now());
       }
     }
   }
@@ -201,7 +205,7 @@ export class Drawing {
     for (const [side, half] of this.halves.get(link.link).entries()) {
       const deaf = link.deaf && link.ends[1 - side] !== link.deaf;  // this half is what the other end hears
       const state = link.state === "up" || deaf ? "" : link.state;
-      half.path.setAttribute("class", `half ${state || (link.altered ? "altered" : "")}`);
+      this.film.change(half.path, () => half.path.setAttribute("class", `half ${state || (link.altered ? "altered" : "")}`));
     }
   }
 
@@ -210,7 +214,8 @@ export class Drawing {
     if (!group) return;
     const row = this.view.daemons.get(name);
     const state = !row ? "" : row.pid === null ? "dead" : row.converged ? "" : "unsettled";
-    group.attr("class", `node ${this.view.nodes.get(name).kind} ${state} ${this.chosen === name ? "chosen" : ""} ${this.ends?.includes(name) ? "end" : ""}`);
+    const words = `node ${this.view.nodes.get(name).kind} ${state} ${this.chosen === name ? "chosen" : ""} ${this.ends?.includes(name) ? "end" : ""}`;
+    if (group.attr("class") !== words) this.film.change(group.select(".mark").node(), () => group.attr("class", words));
   }
 
   choose(name) {
@@ -250,7 +255,9 @@ export class Drawing {
 
   addDot(link, sender, kind, start) {
     const broken = link.state === "silent" || link.state === "down";
-    if (this.dots.length < MOST_DOTS) this.dots.push({link, sender, kind, start, broken});
+    if (this.dots.length >= MOST_DOTS) return;
+    this.dots.push({link, sender, kind, start, broken});
+    this.film.addDot({start, d: link.d, reversed: link.ends[0] !== sender, broken, kind});
   }
 
   drawDots() {
@@ -276,14 +283,17 @@ export class Drawing {
       const at = i => (1 - t) ** 2 * a[i] + 2 * t * (1 - t) * c[i] + t ** 2 * b[i];
       const hidden = node => Math.hypot(at(0) - node[0], at(1) - node[1]) < node[2];  // dots do not cover names
       if (hidden(a) || hidden(b)) continue;
-      context.fillStyle = this.dotColours[dot.kind];
+      const [radius, colour] = this.dotPaint(dot.kind);
+      context.fillStyle = colour;
       context.beginPath();
       context.arc((matrix.a * at(0) + matrix.e - place.left) * scale, (matrix.d * at(1) + matrix.f - place.top) * scale,
-        (dot.kind === "hello" ? .75 : 1.3) * DOT_PX * scale, 0, 2 * Math.PI);
+        radius * scale, 0, 2 * Math.PI);
       context.fill();
     }
     this.frame = this.dots.length ? requestAnimationFrame(() => this.drawDots()) : null;
   }
+
+  dotPaint(kind) { return [(kind === "hello" ? .75 : 1.3) * DOT_PX, this.dotColours[kind]]; }
 
   // A crossbar passes a packet on to all its other links.
   passCrossbar({link, sender, kind}) {
@@ -295,17 +305,38 @@ export class Drawing {
   }
 
   // Saves the drawing as a file, with the colours that it has now.
-  save(file) {
+  save(file) { this.download(file, this.copy(() => {})); }
+
+  // Saves the last seconds of the drawing as a file that plays them.
+  saveFilm(file) {
+    const untilMs = performance.now();
+    const fromMs = Math.max(this.drawnMs, untilMs - KEPT_MS);
+    const px = this.root.node().getScreenCTM().a;
+    const paint = kind => {
+      const [radius, colour] = this.dotPaint(kind);
+      return [radius / px, colour];
+    };
+    const copy = this.copy((shape, original) => { shape.innerHTML += this.film.styleText(original, fromMs, untilMs); });
+    copy.querySelector(".dots").innerHTML = this.film.dotsText(paint, fromMs, untilMs);
+    this.download(file, copy);
+  }
+
+  // A copy of the drawing that needs no style sheet.  visit: called with each shape that has changed, and its original.
+  copy(visit) {
     const copy = this.svg.node().cloneNode(true);
     const shapes = this.svg.node().querySelectorAll("*");
     copy.querySelectorAll("*").forEach((shape, i) => {
       const style = getComputedStyle(shapes[i]);
       for (const name of STYLED) shape.style.setProperty(name, style.getPropertyValue(name));
+      if (this.film.styles.has(shapes[i])) visit(shape, shapes[i]);
     });
     copy.querySelectorAll(".hit").forEach(shape => shape.remove());
-    copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
     copy.style.background = property("--paper");
-    const address = URL.createObjectURL(new Blob([copy.outerHTML], {type: "image/svg+xml"}));
+    return copy;
+  }
+
+  download(file, svg) {
+    const address = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(svg)], {type: "image/svg+xml"}));
     Object.assign(document.createElement("a"), {href: address, download: file}).click();
     URL.revokeObjectURL(address);
   }

@@ -38,6 +38,7 @@ export class View {
     byId("find").addEventListener("change", event => this.find(event.target.value.trim()));
     byId("filter").addEventListener("input", () => { this.linesChanged = true; this.showLines(); });
     byId("save").addEventListener("click", () => this.drawing.save(`${this.network.topology}.svg`));
+    byId("film").addEventListener("click", () => this.drawing.saveFilm(`${this.network.topology}-film.svg`));
     setInterval(() => this.askPath(), PATH_MS);
     setInterval(() => this.redraw(), REDRAW_MS);
   }

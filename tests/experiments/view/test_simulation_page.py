@@ -15,6 +15,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -124,6 +125,14 @@ def address(site: Path) -> Iterator[str]:
 
 
 CONVERGED = "document.querySelector('#health')?.textContent == 'converged'"
+SVG = "{http://www.w3.org/2000/svg}"
+KEEP_SAVED = """
+const address = URL.createObjectURL;
+URL.createObjectURL = blob => {
+  blob.text().then(text => { window.saved = text; });
+  return address.call(URL, blob);
+};
+"""
 FAIL = "[...document.querySelectorAll('#panel button')].find(b => b.textContent == 'fail silently')"
 
 
@@ -143,6 +152,12 @@ def test_a_browser_simulates_a_failure_and_its_address_repeats_it(address: str) 
         page.wait(f"{incident}.includes('32 pairs lost, 32 still')")
         page.wait(f"/by 2 daemons; routes of 2 nodes/.test({incident})")
         page.wait("location.hash.includes('~fail~h0-h4~silent=true')")
+        page.evaluate(KEEP_SAVED)
+        page.evaluate("document.querySelector('#film').click()")
+        film = ElementTree.fromstring(page.wait("window.saved"))
+        changed = {shape.get("attributeName") for shape in film.iter(f"{SVG}animate")}
+        assert {"stroke", "stroke-dasharray", "opacity"} <= changed
+        assert len(list(film.iter(f"{SVG}animateMotion"))) > 10
         words, repeated = page.evaluate(incident), page.evaluate("location.href")
         page.open("about:blank")
         page.open(repeated, width=390, height=800, scheme="dark")
