@@ -73,7 +73,9 @@ def test_each_destination_keeps_to_its_link_groups_in_turns(
     far = net.topology.naming.node("s7.0.0")
     for low, high in ((1, 1), (0, 1)):
         pair = [(0, far + low + 2 * high)]
-        wait_until("links carry packets", lambda pair=pair: not ping(net, pair).lost_fraction)
+        wait_until(
+            "links carry packets", lambda pair=pair: not ping(net, pair, count=8).lost_fraction
+        )
         before = sent(net)
         assert ping(net, pair, count=40).lost_fraction == 0
         ups = between(net, before, "e0.0")
