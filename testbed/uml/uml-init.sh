@@ -45,6 +45,7 @@ hostname uml
 ip link set lo up
 if [ "$virtual" ]; then
 	echo 1 >/proc/self/timerslack_ns # sleeps end when they should, not up to 50 us later; all processes inherit it
+	echo 1000000 >/proc/sys/net/core/netdev_max_backlog # computing is free, so all packets of an instant wait here
 	mount -t tracefs tracefs /sys/kernel/tracing
 	# The kernel seeds its random numbers again after 1 s: what was drawn until then, once for each mount, is forgotten.
 	sleep 1.5 # timers are exact from the first tick on; and iputils' ping takes a clock below 1 s for one not yet read

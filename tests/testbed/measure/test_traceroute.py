@@ -128,6 +128,7 @@ def test_loops_and_missing_routes_are_told(network):
 
 
 @pytest.mark.kernel
+@pytest.mark.real_clock("at one instant more answers wait than the kernel's socket for ICMP holds")
 def test_one_router_answers_any_number_of_probes(network):
     """1,560 at once, where the kernel's own limit is 1,000 a second for a namespace, or for all of
     them."""
