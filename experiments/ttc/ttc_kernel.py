@@ -6,7 +6,7 @@ Switches are Linux's queues under the data plane; their lengths are averaged ove
 links.  The model runs with the same scheme and load.
 
 Delays are queueing alone: they leave out the time in an empty network, which is a slot for each
-link in the model and the links' own delays on the kernel.
+link in the model, the links' own delays on the kernel, and both under the virtual clock.
 
 traffic=tcp is beyond the paper: every host sends one endless TCP flow to a permutation.
 """
@@ -122,17 +122,21 @@ def slot_us(run: Run) -> float:
 
 
 def links_us(run: Run, topology: Topology, destinations: Ints) -> float:
-    """Return the mean sum of links' delays on a packet's way from its first switch on.
+    """Return the mean time on a packet's links in an empty network, from its first switch on.
+
+    Under the virtual clock a packet arrives when its last bit has left; on the real clock HTB sends
+    it at once.
 
     destinations: of packets(), shape (slots, hosts).
     """
-    if not run.integer("delay_us"):
+    link_us = run.integer("delay_us") + (slot_us(run) if run.clock == "virtual" else 0.0)
+    if not link_us:
         return 0.0
     hosts = range(topology.servers)
     to = [distances(topology.adjacency, src) for src in hosts]
     hops = np.array([[to[src][dst] for dst in hosts] for src in hosts])
     sent = destinations >= 0
-    return run.integer("delay_us") * float(hops[np.nonzero(sent)[1], destinations[sent]].mean() - 1)
+    return link_us * float(hops[np.nonzero(sent)[1], destinations[sent]].mean() - 1)
 
 
 def tcp(run: Run, fabric: FabricRun) -> Result:

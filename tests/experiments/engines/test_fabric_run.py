@@ -3,6 +3,7 @@ kernel."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from pathlib import Path
@@ -207,12 +208,15 @@ SHORT = [
 def test_the_delays_of_links_are_those_from_the_first_switch_on() -> None:
     given = {"topology": "fattree:k=4", "scheme": "ttc", "traffic": "udp:load=80", "delay_us": "5"}
     (run,) = runs(ttc_kernel.EXPERIMENT, **given)
+    run, virtual = replace(run, clock="real"), replace(run, clock="virtual")
     topology = build("fattree:k=4")
     sent = np.full((2, 16), -1)
     # the same edge switch: 2 links
     assert ttc_kernel.links_us(run, topology, np.vstack([sent, [1, *[-1] * 15]])) == 5
     sent[0, 0], sent[1, 3] = 2, 15  # the same pod, another one: 4 and 6 links
     assert ttc_kernel.links_us(run, topology, sent) == 5 * (3 + 5) / 2
+    link_us = 5 + ttc_kernel.slot_us(run)
+    assert ttc_kernel.links_us(virtual, topology, sent) == pytest.approx(4 * link_us)
 
 
 def test_parameters_of_tcp_reach_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
