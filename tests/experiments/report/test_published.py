@@ -43,7 +43,14 @@ NOT_YET = {
     "lbsp-20",
 }
 # Experiments whose rows are of a former kernel for virtual time; new rows take them off.
-FORMER_KERNEL = {"fatpaths_fct", "fatpaths_stencil"}
+FORMER_KERNEL = {
+    "dar_settling",
+    "fatpaths_fct",
+    "fatpaths_feedback",
+    "fatpaths_stencil",
+    "fatpaths_tcp",
+    "ndp_incast",
+}
 QUICK_S = 1.0  # published time of a run that quick tests measure again
 
 
