@@ -158,7 +158,7 @@ def send(state: SlottedState, dst: int, slot: int) -> int:
 
 
 class SlotDraws(NamedTuple):
-    """What is drawn for slots, a row for each.
+    """Random draws for slots, a row for each.
 
     sent: for each host the destination of its packet, or -1.
     starts: the link whose packet chooses first.

@@ -358,11 +358,11 @@ def test_each_line_of_panels_names_its_routings_once():
 def test_schemes_take_their_constants_from_the_grammar():
     network = graph("dcell:n=3,k=2").network
     assert dfr.settings(network, recursive.options("dfr")) == Dfr()
-    given = recursive.options("dfr:b=2,retry=5,ttl=32,nearest=0")
-    assert dfr.settings(network, given) == Dfr(2, 5, 32, False)
+    options = recursive.options("dfr:b=2,retry=5,ttl=32,nearest=0")
+    assert dfr.settings(network, options) == Dfr(2, 5, 32, False)
     assert recursive.options("tar") == Placement()._asdict()
-    given = {"relay": 1, "virtual": 0, "shuffled": 0}
-    assert recursive.options("tar:relay=1,virtual=0,shuffled=0") == given
+    options = {"relay": 1, "virtual": 0, "shuffled": 0}
+    assert recursive.options("tar:relay=1,virtual=0,shuffled=0") == options
 
 
 @pytest.mark.parametrize(

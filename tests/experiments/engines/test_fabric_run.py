@@ -227,10 +227,10 @@ def test_parameters_of_tcp_reach_the_hosts(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(fabric_run, "observe", observe)
     network: Any = None
-    given = {"topology": "clos:n=4,r=2,m=4", "traffic": "cross", "scheme": "ecmp"}
-    (run,) = runs(fabric_gain.EXPERIMENT, **given)
+    settings = {"topology": "clos:n=4,r=2,m=4", "traffic": "cross", "scheme": "ecmp"}
+    (run,) = runs(fabric_gain.EXPERIMENT, **settings)
     fabric_run.tcp(run, network, [], deadline_s=1.0)
-    (run,) = runs(fabric_gain.EXPERIMENT, **given, rto_min_us="200000")
+    (run,) = runs(fabric_gain.EXPERIMENT, **settings, rto_min_us="200000")
     fabric_run.tcp(run, network, [], deadline_s=1.0, sysctls={"tcp_ecn": 2})
     options = {"congestion_control": "cubic", "transport": "tcp", "deadline_s": 1.0}
     assert calls == [
@@ -243,17 +243,17 @@ def test_a_kernel_with_a_fixed_timeout_is_refused_another(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(common_parameters, "RTO_MIN_SYSCTL", tmp_path / "absent")
-    given = {"scheme": "ecmp", "delay_us": "0"}
+    settings = {"scheme": "ecmp", "delay_us": "0"}
     with pytest.raises(ValueError, match="rto_min_us=10000 needs Linux"):
-        runs(fabric_gain.EXPERIMENT, **given)
-    assert runs(fabric_gain.EXPERIMENT, **given, rto_min_us="200000")
-    assert runs(fabric_gain.EXPERIMENT, **(given | {"delay_us": "5"}))
+        runs(fabric_gain.EXPERIMENT, **settings)
+    assert runs(fabric_gain.EXPERIMENT, **settings, rto_min_us="200000")
+    assert runs(fabric_gain.EXPERIMENT, **(settings | {"delay_us": "5"}))
 
 
 @pytest.mark.kernel
 def test_lbsp_goes_around_the_link_that_failed() -> None:
-    given = {"workload": "long", "scheme": "lbsp", "damage": "link", "delay_us": "0"}
-    (run,) = runs(lbsp_tcp.EXPERIMENT, **given)
+    settings = {"workload": "long", "scheme": "lbsp", "damage": "link", "delay_us": "0"}
+    (run,) = runs(lbsp_tcp.EXPERIMENT, **settings)
     link = LinkSpec(rate_bps=100 * Mbps, queue_packets=100)
     damage = partial(lbsp_tcp.prepare, run)
     with fabric_run.fabric(run, link, damage=damage) as on:

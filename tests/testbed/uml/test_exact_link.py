@@ -30,7 +30,7 @@ class Frame(NamedTuple):
 
 
 class Link:
-    """A link: what it has been given, and when each frame arrives at its other end."""
+    """A link in exact arithmetic: the frames sent, and when each arrives at the other end."""
 
     def __init__(self, rate_bps, queue_packets, delay_us=0, header_packets=0, hop_ns=0):
         self.rate_bps = rate_bps
