@@ -9,11 +9,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
-import subprocess
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -22,9 +20,9 @@ from weft.experiments.cli.options import Commands, add_command, add_json, add_ne
 
 if TYPE_CHECKING:
     from weft.testbed.cluster.machines import Cluster
+    from weft.testbed.cluster.spread_run import SpreadRun
     from weft.testbed.labs.lab_file import Lab
     from weft.testbed.plan.part import PlanPart
-    from weft.testbed.runs.run import RunRecord
 
 MACHINES_HELP = "number of machines, or a file of machines (docs/machines.md)"
 
@@ -148,7 +146,6 @@ def _bandwidth_mbps(lab: Lab, links: list[int]) -> float | None:
     return sum(rates) / 1e6 if len(rates) == len(specs) else None
 
 
-END_S = 90.0  # for all machines to remove their parts
 FIRST_PORT, PORTS = 61000, 2000  # UDP ports of runs, above those that Linux gives to clients
 
 
@@ -304,104 +301,17 @@ def _journal(lab: Lab, routing: str, cluster: Cluster, parts: Sequence[PlanPart]
     }
 
 
-class SpreadRun:
-    """A live run over several machines."""
-
-    def __init__(self, record: RunRecord, journal: Mapping[str, Any]) -> None:
-        from weft.testbed.cluster.controller import STATE
-        from weft.testbed.cluster.machines import ClusterMachine
-        from weft.testbed.plan.part import part_from
-        from weft.topologies import build
-
-        self.record = record
-        self.topology = build(journal.get("topology_file") or journal["topology"])
-        self.parts = [part_from(part) for part in journal["parts"]]
-        self._machines = {
-            name: ClusterMachine(**{**fields, "weft": tuple(fields["weft"])})
-            for name, fields in journal["machines"].items()
-        }
-        state = record.directory / STATE
-        if not state.exists():
-            raise ValueError(f"run {record.id} is still coming up")
-        self.dead: dict[str, str] = json.loads(state.read_text())["dead"]
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each machine."""
-        return [
-            {
-                "machine": part.machine,
-                "state": "dead" if part.machine in self.dead else "up",
-                "nodes": len(part.nodes),
-                "cut_links": len(part.cut),
-            }
-            for part in self.parts
-        ]
-
-    def having(self, name: str) -> list[int]:
-        """Return the parts that have the node or an end of the link called `name`."""
-        from weft.testbed.plan.element import NodeElement, parse_element
-
-        element = parse_element(self.topology, name)
-        if isinstance(element, NodeElement):
-            links = {link for *_, link in self.topology.ports(element.node)}
-            nodes = {element.node}
-        else:
-            links, nodes = {element.link}, set()
-        return [
-            number
-            for number, part in enumerate(self.parts)
-            if nodes.intersection(part.nodes) or links.intersection((*part.links, *part.cut))
-        ]
-
-    def home(self, node: str) -> int:
-        """Return the part that has the node called `node`."""
-        number = self.topology.naming.node(node)
-        return next(i for i, part in enumerate(self.parts) if number in part.nodes)
-
-    def command(self, part: int, words: Sequence[str], *, terminal: bool = False) -> list[str]:
-        """Return the command that runs `weft WORDS` on the machine of a part.
-
-        Raises:
-            ValueError: the machine is dead.
-        """
-        from weft.testbed.cluster.machines import remote_words
-
-        name = self.parts[part].machine
-        if name in self.dead:
-            raise ValueError(f"{self.dead[name]}; `weft down` takes the rest of the run down")
-        run = ["--run", f"{self.record.id}-{part + 1}"]
-        words = [words[0], *run, *words[1:]]
-        return remote_words(self._machines[name], words, terminal=terminal)
-
-    def carry_out(self, parts: Collection[int], words: Sequence[str]) -> list[str]:
-        """Run `weft WORDS` on the machines of these parts at once, and return what they print.
-
-        Raises:
-            ValueError, OSError: the command failed on a machine; the line is its own.
-        """
-        commands = {part: self.command(part, words) for part in parts}
-        processes = {
-            part: subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            )
-            for part, command in commands.items()
-        }
-        results = {part: process.communicate() for part, process in processes.items()}
-        for part, process in processes.items():
-            if process.returncode:
-                lines = results[part][1].strip().splitlines() or ["the command failed"]
-                error = f"machine {self.parts[part].machine}: {lines[-1].removeprefix('weft: ')}"
-                raise ValueError(error) if process.returncode == 2 else OSError(error)
-        return [output for output, _ in results.values()]
-
-
 def spread(name: str | None) -> SpreadRun | None:
     """Return the live run called `name`, or the only one; None if it is on this machine alone."""
     from weft.testbed.runs import run
 
     record = run.find(name)
     journal = record.journal
-    return SpreadRun(record, journal) if journal.get("machines") else None
+    if not journal.get("machines"):
+        return None
+    from weft.testbed.cluster.spread_run import SpreadRun
+
+    return SpreadRun(record, journal)
 
 
 def forwarded(arguments: argparse.Namespace, words: Sequence[str], element: str) -> bool:
@@ -416,45 +326,3 @@ def forwarded(arguments: argparse.Namespace, words: Sequence[str], element: str)
     for output in run.carry_out(run.having(element), words):
         sys.stdout.write(output)
     return True
-
-
-def status_of(run: SpreadRun) -> dict[str, Any]:
-    """Return the status of all live parts as one, and a row for each machine.
-
-    Links with an end on a dead machine are failed.
-    """
-    alive = [part for part, held in enumerate(run.parts) if held.machine not in run.dead]
-    states = [json.loads(text) for text in run.carry_out(alive, ["status", "--json"])]
-    failed = {name for state in states for name in state["failed"]}
-    for part in run.parts:
-        if part.machine in run.dead:
-            failed |= {run.topology.link_name(link) for link in (*part.links, *part.cut)}
-    merged = {key: _merged([state[key] for state in states]) for key in states[0]} if states else {}
-    names = [run.topology.naming.name(node) for node in range(run.topology.nodes)]
-    if merged:
-        merged["nodes"].sort(key=lambda row: names.index(row["node"]))
-    return {**merged, "run": run.record.id, "failed": sorted(failed), "machines": run.rows()}
-
-
-def _merged(values: Sequence[Any]) -> Any:
-    """Return counts added up, rows and entries of all, and other values as they are."""
-    present = [value for value in values if value is not None]
-    if not present:
-        return None
-    first = present[0]
-    if isinstance(first, dict):
-        keys = dict.fromkeys(key for value in present for key in value)
-        return {key: _merged([value.get(key) for value in present]) for key in keys}
-    if isinstance(first, list):
-        return [item for value in present for item in value]
-    return sum(present) if type(first) is int else first
-
-
-def down(run: SpreadRun) -> None:
-    """Have every machine remove its part, and remove the run."""
-    from weft.testbed.network import clean
-    from weft.testbed.runs.run import ENVIRONMENT
-
-    controller = clean.marked(ENVIRONMENT, run.record.id)
-    clean.kill(controller, END_S, signal.SIGTERM)
-    clean.remove(run.record)

@@ -20,7 +20,7 @@ from weft.experiments.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from weft.experiments.cli.cluster_commands import SpreadRun
+    from weft.testbed.cluster.spread_run import SpreadRun
     from weft.testbed.labs.lab_file import Lab
     from weft.testbed.network.network import RunningNetwork
 
@@ -366,7 +366,6 @@ def _show_status(arguments: argparse.Namespace) -> int:
 
 def _show_spread(run: SpreadRun, arguments: argparse.Namespace) -> int:
     """Show a run over several machines; see _show_status()."""
-    from weft.experiments.cli.cluster_commands import status_of
     from weft.experiments.cli.network_status import show_status
     from weft.experiments.runner.console import show
 
@@ -375,7 +374,7 @@ def _show_spread(run: SpreadRun, arguments: argparse.Namespace) -> int:
         words = ["status", arguments.node, *as_json]
         sys.stdout.writelines(run.carry_out([run.home(arguments.node)], words))
         return 0
-    state = status_of(run)
+    state = run.status()
     if arguments.json:
         print(json.dumps(state))
         return 0
@@ -391,7 +390,7 @@ def down(arguments: argparse.Namespace) -> int:
     from weft.experiments.runner.console import stages
 
     if run := cluster_commands.spread(arguments.run):
-        cluster_commands.down(run)
+        run.down()
         return 0
     network = _open(arguments.run)
     with stages("taking down") as progress:

@@ -6,7 +6,6 @@ example.  A request {"do": WORD, ...} is answered by one line, {"error": TEXT} a
     facts  of this machine: weft's version, its kernel's, the MTU of the route to each peer
     apply  bring up a part by the code of one machine; answer with its digest
     beat   the controller is alive; answer with the peers that are silent
-    down   remove the part, and end
 
 An agent removes its part when its input ends, or after CONTROLLER_S without a request.  If it is
 killed, `weft clean` removes the part by its journal.
@@ -24,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import Any, TypedDict
 
 from weft.testbed.cluster.cut_links import CutLinks, route_mtu
 from weft.testbed.linux import clock
@@ -60,9 +59,21 @@ def topology_from(request: Mapping[str, Any]) -> Topology:
         return build(f"file:{file.name}")
 
 
-def link_from(fields: Mapping[str, int] | None) -> LinkSpec | None:
-    """Return the specification of a link as a request has it."""
-    return LinkSpec(**fields) if fields else None
+class RequestedLinks(TypedDict):
+    """The links of a request, as RunningNetwork and NetworkPlan take them."""
+
+    link: LinkSpec | None
+    host_link: LinkSpec | None
+    own_links: dict[int, LinkSpec]
+
+
+def links_from(request: Mapping[str, Any]) -> RequestedLinks:
+    """Return the specifications of the links of a request."""
+    own_links = {int(link): LinkSpec(**fields) for link, fields in request["own_links"].items()}
+    link, host_link = (
+        LinkSpec(**request[key]) if request[key] else None for key in ("link", "host_link")
+    )
+    return {"link": link, "host_link": host_link, "own_links": own_links}
 
 
 class Agent:
@@ -76,7 +87,7 @@ class Agent:
         self._cut_links: CutLinks | None = None
 
     def serve(self) -> None:
-        """Answer requests until `down`, the end of the input, or a silent controller."""
+        """Answer requests until the end of the input, or a silent controller."""
         poll = select.poll()
         poll.register(0, select.POLLIN)
         heard_s = clock.monotonic()
@@ -86,8 +97,9 @@ class Agent:
             for descriptor in ready:
                 if descriptor == 0:
                     line = self._requests.readline()
-                    if not line or not self._answer(json.loads(line), poll):
+                    if not line:
                         return
+                    self._answer(json.loads(line), poll)
                     heard_s = now_s = clock.monotonic()
                 elif self._cut_links:
                     self._cut_links.handle(descriptor)
@@ -100,24 +112,20 @@ class Agent:
                 wait_s = self._cut_links.deadline - clock.monotonic()
             ready = [descriptor for descriptor, _ in poll.poll(max(0.0, wait_s) * 1000)]
 
-    def _answer(self, request: Mapping[str, Any], poll: select.poll) -> bool:
-        """Answer `request`; return False if the agent ends."""
-        word = request["do"]
+    def _answer(self, request: Mapping[str, Any], poll: select.poll) -> None:
         try:
-            match word:
+            match request["do"]:
                 case "facts":
                     answer = self._facts(request)
                 case "apply":
                     answer = self._apply(request, poll)
                 case "beat":
                     answer = self._beat()
-                case _:
-                    self.end()
-                    answer = {}
+                case word:
+                    answer = {"error": f"no request {word!r}"}
         except (ValueError, OSError, RuntimeError) as error:
             answer = {"error": f"{error}"}
         print(json.dumps(answer), flush=True)
-        return word in ("facts", "apply", "beat")
 
     def _facts(self, request: Mapping[str, Any]) -> Answer:
         need_root()
@@ -131,12 +139,9 @@ class Agent:
         if self._network:
             return self._applied
         key = bytes.fromhex(request["key"])
-        own_links = {int(link): LinkSpec(**fields) for link, fields in request["own_links"].items()}
         network = RunningNetwork.create(
             topology_from(request),
-            link_from(request["link"]),
-            host_link=link_from(request["host_link"]),
-            own_links=own_links,
+            **links_from(request),
             scheme=request["scheme"],
             name=request["run"],
             part=part_from(request["part"]),

@@ -250,16 +250,11 @@ def plan_of(
     request: Mapping[str, Any], topology: Topology, part: PlanPart, kernel: Mapping[str, bool]
 ) -> NetworkPlan:
     """Return the plan of a machine with these properties of its kernel."""
-    own_links = {
-        int(link): agent.link_from(fields) for link, fields in request["own_links"].items()
-    }
     return NetworkPlan(
         UNNAMED,
         topology,
-        agent.link_from(request["link"]),
+        **agent.links_from(request),
         static=is_static(request["scheme"]),
-        host_link=agent.link_from(request["host_link"]),
-        own_links={link: spec for link, spec in own_links.items() if spec},
         part=part,
         **kernel,
     )
