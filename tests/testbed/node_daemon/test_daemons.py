@@ -102,7 +102,8 @@ def test_one_neighbour_behind_a_shared_crossbar_dies_and_the_others_stay(routed)
         "they noticed",
         lambda: all(routed.rows()[node].neighbours_up == around[node] - 1 for node in lost),
     )
-    assert {node for node, row in routed.rows().items() if row.losses} == set(lost)
+    others = set(around) - set(lost)
+    assert all(routed.rows()[node].neighbours_up == around[node] for node in others)
 
 
 def test_the_routes_of_a_dead_daemon_stay_until_it_is_back_and_sweeps(routed):
@@ -117,7 +118,7 @@ def test_the_routes_of_a_dead_daemon_stay_until_it_is_back_and_sweeps(routed):
             [fib.route_message(stale, [(end.ifindex, end.dev, routed.plan.address(3))], 10 << 24)]
         )
         wait_until(
-            "neighbours noticed", lambda: sum(row.losses for row in routed.rows().values()) == 3
+            "neighbours noticed", lambda: sum(row.losses for row in routed.rows().values()) >= 3
         )
         control.start(routed.run.directory, "h0")
         routed.wait_until_converged()

@@ -111,6 +111,21 @@ def test_a_process_that_polls_without_sleeping_does_not_stop_the_clock():
 
 
 @virtual
+def test_a_process_that_wakes_reads_the_clock_for_free_at_first():
+    """So the place of an import, and how often Python takes a lock, change no time in a run."""
+    program = (
+        "import time\n"
+        "for readings in (100, 900, 5000):\n"
+        "    time.sleep(0.01)\n"
+        "    begin = time.monotonic_ns()\n"
+        "    for _ in range(readings): time.monotonic_ns()\n"
+        "    print(time.monotonic_ns() - begin)"
+    )
+    few, many, polling = map(int, inside(sys.executable, "-S", "-c", program).split())
+    assert few == many == 0 < polling
+
+
+@virtual
 def test_connections_that_begin_are_not_taken_for_polling():
     program = (
         "import socket, time\n"
