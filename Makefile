@@ -19,6 +19,8 @@ UNDER_UML := uml or virtual
 # Tests of the instruments, which both clocks must pass; make test-virtual runs all kernel tests in virtual time.
 ON_BOTH_CLOCKS := tests/testbed/measure tests/testbed/traffic tests/testbed/network/test_delay.py
 ALL_CORES := --numprocesses=logical --dist=loadfile
+# On a kernel that others use, a test that fails is run once more, and the summary names it.
+ONCE_MORE := --reruns=1 -rfER
 
 help:
 	@sed --quiet --regexp-extended 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand --tabs=19
@@ -45,16 +47,16 @@ quick-tests: $(READY) $(LIBRARIES)
 test: setup check kernel-tests ## what shows that weft works here: check, then tests as root; 12 minutes at most
 
 kernel-tests: setup
-	$(SUDO) $(PYTHON) -m pytest $(ALL_CORES) -m "$(ON_KERNEL) and not slow"
-	$(SUDO) $(PYTHON) -m pytest -m "($(UNDER_UML)) and not slow"
+	$(SUDO) $(PYTHON) -m pytest $(ALL_CORES) $(ONCE_MORE) -m "$(ON_KERNEL) and not slow"
+	$(SUDO) $(PYTHON) -m pytest $(ONCE_MORE) -m "($(UNDER_UML)) and not slow"
 
 test-all: setup check ## every test, the slow ones, too, and a part of them in virtual time; an hour at most
 	[ -z "$$(apt-cache show linux-source-6.12 2>/dev/null)" ] || $(MAKE) uml-kernel # Ubuntu has none
-	[ -z "$$(apt-cache show linux-source-6.12 2>/dev/null)" ] || $(PYTHON) -m pytest --clock virtual $(ON_BOTH_CLOCKS)
+	[ -z "$$(apt-cache show linux-source-6.12 2>/dev/null)" ] || $(PYTHON) -m pytest --clock virtual $(ONCE_MORE) $(ON_BOTH_CLOCKS)
 	$(MAKE) kernel-tests
-	$(SUDO) $(PYTHON) -m pytest -m "($(UNDER_UML)) and slow"
+	$(SUDO) $(PYTHON) -m pytest $(ONCE_MORE) -m "($(UNDER_UML)) and slow"
 	$(PYTEST) $(ALL_CORES) -m "$(PURE) and slow"
-	$(SUDO) $(PYTHON) -m pytest $(ALL_CORES) -m "$(ON_KERNEL) and slow"
+	$(SUDO) $(PYTHON) -m pytest $(ALL_CORES) $(ONCE_MORE) -m "$(ON_KERNEL) and slow"
 
 test-clean: ## demo and test on a fresh clone in a clean Debian 12 of their own; needs root
 	$(if $(SUDO),sudo --preserve-env) tools/clean_root.sh demo test
