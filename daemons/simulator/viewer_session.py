@@ -92,10 +92,12 @@ class ViewerSession:
         """Carry out a request now; the reply has `error`, one line, if that fails."""
         arguments = json.loads(request)
         known = self._requests()
+        action = known.get(arguments.pop("do", None))
+        unknown = {"error": f"unknown request {request}; known are {', '.join(known)}"}
         try:
-            reply = known[arguments.pop("do")](**arguments)
-        except (KeyError, TypeError):
-            reply = {"error": f"unknown request {request}; known are {', '.join(known)}"}
+            reply = action(**arguments) if action else unknown
+        except TypeError:
+            reply = unknown
         except ValueError as error:
             reply = {"error": str(error)}
         self._version = ()  # a loss of power changes forwarding, and not the version

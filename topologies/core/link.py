@@ -7,6 +7,7 @@ from dataclasses import dataclass
 kbps = 1_000
 Mbps = 1_000_000
 Gbps = 1_000_000_000
+LEAST_BPS = 8_000
 MOST_BPS = 1_000 * Gbps  # a full frame takes 12 ns then, and the kernel counts whole nanoseconds
 MOST_PACKETS = (1 << 32) - 1  # the kernel counts them in 32 bits
 MOST_HOP_NS = 1_000_000_000
@@ -40,7 +41,7 @@ class LinkSpec:
 
     def __post_init__(self) -> None:
         for name, least, most in (
-            ("rate_bps", 8_000, MOST_BPS),
+            ("rate_bps", LEAST_BPS, MOST_BPS),
             ("queue_packets", 1, MOST_PACKETS),
             ("delay_us", 0, MOST_DELAY_US),
             ("trim_packets", 0, MOST_TRIM_PACKETS),
@@ -71,9 +72,13 @@ def rate_bps(text: str) -> int:
 
     ValueError otherwise.
     """
-    return _scaled(
-        text, {"gbit": Gbps, "mbit": Mbps, "kbit": kbps, "bit": 1, "": 1}, "rate", "20mbit"
-    )
+    units = {"gbit": Gbps, "mbit": Mbps, "kbit": kbps, "bit": 1, "": 1}
+    rate = _scaled(text, units, "rate", "20mbit")
+    if str(rate) == text and rate < LEAST_BPS:
+        raise ValueError(
+            f"rate: {text!r} has no unit and means {text} bit/s; write it as in 20mbit"
+        )
+    return rate
 
 
 def delay_us(text: str) -> int:

@@ -178,6 +178,8 @@ def parse(text: str, *, suffix: str, spec: str, p: int = 1) -> Topology:
         raise ValueError(f"{spec}: {str(error).splitlines()[0]}") from None
     except Exception as error:  # networkx and the XML parser raise errors of many kinds
         reason = str(error).partition("\n")[0] or type(error).__name__
+        if isinstance(error, KeyError):
+            reason = f"it has no {reason}"
         kind = suffix[1:] or "edge-list"
         raise ValueError(f"{spec} is no {kind} file of a graph: {reason}") from None
     return topology_of(graph, spec=spec, p=p)

@@ -16,7 +16,7 @@ def test_units_are_read():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "fast", "20mbps", "mbit", "-1mbit", "1..5mbit", "nanbit", "0.3bit"]
+    "text", ["", "20", "fast", "20mbps", "mbit", "-1mbit", "1..5mbit", "nanbit", "0.3bit"]
 )
 def test_what_is_no_rate_is_refused_in_one_line(text):
     with pytest.raises(

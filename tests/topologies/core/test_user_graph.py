@@ -262,6 +262,7 @@ def test_a_host_has_one_link_to_a_switch():
             "it: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
         ),
         ("[1, 2]", ".json", "it is no json file of a graph: "),
+        ('{"links": []}', ".json", "it is no json file of a graph: it has no 'nodes'"),
         ('{"nodes": [1]}', ".json", "it is no json file of a graph: "),
         ("<graphml", ".graphml", "it is no graphml file of a graph: "),
         ("", ".graphml", "it is no graphml file of a graph: "),
