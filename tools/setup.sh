@@ -16,8 +16,8 @@ packages="
 	iputils-ping iperf3 traceroute tcpdump wget sudo
 "
 # A kernel with everything, for delays and DCTCP where this one has none (Ubuntu has no such package); FRR, which our
-# daemons are compared with; and both MPIs, whose programs `weft mpirun` runs.
-wanted="user-mode-linux frr libopenmpi-dev libmpich-dev mpich openmpi-bin python3-mpi4py"
+# daemons are compared with; both MPIs, whose programs `weft mpirun` runs; and ssh, for networks over several machines.
+wanted="user-mode-linux frr openssh-client openssh-server libopenmpi-dev libmpich-dev mpich openmpi-bin python3-mpi4py"
 
 fail() {
 	echo "setup: $*" >&2
@@ -52,6 +52,11 @@ available() {
 	[ -n "$(apt-cache show "$1" 2>/dev/null)" ]
 }
 
+# They run in tests' networks only, and not on this machine.
+mask() {
+	! command -v systemctl >/dev/null || as_root systemctl mask --quiet "$@"
+}
+
 install_packages() {
 	missing=""
 	for package in $packages; do
@@ -68,7 +73,10 @@ install_packages() {
 	done
 	[ -z "$missing" ] && return
 	case $missing in
-	*frr*) ! command -v systemctl >/dev/null || as_root systemctl mask --quiet frr ;; # it runs in tests' networks only
+	*frr*) mask frr ;;
+	esac
+	case $missing in
+	*openssh-server*) mask ssh.service ssh.socket ;;
 	esac
 	# shellcheck disable=SC2086 # they are several words
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --no-install-recommends $missing

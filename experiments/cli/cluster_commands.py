@@ -167,7 +167,7 @@ def up(lab: Lab, routing: str, arguments: argparse.Namespace) -> int:
     need_root()
     order = {
         "parts": _requests(lab, routing, arguments, parts),
-        "commands": {machine.name: [*machine.weft, "agent"] for machine in machines.machines},
+        "commands": {machine.name: machine.command(["agent"]) for machine in machines.machines},
     }
     durations_s = _launch(arguments.detach, _journal(lab, routing, machines, parts), order)
     print(f"{arguments.detach} is up: {_summary(lab, parts, durations_s)}", file=sys.stderr)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -34,22 +35,25 @@ from weft.topologies.core.topology import Topology
 
 ORDER, STATE, LOG = "order.json", "machines.json", "controller.err"
 READY = "ready"
+SSH_KEYS = "SSH_AUTH_SOCK"  # environment variable: the program that holds the user's keys
 BEAT_S, LEASE_S, GREETING_S, END_S = 0.5, 2.0, 10.0, 60.0
 Request = dict[str, Any]
 
 
 @dataclass
 class Connection:
-    """An agent: the process that leads to it, its errors, and the time of its last answer."""
+    """An agent: the command that leads to it, its errors, and the time of its last answer."""
 
     name: str
+    command: Sequence[str]
     process: subprocess.Popen[bytes]
     log: Path
     heard_s: float
     asked: bool = False
+    answered: bool = False
 
     def send(self, request: Mapping[str, Any]) -> None:
-        """Send a request; raise OSError if the agent has ended."""
+        """Send a request; raise what ended() returns if the agent has ended."""
         assert self.process.stdin
         try:
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -58,10 +62,17 @@ class Connection:
             raise self.ended() from None
         self.asked = True
 
-    def ended(self) -> OSError:
-        """Return the error of an agent that has ended, with its last words."""
-        words = self.log.read_text(errors="replace").strip().splitlines()[-1:]
-        return OSError(f"machine {self.name}: its agent has ended {' '.join(words)}".rstrip())
+    def ended(self) -> OSError | ValueError:
+        """Return the error of an agent that has ended, or never began, with its last words."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(LEASE_S)
+        lines = self.log.read_text(errors="replace").strip().splitlines() or ["without a message"]
+        if self.answered:
+            return OSError(f"machine {self.name}: its agent has ended: {lines[-1]}")
+        return ValueError(
+            f"machine {self.name}: no agent starts there: {lines[-1]}; this must work without a "
+            f"password: {shlex.join(self.command)}"
+        )
 
     def output(self) -> IO[bytes]:
         """Return the stream of the agent's answers."""
@@ -73,13 +84,21 @@ class Connection:
 
         Raises:
             OSError: the agent has ended, or failed; the line has its words.
+            ValueError: no agent has begun.
         """
         line = self.output().readline()
         if not line:
             raise self.ended()
+        try:
+            answer: Request = json.loads(line)
+        except ValueError:
+            raise ValueError(
+                f"machine {self.name}: a login there must print nothing, but prints "
+                f"{line.decode(errors='replace').strip()!r}"
+            ) from None
         self.heard_s = clock.monotonic()
         self.asked = False
-        answer: Request = json.loads(line)
+        self.answered = True
         if "error" in answer:
             raise OSError(f"machine {self.name}: {answer['error']}")
         return answer
@@ -110,7 +129,7 @@ class Controller:
                     stderr=errors,
                     start_new_session=True,
                 )
-            self._connections[name] = Connection(name, process, log, clock.monotonic())
+            self._connections[name] = Connection(name, command, process, log, clock.monotonic())
 
     def ask(self, requests: Mapping[str, Request]) -> dict[str, Request]:
         """Send each machine its request, and return the answers; raises what answer() raises."""
@@ -270,6 +289,7 @@ def launch(record: RunRecord, order: Request, lock: int) -> dict[str, float]:
 
     Raises:
         OSError: the network did not come up, and nothing of it remains.
+        ValueError: also, because an agent cannot be started.
     """
     private_files.write(record.directory / ORDER, json.dumps(order).encode())
     process = _start(record, lock)
@@ -284,7 +304,8 @@ def launch(record: RunRecord, order: Request, lock: int) -> dict[str, float]:
     if word != READY:
         process.wait()
         lines = (record.directory / LOG).read_text().strip().splitlines()
-        raise OSError(lines[-1] if lines else "the controller ended without a message")
+        error = lines[-1] if lines else "the controller ended without a message"
+        raise ValueError(error) if process.returncode == 2 else OSError(error)
     durations_s: dict[str, float] = json.loads(stages)
     return durations_s
 
@@ -296,7 +317,9 @@ def _start(record: RunRecord, lock: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             isolated_python.command(__name__, [str(record.directory), str(lock)]),
             cwd=isolated_python.FOLDER,
-            env=isolated_python.environment({ENVIRONMENT: record.id}),
+            env=isolated_python.environment(
+                {ENVIRONMENT: record.id, SSH_KEYS: os.environ.get(SSH_KEYS, "")}
+            ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -313,9 +336,9 @@ def main(argv: Sequence[str]) -> None:
         controller.connect()
         controller.bring_up()
         controller.keep()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, ValueError) else 1)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         controller.end()

@@ -24,7 +24,13 @@ from weft.topologies.core.grammar import quoted
 from weft.topologies.core.link import delay_us
 
 MACHINE_KEYS = ("address", "ssh", "command", "weft", "processors", "memory")
-SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=2")
+SSH_OPTIONS = (
+    "BatchMode=yes",
+    "ConnectTimeout=10",
+    "ServerAliveInterval=1",
+    "ServerAliveCountMax=2",
+)
+SSH = ("ssh", *(word for option in SSH_OPTIONS for word in ("-o", option)))
 HERE = tuple(isolated_python.command("weft.experiments.cli.cli"))
 
 
@@ -33,15 +39,25 @@ class ClusterMachine:
     """A machine that holds a part of a network.
 
     address: IPv4 address that the other machines reach it by.
-    weft: the command that starts weft there.
+    start: the command that starts programs there; empty: this machine.
+    weft: the command weft there.
     processors, memory: its size; 0: unknown.  The unit of memory is the same for all machines.
     """
 
     name: str
     address: str = ""
-    weft: tuple[str, ...] = HERE
+    start: Sequence[str] = ()
+    weft: Sequence[str] = HERE
     processors: float = 0
     memory: float = 0
+
+    def command(self, words: Sequence[str], *, terminal: bool = False) -> list[str]:
+        """Return the command that runs `weft WORDS` there; terminal: with one, over ssh."""
+        words = [*self.weft, *words]
+        if SSH[0] not in self.start[:1]:
+            return [*self.start, *words]
+        # ssh hands one line to a shell there
+        return [SSH[0], *["-t"] * terminal, *self.start[1:], shlex.join(words)]
 
 
 @dataclass(frozen=True)
@@ -104,12 +120,12 @@ def _machine(name: str, entry: Keys) -> ClusterMachine:
         raise ValueError(f"machine {name}: either ssh or command, not both")
     start = shlex.split(str(entry.get("command", "")))
     if "ssh" in entry:
-        start = [*SSH, str(entry["ssh"])]
-    weft = shlex.split(str(entry.get("weft", "weft"))) if start else list(HERE)
+        start = [*SSH, *shlex.split(str(entry["ssh"]))]
     return ClusterMachine(
         name,
         str(IPv4Address(str(entry.get("address", "")))),
-        (*start, *weft),
+        tuple(start),
+        shlex.split(str(entry.get("weft", "weft"))) if start else HERE,
         _size(entry, "processors"),
         _size(entry, "memory"),
     )
@@ -120,14 +136,3 @@ def _size(entry: Keys, key: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise ValueError(f"{key}: a number such as 8, got {quoted(value)}")
     return float(value)
-
-
-def remote_words(
-    machine: ClusterMachine, words: Sequence[str], *, terminal: bool = False
-) -> list[str]:
-    """Return the command that runs `weft WORDS` on `machine`; terminal: with one, over ssh."""
-    start = list(machine.weft)
-    if start[0] != SSH[0]:
-        return [*start, *words]
-    # ssh hands one line to a shell
-    return [*start[: len(SSH)], *["-t"] * terminal, *start[len(SSH) :], *map(shlex.quote, words)]

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from weft.testbed.cluster.controller import STATE
-from weft.testbed.cluster.machines import ClusterMachine, remote_words
+from weft.testbed.cluster.machines import ClusterMachine
 from weft.testbed.network import clean
 from weft.testbed.plan.element import NodeElement, parse_element
 from weft.testbed.plan.part import part_from
@@ -30,8 +30,7 @@ class SpreadRun:
         self.topology = build(journal.get("topology_file") or journal["topology"])
         self.parts = [part_from(part) for part in journal["parts"]]
         self._machines = {
-            name: ClusterMachine(**{**fields, "weft": tuple(fields["weft"])})
-            for name, fields in journal["machines"].items()
+            name: ClusterMachine(**fields) for name, fields in journal["machines"].items()
         }
         state = record.directory / STATE
         if not state.exists():
@@ -80,7 +79,7 @@ class SpreadRun:
             raise ValueError(f"{self.dead[name]}; `weft down` takes the rest of the run down")
         run = ["--run", f"{self.record.id}-{part + 1}"]
         words = [words[0], *run, *words[1:]]
-        return remote_words(self._machines[name], words, terminal=terminal)
+        return self._machines[name].command(words, terminal=terminal)
 
     def carry_out(self, parts: Collection[int], words: Sequence[str]) -> list[str]:
         """Run `weft WORDS` on the machines of these parts at once, and return what they print.
@@ -91,7 +90,11 @@ class SpreadRun:
         commands = {part: self.command(part, words) for part in parts}
         processes = {
             part: subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                command,
+                stdin=subprocess.DEVNULL,  # ssh would read that of this command
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
             )
             for part, command in commands.items()
         }

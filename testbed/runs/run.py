@@ -165,13 +165,16 @@ def dead_runs() -> list[RunRecord]:
 def find(name: str | None) -> RunRecord:
     """Return the live run called `name`; by default $WEFT_RUN, or the only live run.
 
+    The parts of a run over several machines do not count where the run itself is known.
+
     Raises:
         ValueError: no such run, or several are up; the line lists the live runs.
     """
     live = [run for run in runs() if run.alive()]
     name = name or os.environ.get(DEFAULT) or None
-    if name is None and len(live) == 1:
-        return live[0]
+    whole = [run for run in live if not run.journal_or_empty().get("part")] or live
+    if name is None and len(whole) == 1:
+        return whole[0]
     for run in live:
         if run.id == name:
             return run

@@ -1,6 +1,7 @@
 """Machines for tests: namespaces of this machine, joined by an underlay of their own.
 
-Each has its own network, mounts and processes, and an empty /run.  All ends with their processes.
+Each has its own network, mounts and processes, and empty /run and /etc/netns.  All ends with their
+processes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ ROOT = Path(__file__).parents[3]
 WEFT = [sys.executable, "-m", "weft.experiments.cli.cli"]
 UNSHARE = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 # it tells by a word that it has mounted all
-BEGIN = "mount -t tmpfs tmpfs /run && ip link set lo up && echo ready && exec sleep infinity"
+BEGIN = """
+mkdir -p /etc/netns
+for folder in /run /etc/netns; do mount -t tmpfs tmpfs $folder; done
+ip link set lo up && echo ready && exec sleep infinity
+"""
 
 
 class Machine:
@@ -27,7 +32,7 @@ class Machine:
     def __init__(self, name: str) -> None:
         self.name = name
         self.keeper = subprocess.Popen(
-            [*UNSHARE, "sh", "-c", BEGIN], stdout=subprocess.PIPE, text=True
+            [*UNSHARE, "sh", "-ec", BEGIN], stdout=subprocess.PIPE, text=True
         )
         assert self.keeper.stdout
         assert self.keeper.stdout.readline() == "ready\n"
@@ -99,7 +104,9 @@ class Machines:
         wait_until(
             "nothing is left on the machines",
             lambda: all(
-                not machine.namespaces() and not machine.run("ls", "/run/weft", check=False)
+                not machine.namespaces()
+                and not machine.run("ls", "/run/weft", check=False)
+                and not machine.run("ls", "/etc/netns")
                 for machine in self.all
             ),
         )
