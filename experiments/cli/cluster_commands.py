@@ -156,11 +156,11 @@ def up(lab: Lab, routing: str, arguments: argparse.Namespace) -> int:
         ValueError: an option that works on one machine only; one line says which.
         OSError: a machine cannot hold its part, or failed.  Nothing remains of the run.
     """
-    from weft.testbed.cluster.machines import cluster
+    from weft.testbed.cluster.machines import cluster_from
     from weft.testbed.linux.process import need_root
 
     _check_up(lab, arguments)
-    machines = cluster(arguments.machines)
+    machines = cluster_from(arguments.machines)
     parts = _parts(lab, machines, arguments.detach)
     if arguments.dry_run:
         return _print_parts(lab, routing, parts, arguments.detach)
@@ -238,18 +238,12 @@ def _check_up(lab: Lab, arguments: argparse.Namespace) -> None:
 
 
 def _parts(lab: Lab, cluster: Cluster, name: str) -> list[PlanPart]:
-    """Return the part of each machine.
-
-    Raises:
-        ValueError: machines without addresses, or see placed().
-    """
+    """Return the part of each machine; ValueError: see placed()."""
     from zlib import crc32
 
     from weft.testbed.plan.part import split
 
     addresses = {machine.name: machine.address for machine in cluster.machines}
-    if not all(addresses.values()):
-        raise ValueError("--machines: weft up needs a file of machines with their addresses")
     # the next one is that of agents' messages
     port = FIRST_PORT + 2 * (crc32(name.encode()) % PORTS)
     return split(lab.topology, placed(lab, cluster), addresses, port)
@@ -299,6 +293,22 @@ def _journal(lab: Lab, routing: str, cluster: Cluster, parts: Sequence[PlanPart]
         "parts": [asdict(part) for part in parts],
         "namespaces": [],
     }
+
+
+def clean(path: str, name: str | None) -> list[str]:
+    """Remove dead runs here and on the machines of the file, or only `name` and its parts.
+
+    Returns:
+        The removed runs.
+    """
+    from weft.testbed.cluster import machines
+    from weft.testbed.network import clean
+    from weft.testbed.runs import run
+
+    cluster = machines.cluster_from(path)
+    is_known = name is None or any(record.id == name for record in run.runs())
+    removed = clean.clean(name) if is_known else []
+    return removed + machines.clean(cluster.machines, name)
 
 
 def spread(name: str | None) -> SpreadRun | None:

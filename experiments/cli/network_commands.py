@@ -37,6 +37,8 @@ def add_commands(commands: Commands) -> None:
     add_json(add_command(commands, "ps", ps, "list runs"))
     parser = add_command(commands, "clean", clean, "remove what dead runs left in the kernel")
     parser.add_argument("--run", help="clean this run only; default: every dead run")
+    text = "clean the machines in FILE, too (docs/machines.md)"
+    parser.add_argument("--machines", metavar="FILE", help=text)
 
 
 def _add_up(commands: Commands) -> None:
@@ -421,11 +423,15 @@ def ps(arguments: argparse.Namespace) -> int:
 
 def clean(arguments: argparse.Namespace) -> int:
     """Remove what dead runs left in the kernel."""
+    from weft.experiments.cli import cluster_commands
     from weft.testbed.linux.process import need_root
     from weft.testbed.network.clean import clean as remove_dead_runs
 
     need_root()
-    removed = remove_dead_runs(arguments.run)
+    if arguments.machines:
+        removed = cluster_commands.clean(arguments.machines, arguments.run)
+    else:
+        removed = remove_dead_runs(arguments.run)
     print(f"removed {', '.join(removed)}" if removed else "nothing to remove", file=sys.stderr)
     return 0
 

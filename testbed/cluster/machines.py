@@ -11,7 +11,9 @@ file.
 
 from __future__ import annotations
 
+import json
 import shlex
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.testbed.labs.yaml_lines import Keys, keys, position, read
+from weft.testbed.linux import clock
 from weft.testbed.runs import isolated_python
 from weft.topologies.core.grammar import quoted
 from weft.topologies.core.link import delay_us
@@ -31,6 +34,7 @@ SSH_OPTIONS = (
     "ServerAliveCountMax=2",
 )
 SSH = ("ssh", *(word for option in SSH_OPTIONS for word in ("-o", option)))
+END_S, POLL_S = 30.0, 0.5
 HERE = tuple(isolated_python.command("weft.experiments.cli.cli"))
 
 
@@ -98,6 +102,14 @@ def cluster(text: str) -> Cluster:
     return parse_cluster(content, text)
 
 
+def cluster_from(path: str) -> Cluster:
+    """Return the machines of a file; ValueError for a number of machines without addresses."""
+    machines = cluster(path)
+    if not all(machine.address for machine in machines.machines):
+        raise ValueError(f"--machines: a file of machines with their addresses, got {path}")
+    return machines
+
+
 def parse_cluster(text: str, name: str) -> Cluster:
     """Return the machines in the text of the file called `name`; ValueError in one line."""
     content = keys(name, read(text, name), ("machines", "delay"))
@@ -136,3 +148,67 @@ def _size(entry: Keys, key: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise ValueError(f"{key}: a number such as 8, got {quoted(value)}")
     return float(value)
+
+
+def run_on_machines(commands: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """Run commands at once, and return what they print.
+
+    Args:
+        commands: names of their machines, and commands of ClusterMachine.command().
+
+    Raises:
+        ValueError, OSError: a command failed; the line is its own.
+    """
+    processes = [
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,  # ssh would read that of this command
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _, command in commands
+    ]
+    results = [process.communicate() for process in processes]
+    for (name, _), process, (_, errors) in zip(commands, processes, results, strict=True):
+        if process.returncode:
+            lines = errors.strip().splitlines() or ["the command failed"]
+            error = f"machine {name}: {lines[-1].removeprefix('weft: ')}"
+            raise ValueError(error) if process.returncode == 2 else OSError(error)
+    return [output for output, _ in results]
+
+
+def clean(machines: Sequence[ClusterMachine], name: str | None) -> list[str]:
+    """Remove what dead runs left on `machines`, or only the parts of the run called `name`.
+
+    An agent that lives without its controller removes its own part, which takes END_S at most.
+
+    Returns:
+        Machines and ids of the removed runs.
+
+    Raises:
+        ValueError: a part of `name` stays up.
+    """
+    parts = {f"{name}-{number}" for number in range(1, len(machines) + 1)}
+    end_s = clock.monotonic() + END_S
+    removed = []
+    while True:
+        listed = run_on_machines(
+            [(machine.name, machine.command(["ps", "--json"])) for machine in machines]
+        )
+        runs = [
+            (machine, row["run"], row["state"] == "dead")
+            for machine, rows in zip(machines, map(json.loads, listed), strict=True)
+            for row in rows
+            if name is None or row["run"] in parts
+        ]
+        dead = [(machine, run) for machine, run, is_dead in runs if is_dead]
+        run_on_machines(
+            [(machine.name, machine.command(["clean", "--run", run])) for machine, run in dead]
+        )
+        removed += [f"{run} on machine {machine.name}" for machine, run in dead]
+        if name is None or len(dead) == len(runs):
+            return removed
+        if clock.monotonic() > end_s:
+            raise ValueError(f"run {name} is up on {len(runs)} machines; `weft down` removes it")
+        clock.sleep(POLL_S)

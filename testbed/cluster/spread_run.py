@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from weft.testbed.cluster.controller import STATE
-from weft.testbed.cluster.machines import ClusterMachine
+from weft.testbed.cluster.machines import ClusterMachine, run_on_machines
 from weft.testbed.network import clean
 from weft.testbed.plan.element import NodeElement, parse_element
 from weft.testbed.plan.part import part_from
@@ -87,24 +86,9 @@ class SpreadRun:
         Raises:
             ValueError, OSError: the command failed on a machine; the line is its own.
         """
-        commands = {part: self.command(part, words) for part in parts}
-        processes = {
-            part: subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,  # ssh would read that of this command
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for part, command in commands.items()
-        }
-        results = {part: process.communicate() for part, process in processes.items()}
-        for part, process in processes.items():
-            if process.returncode:
-                lines = results[part][1].strip().splitlines() or ["the command failed"]
-                error = f"machine {self.parts[part].machine}: {lines[-1].removeprefix('weft: ')}"
-                raise ValueError(error) if process.returncode == 2 else OSError(error)
-        return [output for output, _ in results.values()]
+        return run_on_machines(
+            [(self.parts[part].machine, self.command(part, words)) for part in parts]
+        )
 
     def status(self) -> dict[str, Any]:
         """Return the status of all live parts as one, and a row for each machine.

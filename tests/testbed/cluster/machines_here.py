@@ -57,16 +57,28 @@ class Machine:
         """Return the names of the namespaces in it."""
         return [line.split()[0] for line in self.run("ip", "netns", "list").splitlines()]
 
-    def agent(self) -> int:
-        """Return the process of the agent inside, as this machine numbers it."""
-        mark = b"weft.experiments.cli.cli\0agent\0"
+    def processes(self) -> dict[int, bytes]:
+        """Return the command lines of weft's processes inside, as this machine numbers them."""
         space = os.readlink(f"/proc/{self.pid}/ns/pid")
+        lines = {}
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                inside = os.readlink(folder / "ns/pid") == space
-                if inside and mark in (folder / "cmdline").read_bytes():
-                    return int(folder.name)
+                if os.readlink(folder / "ns/pid") == space:
+                    lines[int(folder.name)] = (folder / "cmdline").read_bytes()
+        return {pid: line for pid, line in lines.items() if b"weft." in line}
+
+    def agent(self) -> int:
+        """Return the process of the agent inside, as this machine numbers it."""
+        for pid, line in self.processes().items():
+            if b"weft.experiments.cli.cli\0agent\0" in line:
+                return pid
         raise AssertionError(f"{self.name} has no agent")
+
+    def left(self) -> list[str]:
+        """Return the names of all that runs have left inside."""
+        folders = "/run/weft/* /run/netns/* /etc/netns/*"
+        names = self.run("sh", "-c", f"ls -d {folders} 2>/dev/null", check=False).split()
+        return names + [line.decode() for line in self.processes().values()]
 
     def end(self) -> None:
         self.keeper.kill()
@@ -99,17 +111,12 @@ class Machines:
         for machine in [*self.all, self.switch]:
             machine.end()
 
+    def are_empty(self) -> bool:
+        return not any(machine.left() for machine in self.all)
+
     def wait_until_empty(self) -> None:
         """Return when no machine has anything of a run."""
-        wait_until(
-            "nothing is left on the machines",
-            lambda: all(
-                not machine.namespaces()
-                and not machine.run("ls", "/run/weft", check=False)
-                and not machine.run("ls", "/etc/netns")
-                for machine in self.all
-            ),
-        )
+        wait_until("nothing is left on the machines", self.are_empty)
 
 
 @contextmanager

@@ -14,7 +14,14 @@ from typing import Any
 
 import pytest
 
-from tests.testbed.cluster.machines_here import ROOT, WEFT, Machine, Machines, machines_here, weft
+from tests.testbed.cluster.machines_here import (
+    ROOT,
+    WEFT,
+    Machine,
+    Machines,
+    machines_here,
+    weft,
+)
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network import clean
 from weft.testbed.runs import run
@@ -178,8 +185,8 @@ def test_a_machine_that_dies_is_noticed_and_the_others_fail_their_ends(machines,
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     weft("down", "--run", name)
     assert not first.namespaces()
-    second.run("env", f"PYTHONPATH={ROOT}", *WEFT, "clean")
-    machines.wait_until_empty()
+    weft("clean", "--machines", str(machines.file))
+    assert_empty(machines, name)
 
 
 def test_without_their_controller_agents_remove_their_parts(machines, name):
@@ -197,17 +204,29 @@ def test_what_works_on_one_machine_only_is_refused(machines, name):
         assert "spread over machines m1, m2" in refused.stderr
 
 
-@pytest.mark.parametrize("victim", ["up", "controller", "agent"])
+def test_after_the_death_of_all_a_clean_leaves_nothing_on_any_machine(machines, name):
+    up(name, machines)
+    kill(machines, name, "all")
+    assert all(machine.namespaces() for machine in machines.all)
+    done = weft("clean", "--machines", str(machines.file), "--run", name)
+    for removed in (name, f"{name}-1 on machine m1", f"{name}-2 on machine m2"):
+        assert removed in done.stderr
+    assert_empty(machines, name)
+    done = weft("clean", "--machines", str(machines.file), "--run", name)
+    assert done.stderr == "nothing to remove\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["up", "controller", "agent", "all"])
 def test_nothing_is_left_after_a_kill_at_a_random_moment(machines, name, victim, times):
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
     for _ in range(times or 1):
         kill_once(rng, machines, name, victim)
-        remove(name)
-        for machine in machines.all:
-            machine.run("env", f"PYTHONPATH={ROOT}", *WEFT, "clean")
-        machines.wait_until_empty()
+        wait_until("the run is down", lambda: is_down(name), timeout_s=90)
+        weft("clean", "--machines", str(machines.file), "--run", name)
+        assert_empty(machines, name)
 
 
 def kill_once(rng: random.Random, machines: Machines, name: str, victim: str) -> None:
@@ -216,23 +235,35 @@ def kill_once(rng: random.Random, machines: Machines, name: str, victim: str) ->
     process = subprocess.Popen([*WEFT, *words], cwd=ROOT, stderr=subprocess.DEVNULL)
     with suppress(subprocess.TimeoutExpired):
         process.wait(rng.uniform(0.2, 4.0))
-    with suppress(ProcessLookupError, AssertionError, ValueError):
-        if victim == "up":
-            process.kill()
-        elif victim == "controller":
-            (controller,) = clean.marked(run.ENVIRONMENT, name)
-            os.kill(controller, signal.SIGKILL)
-        else:
-            os.kill(rng.choice(machines.all).agent(), signal.SIGKILL)
+    if victim == "up":
+        process.kill()
+    elif victim == "agent":
+        kill_agent(rng.choice(machines.all))
+    else:
+        kill(machines, name, victim)
     process.wait()
 
 
-def remove(name: str) -> None:
-    """Take the run down, or wait until it has ended, and clean up."""
+def kill(machines: Machines, name: str, victim: str) -> None:
+    """Kill the controller of the run if it has one yet; victim all: after all agents."""
+    if victim == "all":
+        for machine in machines.all:
+            kill_agent(machine)
+    clean.kill(clean.marked(run.ENVIRONMENT, name))
 
-    def gone() -> bool:
-        weft("down", "--run", name, check=False)
-        weft("clean", "--run", name, check=False)
-        return not any(record.id == name for record in run.runs())
 
-    wait_until("the run is gone", gone, timeout_s=90)
+def kill_agent(machine: Machine) -> None:
+    with suppress(ProcessLookupError, AssertionError):
+        os.kill(machine.agent(), signal.SIGKILL)
+
+
+def is_down(name: str) -> bool:
+    """Take the run down if it is up; return True if no process keeps it."""
+    weft("down", "--run", name, check=False)
+    return not any(record.id == name and record.alive() for record in run.runs())
+
+
+def assert_empty(machines: Machines, name: str) -> None:
+    """Fail if anything is left of the run, here or on the machines."""
+    assert not any(record.id == name for record in run.runs())
+    assert machines.are_empty()
