@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from ipaddress import IPv4Address
 from typing import NamedTuple, Protocol
 
@@ -21,7 +22,8 @@ IFLA_VXLAN_ID, IFLA_VXLAN_GROUP, IFLA_VXLAN_LOCAL = 1, 2, 4
 IFLA_VXLAN_LEARNING, IFLA_VXLAN_PORT = 7, 15
 RTEXT_FILTER_SKIP_STATS = 1 << 3
 IFA_ADDRESS, IFA_LOCAL = 1, 2
-U32 = struct.Struct("=I")
+U32, U16 = struct.Struct("=I"), struct.Struct(">H")
+VXLAN = "vxlan"  # kind of an interface
 
 
 class Device(Protocol):
@@ -55,13 +57,34 @@ class VethSide(NamedTuple):
         return VethSide(self.body + attribute, f"{self.words} {words}")
 
 
+class Tunnel(NamedTuple):
+    """One end of a VXLAN tunnel.
+
+    number: of the tunnel, 24 bits.
+    local, remote: IPv4 addresses of this machine and of the other.
+    port: UDP port of both.
+    learns: it learns where addresses are.
+    """
+
+    number: int
+    local: str
+    remote: str
+    port: int
+    learns: bool = False
+
+    def __str__(self) -> str:
+        ends = f"remote {self.remote} local {self.local} dstport {self.port}"
+        return f"id {self.number} {ends} {'' if self.learns else 'no'}learning"
+
+
 class InterfaceState(NamedTuple):
-    """The state of an interface in the kernel."""
+    """The state of an interface in the kernel; tunnel: None if it is none."""
 
     name: str
     up: bool
     gso_max_segs: int
     mtu: int
+    tunnel: Tunnel | None
 
 
 def set_up(device: Device, up: bool = True) -> NetlinkMessage:
@@ -118,32 +141,39 @@ def veth(near: VethSide, far: VethSide, far_fd: int, far_namespace: str) -> Netl
     return NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command)
 
 
-def vxlan(
-    side: VethSide, space: tuple[int, str], number: int, ends: tuple[str, str], port: int
-) -> NetlinkMessage:
+def vxlan(side: VethSide, space: tuple[int, str], tunnel: Tunnel) -> NetlinkMessage:
     """Return the message that makes one end of a VXLAN tunnel, for the carrying namespace.
 
     Args:
         side: the interface.
         space: descriptor and name of the namespace of the interface.
-        number: of the tunnel, 24 bits.
-        ends: IPv4 addresses of this machine and of the other.
-        port: UDP port of both.
+        tunnel: as this end has it.
     """
-    local, remote = ends
     data = netlink.nested(
         IFLA_INFO_DATA,
-        netlink.u32(IFLA_VXLAN_ID, number),
-        netlink.attribute(IFLA_VXLAN_GROUP, IPv4Address(remote).packed),
-        netlink.attribute(IFLA_VXLAN_LOCAL, IPv4Address(local).packed),
+        netlink.u32(IFLA_VXLAN_ID, tunnel.number),
+        netlink.attribute(IFLA_VXLAN_GROUP, IPv4Address(tunnel.remote).packed),
+        netlink.attribute(IFLA_VXLAN_LOCAL, IPv4Address(tunnel.local).packed),
         netlink.attribute(IFLA_VXLAN_LEARNING, b"\0"),
-        netlink.attribute(IFLA_VXLAN_PORT, struct.pack(">H", port)),
+        netlink.attribute(IFLA_VXLAN_PORT, U16.pack(tunnel.port)),
     )
     body = side.body + netlink.u32(IFLA_NET_NS_FD, space[0])
-    body += netlink.nested(IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, "vxlan"), data)
-    tunnel = f"id {number} remote {remote} local {local} dstport {port} nolearning"
+    body += netlink.nested(IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, VXLAN), data)
     command = f"ip link add {side.words} netns {space[1]} type vxlan {tunnel}"
     return NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command)
+
+
+def _tunnel(attributes: Mapping[int, bytes]) -> Tunnel | None:
+    """Return the tunnel of an interface with these attributes; None if it is none."""
+    information = netlink.attributes(attributes.get(IFLA_LINKINFO, b""))
+    if information.get(IFLA_INFO_KIND, b"").rstrip(b"\0") != VXLAN.encode():
+        return None
+    data = netlink.attributes(information[IFLA_INFO_DATA])
+    local, remote = (
+        f"{IPv4Address(data.get(kind, bytes(4)))}" for kind in (IFLA_VXLAN_LOCAL, IFLA_VXLAN_GROUP)
+    )
+    (number,), (port,) = U32.unpack(data[IFLA_VXLAN_ID]), U16.unpack(data[IFLA_VXLAN_PORT])
+    return Tunnel(number, local, remote, port, learns=data[IFLA_VXLAN_LEARNING] != b"\0")
 
 
 def set_carrier(device: Device, carrier: bool) -> NetlinkMessage:
@@ -176,5 +206,6 @@ def interfaces(socket: netlink.Socket) -> dict[int, InterfaceState]:
             up=bool(flags & IFF_UP),
             gso_max_segs=U32.unpack(segments)[0] if segments else 0,
             mtu=U32.unpack(attributes[IFLA_MTU])[0],
+            tunnel=_tunnel(attributes),
         )
     return by_index

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.testbed.linux import live_port, tc
 from weft.testbed.linux.interface import InterfaceState, interfaces
 from weft.testbed.network.handle import Handle
-from weft.testbed.plan.network_plan import End, ifb_of
+from weft.testbed.plan.network_plan import End, NetworkPlan, ifb_of
 from weft.topologies.core.link import LinkSpec
 
 RATE_TOLERANCE_BPS = 8  # the kernel counts bytes per second
@@ -25,7 +25,7 @@ def check(network: Handle) -> None:
             shapes = tc.shapes(socket) if plan.link_specs else {}
             losses = live_port.losses(socket) if lossy else {}
         for end in plan.ends[node].values():
-            _check_interface(end, by_index.get(end.ifindex), plan.mtu_bytes)
+            _check_interface(end, by_index.get(end.ifindex), plan)
             link = plan.link_spec(end.link)
             if link is None:
                 continue
@@ -42,13 +42,18 @@ def check(network: Handle) -> None:
                 raise Mismatch(f"{end.dev}: planned gso_max_segs 1, the kernel has {segments}")
 
 
-def _check_interface(end: End, interface: InterfaceState | None, mtu_bytes: int) -> None:
+def _check_interface(end: End, interface: InterfaceState | None, plan: NetworkPlan) -> None:
     if interface is None or interface.name != end.dev or not interface.up:
         raise Mismatch(
             f"{end.dev}: planned up with index {end.ifindex}, the kernel has {interface}"
         )
-    if interface.mtu != mtu_bytes:
-        raise Mismatch(f"{end.dev}: planned an MTU of {mtu_bytes}, the kernel has {interface.mtu}")
+    if interface.mtu != plan.mtu_bytes:
+        raise Mismatch(
+            f"{end.dev}: planned an MTU of {plan.mtu_bytes}, the kernel has {interface.mtu}"
+        )
+    tunnel = plan.tunnel_of(end.link)
+    if interface.tunnel != tunnel:
+        raise Mismatch(f"{end.dev}: planned the tunnel {tunnel}, the kernel has {interface.tunnel}")
 
 
 def _check_queue(end: End, link: LinkSpec, shape: tc.DeviceDisciplines | None) -> None:

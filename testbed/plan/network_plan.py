@@ -271,11 +271,16 @@ class NetworkPlan:
 
         fd: descriptor of the namespace of `node`.
         """
-        assert self.part
-        end = self.ends[node][port]
-        side = self._side(node, port)
-        ends = self.part.address, self.part.peers[self.part.cut[end.link]]
-        return interface.vxlan(side, (fd, self.namespace(node)), end.link, ends, self.part.port)
+        tunnel = self.tunnel_of(self.ends[node][port].link)
+        assert tunnel
+        return interface.vxlan(self._side(node, port), (fd, self.namespace(node)), tunnel)
+
+    def tunnel_of(self, link: int) -> interface.Tunnel | None:
+        """Return the tunnel of a link as its end here has it; None if it is not cut."""
+        if not self.part or link not in self.part.cut:
+            return None
+        remote = self.part.peers[self.part.cut[link]]
+        return interface.Tunnel(link, self.part.address, remote, self.part.port)
 
     def _side(self, node: int, port: int) -> interface.VethSide:
         """Return the interface at `port` of `node`, in its bridge if it is a crossbar."""
