@@ -209,6 +209,58 @@ def test_a_program_of_an_mpi_that_is_missing_is_refused(monkeypatch):
         mpi.launcher_of("/program")
 
 
+VIRTUAL = [pytest.mark.virtual, pytest.mark.slow]
+
+
+@pytest.mark.parametrize(
+    ("package", "clock"),
+    [
+        pytest.param("openmpi", "real", marks=[pytest.mark.kernel, REAL]),
+        pytest.param("openmpi", "virtual", marks=VIRTUAL),
+        pytest.param("mpich", "virtual", marks=VIRTUAL),
+    ],
+)
+def test_servers_that_forward_run_ranks(program, package, clock):
+    """An all-reduce of four ranks on DCell: a rank's packets pass other ranks' hosts."""
+    path = Path(program(package))
+    argv = ["mpirun", "dcell:n=3,k=1", "--rate", "1gbit", "--clock", clock, "-n", "4"]
+    done = subprocess.run(
+        [*WEFT, *argv, "--", f"./{path.name}", "100000"],
+        cwd=path.parent,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    lines = sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))
+    assert lines == [f"rank {rank} of 4 on h{rank}: 6" for rank in range(4)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("topology", "clock"),
+    [
+        pytest.param("fattree:k=4", "real", marks=[pytest.mark.kernel, REAL]),
+        pytest.param("dcell:n=3,k=1", "virtual", marks=pytest.mark.virtual),
+    ],
+)
+def test_hpc_challenge_ends(topology, clock, tmp_path):
+    if not shutil.which("hpcc"):
+        pytest.skip("no hpcc here")
+    shutil.copy(Path(__file__).with_name("hpccinf.txt"), tmp_path)
+    argv = ["mpirun", topology, "--rate", "10gbit", "--mtu", "9000", "--clock", clock, "-n", "4"]
+    subprocess.run(
+        [*WEFT, *argv, "--", "hpcc"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    results = (tmp_path / "hpccoutf.txt").read_text()
+    assert "\nSuccess=1\n" in results
+    assert "\nMPIRandomAccess_ErrorsFraction=0\n" in results
+    assert "End of HPC Challenge tests" in results
+
+
 @pytest.mark.virtual
 @pytest.mark.slow
 def test_an_all_reduce_under_the_virtual_clock_is_repeatable_and_near_its_bound(program):
