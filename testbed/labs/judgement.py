@@ -83,5 +83,8 @@ def of_route(next_hops: Sequence[int], via: int | None, name: Name) -> CheckVerd
 
 def of_output(output: str, pattern: str) -> CheckVerdict:
     """Judge that the output of a command contains a match of `pattern`, lines apart."""
-    last = output.strip().rpartition("\n")[2]
-    return CheckVerdict(re.search(pattern, output, re.MULTILINE) is not None, last[:SHOWN])
+    last = output.strip().rpartition("\n")[2][:SHOWN]
+    shown = "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in last
+    )
+    return CheckVerdict(re.search(pattern, output, re.MULTILINE) is not None, shown)

@@ -6,6 +6,7 @@ a trace repeats.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -21,12 +22,14 @@ def read(path: Path) -> list[int]:
     """Return the times in ms of the trace at `path`; ValueError names the line that is wrong."""
     try:
         with path.open(encoding="ascii") as file:
-            lines = file.read(MOST_BYTES).splitlines()
+            text = file.read(MOST_BYTES + 1)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no trace of Mahimahi"
         raise ValueError(f"{path.name}: {reason}") from None
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"{path.name}: a trace has at most {MOST_BYTES} bytes")
     times_ms = [0]
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if not line.isdecimal() or len(line) > 9 or int(line) < times_ms[-1]:
             expected = "milliseconds, not before the line above"
             raise ValueError(f"{path.name}:{number}: {expected}, got {quoted(line)}")
@@ -41,7 +44,7 @@ def rates(times_ms: list[int], length_s: float) -> list[tuple[float, int]]:
     period_ms = times_ms[-1]
     packets = Counter(max(1, time_ms) for time_ms in times_ms)
     changes: list[tuple[float, int]] = []
-    for begin_ms in range(0, round(1000 * length_s), WINDOW_MS):
+    for begin_ms in range(0, math.ceil(1000 * length_s), WINDOW_MS):
         # the packet at the period's end belongs to it, so times begin at 1
         times = (time_ms % period_ms + 1 for time_ms in range(begin_ms, begin_ms + WINDOW_MS))
         count = sum(packets[time_ms] for time_ms in times)

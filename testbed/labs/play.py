@@ -1,15 +1,18 @@
 """Play the events of a lab on a running network, and measure its checks.
 
 Events happen in this thread, each at its time.  Traffic and checks have threads of their own,
-because they take time.  Under the virtual clock every step is exact.
+because they take time; after an error they end with the process.  Under the virtual clock every
+step is exact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
-from typing import NamedTuple
+from tempfile import TemporaryFile
+from threading import Thread
+from typing import NamedTuple, TypeVar
 
 from weft.testbed.labs import judgement, running_lab
 from weft.testbed.labs.judgement import CheckVerdict
@@ -32,6 +35,7 @@ PING_TIMEOUT_S = 1.0
 TRACE_TIMEOUT_S = 0.3  # of each of three probes to a hop: the kernel limits some errors to 1/s
 LOSS_S = 1.0  # usual time for which a check of loss sends
 TRAFFIC_S = 60.0  # time limit of traffic with a size
+T = TypeVar("T")
 
 
 class CheckResult(NamedTuple):
@@ -62,23 +66,36 @@ def play(network: RunningNetwork, lab: Lab) -> Played:
         ValueError: an event is impossible on this network.
         OSError: the kernel refused an event.
     """
-    threads = 1 + len(lab.checks) + sum(event.kind == "traffic" for event in lab.events)
-    with ThreadPoolExecutor(threads) as pool:
-        player = Player(network, pool)
-        try:
-            late_s = player.run(lab)
-            verdicts = [player.verdict(number) for number in range(len(lab.checks))]
-        finally:
-            player.stop()
+    player = Player(network)
+    try:
+        late_s = player.run(lab)
+        verdicts = [player.verdict(number) for number in range(len(lab.checks))]
+        for name in player.traffic:
+            player.goodput_bps(name)
+    finally:
+        player.stop()
     return Played(tuple(map(CheckResult, lab.checks, verdicts)), late_s)
+
+
+def begin(function: Callable[[], T]) -> Future[T]:
+    """Call `function` in a thread that ends with this process."""
+    future: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=work, daemon=True).start()
+    return future
 
 
 class Player:
     """State while a lab is played: traffic, commands and checks under way."""
 
-    def __init__(self, network: RunningNetwork, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, network: RunningNetwork) -> None:
         self.network = network
-        self.pool = pool
         self.name = network.topology.naming.name
         self.begin_s = 0.0
         self.traffic: dict[str, Future[float]] = {}
@@ -88,10 +105,8 @@ class Player:
     def run(self, lab: Lab) -> float:
         """Carry out all events and begin all checks; return the largest lateness in s."""
         steps = []
-        for number, event in enumerate(lab.events):
+        for event in lab.events:
             action = getattr(self, f"do_{event.kind}")
-            if event.kind == "traffic":
-                action = partial(self.do_traffic, flows.PORT + number)
             lead_s = flows.BEGIN_S if event.kind == "traffic" else 0.0
             steps.append(Step(event.at_s - lead_s, partial(action, event)))
         for number, check in enumerate(lab.checks):
@@ -120,7 +135,7 @@ class Player:
 
     def _begin(self, number: int, check: LabCheck) -> None:
         measure = getattr(self, f"check_{check.kind}")
-        self.checks[number] = self.pool.submit(measure, check)
+        self.checks[number] = begin(partial(measure, check))
 
     def do_fail(self, event: LabEvent) -> None:
         self.network.fail(event.subject, **event.options)
@@ -152,10 +167,18 @@ class Player:
         if process := self.commands.pop(started.options["name"], None):
             running_lab.end_command(process)
 
-    def do_traffic(self, port: int, event: LabEvent) -> None:
+    def do_traffic(self, event: LabEvent) -> None:
         is_ndp = event.options.get("transport") == "ndp"
+        port = flows.PORT + len(self.traffic)
         send = self._ndp_bps if is_ndp else partial(self._tcp_bps, port)
-        self.traffic[event.options["name"]] = self.pool.submit(send, event)
+        self.traffic[event.options["name"]] = begin(partial(send, event))
+
+    def goodput_bps(self, name: str) -> float:
+        """Return the goodput of traffic when it has ended; ValueError if it was impossible."""
+        try:
+            return self.traffic[name].result()
+        except (OSError, ValueError) as error:
+            raise ValueError(f"traffic {name}: {error}") from None
 
     def _tcp_bps(self, port: int, event: LabEvent) -> float:
         """Return the goodput of TCP flows, all pairs together, in bit/s."""
@@ -213,8 +236,7 @@ class Player:
         return probe.table
 
     def check_goodput(self, check: LabCheck) -> CheckVerdict:
-        traffic: LabEvent = check.subject
-        goodput_bps = self.traffic[traffic.options["name"]].result()
+        goodput_bps = self.goodput_bps(check.subject.options["name"])
         return judgement.of_goodput(goodput_bps, check.options["above"])
 
     def check_route(self, check: LabCheck) -> CheckVerdict:
@@ -228,5 +250,6 @@ class Player:
 
     def check_output(self, check: LabCheck) -> CheckVerdict:
         node = self.name(check.options["node"])
-        _, output = running_lab.command_output(self.network, node, check.subject)
+        with TemporaryFile(dir=self.network.run.directory) as file:  # no other command writes there
+            _, output = running_lab.command_output(self.network, node, check.subject, file)
         return judgement.of_output(output, check.options["matches"])

@@ -102,28 +102,30 @@ def output_file(network: RunningNetwork, node: str) -> IO[bytes]:
     return (network.run.directory / f"{node}.out").open("a+b")
 
 
-def command_output(network: RunningNetwork, node: str, line: str) -> tuple[int, str]:
-    """Run `line` at the node; return its exit status and its output.
+def command_output(
+    network: RunningNetwork, node: str, line: str, file: IO[bytes]
+) -> tuple[int, str]:
+    """Run `line` at the node with its output to `file`; return its exit status and its output.
 
     Raises:
         OSError: it exceeds COMMAND_TIMEOUT_S.
     """
-    with output_file(network, node) as file:
-        start = file.tell()
-        process = start_command(network, node, line, file)
-        try:
-            status = process.wait(COMMAND_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            end_command(process)
-            cause = f"not finished after {COMMAND_TIMEOUT_S:g} s"
-            advice = "end it with & to leave it running"
-            raise OSError(f"command of {node}, {line}: {cause}; {advice}") from None
-        file.seek(start)
-        return status, file.read(MOST_OUTPUT_BYTES).decode(errors="replace")
+    start = file.tell()
+    process = start_command(network, node, line, file)
+    try:
+        status = process.wait(COMMAND_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        end_command(process)
+        cause = f"not finished after {COMMAND_TIMEOUT_S:g} s"
+        advice = "end it with & to leave it running"
+        raise OSError(f"command of {node}, {line}: {cause}; {advice}") from None
+    file.seek(start)
+    return status, file.read(MOST_OUTPUT_BYTES).decode(errors="replace")
 
 
 def _run_command(network: RunningNetwork, node: str, line: str) -> None:
-    status, output = command_output(network, node, line)
+    with output_file(network, node) as file:
+        status, output = command_output(network, node, line, file)
     if status:
         last = output.strip().rpartition("\n")[2]
         raise OSError(f"command of {node}, {line}: status {status}: {last}")

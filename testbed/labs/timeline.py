@@ -24,7 +24,7 @@ from typing import Any
 from weft.testbed.labs import mahimahi
 from weft.testbed.labs.yaml_lines import Keys, keys, position
 from weft.testbed.network.impair import impairment
-from weft.testbed.plan.element import parse_element
+from weft.testbed.plan.element import only_receiver, parse_element
 from weft.topologies.core.grammar import quoted, unknown
 from weft.topologies.core.link import delay_us, rate_bps
 from weft.topologies.core.topology import Topology
@@ -70,6 +70,7 @@ TRANSPORTS = ("tcp", "ndp")
 MOST_S = 3600.0
 MOST_ENTRIES = 10_000
 MOST_POINTS = 1000
+MOST_PAIRS = 100_000
 BYTES = {"B": 1, "kB": 1000, "MB": 10**6, "GB": 10**9, "": 1}
 NodePair = tuple[int, int]
 Readers = dict[str, Callable[[Any], Any]]
@@ -287,6 +288,8 @@ class TimelineReader:
         event = LabEvent(*self._entry(title, item, EVENTS, ("at",), 0.0))
         if event.kind == "rates":
             return self._trace(event)
+        if "only_to" in event.options:
+            self._check_only_to(event)
         if event.kind == "traffic":
             self._check_traffic(event)
             event = self._named("traffic", self.traffic, event, _plain(item["traffic"]))
@@ -349,14 +352,28 @@ class TimelineReader:
 
     def _trace(self, event: LabEvent) -> list[LabEvent]:
         """Return changes of a link's rate by the trace of an event."""
-        path = (self.folder / event.options["trace"]).resolve()
+        try:
+            path = (self.folder / event.options["trace"]).resolve()
+        except (OSError, RuntimeError) as error:  # links that form a loop
+            raise ValueError(f"trace: {error}") from None
         if not path.is_relative_to(self.folder.resolve()):
             raise ValueError(f"trace: {path.name} must lie in the folder of the lab")
-        steps = mahimahi.rates(mahimahi.read(path), event.options["for"])
+        length_s = event.options["for"]
         return [
-            LabEvent(event.at_s + after_s, "degrade", event.subject, {"rate": bps})
-            for after_s, bps in steps
+            LabEvent(
+                event.at_s + after_s,
+                "degrade",
+                event.subject,
+                {"rate": bps, "for": length_s - after_s},
+            )
+            for after_s, bps in mahimahi.rates(mahimahi.read(path), length_s)
         ]
+
+    def _check_only_to(self, event: LabEvent) -> None:
+        """Raise ValueError unless the event is a silent failure of a link that ends there."""
+        element = parse_element(self.topology, event.subject)
+        silent = event.options.get("silent", False)
+        only_receiver(self.topology, element, event.options["only_to"], silent=silent)
 
     def _check_traffic(self, event: LabEvent) -> None:
         """Raise ValueError for traffic without an end, or between nodes that are no hosts."""
@@ -414,6 +431,8 @@ class TimelineReader:
         """Return the pairs of a-b, of a list of pairs, or of all hosts."""
         hosts = range(self.topology.servers)
         if content == "all":
+            if not 0 < (count := len(hosts) * (len(hosts) - 1)) <= MOST_PAIRS:
+                raise ValueError(f"all: {count} pairs, of 1 to {MOST_PAIRS}; list some of them")
             return tuple((a, b) for a in hosts for b in hosts if a != b)
         if isinstance(content, list) and content:
             return tuple(map(self.pair, content))
@@ -423,7 +442,10 @@ class TimelineReader:
         """Return the nodes of a path."""
         if not isinstance(content, list) or len(content) < 2:
             raise ValueError(f"a list of nodes from source to destination, got {quoted(content)}")
-        return tuple(map(self.node, content))
+        nodes = tuple(map(self.node, content))
+        if nodes[0] == nodes[-1]:
+            raise ValueError("a path leads from one node to another")
+        return nodes
 
 
 def _plain(value: Any) -> str:

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from weft.testbed.linux import clock, netlink, tc
 from weft.testbed.linux.interface import InterfaceState, interfaces, set_up
 from weft.testbed.network.handle import Handle
-from weft.testbed.plan.element import Element, LinkElement, NodeElement, parse_element
+from weft.testbed.plan.element import (
+    Element,
+    LinkElement,
+    NodeElement,
+    only_receiver,
+    parse_element,
+)
 from weft.testbed.plan.network_plan import End
 
 
@@ -32,14 +38,10 @@ def fail(network: Handle, name: str, *, silent: bool = False, only_to: str | Non
     """
     element = parse_element(network.topology, name)
     if only_to is not None:
-        receiver = network.topology.naming.node(only_to)
-        ends = network.both_ends(element.link) if isinstance(element, LinkElement) else []
-        receiving_ends = [end for node, _, end in ends if node == receiver]
-        if not silent or not receiving_ends:
-            raise ValueError(
-                f"{only_to}: one way only goes with a silent failure, and must be an end of {name}"
-            )
-        _fail_ends(network, receiver, receiving_ends, silent=True)
+        receiver = only_receiver(network.topology, element, only_to, silent=silent)
+        (link,) = _links(network, element)
+        ends = [end for node, _, end in network.both_ends(link) if node == receiver]
+        _fail_ends(network, receiver, ends, silent=True)
     elif isinstance(element, NodeElement) and not silent:
         if element.node in network.plan.node_set:
             ports = network.plan.ends[element.node]

@@ -55,8 +55,8 @@ def impairment(
     Raises:
         ValueError: a text is malformed, or none was passed; one line says which.
     """
-    if queue is not None and not f"{queue}".isdecimal():
-        raise ValueError(f"queue: a number of packets, got {queue!r}")
+    if queue is not None and not (f"{queue}".isdecimal() and int(queue)):
+        raise ValueError(f"queue: a number of packets from 1, got {queue!r}")
     change = Impairment(
         rate_bps=None if rate is None else rate_bps(rate),
         queue_packets=None if queue is None else int(queue),

@@ -31,3 +31,18 @@ def parse_element(topology: Topology, name: str) -> Element:
     if "-" in name:
         return LinkElement(topology.link(name))
     return NodeElement(topology.naming.node(name))
+
+
+def only_receiver(topology: Topology, element: Element, name: str, *, silent: bool) -> int:
+    """Return the one end of a link, called `name`, that drops packets in a silent failure.
+
+    Raises:
+        ValueError: the failure is not silent, or the node is no end of the link.
+    """
+    receiver = topology.naming.node(name)
+    ends = topology.ends(element.link)[::2] if isinstance(element, LinkElement) else ()
+    if not silent or receiver not in ends:
+        raise ValueError(
+            f"{name}: one way only goes with a silent failure, of a link that ends there"
+        )
+    return receiver

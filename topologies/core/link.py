@@ -92,10 +92,11 @@ def _scaled(text: str, units: dict[str, int], quantity: str, example: str) -> in
     number = digits[: len(digits) - len(unit)]
     try:
         value = float(number) * units[unit]
-    except (KeyError, ValueError):
+        whole = int(value)
+    except (KeyError, ValueError, OverflowError):
         raise ValueError(
             f"{quantity}: {text!r} is not a {quantity}; write it as in {example}"
         ) from None
-    if value != int(value):
+    if value != whole:
         raise ValueError(f"{quantity}: {text!r} is not a whole number of its smallest unit")
-    return int(value)
+    return whole

@@ -35,7 +35,7 @@ checks:
 """
 
 
-def weft(*words, **environment):
+def weft(*words, timeout=None, **environment):
     return subprocess.run(
         [*WEFT, *map(str, words)],
         cwd=ROOT,
@@ -43,6 +43,7 @@ def weft(*words, **environment):
         text=True,
         env=os.environ | environment,
         check=False,
+        timeout=timeout,
     )
 
 
@@ -85,6 +86,58 @@ def test_a_lab_is_checked_in_real_time_and_leaves_nothing(tmp_path):
     assert (failure.attrib["message"], failure.text) == ("r0", "Look at h0.")
     journals = [record.journal_or_empty() for record in run.runs()]
     assert not [journal for journal in journals if str(file) in journal.get("command", ())]
+
+
+LONG = """
+topology: star:n=2
+scheme: static
+link: {rate: 10mbit}
+events:
+  - {at: 0s, traffic: h0-h1, for: 600s}
+  - {at: 0s, degrade: h0-r0, rate: 9mbit, tell: true}
+checks:
+  - {at: 0s, loss: h0-h1, for: 600s, below: 9}
+"""
+WRONG = """
+topology: star:n=2
+scheme: static
+link: {rate: 10mbit}
+events:
+  - {at: 0s, traffic: h0-h1, for: 1s, congestion: nosuch}
+  - {at: 0s, start: "while echo up; do sleep 0.01; done", node: h1}
+checks:
+  - {at: 100ms, output: "sleep 0.2; echo down", node: h1, matches: up}
+"""
+
+
+@pytest.mark.kernel
+def test_an_output_is_that_of_its_command_and_impossible_traffic_is_an_error(tmp_path):
+    file = tmp_path / "lab.yaml"
+    file.write_text(WRONG)
+    wrong = weft("check", file, "--clock", "real", "--trust")
+    assert wrong.returncode == 2
+    line = "weft: traffic h0-h1: this kernel has no congestion control nosuch"
+    assert wrong.stderr.splitlines()[-1].startswith(line)
+    file.write_text(WRONG.replace(", congestion: nosuch", ""))
+    right = weft("check", file, "--clock", "real", "--trust", "--json")
+    (row,) = json.loads(right.stdout)["checks"]
+    assert (row["passed"], row["measured"]) == (False, "down")
+
+
+@pytest.mark.kernel
+def test_an_impossible_event_ends_a_lab_at_once(tmp_path):
+    file = tmp_path / "lab.yaml"
+    file.write_text(LONG)
+    wrong = weft("check", file, "--clock", "real", "--trust", timeout=120)
+    assert wrong.returncode == 2
+    assert wrong.stderr.splitlines()[-1].startswith("weft: scheme static treats degraded links")
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_anything_is_made(tmp_path, capsys):
+    file = tmp_path / "lab.yaml"
+    file.write_text(LONG)
+    assert main(["check", str(file), "--junit", str(tmp_path / "none" / "x.xml")]) == 2
+    assert "x.xml: No such file or directory" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

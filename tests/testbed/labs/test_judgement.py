@@ -66,3 +66,4 @@ def test_routes_goodput_and_output():
     assert not judgement.of_goodput(5e6, 5_000_000).passed
     assert judgement.of_output("a\n1 received\n", "^1 rec").passed
     assert not judgement.of_output("11 received", "^1 rec").passed
+    assert judgement.of_output("a\x1b[31m", "a") == (True, "a\N{REPLACEMENT CHARACTER}[31m")

@@ -79,10 +79,20 @@ def test_events_are_in_order_of_time_and_checks_in_that_of_the_file():
             ":3: checks, entry 1, output: matches: n",
         ),
         ("checks: [{path: [h0]}]", ":3: checks, entry 1: path: a list of nodes"),
+        ("checks: [{path: [h0, r0, h0]}]", ":3: checks, entry 1: path: a path leads from"),
+        ("events: [{at: 1s, fail: h0-r0, only_to: h0}]", ":3: h0: one way only goes with a silent"),
+        (
+            "events: [{at: 1s, fail: h0-r0, only_to: h1, silent: true}]",
+            ":3: h1: one way only goes with a silent",
+        ),
+        ("events: [{at: 1s, rates: h0-r0, trace: loop, for: 1s}]", ":3: "),
+        ("events: [{at: 1s, impair: h0-r0, queue: 0}]", ":3: queue: a number of packets from 1"),
+        (f"checks: [{{at: '{'9' * 400}s', path: [h0, h1]}}]", ":3: checks, entry 1, path: at: d"),
     ],
 )
 def test_a_wrong_entry_is_refused_with_its_line(entry, line, tmp_path):
     name = str(tmp_path / "lab.yaml")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(ValueError) as raised:  # noqa: PT011, the line is compared
         parse(STAR + entry, name=name)
     assert str(raised.value).startswith(name + line)
@@ -165,9 +175,19 @@ def test_a_trace_of_mahimahi_becomes_rates(tmp_path):
     lab = STAR + "events: [{at: 1s, rates: h0-r0, trace: trace, for: 200ms}]"
     events = parse(lab, name=str(tmp_path / "lab.yaml")).events
     assert [(e.at_s, e.kind, e.options) for e in events] == [
-        (1.0, "degrade", {"rate": fast}),
-        (1.1, "degrade", {"rate": slow}),
+        (1.0, "degrade", {"rate": fast, "for": 0.2}),
+        (1.1, "degrade", {"rate": slow, "for": 0.1}),
     ]
+    assert events[-1].end_s == pytest.approx(1.2)
     (tmp_path / "trace").write_text("5\n3\n")
     with pytest.raises(ValueError, match=r"^trace:2: milliseconds, not before the line above"):
         mahimahi.read(tmp_path / "trace")
+    (tmp_path / "trace").write_text("1\n" * mahimahi.MOST_BYTES)
+    with pytest.raises(ValueError, match=r"^trace: a trace has at most"):
+        mahimahi.read(tmp_path / "trace")
+
+
+def test_all_pairs_of_a_large_network_are_refused():
+    text = "topology: fattree:k=12\nchecks: [{reachable: all}]"
+    with pytest.raises(ValueError, match=r"reachable: all: 186192 pairs, of 1 to"):
+        parse(text, name="lab.yaml")
