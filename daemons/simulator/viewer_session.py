@@ -25,6 +25,7 @@ from weft.daemons.simulator.packet_walk import PacketWalk
 from weft.daemons.simulator.simulator import START_SPREAD_S, Simulator
 from weft.daemons.simulator.wires import Randomness, Wire
 from weft.topologies.core.address import dotted
+from weft.topologies.core.link import ALL_PPB, delay_us, loss_ppb
 from weft.topologies.core.plain_topology import PlainTopology
 from weft.topologies.core.topology import Topology
 
@@ -266,6 +267,8 @@ class ViewerSession:
         self._add("link", link=name, state=state, altered=link in {*self._altered, *self._degraded})
 
     def _fail(self, what: str, silent: bool = False) -> None:
+        if not isinstance(silent, bool):
+            raise ValueError(f"silent: true or false, got {silent!r}")
         for link in self._links(what):
             self._set_state(link, "silent" if silent and self._states[link] != "down" else "down")
             self._simulator.fail(link, silent=silent)
@@ -300,8 +303,8 @@ class ViewerSession:
         before = self._altered.get(number, WIRE)
         self._altered[number] = wire = Wire(
             jitter_s=before.jitter_s,
-            loss_fraction=float(loss) / 100 if loss else before.loss_fraction,
-            delay_s=float(delay.removesuffix("ms")) / 1000 if delay else before.delay_s,
+            loss_fraction=loss_ppb(loss) / ALL_PPB if loss else before.loss_fraction,
+            delay_s=delay_us(delay) / 1e6 if delay else before.delay_s,
         )
         self._simulator.alter(number, wire)
         self._set_state(number, self._states[number])

@@ -92,9 +92,12 @@ def pyodide() -> Path:
     name, _, version = PYODIDE.removesuffix(".tgz").partition("-")
     with tempfile.TemporaryDirectory(prefix="weft-npm-") as scratch:
         command = [npm, "pack", "--silent", f"{name}@{version}"]
-        fetched = subprocess.run(
-            command, cwd=scratch, capture_output=True, text=True, timeout=NPM_S, check=False
-        )
+        try:
+            fetched = subprocess.run(
+                command, cwd=scratch, capture_output=True, text=True, timeout=NPM_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise OSError(f"npm pack {name}@{version}: no answer within {NPM_S} s") from None
         archive = Path(scratch) / PYODIDE
         if not archive.is_file():
             raise OSError(f"npm pack {name}@{version}: {' '.join(fetched.stderr.split())[:200]}")

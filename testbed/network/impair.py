@@ -11,7 +11,7 @@ from weft.testbed.linux.interface import Device
 from weft.testbed.machine import doctor
 from weft.testbed.network.handle import Handle
 from weft.testbed.plan.network_plan import ifb_of
-from weft.topologies.core.link import LinkSpec, Mbps, delay_us, rate_bps
+from weft.topologies.core.link import LinkSpec, Mbps, delay_us, loss_ppb, rate_bps
 
 QUEUE_PACKETS = 250  # default of a link that had no rate
 
@@ -60,24 +60,13 @@ def impairment(
     change = Impairment(
         rate_bps=None if rate is None else rate_bps(rate),
         queue_packets=None if queue is None else int(queue),
-        loss_ppb=None if loss is None else _loss_ppb(loss),
+        loss_ppb=None if loss is None else loss_ppb(loss),
         delay_us=None if delay is None else delay_us(delay),
         jitter_us=None if jitter is None else delay_us(jitter),
     )
     if change == Impairment():
         raise ValueError("impair: either clear, or some of loss, delay, jitter, rate and queue")
     return change
-
-
-def _loss_ppb(text: str) -> int:
-    """Return a loss in per cent as packets of a billion."""
-    try:
-        percent = float(text.removesuffix("%"))
-    except ValueError:
-        percent = -1.0
-    if not 0 <= percent <= 100:
-        raise ValueError(f"loss: per cent of packets, 0 to 100, got {text!r}")
-    return round(percent * live_port.BILLION / 100)
 
 
 def impair(network: Handle, name: str, change: Impairment) -> None:

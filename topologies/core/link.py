@@ -86,6 +86,17 @@ def delay_us(text: str) -> int:
     return _scaled(text, {"ms": 1_000, "us": 1, "s": 1_000_000}, "delay", "1ms")
 
 
+def loss_ppb(text: str) -> int:
+    """Return packets of a billion from "0.5" or "0.5%" of them; ValueError otherwise."""
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent <= 100:
+        raise ValueError(f"loss: per cent of packets, 0 to 100, got {text!r}")
+    return round(percent * ALL_PPB / 100)
+
+
 def _scaled(text: str, units: dict[str, int], quantity: str, example: str) -> int:
     digits = text.strip().lower()
     unit = digits.lstrip("0123456789.")

@@ -1,46 +1,18 @@
 // The page of a simulation: choices in the address, a worker that computes, and the view that both pages share.
+import {choicesOf, textOf} from "./address.js";
 import {notice} from "./notice.js";
 import {View} from "./view.js";
 
 const PACES = [[1e-4, "1/10000"], [1e-3, "1/1000"], [.01, "1/100"], [.1, "1/10"], [1, "real time"], [5, "5 times"], [20, "20 times"], [100, "as fast as it can"]];
 const WINDOW_S = 20;  // of the time line, at the pace of real time
 const STEP_US = 1000;
-const ARGUMENT = {fail: "what", restore: "what", degrade: "link", impair: "link", stop: "node", restart: "node", power: "node"};
-const FIRST = {net: "dcell:n=4,k=1", scheme: "", seed: "1", pace: "0.1", path: "", do: ""};
 const byId = id => document.getElementById(id);
 
-// The address: #net=dcell:n=4,k=1&scheme=dr&seed=1&pace=1&do=2000000~fail~h0-h4~silent=true
-function choicesOf(hash) {
-  const parts = hash.slice(1).split("&").filter(Boolean).map(part => {
-    const cut = part.indexOf("=");
-    return [part.slice(0, cut), decodeURIComponent(part.slice(cut + 1))];
-  });
-  return {...FIRST, ...Object.fromEntries(parts)};
-}
-
-function actionOf(text) {
-  const [us, name, target, ...options] = text.split("~");
-  const request = {do: name, [ARGUMENT[name]]: target};
-  for (const option of options) {
-    const [key, value] = option.split("=");
-    request[key] = value === "true" ? true : value;
-  }
-  return [Number(us), request];
-}
-
-function textOf([us, {do: name, ...values}]) {
-  const {[ARGUMENT[name]]: target, ...options} = values;
-  return [us, name, target, ...Object.entries(options).map(option => option.join("="))].join("~");
-}
-
-const choices = choicesOf(location.hash);
-const texts = choices.do ? choices.do.split(";") : [];
-const unreadable = texts.find(text => !/^[0-9]+~[a-z]+~/.test(text) || !(text.split("~")[1] in ARGUMENT));
-const past = unreadable ? [] : texts.map(actionOf).sort((a, b) => a[0] - b[0]);
+const {choices, past, wrong} = choicesOf(location.hash);
 const families = await (await fetch("networks.json")).json();
 const networks = families.flatMap(family => family.networks);
 const network = networks.find(({spec}) => spec === choices.net) ?? networks[0];
-if (unreadable) notice(`${unreadable} is no action, such as 1200000~fail~h0-h4; no action of this address is done`, {stays: true});
+if (wrong) notice(wrong, {stays: true});
 if (network.spec !== choices.net) {
   notice(`there is no ${choices.net} here, so this is ${network.spec}; choose another network`, {stays: true});
   Object.assign(choices, {net: network.spec, scheme: ""});

@@ -46,7 +46,7 @@ export class Panel {
     if (name !== this.chosen || this.timer) return;
     this.timer = setTimeout(() => {
       this.timer = 0;
-      if (this.chosen === name) this.fill();
+      this.fill();
     }, REFRESH_MS);
   }
 

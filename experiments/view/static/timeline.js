@@ -60,6 +60,7 @@ export class Timeline {
   mark(at, lane, kind, text, names) {
     const known = this.view.simulated ? [] : this.marks;  // a live page may hear of an event twice
     if (!known.some(mark => mark.at === at && mark.lane === lane && mark.text === text)) this.marks.push({at, lane, kind, text, names});
+    if (this.marks.length > 2 * KEPT_MARKS) this.marks = this.marks.slice(-KEPT_MARKS);  // a hidden page draws nothing
   }
 
   // Marks about a node or a link.
@@ -79,7 +80,7 @@ export class Timeline {
     const bar = {at: event.at_s, from: event.at_s, until: null, lane: 0, kind: kindOf(event), text, names: [event.link]};
     this.bars.set(event.link, bar);
     this.marks.push(bar);
-    if (!this.incident || event.at_s - this.incident.at > .5) {
+    if (!this.incident || this.incident.restored !== null || event.at_s - this.incident.at > .5) {
       this.incident = {at: event.at_s, links: [], names: new Set(), restored: null, detections: [], routes: [], outages: new Map(), lost: []};
     }
     this.incident.names.add(event.link);

@@ -101,6 +101,24 @@ def test_a_session_needs_no_numpy(tmp_path):
     assert Path(tmp_path / "network").stat().st_size < 10_000
 
 
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        ({"do": "impair", "loss": "200"}, "loss: per cent of packets, 0 to 100, got '200'"),
+        ({"do": "impair", "loss": "nan"}, "loss: per cent of packets, 0 to 100, got 'nan'"),
+        ({"do": "impair", "delay": "-5ms"}, "delay: '-5ms' is not a delay; write it as in 1ms"),
+        ({"do": "impair", "delay": "infms"}, "delay: 'infms' is not a delay; write it as in 1ms"),
+        ({"do": "fail", "silent": "false"}, "silent: true or false, got 'false'"),
+    ],
+)
+def test_a_wrong_value_changes_nothing(request_, error):
+    session = opened()
+    events(session, 1_000)
+    name = "what" if request_["do"] == "fail" else "link"
+    assert do(session, **request_, **{name: "h0-h4"}) == {"error": error}
+    assert not of_kind(events(session, 2_000), "link")
+
+
 def test_a_daemon_is_killed_and_started_and_a_node_loses_power():
     session = opened()
     events(session, 1_000_000)

@@ -203,6 +203,19 @@ def test_a_wrong_address_is_answered_by_one_line(address: str) -> None:
         assert page.errors == []
 
 
+def test_a_registry_without_an_answer_is_an_error_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    npm = tmp_path / "npm"
+    npm.write_text("#!/bin/sh\nsleep 60\n")
+    npm.chmod(0o755)
+    monkeypatch.setattr(virtual_kernel, "folders", lambda: [tmp_path])
+    monkeypatch.setattr(shutil, "which", lambda name: str(npm))
+    monkeypatch.setattr(simulation_page, "NPM_S", 0.1)
+    with pytest.raises(OSError, match=r"npm pack .*: no answer within 0.1 s"):
+        simulation_page.pyodide()
+
+
 def test_without_pyodide_and_npm_the_pages_say_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
