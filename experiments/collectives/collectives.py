@@ -4,13 +4,15 @@ The default sweep asks which network and which routing finishes an all-reduce fi
 about 200 hosts, which cost about the same for each host, and the same number of ranks on all.
 
 A rank has a host of its own.  The first iteration warms connections up, and is not counted.  With
-`trace` the schedule is that of a GOAL file, whose computations pass as time.
+`trace` the schedule is that of a GOAL file, whose computations pass as time; the trace
+`training-step` is in this folder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import Path
 from statistics import mean
 
 import numpy as np
@@ -31,6 +33,7 @@ from weft.topologies.core.placement import PLACEMENTS, RANDOM, place_ranks
 from weft.topologies.core.topology import Topology
 
 NO_TRACE = "none"
+TRACES = {"training-step": Path(__file__).with_name("training_step.goal")}
 MOST_BYTES = {"graph": 10**9, "fabric": 1 << 26, "kernel": 1 << 26}
 GRACE_S, PATIENCE = 1.0, 100  # a run ends after so many seconds and times the bound
 
@@ -38,7 +41,7 @@ GRACE_S, PATIENCE = 1.0, 100  # a run ends after so many seconds and times the b
 def schedule_of(run: Run) -> Schedule:
     """Return the schedule of the trace or of the operation of `run`."""
     if run.text("trace") != NO_TRACE:
-        return goal.read(run.text("trace"))
+        return trace(run.text("trace"))
     return collectives.collective(
         run.text("operation"),
         run.text("algorithm"),
@@ -100,7 +103,7 @@ def check(run: Run) -> None:
     topology = run.topology
     hosts_of(run, topology)
     if run.text("trace") != NO_TRACE:
-        ranks = len(goal.read(run.text("trace")))
+        ranks = len(trace(run.text("trace")))
         if ranks != run.integer("ranks"):
             raise ValueError(
                 f"{run.experiment}: {run.text('trace')} has {ranks} ranks; set ranks={ranks}"
@@ -118,9 +121,14 @@ def check(run: Run) -> None:
 
 
 def check_trace(text: str) -> None:
-    """Raise ValueError unless `text` is none, or a file in GOAL."""
+    """Raise ValueError unless `text` is none, or names a trace."""
     if text != NO_TRACE:
-        goal.read(text)
+        trace(text)
+
+
+def trace(name: str) -> Schedule:
+    """Return one of TRACES, or the schedule in a file; ValueError without one."""
+    return goal.read(TRACES.get(name, name))
 
 
 def named(table: Table) -> list[Row]:
@@ -155,7 +163,7 @@ EXPERIMENT = Experiment(
         "topology": common.TOPOLOGY.over(
             *("slimfly:q=5,p=4", "dragonfly:p=3,a=6,h=2,palm=0", "hyperx:l=2,s=6,p=5"),
             *("xpander:r=7,l=6,p=4,seed=1", "jellyfish:n=50,r=7,p=4,seed=1"),
-            "fattree:k=8,oversubscription=2",
+            *("fattree:k=8,oversubscription=2", "clos:n=10,r=20,m=10"),
         ),
         "scheme": common.ROUTING.over("ecmp", "rps", "fatpaths:trigger=cut,start=random"),
         "operation": Word(meaning="collective operation", words=tuple(collectives.ALGORITHMS)).over(
@@ -172,7 +180,7 @@ EXPERIMENT = Experiment(
         ).over(1 << 20),
         "trace": Spec(
             meaning="GOAL file with a schedule in place of the operation",
-            form="a path, or none",
+            form=f"a path, {', '.join(TRACES)}, or none",
             check=check_trace,
         ).over(NO_TRACE),
         "ranks": Integer(

@@ -10,8 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.experiments.collectives.training_step import (
+    GRADIENTS_NS,
+    GROUP_BYTES,
+    GROUPS,
+    LOSS_NS,
+    UPDATE_NS,
+    training_step,
+)
+from weft.experiments.collectives.collectives import TRACES
 from weft.experiments.runner.definition import Row, find
 from weft.experiments.runner.rows import row_of
+from weft.testbed.schedules import goal
 
 ROOT = Path(__file__).resolve().parents[3]
 TRACE = ROOT / "tests" / "testbed" / "schedules" / "training_step.goal"
@@ -98,6 +108,17 @@ def test_a_trace_computes_and_sends_at_a_time() -> None:
     assert number(fabric, "completion_ms") == expected_ms
     slow = row("graph", rate_mbps="1000", **texts)
     assert number(slow, "completion_ms") > 0.75 + 10 * steps_ms
+
+
+def test_the_recorded_training_step_is_that_of_its_writer() -> None:
+    """Reductions take longer than gradients, so they follow each other after the first group."""
+    assert goal.read(TRACES["training-step"]) == goal.parsed(goal.written(training_step()))
+    texts = {"topology": "star:n=16", "ranks": "16", "algorithm": "rabenseifner"}
+    step = row("graph", trace="training-step", **texts)
+    reduction = row("graph", size_bytes=str(GROUP_BYTES), **texts)
+    reducing_ms = GROUPS * number(reduction, "completion_ms")
+    expected_ms = (LOSS_NS + GRADIENTS_NS + UPDATE_NS) / 1e6 + reducing_ms
+    assert number(step, "completion_ms") == pytest.approx(expected_ms, rel=0.01)
 
 
 @pytest.mark.parametrize(
