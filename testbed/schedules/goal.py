@@ -34,16 +34,16 @@ from weft.testbed.schedules.schedule import (
 )
 
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-NUMBER = r"(-?[0-9]{1,18})"
+NUMBER = r"(-?[0-9]{1,15})"
 NUM_RANKS = re.compile(rf"num_ranks {NUMBER}")
 RANK = re.compile(rf"rank {NUMBER} ?\{{")
 LABEL = r"(?:(?P<label>[a-zA-Z]\w*) ?: ?)?"
 OPTIONS = rf"(?P<options>(?: (?:tag|cpu|nic) {NUMBER})*)"
 OPERATION = re.compile(
     LABEL
-    + r"(?:calc (?P<ns>[0-9]{1,18})"
-    + r"|send (?P<sent>[0-9]{1,18}) ?b to (?P<to>[0-9]{1,18})"
-    + r"|recv (?P<received>[0-9]{1,18}) ?b from (?P<source>-1|[0-9]{1,18}))"
+    + r"(?:calc (?P<ns>[0-9]{1,15})"
+    + r"|send (?P<sent>[0-9]{1,15}) ?b to (?P<to>[0-9]{1,15})"
+    + r"|recv (?P<received>[0-9]{1,15}) ?b from (?P<source>-1|[0-9]{1,15}))"
     + OPTIONS,
     re.ASCII,
 )

@@ -96,11 +96,8 @@ class TaskGraph:
 
     def _add_begin(self) -> int:
         """Add the beginning of an iteration, after all tasks of the one before."""
-        iteration = len(self.begins)
-        before = [
-            number for number, task in enumerate(self.tasks) if task.iteration == iteration - 1
-        ]
-        begin = self._add(ReplayTask(iteration=iteration))
+        before = range(self.begins[-1] if self.begins else 0, len(self.tasks))
+        begin = self._add(ReplayTask(iteration=len(self.begins)))
         self.begins.append(begin)
         for number in before:
             self._wait(begin, number)

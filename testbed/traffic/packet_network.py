@@ -355,12 +355,13 @@ class PacketNetwork:
         """Return the counters of TCP of each message that has begun."""
         counters = self._library.packet_network_flow
         pointers = (counters(self._network, message) for message in range(self._messages))
-        return [pointer.contents for pointer in pointers if pointer]
+        return [TcpCounters.from_buffer_copy(pointer.contents) for pointer in pointers if pointer]
 
     def port_counters(self) -> list[SimulatedPortCounters]:
         """Return the counters of all ports, in order of node and port."""
         counters = self._library.packet_network_port
-        return [counters(self._network, port).contents for port in range(self._n_ports)]
+        pointers = (counters(self._network, port) for port in range(self._n_ports))
+        return [SimulatedPortCounters.from_buffer_copy(pointer.contents) for pointer in pointers]
 
     def _take_events(self, on_delivered: Callable[[Delivered], object]) -> None:
         host, c_event = c_uint32(), CEvent()

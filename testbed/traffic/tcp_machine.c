@@ -16,6 +16,7 @@
 #define INFINITE_WINDOW 0x7fffffff
 #define ALPHA_ONE 1024
 #define MOST_BACKOFF 16
+#define MOST_PACKETS (1u << 30) /* of a flow */
 
 enum { LISTED = 1, SACKED = 2, LOST = 4, AGAIN = 8, EVER_AGAIN = 16 };
 enum { OPEN, REDUCING, RECOVERY, LOSS };
@@ -305,10 +306,10 @@ static void restart_after_idling(struct tcp_flow *f, uint64_t now)
 
 uint32_t tcp_write(struct tcp_flow *f, uint64_t now, uint64_t size_bytes)
 {
-	uint32_t count = (size_bytes + f->payload_bytes - 1) / f->payload_bytes;
+	uint64_t count = (size_bytes + f->payload_bytes - 1) / f->payload_bytes;
 	uint32_t end = f->packets + count;
 
-	if (end > f->room && !grow(f, end))
+	if (count > MOST_PACKETS - f->packets || (end > f->room && !grow(f, end)))
 		return 0;
 	restart_after_idling(f, now);
 	for (uint32_t p = f->packets; p < end; p++)

@@ -105,6 +105,26 @@ def test_a_full_queue_is_repaired_without_a_timeout(compiled: Path) -> None:
     assert max(event.at_ns for _, event in net.delivered) < 1.1 * 2 * ideal_ns(3_000_000)
 
 
+@pytest.mark.parametrize("packets", [1 << 30, 1 << 32, (1 << 32) + 1])
+def test_a_message_beyond_all_memory_is_an_error(packets: int, compiled: Path) -> None:
+    net = network("star:n=3", compiled)
+    net.send(0, 1, 0, 0, packets * PAYLOAD_BYTES + 1)
+    with pytest.raises(OSError, match="simulated network: Cannot allocate memory"):
+        net.run_until(SECOND_NS)
+
+
+def test_counters_outlive_their_network(compiled: Path) -> None:
+    net = network("star:n=3", compiled)
+    net.send(0, 1, 0, 0, 1_000_000)
+    net.run_until(SECOND_NS)
+    counters = [*net.flow_counters(), *net.port_counters()]
+    before = [bytes(counter) for counter in counters]
+    del net
+    others = [network("star:n=3", compiled, seed=seed) for seed in range(3)]
+    assert others
+    assert [bytes(counter) for counter in counters] == before
+
+
 @pytest.mark.parametrize("ecn", [CLASSIC_ECN, DCTCP])
 def test_marks_keep_a_queue_short(ecn: int, compiled: Path) -> None:
     net = network("star:n=5", compiled, ecn=ecn, mark_packets=20)
