@@ -38,7 +38,8 @@ def of_depth(depth: int, table: Table) -> list[Row]:
 def lettered(letters: str, prepare: Callable[[Table], Table], table: Table) -> list[Row]:
     """Return the prepared rows, each with the figure's number or letter before its network."""
     rows = named(prepare(table))
-    networks = sorted({str(row["network"]) for row in rows}, key="DβF".find)
+    names = dict.fromkeys(str(row["network"]) for row in rows)
+    networks = sorted(names, key=lambda name: "DβF".index(name[0]))
     titles = dict(zip(networks, letters.split(), strict=False))
     rows.sort(key=lambda row: networks.index(str(row["network"])))
     return [row | {"network": f"({titles[str(row['network'])]}) {row['network']}"} for row in rows]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from weft.experiments.ccrdn.page_figures import lettered
 from weft.experiments.report.page_figures import SOURCE, PageFigure, page_figures, source
 from weft.experiments.report.published import FOLDER, PublishedSet
 
@@ -41,6 +42,15 @@ def test_a_figure_is_of_the_rows_of_the_set(figure: PageFigure) -> None:
     assert path.exists() == bool(entries), "make figures"
     if entries:
         assert words_of(path)[SOURCE] == source(entries), "make figures"
+
+
+def test_figures_have_the_numbers_of_the_paper() -> None:
+    families = {"ficonn": "9", "beta-dcell": "8", "dcell": "7"}
+    for n in range(2, 9):
+        table = [{"topology": f"{family}:n={n},k=3"} for family in families]
+        rows = lettered("7 8 9", lambda table: table, table)
+        numbers = {str(row["topology"]).partition(":")[0]: row["network"][1] for row in rows}
+        assert numbers == families
 
 
 def test_pages_show_all_figures_and_no_others() -> None:
