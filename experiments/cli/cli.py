@@ -162,6 +162,8 @@ def report(error: Exception, words: Sequence[str]) -> int:
 
 def carry_out(argv: list[str]) -> int:
     """Carry out the command line `argv` and return its exit status; errors go to main()."""
+    from weft.experiments.cli.cluster_commands import forwarded
+
     top = parser()
     if COMPLETING in os.environ:
         from weft.experiments.cli.completion import complete
@@ -174,6 +176,8 @@ def carry_out(argv: list[str]) -> int:
     if "action" not in arguments:
         top.print_help()
         return 2
+    if forwarded(arguments, argv):
+        return 0
     status: int = arguments.action(arguments)
     sys.stdout.flush()  # a broken pipe raises here, not after main()
     return status

@@ -165,33 +165,29 @@ def up(lab: Lab, routing: str, arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         return _print_parts(lab, routing, parts, arguments.detach)
     need_root()
-    order = {
-        "parts": _requests(lab, routing, arguments, parts),
-        "commands": {machine.name: machine.command(["agent"]) for machine in machines.machines},
+    journal = {
+        **_network(lab, routing, arguments),
+        "machines": {machine.name: asdict(machine) for machine in machines.machines},
+        "parts": [asdict(part) for part in parts],
     }
-    durations_s = _launch(arguments.detach, _journal(lab, routing, machines, parts), order)
+    durations_s = _launch(arguments.detach, journal)
     print(f"{arguments.detach} is up: {_summary(lab, parts, durations_s)}", file=sys.stderr)
     return 0
 
 
-def _launch(name: str, journal: dict[str, Any], order: dict[str, Any]) -> dict[str, float]:
+def _launch(name: str, journal: dict[str, Any]) -> dict[str, float]:
     """Reserve the run, start its controller, and return seconds by stage."""
     from weft.experiments.runner.console import stages
     from weft.testbed.cluster import controller
     from weft.testbed.network import clean
-    from weft.testbed.runs import private_files, run
+    from weft.testbed.runs import run
 
     lock = run.reserve(name)
     try:
-        graph = next(iter(order["parts"].values()))["graph"]
-        if graph:
-            copy = lock.run.directory / "topology.json"
-            private_files.write(copy, graph.encode())
-            journal["topology_file"] = f"file:{copy}"
-        run.write_journal(lock.run, {"id": name, "slot": lock.run.slot, **journal})
+        run.write_journal(lock.run, {**lock.run.journal, **journal})
         with stages("bringing up") as progress:
-            progress(f"{len(order['parts'])} machines")
-            return controller.launch(lock.run, order, lock.lock)
+            progress(f"{len(journal['parts'])} machines")
+            return controller.launch(lock.run, lock.lock)
     except BaseException:
         clean.remove(lock.run)
         raise
@@ -249,22 +245,21 @@ def _parts(lab: Lab, cluster: Cluster, name: str) -> list[PlanPart]:
     return split(lab.topology, placed(lab, cluster), addresses, port)
 
 
-def _requests(
-    lab: Lab, routing: str, arguments: argparse.Namespace, parts: Sequence[PlanPart]
-) -> dict[str, dict[str, Any]]:
-    """Return what each machine's agent is asked to apply, by name of the machine."""
+def _network(lab: Lab, routing: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what the parts of all machines have in common, for the journal and the agents."""
+    from weft.testbed.linux import clock
     from weft.testbed.node_daemon.keys import KEY_BYTES
-    from weft.topologies.core.link import MTU_BYTES
+    from weft.testbed.plan.network_plan import links_document
     from weft.topologies.core.user_graph import document
 
     topology = lab.topology
-    common = {
+    return {
+        "command": sys.argv,
+        "pid": os.getpid(),
+        "began_unix_s": clock.wall(),
         "topology": topology.spec,
         "graph": document(topology) if topology.family == "file" else "",
-        "link": asdict(lab.link) if lab.link else None,
-        "host_link": asdict(lab.host_link) if lab.host_link else None,
-        "own_links": {link: asdict(spec) for link, spec in lab.own_links.items()},
-        "mtu_bytes": lab.link.mtu_bytes if lab.link else MTU_BYTES,
+        **links_document(lab.link, lab.host_link, lab.own_links),
         "scheme": routing,
         "key": os.urandom(KEY_BYTES).hex(),
         "options": {
@@ -272,26 +267,6 @@ def _requests(
             "authenticated": not arguments.unauthenticated,
             "restart": not arguments.no_restart,
         },
-    }
-    return {
-        part.machine: {**common, "run": f"{arguments.detach}-{number}", "part": asdict(part)}
-        for number, part in enumerate(parts, 1)
-    }
-
-
-def _journal(lab: Lab, routing: str, cluster: Cluster, parts: Sequence[PlanPart]) -> dict[str, Any]:
-    """Return the journal of the controller's run, without its name."""
-    from weft.testbed.linux import clock
-
-    return {
-        "command": sys.argv,
-        "pid": os.getpid(),
-        "began_unix_s": clock.wall(),
-        "topology": lab.topology.spec,
-        "scheme": routing,
-        "machines": {machine.name: asdict(machine) for machine in cluster.machines},
-        "parts": [asdict(part) for part in parts],
-        "namespaces": [],
     }
 
 
@@ -324,15 +299,20 @@ def spread(name: str | None) -> SpreadRun | None:
     return SpreadRun(record, journal)
 
 
-def forwarded(arguments: argparse.Namespace, words: Sequence[str], element: str) -> bool:
-    """Run `weft WORDS` on the machines that have `element`; False if the run is on this one alone.
+def forwarded(arguments: argparse.Namespace, words: Sequence[str]) -> bool:
+    """Run `weft WORDS` on the machines of its node or link; see options.add_run().
+
+    Returns:
+        False if the command has none, or its run is on this machine alone.
 
     Raises:
         ValueError: no such node or link, or its machine is dead.
     """
-    run = spread(arguments.run)
-    if run is None:
-        return False
-    for output in run.carry_out(run.having(element), words):
-        sys.stdout.write(output)
-    return True
+    names = (getattr(arguments, name) for name in getattr(arguments, "elements", ()))
+    element = next(filter(None, names), "")
+    run = spread(arguments.run) if element else None
+    if run:
+        is_node = arguments.elements == ("node",)
+        parts = [run.home(element)] if is_node else run.having(element)
+        sys.stdout.writelines(run.carry_out(parts, words))
+    return run is not None

@@ -39,7 +39,7 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument("--rate", help="rate such as 2mbit")
     parser.add_argument("--queue", type=int, help="queue at each end in packets")
     add_flag(parser, "--clear", help="restore the planned link")
-    add_run(parser)
+    add_run(parser, "link")
 
 
 def is_lab(topology: str) -> bool:

@@ -78,7 +78,8 @@ def _add_faults(commands: Commands) -> None:
     text = "link by its two ends, such as h0-w0, or node such as h0"
     for parser in (fail_parser, restore_parser):
         parser.add_argument("what", metavar="LINK|NODE", help=text)
-        add_run(parser)
+    add_run(fail_parser, "only_to", "what")
+    add_run(restore_parser, "what")
 
 
 def _add_changes(commands: Commands) -> None:
@@ -86,7 +87,7 @@ def _add_changes(commands: Commands) -> None:
     parser.add_argument("link", metavar="LINK", help="link by its two ends, such as e0.0-a0.1")
     parser.add_argument("rate", help="rate such as 2mbit; the planned rate restores the link")
     add_flag(parser, "--tell", help="report the new rate to the daemons at both ends")
-    add_run(parser)
+    add_run(parser, "link")
 
     text = "change the scheme by which a running fabric chooses ports"
     parser = add_command(commands, "scheme", scheme, text)
@@ -116,7 +117,7 @@ def _add_daemons(commands: Commands) -> None:
     text = "stop one node's daemon, even a hung one, and start it again"
     parser = add_command(commands, "restart", restart, text)
     parser.add_argument("node", help="name or label")
-    add_run(parser)
+    add_run(parser, "node")
 
 
 def up(arguments: argparse.Namespace) -> int:
@@ -254,9 +255,9 @@ def exec_(arguments: argparse.Namespace) -> int:
         raise ValueError("exec: no command; write weft exec NODE -- COMMAND")
     if spread_run := cluster_commands.spread(record.id):
         program = ["--", *arguments.program] if arguments.program else arguments.line
-        words = ["exec", arguments.node, *program]
+        words = [arguments.node, *program]
         home = spread_run.home(arguments.node)
-        start = spread_run.command(home, words, terminal=sys.stdin.isatty())
+        start = spread_run.command(home, ["exec"], words, terminal=sys.stdin.isatty())
         os.execvp(start[0], start)
     network = _open(record.id)
     node = network.topology.naming.node(arguments.node)
@@ -279,12 +280,6 @@ def _node_name(network: RunningNetwork, node: str) -> str:
 
 def fail(arguments: argparse.Namespace) -> int:
     """Fail a link or a node."""
-    from weft.experiments.cli.cluster_commands import forwarded
-
-    words = ["fail", arguments.what, *["--silent"] * arguments.silent]
-    words += ["--only-to", arguments.only_to] if arguments.only_to else []
-    if forwarded(arguments, words, arguments.only_to or arguments.what):
-        return 0
     network = _open(arguments.run)
     network.fail(arguments.what, silent=arguments.silent, only_to=arguments.only_to)
     return 0
@@ -292,23 +287,15 @@ def fail(arguments: argparse.Namespace) -> int:
 
 def restore(arguments: argparse.Namespace) -> int:
     """Restore a failed link or node."""
-    from weft.experiments.cli.cluster_commands import forwarded
-
-    if forwarded(arguments, ["restore", arguments.what], arguments.what):
-        return 0
     _open(arguments.run).restore(arguments.what)
     return 0
 
 
 def degrade(arguments: argparse.Namespace) -> int:
     """Change the rate of a link, and report it to the daemons at its ends with --tell."""
-    from weft.experiments.cli.cluster_commands import forwarded
     from weft.testbed.network.degrade import planned, report, set_rate
     from weft.topologies.core.link import rate_bps
 
-    words = ["degrade", arguments.link, arguments.rate, *["--tell"] * arguments.tell]
-    if forwarded(arguments, words, arguments.link):
-        return 0
     network = _open(arguments.run)
     rate = rate_bps(arguments.rate)
     set_rate(network, arguments.link, rate)
@@ -326,12 +313,8 @@ def scheme(arguments: argparse.Namespace) -> int:
 
 def restart(arguments: argparse.Namespace) -> int:
     """Stop the daemon of a node and start it again."""
-    from weft.experiments.cli.cluster_commands import spread
     from weft.testbed.node_daemon import control
 
-    if run := spread(arguments.run):
-        run.carry_out([run.home(arguments.node)], ["restart", arguments.node])
-        return 0
     network = _open(arguments.run)
     control.restart(network.run.directory, _node_name(network, arguments.node))
     return 0

@@ -38,9 +38,16 @@ def add_flag(parser: Any, *names: str, help: str) -> None:
     parser.add_argument(*names, action="store_true", help=help)
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
-    """Add --run, which names the network."""
+def add_run(parser: argparse.ArgumentParser, *elements: str) -> None:
+    """Add --run, which names the network.
+
+    Args:
+        parser: of the command.
+        elements: arguments whose node or link says which machines of a network over several carry
+            the command out; the first that is set does.
+    """
     parser.add_argument("--run", help="name of the run; default: $WEFT_RUN, or the only run")
+    parser.set_defaults(elements=elements)
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:

@@ -22,8 +22,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from tempfile import NamedTemporaryFile
-from typing import Any, TypedDict
+from typing import Any
 
 from weft.testbed.cluster.cut_links import CutLinks, route_mtu
 from weft.testbed.linux import clock
@@ -31,12 +30,12 @@ from weft.testbed.linux.process import need_root
 from weft.testbed.network import bring_up
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon.child_process import real_time
-from weft.testbed.plan.network_plan import NetworkPlan
+from weft.testbed.plan.network_plan import NetworkPlan, links_from
 from weft.testbed.plan.part import part_from
 from weft.testbed.runs.run import UNNAMED
 from weft.topologies import build
-from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
+from weft.topologies.core.user_graph import parse
 
 CONTROLLER_S = 10.0
 POLLRDHUP = 0x2000
@@ -51,29 +50,9 @@ def digest(plan: NetworkPlan) -> str:
 
 def topology_from(request: Mapping[str, Any]) -> Topology:
     """Return the topology of a request: a known family's, or a user's graph that it brings."""
-    if not request["graph"]:
-        return build(request["topology"])
-    with NamedTemporaryFile("w", suffix=".json") as file:
-        file.write(request["graph"])
-        file.flush()
-        return build(f"file:{file.name}")
-
-
-class RequestedLinks(TypedDict):
-    """The links of a request, as RunningNetwork and NetworkPlan take them."""
-
-    link: LinkSpec | None
-    host_link: LinkSpec | None
-    own_links: dict[int, LinkSpec]
-
-
-def links_from(request: Mapping[str, Any]) -> RequestedLinks:
-    """Return the specifications of the links of a request."""
-    own_links = {int(link): LinkSpec(**fields) for link, fields in request["own_links"].items()}
-    link, host_link = (
-        LinkSpec(**request[key]) if request[key] else None for key in ("link", "host_link")
-    )
-    return {"link": link, "host_link": host_link, "own_links": own_links}
+    if request["graph"]:
+        return parse(request["graph"], suffix=".json", spec=request["topology"])
+    return build(request["topology"])
 
 
 class Agent:

@@ -1,11 +1,11 @@
 """The controller of a run over several machines: it starts an agent on each, and keeps them.
 
-    python -m weft.testbed.cluster.controller DIRECTORY LOCK
+    python -m weft.testbed.cluster.controller RUN
 
-DIRECTORY is that of the run, with its order in ORDER; LOCK is the descriptor of the run's lock.
-The network is up when READY is printed; without it, the errors are on standard error, and every
-agent has removed its part.  On SIGTERM all agents remove their parts.  STATE says which machines
-are dead, and which of their peers the others miss.
+The journal of the run has the machines, their parts, and what all parts have in common.  The
+network is up when READY is printed; without it, the errors are on standard error, and every agent
+has removed its part.  On SIGTERM all agents remove their parts.  STATE says which machines are
+dead, and which of their peers the others miss.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
 from weft.testbed.cluster import agent
 from weft.testbed.cluster.cut_links import TUNNEL_BYTES
+from weft.testbed.cluster.machines import ClusterMachine
 from weft.testbed.linux import clock
-from weft.testbed.plan.network_plan import NetworkPlan
-from weft.testbed.plan.part import PlanPart, part_from
+from weft.testbed.plan.network_plan import NetworkPlan, links_from
+from weft.testbed.plan.part import part_from
 from weft.testbed.plan.plane_selection import is_static
 from weft.testbed.runs import isolated_python, private_files
-from weft.testbed.runs.run import ENVIRONMENT, UNNAMED, RunRecord
-from weft.topologies.core.topology import Topology
+from weft.testbed.runs.run import ENVIRONMENT, UNNAMED, RunRecord, find
+from weft.topologies.core.link import MTU_BYTES
 
-ORDER, STATE, LOG = "order.json", "machines.json", "controller.err"
+STATE, LOG = "machines.json", "controller.err"
 READY = "ready"
 SSH_KEYS = "SSH_AUTH_SOCK"  # environment variable: the program that holds the user's keys
 BEAT_S, LEASE_S, GREETING_S, END_S = 0.5, 2.0, 10.0, 60.0
@@ -105,11 +106,12 @@ class Connection:
 
 
 class Controller:
-    """The agents of the run in `directory`."""
+    """The agents of a run."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._order: Request = json.loads((directory / ORDER).read_text())
+    def __init__(self, record: RunRecord) -> None:
+        self._run = record
+        self._journal = record.journal
+        self._parts = [part_from(part) for part in self._journal["parts"]]
         self._connections: dict[str, Connection] = {}
         self._dead: dict[str, str] = {}
         self._lost: dict[str, list[str]] = {}
@@ -118,8 +120,9 @@ class Controller:
         """Start an agent on each machine."""
         environment = {name: value for name, value in os.environ.items() if name != ENVIRONMENT}
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        for name, command in self._order["commands"].items():
-            log = self._directory / f"agent.{name}.err"
+        for name, fields in self._journal["machines"].items():
+            command = ClusterMachine(**fields).command(["agent"])
+            log = self._run.directory / f"agent.{name}.err"
             with open(private_files.open_file(log, flags), "wb") as errors:
                 process = subprocess.Popen(
                     command,
@@ -157,12 +160,11 @@ class Controller:
         Raises:
             OSError: a machine cannot hold its part, or failed; one line says why.
         """
-        parts = {name: part_from(request["part"]) for name, request in self._order["parts"].items()}
-        kernels = self._check_facts(parts)
-        for name, request in self._order["parts"].items():
-            self._connections[name].send({"do": "apply", **request})
-        digests = self._digests(parts, kernels)  # while the agents work
-        answers = self._answers(list(parts))
+        kernels = self._check_facts()
+        for part, request in zip(self._parts, requests(self._run, self._journal), strict=True):
+            self._connections[part.machine].send(request)
+        digests = self._digests(kernels)  # while the agents work
+        answers = self._answers(list(digests))
         for name, answer in answers.items():
             if answer["digest"] != digests[name]:
                 raise OSError(f"machine {name}: it applied another plan than the controller's")
@@ -173,19 +175,15 @@ class Controller:
                 stages[stage] = max(seconds, stages.get(stage, 0.0))
         print(f"{READY} {json.dumps(stages)}", flush=True)
 
-    def _check_facts(self, parts: Mapping[str, PlanPart]) -> dict[str, dict[str, bool]]:
+    def _check_facts(self) -> dict[str, dict[str, bool]]:
         """Return the properties of each machine's kernel, once all machines can hold their parts.
 
         Raises:
             OSError: one cannot; the line says why.
         """
-        facts = self.ask(
-            {
-                name: {"do": "facts", "address": part.address, "peers": dict(part.peers)}
-                for name, part in parts.items()
-            }
-        )
-        needed = next(iter(self._order["parts"].values()))["mtu_bytes"] + TUNNEL_BYTES
+        facts = self.ask({part.machine: {"do": "facts", **asdict(part)} for part in self._parts})
+        link = self._journal["link"]
+        needed = (link["mtu_bytes"] if link else MTU_BYTES) + TUNNEL_BYTES
         for name, fact in facts.items():
             if fact["code"] != agent.code():
                 raise OSError(f"machine {name}: its weft is another version than the controller's")
@@ -197,15 +195,17 @@ class Controller:
                     )
         return {name: fact["kernel"] for name, fact in facts.items()}
 
-    def _digests(
-        self, parts: Mapping[str, PlanPart], kernels: Mapping[str, Mapping[str, bool]]
-    ) -> dict[str, str]:
-        """Return the digest of each machine's part of the one plan."""
-        request = next(iter(self._order["parts"].values()))
-        topology = agent.topology_from(request)
+    def _digests(self, kernels: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+        """Return the digest of each machine's part of the one plan, by its kernel's properties."""
+        plan = NetworkPlan(
+            UNNAMED,
+            agent.topology_from(self._journal),
+            **links_from(self._journal),
+            static=is_static(self._journal["scheme"]),
+        )
         return {
-            name: agent.digest(plan_of(request, topology, part, kernels[name]))
-            for name, part in parts.items()
+            part.machine: agent.digest(replace(plan, part=part, **kernels[part.machine]))
+            for part in self._parts
         }
 
     def _wait_for_greetings(self) -> None:
@@ -250,7 +250,7 @@ class Controller:
 
     def _write_state(self) -> None:
         state = {"dead": self._dead, "lost": self._lost}
-        private_files.replace(self._directory / STATE, json.dumps(state).encode())
+        private_files.replace(self._run.directory / STATE, json.dumps(state).encode())
 
     def end(self) -> None:
         """Have all agents remove their parts, and wait for their ends."""
@@ -265,57 +265,30 @@ class Controller:
                 connection.process.wait(END_S)
 
 
-def plan_of(
-    request: Mapping[str, Any], topology: Topology, part: PlanPart, kernel: Mapping[str, bool]
-) -> NetworkPlan:
-    """Return the plan of a machine with these properties of its kernel."""
-    return NetworkPlan(
-        UNNAMED,
-        topology,
-        **agent.links_from(request),
-        static=is_static(request["scheme"]),
-        part=part,
-        **kernel,
-    )
+def requests(record: RunRecord, journal: Mapping[str, Any]) -> list[Request]:
+    """Return what the agent of each part is asked to apply."""
+    common = {key: value for key, value in journal.items() if key not in ("parts", "machines")}
+    return [
+        {**common, "do": "apply", "run": f"{record.id}-{number}", "part": part}
+        for number, part in enumerate(journal["parts"], 1)
+    ]
 
 
-def launch(record: RunRecord, order: Request, lock: int) -> dict[str, float]:
+def launch(record: RunRecord, lock: int) -> dict[str, float]:
     """Start the controller of the run, and return seconds by stage when its network is up.
 
     Args:
-        record: the run.
-        order: `parts`, the request of each machine; `commands`, which start its agent.
-        lock: descriptor of the run's lock.
+        record: the run; its journal says what to bring up.
+        lock: descriptor of the run's lock, which the controller holds from now on.
 
     Raises:
         OSError: the network did not come up, and nothing of it remains.
         ValueError: also, because an agent cannot be started.
     """
-    private_files.write(record.directory / ORDER, json.dumps(order).encode())
-    process = _start(record, lock)
-    assert process.stdout
-    try:
-        with process.stdout as output:
-            word, _, stages = output.readline().decode().partition(" ")
-    except BaseException:
-        process.terminate()
-        process.wait()
-        raise
-    if word != READY:
-        process.wait()
-        lines = (record.directory / LOG).read_text().strip().splitlines()
-        error = lines[-1] if lines else "the controller ended without a message"
-        raise ValueError(error) if process.returncode == 2 else OSError(error)
-    durations_s: dict[str, float] = json.loads(stages)
-    return durations_s
-
-
-def _start(record: RunRecord, lock: int) -> subprocess.Popen[bytes]:
-    """Start the controller's process, which holds the lock from now on."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    with open(private_files.open_file(record.directory / LOG, flags), "w") as errors:
-        return subprocess.Popen(
-            isolated_python.command(__name__, [str(record.directory), str(lock)]),
+    log = record.directory / LOG
+    with open(private_files.open_file(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as errors:
+        process = subprocess.Popen(
+            isolated_python.command(__name__, [record.id]),
             cwd=isolated_python.FOLDER,
             env=isolated_python.environment(
                 {ENVIRONMENT: record.id, SSH_KEYS: os.environ.get(SSH_KEYS, "")}
@@ -326,12 +299,27 @@ def _start(record: RunRecord, lock: int) -> subprocess.Popen[bytes]:
             pass_fds=(lock,),
             start_new_session=True,
         )
+    assert process.stdout
+    try:
+        with process.stdout as output:
+            word, _, stages = output.readline().decode().partition(" ")
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    if word != READY:
+        process.wait()
+        lines = log.read_text().strip().splitlines()
+        error = lines[-1] if lines else "the controller ended without a message"
+        raise ValueError(error) if process.returncode == 2 else OSError(error)
+    durations_s: dict[str, float] = json.loads(stages)
+    return durations_s
 
 
 def main(argv: Sequence[str]) -> None:
     """Bring the network up, and keep it until SIGTERM."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    controller = Controller(Path(argv[0]))
+    controller = Controller(find(argv[0]))
     try:
         controller.connect()
         controller.bring_up()

@@ -10,13 +10,13 @@ import signal
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from weft.testbed.cluster.agent import topology_from
 from weft.testbed.cluster.controller import STATE
 from weft.testbed.cluster.machines import ClusterMachine, run_on_machines
 from weft.testbed.network import clean
 from weft.testbed.plan.element import NodeElement, parse_element
 from weft.testbed.plan.part import part_from
 from weft.testbed.runs.run import ENVIRONMENT, RunRecord
-from weft.topologies import build
 
 END_S = 90.0  # for all machines to remove their parts
 
@@ -26,7 +26,7 @@ class SpreadRun:
 
     def __init__(self, record: RunRecord, journal: Mapping[str, Any]) -> None:
         self.record = record
-        self.topology = build(journal.get("topology_file") or journal["topology"])
+        self.topology = topology_from(journal)
         self.parts = [part_from(part) for part in journal["parts"]]
         self._machines = {
             name: ClusterMachine(**fields) for name, fields in journal["machines"].items()
@@ -34,7 +34,9 @@ class SpreadRun:
         state = record.directory / STATE
         if not state.exists():
             raise ValueError(f"run {record.id} is still coming up")
-        self.dead: dict[str, str] = json.loads(state.read_text())["dead"]
+        marks = json.loads(state.read_text())
+        self.dead: dict[str, str] = marks["dead"]
+        self.lost: dict[str, list[str]] = marks["lost"]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each machine."""
@@ -44,6 +46,7 @@ class SpreadRun:
                 "state": "dead" if part.machine in self.dead else "up",
                 "nodes": len(part.nodes),
                 "cut_links": len(part.cut),
+                "lost_peers": " ".join(self.lost.get(part.machine, [])) or "none",
             }
             for part in self.parts
         ]
@@ -67,8 +70,10 @@ class SpreadRun:
         number = self.topology.naming.node(node)
         return next(i for i, part in enumerate(self.parts) if number in part.nodes)
 
-    def command(self, part: int, words: Sequence[str], *, terminal: bool = False) -> list[str]:
-        """Return the command that runs `weft WORDS` on the machine of a part.
+    def command(
+        self, part: int, words: Sequence[str], rest: Sequence[str] = (), *, terminal: bool = False
+    ) -> list[str]:
+        """Return the command that runs `weft WORDS REST` on the machine of a part.
 
         Raises:
             ValueError: the machine is dead.
@@ -76,8 +81,8 @@ class SpreadRun:
         name = self.parts[part].machine
         if name in self.dead:
             raise ValueError(f"{self.dead[name]}; `weft down` takes the rest of the run down")
-        run = ["--run", f"{self.record.id}-{part + 1}"]
-        words = [words[0], *run, *words[1:]]
+        # a later --run overrides one among the words
+        words = [*words, "--run", f"{self.record.id}-{part + 1}", *rest]
         return self._machines[name].command(words, terminal=terminal)
 
     def carry_out(self, parts: Collection[int], words: Sequence[str]) -> list[str]:

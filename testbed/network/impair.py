@@ -10,7 +10,7 @@ from weft.testbed.linux import clock, live_port, netlink, tc
 from weft.testbed.linux.interface import Device
 from weft.testbed.machine import doctor
 from weft.testbed.network.handle import Handle
-from weft.testbed.plan.network_plan import ifb_of
+from weft.testbed.plan.network_plan import End, ifb_of
 from weft.topologies.core.link import LinkSpec, Mbps, delay_us, loss_ppb, rate_bps
 
 QUEUE_PACKETS = 250  # default of a link that had no rate
@@ -78,24 +78,33 @@ def impair(network: Handle, name: str, change: Impairment) -> None:
         ValueError: no such link, the kernel lacks netem for a delay, or the change is impossible.
         OSError: the kernel holds other values after the change.
     """
-    for node, port, _ in network.both_ends(network.topology.link(name)):
-        impair_way(network, node, port, change)
+    for node, _, end in network.both_ends(network.topology.link(name)):
+        # near end of one direction, and far end of the other: both change alike
+        _change(network, (node, end), (node, end), change)
 
 
 def impair_way(network: Handle, node: int, port: int, change: Impairment) -> None:
     """Change the link at `port` of `node` in the direction away from it; see impair()."""
     near = network.plan.ends[node][port]
     far = network.plan.ends[near.peer][near.peer_port]
-    name = network.topology.link_name(near.link)
+    _change(network, (node, near), (near.peer, far), change)
+
+
+def _change(
+    network: Handle, near: tuple[int, End], far: tuple[int, End], change: Impairment
+) -> None:
+    """Change rate and queue at the end of `near`, a node, and arrivals at that of `far`."""
+    link = near[1].link
+    name = network.topology.link_name(link)
     program_decides = data_plane.program_of(network) is not None
     if change.delays and program_decides and not clock.is_virtual():
         raise ValueError(
             f"{name}: a delay and a scheme of the data plane exclude each other: the "
             f"program sees no delay"
         )
-    with network.at(node) as near_socket, network.at(near.peer) as far_socket:
-        direction = Direction(name, near_socket, near, far_socket, far)
-        change_direction(direction, change, network.plan.link_spec(near.link))
+    with network.at(near[0]) as near_socket, network.at(far[0]) as far_socket:
+        direction = Direction(name, near_socket, near[1], far_socket, far[1])
+        change_direction(direction, change, network.plan.link_spec(link))
 
 
 class Direction(NamedTuple):

@@ -34,7 +34,7 @@ from weft.testbed.network.bring_up import RunOptions
 from weft.testbed.network.handle import Handle
 from weft.testbed.node_daemon import keys
 from weft.testbed.node_daemon.counters import CounterRow
-from weft.testbed.plan.network_plan import NetworkPlan
+from weft.testbed.plan.network_plan import NetworkPlan, links_document, links_from
 from weft.testbed.plan.part import part_from
 from weft.testbed.plan.plane_selection import is_static
 from weft.testbed.runs import private_files, run
@@ -133,13 +133,8 @@ class RunningNetwork(Handle):
         plan = NetworkPlan(
             record,
             build(entries.get("topology_file") or entries["topology"]),
-            _link_spec(entries.get("link")),
             static=is_static(entries["scheme"]),
-            host_link=_link_spec(entries.get("host_link")),
-            own_links={
-                int(link): LinkSpec(**fields)
-                for link, fields in entries.get("own_links", {}).items()
-            },
+            **links_from(entries),
             part=part_from(entries["part"]) if entries.get("part") else None,
         )
         return cls(plan, None)
@@ -214,10 +209,6 @@ class RunningNetwork(Handle):
             self.run_lock = None
 
 
-def _link_spec(fields: dict[str, int] | None) -> LinkSpec | None:
-    return LinkSpec(**fields) if fields else None
-
-
 def own_graph(plan: NetworkPlan) -> dict[str, object]:
     """Write a user's graph to the run's directory, because its own file may change.
 
@@ -243,9 +234,7 @@ def journal(plan: NetworkPlan, scheme: str, options: RunOptions) -> dict[str, ob
         "pid": os.getpid(),
         "began_unix_s": clock.wall(),
         "topology": plan.topology.spec,
-        "link": asdict(plan.link) if plan.link else None,
-        "host_link": asdict(plan.host_link) if plan.host_link else None,
-        "own_links": {link: asdict(spec) for link, spec in plan.own_links.items()},
+        **links_document(plan.link, plan.host_link, plan.own_links),
         "scheme": scheme,
         "authenticated": options.authenticated,
         "packed": options.packed,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from weft.daemons.core.node_config import routers
 from weft.daemons.routing import selection
@@ -86,6 +86,34 @@ def require_indexes(topology: Topology) -> None:
         f"{MOST_SWITCHES:,} switches; the graph engine has no such limit (weft topo, weft route, "
         f"weft run)"
     )
+
+
+class PlannedLinks(TypedDict):
+    """The links of a network, as RunningNetwork and NetworkPlan take them."""
+
+    link: LinkSpec | None
+    host_link: LinkSpec | None
+    own_links: dict[int, LinkSpec]
+
+
+def links_document(
+    link: LinkSpec | None, host_link: LinkSpec | None, own_links: Mapping[int, LinkSpec]
+) -> dict[str, Any]:
+    """Return the links of a network for a file in JSON."""
+    return {
+        "link": asdict(link) if link else None,
+        "host_link": asdict(host_link) if host_link else None,
+        "own_links": {number: asdict(spec) for number, spec in own_links.items()},
+    }
+
+
+def links_from(document: Mapping[str, Any]) -> PlannedLinks:
+    """Return the links that links_document() wrote, also among other entries."""
+    link, host_link = (
+        LinkSpec(**document[key]) if document[key] else None for key in ("link", "host_link")
+    )
+    own_links = {int(number): LinkSpec(**spec) for number, spec in document["own_links"].items()}
+    return {"link": link, "host_link": host_link, "own_links": own_links}
 
 
 def ifb_of(end: Device) -> NamedDevice:

@@ -59,27 +59,24 @@ def split(
         port: UDP port of the cut links.
     """
     names = list(addresses)
-    local, cut = _divided(topology, machine_of, names)
-    parts = []
-    for number, name in enumerate(names):
-        nodes = tuple(node for node, other in enumerate(machine_of) if other == number)
-        peers = {peer: addresses[peer] for peer in sorted(set(cut[number].values()))}
-        links = tuple(local[number])
-        parts.append(PlanPart(name, addresses[name], port, nodes, links, peers, cut[number]))
-    return parts
-
-
-def _divided(
-    topology: Topology, machine_of: Sequence[int], names: Sequence[str]
-) -> tuple[list[list[int]], list[dict[int, str]]]:
-    """Return the local links, and the far machine of each cut link, by number of the machine."""
-    local: list[list[int]] = [[] for _ in names]
+    links: list[list[int]] = [[] for _ in names]
     cut: list[dict[int, str]] = [{} for _ in names]
     for link, (a, _, b, _) in enumerate(topology.links.tolist()):
         near, far = machine_of[a], machine_of[b]
         if near == far:
-            local[near].append(link)
+            links[near].append(link)
         else:
             cut[near][link] = names[far]
             cut[far][link] = names[near]
-    return local, cut
+    return [
+        PlanPart(
+            machine=name,
+            address=addresses[name],
+            port=port,
+            nodes=tuple(node for node, machine in enumerate(machine_of) if machine == number),
+            links=tuple(links[number]),
+            peers={peer: addresses[peer] for peer in sorted(set(cut[number].values()))},
+            cut=cut[number],
+        )
+        for number, name in enumerate(names)
+    ]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.testbed.cluster.machines_here import ROOT, WEFT, Machine, machines_here, weft
-from weft.testbed.cluster.controller import ORDER
+from weft.testbed.cluster.controller import requests
 from weft.testbed.cluster.placement import place
 from weft.testbed.linux import interface, netns
 from weft.testbed.network.network import RunningNetwork
@@ -67,9 +67,9 @@ def ask(process: subprocess.Popen[str], *requests: Any) -> list[Any]:
 def test_a_request_that_is_carried_out_twice_makes_one_part(tmp_path, name):
     with machines_here(1, tmp_path) as machines:
         weft("up", SPEC, "--machines", str(machines.file), "--detach", name)
-        order = json.loads((run.find(name).directory / ORDER).read_text())
+        record = run.find(name)
+        (request,) = requests(record, record.journal)
         weft("down", "--run", name)
-        request = {"do": "apply", **order["parts"]["m1"]}
         first = machines.all[0]
         with agent(first) as process:
             answers = ask(process, request, request)

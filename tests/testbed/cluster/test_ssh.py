@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -12,64 +11,28 @@ from pathlib import Path
 import pytest
 
 from tests.testbed.cluster.machines_here import ROOT, WEFT, Machine, Machines, machines_here
+from tests.testbed.cluster.ssh_here import SERVE, describe, needs_server, write_keys
 from weft.testbed.linux.clock import wait_until
 from weft.topologies import build
 
-SSHD = "/usr/sbin/sshd"
 pytestmark = [
     pytest.mark.kernel,
     pytest.mark.real_clock("machines are namespaces with processes of their own"),
-    pytest.mark.skipif(not os.path.exists(SSHD), reason="openssh-server is not installed"),
+    needs_server,
 ]
 SPEC = "dcell:n=3,k=1"
 NAME = "far"
-SERVER = """
-ListenAddress 10.99.0.2
-HostKey {folder}/host
-AuthorizedKeysFile {folder}/user.pub
-StrictModes no
-UsePAM no
-PidFile none
-"""
-CLIENT = """
-Host far
-  HostName 10.99.0.2
-  User root
-  IdentityFile {folder}/user
-  IdentitiesOnly yes
-  UserKnownHostsFile {folder}/known_hosts
-  GlobalKnownHostsFile /dev/null
-"""
-# the account of root may be locked, which a server without PAM heeds
-BEGIN = """
-mkdir /run/sshd
-sed 's/^root:[^:]*/root:*/' /etc/shadow >/run/shadow
-mount --bind /run/shadow /etc/shadow
-exec {sshd} -f {folder}/server -E {folder}/log
-"""
 
 
 @pytest.fixture
 def machines(tmp_path: Path) -> Iterator[Machines]:
     """Yield two machines; the first reaches the second by ssh, and runs the commands."""
-    for key in ("host", "user"):
-        words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / key)]
-        subprocess.run(words, check=True)
-    (tmp_path / "server").write_text(SERVER.format(folder=tmp_path))
-    (tmp_path / "client").write_text(CLIENT.format(folder=tmp_path))
-    (tmp_path / "known_hosts").write_text(f"10.99.0.2 {(tmp_path / 'host.pub').read_text()}")
+    write_keys(tmp_path)
     with machines_here(2, tmp_path) as machines:
-        machines.all[1].run("sh", "-ec", BEGIN.format(sshd=SSHD, folder=tmp_path))
+        machines.all[1].run("sh", "-ec", SERVE.format(folder=tmp_path))
         program = f"env PYTHONPATH={ROOT} 'A WORD=with spaces' {' '.join(WEFT)}"
-        describe(machines, tmp_path, "far", program)
+        describe(tmp_path, "far", program)
         yield machines
-
-
-def describe(machines: Machines, folder: Path, host: str, program: str) -> None:
-    """Write the file of machines."""
-    entry = {"address": "10.99.0.2", "ssh": f"-F {folder}/client {host}", "weft": program}
-    content = {"machines": {"near": {"address": "10.99.0.1"}, "far": entry}}
-    machines.file.write_text(json.dumps(content))
 
 
 def weft(machines: Machines, *words: str) -> subprocess.CompletedProcess[str]:
@@ -149,7 +112,7 @@ def test_a_machine_that_ssh_cannot_use_is_refused_in_one_line(machines, tmp_path
         program = "no-such-weft"
     elif fault == "greeting":
         program = "echo hello"
-    describe(machines, tmp_path, "no.such.host.invalid" if fault == "name" else "far", program)
+    describe(tmp_path, "no.such.host.invalid" if fault == "name" else "far", program)
     refused = weft(machines, *up(machines))
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert refused.stderr.startswith("weft: machine far: ")
