@@ -1,9 +1,8 @@
 """Place the nodes of a network on machines, with few links between machines.
 
-A node's load is its number of links.  Hosts stay with their switch.  METIS partitions the graph,
-and KaHIP too where it is installed and machines are alike; the result with fewer cut links stays.
-Moves of single nodes then improve it, as in Fiduccia and Mattheyses (DAC 1982), and move no node
-that has a machine already.
+A node's load is its number of links.  Hosts stay with their switch, and nodes that the user placed
+on the same machine stay together.  METIS partitions the graph, and KaHIP too where it is installed
+and machines are alike; the result with fewer cut links stays.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def place(
     methods: list[Callable[[PartitionGraph, Sequence[float]], Assignment]] = [_metis]
     if find_spec("kahip") and len(set(shares)) == 1:
         methods.append(_kahip)
-    assignments = [improved(graph, method(graph, shares), shares) for method in methods]
+    assignments = [with_pinned(graph, method(graph, shares), shares) for method in methods]
     best = min(assignments, key=lambda assignment: cut_weight(graph, assignment))
     return [best[group] for group in graph.group_of]
 
@@ -90,12 +89,13 @@ def grouped(topology: Topology, pinned: Mapping[int, int], kept: Collection[int]
 
 
 def _groups(topology: Topology, pinned: Mapping[int, int]) -> list[int]:
-    """Return the group of each node: hosts without a machine of their own join their switch."""
-    home = list(range(topology.nodes))
+    """Return the group of each node: that of its machine, of its switch, or its own."""
+    first = {machine: node for node, machine in reversed(pinned.items())}
+    home = [first[pinned[node]] if node in pinned else node for node in range(topology.nodes)]
     if not topology.server_centric:
         for a, _, b, _ in topology.links[topology.level == 0].tolist():
             if a not in pinned:
-                home[a] = b
+                home[a] = home[b]
     numbers = {node: number for number, node in enumerate(sorted(set(home)))}
     return [numbers[node] for node in home]
 
@@ -144,82 +144,28 @@ def _kahip(graph: PartitionGraph, shares: Sequence[float]) -> Assignment:
     return list(blocks)
 
 
-def improved(graph: PartitionGraph, machine_of: Assignment, shares: Sequence[float]) -> Assignment:
-    """Return `machine_of` after moves to pinned machines, and moves that cut less.
+def with_pinned(graph: PartitionGraph, blocks: Assignment, shares: Sequence[float]) -> Assignment:
+    """Return the machine of each group, by its block of a partition.
 
-    A machine takes a group as long as its load stays below its share and the imbalance; a machine
-    above that gives groups away.
+    Machines of equal shares swap blocks so that pinned groups are right with their blocks.  A
+    machine without a group takes the one with the fewest links that another can give away.
     """
-    machine_of = _renamed(graph, machine_of, shares)
-    loads = [0] * len(shares)
-    for group, machine in enumerate(machine_of):
-        loads[machine] += graph.loads[group]
-    largest = max(graph.loads)
-    limits = [max(share * (1 + IMBALANCE) * sum(loads), largest) for share in shares]
-    for _ in range(2 * len(machine_of)):
-        moves = [
-            move
-            for group in range(len(machine_of))
-            if group not in graph.pinned
-            and (move := _best_move(graph, machine_of, group, (loads, limits)))
-        ]
-        if not moves:
-            break
-        # moves of neighbours disturb each other, so each is judged again when its turn comes
-        for _, group, _ in sorted(moves, reverse=True):
-            move = _best_move(graph, machine_of, group, (loads, limits))
-            if move:
-                loads[machine_of[group]] -= graph.loads[group]
-                loads[move[2]] += graph.loads[group]
-                machine_of[group] = move[2]
-    return machine_of
-
-
-def _best_move(
-    graph: PartitionGraph,
-    machine_of: Assignment,
-    group: int,
-    limits: tuple[Sequence[float], Sequence[float]],
-) -> tuple[int, int, int] | None:
-    """Return (links that are cut no more, group, machine) of the best move; None: none is good.
-
-    limits: load and largest load, by machine.
-    """
-    loads, most = limits
-    here = machine_of[group]
-    weights: Counter[int] = Counter()
-    for other, weight in graph.weights[group].items():
-        weights[machine_of[other]] += weight
-    over = loads[here] > most[here]
-    targets = range(len(loads)) if over else weights
-    moves = [
-        (weights[machine] - weights[here], group, machine)
-        for machine in targets
-        if machine != here and loads[machine] + graph.loads[group] <= most[machine]
-    ]
-    best = max(moves, default=None)
-    return best if best and (over or best[0] > 0) else None
-
-
-def _renamed(graph: PartitionGraph, machine_of: Assignment, shares: Sequence[float]) -> Assignment:
-    """Return `machine_of` with pinned groups on their machines, as few others against them.
-
-    Machines of equal shares swap names so that most pinned groups are right at once.
-    """
-    names: dict[int, int] = {}
+    machines = list(range(len(shares)))
     if len(set(shares)) == 1:
-        votes = Counter((machine_of[group], machine) for group, machine in graph.pinned.items())
-        for (block, machine), _ in votes.most_common():
-            if block not in names and machine not in names.values():
-                names[block] = machine
-    for block in range(len(shares)):
-        if block not in names:
-            free = (machine for machine in range(len(shares)) if machine not in names.values())
-            names[block] = block if block not in names.values() else next(free)
-    renamed = [names[machine] for machine in machine_of]
-    for group, machine in graph.pinned.items():
-        renamed[group] = machine
-    return renamed
+        for group, machine in graph.pinned.items():
+            block, other = blocks[group], machines.index(machine)
+            machines[block], machines[other] = machine, machines[block]
+    machine_of = [graph.pinned.get(group, machines[block]) for group, block in enumerate(blocks)]
+    for empty in set(machines).difference(machine_of):
+        sizes = Counter(machine_of)
+        free = [
+            group
+            for group, machine in enumerate(machine_of)
+            if group not in graph.pinned and sizes[machine] > 1
+        ]
+        for group in sorted(free, key=lambda group: sum(graph.weights[group].values()))[:1]:
+            machine_of[group] = empty
+    return machine_of
 
 
 def cut_links(topology: Topology, machine_of: Sequence[int]) -> list[int]:
