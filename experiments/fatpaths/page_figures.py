@@ -93,7 +93,12 @@ FIGURES = (
     PageFigure("fatpaths_feedback", "fatpaths_feedback", {"engine": "fabric", "mapping": "linear"}),
     PageFigure("fatpaths_linux", "fatpaths_fct"),
     PageFigure("fatpaths_figure17", "fatpaths_stencil"),
-    PageFigure("collectives", "collectives"),
+    PageFigure(
+        "collectives",
+        "collectives",
+        {"engine": "fabric", "transport": "ndp", "trace": "none"},
+    ),
+    PageFigure("collectives_servers", "collectives", {"engine": "graph", "trace": "none"}),
     PageFigure(
         "ndp_beside_htsim",
         "ndp_incast",

@@ -41,15 +41,7 @@ class PageFigure:
 
     def entries(self, published: PublishedSet) -> list[tuple[Row, dict[str, Any]]]:
         """Return the published (row, provenance) pairs that the figure shows."""
-        experiment = find(self.experiment)
-        texts = dict(self.where)
-        engine = texts.pop("engine", "")
-        values = experiment.values(texts)
-        return [
-            (row, about)
-            for row, about in published.table(experiment)
-            if all(row[key] in values[key] for key in values) and engine in ("", row["engine"])
-        ]
+        return published.selected(find(self.experiment), self.where)
 
     def draw(self, published: PublishedSet, folder: Path) -> Path | None:
         """Draw the figure into `folder`; return its path, or None without rows."""

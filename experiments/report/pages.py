@@ -107,7 +107,7 @@ def row_table(text: str, published: PublishedSet) -> str:
     """Return the table of rows that `text` describes, or a line that says that there are none."""
     name, keys, shown, settings = (part.strip() for part in text.split("|"))
     experiment = find(name)
-    rows = selected_rows(experiment, settings, published)
+    rows = [row for row, _ in published.selected(experiment, assignments(settings.split()))]
     if not rows:
         return "Not measured yet.\n"
     line_keys, (column_text, _, by_text) = names_in(keys), shown.partition(" by ")
@@ -126,16 +126,6 @@ def row_table(text: str, published: PublishedSet) -> str:
 def titles(keys: Sequence[str], columns_of: Sequence[tuple[Sequence[object], str]]) -> list[str]:
     """Return the titles of a table of rows."""
     return [*map(style.words, keys), *(title(key, head) for head, key in columns_of)]
-
-
-def selected_rows(experiment: Experiment, settings: str, published: PublishedSet) -> list[Row]:
-    """Return the published rows with the values of `settings`."""
-    selection = experiment.values(assignments(settings.split()))
-    return [
-        row
-        for row, _ in published.table(experiment)
-        if all(row[key] in values for key, values in selection.items())
-    ]
 
 
 def bench_table(path: Path) -> str:

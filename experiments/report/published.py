@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from weft.experiments.report.claims import PAPERS, Sweep, all_claims
+from weft.experiments.report.claims import PAPERS, Sweep, Where, all_claims
 from weft.experiments.runner.definition import Experiment, Row, Run, find
 from weft.experiments.runner.results import NAME, Store
 from weft.experiments.runner.rows import order
@@ -26,10 +26,29 @@ MOST_BYTES = 200_000  # of a file that is not compressed
 SUFFIXES = (".jsonl", ".jsonl.gz")
 # Runs that figures need beside those of the claims, of SWEEPS of their rooms, and of the default
 # sweeps of the graph engine.
-COMPARED = ("slimfly:q=5,p=4", "dragonfly:p=3,a=6,h=2,palm=0", "fattree:k=8,oversubscription=2")
+SERVERS = ("dcell:n=14,k=1", "dcell:n=3,k=2", "ficonn:n=20,k=1")
+TRACED = (
+    *("fattree:k=4", "clos:n=4,r=4,m=4", "slimfly:q=3,p=1", "hyperx:l=2,s=3,p=2"),
+    "dragonfly:p=1,a=4,h=1,palm=0",
+)
+TRACE: Where = {"trace": "training-step", "ranks": 16}
+LINUX: Where = {
+    "topology": "fattree:k=4",
+    "scheme": ("ecmp", "rps"),
+    "ranks": 16,
+    "transport": "tcp:control=dctcp",
+    "rate_mbps": 1000,
+    "frame_bytes": 1514,
+}
 SWEEPS = (
     Sweep("link_loss", {"engine": "fabric"}),
-    Sweep("collectives", {"topology": COMPARED}),
+    Sweep("collectives", {"transport": ("ndp", "tcp", "tcp:control=dctcp")}),
+    Sweep("collectives", {"engine": "graph", "scheme": ("ecmp", "rps")}),
+    Sweep("collectives", {"engine": "graph", "scheme": "dr", "topology": SERVERS}),
+    Sweep("collectives", {"topology": TRACED, **TRACE}),
+    Sweep("collectives", {"engine": "graph", "scheme": "dr", "topology": "dcell:n=4,k=1", **TRACE}),
+    Sweep("collectives", LINUX),
+    Sweep("collectives", {"engine": "kernel", **LINUX}, seeds=1),
 )
 OF_A_ROW = ("run", "wall_s", "dirty")  # provenance that rows do not share
 
@@ -46,6 +65,19 @@ class PublishedSet(Store):
 
     def states(self, experiment: str) -> dict[str, str]:
         return {str(row["run"]): "done" for row, _ in self._entries_of(experiment)}
+
+    def selected(
+        self, experiment: Experiment, where: Mapping[str, str]
+    ) -> list[tuple[Row, dict[str, Any]]]:
+        """Return the (row, provenance) pairs with the parameters and engine of `where`."""
+        texts = dict(where)
+        engine = texts.pop("engine", "")
+        values = experiment.values(texts)
+        return [
+            (row, about)
+            for row, about in self.table(experiment)
+            if all(row[key] in values[key] for key in values) and engine in ("", row["engine"])
+        ]
 
     def size(self) -> int:
         """Return the bytes of all files."""
