@@ -293,15 +293,10 @@ def restore(arguments: argparse.Namespace) -> int:
 
 def degrade(arguments: argparse.Namespace) -> int:
     """Change the rate of a link, and report it to the daemons at its ends with --tell."""
-    from weft.testbed.network.degrade import planned, report, set_rate
     from weft.topologies.core.link import rate_bps
 
-    network = _open(arguments.run)
     rate = rate_bps(arguments.rate)
-    set_rate(network, arguments.link, rate)
-    if arguments.tell:
-        link = planned(network, network.topology.link(arguments.link))
-        report(network, arguments.link, degraded=rate < link.rate_bps)
+    _open(arguments.run).degrade(arguments.link, rate, tell=arguments.tell)
     return 0
 
 

@@ -165,6 +165,10 @@ def check(run: Run) -> None:
     """Raise ValueError unless the network has such layers, and the engine frames of that size."""
     transports.check(run)
     topology = run.topology
+    first, last = (topology.ports(host)[0][1] for host in (0, topology.servers - 1))
+    if first == last:
+        reason = "hosts send to those of another router"
+        raise ValueError(f"{run.experiment}: {reason}, and {topology.spec} has one router of hosts")
     if run.text("routing") in LAYERED and topology.switches <= MOST_CHECKED:
         registry.checked(topology, layered_scheme(run))
     if run.engine == "kernel":

@@ -22,7 +22,6 @@ from weft.testbed.linux import clock
 from weft.testbed.measure.outage import MOST_PER_SECOND, OutageProbe, OutageTable
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.traceroute import ForwardingTables, trace
-from weft.testbed.network import degrade
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.traffic import flows, ndp
 from weft.testbed.traffic.flows import Flow, FlowOptions
@@ -144,11 +143,8 @@ class Player:
         self.network.restore(event.subject)
 
     def do_degrade(self, event: LabEvent) -> None:
-        name, bps = event.subject, event.options["rate"]
-        self.network.degrade(name, bps)
-        if event.options.get("tell"):
-            planned = degrade.planned(self.network, self.network.topology.link(name))
-            degrade.report(self.network, name, degraded=bps < planned.rate_bps)
+        tell = event.options.get("tell", False)
+        self.network.degrade(event.subject, event.options["rate"], tell=tell)
 
     def do_impair(self, event: LabEvent) -> None:
         self.network.impair(event.subject, event.options["change"])

@@ -120,6 +120,8 @@ class Map:
         """Return the value of `key`, None if there is none."""
         buffer = ctypes.create_string_buffer(self._value.size)
         if library().bpf_map_lookup_elem(self.fd, self._key.pack(*key), buffer):
+            if ctypes.get_errno() != errno.ENOENT:
+                raise error(f"map: entry {key}")
             return None
         return self._value.unpack(buffer.raw)
 
@@ -140,6 +142,8 @@ class Map:
         while library().bpf_map_get_next_key(self.fd, key, following) == 0:
             key = following.raw
             yield self._key.unpack(key)
+        if ctypes.get_errno() != errno.ENOENT:
+            raise error("map: keys")
 
     def batch(self, count: int) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """Return every key and its value; entries that change meanwhile may be missing.

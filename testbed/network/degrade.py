@@ -38,12 +38,37 @@ def set_rate(network: Handle, name: str, rate_bps: int) -> None:
             raise OSError(f"{end.dev}: asked for {rate_bps} bit/s, the kernel has {shape}")
 
 
+def degrade(network: Handle, name: str, rate_bps: int, *, tell: bool = False) -> None:
+    """Set the rate of a link; with `tell`, report it, as healthy at its planned rate.
+
+    Raises:
+        ValueError: as set_rate() and report(); nothing has changed.
+        OSError: the kernel holds another rate after the change.
+    """
+    if tell:
+        _reportable(network, name)
+    set_rate(network, name, rate_bps)
+    if tell:
+        link = planned(network, network.topology.link(name))
+        report(network, name, degraded=rate_bps < link.rate_bps)
+
+
 def report(network: Handle, name: str, *, degraded: bool = True) -> None:
     """Report the link called `name` as degraded, or as healthy again, to the daemons at both ends.
 
     Raises:
         ValueError: no such link, a link to a host, or a scheme that treats all links alike.
     """
+    for node, port, _ in network.both_ends(_reportable(network, name)):
+        control_socket.ask(
+            network.run.directory,
+            network.topology.naming.name(node),
+            f"{DEGRADED} {port} {int(degraded)}",
+        )
+
+
+def _reportable(network: Handle, name: str) -> int:
+    """Return the link called `name`; ValueError if daemons make no use of a report about it."""
     scheme, _ = parse(routing(network.run.journal))
     able = [name for name, entry in registry.schemes().items() if entry.handles_degraded_links]
     if scheme not in able:
@@ -54,12 +79,7 @@ def report(network: Handle, name: str, *, degraded: bool = True) -> None:
     link = network.topology.link(name)
     if network.topology.level[link] == 0:
         raise ValueError(f"{name} leads to a host: there is no other way to it")
-    for node, port, _ in network.both_ends(link):
-        control_socket.ask(
-            network.run.directory,
-            network.topology.naming.name(node),
-            f"{DEGRADED} {port} {int(degraded)}",
-        )
+    return link
 
 
 def one_at_a_time(network: Handle) -> None:

@@ -180,9 +180,9 @@ class RunningNetwork(Handle):
         """Undo fail() on the link called `name`, or on a node and all its links."""
         faults.restore(self, name)
 
-    def degrade(self, link: str, rate_bps: int) -> None:
-        """Set the rate of a link in both directions; see degrade.set_rate."""
-        degrade.set_rate(self, link, rate_bps)
+    def degrade(self, link: str, rate_bps: int, *, tell: bool = False) -> None:
+        """Set the rate of a link in both directions; see degrade.degrade."""
+        degrade.degrade(self, link, rate_bps, tell=tell)
 
     def impair(self, link: str, change: impair.Impairment) -> None:
         """Set loss, delay, rate or queue of a link in both directions."""

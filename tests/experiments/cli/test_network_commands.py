@@ -164,7 +164,7 @@ def test_the_foreground_takes_commands_and_takes_everything_down_at_the_end():
             "rate: 'fast' is not a rate; write it as in 20mbit",
         ),
         (["up", "dcell:n=3,k=1", "--rate", ""], "rate: '' is not a rate; write it as in 20mbit"),
-        (["up", "dcell:n=3,k=1", "--rate", "0"], "rate_bps must be at least 8000, got 0"),
+        (["up", "dcell:n=3,k=1", "--rate", "0"], "rate: '0' has no unit"),
         (["up", "dcell:n=3,k=1", "--rate=-5mbit"], "'-5mbit' is not a rate"),
         (
             ["up", "dcell:n=3,k=1", "--rate", "1001gbit"],

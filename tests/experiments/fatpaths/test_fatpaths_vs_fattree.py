@@ -45,6 +45,11 @@ def test_all_hosts_of_a_router_send_to_those_of_one_other(spec):
     assert all(src != dst for src, dst in towards)
 
 
+def test_a_network_whose_hosts_would_send_to_themselves_is_refused():
+    with pytest.raises(ValueError, match="star:n=4 has one router of hosts"):
+        fatpaths_vs_fattree.check(one(topology="star:n=4"))
+
+
 def test_flows_are_the_same_for_every_routing_and_others_where_hosts_have_changed_places():
     topology = build("complete:n=6,p=4")
     by = {

@@ -76,6 +76,10 @@ def test_maps_are_typed_sized_and_walked(program):
             loaded.map("nonesuch", "=I", "=I")
         with pytest.raises(BpfError, match="program nonesuch"):
             loaded.program_fd("nonesuch")
+    with pytest.raises(BpfError, match="Bad file descriptor"):
+        rows.get((7,))
+    with pytest.raises(BpfError, match="Bad file descriptor"):
+        list(rows)
 
 
 @pytest.mark.kernel

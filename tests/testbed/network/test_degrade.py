@@ -31,6 +31,15 @@ def test_a_link_carries_less_in_both_directions_and_others_do_not(
 
 
 @pytest.mark.kernel
+def test_a_rate_that_cannot_be_reported_is_not_set(network: Callable[..., RunningNetwork]) -> None:
+    net = network("clos:n=1,r=2,m=2", LinkSpec(rate_bps=20 * Mbps, queue_packets=100))
+    with pytest.raises(ValueError, match="treats degraded links as any other"):
+        net.degrade("e0-c1", 4 * Mbps, tell=True)
+    with net.at(2) as socket:
+        assert tc.shapes(socket)[net.ifindex(2, 2)].rate_bps == pytest.approx(20 * Mbps, abs=8)
+
+
+@pytest.mark.kernel
 def test_a_link_that_sends_one_at_a_time_makes_the_second_packet_wait(
     network: Callable[..., RunningNetwork],
 ) -> None:
