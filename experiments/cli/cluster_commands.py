@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
@@ -73,6 +72,7 @@ def placed(lab: Lab, cluster: Cluster) -> list[int]:
         ValueError: the lab names an unknown machine, or there are too many machines.
     """
     from weft.testbed.cluster import placement
+    from weft.testbed.labs.link_changes import link_of
     from weft.topologies.core.grammar import unknown
 
     names = [machine.name for machine in cluster.machines]
@@ -83,67 +83,52 @@ def placed(lab: Lab, cluster: Cluster) -> list[int]:
     kept = {
         link
         for link in range(len(lab.topology.links))
-        if (spec := lab.own_links.get(link, lab.link)) and spec.delay_us < cluster.delay_us
+        if (spec := link_of(lab, link)) and spec.delay_us < cluster.delay_us
     }
     return placement.place(lab.topology, cluster.shares(), pinned, kept)
 
 
 def described(lab: Lab, cluster: Cluster, machine_of: list[int]) -> dict[str, Any]:
     """Return the rows of machines and of pairs of machines, and the number of cut links."""
-    from weft.testbed.cluster.placement import cut_links
+    from weft.testbed.plan.part import split
 
-    topology = lab.topology
-    ends = topology.links[:, [0, 2]].tolist()
-    loads = Counter(machine_of[node] for pair in ends for node in pair)
-    nodes = Counter(machine_of)
-    servers = Counter(machine_of[: topology.servers])
-    cut = cut_links(topology, machine_of)
-    cut_of = Counter(machine_of[node] for link in cut for node in ends[link])
+    links = len(lab.topology.links)
+    addresses = {machine.name: machine.address for machine in cluster.machines}
+    parts = split(lab.topology, machine_of, addresses, FIRST_PORT)
     machines = [
         {
-            "machine": machine.name,
-            "nodes": nodes[number],
-            "servers": servers[number],
-            "local_links": (loads[number] - cut_of[number]) // 2,
-            "cut_links": cut_of[number],
-            "load_percent": round(100 * loads[number] / (2 * len(ends)), 1),
+            "machine": part.machine,
+            "nodes": len(part.nodes),
+            "servers": sum(node < lab.topology.servers for node in part.nodes),
+            "local_links": len(part.links),
+            "cut_links": len(part.cut),
+            "load_percent": round(50 * (2 * len(part.links) + len(part.cut)) / links, 1),
         }
-        for number, machine in enumerate(cluster.machines)
+        for part in parts
     ]
-    pairs = _pairs(lab, cluster, machine_of, cut)
-    return {"machines": machines, "pairs": pairs, "cut_links": len(cut)}
+    pairs = [_pair(lab, one, other) for one, other in combinations(parts, 2)]
+    return {"machines": machines, "pairs": pairs, "cut_links": _cut_links(parts)}
 
 
-def _pairs(
-    lab: Lab, cluster: Cluster, machine_of: list[int], cut: list[int]
-) -> list[dict[str, Any]]:
-    """Return cut links and bandwidth of each pair of machines.
+def _cut_links(parts: Sequence[PlanPart]) -> int:
+    """Return the number of links between machines."""
+    return sum(len(part.cut) for part in parts) // 2
 
-    The bandwidth is that of its cut links in one direction; None if a link has no rate.
+
+def _pair(lab: Lab, part: PlanPart, other: PlanPart) -> dict[str, Any]:
+    """Return the cut links between two machines, and the sum of their rates in one direction.
+
+    The sum is None if a link has no rate.
     """
-    links: dict[tuple[int, ...], list[int]] = {}
-    for link in cut:
-        a, _, b, _ = lab.topology.links[link].tolist()
-        links.setdefault(tuple(sorted((machine_of[a], machine_of[b]))), []).append(link)
-    return [
-        {
-            "pair": f"{cluster.machines[a].name}-{cluster.machines[b].name}",
-            "cut_links": len(links.get((a, b), [])),
-            "bandwidth_mbps": _bandwidth_mbps(lab, links.get((a, b), [])),
-        }
-        for a, b in combinations(range(len(cluster.machines)), 2)
-    ]
+    from weft.testbed.labs.link_changes import link_of
 
-
-def _bandwidth_mbps(lab: Lab, links: list[int]) -> float | None:
-    """Return the sum of the rates of `links`; None if one has none."""
-    level = lab.topology.level
-    specs = [
-        lab.own_links.get(link, lab.host_link if level[link] == 0 and lab.host_link else lab.link)
-        for link in links
-    ]
+    specs = [link_of(lab, link) for link, peer in part.cut.items() if peer == other.machine]
     rates = [spec.rate_bps for spec in specs if spec]
-    return sum(rates) / 1e6 if len(rates) == len(specs) else None
+    return {
+        "pair": f"{part.machine}-{other.machine}",
+        "cut_links": len(specs),
+        "bandwidth_mbps": sum(rates) / 1e6 if len(rates) == len(specs) else None,
+    }
 
 
 FIRST_PORT, PORTS = 61000, 2000  # UDP ports of runs, above those that Linux gives to clients
@@ -200,8 +185,7 @@ def _summary(lab: Lab, parts: Sequence[PlanPart], durations_s: Mapping[str, floa
     from weft.experiments.runner.console import duration
 
     times = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in durations_s.items())
-    links = len({link for part in parts for link in part.cut})
-    sizes = f"{lab.topology.nodes} nodes on {len(parts)} machines, {links} cut links"
+    sizes = f"{lab.topology.nodes} nodes on {len(parts)} machines, {_cut_links(parts)} cut links"
     return f"{lab.topology.spec}, {sizes} ({times})"
 
 

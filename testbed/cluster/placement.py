@@ -90,8 +90,8 @@ def grouped(topology: Topology, pinned: Mapping[int, int], kept: Collection[int]
 
 def _groups(topology: Topology, pinned: Mapping[int, int]) -> list[int]:
     """Return the group of each node: that of its machine, of its switch, or its own."""
-    first = {machine: node for node, machine in reversed(pinned.items())}
-    home = [first[pinned[node]] if node in pinned else node for node in range(topology.nodes)]
+    anchors = {machine: node for node, machine in pinned.items()}
+    home = [anchors[pinned[node]] if node in pinned else node for node in range(topology.nodes)]
     if not topology.server_centric:
         for a, _, b, _ in topology.links[topology.level == 0].tolist():
             if a not in pinned:
@@ -166,12 +166,3 @@ def with_pinned(graph: PartitionGraph, blocks: Assignment, shares: Sequence[floa
         for group in sorted(free, key=lambda group: sum(graph.weights[group].values()))[:1]:
             machine_of[group] = empty
     return machine_of
-
-
-def cut_links(topology: Topology, machine_of: Sequence[int]) -> list[int]:
-    """Return the links whose ends are on different machines."""
-    return [
-        link
-        for link, (a, _, b, _) in enumerate(topology.links.tolist())
-        if machine_of[a] != machine_of[b]
-    ]

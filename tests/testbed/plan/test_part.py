@@ -10,7 +10,8 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from weft.testbed.cluster.placement import cut_links, place
+from tests.testbed.cluster.test_placement import cut_links
+from weft.testbed.cluster.placement import place
 from weft.testbed.plan.network_plan import NetworkPlan
 from weft.testbed.plan.part import PlanPart, part_from, split
 from weft.testbed.runs.run import UNNAMED
