@@ -55,6 +55,8 @@ class Connection:
 
     def send(self, request: Mapping[str, Any]) -> None:
         """Send a request; raise what ended() returns if the agent has ended."""
+        if self.asked:
+            self.answer()  # to a beat
         assert self.process.stdin
         try:
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -141,14 +143,19 @@ class Controller:
         return self._answers(list(requests))
 
     def _answers(self, names: Sequence[str]) -> dict[str, Request]:
-        """Return the next answer of each of these machines, the first to fail first."""
+        """Return the next answer of each of these machines, the first to fail first.
+
+        Machines that have answered wait for the others, which may take long: they get beats.
+        """
         answers: dict[str, Request] = {}
         while len(answers) < len(names):
-            for name in self._ready([name for name in names if name not in answers], None):
+            for name in self._ready([name for name in names if name not in answers], BEAT_S):
                 answers[name] = self._connections[name].answer()
+            for name in answers:
+                self._beat(self._connections[name])
         return answers
 
-    def _ready(self, names: Sequence[str], timeout_s: float | None) -> list[str]:
+    def _ready(self, names: Sequence[str], timeout_s: float) -> list[str]:
         """Return those of `names` whose agents have answered, or ended."""
         by_output = {self._connections[name].output().fileno(): name for name in names}
         readable, _, _ = select.select(list(by_output), [], [], timeout_s)
@@ -231,22 +238,26 @@ class Controller:
             before = dict(self._dead), dict(self._lost)
             for connection in self._connections.values():
                 if connection.name not in self._dead:
-                    self._beat(connection)
+                    self._renew_lease(connection)
             if (self._dead, self._lost) != before:
                 self._write_state()
             clock.sleep(BEAT_S)
 
-    def _beat(self, connection: Connection) -> None:
-        """Read the answer to the last beat if it is there, and send the next one."""
+    def _renew_lease(self, connection: Connection) -> None:
+        """Beat, and note the death of a machine that is silent."""
         try:
-            if connection.asked and self._ready([connection.name], 0.0):
-                self._lost[connection.name] = connection.answer()["lost"]
-            if not connection.asked:
-                connection.send({"do": "beat"})
-            elif clock.monotonic() - connection.heard_s > LEASE_S:
+            self._beat(connection)
+            if clock.monotonic() - connection.heard_s > LEASE_S:
                 raise OSError(f"machine {connection.name}: its agent is silent")
         except OSError as error:
             self._dead[connection.name] = f"{error}"
+
+    def _beat(self, connection: Connection) -> None:
+        """Read the answer to the last beat if it is there, and send the next one."""
+        if connection.asked and self._ready([connection.name], 0.0):
+            self._lost[connection.name] = connection.answer()["lost"]
+        if not connection.asked:
+            connection.send({"do": "beat"})
 
     def _write_state(self) -> None:
         state = {"dead": self._dead, "lost": self._lost}
