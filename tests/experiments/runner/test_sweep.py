@@ -133,6 +133,7 @@ def test_what_is_predicted_stands_after_what_is_measured(store, monkeypatch, clo
     assert order == ["measure", "predict"]
     assert len(inside) == (clock == "virtual")
     assert all("model_bytes" not in told["result"]["figures"] for told in inside)
+    assert all(told["about"].keys() == {"machine"} for told in inside)  # no git inside
     if inside:
         assert differences(runs, [row]) == []
 
