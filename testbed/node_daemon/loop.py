@@ -246,7 +246,7 @@ class Loop:
         earliest = self._before
         self._before = now
         long_wait = now - earliest > AT_ONCE_S
-        unix_s = clock.wall() - now
+        unix_s = clock.wall() - now if long_wait else 0.0
         arrival_s = now
         self._backlog = True
         wait_s, rest = (None, 1) if self._never_empty else (0, 0)
