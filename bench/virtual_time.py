@@ -20,10 +20,8 @@ import time
 import numpy as np
 
 from bench.report import Line, show
-from weft.experiments.engines.reachability import around, wait_for_notice
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import clock
-from weft.testbed.mininet.net import Net
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.traffic import flows
 from weft.testbed.uml import uml
@@ -42,6 +40,10 @@ def failures(packed: int = 0) -> dict[str, float]:
 
     packed: processes that share the daemons; 0: a process each.
     """
+    # here, because the other measurements would pay for them
+    from weft.experiments.engines.reachability import around, wait_for_notice
+    from weft.testbed.mininet.net import Net
+
     rng = np.random.default_rng(0)
     link = LinkSpec(rate_bps=100 * Mbps, queue_packets=250, delay_us=5)
     noticed_ms = []
