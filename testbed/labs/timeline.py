@@ -293,6 +293,8 @@ class TimelineReader:
         if event.kind == "traffic":
             self._check_traffic(event)
             event = self._named("traffic", self.traffic, event, _plain(item["traffic"]))
+        if event.kind == "stop" and event.at_s < event.subject.at_s:
+            raise ValueError(f"{title}: the command starts later, at {event.subject.at_s:g} s")
         if event.kind == "start":
             event = self._named("command", self.commands, event, event.subject)
         return [event]

@@ -78,6 +78,10 @@ def test_events_are_in_order_of_time_and_checks_in_that_of_the_file():
             "checks: [{output: x, node: h0, matches: '('}]",
             ":3: checks, entry 1, output: matches: n",
         ),
+        (
+            "events: [{at: 3s, start: x, node: h0}, {at: 1s, stop: x}]",
+            ":3: events, entry 2: the command starts later, at 3 s",
+        ),
         ("checks: [{path: [h0]}]", ":3: checks, entry 1: path: a list of nodes"),
         ("checks: [{path: [h0, r0, h0]}]", ":3: checks, entry 1: path: a path leads from"),
         ("events: [{at: 1s, fail: h0-r0, only_to: h0}]", ":3: h0: one way only goes with a silent"),

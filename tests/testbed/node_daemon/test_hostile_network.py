@@ -28,6 +28,8 @@ from weft.topologies.core.link import LinkSpec, Mbps
 pytestmark = pytest.mark.kernel
 SPEC = "dcell:n=3,k=1"
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
+DEAD_HELLOS = 50
+PATIENT = f"dr:hello_ms=20,dead={DEAD_HELLOS}"  # a stall of the machine for less costs no neighbour
 ETH_P_IP, HEADERS_BYTES = 0x0800, 28
 PORT_UNREACHABLE = (3, 3)
 HOSTILE_PACKETS, MOST_GROWTH_BYTES = 20_000, 10_000_000
@@ -35,7 +37,7 @@ HOSTILE_PACKETS, MOST_GROWTH_BYTES = 20_000, 10_000_000
 
 @pytest.fixture
 def routed(network: Callable[..., RunningNetwork]) -> RunningNetwork:
-    return network(SPEC, LINK, "dr")
+    return network(SPEC, LINK, PATIENT)
 
 
 def losses(network: RunningNetwork) -> int:
@@ -81,9 +83,8 @@ def pace(seconds: float, per_s: int) -> Iterator[None]:
         yield
 
 
-def wait_for_hellos(network: RunningNetwork, count: int = 10) -> None:
-    """Return when every daemon has ticked that often: what is dead after three hellos has been
-    noticed."""
+def wait_for_hellos(network: RunningNetwork, count: int = DEAD_HELLOS + 10) -> None:
+    """Return when every daemon has ticked that often: dead neighbours have been noticed."""
     before = {node: row.ticks for node, row in network.rows().items()}
     wait_until(
         "hellos",
