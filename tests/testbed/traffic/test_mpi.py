@@ -279,9 +279,9 @@ def test_an_all_reduce_under_the_virtual_clock_is_repeatable_and_near_its_bound(
             text=True,
             check=True,
         ).stdout
-        for _ in range(2)
+        for _ in range(3)
     ]
-    assert outputs[0] == outputs[1]
+    assert len(set(outputs)) == 1
     seconds = [float(text) for text in re.findall(r"seconds (\S+)", outputs[0])]
     bound_s = 1.5 * size_bytes * 8 / rate_bps * 1514 / 1448
     assert len(seconds) == 3
