@@ -111,8 +111,9 @@ def set_delay(
     socket: netlink.Socket,
     port: Device,
     ifb: Device,
-    delay_us: int,
-    jitter_us: int,
+    *,
+    delay_us: int | None = None,
+    jitter_us: int | None = None,
 ) -> None:
     """Delay arrivals at `port`, which has clsact, by netem.
 
@@ -120,12 +121,18 @@ def set_delay(
         socket: in the namespace of the port.
         port: to change.
         ifb: the device that holds the packets, made if it is missing.
-        delay_us: mean delay.
-        jitter_us: largest deviation from it.
+        delay_us: mean delay; None: unchanged.
+        jitter_us: largest deviation from it; None: unchanged.
     """
+    before = tc.shapes(socket).get(ifb.ifindex, tc.DeviceDisciplines())
+    discipline = tc.delay(
+        ifb,
+        (before.delay_us or 0) if delay_us is None else delay_us,
+        jitter_us=before.jitter_us if jitter_us is None else jitter_us,
+        flags=netlink.REPLACE,
+    )
     if ifb.ifindex in interface.interfaces(socket):
-        socket.request([tc.delay(ifb, delay_us, jitter_us=jitter_us, flags=netlink.REPLACE)])
+        socket.request([discipline])
         return
-    discipline = tc.delay(ifb, delay_us, jitter_us=jitter_us)
     redirection = tc.redirect_arrivals(port, ifb)
     socket.request([interface.new(ifb, "ifb"), discipline, redirection])

@@ -418,8 +418,8 @@ class DeviceDisciplines:
     """The kernel's disciplines of one device; None for a missing one.
 
     header_packets: size of the queue of headers.
-    hop_ns: further time that each packet takes at the receiver, one after the other.
-    jitter_us: largest deviation from the delay.  Both are of exact links.
+    hop_ns: of exact links: further time of each packet at the receiver, one after the other.
+    jitter_us: largest deviation from the delay.
     """
 
     rate_bps: int | None = None
@@ -459,7 +459,10 @@ def _fields(kind: str, handle: int, attributes: Mapping[int, bytes]) -> dict[str
         return {"queue_packets" if handle == FIFO else "header_packets": packets}
     if kind == "netem":
         options = netlink.attributes(attributes[TCA_OPTIONS], 24)
-        return {"delay_us": struct.unpack("=q", options[TCA_NETEM_LATENCY64])[0] // 1000}
+        times = {"delay_us": TCA_NETEM_LATENCY64, "jitter_us": TCA_NETEM_JITTER64}
+        return {
+            name: struct.unpack("=q", options[number])[0] // 1000 for name, number in times.items()
+        }
     if kind == EXACT_KIND:
         return _exact_fields(attributes[TCA_XSTATS])
     return {}

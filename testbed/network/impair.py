@@ -154,16 +154,17 @@ def change_direction(
                 f"{far.dev}: asked to lose {change.loss_ppb} of a billion, the kernel {kernel_ppb}"
             )
     if change.delays:
-        _set_delay(direction, change.delay_us or 0, change.jitter_us or 0)
+        _set_delay(direction, change)
 
 
-def _set_delay(direction: Direction, delay_us: int, jitter_us: int) -> None:
+def _set_delay(direction: Direction, change: Impairment) -> None:
     near, far = direction.near, direction.far
+    times_us = {"delay_us": change.delay_us, "jitter_us": change.jitter_us}
+    times_us = {name: time_us for name, time_us in times_us.items() if time_us is not None}
     if clock.is_virtual():
-        times_us = {"delay_us": delay_us, "jitter_us": jitter_us}
         live_port.change_exact_link(direction.near_socket, near, **times_us)
     else:
-        live_port.set_delay(direction.far_socket, far, ifb_of(far), delay_us, jitter_us)
+        live_port.set_delay(direction.far_socket, far, ifb_of(far), **times_us)
 
 
 def _set_rate(
@@ -228,7 +229,7 @@ def undo(network: Handle, name: str) -> None:
             ifb = ifb_of(end)
             planned_us = planned.delay_us if planned else 0
             if ifb.ifindex in shapes:
-                live_port.set_delay(socket, end, ifb, planned_us, 0)
+                live_port.set_delay(socket, end, ifb, delay_us=planned_us, jitter_us=0)
             elif planned and clock.is_virtual():
                 live_port.change_exact_link(socket, end, delay_us=planned_us, jitter_us=0)
 

@@ -5,11 +5,13 @@ import pytest
 from weft.testbed.data_plane import transit_program
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.data_plane.transit_rewrite import By
-from weft.testbed.linux import clock
+from weft.testbed.linux import clock, tc
 from weft.testbed.machine import doctor
 from weft.testbed.measure.ping import ping
 from weft.testbed.network import read_back
+from weft.testbed.network.impair import Impairment
 from weft.testbed.network.network import RunningNetwork
+from weft.testbed.plan.network_plan import ifb_of
 from weft.topologies import build
 from weft.topologies.core.address import SERVER_BLOCK, Prefix
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -29,6 +31,23 @@ def test_a_delay_is_what_was_asked_and_takes_no_place_in_the_queue(network):
         assert least_us[dst] >= 2 * links * 5_000
     # the cost of a hop is the same in both, and a busy machine delays the least probe hardly
     assert least_us[1] - least_us[3] == pytest.approx(10_000, rel=0.2)
+
+
+@pytest.mark.uml("sch_netem", "ifb")
+def test_a_change_of_the_delay_keeps_its_deviation_and_the_other_way_round(network):
+    net = network(SPEC, LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=5_000))
+    near, far = net.plan.ends[0][1], net.plan.ends[3][1]
+    for change, times_us in (
+        (Impairment(jitter_us=1_000), (5_000, 1_000)),
+        (Impairment(delay_us=7_000), (7_000, 1_000)),
+        (Impairment(jitter_us=0), (7_000, 0)),
+    ):
+        net.impair("h0-h3", change)
+        with net.at(0) as here, net.at(3) as there:
+            exact, netem = tc.shapes(here)[near.ifindex], tc.shapes(there).get(ifb_of(far).ifindex)
+        shape = exact if clock.is_virtual() else netem
+        assert (shape.delay_us, shape.jitter_us) == times_us
+    assert ping(net, [(0, 3)], timeout_s=2.0).pings[0].rtts_us[0] >= 2 * 7_000
 
 
 @pytest.mark.uml("sch_netem", "ifb")
