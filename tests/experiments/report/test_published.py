@@ -42,15 +42,6 @@ NOT_YET = {
     "lbsp-19",
     "lbsp-20",
 }
-# Experiments whose rows are of a former kernel for virtual time; new rows take them off.
-FORMER_KERNEL = {
-    "dar_settling",
-    "fatpaths_fct",
-    "fatpaths_feedback",
-    "fatpaths_stencil",
-    "fatpaths_tcp",
-    "ndp_incast",
-}
 QUICK_S = 1.0  # published time of a run that quick tests measure again
 
 
@@ -184,8 +175,7 @@ def test_a_sample_under_the_virtual_clock_is_the_same():
     from weft.experiments.runner import virtual_runs
 
     for name, (run, _) in cheapest("kernel", "virtual").items():
-        if name not in FORMER_KERNEL:
-            assert again(run, virtual_runs.measure(run).outcome) is None
+        assert again(run, virtual_runs.measure(run).outcome) is None, name
 
 
 def again(run, result):
