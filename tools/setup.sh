@@ -18,8 +18,10 @@ packages="
 # A kernel with everything, for delays and DCTCP where this one has none (Ubuntu has no such package); FRR, which our
 # daemons are compared with; both MPIs, whose programs `weft mpirun` runs, and HPC Challenge; and ssh, for networks over
 # several machines.
-wanted="user-mode-linux frr openssh-client openssh-server libopenmpi-dev libmpich-dev mpich openmpi-bin"
-wanted="$wanted python3-mpi4py hpcc"
+wanted="
+	user-mode-linux frr openssh-client openssh-server
+	libopenmpi-dev libmpich-dev mpich openmpi-bin python3-mpi4py hpcc
+"
 
 fail() {
 	echo "setup: $*" >&2

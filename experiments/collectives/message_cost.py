@@ -5,7 +5,8 @@ alpha-beta    the longest chain of messages and computations, where each message
 cut           the messages between two parts of the network over the capacity between them
 
 The cuts are those round each switch with its hosts, and those along the order of nodes in the
-second eigenvector of the Laplacian matrix (Fiedler, 1973).  Any cut gives a lower bound.
+second eigenvector of the Laplacian matrix (Fiedler, 1973).  Any cut gives a lower bound.  Links
+weigh up to a hundredth more there, at random, because a symmetric network has many such vectors.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ def cut_ns(topology: Topology, graph: TaskGraph, cost: FrameCost) -> float:
     links = np.zeros_like(sent)
     np.add.at(links, (topology.links[:, 0], topology.links[:, 2]), 1.0)
     links += links.T
-    laplacian = np.diag(links.sum(0)) - links
+    weights = links * (1 + 0.01 * np.random.default_rng(0).random(links.shape))
+    weights += weights.T
+    laplacian = np.diag(weights.sum(0)) - weights
     order = np.argsort(np.linalg.eigh(laplacian)[1][:, 1], kind="stable")
     ordered = np.ix_(order, order)
     return cost.sending_ns(
