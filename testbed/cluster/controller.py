@@ -319,12 +319,16 @@ def launch(record: RunRecord, lock: int) -> dict[str, float]:
         process.wait()
         raise
     if word != READY:
-        process.wait()
-        lines = log.read_text().strip().splitlines()
-        error = lines[-1] if lines else "the controller ended without a message"
-        raise ValueError(error) if process.returncode == 2 else OSError(error)
+        raise _failure(log, process.wait())
     durations_s: dict[str, float] = json.loads(stages)
     return durations_s
+
+
+def _failure(log: Path, status: int) -> Exception:
+    """Return the error of a controller that has ended with `status`: the last line of its log."""
+    lines = log.read_text().strip().splitlines()
+    error = lines[-1] if lines else "the controller ended without a message"
+    return ValueError(error) if status == 2 else OSError(error)
 
 
 def main(argv: Sequence[str]) -> None:
