@@ -34,6 +34,8 @@ timespec = TIMESPEC.unpack
 arrival, deadline_of = itemgetter(0), attrgetter("deadline")
 EVENTS = 64
 NEVER_S = 1e9
+# added where the timer, set in whole ns, would expire before its deadline and the loop would poll
+EARLY_S = 1e-7
 AT_ONCE_S = 0.003  # between two turns: packets in between count as arriving now
 # of reading in a turn, one packet of each socket a round, so that a flood does not stop ticks
 ROUNDS = 64
@@ -219,7 +221,9 @@ class Loop:
         virtual clock needs an exact timer, and would spend half of its system calls on the clock.
         """
         if self._timer and deadline != self._timer_s:
-            self._timer.set(min(deadline, NEVER_S))
+            at_s = min(deadline, NEVER_S)
+            early = round(at_s * 1e9) / 1e9 < at_s
+            self._timer.set(at_s + EARLY_S if early else at_s)
             self._timer_s = deadline
         if self._backlog:
             return self._wake.poll(0.0, EVENTS)

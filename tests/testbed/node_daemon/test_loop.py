@@ -234,3 +234,15 @@ def test_many_that_have_much_to_do_are_served_in_turn(monkeypatch: pytest.Monkey
     assert now[0] == pytest.approx(10 * 20 * 0.002)
     assert max(max(one.late) for one in many) <= 10 * 0.002 + TURN_S
     assert turns >= 60
+
+
+@given(st.floats(0.001, 1e6))
+def test_a_virtual_timer_does_not_expire_before_its_deadline(deadline: float) -> None:
+    """Or the loop would find nothing due, and poll until the clock has moved."""
+    with mock.patch.object(clock, "is_virtual", return_value=True):
+        loop = Loop([])
+    loop.end("the test needs no real timer")
+    loop._timer, loop._wake = mock.Mock(), mock.Mock()
+    loop._wait(deadline)
+    (at_s,) = loop._timer.set.call_args.args
+    assert deadline <= round(at_s * 1e9) / 1e9 < deadline + 2e-7
