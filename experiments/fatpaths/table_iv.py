@@ -134,6 +134,9 @@ SHORT: Mapping[str, str] = {
     "dragonfly": "DF",
     "fattree": "FT3",
     "jellyfish": "JF",
+    "clos": "Clos",
+    "dcell": "DCell",
+    "ficonn": "FiConn",
 }
 COLOURS: Mapping[str, str] = {
     "clique": style.INK,
@@ -143,6 +146,9 @@ COLOURS: Mapping[str, str] = {
     "DF": style.VERMILION,
     "FT3": style.PURPLE,
     "JF": style.SILVER,
+    "Clos": style.SKY,
+    "DCell": style.BROWN,
+    "FiConn": style.TEAL,
 }
 
 
@@ -172,8 +178,8 @@ def label(topology: str) -> str:
 
 
 def colour(topology: str) -> str:
-    """Return the colour of a network in figures; a Jellyfish is grey."""
-    return COLOURS.get(SHORT.get(topology.partition(":")[0], ""), style.SKY)
+    """Return the colour of a network's family; unknown families share one."""
+    return COLOURS.get(SHORT.get(topology.partition(":")[0], ""), style.WINE)
 
 
 def in_order(topologies: Iterable[str]) -> list[str]:
