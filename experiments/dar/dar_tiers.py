@@ -47,12 +47,19 @@ class LevelOutcome(NamedTuple):
 
 
 def settle(net: ClosFlows, destination: Ints, rules: IterationRules, state: Ints) -> LevelOutcome:
-    """Place flows to `destination` on `net`, and move them until no link is bad."""
+    """Place flows to `destination` on `net`, and move them until no link is bad.
+
+    Raises:
+        RuntimeError: MOST_ITERATIONS are not enough, so there is no settled state to measure.
+    """
     net.destination[:] = destination  # type: ignore[index,assignment]
     counts = np.zeros(COUNTERS, np.int64)
     compiled(invert)(net)
     compiled(place)(net, rules, state)
-    return LevelOutcome(compiled(converge)(net, rules, MOST_ITERATIONS, counts, state), counts)
+    iterations = compiled(converge)(net, rules, MOST_ITERATIONS, counts, state)
+    if iterations < 0:
+        raise RuntimeError(f"flows have not settled after {MOST_ITERATIONS:,} iterations")
+    return LevelOutcome(iterations, counts)
 
 
 def permutation(d: int, traffic: str, rng: np.random.Generator) -> Ints:
@@ -70,7 +77,10 @@ def permutation(d: int, traffic: str, rng: np.random.Generator) -> Ints:
 
 
 def planes(d: int, first: ClosFlows) -> Ints:
-    """Return the edge switch that each edge switch sends to in each plane, shape (d, 2d^2)."""
+    """Return the edge switch that each edge switch sends to in each plane, shape (d, 2d^2).
+
+    first: the settled edge level, in which each edge switch has one flow in each plane.
+    """
     destinations = np.empty((d, 2 * d * d), np.int64)
     edges = np.arange(len(first.destination)) // d
     destinations[np.asarray(first.spine), edges] = np.asarray(first.destination) // d

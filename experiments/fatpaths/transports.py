@@ -225,7 +225,7 @@ def on_wires(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage)
     endpoint, link = parameters(run, how), simulated_link(run, how)
     moves = tcp_layers(run, how)
     net = PacketNetwork(topology, link, endpoint, next_hops, run.seed, layers=moves)
-    net.fail(topology.links[list(how.failed)][:, [0, 2]])
+    net.fail(topology.links[list(how.failed)])
     for flow, load in enumerate(loads):
         net.send(round(1e9 * load.at_s), load.src, load.dst, flow, load.size_bytes)
     net.run_until(round(1e9 * how.deadline_s))

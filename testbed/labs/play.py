@@ -98,7 +98,9 @@ class Player:
         self.name = network.topology.naming.name
         self.begin_s = 0.0
         self.traffic: dict[str, Future[float]] = {}
+        self.ndp = ""  # name of the last traffic over ndp
         self.commands: dict[str, running_lab.Process] = {}
+        self.endings: list[Future[None]] = []  # of commands that get time to end
         self.checks: dict[int, Future[CheckVerdict]] = {}  # by position in the lab
 
     def run(self, lab: Lab) -> float:
@@ -128,9 +130,11 @@ class Player:
             return CheckVerdict(False, f"{error}")
 
     def stop(self) -> None:
-        """End the commands that run."""
-        for process in self.commands.values():
-            running_lab.end_command(process)
+        """End the commands that run, and wait until all commands have ended."""
+        for name in tuple(self.commands):
+            self._end_command(name)
+        for ending in self.endings:
+            ending.result()
 
     def _begin(self, number: int, check: LabCheck) -> None:
         measure = getattr(self, f"check_{check.kind}")
@@ -160,14 +164,24 @@ class Player:
 
     def do_stop(self, event: LabEvent) -> None:
         started: LabEvent = event.subject
-        if process := self.commands.pop(started.options["name"], None):
-            running_lab.end_command(process)
+        self._end_command(started.options["name"])
+
+    def _end_command(self, name: str) -> None:
+        """End a command in a thread: one that ignores SIGTERM delays no other event."""
+        if process := self.commands.pop(name, None):
+            self.endings.append(begin(partial(running_lab.end_command, process)))
 
     def do_traffic(self, event: LabEvent) -> None:
-        is_ndp = event.options.get("transport") == "ndp"
-        port = flows.PORT + len(self.traffic)
-        send = self._ndp_bps if is_ndp else partial(self._tcp_bps, port)
-        self.traffic[event.options["name"]] = begin(partial(send, event))
+        name = event.options["name"]
+        send: Callable[[LabEvent], float] = partial(self._tcp_bps, flows.PORT + len(self.traffic))
+        if event.options.get("transport") == "ndp":
+            if self.ndp and not self.traffic[self.ndp].done():
+                raise ValueError(
+                    f"traffic {name}: ndp carries one traffic at a time, and {self.ndp} has not"
+                    " ended; let it begin later"
+                )
+            self.ndp, send = name, self._ndp_bps
+        self.traffic[name] = begin(partial(send, event))
 
     def goodput_bps(self, name: str) -> float:
         """Return the goodput of traffic when it has ended; ValueError if it was impossible."""

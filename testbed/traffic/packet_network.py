@@ -151,11 +151,13 @@ class PortTable(NamedTuple):
 
     first: first port of each node, and the number of all ports.
     node, peer: nodes at both ends of each port.
+    number: of each port at its node.
     """
 
     first: NDArray[np.uint32]
     node: NDArray[np.int64]
     peer: NDArray[np.int64]
+    number: NDArray[np.int64]
 
     @classmethod
     def of(cls, topology: Topology) -> PortTable:
@@ -164,7 +166,12 @@ class PortTable(NamedTuple):
         ends = np.concatenate([links, links[:, [2, 3, 0, 1]]])
         ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
         first = np.searchsorted(ends[:, 0], np.arange(topology.nodes + 1))
-        return cls(first.astype(np.uint32), ends[:, 0], ends[:, 2])
+        return cls(first.astype(np.uint32), ends[:, 0], ends[:, 2], ends[:, 1])
+
+    def index(self, node: int, number: int) -> int:
+        """Return the place in these arrays of a healthy port of `node`."""
+        first, last = self.first[node : node + 2]
+        return int(first + np.searchsorted(self.number[first:last], number))
 
 
 class Arcs(NamedTuple):
@@ -266,6 +273,7 @@ class PacketNetwork:
         self._library = library(path)
         self._hosts = topology.servers
         self._messages = 0
+        self._ports = PortTable.of(topology)
         self._wiring = self._wire(topology, next_hops)
         ndp, tcp = None, None
         if isinstance(transport, TcpParameters):
@@ -280,13 +288,12 @@ class PacketNetwork:
 
     def _wire(self, topology: Topology, next_hops: NextHops) -> CWiring:
         """Return the wiring; the library reads its arrays until the network is freed."""
-        ports = PortTable.of(topology)
+        ports = self._ports
         if (np.diff(ports.first[: topology.servers + 1]) != 1).any():
             raise ValueError(f"{topology.spec}: a host needs one healthy link")
         to_host = np.flatnonzero(ports.peer < topology.servers)
         last_port = np.zeros(topology.servers, dtype=np.uint32)
         last_port[ports.peer[to_host]] = to_host
-        self._n_ports = len(ports.node)
         self._arrays: list[NDArray[Any]] = [
             ports.first,
             ports.peer.astype(np.uint32),
@@ -323,16 +330,14 @@ class PacketNetwork:
         self._messages += 1
         return number
 
-    def fail(self, ends: NDArray[np.int64]) -> None:
+    def fail(self, links: NDArray[np.int64]) -> None:
         """Let links between switches lose all packets, which no switch notices.
 
         Args:
-            ends: the two nodes of each link.
+            links: rows of Topology.links; parallel links fail one by one.
         """
-        for node, peer in np.concatenate([ends, ends[:, ::-1]]):
-            first, last = self._arrays[0][node : node + 2]
-            port = first + np.flatnonzero(self._arrays[1][first:last] == peer)[0]
-            self._library.packet_network_fail(self._network, int(port))
+        for node, number in links.reshape(-1, 2):
+            self._library.packet_network_fail(self._network, self._ports.index(node, number))
 
     def run_until(
         self, time_ns: int, on_delivered: Callable[[Delivered], object] = lambda delivered: None
@@ -360,7 +365,7 @@ class PacketNetwork:
     def port_counters(self) -> list[SimulatedPortCounters]:
         """Return the counters of all ports, in order of node and port."""
         counters = self._library.packet_network_port
-        pointers = (counters(self._network, port) for port in range(self._n_ports))
+        pointers = (counters(self._network, port) for port in range(len(self._ports.node)))
         return [SimulatedPortCounters.from_buffer_copy(pointer.contents) for pointer in pointers]
 
     def _take_events(self, on_delivered: Callable[[Delivered], object]) -> None:

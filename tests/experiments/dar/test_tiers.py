@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from weft.daemons.dar.iteration import GROWTHS, IterationRules
+from weft.experiments.dar import dar_tiers
 from weft.experiments.dar.dar_tiers import permutation, planes, settle
 from weft.experiments.dar.simulation import network
 
@@ -44,3 +45,11 @@ def test_worst_flows_of_a_switch_go_to_different_pods():
         assert sorted(destination) == list(range(2 * d**3))
         pods = (destination // d**2).reshape(-1, d)
         assert all(len(set(own)) == d for own in pods.tolist())
+
+
+def test_flows_that_do_not_settle_are_no_result(monkeypatch):
+    monkeypatch.setattr(dar_tiers, "MOST_ITERATIONS", 1)
+    d, rng = 4, np.random.default_rng(1)
+    destination = permutation(d, "worst", rng)
+    with pytest.raises(RuntimeError, match="not settled after 1 iterations"):
+        settle(network(d, 2 * d * d, d), destination, INFORMED, rng.integers(1, 1 << 32, 4))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ from weft.topologies import build
 from weft.topologies.core import failures
 from weft.topologies.core.seeded import SplitMix64
 from weft.topologies.core.topology import Topology
+from weft.topologies.core.user_graph import topology_of
 
 RATE_BPS = 10**10
 NETWORKS = ("star:n=9", "fattree:k=4", "slimfly:q=3,p=2", "jellyfish:n=12,r=4,p=2,seed=1")
@@ -116,7 +118,7 @@ def run_both(
     )
     in_c = PacketNetwork(topology, compiled_link, parameters, next_hops, seed, path=path)
     links = topology.links[topology.level > 0][:failed]
-    in_c.fail(links[:, [0, 2]])
+    in_c.fail(links)
     in_python.failed = {(int(a), int(b)) for a, b in links[:, :2]} | {
         (int(a), int(b)) for a, b in links[:, 2:]
     }
@@ -224,3 +226,30 @@ def test_a_host_without_a_link_is_refused() -> None:
             packet_network.shortest(topology, SPRAY),
             1,
         )
+
+
+@pytest.mark.parametrize("failed", [["s1-s2"], ["s1-s2:2"], ["s1-s2", "s1-s2:2"]])
+def test_parallel_links_fail_one_by_one(failed: list[str]) -> None:
+    topology = topology_of(nx.MultiGraph([("s1", "s2"), ("s1", "s2")]))
+    links = topology.links[[topology.link(name) for name in failed]]
+    network = PacketNetwork(
+        topology,
+        PacketLink(rate_bps=RATE_BPS, delay_ns=1000, trim_bytes=72_000, header_bytes=72_000),
+        Parameters(rate_bps=RATE_BPS, timeout_ns=timeout_ns(RATE_BPS)),
+        packet_network.shortest(topology, SPRAY),
+        1,
+    )
+    network.fail(links)
+    network.send(0, 0, 1, 0, 50_000)
+    network.run_until(10**9)
+    ports = packet_network.PortTable.of(topology)
+    dropped = {
+        (int(node), int(number))
+        for node, number, counters in zip(
+            ports.node, ports.number, network.port_counters(), strict=True
+        )
+        if counters.dropped
+    }
+    sender = topology.naming.node("s1")
+    assert {end for end in dropped if end[0] == sender} == {(sender, int(row[1])) for row in links}
+    assert bool(network.delivered) == (len(failed) < 2)
