@@ -341,5 +341,9 @@ CLAIMS = (
 SWEEPS = (
     Sweep("dar_table", {**LONG, "scheme": FULL_RATE_SCHEMES}, STATEMENT_SEEDS),
     Sweep("dar_table", {**LONG, **BY_SIZE}),
-    Sweep("dar_failure", {"clock": "virtual", "host_percent": 100, "scheme": INFORMED}),
+    Sweep(
+        "dar_failure",
+        {"clock": "virtual", "host_percent": 100, "scheme": INFORMED},
+        STATEMENT_SEEDS,
+    ),
 )
