@@ -54,7 +54,7 @@ PAPERS = {
 }
 SETTINGS = ("engine", "clock", *COSTS)
 WORST = ("FAIL", "WARN", "PASS")
-TITLES = ("name", "claim", "place", "paper", "ours", "verdict")
+TITLES = ("name", "claim", "place", "paper", "ours", "n", "verdict")
 
 Where = Mapping[str, Scalar | tuple[Scalar, ...]]
 RowsOf = Callable[[Iterable[Run]], list[Row]]
@@ -363,5 +363,5 @@ def value_text(claim: Claim, ours: Outcome) -> str:
 def texts(name: str, ours: Outcome) -> tuple[str, ...]:
     """Return the cells of a claim's line, in the order of TITLES."""
     claim = all_claims()[name]
-    value = value_text(claim, ours)
-    return name, claim.words, claim.place, paper_text(claim), value, ours.verdict.value
+    value, runs = value_text(claim, ours), str(ours.runs or "")
+    return name, claim.words, claim.place, paper_text(claim), value, runs, ours.verdict.value

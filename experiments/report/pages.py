@@ -4,10 +4,12 @@ A block begins with one of these comments and ends with <!-- end -->:
 
     <!-- claims: SELECTION -->      claims; the selection is that of `weft claims`, or `readme`
     <!-- rows: EXPERIMENT | KEY, ... | COLUMN, ... [by KEY, ...] | key=value ... -->
+    <!-- verdicts -->               verdicts on the claims of each paper
     <!-- bench -->                  figures of speed, from results/bench
 
 A table of rows has a line for each value of the keys and a cell for each column, or, with `by`, for
-each value of those keys: the mean over seeds with its 95 % interval.
+each value of those keys: the mean over seeds with its 95 % interval.  Below it is the number of
+seeds.
 
 A test fails if a block differs from what the set gives, or if a number stands elsewhere on the page
 and in no block.
@@ -17,15 +19,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from weft.experiments.report import style
 from weft.experiments.report.claims import (
+    PAPERS,
+    TITLES,
     Claim,
     Form,
     Verdict,
     all_claims,
+    claims_of,
     number_text,
     outcome,
     texts,
@@ -39,8 +45,11 @@ from weft.experiments.runner.definition import Experiment, Row, assignments, fin
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "results" / "bench"
 README = "readme"
-BLOCK = re.compile(r"(<!-- (claims|rows|bench)(?:: ([^>]*?))? -->\n).*?(<!-- end -->)", re.DOTALL)
-CLAIM_TITLES = ("", "claim", "place", "paper", "ours", "verdict")
+BLOCK = re.compile(
+    r"(<!-- (claims|rows|verdicts|bench)(?:: ([^>]*?))? -->\n).*?(<!-- end -->)", re.DOTALL
+)
+CLAIM_TITLES = ("", *TITLES[1:])
+SCALES = {"bit/s": (1e-6, "Mbit/s")}  # of units whose numbers are long
 
 
 def pages(root: Path = ROOT) -> list[Path]:
@@ -72,13 +81,15 @@ def block(kind: str, text: str, published: PublishedSet) -> str:
     """Return the content of a block."""
     if kind == "bench":
         return "\n".join(map(bench_table, sorted(BENCH.glob("*.json"))))
+    if kind == "verdicts":
+        return verdict_table(published)
     return claim_table(text, published) if kind == "claims" else row_table(text, published)
 
 
 def table(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Return a table of Markdown."""
     rows = [titles, ["---"] * len(titles), *lines]
-    return "".join("| " + " | ".join(row) + " |\n" for row in rows).replace("|  |", "| |")
+    return "".join(f"|{''.join(f' {cell} |' if cell else ' |' for cell in row)}\n" for row in rows)
 
 
 def claim_table(selection: str, published: PublishedSet) -> str:
@@ -90,6 +101,17 @@ def claim_table(selection: str, published: PublishedSet) -> str:
     lines = [texts(name, outcome(claim, published.rows)) for name, claim in claims.items()]
     reasons = "" if selection == README else "".join(reasons_of(claims, published))
     return table(CLAIM_TITLES, lines) + ("\n" + reasons if reasons else "")
+
+
+def verdict_table(published: PublishedSet) -> str:
+    """Return the number of claims with each verdict, by paper."""
+    lines = []
+    for paper, name in PAPERS.items():
+        verdicts = Counter(
+            outcome(claim, published.rows).verdict for claim in claims_of(paper).values()
+        )
+        lines.append([f"[{name}]({paper}.md)", *(str(verdicts[verdict]) for verdict in Verdict)])
+    return table(("paper", *(verdict.value for verdict in Verdict)), lines)
 
 
 def reasons_of(claims: Mapping[str, Claim], published: PublishedSet) -> Iterator[str]:
@@ -113,19 +135,41 @@ def row_table(text: str, published: PublishedSet) -> str:
     line_keys, (column_text, _, by_text) = names_in(keys), shown.partition(" by ")
     figures, by = names_in(column_text), names_in(by_text)
     groups = cells(experiment, rows, (*line_keys, *by))
-    heads = dict.fromkeys(tuple(row[key] for key in by) for row in rows)
-    columns_of = [(head, key) for head in heads for key in figures]
+    columns_of = [(head, key) for head in values_of(rows, by) for key in figures]
     lines = [
         [*map(label, line_keys, line)]
         + [cell(groups.get((*line, *head), []), key) for head, key in columns_of]
-        for line in dict.fromkeys(tuple(row[key] for key in line_keys) for row in rows)
+        for line in values_of(rows, line_keys)
     ]
-    return table(titles(line_keys, columns_of), lines)
+    return f"{table(titles(line_keys, columns_of), lines)}\n{seeds_of(groups.values())}\n"
+
+
+def values_of(rows: Sequence[Row], keys: Sequence[str]) -> list[tuple[object, ...]]:
+    """Return the values of `keys` that occur; numbers within texts count: n=2 before n=12."""
+    values = {tuple(row[key] for key in keys) for row in rows}
+    return sorted(values, key=lambda value: [numeric(str(part)) for part in value])
+
+
+def numeric(text: str) -> list[tuple[float, str]]:
+    """Return a key by which texts are sorted by the numbers in them."""
+    pieces = re.split(r"(\d+(?:\.\d+)?)", text)
+    return [
+        (float(piece), "") if place % 2 else (-1.0, piece) for place, piece in enumerate(pieces)
+    ]
+
+
+def seeds_of(groups: Iterable[Sequence[Row]]) -> str:
+    """Return a sentence with the number of seeds of the cells."""
+    sizes = {len(group) for group in groups}
+    if sizes == {1}:
+        return "One seed."
+    span = f"{min(sizes)} to {max(sizes)}" if len(sizes) > 1 else f"{max(sizes)}"
+    return f"Means of {span} seeds."
 
 
 def titles(keys: Sequence[str], columns_of: Sequence[tuple[Sequence[object], str]]) -> list[str]:
     """Return the titles of a table of rows."""
-    return [*map(style.words, keys), *(title(key, head) for head, key in columns_of)]
+    return [*(title(key, ()) for key in keys), *(title(key, head) for head, key in columns_of)]
 
 
 def bench_table(path: Path) -> str:
@@ -162,6 +206,7 @@ def title(column: str, head: Sequence[object]) -> str:
     if head:
         return ", ".join(map(str, head))
     unit = columns.unit(column)
+    _, unit = SCALES.get(unit, (1.0, unit))
     name = style.words(column.removesuffix(f"_{columns.suffix(column)}"))
     return f"{name} ({unit})" if unit not in ("", "fraction") else name
 
@@ -181,5 +226,6 @@ def cell(rows: Sequence[Row], column: str) -> str:
         return ""
     unit = columns.unit(column)
     form = Form.PERCENT if unit == "fraction" else Form.VALUE
-    centre, half_width = mean_and_half_width([form.of(value) for value in values])
+    factor, _ = SCALES.get(unit, (1.0, unit))
+    centre, half_width = mean_and_half_width([factor * form.of(value) for value in values])
     return number_text(centre, half_width, "%" if unit == "fraction" else "")

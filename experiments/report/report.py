@@ -81,20 +81,19 @@ def claimed(rows_of: RowsOf) -> str:
     measured = {name: ours for name, ours in outcomes.items() if ours.runs}
     if not measured:
         return ""
-    head = "".join(f"<th>{title}</th>" for title in (*TITLES, "why", "runs", "fidelity"))
+    head = "".join(f"<th>{title}</th>" for title in (*TITLES, "why", "fidelity"))
     lines = []
     for name, ours in measured.items():
         claim = all_claims()[name]
         cells = "".join(f'<td class="words">{escape(text)}</td>' for text in texts(name, ours))
         lines.append(
             f'<tr>{cells}<td class="words">{escape(claim.why)}</td>'
-            f'<td class="number">{ours.runs}</td>'
             f'<td class="{ours.fidelity}">{ours.fidelity or "-"}</td></tr>'
         )
     left_out = f"{len(outcomes) - len(measured)} more: weft claims"
     return (
         '<h2 id="claims">What papers say, and what came out</h2>'
-        '<p class="dim">Ours is the mean over seeds with its 95 % interval; fidelity is that of '
+        '<p class="dim">Ours is the mean over n seeds with its 95 % interval; fidelity is that of '
         "the worst run.</p>"
         f'<div class="wide"><table><tr>{head}</tr>{"".join(lines)}</table></div>'
         f'<p class="dim">{left_out}</p>'

@@ -11,7 +11,9 @@ import re
 import pytest
 
 from weft.experiments.report import pages
+from weft.experiments.report.claims import NotComparable, all_claims
 from weft.experiments.report.published import FOLDER, PublishedSet
+from weft.experiments.report.reproduction import select
 
 PAPERS = {
     "ccrdn": "ccrdn",
@@ -73,6 +75,41 @@ def page_of(name: str) -> str:
 @pytest.mark.parametrize("page", PAPERS)
 def test_numbers_of_the_papers_pages_are_of_the_set(page):
     assert unsourced(page_of(f"docs/{page}.md"), claims_of(PAPERS[page])) == []
+
+
+def test_every_verdict_stands_on_a_page():
+    selections = [
+        match[3].split()
+        for page in pages.pages()
+        for match in pages.BLOCK.finditer(page.read_text(encoding="utf-8"))
+        if match[2] == "claims" and match[3] != pages.README
+    ]
+    shown = {name for words in selections for name in select(words, runs=False).claims}
+    judged = {
+        name for name, claim in all_claims().items() if not isinstance(claim.rule, NotComparable)
+    }
+    assert judged - shown == set()
+
+
+def test_lines_are_in_order_of_the_numbers_in_their_names():
+    rows = [{"topology": f"clos:n={n},r={n}", "p": p} for n in (12, 2, 24) for p in (0.5, 0.25)]
+    values = pages.values_of(rows, ["topology", "p"])
+    assert [(name.split(",")[0][7:], p) for name, p in values] == [
+        *(("2", 0.25), ("2", 0.5), ("12", 0.25), ("12", 0.5), ("24", 0.25), ("24", 0.5)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "text"),
+    [([1, 1], "One seed."), ([10], "Means of 10 seeds."), ([3, 1], "Means of 1 to 3 seeds.")],
+)
+def test_a_table_says_how_many_seeds_it_has(sizes, text):
+    assert pages.seeds_of([[{}] * size for size in sizes]) == text
+
+
+def test_a_rate_is_in_mbit_a_second():
+    assert pages.title("slowest_flow_bps", ()) == "slowest flow (Mbit/s)"
+    assert pages.cell([{"slowest_flow_bps": 935_987_200}], "slowest_flow_bps") == "936"
 
 
 def test_numbers_of_readme_are_of_the_set():
