@@ -12,12 +12,14 @@ class Interface:
 
     neighbours: (IPv4 address, Ethernet address) of each node one hop away.
     link: a number shared by all nodes at that link or crossbar, and by no other link.
+    elsewhere: neighbours on other machines, whose clocks differ from this one's.
     """
 
     ifindex: int
     dev: str
     neighbours: Mapping[int, tuple[int, bytes]]
     link: int
+    elsewhere: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

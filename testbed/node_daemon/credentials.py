@@ -36,7 +36,8 @@ class Credentials:
         interface = self._interfaces.ports[port]
         if not keys:
             return Bare(list(interface.neighbours))
-        return Sealed(self._interfaces.node, port, interface.link, keys, self.row)
+        node, elsewhere = self._interfaces.node, interface.elsewhere
+        return Sealed(node, port, interface.link, keys, self.row, elsewhere)
 
 
 class RunCredentials:

@@ -5,8 +5,9 @@
 tag: keyed BLAKE2s (RFC 7693) of all bytes before it.  The key is the run's, personalized by the
     link, so that a message verifies on its own link only.
 number: the sender's monotonic clock in ns, or its last number + 1 if that is larger.  All daemons
-    of a run share the clock, and a number ahead of it is refused, so that no message can exhaust
-    the numbers to come.  A window of WINDOW messages accepts reordered ones, each number once.
+    on a machine share the clock, and a number ahead of it is refused, so that no message can
+    exhaust the numbers to come.  Neighbours on other machines may number as they like.  A window of
+    WINDOW messages accepts reordered ones, each number once.
 sender: one of the nodes at this port, not the receiver itself.
 cookie: a function of key and link.  A socket filter compares it, so that a stranger's message takes
     no room in the socket; it proves nothing to a process that can read the link.
@@ -122,9 +123,11 @@ class Sealed:
 
     link: number of the link, the same at all its ends.
     row: sequence numbers of the node.
+    elsewhere: neighbours on other machines.
     """
 
     __slots__ = (
+        "_elsewhere",
         "_end",
         "_hash",
         "_link",
@@ -138,10 +141,17 @@ class Sealed:
     )
 
     def __init__(
-        self, node: int, port: int, link: int, keys: Sequence[bytes], row: SequenceRow
+        self,
+        node: int,
+        port: int,
+        link: int,
+        keys: Sequence[bytes],
+        row: SequenceRow,
+        elsewhere: Collection[int] = (),
     ) -> None:
         self.dropped: Counter[str] = Counter()
         self._node, self._link = node, link.to_bytes(8, "big")
+        self._elsewhere = elsewhere
         self._words, self._sent_at, heard_at = row.at(port)
         self._senders = {
             near: Sender(index, self._words[index]) for near, index in heard_at.items()
@@ -179,8 +189,7 @@ class Sealed:
         except KeyError:
             self.dropped[STRANGE] += 1
             return None
-        # the clock, which takes a system call under a virtual one, is read for doubtful ones only
-        if number > 1e9 * now + AHEAD_NS and number > clock.monotonic_ns() + AHEAD_NS:
+        if near not in self._elsewhere and self._is_ahead(number, now):
             self.dropped[FUTURE] += 1
             return None
         if not sender.accept(number):
@@ -192,6 +201,10 @@ class Sealed:
             self.dropped[TOO_MANY] += 1
             return None
         return body[:-END_BYTES]
+
+    def _is_ahead(self, number: int, now: float) -> bool:
+        # the clock, which takes a system call under a virtual one, is read for doubtful ones only
+        return number > 1e9 * now + AHEAD_NS and number > clock.monotonic_ns() + AHEAD_NS
 
     def _verifies(self, frame: bytes) -> bool:
         """Return True if a key other than the one that seals here sealed `frame`."""

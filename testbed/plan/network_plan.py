@@ -488,7 +488,8 @@ def node_interfaces(plan: NetworkPlan, nodes: Iterable[int]) -> dict[int, NodeIn
             }
             shared = len(plan.topology.links) + end.peer  # a crossbar is one link of many ends
             link = shared if plan.topology.is_crossbar(end.peer) else end.link
-            ports[port] = Interface(end.ifindex, end.dev, near, link)
+            elsewhere = frozenset(near) - plan.node_set
+            ports[port] = Interface(end.ifindex, end.dev, near, link, elsewhere)
         by_node[node] = NodeInterfaces(
             node, plan.names[node], plan.namespace(node), plan.address(node), ports
         )

@@ -1,7 +1,7 @@
 """Machines for tests: namespaces of this machine, joined by an underlay of their own.
 
-Each has its own network, mounts and processes, and empty /run and /etc/netns.  All ends with their
-processes.
+Each has its own network, mounts, processes and monotonic clock, and empty /run and /etc/netns.  All
+ends with their processes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from weft.testbed.linux.clock import wait_until
 ROOT = Path(__file__).parents[3]
 WEFT = [sys.executable, "-m", "weft.experiments.cli.cli"]
 UNSHARE = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+AHEAD_S = 1000  # of the clock of each machine before that of the machine before
 # it tells by a word that it has mounted all
 BEGIN = """
 mkdir -p /etc/netns
@@ -29,10 +30,11 @@ ip link set lo up && echo ready && exec sleep infinity
 class Machine:
     """A machine: the process that keeps it, and the first one inside."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, ahead_s: int = 0) -> None:
         self.name = name
+        clocks = ["--time", "--monotonic", str(ahead_s)]
         self.keeper = subprocess.Popen(
-            [*UNSHARE, "sh", "-ec", BEGIN], stdout=subprocess.PIPE, text=True
+            [*UNSHARE, *clocks, "sh", "-ec", BEGIN], stdout=subprocess.PIPE, text=True
         )
         assert self.keeper.stdout
         assert self.keeper.stdout.readline() == "ready\n"
@@ -90,7 +92,7 @@ class Machines:
 
     def __init__(self, count: int, folder: Path, mtu_bytes: int) -> None:
         self.switch = Machine("switch")
-        self.all = [Machine(f"m{number}") for number in range(1, count + 1)]
+        self.all = [Machine(f"m{turn + 1}", turn * AHEAD_S) for turn in range(count)]
         self.switch.run("ip", "link", "add", "br0", "mtu", str(mtu_bytes), "up", "type", "bridge")
         entries = []
         for number, machine in enumerate(self.all, 1):

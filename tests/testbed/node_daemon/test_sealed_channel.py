@@ -171,6 +171,17 @@ def test_one_forged_number_ends_nothing(restarts: bool, monkeypatch: pytest.Monk
     assert far.open(near.seal(b"still heard"), 0.0) == b"still heard"
 
 
+def test_a_neighbour_on_another_machine_has_a_clock_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clock, "monotonic_ns", lambda: 10**9)
+    far = Sealed(2, 0, 7, (KEY,), row((1,)), {1})
+    ahead = numbered(1, 10**15)
+    assert far.open(ahead, 1.0) is not None
+    assert far.open(ahead, 1.0) is None
+    assert far.dropped == {REPLAYED: 1}
+
+
 def test_who_starts_again_believes_nothing_that_was_said_before_and_is_believed() -> None:
     near_row, far_row = row((2,)), row((1,))
     near, far = end(1, (2,), at=near_row), end(2, (1,), at=far_row)
