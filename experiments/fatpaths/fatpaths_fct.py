@@ -46,7 +46,10 @@ def measure(run: Run) -> Result:
             rate_bps=layered_network.payload_bps(run),
             duration_s=seconds,
         )
-        observation = layered_network.tcp(run, network, list(flows), deadline_s=seconds + GRACE_S)
+        failures = layered_network.failing(run, network)
+        observation = layered_network.tcp(
+            run, network, list(flows), deadline_s=seconds + GRACE_S, **failures
+        )
         return observation.result(
             {
                 **times(observation.flows, fraction, seconds),

@@ -130,20 +130,16 @@ def throughput(fractions: Floats) -> dict[str, Value]:
     }
 
 
-def failed(run: Run, topology: Topology) -> list[int]:
-    """Return random links between switches, if the experiment lets some fail."""
-    fraction = float(str(run.parameters.get("failed_fraction", 0)))
-    links = np.flatnonzero(topology.level > 0)
-    generator = np.random.default_rng([run.seed, 3])
-    return sorted(generator.choice(links, round(fraction * len(links)), replace=False).tolist())
-
-
 def carriage(run: Run, topology: Topology, deadline_s: float) -> Carriage:
     """Return how the engine and routing of `run` carry flows."""
     routing = run.text("routing")
     rate_bps = run.integer("rate_mbps") * Mbps
     how = Carriage(
-        rate_bps, deadline_s, run.integer("frame_bytes"), is_open=True, failed=failed(run, topology)
+        rate_bps,
+        deadline_s,
+        run.integer("frame_bytes"),
+        is_open=True,
+        failed=layered_network.failed(run, topology),
     )
     if routing in LAYERED:
         gap_us = GAP_US if routing == FLOWLETS else 0

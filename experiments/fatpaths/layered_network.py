@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from weft.testbed.plan.plane_selection import balancing
 from weft.testbed.traffic.flows import Flow
 from weft.topologies.core.grammar import parse, unparse
 from weft.topologies.core.link import ETHERNET_BYTES, MOST_MTU_BYTES, MTU_BYTES, Mbps
+from weft.topologies.core.topology import Topology
 
 FRAME_BYTES = MTU_BYTES + ETHERNET_BYTES  # by default
 MOST_REORDERING = 300  # Linux' tcp_max_reordering
@@ -131,15 +133,34 @@ def pairs_of(run: Run, hosts: int) -> list[tuple[int, int]]:
     return mapped(rng, hosts, senders) if run.text("mapping") == "random" else senders
 
 
+def failed(run: Run, topology: Topology) -> list[int]:
+    """Return random links between switches, if the experiment lets some fail."""
+    fraction = float(str(run.parameters.get("failed_fraction", 0)))
+    links = np.flatnonzero(topology.level > 0)
+    generator = np.random.default_rng([run.seed, 3])
+    return sorted(generator.choice(links, round(fraction * len(links)), replace=False).tolist())
+
+
+def failing(run: Run, network: RunningNetwork) -> dict[str, Any]:
+    """Return options of flows by which links fail at half of the time, if `run` has failures."""
+    failure = run.parameters.get("failure", "none")
+    if failure == "none":
+        return {}
+
+    def fail() -> None:
+        for link in failed(run, network.topology):
+            network.fail(network.topology.link_name(link), silent=failure == "silent-link")
+
+    return {"warm_up_s": run.number("seconds") / 2, "at_warm_up": fail}
+
+
 def tcp(
     run: Run,
     network: RunningNetwork,
     flows: Sequence[Flow],
-    *,
-    deadline_s: float,
-    warm_up_s: float = 0.0,
+    **options: Any,
 ) -> FabricObservation:
-    """Run the flows over the TCP of `run`, and observe every packet."""
+    """Run the flows over the TCP of `run` with `options` of FlowOptions, and observe packets."""
     sysctls = {"tcp_ecn": int(run.integer("ecn_packets") > 0)}
     if segments := run.integer("reordering"):
         sysctls |= {"tcp_recovery": 0, "tcp_reordering": segments}
@@ -149,9 +170,8 @@ def tcp(
         network,
         flows,
         sysctls=sysctls,
-        deadline_s=deadline_s,
-        warm_up_s=warm_up_s,
         open_before=run.text("connections") == "open",
+        **options,
     )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from weft.experiments.fatpaths import (
+    fatpaths_failover,
     fatpaths_fct,
     fatpaths_stencil,
     flow_times,
@@ -34,6 +36,24 @@ def one(experiment, **instead):
         seed=0,
         engine=engine,
     )
+
+
+@pytest.mark.parametrize(("failure", "silent"), [("link", False), ("silent-link", True)])
+def test_links_fail_at_half_of_the_time(failure, silent):
+    run = one(fatpaths_failover, topology="slimfly:q=3,p=1", failure=failure, failed_fraction=0.1)
+    failed = []
+    network = SimpleNamespace(
+        topology=run.topology, fail=lambda name, *, silent: failed.append((name, silent))
+    )
+    options = layered_network.failing(run, network)
+    assert options["warm_up_s"] == run.number("seconds") / 2
+    assert not failed
+    options["at_warm_up"]()
+    assert all("h" not in name for name, _ in failed)
+    assert {kind for _, kind in failed} == {silent}
+    assert len(failed) == round(0.1 * int((run.topology.level > 0).sum()))
+    assert not layered_network.failing(one(fatpaths_failover), network)
+    assert not layered_network.failing(one(fatpaths_fct), network)
 
 
 def test_flow_sizes_are_twenty_steps_of_the_web_search_distribution():
