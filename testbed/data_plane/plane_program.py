@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from weft.testbed.data_plane.plane_records import CACHE_SLOTS
 from weft.testbed.linux import btf, libbpf
+from weft.testbed.plan.plane_selection import MOST_ROUTES
 from weft.topologies.core.topology import Topology
 
 PRIORITY = 20  # of the filter: after the filter of a silent failure, which drops packets
@@ -14,7 +15,6 @@ PROGRAM = "forward"
 READERS = {"kfunc": "select.bpf.o", "probe": "select_probe.bpf.o", "none": "select_blind.bpf.o"}
 LAYOUT = "select_blind.bpf.o"  # any variant: structures are the same in all
 MOST_GROUPS = 1 << 17
-MOST_ROUTES = 1 << 20  # a route takes memory only when it is set
 FLOWLETS_BITS = 19  # of all switches
 LEAST_FLOWLET_BITS = 10  # of one switch
 MOST_FLOWLET_BITS = 16  # of one switch, as in LetFlow
@@ -35,7 +35,7 @@ def entries(topology: Topology, ports: int) -> dict[str, int]:
         "groups": room(topology),
         "memories": room(topology),
         **dict.fromkeys(("generations", "pending_states", "states", "long_queues"), switches),
-        "routes": MOST_ROUTES,
+        "routes": MOST_ROUTES,  # a route takes memory only when it is set
         "cache": switches * CACHE_SLOTS,
         **dict.fromkeys(("flowlets", "recent_flows"), switches << flowlet_bits(switches)),
         "flows": min(MOST_FLOWS, max(LEAST_FLOWS, FLOWS_PER_HOST * topology.servers)),

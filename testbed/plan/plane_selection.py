@@ -18,6 +18,7 @@ from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
 
 NONE = "none"  # no routes at all
+MOST_ROUTES = 1 << 20  # of all switches in the data plane's maps
 
 
 class Planes(NamedTuple):
@@ -93,12 +94,11 @@ def _unconfigured(
         check_trims(scheme, spec)
     delays_us = [each_link.delay_us for each_link in (link, host_link) if each_link]
     rule = scheme.rule(options)
-    return Planes(
-        static=not scheme.machine,
-        balancing=balancing(scheme, spec, any(delays_us) and not clock.is_virtual()),
-        needs=scheme.needs,
-        hosts=rule.hosts if rule else {},
-    )
+    hosts = rule.hosts if rule else {}
+    data_plane = balancing(scheme, spec, any(delays_us) and not clock.is_virtual())
+    if data_plane:
+        check_routes(topology, spec, hosts.get("layers", 0))
+    return Planes(not scheme.machine, {}, data_plane, scheme.needs, hosts)
 
 
 def scheme_link(
@@ -125,6 +125,22 @@ def check_without_rate(scheme: Scheme, spec: str, options: Options) -> None:
         raise ValueError(
             f"{spec}: rate_kbps is compared with the rate of links, and these links have none; "
             f"give them one"
+        )
+
+
+def check_routes(topology: Topology, spec: str, layers: int) -> None:
+    """Raise ValueError if the data plane has no room for the routes of all switches.
+
+    A switch has routes to every other one with hosts and to its own hosts: in each of `layers`, and
+    for addresses without a layer.
+    """
+    edges = {topology.ports(host)[0][1] for host in range(topology.servers)}
+    routes = (1 + layers) * (len(edges) * (topology.switches - 1) + topology.servers)
+    if routes > MOST_ROUTES:
+        advice = "take fewer layers" if layers > 1 else "take a smaller network"
+        raise ValueError(
+            f"{spec} on {topology.spec} needs {routes:,} routes, and switches hold "
+            f"{MOST_ROUTES:,} in all; {advice}, or the engine fabric"
         )
 
 

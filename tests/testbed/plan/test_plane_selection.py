@@ -126,3 +126,16 @@ def test_a_network_larger_than_a_run_is_refused_before_daemons_are_configured(mo
         ValueError, match=r"has 22,650 servers, 151 switches and 33,975 links: .* 14,328 links"
     ):
         planes(build("dcell:n=150,k=1"), "dr", None)
+
+
+def test_more_routes_than_the_data_plane_holds_are_refused_before_daemons_are_configured(
+    monkeypatch,
+):
+    monkeypatch.setattr(registry, "configure", lambda *_, **__: {})
+    large = build("slimfly:q=13,p=1")
+    with pytest.raises(
+        ValueError, match=r"needs 1,142,440 routes, .* 1,048,576 in all; take fewer layers"
+    ):
+        planes(large, "fatpaths:layers=9", None)
+    planes(large, "fatpaths:layers=8", None)
+    planes(large, "ecmp", None)
