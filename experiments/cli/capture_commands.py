@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.experiments.cli.options import Commands, add_command, add_flag, add_run
 from weft.experiments.runner.ownership import owned_by_caller
 from weft.testbed.linux.process import need_root
+
+if TYPE_CHECKING:
+    from weft.testbed.cluster.spread_run import SpreadRun
 
 MOST_FILES = 10_000
 
@@ -44,16 +48,19 @@ def capture(arguments: argparse.Namespace) -> int:
     """Capture until Ctrl-C or until the run ends."""
     from dataclasses import asdict
 
+    from weft.experiments.cli.cluster_commands import spread
     from weft.testbed.network.network import RunningNetwork
     from weft.testbed.observe import recorder
     from weft.testbed.runs import run_process
 
     need_root()
     _check_limits(arguments)
+    if spread_run := spread(arguments.run):
+        spread_run.execute(_capturing_part(spread_run, arguments.what), sys.argv[1:])
     network = RunningNetwork.open(arguments.run)
     run = network.run
     for element in arguments.what:
-        recorder.ports(network, element)  # raises here, not in the process
+        recorder.ports(network.topology, element)  # raises here, not in the process
     network.close()
     folder = Path(arguments.write)
     with owned_by_caller(folder):
@@ -71,6 +78,17 @@ def capture(arguments: argparse.Namespace) -> int:
         return run_process.wait(process, run)
     except KeyboardInterrupt:  # the usual end of a capture
         return 0
+
+
+def _capturing_part(run: SpreadRun, elements: Sequence[str]) -> int:
+    """Return the part that captures these links and nodes; ValueError if more than one does."""
+    from weft.testbed.observe import recorder
+
+    homes = run.homes()
+    parts = {homes[recorder.ports(run.topology, element)[0][0]] for element in elements}
+    if len(parts) > 1:
+        raise ValueError("capture: they are on several machines; capture those of each apart")
+    return parts.pop()
 
 
 def _check_limits(arguments: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from weft.experiments.cli.options import Commands, add_command, add_json, add_network
+from weft.experiments.cli.options import Commands, add_command, add_json, add_network, add_run
 
 if TYPE_CHECKING:
     from weft.testbed.cluster.machines import Cluster
@@ -34,14 +34,17 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument("--machines", required=True, metavar="N|FILE", help=MACHINES_HELP)
     add_json(parser)
     text = "hold a part of a network over several machines; weft up --machines starts it"
-    add_command(commands, "agent", agent, text)
+    add_run(add_command(commands, "agent", agent, text))
 
 
 def agent(arguments: argparse.Namespace) -> int:
-    """Be the agent of this machine until its controller ends."""
-    from weft.testbed.cluster.agent import serve
+    """Be the agent of this machine until its controller ends, or measure on the part --run."""
+    from weft.testbed.cluster import agent, measures
 
-    serve()
+    if arguments.run:
+        measures.serve(arguments.run)
+    else:
+        agent.serve()
     return 0
 
 

@@ -255,10 +255,7 @@ def exec_(arguments: argparse.Namespace) -> int:
         raise ValueError("exec: no command; write weft exec NODE -- COMMAND")
     if spread_run := cluster_commands.spread(record.id):
         program = ["--", *arguments.program] if arguments.program else arguments.line
-        words = [arguments.node, *program]
-        home = spread_run.home(arguments.node)
-        start = spread_run.command(home, ["exec"], words, terminal=sys.stdin.isatty())
-        os.execvp(start[0], start)
+        spread_run.execute(spread_run.home(arguments.node), ["exec"], [arguments.node, *program])
     network = _open(record.id)
     node = network.topology.naming.node(arguments.node)
     argv = arguments.program or node_command.remote_line(arguments.line)

@@ -3,7 +3,7 @@
 Requests come as lines of JSON on standard input, and answers go to standard output, by ssh for
 example.  A request {"do": WORD, ...} is answered by one line, {"error": TEXT} after a failure:
 
-    facts  of this machine: weft's version, its kernel's, the MTU of the route to each peer
+    facts  of this machine: weft's version, its kernel's, MTU and delay of the way to each peer
     apply  bring up a part by the code of one machine; answer with its digest
     beat   the controller is alive; answer with the peers that are silent
 
@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from weft.testbed.cluster.cut_links import CutLinks, route_mtu
+from weft.testbed.cluster.cut_links import CutLinks, one_way_us, route_mtu
 from weft.testbed.linux import clock
 from weft.testbed.linux.process import need_root
 from weft.testbed.network import bring_up
@@ -111,7 +111,15 @@ class Agent:
         mtus = {
             name: route_mtu(request["address"], peer) for name, peer in request["peers"].items()
         }
-        return {"code": code(), "kernel": bring_up.kernel_properties(), "mtu_bytes": mtus}
+        delays_us = {
+            name: one_way_us(request["address"], peer) for name, peer in request["peers"].items()
+        }
+        return {
+            "code": code(),
+            "kernel": bring_up.kernel_properties(),
+            "mtu_bytes": mtus,
+            "underlay_us": delays_us,
+        }
 
     def _apply(self, request: Mapping[str, Any], poll: select.poll) -> Answer:
         """Bring the part of `request` up; again, after the same request, only answer."""

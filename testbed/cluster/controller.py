@@ -31,7 +31,7 @@ from weft.testbed.plan.network_plan import NetworkPlan, links_from
 from weft.testbed.plan.part import part_from
 from weft.testbed.plan.plane_selection import is_static
 from weft.testbed.runs import isolated_python, private_files
-from weft.testbed.runs.run import ENVIRONMENT, UNNAMED, RunRecord, find
+from weft.testbed.runs.run import ENVIRONMENT, UNNAMED, RunRecord, find, write_journal
 from weft.topologies.core.link import MTU_BYTES
 
 STATE, LOG = "machines.json", "controller.err"
@@ -185,10 +185,17 @@ class Controller:
     def _check_facts(self) -> dict[str, dict[str, bool]]:
         """Return the properties of each machine's kernel, once all machines can hold their parts.
 
+        The parts learn the delays of the underlay.
+
         Raises:
             OSError: one cannot; the line says why.
         """
         facts = self.ask({part.machine: {"do": "facts", **asdict(part)} for part in self._parts})
+        self._parts = [
+            replace(part, underlay_us=facts[part.machine]["underlay_us"]) for part in self._parts
+        ]
+        self._journal["parts"] = [asdict(part) for part in self._parts]
+        write_journal(self._run, self._journal)
         link = self._journal["link"]
         needed = (link["mtu_bytes"] if link else MTU_BYTES) + TUNNEL_BYTES
         for name, fact in facts.items():

@@ -6,9 +6,11 @@ The part on each machine is a run there, called NAME-1, NAME-2 and so on.
 from __future__ import annotations
 
 import json
+import os
 import signal
+import sys
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from weft.testbed.cluster.agent import topology_from
 from weft.testbed.cluster.controller import STATE
@@ -26,6 +28,7 @@ class SpreadRun:
 
     def __init__(self, record: RunRecord, journal: Mapping[str, Any]) -> None:
         self.record = record
+        self.journal = journal
         self.topology = topology_from(journal)
         self.parts = [part_from(part) for part in journal["parts"]]
         self._machines = {
@@ -67,8 +70,16 @@ class SpreadRun:
 
     def home(self, node: str) -> int:
         """Return the part that has the node called `node`."""
-        number = self.topology.naming.node(node)
-        return next(i for i, part in enumerate(self.parts) if number in part.nodes)
+        return self.homes()[self.topology.naming.node(node)]
+
+    def homes(self) -> dict[int, int]:
+        """Return the part that has each node."""
+        return {node: number for number, part in enumerate(self.parts) for node in part.nodes}
+
+    def execute(self, part: int, words: Sequence[str], rest: Sequence[str] = ()) -> NoReturn:
+        """Become `weft WORDS REST` on the machine of a part."""
+        start = self.command(part, words, rest, terminal=sys.stdin.isatty())
+        os.execvp(start[0], start)
 
     def command(
         self, part: int, words: Sequence[str], rest: Sequence[str] = (), *, terminal: bool = False

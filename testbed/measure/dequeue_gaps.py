@@ -161,7 +161,7 @@ def _rates(net: NetworkHandle) -> dict[int, tuple[int, int]]:
     """Return rate (bit/s) and longest frame (bytes) of each shaped port, by interface index."""
     own = ports(net)
     rates = {}
-    for node in range(net.topology.nodes):
+    for node in net.local_nodes:
         with closing(netlink_of(net, node)) as socket:
             states = interfaces(socket)
             for index, shape in tc.shapes(socket).items():

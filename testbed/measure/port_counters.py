@@ -80,7 +80,7 @@ class PortCounterReader(Closing):
     """Read counters of a network until closed, or until the end of a `with` block."""
 
     def __init__(self, net: NetworkHandle) -> None:
-        self._sockets = [netlink_of(net, node) for node in range(net.topology.nodes)]
+        self._sockets = [netlink_of(net, node) for node in net.local_nodes]
         self._ports = frozenset(ports(net))
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ from weft.testbed.network.network import RunningNetwork
 from weft.testbed.observe.pcapng import INBOUND, OUTBOUND, Files
 from weft.testbed.plan.element import LinkElement, parse_element
 from weft.testbed.runs import run_process
+from weft.topologies.core.topology import Topology
 
 ALL = 3  # ETH_P_ALL
 SO_RCVBUFFORCE, SOL_PACKET, PACKET_STATISTICS, OUTGOING = 33, 263, 6, 4
@@ -46,13 +47,12 @@ class CaptureRequest:
     control: bool = False
 
 
-def ports(network: RunningNetwork, name: str) -> list[tuple[int, int]]:
+def ports(topology: Topology, name: str) -> list[tuple[int, int]]:
     """Return the (node, port) pairs at which the packets of a link or a node are captured.
 
     Raises:
         ValueError: no link or node is called `name`.
     """
-    topology = network.topology
     element = parse_element(topology, name)
     if isinstance(element, LinkElement):
         node, port, _, _ = topology.links[element.link].tolist()
@@ -82,7 +82,7 @@ class Recorder:
             self._capture(network, element, request)
 
     def _capture(self, network: RunningNetwork, element: str, request: CaptureRequest) -> None:
-        ends = ports(network, element)
+        ends = ports(network.topology, element)
         names = [network.plan.ends[node][port].dev for node, port in ends]
         limits = {"most_bytes": request.file_bytes, "most_files": request.files}
         files = Files(Path(request.folder), element, names, request.snap, **limits)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypedDict
 
@@ -223,10 +223,16 @@ class NetworkPlan:
         return ends
 
     def link_spec(self, link: int) -> LinkSpec | None:
-        """Return the specification of `link`; None: as fast as the machine."""
-        if link in self.own_links:
-            return self.own_links[link]
-        return self.host_link if self.host_link and self.topology.level[link] == 0 else self.link
+        """Return the specification by which `link` is made; None: as fast as the machine.
+
+        The delay of a cut link lacks what the underlay adds.
+        """
+        spec = self.host_link if self.host_link and self.topology.level[link] == 0 else self.link
+        spec = self.own_links.get(link, spec)
+        if not spec or not self.part or link not in self.part.cut:
+            return spec
+        underlay_us = self.part.underlay_us.get(self.part.cut[link], 0)
+        return replace(spec, delay_us=max(0, spec.delay_us - underlay_us))
 
     @property
     def link_specs(self) -> list[LinkSpec]:

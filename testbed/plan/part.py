@@ -7,7 +7,7 @@ another machine has.  All parts together are the undivided plan; each cut link o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from weft.topologies.core.topology import Topology
@@ -24,6 +24,7 @@ class PlanPart:
     links: both of whose ends are here.
     peers: the IPv4 address of every other machine with which this one has cut links, by name.
     cut: the machine of the far end of each cut link, by link.
+    underlay_us: measured one-way delay to peers, by name; cut links are made so much shorter.
     """
 
     machine: str
@@ -33,6 +34,7 @@ class PlanPart:
     links: tuple[int, ...]
     peers: Mapping[str, str]
     cut: Mapping[int, str]
+    underlay_us: Mapping[str, int] = field(default_factory=dict)
 
 
 def part_from(document: Mapping[str, Any]) -> PlanPart:

@@ -76,11 +76,13 @@ def netlink_of(net: NetworkHandle, node: int) -> netlink.Socket:
 def smallest_queue(net: NetworkHandle) -> int | None:
     """Return the length in packets of the shortest queue of a run; None if none is limited.
 
-    Host links are all alike, and so are all others: the ports of the first server and of its
-    switches have both.
+    Host links are all alike, and so are all others: the ports of the first node and of its
+    neighbours have both.
     """
     lengths: list[int] = []
-    for node in {0, *(peer for _, peer, *_ in net.topology.ports(0))}:
+    first = net.local_nodes[0]
+    neighbours = {peer for _, peer, *_ in net.topology.ports(first)}
+    for node in {first} | neighbours.intersection(net.local_nodes):
         socket = netlink_of(net, node)
         try:
             lengths += [

@@ -28,6 +28,7 @@ class FlowResult:
     ended_s: time at which the receiver had all bytes; None for an endless or unfinished flow.
     received_bytes: within the measured time.
     error: reason of a broken connection.
+    number: of the flow among those of all machines, in order; 0 on one machine.
     """
 
     flow: Flow
@@ -36,6 +37,7 @@ class FlowResult:
     received_bytes: int
     tcp: TcpInfo | None
     error: str | None
+    number: int = 0
 
     @property
     def seconds(self) -> float | None:

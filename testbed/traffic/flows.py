@@ -34,11 +34,16 @@ from weft.testbed.traffic.waiting_readers import WaitingReaders
 from weft.topologies.core.address import dotted
 
 PORT = 7000
+FIRST_SOURCE_PORT = 10_000  # of flows in a part of a network
 CHUNK_BYTES = 1 << 18
 BEGIN_S = 0.05  # from the opening of listeners to the first flow
 MOST_THREADS = 4000  # that receive; of more flows a loop reads each packet
 # connections before the first flow, and how long that may take
 OPENED_TOGETHER, OPENED_S = 32, 30.0
+
+
+def _nothing(*_: Flow) -> None:
+    """Do nothing, in processes of other machines as well."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,16 +59,19 @@ class FlowOptions:
     port: of every listener; runs at the same time need different ones.
     then: returns the flow that begins when a flow has arrived, whatever its time, or None; it leads
         to a host that one of the first flows leads to.
+    begin_s: the beginning on CLOCK_MONOTONIC, if other machines begin then with their parts of the
+        network.  All have the same flows; each carries the ends of those that it has.
     """
 
     deadline_s: float
     congestion_control: str
     transport: str = "tcp"
     warm_up_s: float = 0.0
-    at_warm_up: Callable[[], None] = lambda: None
+    at_warm_up: Callable[[], None] = _nothing
     open_before: bool = False
     port: int = PORT
-    then: Callable[[Flow], Flow | None] = lambda arrived: None
+    then: Callable[[Flow], Flow | None] = _nothing
+    begin_s: float | None = None
 
 
 def run(net: NetworkHandle, flows: Iterable[Flow], options: FlowOptions) -> FlowResults:
@@ -119,7 +127,9 @@ def check(net: NetworkHandle, flows: Sequence[Flow], options: FlowOptions) -> No
 class _Connection:
     """A flow that has begun or will begin.
 
+    sender: unused if the flow comes from another machine.
     unsent_bytes: not yet written to the socket.
+    number: of the flow, if there are other machines.
     """
 
     flow: Flow
@@ -132,6 +142,7 @@ class _Connection:
     ended_s: float | None = None
     tcp: TcpInfo | None = None
     error: str | None = None
+    number: int = 0
 
     @property
     def is_read(self) -> bool:
@@ -140,7 +151,9 @@ class _Connection:
 
     def result(self) -> FlowResult:
         received = self.received - self.counted_from
-        return FlowResult(self.flow, self.began_s, self.ended_s, received, self.tcp, self.error)
+        return FlowResult(
+            self.flow, self.began_s, self.ended_s, received, self.tcp, self.error, self.number
+        )
 
 
 @dataclass
@@ -161,16 +174,29 @@ class _Loop:
     calls_cost_nothing: bool = field(default_factory=clock.calls_cost_nothing)
     readers: WaitingReaders | None = None
 
+    def __post_init__(self) -> None:
+        """Divide the flows into those that begin on this machine, and those that only end here."""
+        self.here = set(self.net.local_nodes)
+        self.receivers = self.here.intersection(flow.dst for flow in self.flows)
+        self.arriving = [
+            (number, flow)
+            for number, flow in enumerate(self.flows)
+            if flow.dst in self.here and flow.src not in self.here
+        ]
+        self.numbers = [number for number, flow in enumerate(self.flows) if flow.src in self.here]
+        self.flows = [self.flows[number] for number in self.numbers]
+
     def run(self) -> FlowResults:
-        sysctls = tcp_sysctls(self.net)
+        sysctls = tcp_sysctls(self.net, self.net.local_nodes[0])
         try:
             one_path = self.options.transport == "tcp"
             if self.calls_cost_nothing and one_path and len(self.flows) <= MOST_THREADS:
                 self.readers = WaitingReaders(self.events, len(self.flows))
             self.listen()
+            self.expect()
             if self.options.open_before:
                 self.open_all()
-            self.begin = clock.monotonic() + BEGIN_S
+            self.begin = self.options.begin_s or clock.monotonic() + BEGIN_S
             ended_s = self.serve()
             for connection in self.connections:
                 self.finish(connection)
@@ -199,7 +225,7 @@ class _Loop:
 
     def listen(self) -> None:
         """Open a listener at every host that receives."""
-        for host in sorted({flow.dst for flow in self.flows}):
+        for host in sorted(self.receivers):
             netns.enter(self.net.netns(host))
             listener = self.open_socket()
             self.listeners.append(listener)
@@ -207,6 +233,15 @@ class _Loop:
             listener.bind((self.address(host), self.options.port))
             listener.listen(4096)
             self.events.watch(listener, select.EPOLLIN, partial(self.accept, listener, host))
+
+    def expect(self) -> None:
+        """Expect the flows from other machines, each from a port of its own."""
+        for number, flow in self.arriving:
+            connection = _Connection(flow, self.open_socket(), 0, number=number)
+            source = (self.address(flow.src), FIRST_SOURCE_PORT + number)
+            self.expected[*source, flow.dst] = connection
+            self.connections.append(connection)
+            self.open_senders += 1
 
     def serve(self) -> float:
         """Run until every flow has ended or the deadline; return that time, in s."""
@@ -235,7 +270,9 @@ class _Loop:
             waiting < len(self.flows) and self.flows[waiting].at_s <= now < self.options.deadline_s
         ):
             opened = self.opened_before
-            self.start(opened.popleft() if opened else self.open(self.flows[waiting]), now)
+            number = self.numbers[waiting]
+            flow = self.flows[waiting]
+            self.start(opened.popleft() if opened else self.open(flow, number), now)
             waiting += 1
             # where calls cost nothing the clock has not moved
             if not self.calls_cost_nothing:
@@ -270,16 +307,18 @@ class _Loop:
                 if self.events.turn():
                     raise TimeoutError(f"flows: connections were not open within {OPENED_S} s")
 
-    def open(self, flow: Flow) -> _Connection:
-        """Open the connection of a flow."""
+    def open(self, flow: Flow, number: int = 0) -> _Connection:
+        """Open the connection of a flow; other machines know it by its number."""
         netns.enter(self.net.netns(flow.src))
         sender = self.open_socket()
         sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.options.transport == "tcp":  # multipath TCP does not take it before Linux 6.10
             sender.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-        connection = _Connection(
-            flow, sender, math.inf if flow.size_bytes is None else flow.size_bytes
-        )
+        if self.options.begin_s:
+            sender.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sender.bind((self.address(flow.src), FIRST_SOURCE_PORT + number))
+        unsent_bytes = math.inf if flow.size_bytes is None else flow.size_bytes
+        connection = _Connection(flow, sender, unsent_bytes, number=number)
         sender.connect_ex((self.address(flow.dst), self.options.port))
         self.expected[*sender.getsockname(), flow.dst] = connection
         return connection
@@ -347,6 +386,8 @@ class _Loop:
             self.arrived(connection, clock.monotonic())
         if not count:
             self.events.drop(receiver)
+            if connection.flow.src not in self.here:
+                self.finish(connection)
 
     def arrived(self, connection: _Connection, at_s: float) -> None:
         """Note that all of a flow arrived at `at_s`, and begin the flow that follows."""

@@ -7,9 +7,9 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -108,12 +108,25 @@ def iperf(net: NetworkHandle, src: int, dst: int, spec: IperfSpec) -> Iperf:
     """
     if spec.udp_rate_bps is None:
         require_rate(net, "iperf3 with TCP")
+    with serve_at(net, dst) as port:
+        return send_from(net, src, dst, port, spec)
+
+
+def serve_at(net: NetworkHandle, dst: int) -> AbstractContextManager[int]:
+    """Return the context of a server at `dst`; it yields its port."""
+    return serving(_end(net, dst), net.identity.id)
+
+
+def send_from(net: NetworkHandle, src: int, dst: int, port: int, spec: IperfSpec) -> Iperf:
+    """Run the client of a test; its server may be on another machine."""
+    return send(_end(net, src), _end(net, dst), port, spec, net.identity.id)
+
+
+def _end(net: NetworkHandle, node: int) -> IperfNode:
+    """Return `node` as an end of a test, without a namespace if it is on another machine."""
     naming = net.topology.naming
-    client, server = (
-        IperfNode(naming.name(node), net.netns(node), dotted(naming.address(node)))
-        for node in (src, dst)
-    )
-    return between(client, server, spec, net.identity.id)
+    namespace = net.netns(node) if node in net.local_nodes else -1
+    return IperfNode(naming.name(node), namespace, dotted(naming.address(node)))
 
 
 def between(
@@ -131,18 +144,29 @@ def between(
     Raises:
         IperfError: iperf3 failed, or took GRACE_S longer than the test.
     """
+    with serving(server, run, port) as open_port:
+        return send(client, server, open_port, spec, run)
+
+
+@contextmanager
+def serving(server: IperfNode, run: str, port: int | None = None) -> Iterator[int]:
+    """Yield the port of a server for one test; IperfError if it does not listen."""
     if not shutil.which("iperf3"):
         raise IperfError("iperf3 is not installed: apt-get install iperf3")
-    title = f"iperf3 {client.name} -> {server.name}"
     port = _free_port(server.netns) if port is None else port
-    server_argv = ["iperf3", "-4", "-J", "-s", "-1", "-p", f"{port}"]
-    client_argv = ["iperf3", "-4", "-J", "-c", server.address, "-p", f"{port}"]
-    client_argv += ["--connect-timeout", f"{1000 * CONNECT_TIMEOUT_S:.0f}", *spec.arguments()]
-    with ExitStack() as stack:
-        listening = stack.enter_context(_Process(server.netns, server_argv, run))
-        listening.wait_until_it_listens(port, title)
-        sending = stack.enter_context(_Process(client.netns, client_argv, run))
-        return _read(sending.output(spec.omit_s + spec.seconds + GRACE_S, title), title)
+    argv = ["iperf3", "-4", "-J", "-s", "-1", "-p", f"{port}"]
+    with _Process(server.netns, argv, run) as process:
+        process.wait_until_it_listens(port, f"iperf3 to {server.name}")
+        yield port
+
+
+def send(client: IperfNode, server: IperfNode, port: int, spec: IperfSpec, run: str) -> Iperf:
+    """Run the client of a test; see between()."""
+    title = f"iperf3 {client.name} -> {server.name}"
+    argv = ["iperf3", "-4", "-J", "-c", server.address, "-p", f"{port}"]
+    argv += ["--connect-timeout", f"{1000 * CONNECT_TIMEOUT_S:.0f}", *spec.arguments()]
+    with _Process(client.netns, argv, run) as process:
+        return _read(process.output(spec.omit_s + spec.seconds + GRACE_S, title), title)
 
 
 def iperfs(net: NetworkHandle, pairs: Iterable[tuple[int, int]], spec: IperfSpec) -> list[Iperf]:

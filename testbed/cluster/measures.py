@@ -1,0 +1,255 @@
+"""Measurements on a run over several machines, each with one result.
+
+    with Measures("demo") as measures:
+        table = measures.ping([(0, 19), (19, 0)])
+
+Every machine measures what begins at its nodes, by the functions that measure on one machine, in a
+process of serve().  Requests and results are pickles, so the machines must trust each other.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import replace
+from functools import partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from subprocess import Popen
+from typing import Any, NamedTuple
+
+from weft.testbed.cluster.spread_run import SpreadRun
+from weft.testbed.linux import clock
+from weft.testbed.measure.fidelity import Component, Fidelity, FidelityReport, at_most
+from weft.testbed.measure.outage import Gap, OutageProbe, OutageTable
+from weft.testbed.measure.ping import PingTable, ping
+from weft.testbed.network.network import RunningNetwork
+from weft.testbed.plan.network_plan import NetworkPlan, links_from
+from weft.testbed.runs.run import UNNAMED, find
+from weft.testbed.traffic import flows, iperf
+from weft.testbed.traffic.flow_results import Flow, FlowResult, FlowResults
+
+EXCHANGES = 32  # of clock readings; the fastest counts
+LEAD_S = 0.5  # from the request for flows to the first one
+OPEN: list[AbstractContextManager[Any]] = []  # measurements of this part, the last first to end
+NodePairs = Sequence[tuple[int, int]]
+Results = dict[int, Any]  # by part
+
+
+def serve(run: str) -> None:
+    """Carry out requests on the part `run`, functions of the network, until the input ends."""
+    network = RunningNetwork.open(run)
+    requests = Connection(0, writable=False)
+    results = Connection(1, readable=False)
+    with suppress(EOFError):
+        while True:
+            function, arguments = requests.recv()
+            try:
+                result = function(network, *arguments)
+            except (OSError, ValueError, RuntimeError) as error:
+                result = error
+            results.send(result)
+
+
+def _enter(network: RunningNetwork, kind: Callable[..., Any], *arguments: Any) -> Any:
+    """Begin a measurement; return what it tells at once."""
+    measurement = kind(network, *arguments)
+    result = measurement.__enter__()
+    OPEN.append(measurement)
+    return None if result is measurement else result
+
+
+def _leave(network: RunningNetwork, attribute: str = "") -> Any:
+    """End the last measurement, and return its result, if it has one."""
+    measurement = OPEN.pop()
+    measurement.__exit__(None, None, None)
+    return getattr(measurement, attribute, None)
+
+
+def _monotonic(network: RunningNetwork) -> float:
+    return clock.monotonic()
+
+
+class ClockOffset(NamedTuple):
+    """How far a machine's CLOCK_MONOTONIC is ahead of this machine's, and the error's bound."""
+
+    ahead_s: float
+    bound_s: float
+
+
+class Measures(ExitStack):
+    """Measurements until the end of a `with` block.  What began last ends first.
+
+    offsets: of the machines' clocks, by part, at the last measurement of times.
+    """
+
+    def __init__(self, run: str | None = None) -> None:
+        """Take the live run called `run`, or the only one."""
+        super().__init__()
+        record = find(run)
+        self.run = SpreadRun(record, record.journal)
+        self._home = self.run.homes()
+        self._peers: list[Connection] = []
+        self.offsets: list[ClockOffset] = []
+        for part in range(len(self.run.parts)):
+            near, far = Pipe()
+            with far:
+                command = self.run.command(part, ["agent"])
+                self.enter_context(Popen(command, stdin=far.fileno(), stdout=far.fileno()))
+            self._peers.append(self.enter_context(near))
+
+    def _call(self, function: Callable[..., Any], requests: Mapping[int, Iterable[Any]]) -> Results:
+        """Have parts call `function` with their arguments, and return what they return or raise."""
+        for part, arguments in requests.items():
+            self._peers[part].send((function, arguments))
+        results = {part: self._peers[part].recv() for part in requests}
+        for result in results.values():
+            if isinstance(result, Exception):
+                raise result
+        return results
+
+    def _by_source(self, pairs: NodePairs) -> dict[int, NodePairs]:
+        """Return the pairs whose source each part has."""
+        shares = defaultdict(list)
+        for src, dst in pairs:
+            shares[self._home[src]].append((src, dst))
+        return dict(shares)
+
+    def _read_clocks(self) -> list[ClockOffset]:
+        """Return the offsets of all parts' clocks, each by the fastest of some exchanges."""
+        self.offsets = [
+            min((self._offset(part) for _ in range(EXCHANGES)), key=lambda offset: offset.bound_s)
+            for part in range(len(self._peers))
+        ]
+        return self.offsets
+
+    def _offset(self, part: int) -> ClockOffset:
+        """Return the offset by one exchange, in whose middle the part reads its clock."""
+        sent_s = clock.monotonic()
+        there_s = self._call(_monotonic, {part: ()})[part]
+        bound_s = (clock.monotonic() - sent_s) / 2
+        return ClockOffset(there_s - sent_s - bound_s, bound_s)
+
+    def ping(self, pairs: NodePairs, **options: Any) -> PingTable:
+        """Ping `pairs`; see ping.ping()."""
+        function = partial(ping, **options)
+        tables = self._call(
+            function, {part: (own,) for part, own in self._by_source(pairs).items()}
+        )
+        return PingTable(tuple(ping for table in tables.values() for ping in table.pings))
+
+    def start_outages(self, pairs: NodePairs, *, interval_ms: float = 10.0) -> None:
+        """Ping `pairs` until stop_outages(); see outage.OutageProbe."""
+        kind = partial(OutageProbe, interval_ms=interval_ms)
+        self._shares = self._by_source(pairs)
+        self._call(_enter, {part: (kind, own) for part, own in self._shares.items()})
+
+    def stop_outages(self) -> OutageTable:
+        """Return the outages of all pairs, on this machine's CLOCK_MONOTONIC."""
+        results = self._call(_leave, dict.fromkeys(self._shares, ("table",)))
+        offsets = self._read_clocks()
+        tables = [_shifted(table, offsets[part].ahead_s) for part, table in results.items()]
+        return replace(
+            max(tables, key=lambda table: table.late_s),
+            outages=tuple(outage for table in tables for outage in table.outages),
+            begin_s=min(table.begin_s for table in tables),
+            end_s=min(table.end_s for table in tables),
+            real_time=all(table.real_time for table in tables),
+        )
+
+    def iperf(self, src: int, dst: int, spec: iperf.IperfSpec) -> iperf.Iperf:
+        """Run an iperf3 test; see iperf.iperf()."""
+        client, server = self._home[src], self._home[dst]
+        port = self._call(_enter, {server: (iperf.serve_at, dst)})[server]
+        try:
+            result: iperf.Iperf = self._call(iperf.send_from, {client: (src, dst, port, spec)})[
+                client
+            ]
+        finally:
+            self._call(_leave, {server: ()})
+        return result
+
+    def run_flows(self, rows: Iterable[Flow], options: flows.FlowOptions) -> FlowResults:
+        """Run TCP flows; see flows.run()."""
+        ordered = sorted(rows)
+        offsets = self._read_clocks()
+        begin_s = clock.monotonic() + LEAD_S
+        tables: dict[int, FlowResults] = self._call(
+            flows.run,
+            {
+                part: (ordered, replace(options, begin_s=begin_s + offset.ahead_s))
+                for part, offset in enumerate(offsets)
+            },
+        )
+        ends = {(end.number, part): end for part, table in tables.items() for end in table.results}
+        results = (
+            _joined(sender, ends[number, self._home[sender.flow.dst]])
+            for (number, part), sender in sorted(ends.items())
+            if part == self._home[sender.flow.src]
+        )
+        latest = max(tables.values(), key=lambda table: table.late_s)
+        measured_s = max(table.measured_s for table in tables.values())
+        return replace(latest, results=tuple(results), measured_s=measured_s)
+
+    def start_fidelity(self) -> None:
+        """Watch all parts until stop_fidelity(); see fidelity.Fidelity."""
+        self._call(_enter, dict.fromkeys(range(len(self._peers)), (Fidelity,)))
+
+    def stop_fidelity(self) -> FidelityReport:
+        """Return the verdict on all parts; each component says on which machine it was measured."""
+        reports: dict[int, FidelityReport] = self._call(
+            _leave, dict.fromkeys(range(len(self._peers)), ("report",))
+        )
+        components = [_underlay(self.run)]
+        missing: dict[str, str] = {}
+        for part, report in reports.items():
+            machine = self.run.parts[part].machine
+            components += [
+                replace(component, where=f"{machine} {component.where}".strip())
+                for component in report.components
+            ]
+            missing |= {f"{machine} {name}": text for name, text in report.not_measured.items()}
+        return replace(
+            reports[0],
+            components=tuple(components),
+            not_measured=missing,
+            decisive=all(report.decisive for report in reports.values()),
+            daemon_processes=sum(report.daemon_processes for report in reports.values()),
+        )
+
+
+def _joined(sender: FlowResult, receiver: FlowResult) -> FlowResult:
+    """Return the result of a flow by what the machines of its two ends know."""
+    error = sender.error or receiver.error
+    return replace(receiver, began_s=sender.began_s, tcp=sender.tcp, error=error)
+
+
+def _underlay(run: SpreadRun) -> Component:
+    """Return how much longer than its own delay a cut link takes: the one that the most exceeds."""
+    plan = NetworkPlan(UNNAMED, run.topology, **links_from(run.journal))
+    excesses_us = {}
+    for part in run.parts:
+        for link, peer in part.cut.items():
+            spec = plan.link_spec(link)
+            excesses_us[link] = part.underlay_us[peer] - (spec.delay_us if spec else 0)
+    worst = max(excesses_us, key=excesses_us.__getitem__, default=0)
+    excess_us = max(0, excesses_us.get(worst, 0))
+    where = run.topology.link_name(worst) if excess_us else ""
+    return at_most("delay of the underlay beyond its own", excess_us, "us", 0, None, where)
+
+
+def _shifted(table: OutageTable, ahead_s: float) -> OutageTable:
+    """Return the outages on a clock that theirs is ahead of by `ahead_s`."""
+
+    def moved(gap: Gap) -> Gap:
+        end_s = None if gap.end_s is None else gap.end_s - ahead_s
+        return replace(gap, begin_s=gap.begin_s - ahead_s, end_s=end_s)
+
+    outages = (replace(outage, gaps=tuple(map(moved, outage.gaps))) for outage in table.outages)
+    return replace(
+        table,
+        outages=tuple(outages),
+        begin_s=table.begin_s - ahead_s,
+        end_s=table.end_s - ahead_s,
+    )

@@ -1,0 +1,121 @@
+"""Measurements on two machines whose clocks differ, each with one result."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.testbed.cluster.machines_here import AHEAD_S, ROOT, WEFT, Machines, machines_here, weft
+from weft.testbed.cluster.measures import Measures
+from weft.testbed.linux import clock
+from weft.testbed.observe.pcapng import read
+from weft.testbed.traffic.flow_results import Flow
+from weft.testbed.traffic.flows import FlowOptions
+from weft.testbed.traffic.iperf import IperfSpec
+from weft.topologies import build
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.real_clock("machines are namespaces with processes of their own"),
+]
+SPEC = "dcell:n=4,k=1"
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Machines]:
+    with machines_here(2, tmp_path) as machines:
+        yield machines
+
+
+@pytest.fixture
+def measures(machines: Machines, name: str) -> Iterator[Measures]:
+    """Yield the measurements of a network over two machines."""
+    weft("up", SPEC, "--rate", "20mbit", "--machines", str(machines.file), "--detach", name)
+    with Measures(name) as measures:
+        yield measures
+
+
+def both_ways(measures: Measures) -> list[tuple[int, int]]:
+    """Return a pair of servers on different machines, in both directions."""
+    first, second = measures.run.parts
+    servers = build(SPEC).servers
+    a, b = (next(node for node in part.nodes if node < servers) for part in (first, second))
+    return [(a, b), (b, a)]
+
+
+def test_pings_flows_and_tests_of_iperf_have_one_result_each(measures):
+    pairs = [*both_ways(measures), (0, 1), (1, 19)]
+    table = measures.ping(pairs, count=3, timeout_s=10)
+    assert sorted((ping.src, ping.dst) for ping in table.pings) == sorted(pairs)
+    assert [ping.received for ping in table.pings] == [3] * 4
+    rows = [Flow(0.1 * turn, *pair, 30_000) for turn in range(2) for pair in pairs]
+    options = FlowOptions(deadline_s=60, congestion_control="cubic")
+    flows = measures.run_flows(rows, options)
+    assert [result.flow for result in flows.results] == sorted(rows)
+    for result in flows.results:
+        assert (result.received_bytes, result.error) == (30_000, None)
+        assert result.tcp
+        assert result.tcp.segments
+        # clocks of the two machines differ by more than a flow may take
+        assert result.seconds
+        assert 0 < result.seconds < options.deadline_s
+    src, dst = pairs[0]
+    assert measures.iperf(src, dst, IperfSpec(seconds=1)).goodput_bps > 1e6
+    assert measures.iperf(dst, src, IperfSpec(seconds=1, udp_rate_bps=10**6)).packets
+
+
+def test_outages_of_all_machines_are_on_one_clock(measures, name):
+    pairs = both_ways(measures)
+    began_s = clock.monotonic()
+    measures.start_outages(pairs)
+    node = measures.run.topology.naming.name(pairs[0][0])
+    failed_s = clock.monotonic()
+    weft("fail", node, "--run", name)
+    weft("restore", node, "--run", name)
+    restored_s = clock.monotonic()
+    table = measures.stop_outages()
+    ended_s = clock.monotonic()
+    for offset, ahead_s in zip(measures.offsets, (0, AHEAD_S), strict=True):
+        assert abs(offset.ahead_s - ahead_s) <= offset.bound_s < 1
+    assert began_s < table.begin_s < failed_s
+    assert restored_s < table.end_s < ended_s
+    assert [(outage.src, outage.dst) for outage in table.outages] == pairs
+    for outage in table.outages:
+        assert outage.gaps
+        (longest,) = [max(outage.gaps, key=lambda gap: gap.length_s(table.end_s))]
+        assert began_s < longest.begin_s < restored_s
+
+
+def test_a_verdict_names_a_cut_link_that_the_underlay_makes_slower(measures):
+    measures.start_fidelity()
+    measures.ping(both_ways(measures))
+    report = measures.stop_fidelity()
+    first, second = measures.run.parts
+    underlay_us = min(first.underlay_us["m2"], second.underlay_us["m1"])
+    delay, *others = report.components
+    links = {measures.run.topology.link_name(link) for link in first.cut}
+    assert (delay.where in links, delay.verdict) == (underlay_us > 0, "WARN")
+    assert delay.value >= underlay_us
+    assert {component.where.partition(" ")[0] for component in others} == {"m1", "m2"}
+    assert report.verdict != "PASS"
+
+
+def test_a_capture_is_made_where_its_link_begins(measures, name, tmp_path):
+    first, _ = measures.run.parts
+    topology = measures.run.topology
+    element = topology.link_name(min(first.cut))
+    words = ["capture", element, "-w", str(tmp_path / "packets"), "--run", name]
+    with subprocess.Popen(
+        [*WEFT, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "capturing\n"
+        weft("fail", element, "--run", name)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    packets = list(read(tmp_path / "packets" / f"{element}.pcapng"))
+    assert packets
