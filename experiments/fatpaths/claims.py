@@ -62,7 +62,7 @@ SIZES = (  # of Slim Fly and fat-tree, with seeds
     (SLIMFLY_10K, FATTREE_10K, 1),
 )
 FIRST: Where = {
-    "topology": "slimfly:q=7,p=6",
+    "topology": (SLIMFLY, "slimfly:q=7,p=6", "slimfly:q=11,p=9"),
     "mapping": "linear",
     "transport": "ndp:retransmissions=first",
 }
@@ -81,6 +81,7 @@ SWEEPS = (
     ),
     Sweep("fatpaths_fct"),
     Sweep("fatpaths_stencil"),
+    Sweep("fatpaths_failover"),
     *(
         Sweep("fatpaths_vs_fattree", {"topology": topology, "mapping": BOTH, **where}, seeds)
         for slimfly, fattree, seeds in SIZES
@@ -149,7 +150,7 @@ SWEEPS = (
         },
         seeds=3,
     ),
-    Sweep("fatpaths_tcp", {"topology": SLIMFLY_10K, **PAPER_TCP}, seeds=1),
+    Sweep("fatpaths_tcp", {"topology": SLIMFLY_10K, **PAPER_TCP}, seeds=5),
     *(
         Sweep(
             "fatpaths_tcp",
