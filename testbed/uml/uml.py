@@ -16,6 +16,7 @@ of the host, and output goes to files in the common folder.
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import re
@@ -43,6 +44,8 @@ REPEATABLE = ("PATH", "PYTHONPATH", "NUMBA_CACHE_DIR", "VIRTUAL_ENV", "SUDO_UID"
 OUTPUT_POLL_MS = 50  # interval between copies of output in files
 QUESTION_POLL_MS = 5  # interval between looks for questions to the host
 INSIDE = "WEFT_UML"  # environment variable of all processes inside
+PACKET_BYTES = 1600  # the most that fits between two instances
+FIRST_DESCRIPTOR = 10  # that GUARD leaves alone
 FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))  # empty inside but for mounts
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parents[1]
@@ -128,6 +131,8 @@ class UmlSettings:
     stdout, stderr: sinks of its output; None: those of this process.
     exchange: texts in and out; if set, only /run/uml is writable.
     host: answers the command's questions under a virtual clock.
+    network: descriptor of a socket that carries frames to another instance, as interface vec0; its
+        clock is real.
     """
 
     virtual: VirtualClock | None = None
@@ -141,6 +146,7 @@ class UmlSettings:
     stderr: BinaryIO | None = None
     exchange: Exchange | None = None
     host: OutsideHost | None = None
+    network: int | None = None
 
     def files(self, argv: Sequence[str]) -> dict[str, str]:
         """Return the files of the common folder from which init starts `argv`."""
@@ -326,12 +332,18 @@ class Machine:
         arguments = [
             f"con{number}=null,fd:{fd}" for number, (_, fd) in enumerate(consoles, start=1)
         ]
-        process = self._start(str(self.common), arguments, pass_fds=[fd for _, fd in consoles])
+        descriptors = [fd for _, fd in consoles]
+        if self.uml.network is not None:
+            network = fcntl.fcntl(self.uml.network, fcntl.F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR)
+            arguments.append(f"vec0:transport=fd,fd={network},mtu={PACKET_BYTES}")
+            descriptors.append(network)
+        process = self._start(str(self.common), arguments, pass_fds=descriptors)
         assert process.stdout
         messages = io.BytesIO()
         pipes: dict[int, BinaryIO] = {process.stdout.fileno(): messages}
-        for (reader, writer), sink in zip(consoles, sinks, strict=True):
-            os.close(writer)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        for (reader, _), sink in zip(consoles, sinks, strict=True):
             pipes[reader] = sink
         try:
             _pass_on(pipes, deadline)
