@@ -24,14 +24,12 @@ HOST_SETTINGS = {
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_hwloc_base_binding_policy": "none",
 }
-# Ranks use TCP and nothing else.  In Open MPI requests of one direction wait behind the data of the
-# other, so a rank hands TCP little at a time (docs/mpi.md).  A thread of UCX that spins for a lock
+# Ranks use TCP and nothing else.  In the protocol "put" of Open MPI requests of one direction wait
+# behind data of the other, so ranks send (docs/mpi.md).  A thread of UCX that spins for a lock
 # would stop the virtual clock, so it takes a mutex.
 TRANSPORT_SETTINGS = {
     "OMPI_MCA_btl": "self,tcp",
     "OMPI_MCA_btl_tcp_flags": "send",
-    "OMPI_MCA_btl_tcp_max_send_size": "32768",
-    "OMPI_MCA_btl_tcp_sndbuf": "65536",
     "OMPI_MCA_pml": "ob1",
     "UCX_TLS": "self,tcp",
     "UCX_USE_MT_MUTEX": "y",

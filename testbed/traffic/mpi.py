@@ -26,12 +26,17 @@ from weft.testbed.measure.ping import ping
 from weft.testbed.network import clean
 from weft.testbed.runs import node_command, run_process
 from weft.testbed.runs.network_handle import NetworkHandle
+from weft.testbed.traffic import tcp_settings
 
 Sink = BinaryIO | int | None  # of output; None: that of this process
 JOB = "WEFT_MPI_JOB"  # environment variable: the job that a process belongs to
 # a user's variables that reach the ranks
 SETTINGS = re.compile(r"(OMPI_MCA|UCX|MPIR_CVAR)_\w+|LD_LIBRARY_PATH")
 PINGS = 3  # to a host that does not answer
+# bytes of a connection that wait in a port's queue, in front of acknowledgements of the other
+# direction; at least two packets, with their bookkeeping, of an MTU of 9000
+QUEUED_BYTES = 16384
+QUEUED_SYSCTL = "tcp_limit_output_bytes"
 END_S = 5.0  # time for mpirun to end its ranks
 POLL_S = 0.05  # interval between looks for the end
 SIGNALLED = 128  # a shell's status for a program that signal n ended is 128 + n
@@ -220,6 +225,7 @@ def run(
     launcher = launcher_of(path)
     require_reachable(net, job.hosts)
     with ExitStack() as stack:
+        _limit_queued_bytes(stack, net)
         folder = Path(tempfile.mkdtemp(prefix="mpi-", dir=net.identity.directory))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         argv = _command(net, launcher, job, folder, path)
@@ -230,6 +236,13 @@ def run(
         stack.callback(lambda: clean.kill(clean.marked(JOB, str(folder))))
         status = _wait(argv, os.environ | variables, sinks, job.timeout_s, folder / "failed")
         return _outcome(net, job, status, folder / "failed")
+
+
+def _limit_queued_bytes(stack: ExitStack, net: NetworkHandle) -> None:
+    """Let TCP of the hosts queue QUEUED_BYTES of a connection until `stack` closes."""
+    path = f"ipv4/{QUEUED_SYSCTL}"
+    stack.callback(tcp_settings.tune, net, {path: tcp_settings.tcp_sysctls(net)[QUEUED_SYSCTL]})
+    tcp_settings.tune(net, {path: str(QUEUED_BYTES)})
 
 
 def _outcome(net: NetworkHandle, job: MpiJob, status: int, failed: Path) -> MpiOutcome:
