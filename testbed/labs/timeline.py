@@ -181,7 +181,7 @@ def seconds(content: Any) -> float:
     is_number = isinstance(content, int | float) and not isinstance(content, bool)
     if is_number and 0 <= content <= MOST_S:
         return float(content)
-    time_s = math.inf if is_number else delay_us(str(content)) / 1e6
+    time_s = math.inf if is_number else delay_us(str(content), "time") / 1e6
     if not 0 <= time_s <= MOST_S:
         raise ValueError(f"0 to {MOST_S:g} seconds, got {quoted(content)}")
     return time_s

@@ -52,10 +52,10 @@ class LanLinks:
             ValueError: `only_to` is no end of the link, or the failure is not silent.
         """
         ports = [port for port in self._ports(name) if only_to in (None, port.node.name)]
-        if only_to is not None and not (silent and ports):
-            raise ValueError(
-                f"{only_to}: one way only goes with a silent failure, and must be an end of {name}"
-            )
+        if not ports:
+            raise ValueError(f"only to {only_to}: it must be an end of {name}")
+        if only_to is not None and not silent:
+            raise ValueError(f"only to {only_to}: the failure must be silent")
         for port in ports:
             if silent:
                 port.request(tc.clsact(port.end))

@@ -40,6 +40,8 @@ class Daemons:
         for node, interfaces in self.interfaces.items():
             if interfaces.name == name:
                 return node
+        if not self.interfaces:
+            raise ValueError(f"no daemon belongs to {name!r}: no node of this run has one")
         raise ValueError(f"no daemon belongs to {name!r}; nodes with one are {self._some()}")
 
     def _some(self) -> str:

@@ -41,8 +41,8 @@ def only_receiver(topology: Topology, element: Element, name: str, *, silent: bo
     """
     receiver = topology.naming.node(name)
     ends = topology.ends(element.link)[::2] if isinstance(element, LinkElement) else ()
-    if not silent or receiver not in ends:
-        raise ValueError(
-            f"{name}: one way only goes with a silent failure, of a link that ends there"
-        )
+    if receiver not in ends:
+        raise ValueError(f"only to {name}: the failure must be of a link that ends there")
+    if not silent:
+        raise ValueError(f"only to {name}: the failure must be silent")
     return receiver

@@ -81,9 +81,9 @@ def rate_bps(text: str) -> int:
     return rate
 
 
-def delay_us(text: str) -> int:
+def delay_us(text: str, quantity: str = "delay") -> int:
     """Return microseconds from "1ms", "250us" or "1s"; ValueError otherwise."""
-    return _scaled(text, {"ms": 1_000, "us": 1, "s": 1_000_000}, "delay", "1ms")
+    return _scaled(text, {"ms": 1_000, "us": 1, "s": 1_000_000}, quantity, "1ms")
 
 
 def loss_ppb(text: str) -> int:

@@ -84,14 +84,21 @@ def test_events_are_in_order_of_time_and_checks_in_that_of_the_file():
         ),
         ("checks: [{path: [h0]}]", ":3: checks, entry 1: path: a list of nodes"),
         ("checks: [{path: [h0, r0, h0]}]", ":3: checks, entry 1: path: a path leads from"),
-        ("events: [{at: 1s, fail: h0-r0, only_to: h0}]", ":3: h0: one way only goes with a silent"),
+        (
+            "events: [{at: 1s, fail: h0-r0, only_to: h0}]",
+            ":3: only to h0: the failure must be silent",
+        ),
         (
             "events: [{at: 1s, fail: h0-r0, only_to: h1, silent: true}]",
-            ":3: h1: one way only goes with a silent",
+            ":3: only to h1: the failure must be of a link that ends there",
         ),
         ("events: [{at: 1s, rates: h0-r0, trace: loop, for: 1s}]", ":3: "),
+        (
+            "events: [{at: -1s, fail: h0}]",
+            ":3: events, entry 1, fail: at: time: '-1s' is not a time",
+        ),
         ("events: [{at: 1s, impair: h0-r0, queue: 0}]", ":3: queue: a number of packets from 1"),
-        (f"checks: [{{at: '{'9' * 400}s', path: [h0, h1]}}]", ":3: checks, entry 1, path: at: d"),
+        (f"checks: [{{at: '{'9' * 400}s', path: [h0, h1]}}]", ":3: checks, entry 1, path: at: t"),
     ],
 )
 def test_a_wrong_entry_is_refused_with_its_line(entry, line, tmp_path):

@@ -187,3 +187,8 @@ def test_a_full_queue_is_no_reason_to_think_a_neighbour_dead(network):
 def test_counters_that_are_not_there_are_not_found(tmp_path):
     with pytest.raises(FileNotFoundError):
         DaemonCounters(tmp_path / FILE)
+
+
+def test_a_run_without_daemons_says_so():
+    with pytest.raises(ValueError, match=r"no daemon belongs to 'h0': no node of this run has one"):
+        daemon_set.Daemons({}, {}).node("h0")
