@@ -221,6 +221,8 @@ def run(
         UnreachableHosts: hosts cannot reach each other.
         TimeoutError: the time is over.
     """
+    if not job.argv:
+        raise ValueError("mpirun: no program; name one, such as hostname")
     path = require_program(job.argv[0])
     launcher = launcher_of(path)
     require_reachable(net, job.hosts)

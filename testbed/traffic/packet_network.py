@@ -168,7 +168,7 @@ class PortTable(NamedTuple):
         first = np.searchsorted(ends[:, 0], np.arange(topology.nodes + 1))
         return cls(first.astype(np.uint32), ends[:, 0], ends[:, 2], ends[:, 1])
 
-    def index(self, node: int, number: int) -> int:
+    def place(self, node: int, number: int) -> int:
         """Return the place in these arrays of a healthy port of `node`."""
         first, last = self.first[node : node + 2]
         return int(first + np.searchsorted(self.number[first:last], number))
@@ -337,7 +337,7 @@ class PacketNetwork:
             links: rows of Topology.links; parallel links fail one by one.
         """
         for node, number in links.reshape(-1, 2):
-            self._library.packet_network_fail(self._network, self._ports.index(node, number))
+            self._library.packet_network_fail(self._network, self._ports.place(node, number))
 
     def run_until(
         self, time_ns: int, on_delivered: Callable[[Delivered], object] = lambda delivered: None

@@ -51,6 +51,8 @@ class LinkSpec:
             ("mtu_bytes", MTU_BYTES, MOST_MTU_BYTES),
         ):
             value = getattr(self, name)
+            if isinstance(value, float | str):
+                raise ValueError(f"link: {name} must be an integer, got {value!r}")
             if value < least:
                 raise ValueError(f"link: {name} must be at least {least}, got {value}")
             if value > most:

@@ -290,3 +290,8 @@ def test_an_all_reduce_under_the_virtual_clock_is_repeatable_and_near_its_bound(
     assert len(seconds) == 3
     assert bound_s <= min(seconds)
     assert max(seconds) < 1.1 * bound_s
+
+
+def test_a_job_without_a_program_is_refused():
+    with pytest.raises(ValueError, match="mpirun: no program; name one"):
+        mpi.run(None, mpi.MpiJob(argv=[], hosts=[0]))

@@ -25,6 +25,13 @@ def test_what_is_no_rate_is_refused_in_one_line(text):
         rate_bps(text)
 
 
+@pytest.mark.parametrize("change", [{"rate_bps": 2.5 * Mbps}, {"queue_packets": "100"}])
+def test_a_link_has_integers(change):
+    (name,) = change
+    with pytest.raises(ValueError, match=f"^link: {name} must be an integer, got"):
+        LinkSpec(**{"rate_bps": Mbps, "queue_packets": 100, **change})
+
+
 @pytest.mark.parametrize("change", [{"rate_bps": 7_999}, {"queue_packets": 0}, {"delay_us": -1}])
 def test_an_impossible_link_is_refused(change):
     (name,) = change
