@@ -81,7 +81,6 @@ SWEEPS = (
     ),
     Sweep("fatpaths_fct"),
     Sweep("fatpaths_stencil"),
-    Sweep("fatpaths_failover"),
     *(
         Sweep("fatpaths_vs_fattree", {"topology": topology, "mapping": BOTH, **where}, seeds)
         for slimfly, fattree, seeds in SIZES
