@@ -7,7 +7,7 @@ SUDO := $(if $(filter-out 0,$(shell id --user)),sudo --preserve-env=CI env PYTHO
 MACHINE := $(shell uname --machine)
 BPF_MACHINE := $(patsubst x86_64,x86,$(patsubst aarch64,arm64,$(MACHINE)))
 BPF_OBJECTS := $(patsubst %.c,%.o,$(wildcard testbed/*/*.bpf.c))
-LIBRARIES := testbed/uml/uml_xstate.so testbed/traffic/libndp.so
+LIBRARIES := testbed/uml/uml_preload.so testbed/traffic/libndp.so
 CAMPAIGNS := 1000
 SEED := $(shell date +%s)
 BENCHES := $(patsubst bench/%.py,bench.%,$(filter-out bench/__init__.py bench/report.py,$(wildcard bench/*.py)))
@@ -112,9 +112,9 @@ testbed/%.bpf.o: testbed/%.bpf.c $(wildcard testbed/data_plane/*.h) | $(READY)
 
 testbed/data_plane/select_probe.bpf.o testbed/data_plane/select_blind.bpf.o: testbed/data_plane/select.bpf.c
 
-testbed/uml/uml_xstate.so: testbed/uml/uml_xstate.c | $(READY)
+testbed/uml/uml_preload.so: $(wildcard testbed/uml/*.c) | $(READY)
 	@echo compile $@
-	@gcc -O2 -Wall -shared -fPIC -o $@ $<
+	@gcc -O2 -Wall -shared -fPIC -o $@ $^
 
 testbed/traffic/libndp.so: $(wildcard testbed/traffic/*.c testbed/traffic/*.h) | $(READY)
 	@echo compile $@

@@ -17,9 +17,9 @@ from setuptools.command.sdist import sdist
 TESTBED = Path("weft/testbed")
 LIBRARIES = {
     "traffic/libndp.so": ["gcc", "-std=gnu11", "-O2", "-shared", "-fPIC"],
-    "uml/uml_xstate.so": ["gcc", "-O2", "-shared", "-fPIC"],
+    "uml/uml_preload.so": ["gcc", "-O2", "-shared", "-fPIC"],
 }
-SOURCES = {"traffic/libndp.so": "traffic/*.c", "uml/uml_xstate.so": "uml/uml_xstate.c"}
+SOURCES = {"traffic/libndp.so": "traffic/*.c", "uml/uml_preload.so": "uml/*.c"}
 GLIBC = re.compile(rb"GLIBC_2\.(\d+)")
 OLDEST_GLIBC = 17  # of which there are tags
 

@@ -118,7 +118,7 @@ def test_the_wheel_has_every_file_and_no_old_program(wheel):
     compiled = {name.replace(".c", ".o") for name in names if name.endswith(".bpf.c")}
     assert compiled
     assert {name for name in names if name.endswith(".bpf.o")} == compiled
-    assert {"weft/testbed/traffic/libndp.so", "weft/testbed/uml/uml_xstate.so"} <= names
+    assert {"weft/testbed/traffic/libndp.so", "weft/testbed/uml/uml_preload.so"} <= names
     assert {Path(name).name for name in names if "/licenses/" in name} >= {
         "LICENSE",
         "GPL-2.0-only.txt",

@@ -7,7 +7,8 @@ call takes 65 times as long as outside: delays are exact, but measured processor
 
 uml-init.sh is the first process inside.  It shares a temporary folder with this one: it reads
 `mounts`, `modules` and `command`, and writes `booted` and `status`.  Two consoles carry the output,
-a third the kernel's messages.  uml_xstate.c is preloaded, for processors with AMX.
+a third the kernel's messages.  Two libraries are preloaded: uml_xstate.c for processors with AMX,
+and uml_confine.c, because a command inside could mount any folder of the host and write to it.
 
 With a VirtualClock the kernel is that of virtual_kernel.py, computing takes no time, and every boot
 with the same seed is alike.  The kernel's command line, which seeds random numbers, names no path
@@ -60,17 +61,17 @@ VIRTUAL_TIME = (
 )
 # the kernel's last words if its clock stands still (07-um-stalled-clock.patch)
 STALLED = re.compile(r"time-travel: no time passed in .*: process (.*)")
-PRELOADED = HERE / "uml_xstate.so"
+PRELOADED = HERE / "uml_preload.so"
 
 # Runs the kernel, which leads a process group of helpers that would outlive it, and ends the group
-# with it.  If this process is killed, its end of standard input closes, and group and folder are
+# with it.  If this process is killed, its end of standard input closes, and group and folders are
 # removed.
 GUARD = """
 exec 3<&0
-folder=$1; shift
+common=$1; memory=$2; shift 2
 setsid "$@" 3<&- &
 kernel=$!
-(read -r nothing <&3; rm -r "$folder"; kill -KILL "$kernel" -"$kernel" 2>/dev/null) &
+(read -r nothing <&3; rm -r "$common" "$memory"; kill -KILL "$kernel" -"$kernel" 2>/dev/null) &
 wait "$kernel"
 kill -KILL -"$kernel" 2>/dev/null
 kill -KILL 0
@@ -155,10 +156,23 @@ class UmlSettings:
         if self.virtual:
             environment = repeatable(environment)
         files = {
-            "mounts": _mounts(folder, writable=self.exchange is None),
+            "mounts": _mounts(folder, self.writable()),
             "command": _command(argv, folder, environment),
         }
         return files | dict(self.exchange.inputs if self.exchange else {})
+
+    def writable(self) -> list[Path]:
+        """Return the host's folders that the command may write to."""
+        if self.exchange:
+            return []
+        folder = (self.cwd or Path.cwd()).resolve()
+        root = PROJECT if folder.is_relative_to(PROJECT) else folder
+        if root in (Path("/"), *FRESH):
+            raise ValueError(
+                f"User-Mode Linux makes the current folder writable, so it cannot be {folder}: "
+                f"use one of yours"
+            )
+        return [root]
 
 
 class DiedBooting(ChildProcessError):
@@ -206,8 +220,13 @@ def run(argv: Sequence[str], **settings: Any) -> int:
 def _boot(
     files: Mapping[str, str], kernel: str, core: int, uml: UmlSettings, deadline: float
 ) -> int:
-    with _common_folder(files) as common:
-        status = Machine(common, kernel, core, uml).boot(deadline)
+    with (
+        _common_folder(files) as common,
+        tempfile.TemporaryDirectory(
+            prefix="weft-uml-", dir=_folder_for_memory(uml.memory_mb)
+        ) as memory,
+    ):
+        status = Machine(common, Path(memory), kernel, core, uml).boot(deadline)
         if uml.exchange:
             uml.exchange.collect(common)
         return status
@@ -264,17 +283,10 @@ def _common_folder(files: Mapping[str, str]) -> Iterator[Path]:
         yield common
 
 
-def _mounts(folder: Path, *, writable: bool = True) -> str:
+def _mounts(folder: Path, writable: Sequence[Path]) -> str:
     """Return the host's folders to mount inside as an fstab(5), outer ones first."""
-    if not writable:
-        return "".join(_mount_line(hidden, "ro") for hidden in _hidden(folder))
-    root = PROJECT if folder.is_relative_to(PROJECT) else folder
-    if root in (Path("/"), *FRESH):
-        raise ValueError(
-            f"User-Mode Linux makes the current folder writable, so it cannot be {folder}: "
-            f"use one of yours"
-        )
-    modes = dict.fromkeys(_hidden(), "ro") | {root: "rw"}
+    hidden = _hidden() if writable else _hidden(folder)
+    modes = dict.fromkeys(hidden, "ro") | dict.fromkeys(writable, "rw")
     return "".join(_mount_line(folder, modes[folder]) for folder in sorted(modes))
 
 
@@ -310,11 +322,13 @@ class Machine:
     """One instance of a kernel.
 
     common: folder that it shares with this process.
+    memory: folder of the unnamed file that is its memory.
     kernel: its program.
     core: its processor.
     """
 
     common: Path
+    memory: Path
     kernel: str
     core: int
     uml: UmlSettings
@@ -401,10 +415,9 @@ class Machine:
     def _start(
         self, common: str, arguments: Sequence[str], pass_fds: Sequence[int] = ()
     ) -> subprocess.Popen[bytes]:
-        memory_mb = self.uml.memory_mb
         kernel = [
             self.kernel,
-            f"mem={memory_mb}M",
+            f"mem={self.uml.memory_mb}M",
             "rootfstype=hostfs",
             "rootflags=/",
             "ro",
@@ -414,19 +427,22 @@ class Machine:
         kernel += ["con=null", "ssl=null", "con0=null,fd:1", *arguments]
         # without random addresses, which would change the random numbers under a virtual clock
         pinned = ["setarch", "--addr-no-randomize", "taskset", "--cpu-list", str(self.core)]
+        folders = [self.common, self.memory]
+        writable = "\n".join(map(str, [*folders, "/dev/null", *self.uml.writable()]))
+        environment = [
+            f"TMPDIR={self.memory}",
+            f"LD_PRELOAD={self.common / PRELOADED.name}",
+            f"WEFT_WRITABLE={writable}",
+            f"TIME_TRAVEL_STALL_S={self.uml.stall_s}",
+        ]
+        command = [*map(str, folders), *pinned, "env", *environment, *kernel]
         return subprocess.Popen(
-            ["sh", "-c", GUARD, "weft-uml", str(self.common), *pinned, *kernel],
+            ["sh", "-c", GUARD, "weft-uml", *command],
             cwd=self.common,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             pass_fds=pass_fds,
-            env=os.environ
-            | {
-                "TMPDIR": _folder_for_memory(memory_mb),
-                "LD_PRELOAD": str(self.common / PRELOADED.name),
-                "TIME_TRAVEL_STALL_S": str(self.uml.stall_s),
-            },
             start_new_session=True,
         )
 
@@ -480,10 +496,7 @@ def _pass_on(pipes: Mapping[int, BinaryIO], deadline: float) -> None:
 
 
 def _folder_for_memory(memory_mb: int) -> str:
-    """Return the folder of the unnamed file that is the kernel's memory.
-
-    It is in memory if there is room and code may run from it.
-    """
+    """Return a folder in memory if it has room and code may run from it, or else one on a disk."""
     shared = "/dev/shm"
     with suppress(FileNotFoundError):
         status = os.statvfs(shared)

@@ -193,6 +193,51 @@ def test_a_command_has_its_folder_its_status_and_its_two_outputs(tmp_path, monke
     assert not left_behind(tmp_path)
 
 
+def confined(script: str, *, writable: Path) -> str:
+    """The output of a shell script that may write to a folder alone, and its errors."""
+    environment = {"LD_PRELOAD": str(uml.PRELOADED), "WEFT_WRITABLE": f"{writable}\n/dev/null"}
+    command = ["env", *(f"{name}={value}" for name, value in environment.items())]
+    done = subprocess.run(
+        [*command, "sh", "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.stdout
+
+
+def test_a_process_writes_to_its_folder_alone(tmp_path):
+    own, other = tmp_path / "own", tmp_path / "other"
+    for folder in (own, other):
+        folder.mkdir()
+        (folder / "old").write_text("old\n")
+    if not confined("echo >/dev/zero", writable=own):
+        pytest.skip("this kernel has no Landlock")
+    for change in ("echo new >{}/old", "rm {}/old", "mkdir {}/new", "mv {}/old {}/moved"):
+        assert "ermission denied" in confined(change.replace("{}", str(other)), writable=own)
+        assert confined(f"cd {own}; {change.replace('{}', '.')}", writable=own) == ""
+        (own / "old").write_text("old\n")
+    assert [file.read_text() for file in other.iterdir()] == ["old\n"]
+    assert confined(f"cat {other}/old; echo >/dev/null", writable=own) == "old\n"
+
+
+@boots
+@pytest.mark.kernel
+@pytest.mark.real_clock("boots User-Mode Linux, which does not run inside itself")
+def test_a_mounted_folder_of_the_host_is_not_written_to(tmp_path):
+    own, other = tmp_path / "own", tmp_path / "other"
+    own.mkdir()
+    other.mkdir()
+    if not confined("echo >/dev/zero", writable=own):
+        pytest.skip("this kernel has no Landlock")
+    script = f"mkdir /mnt/a && mount -t hostfs -o {other} none /mnt/a && touch own /mnt/a/file"
+    err = io.BytesIO()
+    assert uml.run(["sh", "-c", script], cwd=own, stderr=err) == 1
+    assert b"/mnt/a/file" in err.getvalue()
+    assert (list(own.iterdir()), list(other.iterdir())) == ([own / "own"], [])
+
+
 @boots
 @pytest.mark.kernel
 @pytest.mark.real_clock("boots User-Mode Linux, which does not run inside itself")
