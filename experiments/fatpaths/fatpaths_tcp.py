@@ -89,7 +89,7 @@ def figure_14(table: Table) -> list[Row]:
 
 def figure_15(table: Table) -> list[Row]:
     """Return the percentiles of long flows' times."""
-    return flow_times.percentiles(longest(table))
+    return flow_times.percentiles(longest(table), (*FACET, "way"))
 
 
 def figure_16(table: Table) -> list[Row]:

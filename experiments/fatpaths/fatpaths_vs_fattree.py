@@ -235,13 +235,9 @@ def sizes(table: Table) -> list[Row]:
 
 
 def figure_13(table: Table) -> list[Row]:
-    """Return the times of long flows over random layers under random mapping, of one run each."""
-    runs = {
-        row["topology"]: row
-        for row in reversed(marked(table))
-        if (row["mapping"], row["way"]) == ("random", "random layers")
-    }
-    return flow_times.percentiles(list(runs.values()))
+    """Return the times of long flows over random layers under random mapping."""
+    rows = select(marked(table), mapping="random", way="random layers")
+    return flow_times.percentiles(rows, ("topology",))
 
 
 STEPS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -137,7 +138,16 @@ def by_size(table: Table) -> list[Row]:
     ]
 
 
-def percentiles(table: Table) -> list[Row]:
-    """Return a row for each percentile of the times of long flows."""
-    rows = exploded(table, ("long_percentiles_ms",), "percent")
-    return [{**row, "long_times_ms": row["long_percentiles_ms"]} for row in rows]
+def percentiles(table: Table, keys: Sequence[str]) -> list[Row]:
+    """Return a row for each percentile of the times of long flows, for each value of `keys`.
+
+    It has the mean over the runs that agree in `keys`.
+    """
+    runs = defaultdict(list)
+    for row in table:
+        runs[tuple(row[key] for key in keys)].append(row)
+    means = []
+    for same in runs.values():
+        times = np.array([row["long_percentiles_ms"] for row in same], float)
+        means.append({**same[0], "long_times_ms": times.mean(axis=0).tolist()})
+    return exploded(means, ("long_times_ms",), "percent")
