@@ -64,7 +64,7 @@ test-clean: ## demo and test on a fresh clone in a clean Debian 12 of their own;
 test-virtual: setup uml-kernel ## the kernel tests under the virtual clock, each file on a kernel of its own
 	$(PYTHON) -m pytest --clock virtual
 
-uml-kernel: $(READY) ## build the kernel for virtual time from Debian's source, once: 8 minutes of processor time
+uml-kernel: $(READY) ## build the kernel for virtual time from Debian's source, once: 7 minutes of processor time
 	tools/setup.sh --uml-kernel
 	$(SUDO) $(PYTHON) -m weft.testbed.uml.virtual_kernel
 
