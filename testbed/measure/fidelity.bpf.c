@@ -16,7 +16,6 @@
 
 #define BUCKETS 512	 /* of the ratio elapsed / ideal, the last for all above */
 #define BUCKETS_PER_1 200 /* so a bucket is 0.5 % of the ideal */
-#define SHORT_BYTES 512	 /* a daemon's packet is no longer */
 #define QUEUED_PRIORITY 0x10010 /* as in tc.py */
 
 enum { IDLE, BURST, BUSY };
@@ -141,7 +140,7 @@ int BPF_PROG(dequeue, struct Qdisc *qdisc, struct netdev_queue *txq, int packets
 		p->longest_bytes = skb->len;
 	if (skb->len > p->frame_bytes)
 		p->oversize++;
-	if (skb->len <= SHORT_BYTES && is_control(skb))
+	if (is_control(skb))
 		p->sent += skb->len; /* not charged to the rate */
 	else
 		leave(p, sent.bytes - skb->len);

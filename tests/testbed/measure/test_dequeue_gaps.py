@@ -1,16 +1,19 @@
+import socket
 import subprocess
+import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.testbed.linux import netns
+from weft.testbed.linux import clock, netns, tc
 from weft.testbed.measure import dequeue_gaps
 from weft.testbed.measure.dequeue_gaps import BUCKETS, BUCKETS_PER_1, GapMonitor, Gaps, merge_ports
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.port_counters import PortCounterReader
 from weft.testbed.runs.network_handle import all_pairs
 from weft.testbed.traffic.iperf import IperfSpec, iperf
+from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec, Mbps
 
 RATE = 20 * Mbps
@@ -120,6 +123,32 @@ def test_idle_time_is_no_gap_nor_are_packets_of_the_daemons(network):
     with GapMonitor(net) as monitor:
         ping(net, all_pairs(net), count=20, interval_ms=5)
         assert merge_ports(monitor.read().values()).windows == 0
+
+
+@pytest.mark.kernel
+def test_a_long_packet_of_a_daemon_takes_none_of_the_rate(network):
+    """A tenth of the rate more than the link has, in messages as long as those of link states."""
+    net = network("dcell:n=3,k=1", LinkSpec(rate_bps=RATE, queue_packets=50))
+    peer, over = dotted(net.topology.naming.address(3)), threading.Event()
+    with netns.inside(net.netns(0)):
+        daemon = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    daemon.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)
+    daemon.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 255)
+
+    def send() -> None:
+        while not over.is_set():
+            daemon.sendto(bytes(1250), (peer, tc.CONTROL_PORT))
+            clock.sleep(0.005)
+
+    sender = threading.Thread(target=send)
+    with daemon, GapMonitor(net) as monitor:
+        sender.start()
+        busy(net)
+        over.set()
+        sender.join()
+        link = monitor.read()[net.ifindex(0, 1)]
+    assert link.windows > 100
+    assert link.shortfall_percent > -5
 
 
 @pytest.mark.kernel
