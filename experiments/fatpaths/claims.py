@@ -75,6 +75,7 @@ BESIDE_HTSIM: Where = {
     "frame_bytes": 9064,  # payloads of 9,000 bytes, as htsim's
 }
 SWEEPS = (
+    Sweep("fatpaths_failover", {"clock": "virtual"}),
     *(
         Sweep("ndp_incast", {"engine": engine, **BESIDE_HTSIM}, 10)
         for engine in ("fabric", "kernel")
