@@ -7,6 +7,7 @@ job carry its mark in their environment and end with it, also if this process is
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import re
@@ -24,7 +25,7 @@ from typing import BinaryIO
 from weft.testbed.linux import clock
 from weft.testbed.measure.ping import ping
 from weft.testbed.network import clean
-from weft.testbed.runs import node_command, run_process
+from weft.testbed.runs import node_command, private_files, run_process
 from weft.testbed.runs.network_handle import NetworkHandle
 from weft.testbed.traffic import tcp_settings
 
@@ -37,6 +38,7 @@ PINGS = 3  # to a host that does not answer
 # direction; at least two packets, with their bookkeeping, of an MTU of 9000
 QUEUED_BYTES = 16384
 QUEUED_SYSCTL = "tcp_limit_output_bytes"
+QUEUED_PATH = f"ipv4/{QUEUED_SYSCTL}"
 END_S = 5.0  # time for mpirun to end its ranks
 POLL_S = 0.05  # interval between looks for the end
 SIGNALLED = 128  # a shell's status for a program that signal n ended is 128 + n
@@ -241,10 +243,30 @@ def run(
 
 
 def _limit_queued_bytes(stack: ExitStack, net: NetworkHandle) -> None:
-    """Let TCP of the hosts queue QUEUED_BYTES of a connection until `stack` closes."""
-    path = f"ipv4/{QUEUED_SYSCTL}"
-    stack.callback(tcp_settings.tune, net, {path: tcp_settings.tcp_sysctls(net)[QUEUED_SYSCTL]})
-    tcp_settings.tune(net, {path: str(QUEUED_BYTES)})
+    """Let TCP of the hosts queue QUEUED_BYTES of a connection until `stack` closes.
+
+    The first of several jobs writes the former value to a file, and the last one restores it.  A
+    job that is killed leaves this to the next one.
+    """
+    folder = net.identity.directory
+    lock = private_files.open_file(folder / "mpi_jobs", os.O_RDWR | os.O_CREAT)
+    stack.callback(os.close, lock)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    former = folder / "mpi_sysctl"
+    stack.callback(_restore_queued_bytes, net, lock, former)
+    with suppress(FileExistsError), open(former, "x", encoding="utf-8") as file:
+        file.write(tcp_settings.tcp_sysctls(net)[QUEUED_SYSCTL])
+        file.flush()
+        tcp_settings.tune(net, {QUEUED_PATH: str(QUEUED_BYTES)})
+
+
+def _restore_queued_bytes(net: NetworkHandle, lock: int, former: Path) -> None:
+    """Restore the value in the file `former`, unless another job has the lock or the run ended."""
+    with suppress(BlockingIOError, FileNotFoundError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if value := former.read_text(encoding="utf-8"):
+            tcp_settings.tune(net, {QUEUED_PATH: value})
+        former.unlink()
 
 
 def _outcome(net: NetworkHandle, job: MpiJob, status: int, failed: Path) -> MpiOutcome:

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,33 @@ def test_lines_of_output_begin_with_their_rank(network, program, tmp_path):
         "1: rank 1 of 3 on h0: 3",
         "2: rank 2 of 3 on h1: 3",
     }
+
+
+KILLED = """
+import os, signal, sys
+from contextlib import ExitStack
+from weft.testbed.network.network import RunningNetwork
+from weft.testbed.traffic import mpi
+mpi._limit_queued_bytes(ExitStack(), RunningNetwork.open(sys.argv[1]))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.kernel
+@REAL
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_last_of_several_jobs_restores_the_setting_of_tcp(network, killed):
+    net = network("star:n=2", LINK)
+    sysctls = tcp_sysctls(net)
+    if killed:
+        command = [sys.executable, "-c", KILLED, net.run.id]
+        assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL
+    with ExitStack() as second:
+        with ExitStack() as first:
+            mpi._limit_queued_bytes(first, net)
+            mpi._limit_queued_bytes(second, net)
+        assert tcp_sysctls(net, 1)[mpi.QUEUED_SYSCTL] == str(mpi.QUEUED_BYTES)
+    assert tcp_sysctls(net) == tcp_sysctls(net, 1) == sysctls
 
 
 @pytest.mark.kernel
