@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.engines.workloads import SIZES
-from weft.experiments.report.panels import cumulative, exploded, number_of
+from weft.experiments.report.panels import cumulative, exploded, number_of, valid_runs
 from weft.experiments.runner.definition import Row, Table, Value
 from weft.experiments.runner.parameters import Number, Word
 from weft.testbed.traffic.flows import Flow
@@ -141,13 +141,15 @@ def by_size(table: Table) -> list[Row]:
 def percentiles(table: Table, keys: Sequence[str]) -> list[Row]:
     """Return a row for each percentile of the times of long flows, for each value of `keys`.
 
-    It has the mean over the runs that agree in `keys`.
+    It has the mean over the runs that agree in `keys` and have long flows.  Runs that failed
+    fidelity count only without any other.
     """
     runs = defaultdict(list)
     for row in table:
-        runs[tuple(row[key] for key in keys)].append(row)
+        if row["long_percentiles_ms"]:
+            runs[tuple(row[key] for key in keys)].append(row)
     means = []
     for same in runs.values():
-        times = np.array([row["long_percentiles_ms"] for row in same], float)
+        times = np.array([row["long_percentiles_ms"] for row in valid_runs(same)[0]], float)
         means.append({**same[0], "long_times_ms": times.mean(axis=0).tolist()})
     return exploded(means, ("long_times_ms",), "percent")

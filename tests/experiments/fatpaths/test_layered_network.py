@@ -230,3 +230,14 @@ def test_small_runs_measure_and_are_drawn():
     fatpaths_stencil.EXPERIMENT.plot(
         [{**run.parameters, **result.figures, "fidelity": result.fidelity, "seed": 0}], Figure()
     )
+
+
+def test_percentiles_are_means_of_valid_runs_with_long_flows():
+    runs = (([1, 4], "PASS"), ([3, 6], "PASS"), ([], "PASS"), ([90, 90], "FAIL"))
+    table = [
+        {"way": "ecmp", "long_percentiles_ms": times_ms, "fidelity": fidelity}
+        for times_ms, fidelity in runs
+    ]
+    rows = flow_times.percentiles(table, ("way",))
+    assert [(row["percent"], row["long_times_ms"]) for row in rows] == [(0, 2), (1, 5)]
+    assert flow_times.percentiles(table[2:3], ("way",)) == []
