@@ -42,14 +42,18 @@ def serve(run: str) -> None:
     network = RunningNetwork.open(run)
     requests = Connection(0, writable=False)
     results = Connection(1, readable=False)
-    with suppress(EOFError):
-        while True:
-            function, arguments = requests.recv()
-            try:
-                result = function(network, *arguments)
-            except (OSError, ValueError, RuntimeError) as error:
-                result = error
-            results.send(result)
+    try:
+        with suppress(EOFError, ConnectionError):
+            while True:
+                function, arguments = requests.recv()
+                try:
+                    result = function(network, *arguments)
+                except (OSError, ValueError, RuntimeError) as error:
+                    result = error
+                results.send(result)
+    finally:
+        while OPEN:
+            _leave(network)
 
 
 def _enter(network: RunningNetwork, kind: Callable[..., Any], *arguments: Any) -> Any:
@@ -102,12 +106,20 @@ class Measures(ExitStack):
     def _call(self, function: Callable[..., Any], requests: Mapping[int, Iterable[Any]]) -> Results:
         """Have parts call `function` with their arguments, and return what they return or raise."""
         for part, arguments in requests.items():
-            self._peers[part].send((function, arguments))
-        results = {part: self._peers[part].recv() for part in requests}
+            with suppress(ConnectionError):  # _receive() reports it
+                self._peers[part].send((function, arguments))
+        results = {part: self._receive(part) for part in requests}
         for result in results.values():
             if isinstance(result, Exception):
                 raise result
         return results
+
+    def _receive(self, part: int) -> Any:
+        """Return the result of a part, or its exception; OSError if its process has ended."""
+        try:
+            return self._peers[part].recv()
+        except (EOFError, ConnectionError):
+            return OSError(f"{self.run.parts[part].machine}: measurements have ended; begin anew")
 
     def _by_source(self, pairs: NodePairs) -> dict[int, NodePairs]:
         """Return the pairs whose source each part has."""
@@ -163,11 +175,10 @@ class Measures(ExitStack):
         client, server = self._home[src], self._home[dst]
         port = self._call(_enter, {server: (iperf.serve_at, dst)})[server]
         try:
-            result: iperf.Iperf = self._call(iperf.send_from, {client: (src, dst, port, spec)})[
-                client
-            ]
+            results = self._call(iperf.send_from, {client: (src, dst, port, spec)})
         finally:
             self._call(_leave, {server: ()})
+        result: iperf.Iperf = results[client]
         return result
 
     def run_flows(self, rows: Iterable[Flow], options: flows.FlowOptions) -> FlowResults:

@@ -35,6 +35,7 @@ from weft.topologies.core.address import dotted
 
 PORT = 7000
 FIRST_SOURCE_PORT = 10_000  # of flows in a part of a network
+MOST_SOURCE_PORTS = (1 << 16) - FIRST_SOURCE_PORT
 CHUNK_BYTES = 1 << 18
 BEGIN_S = 0.05  # from the opening of listeners to the first flow
 MOST_THREADS = 4000  # that receive; of more flows a loop reads each packet
@@ -119,8 +120,20 @@ def check(net: NetworkHandle, flows: Sequence[Flow], options: FlowOptions) -> No
             )
         if flow.size_bytes is not None and flow.size_bytes < 1:
             raise ValueError(f"flows: {flow} is empty")
+    if options.begin_s:
+        _check_parts(flows, options)
     if any(flow.size_bytes is None for flow in flows):
         require_rate(net, "a flow without an end")
+
+
+def _check_parts(flows: Sequence[Flow], options: FlowOptions) -> None:
+    """Raise ValueError for flows or options that only a network on one machine has."""
+    if options.transport != "tcp" or options.open_before or options.then is not _nothing:
+        raise ValueError("flows: several machines need transport tcp, no open_before, no then")
+    if len(flows) > MOST_SOURCE_PORTS:
+        raise ValueError(
+            f"flows: {len(flows):,}; several machines carry at most {MOST_SOURCE_PORTS:,}"
+        )
 
 
 @dataclass

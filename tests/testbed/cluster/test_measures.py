@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.testbed.cluster.machines_here import AHEAD_S, ROOT, WEFT, Machines, machines_here, weft
+from weft.testbed.cluster import measures as cluster_measures
 from weft.testbed.cluster.measures import Measures
 from weft.testbed.linux import clock
 from weft.testbed.observe.pcapng import read
 from weft.testbed.traffic.flow_results import Flow
 from weft.testbed.traffic.flows import FlowOptions
-from weft.testbed.traffic.iperf import IperfSpec
+from weft.testbed.traffic.iperf import IperfSpec, serve_at
 from weft.topologies import build
 
 pytestmark = [
@@ -87,7 +88,7 @@ def test_outages_of_all_machines_are_on_one_clock(measures, name):
     assert [(outage.src, outage.dst) for outage in table.outages] == pairs
     for outage in table.outages:
         assert outage.gaps
-        (longest,) = [max(outage.gaps, key=lambda gap: gap.length_s(table.end_s))]
+        longest = max(outage.gaps, key=lambda gap: gap.length_s(table.end_s))
         assert began_s < longest.begin_s < restored_s
 
 
@@ -119,3 +120,24 @@ def test_a_capture_is_made_where_its_link_begins(measures, name, tmp_path):
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     packets = list(read(tmp_path / "packets" / f"{element}.pcapng"))
     assert packets
+
+
+def test_a_machine_whose_measurements_die_is_named_and_the_others_leave_nothing(measures, machines):
+    pairs = both_ways(measures)
+    first, second = machines.all
+    measures._call(cluster_measures._enter, {0: (serve_at, pairs[0][0])})
+    assert "iperf3" in first.run("ps", "-e")
+    (part,) = (pid for pid, line in second.processes().items() if b"\0agent\0--run\0" in line)
+    os.kill(part, signal.SIGKILL)
+    for _ in range(2):
+        with pytest.raises(OSError, match="m2: measurements have ended; begin anew"):
+            measures.ping(pairs)
+    measures.close()
+    assert "iperf3" not in first.run("ps", "-e")
+
+
+@pytest.mark.parametrize("change", [{"open_before": True}, {"transport": "mptcp:subflows=2"}])
+def test_options_of_one_machine_are_refused(measures, change):
+    options = FlowOptions(deadline_s=1, congestion_control="cubic", **change)
+    with pytest.raises(ValueError, match="several machines need transport tcp, no open_before"):
+        measures.run_flows([Flow(0.0, *pair, 1) for pair in both_ways(measures)], options)
