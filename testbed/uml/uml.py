@@ -167,10 +167,10 @@ class UmlSettings:
             return []
         folder = (self.cwd or Path.cwd()).resolve()
         root = PROJECT if folder.is_relative_to(PROJECT) else folder
-        if root in (Path("/"), *FRESH):
+        if root in (Path("/"), *FRESH) or "\n" in str(root):
             raise ValueError(
-                f"User-Mode Linux makes the current folder writable, so it cannot be {folder}: "
-                f"use one of yours"
+                f"User-Mode Linux makes the current folder writable, so it cannot be "
+                f"{str(folder)!r}: use one of yours, without a line break in its name"
             )
         return [root]
 

@@ -2,8 +2,8 @@
 /* Lets the kernel write to its own folders alone, by Landlock.
  *
  * A command inside is root, so it can mount any folder of the host.  Preloaded, this has the host
- * refuse each write outside the folders that WEFT_WRITABLE names, a line each.  Hosts without
- * Landlock (Linux 5.13) refuse nothing more.
+ * refuse each write outside the folders that WEFT_WRITABLE names, a line each.  Before Linux 5.13,
+ * which brought Landlock, only permissions of files refuse writes.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -17,7 +17,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define TRUNCATE (1ULL << 14) /* which headers before Linux 6.2 lack */
+/* which headers before Linux 5.19 and 6.2 lack */
+#define REFER (1ULL << 13)
+#define TRUNCATE (1ULL << 14)
 
 static const uint64_t WRITES_TO_FILES = LANDLOCK_ACCESS_FS_WRITE_FILE | TRUNCATE;
 /* of each version of Landlock, up to the last that has more */
@@ -28,7 +30,7 @@ static const uint64_t WRITES[] = {
 		LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG |
 		LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO |
 		LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SYM,
-	LANDLOCK_ACCESS_FS_REFER,
+	REFER,
 	TRUNCATE,
 };
 enum { VERSIONS = sizeof WRITES / sizeof *WRITES - 1 };
@@ -45,8 +47,8 @@ static uint64_t known_writes(void)
 			       LANDLOCK_CREATE_RULESET_VERSION);
 	uint64_t writes = 0;
 
-	for (long of = 1; of <= version && of <= VERSIONS; of++)
-		writes |= WRITES[of];
+	for (long number = 1; number <= version && number <= VERSIONS; number++)
+		writes |= WRITES[number];
 	return writes;
 }
 
