@@ -18,6 +18,7 @@ PAGES = sorted(
     if not {"reference", "_build"} & set(path.parts)
 )
 MOST_WORDS, MOST_MEAN_WORDS = 35, 20
+MOST_COLUMNS = 132
 FEW = 10  # sentences: the mean of fewer says little
 PERSONS = re.compile(r"\b(nobody|somebody|whoever|everybody|anybody|someone)\b", re.IGNORECASE)
 USER_NOBODY = re.compile(r"user `?nobody`?|as nobody\b|\(nobody\)")
@@ -66,6 +67,15 @@ def test_sentences_of_pages_are_short(page):
     }
     assert [sentence for sentence, length in lengths.items() if length > MOST_WORDS] == []
     assert len(lengths) < FEW or mean(lengths.values()) <= MOST_MEAN_WORDS
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_lines_of_pages_fit(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    written = re.sub(r"```.*?```|<!-- claims.*?<!-- end", "", text, flags=re.DOTALL)
+    lines = [line for line in written.splitlines() if not line.startswith(("|", "<!--", "    "))]
+    # a line of one word cannot be broken
+    assert [line for line in lines if len(line) > MOST_COLUMNS and " " in line.strip()] == []
 
 
 def sources(*folders: str) -> dict[str, str]:
