@@ -15,7 +15,7 @@ from dataclasses import asdict
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from weft.experiments.cli.options import Commands, add_command, add_json, add_network, add_run
+from weft.experiments.cli.options import Commands, add_command, add_json, add_network
 
 if TYPE_CHECKING:
     from weft.testbed.cluster.machines import Cluster
@@ -34,7 +34,8 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument("--machines", required=True, metavar="N|FILE", help=MACHINES_HELP)
     add_json(parser)
     text = "hold a part of a network over several machines; weft up --machines starts it"
-    add_run(add_command(commands, "agent", agent, text))
+    parser = add_command(commands, "agent", agent, text)
+    parser.add_argument("--run", metavar="PART", help="measure on this part, for a script")
 
 
 def agent(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 Requests come as lines of JSON on standard input, and answers go to standard output, by ssh for
 example.  A request {"do": WORD, ...} is answered by one line, {"error": TEXT} after a failure:
 
-    facts  of this machine: weft's version, its kernel's, MTU and delay of the way to each peer
+    facts  of this machine: weft's version, its kernel's, MTU and delay of the route to each peer
     apply  bring up a part by the code of one machine; answer with its digest
     beat   the controller is alive; answer with the peers that are silent
 

@@ -52,12 +52,13 @@ def serve(run: str) -> None:
                     result = error
                 results.send(result)
     finally:
-        while OPEN:
-            _leave(network)
+        with ExitStack() as ending:
+            for measurement in OPEN:
+                ending.push(measurement)
 
 
 def _enter(network: RunningNetwork, kind: Callable[..., Any], *arguments: Any) -> Any:
-    """Begin a measurement; return what it tells at once."""
+    """Begin a measurement; return what it yields, such as a port."""
     measurement = kind(network, *arguments)
     result = measurement.__enter__()
     OPEN.append(measurement)
@@ -83,7 +84,7 @@ class ClockOffset(NamedTuple):
 
 
 class Measures(ExitStack):
-    """Measurements until the end of a `with` block.  What began last ends first.
+    """Measurements until the end of a `with` block.  The last to begin ends first.
 
     offsets: of the machines' clocks, by part, at the last measurement of times.
     """
@@ -237,7 +238,7 @@ def _joined(sender: FlowResult, receiver: FlowResult) -> FlowResult:
 
 
 def _underlay(run: SpreadRun) -> Component:
-    """Return how much longer than its own delay a cut link takes: the one that the most exceeds."""
+    """Return the largest excess of the underlay's delay over a cut link's own."""
     plan = NetworkPlan(UNNAMED, run.topology, **links_from(run.journal))
     excesses_us = {}
     for part in run.parts:
@@ -251,7 +252,7 @@ def _underlay(run: SpreadRun) -> Component:
 
 
 def _shifted(table: OutageTable, ahead_s: float) -> OutageTable:
-    """Return the outages on a clock that theirs is ahead of by `ahead_s`."""
+    """Return the outages on this machine's clock; theirs is ahead by `ahead_s`."""
 
     def moved(gap: Gap) -> Gap:
         end_s = None if gap.end_s is None else gap.end_s - ahead_s

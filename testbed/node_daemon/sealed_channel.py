@@ -6,8 +6,8 @@ tag: keyed BLAKE2s (RFC 7693) of all bytes before it.  The key is the run's, per
     link, so that a message verifies on its own link only.
 number: the sender's monotonic clock in ns, or its last number + 1 if that is larger.  All daemons
     on a machine share the clock, and a number ahead of it is refused, so that no message can
-    exhaust the numbers to come.  Neighbours on other machines may number as they like.  A window of
-    WINDOW messages accepts reordered ones, each number once.
+    exhaust the numbers to come.  Numbers of neighbours on other machines have no such bound.  A
+    window of WINDOW messages accepts reordered ones, each number once.
 sender: one of the nodes at this port, not the receiver itself.
 cookie: a function of key and link.  A socket filter compares it, so that a stranger's message takes
     no room in the socket; it proves nothing to a process that can read the link.

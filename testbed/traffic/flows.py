@@ -44,7 +44,7 @@ OPENED_TOGETHER, OPENED_S = 32, 30.0
 
 
 def _nothing(*_: Flow) -> None:
-    """Do nothing, in processes of other machines as well."""
+    """Return None; unlike a lambda, this can be sent to other machines."""
 
 
 @dataclass(frozen=True, kw_only=True)
