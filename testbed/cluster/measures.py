@@ -31,7 +31,7 @@ from weft.testbed.traffic import flows, iperf
 from weft.testbed.traffic.flow_results import Flow, FlowResult, FlowResults
 
 EXCHANGES = 32  # of clock readings; the fastest counts
-LEAD_S = 0.5  # from the request for flows to the first one
+LEAD_S = 2.0  # from the request for flows to the first one: time for all parts to listen
 OPEN: list[AbstractContextManager[Any]] = []  # measurements of this part, the last first to end
 NodePairs = Sequence[tuple[int, int]]
 Results = dict[int, Any]  # by part
@@ -97,10 +97,10 @@ class Measures(ExitStack):
         self._home = self.run.homes()
         self._peers: list[Connection] = []
         self.offsets: list[ClockOffset] = []
-        for part in range(len(self.run.parts)):
+        commands = [self.run.command(part, ["agent"]) for part in range(len(self.run.parts))]
+        for command in commands:
             near, far = Pipe()
             with far:
-                command = self.run.command(part, ["agent"])
                 self.enter_context(Popen(command, stdin=far.fileno(), stdout=far.fileno()))
             self._peers.append(self.enter_context(near))
 

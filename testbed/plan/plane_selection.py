@@ -98,7 +98,7 @@ def _unconfigured(
     data_plane = balancing(scheme, spec, any(delays_us) and not clock.is_virtual())
     if data_plane:
         check_routes(topology, spec, hosts.get("layers", 0))
-    return Planes(not scheme.machine, {}, data_plane, scheme.needs, hosts)
+    return Planes(static=not scheme.machine, balancing=data_plane, needs=scheme.needs, hosts=hosts)
 
 
 def scheme_link(
