@@ -97,7 +97,8 @@ class Measures(ExitStack):
         self._home = self.run.homes()
         self._peers: list[Connection] = []
         self.offsets: list[ClockOffset] = []
-        commands = [self.run.command(part, ["agent"]) for part in range(len(self.run.parts))]
+        self._parts = range(len(self.run.parts))
+        commands = [self.run.command(part, ["agent"]) for part in self._parts]
         for command in commands:
             near, far = Pipe()
             with far:
@@ -133,7 +134,7 @@ class Measures(ExitStack):
         """Return the offsets of all parts' clocks, each by the fastest of some exchanges."""
         self.offsets = [
             min((self._offset(part) for _ in range(EXCHANGES)), key=lambda offset: offset.bound_s)
-            for part in range(len(self._peers))
+            for part in self._parts
         ]
         return self.offsets
 
@@ -206,12 +207,12 @@ class Measures(ExitStack):
 
     def start_fidelity(self) -> None:
         """Watch all parts until stop_fidelity(); see fidelity.Fidelity."""
-        self._call(_enter, dict.fromkeys(range(len(self._peers)), (Fidelity,)))
+        self._call(_enter, dict.fromkeys(self._parts, (Fidelity,)))
 
     def stop_fidelity(self) -> FidelityReport:
         """Return the verdict on all parts; each component says on which machine it was measured."""
         reports: dict[int, FidelityReport] = self._call(
-            _leave, dict.fromkeys(range(len(self._peers)), ("report",))
+            _leave, dict.fromkeys(self._parts, ("report",))
         )
         components = [_underlay(self.run)]
         missing: dict[str, str] = {}
