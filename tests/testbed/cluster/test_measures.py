@@ -14,6 +14,7 @@ from tests.testbed.cluster.machines_here import AHEAD_S, ROOT, WEFT, Machines, m
 from weft.testbed.cluster import measures as cluster_measures
 from weft.testbed.cluster.measures import Measures
 from weft.testbed.linux import clock
+from weft.testbed.linux.clock import wait_until
 from weft.testbed.observe.pcapng import read
 from weft.testbed.traffic.flow_results import Flow
 from weft.testbed.traffic.flows import FlowOptions
@@ -108,18 +109,18 @@ def test_a_verdict_names_a_cut_link_that_the_underlay_makes_slower(measures):
 
 def test_a_capture_is_made_where_its_link_begins(measures, name, tmp_path):
     first, _ = measures.run.parts
-    topology = measures.run.topology
-    element = topology.link_name(min(first.cut))
-    words = ["capture", element, "-w", str(tmp_path / "packets"), "--run", name]
+    element = measures.run.topology.link_name(min(first.cut))
+    file = tmp_path / "packets" / f"{element}.pcapng"
+    words = ["capture", element, "-w", str(file.parent), "--run", name]
     with subprocess.Popen(
         [*WEFT, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        assert process.stdout
-        assert process.stdout.readline() == "capturing\n"
-        weft("fail", element, "--run", name)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    packets = list(read(tmp_path / "packets" / f"{element}.pcapng"))
-    assert packets
+        try:
+            assert process.stdout
+            assert process.stdout.readline() == "capturing\n"
+            wait_until("hellos are captured", lambda: any(read(file)), every_s=0.1)
+        finally:
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
 
 
 def test_a_machine_whose_measurements_die_is_named_and_the_others_leave_nothing(measures, machines):
