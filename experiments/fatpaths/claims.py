@@ -95,7 +95,7 @@ SWEEPS = (
     Sweep(
         "fatpaths_vs_fattree",
         {"topology": DIRECT_10K[1:], "mapping": BOTH, **RANDOM_LAYERS},
-        seeds=1,
+        seeds=5,
     ),
     *(  # flowlets by the number of paths that they choose among
         Sweep(
