@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from functools import lru_cache
+from itertools import permutations
 from typing import TYPE_CHECKING
 
 from weft.daemons.control import parameters
@@ -154,6 +155,31 @@ def tables(topology: Topology, options: Options) -> NDArray[np.int32]:
     return _tables(wiring, sizes, WORDS[options["construction"]], options["seed"])
 
 
+def live_routers(topology: Topology) -> list[set[int]]:
+    """Return the neighbours of each router over live links, for live_layers.py."""
+    first, live = topology.servers, topology.adjacency
+    return [
+        {peer - first for peer in live[node] if peer >= first}
+        for node in range(first, topology.nodes)
+    ]
+
+
+def live_tables(topology: Topology, options: Options) -> NDArray[np.int32]:
+    """Return tables() with the hops of daemons that know the failed links (live_layers.py).
+
+    Routers that failed links separate keep their hops to each other.
+    """
+    hops = tables(topology, options)
+    if not topology.failed.any():
+        return hops
+    known, live = LayerTables(packed(hops, topology.servers)), live_routers(topology)
+    hops = hops.copy()
+    for t, u in permutations(range(topology.switches), 2):
+        for layer, way in known.live_paths(t, u, live).items():
+            hops[layer, t, u] = way[1]
+    return hops
+
+
 @lru_cache(maxsize=4)
 def _tables(wiring: LayerWiring, sizes: LayerOptions, kind: str, seed: int) -> NDArray[np.int32]:
     import numpy as np
@@ -231,12 +257,8 @@ def path(topology: Topology, options: Options, src: int, dst: int) -> list[Route
         return []
     if edges[0] == edges[1]:
         return [RoutedPath((src, edges[0], dst))]
-    routers = [
-        {peer - first for peer in live[node] if peer >= first}
-        for node in range(first, topology.nodes)
-    ]
     known = LayerTables(packed(tables(topology, options), first))
-    paths = known.live_paths(edges[1] - first, edges[0] - first, routers)
+    paths = known.live_paths(edges[1] - first, edges[0] - first, live_routers(topology))
     return [
         RoutedPath((src, *(first + router for router in way), dst), 1 / len(paths), layer)
         for layer, way in paths.items()

@@ -130,6 +130,7 @@ SWEEPS = (
         },
         seeds=3,
     ),
+    Sweep("ndp_failover"),
     Sweep("fatpaths_density", seeds=2),
     Sweep("fatpaths_density", {"topology": "slimfly:q=7,p=6"}, seeds=5),
     Sweep(

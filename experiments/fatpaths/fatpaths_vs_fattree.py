@@ -35,6 +35,7 @@ from weft.experiments.report.panels import Bars, Curves, Stack, exploded, number
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.testbed.traffic import packet_network
+from weft.testbed.traffic.packet_network import NextHops
 from weft.topologies.core.link import Mbps
 from weft.topologies.core.topology import Topology
 
@@ -101,8 +102,12 @@ def loads(run: Run, topology: Topology) -> list[Load]:
 def measure(run: Run) -> Result:
     """Return throughput and times of flows, and what a host costs."""
     topology = run.topology
+    return measure_carried(run, topology, carriage(run, topology))
+
+
+def measure_carried(run: Run, topology: Topology, how: Carriage) -> Result:
+    """Return the same of the flows of `run`, carried as `how` says."""
     flows, seconds = loads(run, topology), run.number("seconds")
-    how = carriage(run, topology, seconds + max(GRACE * seconds, LEAST_GRACE_S))
     carried = transports.carry(run, topology, flows, how)
     warm = np.array([load.at_s > seconds / 2 for load in flows], dtype=bool)
     sizes = np.array([load.size_bytes for load in flows])[warm]
@@ -130,13 +135,12 @@ def throughput(fractions: Floats) -> dict[str, Value]:
     }
 
 
-def carriage(run: Run, topology: Topology, deadline_s: float) -> Carriage:
+def carriage(run: Run, topology: Topology) -> Carriage:
     """Return how the engine and routing of `run` carry flows."""
-    routing = run.text("routing")
-    rate_bps = run.integer("rate_mbps") * Mbps
+    routing, seconds = run.text("routing"), run.number("seconds")
     how = Carriage(
-        rate_bps,
-        deadline_s,
+        run.integer("rate_mbps") * Mbps,
+        seconds + max(GRACE * seconds, LEAST_GRACE_S),
         run.integer("frame_bytes"),
         is_open=True,
         failed=layered_network.failed(run, topology),
@@ -150,11 +154,17 @@ def carriage(run: Run, topology: Topology, deadline_s: float) -> Carriage:
         how = how._replace(scheme=KERNEL_SCHEMES[routing] + marks)
     if run.engine == "kernel":
         return how
+    return how._replace(next_hops=next_hops(run, topology))
+
+
+def next_hops(run: Run, topology: Topology) -> NextHops:
+    """Return the routes of simulated switches that know the failed links of `topology`."""
+    routing = run.text("routing")
     if routing in LAYERED:
-        tables = scheme.tables(topology, registry.scheme(how.scheme)[1])
-        return how._replace(next_hops=packet_network.layered(topology, tables))
+        tables = scheme.live_tables(topology, registry.scheme(layered_scheme(run))[1])
+        return packet_network.layered(topology, tables)
     choice = packet_network.HASH if routing == "ecmp" else packet_network.SPRAY
-    return how._replace(next_hops=packet_network.shortest(topology, choice))
+    return packet_network.shortest(topology, choice)
 
 
 def check(run: Run) -> None:

@@ -141,7 +141,9 @@ class Carriage(NamedTuple):
     gap_us: TCP's flows take another layer after such a silence, as in LetFlow; 0: after a cut of
         their window.
     is_open: TCP's connections are open before the first flow, so that no handshake is lost.
-    failed: links that lose all packets from the beginning, which no switch notices.
+    failed: links that lose all packets from `failed_s` on, which no switch notices; on the kernel
+        from the beginning.
+    detours: routing on simulated links from `detours_s` on, unless it is None.
     """
 
     rate_bps: int
@@ -153,6 +155,9 @@ class Carriage(NamedTuple):
     gap_us: int = 0
     is_open: bool = False
     failed: Sequence[int] = ()
+    failed_s: float = 0.0
+    detours: NextHops | None = None
+    detours_s: float = 0.0
 
 
 def transport(text: str) -> Transport:
@@ -225,9 +230,13 @@ def on_wires(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage)
     endpoint, link = parameters(run, how), simulated_link(run, how)
     moves = tcp_layers(run, how)
     net = PacketNetwork(topology, link, endpoint, next_hops, run.seed, layers=moves)
-    net.fail(topology.links[list(how.failed)])
     for flow, load in enumerate(loads):
         net.send(round(1e9 * load.at_s), load.src, load.dst, flow, load.size_bytes)
+    net.run_until(round(1e9 * how.failed_s))
+    net.fail(topology.links[list(how.failed)])
+    if how.detours:
+        net.run_until(round(1e9 * how.detours_s))
+        net.reroute(how.detours)
     net.run_until(round(1e9 * how.deadline_s))
     ends: dict[int, float] = {event.flow: event.at_ns / 1e9 for _, event in net.delivered}
     return TransferTimes.of(loads, ends, network_figures(net, is_tcp))

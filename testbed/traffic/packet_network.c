@@ -832,9 +832,25 @@ int packet_network_send(struct packet_network *n, uint64_t time_ns, uint32_t src
 	return n->error;
 }
 
-void packet_network_fail(struct packet_network *n, uint32_t port)
+void packet_network_fail(struct packet_network *n, uint32_t number)
 {
-	n->ports[port].failed = 1;
+	struct port *port = &n->ports[number];
+	struct queue *queues[] = { &port->retransmitted, &port->data, &port->headers };
+
+	port->failed = 1;
+	for (int i = 0; i < 3; i++) {
+		while (queues[i]->first != NONE) {
+			free_frame(n, take(n, queues[i]));
+			n->counters[number].dropped++;
+		}
+	}
+}
+
+void packet_network_reroute(struct packet_network *n, const uint32_t *first_hop,
+			    const uint16_t *next_hops)
+{
+	n->wiring.first_hop = first_hop;
+	n->wiring.next_hops = next_hops;
 }
 
 int packet_network_run(struct packet_network *n, uint64_t time_ns)

@@ -78,8 +78,12 @@ void packet_network_free(struct packet_network *network);
 int packet_network_send(struct packet_network *network, uint64_t time_ns, uint32_t src, uint32_t dst,
 		     uint32_t flow, uint64_t size_bytes, uint32_t connection);
 
-/* Let a switch's port lose all packets; no switch notices. */
+/* Let a switch's port lose all packets, also those that wait; no switch notices. */
 void packet_network_fail(struct packet_network *network, uint32_t port);
+
+/* Route packets by other next hops of the same wiring, which must outlive `network`. */
+void packet_network_reroute(struct packet_network *network, const uint32_t *first_hop,
+			    const uint16_t *next_hops);
 
 /* Run all events up to and including `time_ns`, or until a message has been delivered or finished.
  * Return 1 in the latter case, else 0, -EINVAL for a message that no endpoint can send, -ENOMEM, or

@@ -147,35 +147,37 @@ class CWiring(Structure):
 
 
 class PortTable(NamedTuple):
-    """Healthy ports of all nodes, in order of node and port.
+    """Ports of all nodes, in order of node and port.
 
     first: first port of each node, and the number of all ports.
     node, peer: nodes at both ends of each port.
     number: of each port at its node.
+    failed: True for a port of a failed link.
     """
 
     first: NDArray[np.uint32]
     node: NDArray[np.int64]
     peer: NDArray[np.int64]
     number: NDArray[np.int64]
+    failed: NDArray[np.bool_]
 
     @classmethod
     def of(cls, topology: Topology) -> PortTable:
         """Return the ports of `topology`."""
-        links = topology.links[~topology.failed]
-        ends = np.concatenate([links, links[:, [2, 3, 0, 1]]])
-        ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
-        first = np.searchsorted(ends[:, 0], np.arange(topology.nodes + 1))
-        return cls(first.astype(np.uint32), ends[:, 0], ends[:, 2], ends[:, 1])
+        ends = np.concatenate([topology.links, topology.links[:, [2, 3, 0, 1]]])
+        order = np.lexsort((ends[:, 1], ends[:, 0]))
+        node, number, peer, _ = ends[order].T
+        first = np.searchsorted(node, np.arange(topology.nodes + 1)).astype(np.uint32)
+        return cls(first, node, peer, number, np.tile(topology.failed, 2)[order])
 
     def place(self, node: int, number: int) -> int:
-        """Return the place in these arrays of a healthy port of `node`."""
+        """Return the place in these arrays of a port of `node`."""
         first, last = self.first[node : node + 2]
         return int(first + np.searchsorted(self.number[first:last], number))
 
 
 class Arcs(NamedTuple):
-    """Ports between switches, which are numbered from 0.
+    """Healthy ports between switches, which are numbered from 0.
 
     tail, head: switches at both ends.
     port: number of the port, from the first port of `tail`.
@@ -187,15 +189,13 @@ class Arcs(NamedTuple):
 
     @classmethod
     def of(cls, topology: Topology) -> Arcs:
-        """Return the ports between switches of `topology`."""
+        """Return the healthy ports between switches of `topology`."""
         ports = PortTable.of(topology)
         number = (np.arange(len(ports.node)) - ports.first[ports.node]).astype(np.uint16)
-        joins_switches = (ports.node >= topology.servers) & (ports.peer >= topology.servers)
-        ends = (
-            ports.node[joins_switches] - topology.servers,
-            ports.peer[joins_switches] - topology.servers,
-        )
-        return cls(*ends, number[joins_switches])
+        kept = np.minimum(ports.node, ports.peer) >= topology.servers
+        kept &= ~ports.failed
+        ends = ports.node[kept] - topology.servers, ports.peer[kept] - topology.servers
+        return cls(*ends, number[kept])
 
 
 class NextHops(NamedTuple):
@@ -289,7 +289,8 @@ class PacketNetwork:
     def _wire(self, topology: Topology, next_hops: NextHops) -> CWiring:
         """Return the wiring; the library reads its arrays until the network is freed."""
         ports = self._ports
-        if (np.diff(ports.first[: topology.servers + 1]) != 1).any():
+        at_hosts = slice(topology.servers)
+        if (np.diff(ports.first)[at_hosts] != 1).any() or ports.failed[at_hosts].any():
             raise ValueError(f"{topology.spec}: a host needs one healthy link")
         to_host = np.flatnonzero(ports.peer < topology.servers)
         last_port = np.zeros(topology.servers, dtype=np.uint32)
@@ -338,6 +339,12 @@ class PacketNetwork:
         """
         for node, number in links.reshape(-1, 2):
             self._library.packet_network_fail(self._network, self._ports.place(node, number))
+
+    def reroute(self, next_hops: NextHops) -> None:
+        """Route packets by `next_hops`, with as many layers, from now on."""
+        self._arrays[-2:] = next_hops.first, next_hops.ports
+        first, ports = (array.ctypes.data for array in self._arrays[-2:])
+        self._library.packet_network_reroute(self._network, first, ports)
 
     def run_until(
         self, time_ns: int, on_delivered: Callable[[Delivered], object] = lambda delivered: None
@@ -401,6 +408,7 @@ def library(path: Path) -> ctypes.CDLL:
         ("free", None, [network]),
         ("send", c_int, [network, number, c_uint32, c_uint32, c_uint32, number, c_uint32]),
         ("fail", None, [network, c_uint32]),
+        ("reroute", None, [network, c_void_p, c_void_p]),
         ("run", c_int, [network, number]),
         ("take_event", c_int, [network, POINTER(c_uint32), POINTER(CEvent)]),
         ("host", POINTER(CCounters), [network, c_uint32]),

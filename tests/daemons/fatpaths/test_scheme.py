@@ -94,6 +94,21 @@ def test_over_links_that_live_paths_are_those_of_the_daemons():
     json.dumps(simulator.status(SLIMFLY.servers))
 
 
+def test_live_tables_lead_along_the_paths_over_live_links():
+    spec = "fatpaths:layers=5,rho=0.7"
+    dead = np.flatnonzero(SLIMFLY.level > 0)[[0, 7, 20]]
+    options = registry.scheme(spec)[1]
+    tables = scheme.live_tables(fail_links(SLIMFLY, dead), options)
+    for t in range(1, SLIMFLY.switches):
+        ways = paths(SLIMFLY, spec, 0, 2 * t, dead)
+        assert [[18 * 2 + router for router in path_in(table, 0, t)] for table in tables] == [
+            list(way.nodes[1:-1]) for way in ways
+        ]
+    cut_off = [link for *_, peer, _, link in SLIMFLY.ports(36) if peer >= 36]
+    tables = scheme.live_tables(fail_links(SLIMFLY, cut_off), options)
+    assert (tables[:, 0] == scheme.tables(SLIMFLY, options)[:, 0]).all()
+
+
 def test_a_host_whose_link_is_dead_has_no_path():
     assert (
         paths(SLIMFLY, "fatpaths", 0, 35, [SLIMFLY.link_between(0, SLIMFLY.ports(0)[0][1])]) == []

@@ -113,6 +113,17 @@ class TransportNetwork:
         """Schedule a message from host `src` to host `dst` at `time_ns`."""
         self.events.push(time_ns, CALL, self._begin, src, dst, flow, size_bytes)
 
+    def fail(self, links: Sequence[Sequence[int]]) -> None:
+        """Let links between switches, rows of Topology.links, lose all packets."""
+        for a, port_a, b, port_b in links:
+            for end in ((a, port_a), (b, port_b)):
+                self.failed.add(end)
+                self._queues[end].clear()
+
+    def reroute(self, route: RouteFunction) -> None:
+        """Choose ports by `route` from now on."""
+        self._route = route
+
     def run_until(self, time_ns: int) -> None:
         """Run all events up to and including `time_ns`."""
         self.events.run_until(time_ns)

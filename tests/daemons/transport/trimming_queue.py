@@ -134,6 +134,12 @@ class TrimmingQueue:
         if not self._busy:
             self._serve(now)
 
+    def clear(self) -> None:
+        """Lose all frames that wait."""
+        for queue in (*self._data, self._headers):
+            queue.clear()
+        self._data_bytes, self._header_bytes = [0, 0], 0
+
     def trims(self, length_bytes: int, place: int) -> bool:
         """Return True if a data packet of this length would be trimmed before queue `place`."""
         most = self.model.trim_bytes

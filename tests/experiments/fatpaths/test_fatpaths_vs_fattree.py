@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.figure import Figure
 
-from weft.experiments.fatpaths import fatpaths_feedback, fatpaths_vs_fattree
+from weft.experiments.fatpaths import fatpaths_feedback, fatpaths_vs_fattree, ndp_failover
 from weft.experiments.runner.definition import Run
 from weft.topologies import build
 
@@ -102,6 +102,30 @@ def test_packets_that_recycle_layers_leave_links_that_have_failed():
     assert runs["reps"]["unfinished"] == runs["reps"]["given_up"] == 0
     assert runs["reps"]["timeouts"] > 50
     assert p99_ms["reps"] < 0.3 * p99_ms["flow"]
+
+
+def test_flows_pass_failed_links_sooner_if_switches_route_around_them():
+    """Flows of minimal paths end by detours alone."""
+    rows = []
+    for failed_fraction, known_us in (("0", "0"), ("0.1", "0"), ("0.1", "100"), ("0.1", "1000")):
+        (run,) = ndp_failover.EXPERIMENT.runs(
+            {
+                "topology": "slimfly:q=3,p=3",
+                "routing": "ecmp",
+                "transport": "ndp",
+                "failed_fraction": failed_fraction,
+                "known_us": known_us,
+            },
+            seeds=1,
+        )
+        figures = ndp_failover.measure(run).figures
+        rows.append({**run.parameters, **figures, "seed": 0, "engine": "fabric", "clock": None})
+    none, silent, soon, late = rows
+    assert none["timeouts"] == none["unfinished"] == soon["unfinished"] == late["unfinished"] == 0
+    assert silent["unfinished"] > 0
+    assert 0 < soon["timeouts"] <= late["timeouts"] < silent["timeouts"]
+    assert none["long_mean_ms"] < soon["long_mean_ms"] < silent["long_mean_ms"]
+    ndp_failover.EXPERIMENT.plot(rows, Figure())
 
 
 @pytest.mark.slow

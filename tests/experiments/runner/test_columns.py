@@ -64,6 +64,7 @@ CELLS = {
         "transport": "ndp",
         "message_kb": "10",
     },
+    "ndp_failover": {"topology": "slimfly:q=3,p=1", "layers": "2", "seconds": "0.001"},
     "ndp_load": {"topology": "star:n=4", "transport": "ndp", "lambda_per_s": "100", "seconds": "1"},
     "lbsp_queues": {
         "topology": "fattree:k=4",

@@ -87,8 +87,15 @@ def run_both(
     choice: LayerChoice = LayerChoice.FLOW,
     mark_packets: int = 0,
     failed: int = 0,
+    failed_ns: int = 0,
+    known_ns: int = 0,
 ) -> tuple[Outcome, Outcome]:
-    """Run both networks; `failed`: links between switches that fail."""
+    """Run both networks.
+
+    Args:
+        failed: links between switches that fail at `failed_ns`.
+        known_ns: when switches route around them; 0: never.
+    """
     topology = build(spec)
     count, route, next_hops = routing(topology, kind)
     parameters = Parameters(
@@ -117,14 +124,17 @@ def run_both(
         mark_packets=mark_packets,
     )
     in_c = PacketNetwork(topology, compiled_link, parameters, next_hops, seed, path=path)
-    links = topology.links[topology.level > 0][:failed]
-    in_c.fail(links)
-    in_python.failed = {(int(a), int(b)) for a, b in links[:, :2]} | {
-        (int(a), int(b)) for a, b in links[:, 2:]
-    }
     for flow, (time_ns, src, dst, size_bytes) in enumerate(messages):
         for network in (in_python, in_c):
             network.send(time_ns, src, dst, flow, size_bytes)
+    links = np.flatnonzero(topology.level > 0)[:failed]
+    around = routing(failures.fail_links(topology, links), kind) if known_ns else None
+    for network in (in_python, in_c):
+        network.run_until(failed_ns)
+        network.fail(topology.links[links])
+        if around:
+            network.run_until(known_ns)
+            network.reroute(around.route if network is in_python else around.next_hops)
     in_python.run_until(10**9)
     in_c.run_until(10**9)
     python_ports = [counters for _, counters in sorted(in_python.ports().items())]
@@ -202,6 +212,21 @@ def test_packets_find_layers_around_failed_links(compiled: Path, choice: LayerCh
     assert sum(host.timeouts for host in in_c.hosts) > 0
     assert np.array(in_c.ports)[:, 2].sum() > 10
     assert len(in_c.finished) == len(messages)
+
+
+@pytest.mark.parametrize("kind", ["spray", "hash", "layers"])
+def test_links_fail_in_mid_run_and_switches_route_around_them(compiled: Path, kind: str) -> None:
+    messages = [(100 * host, host, (host + 18) % 36, 200_000) for host in range(36)]
+    case = ("slimfly:q=3,p=2", kind, messages, 3, 72_000, compiled)
+    silent, known, healthy = (
+        run_both(*case, failed=failed, failed_ns=100_000, known_ns=known_ns)
+        for failed, known_ns in ((4, 0), (4, 150_000), (0, 0))
+    )
+    for in_python, in_c in (silent, known, healthy):
+        assert in_python == in_c
+    lost = [sum(host.timeouts for host in in_c.hosts) for _, in_c in (silent, known, healthy)]
+    assert lost[0] > lost[1] > lost[2] == 0
+    assert len(known[1].delivered) == len(messages)
 
 
 @pytest.mark.parametrize("first", [False, True])
