@@ -40,11 +40,13 @@ def add_commands(commands: Commands) -> None:
 
 def agent(arguments: argparse.Namespace) -> int:
     """Be the agent of this machine until its controller ends, or measure on the part --run."""
-    from weft.testbed.cluster import agent, measures
-
     if arguments.run:
-        measures.serve(arguments.run)
+        from weft.testbed.cluster.measures import serve
+
+        serve(arguments.run)
     else:
+        from weft.testbed.cluster import agent
+
         agent.serve()
     return 0
 

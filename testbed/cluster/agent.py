@@ -4,7 +4,8 @@ Requests come as lines of JSON on standard input, and answers go to standard out
 example.  A request {"do": WORD, ...} is answered by one line, {"error": TEXT} after a failure:
 
     facts  of this machine: weft's version, its kernel's, MTU and delay of the route to each peer
-    apply  bring up a part by the code of one machine; answer with its digest
+    apply  make a part by the code of one machine; answer before its daemons start
+    start  let them start; answer with the part's digest when they have converged
     beat   the controller is alive; answer with the peers that are silent
 
 An agent removes its part when its input ends, or after CONTROLLER_S without a request.  If it is
@@ -21,10 +22,11 @@ import signal
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from weft.testbed.cluster.cut_links import CutLinks, one_way_us, route_mtu
+from weft.testbed.cluster.cut_links import CutLinks, one_way_us, route_mtu, start_pings
 from weft.testbed.linux import clock
 from weft.testbed.linux.process import need_root
 from weft.testbed.network import bring_up
@@ -38,6 +40,8 @@ from weft.topologies.core.topology import Topology
 from weft.topologies.core.user_graph import parse
 
 CONTROLLER_S = 10.0
+# the stage that waits for all machines: daemons of one would take processors that others may share
+START = "read back"
 POLLRDHUP = 0x2000
 Answer = dict[str, Any]
 
@@ -50,9 +54,12 @@ def digest(plan: NetworkPlan) -> str:
 
 def topology_from(request: Mapping[str, Any]) -> Topology:
     """Return the topology of a request: a known family's, or a user's graph that it brings."""
-    if request["graph"]:
-        return parse(request["graph"], suffix=".json", spec=request["topology"])
-    return build(request["topology"])
+    return _topology(request["topology"], request["graph"])
+
+
+@cache
+def _topology(spec: str, graph: str) -> Topology:
+    return parse(graph, suffix=".json", spec=spec) if graph else build(spec)
 
 
 class Agent:
@@ -62,11 +69,16 @@ class Agent:
         # unbuffered: poll() sees every request that waits
         self._requests = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
         self._network: RunningNetwork | None = None
-        self._applied: Answer = {}
+        self._is_made = False
+        self._started: Answer = {}
         self._cut_links: CutLinks | None = None
 
-    def serve(self) -> None:
-        """Answer requests until the end of the input, or a silent controller."""
+    def serve(self, last: str = "") -> bool:
+        """Answer requests until the end of the input, a silent controller, or the request `last`.
+
+        Returns:
+            True if `last` arrived, which has no answer yet.
+        """
         poll = select.poll()
         poll.register(0, select.POLLIN)
         heard_s = clock.monotonic()
@@ -77,13 +89,16 @@ class Agent:
                 if descriptor == 0:
                     line = self._requests.readline()
                     if not line:
-                        return
-                    self._answer(json.loads(line), poll)
+                        return False
+                    request = json.loads(line)
+                    if request["do"] == last:
+                        return True
+                    self._answer(request, poll)
                     heard_s = now_s = clock.monotonic()
                 elif self._cut_links:
                     self._cut_links.handle(descriptor)
             if now_s - heard_s > CONTROLLER_S:
-                return
+                return False
             wait_s = CONTROLLER_S
             if self._cut_links:
                 if now_s >= self._cut_links.deadline:
@@ -98,33 +113,35 @@ class Agent:
                     answer = self._facts(request)
                 case "apply":
                     answer = self._apply(request, poll)
+                case "start":
+                    answer = self._started
                 case "beat":
                     answer = self._beat()
                 case word:
                     answer = {"error": f"no request {word!r}"}
         except (ValueError, OSError, RuntimeError) as error:
             answer = {"error": f"{error}"}
-        print(json.dumps(answer), flush=True)
+        _say(answer)
 
     def _facts(self, request: Mapping[str, Any]) -> Answer:
         need_root()
-        mtus = {
-            name: route_mtu(request["address"], peer) for name, peer in request["peers"].items()
-        }
-        delays_us = {
-            name: one_way_us(request["address"], peer) for name, peer in request["peers"].items()
-        }
+        own, peers = request["part"]["address"], request["part"]["peers"]
+        pings = {name: start_pings(own, peer) for name, peer in peers.items()}
+        topology_from(request)  # while packets travel; to apply the part takes it
         return {
             "code": code(),
             "kernel": bring_up.kernel_properties(),
-            "mtu_bytes": mtus,
-            "underlay_us": delays_us,
+            "mtu_bytes": {name: route_mtu(own, peer) for name, peer in peers.items()},
+            "underlay_us": {name: one_way_us(process) for name, process in pings.items()},
         }
 
     def _apply(self, request: Mapping[str, Any], poll: select.poll) -> Answer:
-        """Bring the part of `request` up; again, after the same request, only answer."""
-        if self._network:
-            return self._applied
+        """Make the part of `request`, answer, and return the answer to the request for its start.
+
+        After the same request, only answer.
+        """
+        if self._is_made:
+            return {}
         key = bytes.fromhex(request["key"])
         network = RunningNetwork.create(
             topology_from(request),
@@ -133,6 +150,7 @@ class Agent:
             name=request["run"],
             part=part_from(request["part"]),
             key=key,
+            progress=self._wait_for_start,
             **request["options"],
         )
         self._network = network
@@ -140,8 +158,18 @@ class Agent:
         for descriptor in self._cut_links.descriptors():
             poll.register(descriptor, select.POLLIN)
         real_time(True)  # neighbours of a failed link learn of it by this process
-        self._applied = {"digest": digest(network.plan), "stages": network.stages}
-        return self._applied
+        self._started = {"digest": digest(network.plan), "stages": network.stages}
+        return self._started
+
+    def _wait_for_start(self, stage: str) -> None:
+        """Answer that the part is made, before START, and serve until the controller starts it."""
+        if stage != START:
+            return
+        self._is_made = True
+        _say({})
+        if not self.serve(last="start"):
+            _ignore_end_of_input()
+            raise OSError("the controller has ended")
 
     def _beat(self) -> Answer:
         links = self._cut_links
@@ -150,13 +178,17 @@ class Agent:
 
     def end(self) -> None:
         """Remove the part."""
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of the input is no news any more
+        _ignore_end_of_input()
         if self._cut_links:
             self._cut_links.close()
             self._cut_links = None
         if self._network:
             self._network.down()
             self._network = None
+
+
+def _say(answer: Answer) -> None:
+    print(json.dumps(answer), flush=True)
 
 
 def code() -> str:
@@ -175,6 +207,11 @@ def _end_with_input() -> None:
     poll.register(0, POLLRDHUP)
     poll.poll()
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _ignore_end_of_input() -> None:
+    """Have nothing interrupt the removal of the part, which has begun."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def serve() -> None:

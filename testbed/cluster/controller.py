@@ -5,7 +5,8 @@
 The journal of the run has the machines, their parts, and what all parts have in common.  The
 network is up when READY is printed; without it, the errors are on standard error, and every agent
 has removed its part.  On SIGTERM all agents remove their parts.  STATE says which machines are
-dead, and which of their peers the others miss.
+dead, and which of their peers the others miss.  When all are dead the controller ends, too; its
+log LOG says so.
 """
 
 from __future__ import annotations
@@ -168,10 +169,11 @@ class Controller:
             OSError: a machine cannot hold its part, or failed; one line says why.
         """
         kernels = self._check_facts()
-        for part, request in zip(self._parts, requests(self._run, self._journal), strict=True):
-            self._connections[part.machine].send(request)
+        for name, request in self._requests("apply").items():
+            self._connections[name].send(request)
         digests = self._digests(kernels)  # while the agents work
-        answers = self._answers(list(digests))
+        self._answers(list(digests))
+        answers = self.ask({name: {"do": "start"} for name in digests})
         for name, answer in answers.items():
             if answer["digest"] != digests[name]:
                 raise OSError(f"machine {name}: it applied another plan than the controller's")
@@ -190,7 +192,7 @@ class Controller:
         Raises:
             OSError: one cannot; the line says why.
         """
-        facts = self.ask({part.machine: {"do": "facts", **asdict(part)} for part in self._parts})
+        facts = self.ask(self._requests("facts"))
         self._parts = [
             replace(part, underlay_us=facts[part.machine]["underlay_us"]) for part in self._parts
         ]
@@ -208,6 +210,11 @@ class Controller:
                         f"cut links need {needed}: raise the MTU of the network between them"
                     )
         return {name: fact["kernel"] for name, fact in facts.items()}
+
+    def _requests(self, word: str) -> dict[str, Request]:
+        """Return the request `word` to the agent of each machine, with its part."""
+        asked = requests(self._run, self._journal)
+        return {request["part"]["machine"]: {**request, "do": word} for request in asked}
 
     def _digests(self, kernels: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         """Return the digest of each machine's part of the one plan, by its kernel's properties."""
@@ -236,12 +243,16 @@ class Controller:
                     f"machine {name} hears nothing from {peer}: UDP packets of full size do not "
                     f"pass; is a firewall between them, or a path with a smaller MTU?"
                 )
-            clock.sleep(0.05)
+            clock.sleep(0.01)
 
     def keep(self) -> None:
-        """Beat until SIGTERM, and note which machines die."""
+        """Beat until SIGTERM, and note which machines die.
+
+        Raises:
+            OSError: all have died.
+        """
         self._write_state()
-        while True:
+        while len(self._dead) < len(self._connections):
             before = dict(self._dead), dict(self._lost)
             for connection in self._connections.values():
                 if connection.name not in self._dead:
@@ -249,6 +260,8 @@ class Controller:
             if (self._dead, self._lost) != before:
                 self._write_state()
             clock.sleep(BEAT_S)
+        deaths = "; ".join(self._dead.values())
+        raise OSError(f"{deaths}; `weft clean --machines FILE` removes what is left of the run")
 
     def _renew_lease(self, connection: Connection) -> None:
         """Beat, and note the death of a machine that is silent."""

@@ -44,17 +44,23 @@ def route_mtu(local: str, remote: str) -> int:
         return probe.getsockopt(socket.IPPROTO_IP, IP_MTU)
 
 
-def one_way_us(local: str, remote: str) -> int:
-    """Return half of the least round trip of some pings from address `local` to `remote`.
+def start_pings(local: str, remote: str) -> subprocess.Popen[str]:
+    """Start some pings from address `local` to `remote`, for one_way_us()."""
+    command = ["ping", "-n", "-q", "-c", "16", "-i", "0.002", "-W", "1", "-I", local, remote]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def one_way_us(pings: subprocess.Popen[str]) -> int:
+    """Return half of the least round trip of start_pings().
 
     Raises:
         OSError: no ping was answered.
     """
-    command = ["ping", "-n", "-q", "-c", "16", "-i", "0.01", "-W", "1", "-I", local, remote]
-    pings = subprocess.run(command, capture_output=True, text=True, check=False)
+    output, _ = pings.communicate()
     if pings.returncode:
+        *_, local, remote = map(str, pings.args)
         raise OSError(f"{remote} does not answer pings from {local}: let ICMP echo pass")
-    _, _, times_ms = pings.stdout.rpartition("= ")  # min/avg/max/mdev
+    _, _, times_ms = output.rpartition("= ")  # min/avg/max/mdev
     return round(500 * float(times_ms.partition("/")[0]))
 
 
@@ -155,7 +161,9 @@ class CutLinks:
             return
         self._last[peer] = number
         self._heard_s[peer] = clock.monotonic()
-        self.waiting.discard(peer)
+        if peer in self.waiting:
+            self.waiting.discard(peer)
+            self._send(peer)  # it may have begun after the last message to it
         self.lost.discard(peer)
         self._set_bare(peer, set(down))
 

@@ -13,7 +13,14 @@ from typing import Any
 
 import pytest
 
-from tests.testbed.cluster.machines_here import ROOT, WEFT, Machine, machines_here, weft
+from tests.testbed.cluster.machines_here import (
+    ROOT,
+    WEFT,
+    Machine,
+    Machines,
+    machines_here,
+    weft,
+)
 from weft.testbed.cluster.controller import requests
 from weft.testbed.cluster.placement import place
 from weft.testbed.linux import interface, netns
@@ -64,17 +71,34 @@ def ask(process: subprocess.Popen[str], *requests: Any) -> list[Any]:
     return [json.loads(process.stdout.readline()) for _ in requests]
 
 
+def request_for(machines: Machines, name: str) -> dict[str, Any]:
+    """Return the request for the only part of a run, which has ended."""
+    weft("up", SPEC, "--machines", str(machines.file), "--detach", name)
+    record = run.find(name)
+    (request,) = requests(record, record.journal)
+    weft("down", "--run", name)
+    return request
+
+
+def has_daemons(machine: Machine) -> bool:
+    return any(b"node_daemon" in line for line in machine.processes().values())
+
+
 def test_a_request_that_is_carried_out_twice_makes_one_part(tmp_path, name):
     with machines_here(1, tmp_path) as machines:
-        weft("up", SPEC, "--machines", str(machines.file), "--detach", name)
-        record = run.find(name)
-        (request,) = requests(record, record.journal)
-        weft("down", "--run", name)
+        request = request_for(machines, name)
         first = machines.all[0]
         with agent(first) as process:
-            answers = ask(process, request, request)
+            start = {"do": "start"}
+            assert ask(process, request, {"do": "beat"}, request)[1:] == [
+                {"waiting": [], "lost": []},
+                {},
+            ]
+            assert not has_daemons(first)  # they wait for those of other machines
+            answers = ask(process, start, start, request)
             assert "digest" in answers[0]
-            assert answers[1] == answers[0]
+            assert answers[1:] == [answers[0], {}]
+            assert has_daemons(first)
             assert len(first.namespaces()) == len(request["part"]["nodes"])
             with agent(first) as second:
                 (answer,) = ask(second, request)
@@ -82,6 +106,15 @@ def test_a_request_that_is_carried_out_twice_makes_one_part(tmp_path, name):
             assert len(first.namespaces()) == len(request["part"]["nodes"])
             assert "error" not in ask(process, {"do": "beat"})[0]
         assert machines.are_empty()
+
+
+def test_a_part_that_waits_for_other_machines_ends_with_its_controller(tmp_path, name):
+    with machines_here(1, tmp_path) as machines:
+        request = request_for(machines, name)
+        for _ in range(3):
+            with agent(machines.all[0]) as process:
+                assert ask(process, request) == [{}]
+            assert machines.are_empty()
 
 
 def test_a_tunnel_of_another_number_is_refused_before_the_network_is_up(

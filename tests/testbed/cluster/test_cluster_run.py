@@ -22,6 +22,7 @@ from tests.testbed.cluster.machines_here import (
     machines_here,
     weft,
 )
+from weft.testbed.cluster.controller import LOG
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network import clean
 from weft.testbed.runs import run
@@ -212,6 +213,19 @@ def test_what_works_on_one_machine_only_is_refused(machines, name):
         refused = weft(*words, "--run", name, check=False)
         assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
         assert "spread over machines m1, m2" in refused.stderr
+
+
+def test_a_controller_whose_agents_have_all_died_ends_and_says_so(machines, name):
+    up(name, machines)
+    record = run.find(name)
+    for machine in machines.all:
+        os.kill(machine.agent(), signal.SIGKILL)
+    wait_until("the run has ended", lambda: not record.alive())
+    (line,) = (record.directory / LOG).read_text().splitlines()
+    assert "machine m1: its agent has ended" in line
+    assert "machine m2: its agent has ended" in line
+    weft("clean", "--machines", str(machines.file), "--run", name)
+    assert_empty(machines, name)
 
 
 def test_after_the_death_of_all_a_clean_leaves_nothing_on_any_machine(machines, name):
