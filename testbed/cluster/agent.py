@@ -132,7 +132,9 @@ class Agent:
             "code": code(),
             "kernel": bring_up.kernel_properties(),
             "mtu_bytes": {name: route_mtu(own, peer) for name, peer in peers.items()},
-            "underlay_us": {name: one_way_us(process) for name, process in pings.items()},
+            "underlay_us": {
+                name: one_way_us(pings[name], own, peer) for name, peer in peers.items()
+            },
         }
 
     def _apply(self, request: Mapping[str, Any], poll: select.poll) -> Answer:

@@ -50,15 +50,14 @@ def start_pings(local: str, remote: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
-def one_way_us(pings: subprocess.Popen[str]) -> int:
-    """Return half of the least round trip of start_pings().
+def one_way_us(pings: subprocess.Popen[str], local: str, remote: str) -> int:
+    """Return half of the least round trip of start_pings() with the same addresses.
 
     Raises:
         OSError: no ping was answered.
     """
     output, _ = pings.communicate()
     if pings.returncode:
-        *_, local, remote = map(str, pings.args)
         raise OSError(f"{remote} does not answer pings from {local}: let ICMP echo pass")
     _, _, times_ms = output.rpartition("= ")  # min/avg/max/mdev
     return round(500 * float(times_ms.partition("/")[0]))
