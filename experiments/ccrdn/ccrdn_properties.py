@@ -13,7 +13,7 @@ from weft.experiments.ccrdn.recursive import TOPOLOGY
 from weft.experiments.engines.graph import graph_of, policy
 from weft.experiments.engines.pairs import pairs
 from weft.experiments.report.panels import Bars
-from weft.experiments.runner.definition import Experiment, Result, Run, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
 
 SAMPLE_PAIRS = 1_000_000
 COLUMNS = ("servers", "switches", "links", "dr_bound_hops", "copies_1", "copies_2", "copies_3")
@@ -43,7 +43,7 @@ def measure(run: Run) -> Result:
         2 ** (net.k + 1) - 1,
         *(copies[level] if level <= net.k else None for level in (1, 2, 3)),
     )
-    figures: dict[str, Value] = dict(zip(COLUMNS, counted, strict=True))
+    figures: Row = dict(zip(COLUMNS, counted, strict=True))
     figures["longest_seen_hops"] = len(net.route(policy("dr"), sample).hops) - 1
     as_in_paper = PAPER.get(run.text("topology"))
     if as_in_paper:

@@ -21,7 +21,7 @@ import numpy as np
 from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, least_level
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines.arrays import Ints
+from weft.experiments.engines.arrays import Ints, zeros
 from weft.experiments.engines.fluid import Messages, Sharing, completion
 from weft.experiments.engines.graph import graph_of, policy
 from weft.experiments.engines.rules import compiled_for
@@ -101,7 +101,7 @@ def messages(run: Run) -> Messages:
     src, dst = ends(run)
     count = len(src)
     if run.text("causality") == "none" or workload_of(run.text("workload"))[0] == "one-to-all":
-        after, before = np.zeros((2, 0), np.int64)
+        after, before = zeros(2, 0)
     else:
         after, before = dependencies(src, dst, graph_of(run).servers)
     order = np.argsort(before, kind="stable")
@@ -167,16 +167,16 @@ EXPERIMENT = Experiment(
             *("ficonn:n=36,k=2", "ficonn:n=10,k=3"),
         ),
         "routing": ROUTES.over("dr", "pr-gp0", "pr-gpi", "pr-gpe"),
-        "workload": Spec(meaning="who sends to whom", form=WORKLOAD_FORM, check=workload_of).over(
+        "workload": Spec("who sends to whom", form=WORKLOAD_FORM, check=workload_of).over(
             "uniform:messages=1", "many-all-to-all:group=5", "one-to-all"
         ),
         "causality": Word(
-            meaning="who waits for whom: servers send round after round, or all at once",
+            "who waits for whom: servers send round after round, or all at once",
             words=CAUSALITY,
         ).over("rounds"),
-        "sharing": Word(meaning="rule by which flows share a link", words=SHARING).over("max-min"),
+        "sharing": Word("rule by which flows share a link", words=SHARING).over("max-min"),
         "resolution": Number(
-            meaning="part of the time until the next end within which all ends are taken together",
+            "part of the time until the next end within which all ends are taken together",
             unit="fraction",
             least=0,
             most=0.99,

@@ -40,7 +40,7 @@ from weft.experiments.engines.loops import Faults
 from weft.experiments.engines.pairs import ONE_TO_ALL, Pairs
 from weft.experiments.engines.tally import Tally
 from weft.experiments.report.statistics import mean_and_error
-from weft.experiments.runner.definition import Experiment, Result, Run, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Spec
 from weft.topologies.core.grammar import parse
 
@@ -80,7 +80,7 @@ def alive(server: int, dead: Faults) -> bool:
     return not len(dead.servers) or not dead.servers[server]
 
 
-def figures_of_pairs(tally: Tally, independent: bool = True) -> dict[str, Value]:
+def figures_of_pairs(tally: Tally, independent: bool = True) -> Row:
     """Return the figures of random pairs; errors follow from their number.
 
     The errors are None unless the pairs are `independent`.
@@ -103,7 +103,7 @@ def figures_of_pairs(tally: Tally, independent: bool = True) -> dict[str, Value]
     }
 
 
-def figures_of_sources(searches: list[Tally]) -> dict[str, Value]:
+def figures_of_sources(searches: list[Tally]) -> Row:
     """Return the figures of random sources, each with all its destinations.
 
     If most servers lie in one component, its size gives nearly all connected pairs exactly, and
@@ -132,7 +132,7 @@ def figures_of_sources(searches: list[Tally]) -> dict[str, Value]:
     }
 
 
-def hops_from_sources(searches: list[Tally], alive: int) -> dict[str, Value]:
+def hops_from_sources(searches: list[Tally], alive: int) -> Row:
     """Return mean hops over the connected pairs of `searches`, a sample of `alive` sources.
 
     The standard error is that of a ratio of two sums over the sources.
@@ -158,7 +158,7 @@ def traffic_of(text: str) -> None:
 
 
 TRAFFIC = Spec(
-    meaning="who sends to whom",
+    "who sends to whom",
     form="uniform, many-all-to-all:group=N, one-to-all or permutation",
     check=traffic_of,
 )

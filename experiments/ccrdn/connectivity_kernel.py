@@ -29,7 +29,7 @@ from weft.experiments.engines.predicted_paths import (
     lengths,
 )
 from weft.experiments.report.panels import Bars
-from weft.experiments.runner.definition import Experiment, Result, Run, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.testbed.linux import clock
 from weft.testbed.network.network import RunningNetwork
 from weft.topologies.core.failures import (
@@ -78,9 +78,7 @@ def measure(run: Run) -> Result:
     return replace(result, figures={**result.figures, **fractions})
 
 
-def pings(
-    net: RunningNetwork, broken: Topology, pairs: list[Pair], expected: set[Pair]
-) -> dict[str, Value]:
+def pings(net: RunningNetwork, broken: Topology, pairs: list[Pair], expected: set[Pair]) -> Row:
     """Let the faults of `broken` happen, and return the pairs that ping beside `expected` ones."""
     fail(net, broken)
     failed_s = clock.monotonic()

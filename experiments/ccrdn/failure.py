@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+from numpy.random import Generator
 
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
@@ -85,19 +86,19 @@ class Flaps:
 
 
 def links(
-    topology: Topology, generator: np.random.Generator, *, silent: bool = False
+    topology: Topology, generator: Generator, *, silent: bool = False
 ) -> Iterator[ElementFailure]:
     """Yield each link between two servers, in random order."""
     for link in generator.permutation(np.flatnonzero(topology.level > 0)).tolist():
         yield of_link(topology, link, silent=silent)
 
 
-def silent_links(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
+def silent_links(topology: Topology, generator: Generator) -> Iterator[ElementFailure]:
     """Yield each link between two servers, failing silently, in random order."""
     return links(topology, generator, silent=True)
 
 
-def one_way(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
+def one_way(topology: Topology, generator: Generator) -> Iterator[ElementFailure]:
     """Yield each link between two servers, failing silently in a random direction."""
     for link in generator.permutation(np.flatnonzero(topology.level > 0)).tolist():
         yield of_link(
@@ -105,27 +106,27 @@ def one_way(topology: Topology, generator: np.random.Generator) -> Iterator[Elem
         )
 
 
-def flapping(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
+def flapping(topology: Topology, generator: Generator) -> Iterator[ElementFailure]:
     """Yield each link between two servers, in random order."""
     for failure in links(topology, generator, silent=True):
         flaps = Flaps(failure)
         yield replace(failure, happen=flaps.happen, mend=flaps.mend, lasts=False)
 
 
-def servers(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
+def servers(topology: Topology, generator: Generator) -> Iterator[ElementFailure]:
     """Yield each server, in random order."""
     for server in generator.permutation(topology.servers).tolist():
         yield of_nodes(topology, [server], fail_nodes(topology, [server]))
 
 
-def whole_racks(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
+def whole_racks(topology: Topology, generator: Generator) -> Iterator[ElementFailure]:
     """Yield each switch with its servers, in random order."""
     for switch in generator.permutation(racks(topology)).tolist():
         behind = [peer for _, peer, _, _ in topology.ports(switch)]
         yield of_nodes(topology, [switch, *behind], fail_racks(topology, [switch]))
 
 
-def daemons(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
+def daemons(topology: Topology, generator: Generator) -> Iterator[ElementFailure]:
     """Yield the daemon of each server, in random order; neighbours then avoid the server."""
     return map(of_daemon, servers(topology, generator))
 
@@ -174,7 +175,7 @@ def of_daemon(server: ElementFailure) -> ElementFailure:
     )
 
 
-KINDS: Mapping[str, Callable[[Topology, np.random.Generator], Iterator[ElementFailure]]] = {
+KINDS: Mapping[str, Callable[[Topology, Generator], Iterator[ElementFailure]]] = {
     "link": links,
     "silent-link": silent_links,
     "one-way": one_way,

@@ -38,7 +38,7 @@ from weft.experiments.engines.graph import METHODS, graph_of, policy
 from weft.experiments.engines.pairs import Pairs
 from weft.experiments.engines.tally import Tally
 from weft.experiments.report.statistics import mean_and_error
-from weft.experiments.runner.definition import Experiment, Result, Run, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.topologies.core.grammar import parse
 from weft.topologies.recursive.ccrdn import DCELL, FAMILY, FICONN
@@ -89,7 +89,7 @@ def measure(run: Run) -> Result:
     """Measure mean hops with its standard error; for PR also the yield of its searches."""
     pairs = pairs_of(run)
     name = run.text("routing")
-    figures: dict[str, Value] = {"servers": pairs.servers, "measured_pairs": pairs.total}
+    figures: Row = {"servers": pairs.servers, "measured_pairs": pairs.total}
     if name == "bfs":
         searches = shortest(run, pairs.total, everywhere=all_pairs(run))
         figures |= hops_from_sources(searches, pairs.servers)
@@ -103,7 +103,7 @@ def measure(run: Run) -> Result:
     return Result(figures=figures)
 
 
-def hops_from_sources(searches: list[Tally], servers: int) -> dict[str, Value]:
+def hops_from_sources(searches: list[Tally], servers: int) -> Row:
     """Return mean hops over sources that each reach all other servers."""
     mean, error = mean_and_error([search.mean_hops or 0.0 for search in searches], servers)
     return {
@@ -149,14 +149,14 @@ EXPERIMENT = Experiment(
         ),
         "routing": ROUTING.over("dr", "pr-gp0", "pr-gpi", "pr-gpe", "dfr", "tar", "bfs"),
         "pairs": Spec(
-            meaning="pairs of servers that are routed",
+            "pairs of servers that are routed",
             unit="pairs",
             form="all, or a number",
             check=check_pairs,
         ).over("100000"),
         "apply": common.APPLY.over("algorithm"),
         "condition1": Integer(
-            meaning="1: no proxies where condition 1 says that none is shorter", least=0, most=1
+            "1: no proxies where condition 1 says that none is shorter", least=0, most=1
         ).over(1),
     },
     columns=columns.HOP_LENGTH,

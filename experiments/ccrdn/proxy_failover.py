@@ -33,7 +33,7 @@ from weft.experiments.engines.predicted_paths import (
     some_pairs,
 )
 from weft.experiments.report.panels import Bars
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.testbed.linux import clock
 from weft.testbed.measure.outage import Outage, OutageProbe
@@ -81,11 +81,9 @@ def measure(run: Run) -> Result:
     return measured(run, lambda net: before_and_during(net, run, generator), link=common.link(run))
 
 
-def before_and_during(
-    net: RunningNetwork, run: Run, generator: np.random.Generator
-) -> dict[str, Value]:
+def before_and_during(net: RunningNetwork, run: Run, generator: np.random.Generator) -> Row:
     """Return the figures of one failure; None each if no failure of that kind affects any pair."""
-    row: dict[str, Value] = {"failed": None, "affected_pairs": 0, **dict.fromkeys(COLUMNS)}
+    row: Row = {"failed": None, "affected_pairs": 0, **dict.fromkeys(COLUMNS)}
     hit = choose(net, run, generator)
     if hit:
         survivors = predicted(hit, run.text("routing"))
@@ -177,7 +175,7 @@ def fail(net: RunningNetwork, run: Run, hit: Hit) -> Failed:
     return Failed(failed_s, traced_s, mended_s, probe.table.outages, paths)
 
 
-def pings(net: RunningNetwork, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[str, Value]:
+def pings(net: RunningNetwork, run: Run, hit: Hit, survivors: set[Pair] | None) -> Row:
     """Return outages and path lengths of the measured pairs across failure and repair."""
     failed = fail(net, run, hit)
     recovered = [not cut_off_at(outage, failed.traced_s) for outage in failed.outages]
@@ -193,7 +191,7 @@ def pings(net: RunningNetwork, run: Run, hit: Hit, survivors: set[Pair] | None) 
     }
 
 
-def outage_figures(failed: Failed) -> dict[str, Value]:
+def outage_figures(failed: Failed) -> Row:
     """Return median and 99th percentile of the outages, and pings that the repair lost."""
     outages_ms = [
         1000 * outage_s(outage, failed.failed_s, failed.mended_s) for outage in failed.outages
@@ -224,7 +222,7 @@ def cut_off_at(outage: Outage, at_s: float) -> bool:
     )
 
 
-def stretch(hit: Hit, saved: set[Pair], after: dict[Pair, int]) -> dict[str, Value]:
+def stretch(hit: Hit, saved: set[Pair], after: dict[Pair, int]) -> Row:
     """Return the mean path lengths of the `saved` pairs; `after` are the hops of pairs now."""
     shortest = lengths(hit.failure.after, "bfs", hit.pairs) or {}
     hops = [
@@ -244,9 +242,7 @@ def stretch(hit: Hit, saved: set[Pair], after: dict[Pair, int]) -> dict[str, Val
     }
 
 
-def stream(
-    net: RunningNetwork, run: Run, hit: Hit, survivors: set[Pair] | None
-) -> dict[str, Value]:
+def stream(net: RunningNetwork, run: Run, hit: Hit, survivors: set[Pair] | None) -> Row:
     """Return TCP's figures for the same failure, between a pair that the scheme saves if any."""
     reachability.wait_for_paths(net, hit.pairs, dict(zip(hit.pairs, hit.hops, strict=True)))
     pairs = [pair for pair in hit.pairs if survivors and pair in survivors] or hit.pairs
@@ -257,9 +253,7 @@ def stream(
     return row
 
 
-def stream_of(
-    net: RunningNetwork, run: Run, failure: ElementFailure, pair: Pair
-) -> dict[str, Value]:
+def stream_of(net: RunningNetwork, run: Run, failure: ElementFailure, pair: Pair) -> Row:
     """Run a TCP flow between `pair` through the failure, if its path crosses the element.
 
     PR may have moved the flow to another path because of the load that it makes.
@@ -269,7 +263,7 @@ def stream_of(
         crosses = any(failure.passes(path.nodes) for path in trace(net, [pair, pair[::-1]]))
         failed_s = clock.monotonic()
         before_bps = flow.arrivals.goodput_bps(failed_s - STEADY_S, failed_s)
-        figures: dict[str, Value] = {"tcp_concerned": crosses, "tcp_before_bps": before_bps}
+        figures: Row = {"tcp_concerned": crosses, "tcp_before_bps": before_bps}
         if not crosses:
             return figures | dict.fromkeys(("tcp_through_bps", "tcp_stall_ms", "tcp_error"))
         failure.happen(net)
@@ -331,13 +325,11 @@ EXPERIMENT = Experiment(
     axes={
         "topology": common.TOPOLOGY.over("ficonn:n=4,k=2"),
         "routing": common.ROUTING.over(*EVERYWHERE),
-        "failure": Word(meaning="what fails", words=[*KINDS]).over(*list(KINDS)),
+        "failure": Word("what fails", words=[*KINDS]).over(*list(KINDS)),
         "pairs": Integer(
-            meaning="most pairs of servers that ping each other", unit="pairs", least=1, most=1000
+            "most pairs of servers that ping each other", unit="pairs", least=1, most=1000
         ).over(20),
-        "failure_s": Number(
-            meaning="how long the failure lasts", unit="s", least=0.5, most=600
-        ).over(1.5),
+        "failure_s": Number("how long the failure lasts", unit="s", least=0.5, most=600).over(1.5),
         "rate_mbps": common.RATE_MBPS.over(20),
         "queue_packets": common.QUEUE_PACKETS.over(50),
         "congestion_control": common.CONGESTION_CONTROL.over("cubic"),

@@ -35,7 +35,7 @@ from weft.experiments.engines.graph import METHODS, policy
 from weft.experiments.engines.network_run import measured
 from weft.experiments.engines.predicted_paths import EVERYWHERE, Pair, asking, lengths, some_pairs
 from weft.experiments.report.panels import Bars, Curves, Stack, exploded
-from weft.experiments.runner.definition import Experiment, Result, Run, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer
 from weft.testbed.linux import clock
 from weft.testbed.measure import ping
@@ -69,7 +69,7 @@ def link(run: Run) -> LinkSpec | None:
     )
 
 
-def pings(net: RunningNetwork, run: Run, routing: str) -> dict[str, Value]:
+def pings(net: RunningNetwork, run: Run, routing: str) -> Row:
     """Return all figures of the run."""
     topology = net.topology
     pairs = some_pairs(topology.servers, MOST_TRACED, np.random.default_rng(run.seed))
@@ -98,7 +98,7 @@ def traced_hops(net: RunningNetwork, pairs: Sequence[Pair]) -> dict[Pair, int]:
     return {(path.src, path.dst): len(path.nodes) - 1 for path in traces}
 
 
-def latencies(times: dict[int, list[float]], pairs_by_hops: Counter[int]) -> dict[str, Value]:
+def latencies(times: dict[int, list[float]], pairs_by_hops: Counter[int]) -> Row:
     """Return the mean latency over pairs of full frames, and the line through the latencies.
 
     `times` are round-trip times (us) by hops.
@@ -251,14 +251,14 @@ EXPERIMENT = Experiment(
         "topology": common.TOPOLOGY.over("dcell:n=4,k=1", "ficonn:n=4,k=2"),
         "routing": common.ROUTING.over(*EVERYWHERE),
         "pairs": Integer(
-            meaning="pairs of servers of each length of path", unit="pairs", least=1, most=10_000
+            "pairs of servers of each length of path", unit="pairs", least=1, most=10_000
         ).over(30),
-        "pings": Integer(meaning="pings of each pair", unit="pings", least=2, most=10_000).over(20),
+        "pings": Integer("pings of each pair", unit="pings", least=2, most=10_000).over(20),
         "rate_mbps": Integer(
-            meaning="rate of every link; 0: none", unit="Mbit/s", least=0, most=100_000
+            "rate of every link; 0: none", unit="Mbit/s", least=0, most=100_000
         ).over(0),
         "delay_us": Integer(
-            meaning="delay of every link, one way", unit="us", least=0, most=1_000_000
+            "delay of every link, one way", unit="us", least=0, most=1_000_000
         ).over(0),
         "questions_per_s": common.QUESTIONS_PER_S.over(20),
         "processes": common.PROCESSES.over(2),

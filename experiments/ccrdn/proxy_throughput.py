@@ -38,7 +38,7 @@ from weft.experiments.engines.predicted_paths import EVERYWHERE, Pair, asking, l
 from weft.experiments.engines.tally import Tally
 from weft.experiments.engines.workloads import endless
 from weft.experiments.report.panels import Bars
-from weft.experiments.runner.definition import Experiment, Result, Run, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.testbed.measure.traceroute import trace
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.traffic import flows
@@ -57,7 +57,7 @@ def measure(run: Run) -> Result:
     )
 
 
-def goodputs(net: RunningNetwork, run: Run, routing: str) -> dict[str, Value]:
+def goodputs(net: RunningNetwork, run: Run, routing: str) -> Row:
     """Run the flows of `run` and return their goodput, beside the fair rates on their paths."""
     pairs = listed(traffic(run, run.text("traffic")))
     distinct = list(dict.fromkeys(pairs))
@@ -122,9 +122,7 @@ def trace_missing(
             paths[path.src, path.dst] = path.nodes
 
 
-def on_paths(
-    topology: str, paths: Sequence[tuple[int, ...]], payload_bps: float
-) -> dict[str, Value]:
+def on_paths(topology: str, paths: Sequence[tuple[int, ...]], payload_bps: float) -> Row:
     """Return the flows on the fullest link of `paths`, their mean hops, and their fair rates."""
     if not paths:
         return dict.fromkeys(("bottleneck_flows", "mean_hops", "fair_bps", "slowest_fair_bps"))
@@ -158,7 +156,7 @@ def channels(t: Sequence[int], path: Sequence[int]) -> list[int]:
     return crossed
 
 
-def on_graph(run: Run) -> dict[str, Value]:
+def on_graph(run: Run) -> Row:
     """Predict RAT and UAT from the graph engine's loads for the same pairs.
 
     None each for a scheme whose flows the graph engine cannot place.

@@ -147,18 +147,18 @@ def networks(family: str, *sizes: tuple[int, int]) -> Iterable[str]:
 
 
 TOPOLOGY = Spec(
-    meaning="network",
+    "network",
     form="dcell:n=N,k=K, beta-dcell, gamma-dcell, delta-dcell or ficonn:n=N,k=K",
     check=graph,
     canonical=canonical,
 )
 ROUTING = Spec(
-    meaning="routing scheme",
+    "routing scheme",
     form="dr, pr-gp0, pr-gpi, pr-gpe (with :choice=0|1|2), dfr:b=B,retry=R,ttl=T,nearest=0|1, "
     "tar:relay=0|1|2,virtual=0|1,shuffled=0|1 (ficonn) or bfs (shortest paths)",
     check=routing_of,
 )
-ROUTES = Spec(meaning="routing scheme", form="dr, pr-gp0, pr-gpi or pr-gpe", check=route_of)
+ROUTES = Spec("routing scheme", form="dr, pr-gp0, pr-gpi or pr-gpe", check=route_of)
 
 
 def traffic(run: Run, spec: str) -> Pairs:

@@ -127,11 +127,11 @@ EXPERIMENT = Experiment(
         "topology": TOPOLOGY.over("ficonn:n=10,k=3", "dcell:n=4,k=3", "beta-dcell:n=4,k=3"),
         "routing": ROUTES.over("dr", "pr-gp0", "pr-gpi", "pr-gpe"),
         "code": Word(
-            meaning="whose search for a route is timed: the graph engine's, or a daemon's",
+            "whose search for a route is timed: the graph engine's, or a daemon's",
             words=[*CODES],
         ).over("compiled"),
         "costs": Spec(
-            meaning="what stack, propagation and transmission cost",
+            "what stack, propagation and transmission cost",
             form=f"paper, kernel or {EXAMPLE}",
             check=costs_of,
         ).over(*COSTS_US),

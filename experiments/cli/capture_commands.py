@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,30 +21,57 @@ MOST_FILES = 10_000
 
 def add_commands(commands: Commands) -> None:
     """Add capture and decode."""
-    text = "capture packets of links and nodes in files for Wireshark (pcapng), until Ctrl-C"
-    parser = add_command(commands, "capture", capture, text)
-    text = "link such as h0-w0, both directions, or node such as h0, all ports"
-    parser.add_argument("what", nargs="+", metavar="LINK|NODE", help=text)
-    text = "write DIR/LINK.pcapng; create DIR if necessary"
-    parser.add_argument("-w", "--write", metavar="DIR", required=True, help=text)
-    text = "start another file at N kB"
-    parser.add_argument("--file-kb", type=int, default=0, metavar="N", help=text)
-    text = "keep the newest N files; needs --file-kb"
-    parser.add_argument("--files", type=int, default=0, metavar="N", help=text)
-    text = "keep N bytes of each packet; default: all"
-    parser.add_argument("--snap", type=int, default=1 << 16, metavar="N", help=text)
+    parser = add_command(
+        commands,
+        "capture",
+        capture,
+        "capture packets of links and nodes in files for Wireshark (pcapng), until Ctrl-C",
+    )
+    parser.add_argument(
+        "what",
+        nargs="+",
+        metavar="LINK|NODE",
+        help="link such as h0-w0, both directions, or node such as h0, all ports",
+    )
+    parser.add_argument(
+        "-w",
+        "--write",
+        metavar="DIR",
+        required=True,
+        help="write DIR/LINK.pcapng; create DIR if necessary",
+    )
+    parser.add_argument(
+        "--file-kb", type=int, default=0, metavar="N", help="start another file at N kB"
+    )
+    parser.add_argument(
+        "--files", type=int, default=0, metavar="N", help="keep the newest N files; needs --file-kb"
+    )
+    parser.add_argument(
+        "--snap",
+        type=int,
+        default=1 << 16,
+        metavar="N",
+        help="keep N bytes of each packet; default: all",
+    )
     add_flag(parser, "--control", help="capture messages of routing daemons only")
     add_run(parser)
 
-    text = "print daemons' messages in a capture, or a dissector for Wireshark"
-    parser = add_command(commands, "decode", decode, text)
+    parser = add_command(
+        commands,
+        "decode",
+        decode,
+        "print daemons' messages in a capture, or a dissector for Wireshark",
+    )
     parser.add_argument("file", nargs="?", help="file that weft capture wrote")
     add_flag(parser, "--json", help="print a line of JSON for each message")
-    text = "print a dissector in Lua, for ~/.local/lib/wireshark/plugins/weft.lua"
-    add_flag(parser, "--wireshark", help=text)
+    add_flag(
+        parser,
+        "--wireshark",
+        help="print a dissector in Lua, for ~/.local/lib/wireshark/plugins/weft.lua",
+    )
 
 
-def capture(arguments: argparse.Namespace) -> int:
+def capture(arguments: Namespace) -> int:
     """Capture until Ctrl-C or until the run ends."""
     from dataclasses import asdict
 
@@ -91,7 +118,7 @@ def _capturing_part(run: SpreadRun, elements: Sequence[str]) -> int:
     return parts.pop()
 
 
-def _check_limits(arguments: argparse.Namespace) -> None:
+def _check_limits(arguments: Namespace) -> None:
     """Raise ValueError for limits that are out of range."""
     from weft.testbed.observe import recorder
 
@@ -106,7 +133,7 @@ def _check_limits(arguments: argparse.Namespace) -> None:
         raise ValueError("--files needs --file-kb")
 
 
-def decode(arguments: argparse.Namespace) -> int:
+def decode(arguments: Namespace) -> int:
     """Print each message, or the dissector."""
     from weft.daemons.core.wireshark import dissector
     from weft.testbed.linux.tc import CONTROL_PORT

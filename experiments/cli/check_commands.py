@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import math
 import os
 import sys
+from argparse import Namespace
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
@@ -36,27 +36,40 @@ LATE_MS = 50.0  # lateness of an event that deserves a warning
 
 def add_commands(commands: Commands) -> None:
     """Add this file's commands to the parser."""
-    text = "bring a lab up, play its events, and grade its checks"
-    parser = add_command(commands, "check", check, text)
+    parser = add_command(
+        commands, "check", check, "bring a lab up, play its events, and grade its checks"
+    )
     parser.add_argument("lab", metavar="LAB", help="file such as lab.yaml (docs/labs.md)")
-    text = "file whose keys, such as scheme or links, replace those of the lab"
-    parser.add_argument("--answer", metavar="FILE", help=text)
-    text = "virtual: exact, needs no root, every link has a rate; default: virtual"
-    parser.add_argument("--clock", choices=["real", "virtual"], default="virtual", help=text)
-    text = "seed of all randomness under the virtual clock; default: 1"
-    parser.add_argument("--seed", type=int, default=1, help=text)
+    parser.add_argument(
+        "--answer",
+        metavar="FILE",
+        help="file whose keys, such as scheme or links, replace those of the lab",
+    )
+    parser.add_argument(
+        "--clock",
+        choices=["real", "virtual"],
+        default="virtual",
+        help="virtual: exact, needs no root, every link has a rate; default: virtual",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=1,
+        help="seed of all randomness under the virtual clock; default: 1",
+    )
     add_json(parser)
     parser.add_argument("--junit", metavar="FILE", help="write the results as JUnit XML")
     add_trust(parser)
 
-    text = "change the links of a running network to those of a lab"
-    parser = add_command(commands, "apply", apply, text)
+    parser = add_command(
+        commands, "apply", apply, "change the links of a running network to those of a lab"
+    )
     parser.add_argument("lab", metavar="LAB", help="file such as lab.yaml")
     add_flag(parser, "--dry-run", help="print the changes and make none")
     add_run(parser)
 
 
-def check(arguments: argparse.Namespace) -> int:
+def check(arguments: Namespace) -> int:
     """Grade a lab; return 1 if a check fails."""
     from weft.experiments.cli.lab_commands import require_trust, text_of
     from weft.testbed.labs.lab_file import parse
@@ -120,9 +133,7 @@ def report_of(played: Played) -> Report:
     }
 
 
-def _on_virtual_kernel(
-    lab: Lab, arguments: argparse.Namespace, answer: str | None
-) -> tuple[int, bytes]:
+def _on_virtual_kernel(lab: Lab, arguments: Namespace, answer: str | None) -> tuple[int, bytes]:
     """Return exit status and JSON of this command on a kernel for virtual time.
 
     The kernel sees the lab's folder, and can write nothing outside.
@@ -186,7 +197,7 @@ def write_junit(path: Path, name: str, report: Report) -> None:
     ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
 
 
-def apply(arguments: argparse.Namespace) -> int:
+def apply(arguments: Namespace) -> int:
     """Print how a running network's links differ from a lab, and change them."""
     from weft.experiments.cli.lab_commands import text_of
     from weft.testbed.labs import link_changes

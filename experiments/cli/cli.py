@@ -204,8 +204,9 @@ def explain(error: Exception) -> int:
     """Print one line about an unexpected error and write its traceback to a file; return 1."""
     with tempfile.NamedTemporaryFile("w", prefix="weft-", suffix=".txt", delete=False) as file:
         traceback.print_exception(error, file=file)
-    text = f"{type(error).__name__}: {one_line(error)} (all of it in {file.name})"
-    return complain(text, status=1)
+    return complain(
+        f"{type(error).__name__}: {one_line(error)} (all of it in {file.name})", status=1
+    )
 
 
 def mentions(words: Sequence[str], path: str) -> bool:

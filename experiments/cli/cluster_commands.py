@@ -6,10 +6,10 @@ Commands on a node or a link run again on the machines that have it, with the pa
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
@@ -28,17 +28,25 @@ MACHINES_HELP = "number of machines, or a file of machines (docs/machines.md)"
 
 def add_commands(commands: Commands) -> None:
     """Add this file's commands to the parser."""
-    text = "print where the nodes of a network would be on several machines; create nothing"
-    parser = add_command(commands, "place", place, text)
+    parser = add_command(
+        commands,
+        "place",
+        place,
+        "print where the nodes of a network would be on several machines; create nothing",
+    )
     add_network(parser)
     parser.add_argument("--machines", required=True, metavar="N|FILE", help=MACHINES_HELP)
     add_json(parser)
-    text = "hold a part of a network over several machines; weft up --machines starts it"
-    parser = add_command(commands, "agent", agent, text)
+    parser = add_command(
+        commands,
+        "agent",
+        agent,
+        "hold a part of a network over several machines; weft up --machines starts it",
+    )
     parser.add_argument("--run", metavar="PART", help="measure on this part, for a script")
 
 
-def agent(arguments: argparse.Namespace) -> int:
+def agent(arguments: Namespace) -> int:
     """Be the agent of this machine until its controller ends, or measure on the part --run."""
     if arguments.run:
         from weft.testbed.cluster.measures import serve
@@ -51,7 +59,7 @@ def agent(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def place(arguments: argparse.Namespace) -> int:
+def place(arguments: Namespace) -> int:
     """Print load and links of each machine, and the bandwidth that each pair needs."""
     from weft.experiments.cli import lab_commands
     from weft.experiments.runner.console import show
@@ -140,7 +148,7 @@ def _pair(lab: Lab, part: PlanPart, other: PlanPart) -> dict[str, Any]:
 FIRST_PORT, PORTS = 61000, 2000  # UDP ports of runs, above those that Linux gives to clients
 
 
-def up(lab: Lab, routing: str, arguments: argparse.Namespace) -> int:
+def up(lab: Lab, routing: str, arguments: Namespace) -> int:
     """Bring the network of `lab` up over several machines.
 
     Raises:
@@ -206,7 +214,7 @@ def _print_parts(lab: Lab, routing: str, parts: Sequence[PlanPart], name: str) -
     return 0
 
 
-def _check_up(lab: Lab, arguments: argparse.Namespace) -> None:
+def _check_up(lab: Lab, arguments: Namespace) -> None:
     """Raise ValueError for options that work on one machine only."""
     if arguments.detach is None:
         raise ValueError(
@@ -235,7 +243,7 @@ def _parts(lab: Lab, cluster: Cluster, name: str) -> list[PlanPart]:
     return split(lab.topology, placed(lab, cluster), addresses, port)
 
 
-def _network(lab: Lab, routing: str, arguments: argparse.Namespace) -> dict[str, Any]:
+def _network(lab: Lab, routing: str, arguments: Namespace) -> dict[str, Any]:
     """Return what the parts of all machines have in common, for the journal and the agents."""
     from weft.testbed.linux import clock
     from weft.testbed.node_daemon.keys import KEY_BYTES
@@ -289,7 +297,7 @@ def spread(name: str | None) -> SpreadRun | None:
     return SpreadRun(record, journal)
 
 
-def forwarded(arguments: argparse.Namespace, words: Sequence[str]) -> bool:
+def forwarded(arguments: Namespace, words: Sequence[str]) -> bool:
     """Run `weft WORDS` on the machines of its node or link; see options.add_run().
 
     Returns:

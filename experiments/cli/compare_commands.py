@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,21 +23,34 @@ if TYPE_CHECKING:
 
 def add_commands(commands: Commands) -> None:
     """Add compare."""
-    text = "print ratios of stored figures: two values of a parameter, or two folders of results"
-    parser = add_command(commands, "compare", compare, text, add_help=False)
+    parser = add_command(
+        commands,
+        "compare",
+        compare,
+        "print ratios of stored figures: two values of a parameter, or two folders of results",
+        add_help=False,
+    )
     add_experiment_options(parser, "compare only these values")
-    text = "KEY=VALUE of a parameter, of engine, clock or seed; or a folder of results"
-    parser.add_argument("a", metavar="A", help=text)
+    parser.add_argument(
+        "a",
+        metavar="A",
+        help="KEY=VALUE of a parameter, of engine, clock or seed; or a folder of results",
+    )
     parser.add_argument("b", metavar="B", help="like A; ratios are B over A")
-    text = "compare only these columns"
-    parser.add_argument("--figure", metavar="NAME[,NAME...]", default="", help=text)
-    text = "print ratios for each value of these columns"
-    parser.add_argument("--by", metavar="KEY[,KEY...]", default="", help=text)
+    parser.add_argument(
+        "--figure", metavar="NAME[,NAME...]", default="", help="compare only these columns"
+    )
+    parser.add_argument(
+        "--by",
+        metavar="KEY[,KEY...]",
+        default="",
+        help="print ratios for each value of these columns",
+    )
     add_json(parser)
     add_output(parser, "draw the ratios: .png, .pdf or .svg")
 
 
-def compare(arguments: argparse.Namespace) -> int:
+def compare(arguments: Namespace) -> int:
     """Print the ratio of each figure, and draw them with --output."""
     from weft.experiments.report import comparison
 
@@ -72,9 +85,7 @@ def draw(ratios: list[Ratio], sides: tuple[str, str], output: str) -> None:
     print(output)
 
 
-def side(
-    experiment: Experiment, text: str, arguments: argparse.Namespace
-) -> tuple[Table, dict[str, str]]:
+def side(experiment: Experiment, text: str, arguments: Namespace) -> tuple[Table, dict[str, str]]:
     """Return the rows of a side, and the column that selects them, by name.
 
     Raises:

@@ -5,7 +5,7 @@ argcomplete reads commands and options from the parser; an argument's name selec
 
 from __future__ import annotations
 
-import argparse
+from argparse import Action, ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -25,12 +25,17 @@ HOW = {
 
 def add_commands(commands: Commands) -> None:
     """Add completion."""
-    text = "print shell code that completes commands, options, experiments, networks and schemes"
-    parser = add_command(commands, "completion", completion, text, epilog="; ".join(HOW.values()))
+    parser = add_command(
+        commands,
+        "completion",
+        completion,
+        "print shell code that completes commands, options, experiments, networks and schemes",
+        epilog="; ".join(HOW.values()),
+    )
     parser.add_argument("shell", choices=SHELLS, help="shell")
 
 
-def completion(arguments: argparse.Namespace) -> int:
+def completion(arguments: Namespace) -> int:
     """Print the shell code."""
     from argcomplete.shell_integration import shellcode
 
@@ -38,7 +43,7 @@ def completion(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def complete(parser: argparse.ArgumentParser) -> None:
+def complete(parser: ArgumentParser) -> None:
     """Print completions for the calling shell, and exit."""
     import argcomplete
 
@@ -46,17 +51,17 @@ def complete(parser: argparse.ArgumentParser) -> None:
     argcomplete.autocomplete(parser)
 
 
-def prepare(parser: argparse.ArgumentParser) -> None:
+def prepare(parser: ArgumentParser) -> None:
     """Attach completers to the arguments of `parser` and of its commands."""
     for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
+        if isinstance(action, _SubParsersAction):
             for command in action.choices.values():
                 prepare(command)
         elif function := completer(action):
             action.completer = function  # type: ignore[attr-defined]
 
 
-def completer(action: argparse.Action) -> Completer | None:
+def completer(action: Action) -> Completer | None:
     """Return the completer of `action`; None where argcomplete needs none, as for files."""
     completers: dict[str, Completer] = {
         "experiment": experiments,
@@ -96,9 +101,7 @@ def schemes(**_: Any) -> list[str]:
     return list(registry.schemes())
 
 
-def assignments(
-    prefix: str = "", parsed_args: argparse.Namespace | None = None, **_: Any
-) -> Iterator[str]:
+def assignments(prefix: str = "", parsed_args: Namespace | None = None, **_: Any) -> Iterator[str]:
     """Yield KEY= for each parameter of the experiment on the command line.
 
     After KEY=, its values.

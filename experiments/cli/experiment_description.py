@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft.experiments.runner import columns, definition
 from weft.experiments.runner.console import duration
-from weft.experiments.runner.definition import Experiment, Row
+from weft.experiments.runner.definition import Entry, Experiment
 
 if TYPE_CHECKING:
-    Entries = Sequence[tuple[Row, dict[str, Any]]]
+    Entries = Sequence[Entry]
 
 WIDTH = 110
 
@@ -21,9 +21,12 @@ class Help(argparse.Action):
     """Option -h: help on the experiment that the command line names, or on the command."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **arguments: Any) -> None:
-        text = "show this help and exit; after EXPERIMENT: its parameters, and how long it takes"
         super().__init__(
-            option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=text
+            option_strings,
+            argparse.SUPPRESS,
+            nargs=0,
+            default=argparse.SUPPRESS,
+            help="show this help and exit; after EXPERIMENT: its parameters, and how long it takes",
         )
 
     def __call__(

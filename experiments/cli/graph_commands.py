@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +28,16 @@ GRAPH_FILE = {
 
 def add_commands(commands: Commands) -> None:
     """Add list, topo and route."""
-    text = "list experiments, families of networks, and routing schemes"
-    parser = add_command(commands, "list", list_all, text)
-    text = "experiments, networks, schemes or links; or one network or scheme, for its parameters"
-    parser.add_argument("what", nargs="?", metavar="WHAT", help=text)
+    parser = add_command(
+        commands, "list", list_all, "list experiments, families of networks, and routing schemes"
+    )
+    parser.add_argument(
+        "what",
+        nargs="?",
+        metavar="WHAT",
+        help="experiments, networks, schemes or links; or one network or scheme, "
+        "for its parameters",
+    )
     add_json(parser)
 
     parser = add_command(commands, "topo", topo, "describe a network, and draw it")
@@ -40,19 +46,25 @@ def add_commands(commands: Commands) -> None:
     add_flag(parser, "--nodes", help="print name, label and address of each node")
     parser.add_argument("--plot", metavar="FILE", help="draw the network: .png, .pdf or .svg")
 
-    text = "print the paths of a routing scheme, with links failed or not"
-    parser = add_command(commands, "route", route, text)
+    parser = add_command(
+        commands, "route", route, "print the paths of a routing scheme, with links failed or not"
+    )
     parser.add_argument("topology", metavar="TOPOLOGY", help=TOPOLOGY_HELP)
-    text = "scheme such as dr or dfr:b=0; `weft list schemes` lists them"
-    parser.add_argument("--routing", metavar="SCHEME", required=True, help=text)
+    parser.add_argument(
+        "--routing",
+        metavar="SCHEME",
+        required=True,
+        help="scheme such as dr or dfr:b=0; `weft list schemes` lists them",
+    )
     parser.add_argument("src", metavar="SRC", help="server, by name (h3) or label (s1.0.3)")
     parser.add_argument("dst", metavar="DST", help="another server")
-    text = "fail this link, such as h0-h4"
-    parser.add_argument("--fail", metavar="LINK", action="append", default=[], help=text)
+    parser.add_argument(
+        "--fail", metavar="LINK", action="append", default=[], help="fail this link, such as h0-h4"
+    )
     add_json(parser)
 
 
-def list_all(arguments: argparse.Namespace) -> int:
+def list_all(arguments: Namespace) -> int:
     """Print one line for each named thing, the parameters of one, or everything as JSON."""
     from weft.experiments.cli.catalogue import catalogue
 
@@ -105,7 +117,7 @@ def print_one(entry: dict[str, Any]) -> None:
         print(f"  {key}: {parameter['meaning']}, {values}{default}{optional}")
 
 
-def topo(arguments: argparse.Namespace) -> int:
+def topo(arguments: Namespace) -> int:
     """Describe a network, and draw it with --plot."""
     from weft.experiments.cli.network_description import describe, nodes
     from weft.topologies import build
@@ -141,7 +153,7 @@ def plot(topology: Topology, path: str) -> None:
         save(figure, path)
 
 
-def route(arguments: argparse.Namespace) -> int:
+def route(arguments: Namespace) -> int:
     """Print the paths from one server to another; return 1 if there is none."""
     from weft.experiments.engines.routes import find
     from weft.topologies import build
@@ -164,7 +176,7 @@ def route(arguments: argparse.Namespace) -> int:
     return 1
 
 
-def _print_paths(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
+def _print_paths(rows: list[dict[str, Any]], arguments: Namespace) -> None:
     from weft.daemons.core import registry
 
     has_shares = len(rows) > 1 or registry.scheme(arguments.routing)[0].selection is not None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,18 +24,35 @@ IMPAIRMENTS = ("loss", "delay", "jitter", "rate", "queue")
 
 def add_commands(commands: Commands) -> None:
     """Add this file's commands to the parser."""
-    text = "print a running network as a lab, YAML for weft up (docs/labs.md)"
-    add_run(add_command(commands, "save", save, text))
+    add_run(
+        add_command(
+            commands,
+            "save",
+            save,
+            "print a running network as a lab, YAML for weft up (docs/labs.md)",
+        )
+    )
 
-    text = "let a link lose or delay packets, or change its rate, in both directions"
-    parser = add_command(commands, "impair", impair, text)
-    text = "link by its two ends, such as h0-w0; s1-s2:2 is the second of parallel links"
-    parser.add_argument("link", metavar="LINK", help=text)
-    text = "lose this share of packets independently, such as 0.5; 0 for none"
-    parser.add_argument("--loss", metavar="PERCENT", help=text)
+    parser = add_command(
+        commands,
+        "impair",
+        impair,
+        "let a link lose or delay packets, or change its rate, in both directions",
+    )
+    parser.add_argument(
+        "link",
+        metavar="LINK",
+        help="link by its two ends, such as h0-w0; s1-s2:2 is the second of parallel links",
+    )
+    parser.add_argument(
+        "--loss",
+        metavar="PERCENT",
+        help="lose this share of packets independently, such as 0.5; 0 for none",
+    )
     parser.add_argument("--delay", metavar="TIME", help="one-way delay, such as 2ms; needs netem")
-    text = "vary the delay by up to this, such as 1ms; needs netem"
-    parser.add_argument("--jitter", metavar="TIME", help=text)
+    parser.add_argument(
+        "--jitter", metavar="TIME", help="vary the delay by up to this, such as 1ms; needs netem"
+    )
     parser.add_argument("--rate", help="rate such as 2mbit")
     parser.add_argument("--queue", type=int, help="queue at each end in packets")
     add_flag(parser, "--clear", help="restore the planned link")
@@ -47,7 +64,7 @@ def is_lab(topology: str) -> bool:
     return topology.endswith(SUFFIXES)
 
 
-def lab_from(arguments: argparse.Namespace) -> Lab:
+def lab_from(arguments: Namespace) -> Lab:
     """Return the network of `weft up`: a lab's file, or a topology and options.
 
     Raises:
@@ -131,7 +148,7 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def links_from(arguments: argparse.Namespace) -> tuple[LinkSpec | None, LinkSpec | None]:
+def links_from(arguments: Namespace) -> tuple[LinkSpec | None, LinkSpec | None]:
     """Return the specification of all links, and that of host links if it differs.
 
     Raises:
@@ -159,7 +176,7 @@ def links_from(arguments: argparse.Namespace) -> tuple[LinkSpec | None, LinkSpec
     return link, replace(link, rate_bps=rate_bps(arguments.host_rate))
 
 
-def save(arguments: argparse.Namespace) -> int:
+def save(arguments: Namespace) -> int:
     """Print the lab file of a running network."""
     from weft.testbed.labs.lab_file import written
     from weft.testbed.labs.running_lab import lab_of
@@ -169,7 +186,7 @@ def save(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def impair(arguments: argparse.Namespace) -> int:
+def impair(arguments: Namespace) -> int:
     """Change loss, delay, rate or queue of a link, or restore it."""
     from weft.testbed.network import impair as impairments
     from weft.testbed.network.network import RunningNetwork

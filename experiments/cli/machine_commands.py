@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import traceback
+from argparse import REMAINDER, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from weft.experiments.cli.options import (
@@ -36,29 +36,45 @@ def add_commands(commands: Commands) -> None:
         mn,
         "run a Mininet script, or Mininet's mn, on weft's networks (docs/mininet.md)",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=RawDescriptionHelpFormatter,
         add_help=False,
         prefix_chars="\0",  # options belong to the script or to mn
-    ).add_argument("argv", nargs=argparse.REMAINDER, metavar="SCRIPT ARGUMENTS | OPTIONS")
+    ).add_argument("argv", nargs=REMAINDER, metavar="SCRIPT ARGUMENTS | OPTIONS")
 
 
 def _add_uml(commands: Commands) -> None:
-    text = "run a command under User-Mode Linux: a full kernel, without root"
-    parser = add_command(commands, "uml", uml, text)
-    text = "virtual: computing takes no time"
-    parser.add_argument("--clock", choices=["real", "virtual"], default="real", help=text)
-    text = "seed of all randomness under the virtual clock"
-    parser.add_argument("--seed", type=int, default=1, help=text)
+    parser = add_command(
+        commands, "uml", uml, "run a command under User-Mode Linux: a full kernel, without root"
+    )
+    parser.add_argument(
+        "--clock",
+        choices=["real", "virtual"],
+        default="real",
+        help="virtual: computing takes no time",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of all randomness under the virtual clock"
+    )
     add_syscall_cost(parser, 0)
     parser.add_argument("--core", type=int, help="processor core to run on; default: any")
-    text = "memory of the kernel; default: 1500"
-    parser.add_argument("--memory-mb", type=int, default=1500, metavar="MB", help=text)
-    text = "end the command after S seconds of wall time; default: 600"
-    parser.add_argument("--timeout-s", type=float, default=600.0, metavar="S", help=text)
-    parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    parser.add_argument(
+        "--memory-mb",
+        type=int,
+        default=1500,
+        metavar="MB",
+        help="memory of the kernel; default: 1500",
+    )
+    parser.add_argument(
+        "--timeout-s",
+        type=float,
+        default=600.0,
+        metavar="S",
+        help="end the command after S seconds of wall time; default: 600",
+    )
+    parser.add_argument("argv", nargs=REMAINDER, metavar="-- COMMAND")
 
 
-def doctor(arguments: argparse.Namespace) -> int:
+def doctor(arguments: Namespace) -> int:
     """Show which features weft needs and this kernel has."""
     from weft.testbed.machine.doctor import as_json, probe, show
 
@@ -70,7 +86,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def uml(arguments: argparse.Namespace) -> int:
+def uml(arguments: Namespace) -> int:
     """Run a command under User-Mode Linux and return its exit status."""
     from weft.testbed.uml import uml
 
@@ -90,7 +106,7 @@ def uml(arguments: argparse.Namespace) -> int:
     )
 
 
-def mn(arguments: argparse.Namespace) -> int:
+def mn(arguments: Namespace) -> int:
     """Run Mininet's `mn` or a user's script on networks of weft."""
     from weft.testbed.mininet.mininet_names import MN, run_script
 

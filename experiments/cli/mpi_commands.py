@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from weft.experiments.cli.options import (
@@ -30,40 +30,67 @@ OPTIONS = ("ranks", "placement", "per_host", "placement_seed", "timeout_s")  # h
 
 def add_commands(commands: Commands) -> None:
     """Add this file's commands to the parser."""
-    text = "print the host of each rank, a line each, as a host file for mpirun"
-    parser = add_command(commands, "hosts", hosts, text)
+    parser = add_command(
+        commands,
+        "hosts",
+        hosts,
+        "print the host of each rank, a line each, as a host file for mpirun",
+    )
     _add_placement(parser)
     add_run(parser)
     _add_mpirun(commands)
 
 
 def _add_mpirun(commands: Commands) -> None:
-    text = "bring a network up, run a program of Open MPI or MPICH over its hosts, take it down"
-    parser = add_command(commands, "mpirun", mpirun, text)
+    parser = add_command(
+        commands,
+        "mpirun",
+        mpirun,
+        "bring a network up, run a program of Open MPI or MPICH over its hosts, take it down",
+    )
     add_network(parser)
     add_virtual_clock(parser)
     _add_placement(parser)
     add_flag(parser, "--tag-output", help="begin each line of output with its rank")
-    text = "end the program after S seconds of the network's clock"
-    parser.add_argument("--timeout-s", type=float, metavar="S", help=text)
+    parser.add_argument(
+        "--timeout-s",
+        type=float,
+        metavar="S",
+        help="end the program after S seconds of the network's clock",
+    )
     parser.usage = "weft mpirun TOPOLOGY [OPTIONS] -- PROGRAM [ARGUMENTS]"
     parser.set_defaults(program=[])
     # options of `weft up` that this command lacks
     parser.set_defaults(detach=None, view=False, nat=False, dry_run=False, pace=None)
 
 
-def _add_placement(parser: argparse.ArgumentParser) -> None:
-    text = "number of ranks; default: as many as fit on the hosts"
-    parser.add_argument("-n", "--ranks", type=int, metavar="N", help=text)
-    text = "order of hosts: linear, random, or one of each leaf in turn; default: linear"
-    parser.add_argument("--placement", choices=PLACEMENTS, default=LINEAR, help=text)
-    text = "ranks on each host; default: 1"
-    parser.add_argument("--per-host", type=int, metavar="K", default=1, help=text)
-    text = "seed of a random placement; default: 1"
-    parser.add_argument("--placement-seed", type=int, metavar="N", default=1, help=text)
+def _add_placement(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "-n",
+        "--ranks",
+        type=int,
+        metavar="N",
+        help="number of ranks; default: as many as fit on the hosts",
+    )
+    parser.add_argument(
+        "--placement",
+        choices=PLACEMENTS,
+        default=LINEAR,
+        help="order of hosts: linear, random, or one of each leaf in turn; default: linear",
+    )
+    parser.add_argument(
+        "--per-host", type=int, metavar="K", default=1, help="ranks on each host; default: 1"
+    )
+    parser.add_argument(
+        "--placement-seed",
+        type=int,
+        metavar="N",
+        default=1,
+        help="seed of a random placement; default: 1",
+    )
 
 
-def hosts(arguments: argparse.Namespace) -> int:
+def hosts(arguments: Namespace) -> int:
     """Print the host of each rank."""
     from weft.testbed.network.network import RunningNetwork
 
@@ -73,7 +100,7 @@ def hosts(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _placed(topology: Topology, arguments: argparse.Namespace) -> list[int]:
+def _placed(topology: Topology, arguments: Namespace) -> list[int]:
     """Return the host of each rank."""
     from weft.topologies.core.placement import place_ranks
 
@@ -90,7 +117,7 @@ def _placed(topology: Topology, arguments: argparse.Namespace) -> list[int]:
     )
 
 
-def mpirun(arguments: argparse.Namespace) -> int:
+def mpirun(arguments: Namespace) -> int:
     """Run a program over a network's hosts; return the status of the first rank that failed."""
     from weft.experiments.cli import lab_commands, network_commands, virtual_up
     from weft.testbed.traffic import mpi
@@ -121,7 +148,7 @@ def mpirun(arguments: argparse.Namespace) -> int:
     return outcome.status
 
 
-def _mpirun_virtual(arguments: argparse.Namespace, job: MpiJob) -> int:
+def _mpirun_virtual(arguments: Namespace, job: MpiJob) -> int:
     """Run this command on a kernel for virtual time."""
     from weft.experiments.cli import virtual_up
     from weft.testbed.traffic import mpi

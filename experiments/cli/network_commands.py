@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
+from argparse import REMAINDER, Namespace
 from typing import TYPE_CHECKING, Any
 
 from weft.experiments.cli.options import (
@@ -37,34 +37,50 @@ def add_commands(commands: Commands) -> None:
     add_json(add_command(commands, "ps", ps, "list runs"))
     parser = add_command(commands, "clean", clean, "remove what dead runs left in the kernel")
     parser.add_argument("--run", help="clean this run only; default: every dead run")
-    text = "clean the machines in FILE, too (docs/machines.md)"
-    parser.add_argument("--machines", metavar="FILE", help=text)
+    parser.add_argument(
+        "--machines", metavar="FILE", help="clean the machines in FILE, too (docs/machines.md)"
+    )
 
 
 def _add_up(commands: Commands) -> None:
-    text = "bring a network up and open Mininet's command line, or detach"
-    parser = add_command(commands, "up", up, text)
+    parser = add_command(
+        commands, "up", up, "bring a network up and open Mininet's command line, or detach"
+    )
     add_network(parser)
     add_flag(parser, "--no-restart", help="do not restart daemons that die")
     add_flag(parser, "--unauthenticated", help="let daemons accept unsealed messages")
     parser.add_argument("--detach", metavar="NAME", help="leave the network running as run NAME")
-    text = "bring the network up over the machines in FILE (docs/machines.md); needs --detach"
-    parser.add_argument("--machines", metavar="FILE", help=text)
+    parser.add_argument(
+        "--machines",
+        metavar="FILE",
+        help="bring the network up over the machines in FILE (docs/machines.md); needs --detach",
+    )
     add_flag(parser, "--view", help="serve a web page of the network; see weft view")
-    text = "connect hosts to this machine, and to its network if it forwards; needs nft"
-    add_flag(parser, "--nat", help=text)
+    add_flag(
+        parser,
+        "--nat",
+        help="connect hosts to this machine, and to its network if it forwards; needs nft",
+    )
     add_flag(parser, "--dry-run", help="print the plan as commands and create nothing")
     add_trust(parser)
     add_virtual_clock(parser)
-    text = "run at most P virtual seconds a second (--clock virtual)"
-    parser.add_argument("--pace", type=float, metavar="P", help=text)
+    parser.add_argument(
+        "--pace",
+        type=float,
+        metavar="P",
+        help="run at most P virtual seconds a second (--clock virtual)",
+    )
 
 
 def _add_exec(commands: Commands) -> None:
     parser = add_command(commands, "exec", exec_, "run a command on a node")
     parser.add_argument("node", help="name or label, such as h3 or s1.0.3")
-    text = "the command; without --, a line for its shell, as ssh takes it"
-    parser.add_argument("line", nargs=argparse.REMAINDER, metavar="-- COMMAND", help=text)
+    parser.add_argument(
+        "line",
+        nargs=REMAINDER,
+        metavar="-- COMMAND",
+        help="the command; without --, a line for its shell, as ssh takes it",
+    )
     parser.set_defaults(program=[])
     add_run(parser)
 
@@ -72,8 +88,9 @@ def _add_exec(commands: Commands) -> None:
 def _add_faults(commands: Commands) -> None:
     fail_parser = add_command(commands, "fail", fail, "fail a link or a node")
     add_flag(fail_parser, "--silent", help="drop packets and leave carriers up")
-    text = "with --silent: drop only packets to NODE"
-    fail_parser.add_argument("--only-to", metavar="NODE", help=text)
+    fail_parser.add_argument(
+        "--only-to", metavar="NODE", help="with --silent: drop only packets to NODE"
+    )
     restore_parser = add_command(commands, "restore", restore, "restore a failed link or node")
     text = "link by its two ends, such as h0-w0, or node such as h0"
     for parser in (fail_parser, restore_parser):
@@ -89,16 +106,17 @@ def _add_changes(commands: Commands) -> None:
     add_flag(parser, "--tell", help="report the new rate to the daemons at both ends")
     add_run(parser, "link")
 
-    text = "change the scheme by which a running fabric chooses ports"
-    parser = add_command(commands, "scheme", scheme, text)
-    text = "data-plane scheme such as ttc or drill:d=2,m=1; `weft list` lists them"
-    parser.add_argument("scheme", help=text)
+    parser = add_command(
+        commands, "scheme", scheme, "change the scheme by which a running fabric chooses ports"
+    )
+    parser.add_argument(
+        "scheme", help="data-plane scheme such as ttc or drill:d=2,m=1; `weft list` lists them"
+    )
     add_run(parser)
 
 
 def _add_status(commands: Commands) -> None:
-    text = "show neighbours, routes and daemons of a run"
-    parser = add_command(commands, "status", status, text)
+    parser = add_command(commands, "status", status, "show neighbours, routes and daemons of a run")
     parser.add_argument("node", nargs="?", help="show the state of this node's daemon")
     add_json(parser)
     parser.add_argument("--watch", type=float, metavar="S", help="repeat every S seconds")
@@ -114,13 +132,14 @@ def _add_daemons(commands: Commands) -> None:
     add_flag(parser, "--stop", help="stop the node's daemon; its routes stay")
     add_run(parser)
 
-    text = "stop one node's daemon, even a hung one, and start it again"
-    parser = add_command(commands, "restart", restart, text)
+    parser = add_command(
+        commands, "restart", restart, "stop one node's daemon, even a hung one, and start it again"
+    )
     parser.add_argument("node", help="name or label")
     add_run(parser, "node")
 
 
-def up(arguments: argparse.Namespace) -> int:
+def up(arguments: Namespace) -> int:
     """Bring a network up, or print its plan, and keep it until Ctrl-C unless it is detached."""
     from weft.experiments.cli import cluster_commands, lab_commands, virtual_up
     from weft.experiments.cli.network_status import print_plan
@@ -153,7 +172,7 @@ def up(arguments: argparse.Namespace) -> int:
     return _foreground(lab, routing, settings, view=arguments.view)
 
 
-def checked_scheme(lab: Lab, arguments: argparse.Namespace) -> str:
+def checked_scheme(lab: Lab, arguments: Namespace) -> str:
     """Return the scheme; ValueError if it cannot route the network or options conflict."""
     from weft.experiments.cli import lab_commands
     from weft.testbed.network import bring_up
@@ -243,7 +262,7 @@ def summary(network: RunningNetwork) -> str:
     return f"{topology.spec}, {sizes}, in {duration(sum(network.stages.values()))} ({stages})"
 
 
-def exec_(arguments: argparse.Namespace) -> int:
+def exec_(arguments: Namespace) -> int:
     """Become a command in a node's namespace; does not return."""
     from weft.experiments.cli import cluster_commands
     from weft.testbed.linux.process import need_root
@@ -275,20 +294,20 @@ def _node_name(network: RunningNetwork, node: str) -> str:
     return network.plan.names[network.topology.naming.node(node)]
 
 
-def fail(arguments: argparse.Namespace) -> int:
+def fail(arguments: Namespace) -> int:
     """Fail a link or a node."""
     network = _open(arguments.run)
     network.fail(arguments.what, silent=arguments.silent, only_to=arguments.only_to)
     return 0
 
 
-def restore(arguments: argparse.Namespace) -> int:
+def restore(arguments: Namespace) -> int:
     """Restore a failed link or node."""
     _open(arguments.run).restore(arguments.what)
     return 0
 
 
-def degrade(arguments: argparse.Namespace) -> int:
+def degrade(arguments: Namespace) -> int:
     """Change the rate of a link, and report it to the daemons at its ends with --tell."""
     from weft.topologies.core.link import rate_bps
 
@@ -297,13 +316,13 @@ def degrade(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def scheme(arguments: argparse.Namespace) -> int:
+def scheme(arguments: Namespace) -> int:
     """Change the scheme of a running data plane."""
     _open(arguments.run).change_scheme(arguments.scheme)
     return 0
 
 
-def restart(arguments: argparse.Namespace) -> int:
+def restart(arguments: Namespace) -> int:
     """Stop the daemon of a node and start it again."""
     from weft.testbed.node_daemon import control
 
@@ -312,7 +331,7 @@ def restart(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def status(arguments: argparse.Namespace) -> int:
+def status(arguments: Namespace) -> int:
     """Show daemons and links, once or repeatedly."""
     from weft.experiments.cli.watch_commands import repeat
 
@@ -323,7 +342,7 @@ def status(arguments: argparse.Namespace) -> int:
     return repeat(lambda: _show_status(arguments), arguments.watch)
 
 
-def _show_status(arguments: argparse.Namespace) -> int:
+def _show_status(arguments: Namespace) -> int:
     from weft.experiments.cli.cluster_commands import spread
     from weft.experiments.cli.network_status import show_status
     from weft.testbed.node_daemon import control
@@ -341,7 +360,7 @@ def _show_status(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _show_spread(run: SpreadRun, arguments: argparse.Namespace) -> int:
+def _show_spread(run: SpreadRun, arguments: Namespace) -> int:
     """Show a run over several machines; see _show_status()."""
     from weft.experiments.cli.network_status import show_status
     from weft.experiments.runner.console import show
@@ -361,7 +380,7 @@ def _show_spread(run: SpreadRun, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def down(arguments: argparse.Namespace) -> int:
+def down(arguments: Namespace) -> int:
     """Remove a network from the kernel."""
     from weft.experiments.cli import cluster_commands
     from weft.experiments.runner.console import stages
@@ -376,7 +395,7 @@ def down(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def ps(arguments: argparse.Namespace) -> int:
+def ps(arguments: Namespace) -> int:
     """List the runs on this machine, dead ones included."""
     from weft.experiments.runner.console import show
     from weft.testbed.runs.run import runs
@@ -396,7 +415,7 @@ def ps(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def clean(arguments: argparse.Namespace) -> int:
+def clean(arguments: Namespace) -> int:
     """Remove what dead runs left in the kernel."""
     from weft.experiments.cli import cluster_commands
     from weft.testbed.linux.process import need_root
@@ -411,13 +430,13 @@ def clean(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def rekey(arguments: argparse.Namespace) -> int:
+def rekey(arguments: Namespace) -> int:
     """Replace the key that seals the messages of a network's daemons."""
     _open(arguments.run).rekey()
     return 0
 
 
-def daemon(arguments: argparse.Namespace) -> int:
+def daemon(arguments: Namespace) -> int:
     """Run a node's daemon in the foreground, or stop that of the supervisor."""
     from weft.testbed.network import foreground
     from weft.testbed.node_daemon import control

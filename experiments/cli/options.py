@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import os
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +11,12 @@ RESULTS = "WEFT_RESULTS"  # environment variable: the folder of results
 RESULTS_HELP = f"folder of results; default: ${RESULTS}, or ./results"
 
 Commands = Any  # argparse does not export the class of what add_subparsers() returns
-CommandAction = Callable[[argparse.Namespace], int]
+CommandAction = Callable[[Namespace], int]
 
 
 def add_command(
     commands: Commands, name: str, action: CommandAction, summary: str, **options: Any
-) -> argparse.ArgumentParser:
+) -> ArgumentParser:
     """Add the command `name`; `action` carries it out and returns the exit status.
 
     Args:
@@ -28,7 +28,7 @@ def add_command(
     """
     description = summary[0].upper() + summary[1:] + "."
     options = {"help": summary, "description": description, **options}
-    parser: argparse.ArgumentParser = commands.add_parser(name, **options)
+    parser: ArgumentParser = commands.add_parser(name, **options)
     parser.set_defaults(action=action)
     return parser
 
@@ -38,7 +38,7 @@ def add_flag(parser: Any, *names: str, help: str) -> None:
     parser.add_argument(*names, action="store_true", help=help)
 
 
-def add_run(parser: argparse.ArgumentParser, *elements: str) -> None:
+def add_run(parser: ArgumentParser, *elements: str) -> None:
     """Add --run, which names the network.
 
     Args:
@@ -50,69 +50,106 @@ def add_run(parser: argparse.ArgumentParser, *elements: str) -> None:
     parser.set_defaults(elements=elements)
 
 
-def add_trust(parser: argparse.ArgumentParser) -> None:
+def add_trust(parser: ArgumentParser) -> None:
     """Add --trust."""
     add_flag(parser, "--trust", help="run the commands of a lab without asking")
 
 
-def add_network(parser: argparse.ArgumentParser) -> None:
+def add_network(parser: ArgumentParser) -> None:
     """Add the topology, its scheme and its links."""
-    text = "network such as dcell:n=4,k=1 (`weft list` lists families), or a lab such as lab.yaml"
-    parser.add_argument("topology", help=text)
-    text = "scheme, static or none; default: dr on server-centric networks, else ecmp"
-    parser.add_argument("--routing", help=text)
+    parser.add_argument(
+        "topology",
+        help="network such as dcell:n=4,k=1 (`weft list` lists families), "
+        "or a lab such as lab.yaml",
+    )
+    parser.add_argument(
+        "--routing",
+        help="scheme, static or none; default: dr on server-centric networks, else ecmp",
+    )
     _add_links(parser)
-    text = "let P processes share the daemons, 0: a process for each node; default: automatic"
-    parser.add_argument("--packed", type=int, metavar="P", help=text)
+    parser.add_argument(
+        "--packed",
+        type=int,
+        metavar="P",
+        help="let P processes share the daemons, 0: a process for each node; default: automatic",
+    )
 
 
-def _add_links(parser: argparse.ArgumentParser) -> None:
-    text = "rate of every link, such as 20mbit; default: as fast as the machine forwards"
-    parser.add_argument("--rate", help=text)
-    text = "rate of the links between hosts and switches of a fabric; default: --rate"
-    parser.add_argument("--host-rate", help=text)
+def _add_links(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--rate",
+        help="rate of every link, such as 20mbit; default: as fast as the machine forwards",
+    )
+    parser.add_argument(
+        "--host-rate",
+        help="rate of the links between hosts and switches of a fabric; default: --rate",
+    )
     parser.add_argument("--queue", type=int, help="queue of a port in packets; default 250")
-    text = "let switches trim packets to headers above N queued packets; needs --rate; NDP uses 8"
-    parser.add_argument("--trim", type=int, metavar="N", help=text)
-    text = "queue of headers at a port that trims; default 1125"
-    parser.add_argument("--headers", type=int, metavar="N", help=text)
-    text = "MTU of every link; default 1500; needs --rate"
-    parser.add_argument("--mtu", type=int, metavar="BYTES", help=text)
+    parser.add_argument(
+        "--trim",
+        type=int,
+        metavar="N",
+        help="let switches trim packets to headers above N queued packets; needs --rate; "
+        "NDP uses 8",
+    )
+    parser.add_argument(
+        "--headers",
+        type=int,
+        metavar="N",
+        help="queue of headers at a port that trims; default 1125",
+    )
+    parser.add_argument(
+        "--mtu", type=int, metavar="BYTES", help="MTU of every link; default 1500; needs --rate"
+    )
     parser.add_argument("--delay", help="one-way delay of every link, such as 1ms; needs --rate")
 
 
-def add_virtual_clock(parser: argparse.ArgumentParser) -> None:
+def add_virtual_clock(parser: ArgumentParser) -> None:
     """Add --clock, and the virtual clock's costs and seed."""
-    text = "virtual: exact, computing takes no time; needs --rate and no root"
-    parser.add_argument("--clock", choices=["real", "virtual"], default="real", help=text)
+    parser.add_argument(
+        "--clock",
+        choices=["real", "virtual"],
+        default="real",
+        help="virtual: exact, computing takes no time; needs --rate and no root",
+    )
     add_costs(parser, None)
     parser.add_argument("--seed", type=int, help="seed of all randomness (--clock virtual)")
 
 
-def add_results(parser: argparse.ArgumentParser) -> None:
+def add_results(parser: ArgumentParser) -> None:
     """Add --results, the folder of results."""
     folder = os.environ.get(RESULTS) or "results"
     parser.add_argument("--results", metavar="DIR", default=folder, help=RESULTS_HELP)
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
+def add_json(parser: ArgumentParser) -> None:
     """Add --json."""
     add_flag(parser, "--json", help="print JSON")
 
 
-def add_output(parser: argparse.ArgumentParser, help: str) -> None:
+def add_output(parser: ArgumentParser, help: str) -> None:
     """Add --output, a file."""
     parser.add_argument("-o", "--output", metavar="FILE", help=help)
 
 
-def add_costs(parser: argparse.ArgumentParser, default: int | None) -> None:
+def add_costs(parser: ArgumentParser, default: int | None) -> None:
     """Add --hop-ns and --syscall-ns, processor times under the virtual clock."""
-    hop = "processor time for each packet that arrives at a node, in ns (0; --clock virtual)"
-    parser.add_argument("--hop-ns", type=int, metavar="N", default=default, help=hop)
+    parser.add_argument(
+        "--hop-ns",
+        type=int,
+        metavar="N",
+        default=default,
+        help="processor time for each packet that arrives at a node, in ns (0; --clock virtual)",
+    )
     add_syscall_cost(parser, default)
 
 
-def add_syscall_cost(parser: argparse.ArgumentParser, default: int | None) -> None:
+def add_syscall_cost(parser: ArgumentParser, default: int | None) -> None:
     """Add --syscall-ns."""
-    text = "processor time for each system call, in ns (0; --clock virtual)"
-    parser.add_argument("--syscall-ns", type=int, metavar="N", default=default, help=text)
+    parser.add_argument(
+        "--syscall-ns",
+        type=int,
+        metavar="N",
+        default=default,
+        help="processor time for each system call, in ns (0; --clock virtual)",
+    )

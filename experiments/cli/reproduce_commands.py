@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,21 +33,30 @@ BYTES_OF_A_RUN = 13_000  # of results.sqlite, where nothing is published
 
 def add_commands(commands: Commands) -> None:
     """Add claims and reproduce."""
-    text = "compare the claims of the papers with the published results"
-    parser = add_command(commands, "claims", claims, text)
+    parser = add_command(
+        commands, "claims", claims, "compare the claims of the papers with the published results"
+    )
     _add_selection(parser)
     add_flag(parser, "--write", help="write the tables of claims into README and the pages")
     add_json(parser)
 
-    text = "measure published results again: of a paper, a claim, a figure, an experiment, or all"
-    parser = add_command(commands, "reproduce", reproduce, text)
+    parser = add_command(
+        commands,
+        "reproduce",
+        reproduce,
+        "measure published results again: of a paper, a claim, a figure, an experiment, or all",
+    )
     _add_selection(parser)
     add_results(parser)
     add_measuring_options(parser)
-    text = "compare with the published results; status 1 if a row or claim is different"
-    add_flag(parser, "--check", help=text)
-    text = "only some runs of every experiment: two minutes on two cores"
-    add_flag(parser, "--sample", help=text)
+    add_flag(
+        parser,
+        "--check",
+        help="compare with the published results; status 1 if a row or claim is different",
+    )
+    add_flag(
+        parser, "--sample", help="only some runs of every experiment: two minutes on two cores"
+    )
     add_flag(
         parser, "--publish", help="write the rows into the published set; needs a clean commit"
     )
@@ -55,20 +64,28 @@ def add_commands(commands: Commands) -> None:
     add_json(parser)
 
 
-def _add_selection(parser: argparse.ArgumentParser) -> None:
-    text = "paper (ccrdn), its figure (ccrdn figure 9), claim (ccrdn-3), experiment, or all"
-    parser.add_argument("names", metavar="NAME", nargs="*", help=text)
-    text = "folder of the published set; default: results/published of this weft"
-    parser.add_argument("--published", metavar="DIR", default="", help=text)
+def _add_selection(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "names",
+        metavar="NAME",
+        nargs="*",
+        help="paper (ccrdn), its figure (ccrdn figure 9), claim (ccrdn-3), experiment, or all",
+    )
+    parser.add_argument(
+        "--published",
+        metavar="DIR",
+        default="",
+        help="folder of the published set; default: results/published of this weft",
+    )
 
 
-def _published(arguments: argparse.Namespace) -> PublishedSet:
+def _published(arguments: Namespace) -> PublishedSet:
     from weft.experiments.report.published import FOLDER, PublishedSet
 
     return PublishedSet(Path(arguments.published or FOLDER))
 
 
-def claims(arguments: argparse.Namespace) -> int:
+def claims(arguments: Namespace) -> int:
     """Print claims beside our values, or write them into the pages."""
     from weft.experiments.report import pages
     from weft.experiments.report.claims import TITLES, outcome, texts
@@ -87,14 +104,14 @@ def claims(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print_rows(rows: Sequence[Row], arguments: argparse.Namespace) -> None:
+def _print_rows(rows: Sequence[Row], arguments: Namespace) -> None:
     if arguments.json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
     elif rows:
         show(list(rows), [key for key in rows[0] if key != "why"])
 
 
-def reproduce(arguments: argparse.Namespace) -> int:
+def reproduce(arguments: Namespace) -> int:
     """Measure runs of the published set; compare or publish them."""
     from weft.experiments.report.reproduction import ALL, select
 
@@ -117,7 +134,7 @@ def reproduce(arguments: argparse.Namespace) -> int:
     return 1 if failures or different else 0
 
 
-def _check_options(arguments: argparse.Namespace) -> None:
+def _check_options(arguments: Namespace) -> None:
     """Raise ValueError if options conflict, or a dirty work tree is to be published."""
     from weft.experiments.runner import provenance
 
@@ -131,7 +148,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
             raise ValueError("--publish needs a clean commit, and whole sweeps: no --sample")
 
 
-def _measure(name: str, todo: Sequence[Run], store: Store, arguments: argparse.Namespace) -> int:
+def _measure(name: str, todo: Sequence[Run], store: Store, arguments: Namespace) -> int:
     """Measure runs of an experiment; return how many failed, and print why."""
     swept = measure(definition.find(name), todo, store, arguments, arguments.fresh)
     for run, failure in swept.failures.items():
@@ -140,7 +157,7 @@ def _measure(name: str, todo: Sequence[Run], store: Store, arguments: argparse.N
 
 
 def _possible(
-    selection: ClaimSelection, published: PublishedSet, arguments: argparse.Namespace
+    selection: ClaimSelection, published: PublishedSet, arguments: Namespace
 ) -> list[Run]:
     """Return the runs that this machine can measure, or a sample; say which are left out."""
     from weft.experiments.report.reproduction import sample
@@ -172,7 +189,7 @@ def _announce(
     runs: Sequence[Run],
     todo: Sequence[Run],
     published: PublishedSet,
-    arguments: argparse.Namespace,
+    arguments: Namespace,
 ) -> None:
     """Print runs, time and disk that the measurement will take."""
     expected_s: dict[Run, float | None] = {}
@@ -206,7 +223,7 @@ def _check(
     runs: Sequence[Run],
     store: Store,
     published: PublishedSet,
-    arguments: argparse.Namespace,
+    arguments: Namespace,
 ) -> bool:
     """Print how rows and claims compare; return True if any is different."""
     from weft.experiments.report.reproduction import Likeness, compare_claim, compare_rows

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
+from argparse import ArgumentParser, Namespace
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,14 +21,14 @@ from weft.experiments.cli.options import (
 from weft.experiments.cli.virtual_up import check_costs
 from weft.experiments.runner import definition
 from weft.experiments.runner.console import Bar, cell, duration, say, show, show_one
-from weft.experiments.runner.definition import Experiment, Row, Run, RunPlan
+from weft.experiments.runner.definition import Entry, Experiment, Row, Run, RunPlan
 from weft.experiments.runner.estimate import estimates, total_s
 from weft.experiments.runner.failures import RunFailure
 from weft.experiments.runner.results import Store
 from weft.experiments.runner.sweep import Swept, remaining, sweep, timed
 
 if TYPE_CHECKING:
-    Entries = list[tuple[Row, dict[str, Any]]]
+    Entries = list[Entry]
 
 WIDEST = 28  # characters of a column
 MOST_NAMED = 6  # commits, or cells, in one line
@@ -36,38 +36,50 @@ MOST_NAMED = 6  # commits, or cells, in one line
 
 def add_commands(commands: Commands) -> None:
     """Add run."""
-    text = "measure the runs of an experiment that are not stored yet"
-    parser = add_command(commands, "run", run, text, add_help=False)
+    parser = add_command(
+        commands,
+        "run",
+        run,
+        "measure the runs of an experiment that are not stored yet",
+        add_help=False,
+    )
     add_experiment_options(parser, "set values of a parameter")
-    text = "runs of each cell, seeded 0 .. N-1"
-    parser.add_argument("--seeds", metavar="N", type=int, help=text)
-    text = "graph, fabric or kernel"
-    parser.add_argument("--engine", metavar="NAME[,NAME...]", default="", help=text)
+    parser.add_argument("--seeds", metavar="N", type=int, help="runs of each cell, seeded 0 .. N-1")
+    parser.add_argument(
+        "--engine", metavar="NAME[,NAME...]", default="", help="graph, fabric or kernel"
+    )
     text = "clock of the kernel engine: virtual (exact, repeatable, without root) or real; "
     text += "default: that of the experiment"
     parser.add_argument("--clock", choices=("real", "virtual"), help=text)
     add_costs(parser, 0)
     add_measuring_options(parser)
-    text = "measure each new row twice; status 1 if a row differs (--clock virtual)"
-    add_flag(parser, "--check-determinism", help=text)
+    add_flag(
+        parser,
+        "--check-determinism",
+        help="measure each new row twice; status 1 if a row differs (--clock virtual)",
+    )
     add_flag(parser, "--dry-run", help="print the runs and measure nothing")
     add_json(parser)
 
 
-def add_measuring_options(parser: argparse.ArgumentParser) -> None:
+def add_measuring_options(parser: ArgumentParser) -> None:
     """Add --jobs, --scheduler, --resume and --fresh."""
     text = "parallel runs; the kernel in real time takes one at a time"
     cores = len(os.sched_getaffinity(0))
     parser.add_argument("--jobs", metavar="N", type=int, default=cores, help=text)
-    text = "measure on the workers of dask.distributed at tcp://HOST:8786 if no kernel is needed"
-    parser.add_argument("--scheduler", metavar="ADDRESS", default="", help=text)
+    parser.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        default="",
+        help="measure on the workers of dask.distributed at tcp://HOST:8786 if no kernel is needed",
+    )
     group = parser.add_mutually_exclusive_group()
     add_flag(group, "--resume", help="measure only runs that are not stored (the default)")
     add_flag(group, "--fresh", "--no-resume", help="measure stored runs again")
 
 
 def add_experiment_options(
-    parser: argparse.ArgumentParser, set_help: str, *, optional: bool = False
+    parser: ArgumentParser, set_help: str, *, optional: bool = False
 ) -> None:
     """Add EXPERIMENT, --set and --results.
 
@@ -80,14 +92,18 @@ def add_experiment_options(
     text = "experiment; `weft list` lists them"
     nargs = {"nargs": "?"} if optional else {}
     parser.add_argument("experiment", metavar="EXPERIMENT", help=text, **nargs)  # type: ignore[arg-type]
-    form = "KEY=VALUE[,VALUE...]"
     parser.add_argument(
-        "--set", metavar=form, nargs="+", action="extend", default=[], help=set_help
+        "--set",
+        metavar="KEY=VALUE[,VALUE...]",
+        nargs="+",
+        action="extend",
+        default=[],
+        help=set_help,
     )
     add_results(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Carry out an experiment; return 1 if a run failed or broke its invariants."""
     experiment = definition.find(arguments.experiment)
     plan = _planned(experiment, arguments)
@@ -112,7 +128,7 @@ def _report(
     runs: Sequence[Run],
     swept: Swept,
     store: Store,
-    arguments: argparse.Namespace,
+    arguments: Namespace,
 ) -> int:
     """Print the rows of `runs` and their defects; return the exit status."""
     entries = store.entries(run for run in runs if run not in swept.failures)
@@ -125,7 +141,7 @@ def _report(
     return verdict(experiment, rows, swept.failures)
 
 
-def _planned(experiment: Experiment, arguments: argparse.Namespace) -> RunPlan:
+def _planned(experiment: Experiment, arguments: Namespace) -> RunPlan:
     """Return the runs that the options select; ValueError if options conflict."""
     engines = list(dict.fromkeys(arguments.engine.split(","))) if arguments.engine else []
     clock = arguments.clock or _default_clock(experiment, engines)
@@ -167,7 +183,7 @@ def measure(
     experiment: Experiment,
     todo: Sequence[Run],
     store: Store,
-    arguments: argparse.Namespace,
+    arguments: Namespace,
     again: bool,
 ) -> Swept:
     """Sweep `todo` with a progress bar."""
@@ -210,7 +226,7 @@ def print_estimate(
     runs: Sequence[Run],
     todo: Collection[Run],
     store: Store,
-    arguments: argparse.Namespace,
+    arguments: Namespace,
 ) -> int:
     """Print every run of the sweep, whether it is stored, and the estimated time."""
     estimate_s = estimates(experiment, runs, store)

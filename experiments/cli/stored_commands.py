@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft.experiments.cli.options import (
     Commands,
@@ -19,33 +19,47 @@ from weft.experiments.cli.options import (
 from weft.experiments.cli.run_commands import add_experiment_options
 from weft.experiments.runner import definition
 from weft.experiments.runner.console import say
-from weft.experiments.runner.definition import Experiment, Row
+from weft.experiments.runner.definition import Entry, Experiment
 from weft.experiments.runner.ownership import owned_by_caller
 
 if TYPE_CHECKING:
     from weft.experiments.report.published import PublishedSet
 
-    Entries = list[tuple[Row, dict[str, Any]]]
+    Entries = list[Entry]
 
 
 def add_commands(commands: Commands) -> None:
     """Add describe, plot, export and report."""
-    text = "explain an experiment: parameters, columns with units, stored runs, time"
-    parser = add_command(commands, "describe", describe, text)
+    parser = add_command(
+        commands,
+        "describe",
+        describe,
+        "explain an experiment: parameters, columns with units, stored runs, time",
+    )
     parser.add_argument(
         "experiment", metavar="EXPERIMENT", help="experiment; `weft list` lists them"
     )
     add_results(parser)
     add_json(parser)
 
-    text = "draw the stored runs of an experiment, or every figure"
-    parser = add_command(commands, "plot", plot, text, add_help=False)
+    parser = add_command(
+        commands,
+        "plot",
+        plot,
+        "draw the stored runs of an experiment, or every figure",
+        add_help=False,
+    )
     add_experiment_options(parser, "draw only these values", optional=True)
     add_output(parser, ".png, .pdf or .svg; for every experiment a folder (--results)")
     _add_clock(parser)
 
-    text = "write the stored runs of an experiment for other tools"
-    parser = add_command(commands, "export", export, text, add_help=False)
+    parser = add_command(
+        commands,
+        "export",
+        export,
+        "write the stored runs of an experiment for other tools",
+        add_help=False,
+    )
     add_experiment_options(parser, "write only these values")
     formats = ("csv", "json", "parquet")
     parser.add_argument("--format", choices=formats, default="csv", help="format (csv)")
@@ -53,18 +67,20 @@ def add_commands(commands: Commands) -> None:
     add_flag(parser, "--provenance", help="add code, machine and read-back to each row; JSON only")
     _add_clock(parser)
 
-    text = "write a page on all stored runs: figures, numbers, commands"
-    parser = add_command(commands, "report", report, text)
+    parser = add_command(
+        commands, "report", report, "write a page on all stored runs: figures, numbers, commands"
+    )
     add_results(parser)
     add_output(parser, "write this HTML file; default: report.html beside the results")
 
 
-def _add_clock(parser: argparse.ArgumentParser) -> None:
-    text = "select runs on the kernel by their clock"
-    parser.add_argument("--clock", choices=("real", "virtual"), help=text)
+def _add_clock(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--clock", choices=("real", "virtual"), help="select runs on the kernel by their clock"
+    )
 
 
-def describe(arguments: argparse.Namespace) -> int:
+def describe(arguments: Namespace) -> int:
     """Print all facts about an experiment."""
     from weft.experiments.cli import experiment_description
     from weft.experiments.report.published import results_in
@@ -79,7 +95,7 @@ def describe(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def stored(name: str, arguments: argparse.Namespace) -> tuple[Experiment, Entries]:
+def stored(name: str, arguments: Namespace) -> tuple[Experiment, Entries]:
     """Return the experiment `name` and its selected (row, provenance) pairs.
 
     Raises:
@@ -105,7 +121,7 @@ def stored(name: str, arguments: argparse.Namespace) -> tuple[Experiment, Entrie
     return experiment, entries
 
 
-def plot(arguments: argparse.Namespace) -> int:
+def plot(arguments: Namespace) -> int:
     """Draw the stored runs of an experiment, or of every experiment."""
     name = arguments.experiment
     if not name:
@@ -115,7 +131,7 @@ def plot(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def plot_each(arguments: argparse.Namespace) -> int:
+def plot_each(arguments: Namespace) -> int:
     """Draw every stored experiment, or the pages' figures of the published set, into --output."""
     from weft.experiments.report.figures import FORMATS
     from weft.experiments.report.published import PublishedSet, results_in
@@ -164,7 +180,7 @@ def draw(experiment: Experiment, entries: Entries, output: Path) -> None:
         print(path)
 
 
-def export(arguments: argparse.Namespace) -> int:
+def export(arguments: Namespace) -> int:
     """Write the stored rows of an experiment."""
     from weft.experiments.runner.export import encode
 
@@ -184,7 +200,7 @@ def export(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def report(arguments: argparse.Namespace) -> int:
+def report(arguments: Namespace) -> int:
     """Write a page on every stored experiment."""
     from weft.experiments.report.published import results_in
     from weft.experiments.report.report import machines, page

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import subprocess
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from weft.experiments.cli.options import Commands, add_command, add_results, add_run
@@ -13,28 +13,47 @@ from weft.testbed.runs.run import RunRecord
 
 def add_commands(commands: Commands) -> None:
     """Add events and view."""
-    text = "print the events of a run as JSON, one a line (docs/watching.md)"
-    parser = add_command(commands, "events", events, text)
+    parser = add_command(
+        commands,
+        "events",
+        events,
+        "print the events of a run as JSON, one a line (docs/watching.md)",
+    )
     add_run(parser)
     _add_rates(parser)
 
-    text = "serve a web page that shows, breaks and mends a network (docs/watching.md)"
-    parser = add_command(commands, "view", view, text)
+    parser = add_command(
+        commands,
+        "view",
+        view,
+        "serve a web page that shows, breaks and mends a network (docs/watching.md)",
+    )
     add_run(parser)
-    text = "port of 127.0.0.1; default: any free port"
-    parser.add_argument("--port", type=int, default=0, metavar="N", help=text)
+    parser.add_argument(
+        "--port", type=int, default=0, metavar="N", help="port of 127.0.0.1; default: any free port"
+    )
     _add_rates(parser)
     add_results(parser)
 
 
-def _add_rates(parser: argparse.ArgumentParser) -> None:
-    text = "readings of counters a second (10)"
-    parser.add_argument("--updates", type=float, default=10.0, metavar="N", help=text)
-    text = "pairs of servers to ping every 50 ms, 0 for none (16)"
-    parser.add_argument("--pairs", type=int, default=16, metavar="N", help=text)
+def _add_rates(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--updates",
+        type=float,
+        default=10.0,
+        metavar="N",
+        help="readings of counters a second (10)",
+    )
+    parser.add_argument(
+        "--pairs",
+        type=int,
+        default=16,
+        metavar="N",
+        help="pairs of servers to ping every 50 ms, 0 for none (16)",
+    )
 
 
-def events(arguments: argparse.Namespace) -> int:
+def events(arguments: Namespace) -> int:
     """Print events until the run ends."""
     from weft.testbed.observe import event_stream
     from weft.testbed.runs import run, run_process
@@ -47,7 +66,7 @@ def events(arguments: argparse.Namespace) -> int:
     return run_process.wait(process, record)
 
 
-def view(arguments: argparse.Namespace) -> int:
+def view(arguments: Namespace) -> int:
     """Serve the page until the run ends or Ctrl-C."""
     from weft.testbed.observe import event_stream
     from weft.testbed.runs import run, run_process

@@ -5,10 +5,10 @@ That kernel asks the host for the lines that the user types.
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ MEMORY_MB = 3000
 OPTIONS = ("routing", "rate", "host_rate", "queue", "trim", "headers", "delay", "mtu", "packed")
 
 
-def check(arguments: argparse.Namespace) -> None:
+def check(arguments: Namespace) -> None:
     """Raise ValueError unless the options about clocks go together."""
     if arguments.clock == "real":
         for name in ("pace", "seed", *COSTS):
@@ -58,7 +58,7 @@ def require_rates(lab: Lab) -> None:
             raise ValueError(f"--clock virtual: {topology.link_name(link)} has no rate: {NO_RATE}")
 
 
-def check_lab(lab: Lab, arguments: argparse.Namespace) -> None:
+def check_lab(lab: Lab, arguments: Namespace) -> None:
     """Raise ValueError unless a kernel for virtual time can bring `lab` up and read its file."""
     require_rates(lab)
     if lab_commands.is_lab(arguments.topology):
@@ -90,7 +90,7 @@ def require_visible(path: str) -> None:
         )
 
 
-def up(arguments: argparse.Namespace) -> int:
+def up(arguments: Namespace) -> int:
     """Bring the network up on a kernel for virtual time, and pass typed lines on to it."""
     from weft.testbed.uml.host_questions import ATTENDED, OutsideHost
 
@@ -102,7 +102,7 @@ def up(arguments: argparse.Namespace) -> int:
     )
 
 
-def command(name: str, arguments: argparse.Namespace, more: Sequence[str] = ()) -> list[str]:
+def command(name: str, arguments: Namespace, more: Sequence[str] = ()) -> list[str]:
     """Return the command `name` of weft with the network's options, and those called `more`."""
     from weft.testbed.runs import isolated_python
 
@@ -116,7 +116,7 @@ def command(name: str, arguments: argparse.Namespace, more: Sequence[str] = ()) 
 
 def boot(
     argv: Sequence[str],
-    arguments: argparse.Namespace,
+    arguments: Namespace,
     *,
     memory_mb: int = MEMORY_MB,
     variables: Mapping[str, str] | None = None,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,15 +19,17 @@ MONOTONIC_COLUMN = 1  # of a log line, after the wall clock
 
 def add_commands(commands: Commands) -> None:
     """Add log."""
-    text = "print the log of a node's daemon, or of all daemons in order of time"
-    parser = add_command(commands, "log", log, text)
-    text = f"name or label; {SUPERVISOR} for the process that starts daemons"
-    parser.add_argument("node", nargs="?", help=text)
+    parser = add_command(
+        commands, "log", log, "print the log of a node's daemon, or of all daemons in order of time"
+    )
+    parser.add_argument(
+        "node", nargs="?", help=f"name or label; {SUPERVISOR} for the process that starts daemons"
+    )
     add_flag(parser, "-f", "--follow", help="print new lines until Ctrl-C")
     add_run(parser)
 
 
-def log(arguments: argparse.Namespace) -> int:
+def log(arguments: Namespace) -> int:
     """Print logs; tail(1) follows them."""
     record = run.find(arguments.run)
     if arguments.node:

@@ -24,7 +24,7 @@ from weft.experiments.fatpaths.layered_network import ECN_PACKETS
 from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
 from weft.experiments.report import style
 from weft.experiments.report.panels import Bars, Curves, Stack, number_of
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.testbed.schedules import collectives, goal
 from weft.testbed.schedules.schedule import Schedule
@@ -83,7 +83,7 @@ def measure(run: Run) -> Result:
     )
 
 
-def time_figures(run: Run, times_ns: Sequence[Sequence[int | None]]) -> dict[str, Value]:
+def time_figures(run: Run, times_ns: Sequence[Sequence[int | None]]) -> Row:
     """Return the columns on times of iterations and ranks; None if a message did not arrive."""
     ms = [[time / 1e6 for time in ranks if time is not None] for ranks in times_ns]
     names = ("completion_ms", "rank_mean_ms", "rank_p99_ms", "bus_bps")
@@ -166,34 +166,32 @@ EXPERIMENT = Experiment(
             *("fattree:k=8,oversubscription=2", "clos:n=10,r=20,m=10"),
         ),
         "scheme": common.ROUTING.over("ecmp", "rps", "fatpaths:trigger=cut,start=random"),
-        "operation": Word(meaning="collective operation", words=tuple(collectives.ALGORITHMS)).over(
+        "operation": Word("collective operation", words=tuple(collectives.ALGORITHMS)).over(
             "all-reduce"
         ),
-        "algorithm": Word(meaning="algorithm of the operation", words=ALGORITHMS).over(
-            "rabenseifner"
-        ),
+        "algorithm": Word("algorithm of the operation", words=ALGORITHMS).over("rabenseifner"),
         "size_bytes": Integer(
-            meaning="size of the buffer, as in nccl-tests; of halo: of a message",
+            "size of the buffer, as in nccl-tests; of halo: of a message",
             unit="bytes",
             least=1,
             most=10**9,
         ).over(1 << 20),
         "trace": Spec(
-            meaning="GOAL file with a schedule in place of the operation",
+            "GOAL file with a schedule in place of the operation",
             form=f"a path, {', '.join(TRACES)}, or none",
             check=check_trace,
         ).over(NO_TRACE),
         "ranks": Integer(
-            meaning="ranks, each on a host of its own", unit="ranks", least=2, most=100_000
+            "ranks, each on a host of its own", unit="ranks", least=2, most=100_000
         ).over(128),
-        "placement": Word(meaning="order of hosts", words=PLACEMENTS).over(RANDOM),
+        "placement": Word("order of hosts", words=PLACEMENTS).over(RANDOM),
         "iterations": Integer(
-            meaning="iterations that are counted", unit="iterations", least=1, most=1000
+            "iterations that are counted", unit="iterations", least=1, most=1000
         ).over(1),
         "transport": transports.TRANSPORT.over("ndp"),
         "rate_mbps": common.RATE_MBPS.over(10_000),
         "frame_bytes": Integer(
-            meaning="a full packet on a link", unit="bytes", least=200, most=65_535
+            "a full packet on a link", unit="bytes", least=200, most=65_535
         ).over(9000),
         "delay_us": common.DELAY_US.over(1),
         "queue_packets": common.QUEUE_PACKETS.over(transports.QUEUE_PACKETS),

@@ -14,13 +14,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.daemons.routing import shortest
+from weft.experiments.engines.arrays import Floats
 from weft.testbed.schedules.task_graph import Progress, TaskGraph
 from weft.topologies.core.topology import Topology
 
-Matrix = NDArray[np.float64]
+Matrix = Floats
 
 
 class FrameCost(NamedTuple):
@@ -106,10 +106,10 @@ def worst_prefix(sent: Matrix, links: Matrix) -> float:
     return most
 
 
-def across(weights: Matrix) -> NDArray[np.float64]:
+def across(weights: Matrix) -> Floats:
     """Return the sum of weights[i, j], i < k <= j, for k = 1 .. nodes - 1."""
     rows, inside = weights.sum(1).cumsum(), weights.cumsum(0).cumsum(1).diagonal()
-    over: NDArray[np.float64] = (rows - inside)[:-1]
+    over: Floats = (rows - inside)[:-1]
     return over
 
 

@@ -26,7 +26,7 @@ from weft.experiments.collectives.message_cost import FrameCost
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.network_run import running
 from weft.experiments.fatpaths import transports
-from weft.experiments.runner.definition import Run, Value
+from weft.experiments.runner.definition import Row, Run, Value
 from weft.testbed.measure.fidelity import Fidelity
 from weft.testbed.measure.port_counters import PortCounterReader
 from weft.testbed.measure.reordering import Reordering
@@ -74,7 +74,7 @@ class TrafficMeter:
         """Read the counters at the beginning or at the end of what is counted."""
         self.readings.append(self.read())
 
-    def figures(self, run: Run, progress: Progress) -> dict[str, Value]:
+    def figures(self, run: Run, progress: Progress) -> Row:
         """Return the columns on packets and links; None if the last iteration did not end."""
         names = ("late_packets", "repeated_packets", "fullest_link_fraction")
         if progress.left:

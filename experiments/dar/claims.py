@@ -13,7 +13,6 @@ from weft.experiments.report.claims import (
     Form,
     NotComparable,
     Query,
-    RowStatistic,
     Rule,
     Sweep,
     Within,
@@ -166,7 +165,7 @@ FULL_RATE = (
         {"rule": "informed", "topology": TIGHT},
         AtMost(0),
         column="excess_growths",
-        statistic=RowStatistic.SUM,
+        statistic=sum,
     ),
     iterations(
         "iterations at the full rate, informed requests, CLOS(24,24,24)",
@@ -282,7 +281,7 @@ CLAIMS = (
         AtMost(0.5),
         paper="below one half",
         column="new_bad_links_per_move",
-        statistic=RowStatistic.MOST,
+        statistic=max,
     ),
     Claim(
         "moves of a flow in a message of 256 kB, CLOS(24,48,48) at the full rate",

@@ -31,7 +31,7 @@ from weft.experiments.dar.settings import clos_size, generator
 from weft.experiments.dar.simulation import TRAFFIC, network, simulate, standard_error
 from weft.experiments.engines.arrays import Ints
 from weft.experiments.report.panels import Curves, melted, varied
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Number, Spec, Word
 from weft.topologies import canonical
 
@@ -44,7 +44,7 @@ COLUMNS = {
     "single_output_model_iterations": "model 3.1, single output",
     "last_step_model_iterations": "model 3.2 or 3.3, last step",
 }
-CURVES: dict[str, Value] = {
+CURVES: Row = {
     "informed, simulated": "informed requests",
     "informed, 99th percentile": "informed, 99th percentile",
     "paper, simulated": "the paper's rule",
@@ -97,10 +97,10 @@ def check(run: Run) -> None:
         )
 
 
-def models(run: Run) -> dict[str, Value]:
+def models(run: Run) -> Row:
     """Return the expected iterations by the paper's models, None if they do not apply."""
     n, r, m = size(run.text("topology"))
-    columns: dict[str, Value] = {
+    columns: Row = {
         "single_output_model_iterations": None,
         "last_step_model_iterations": None,
     }
@@ -146,9 +146,9 @@ def measure(run: Run) -> Result:
     )
 
 
-def statistics(iterations: Ints) -> dict[str, Value]:
+def statistics(iterations: Ints) -> Row:
     """Return the columns about iterations, each None unless every permutation settled."""
-    drawn: dict[str, Value] = {"sampled_permutations": len(iterations)}
+    drawn: Row = {"sampled_permutations": len(iterations)}
     if (iterations < 0).any():
         keys = ("mean", "standard_error", "median", "p99", "worst")
         return drawn | {f"{key}_iterations": None for key in keys}
@@ -198,63 +198,61 @@ EXPERIMENT = Experiment(
     engines=("graph",),
     axes={
         "topology": Spec(
-            meaning="network", form="clos:n=..,r=..,m=..", check=size, canonical=canonical
+            "network", form="clos:n=..,r=..,m=..", check=size, canonical=canonical
         ).over(
             *(f"clos:n={n},r={n},m={n}" for n in TIGHT),
             *(f"clos:n={n},r={n},m={2 * n}" for n in DOUBLE),
             *(f"clos:n=6,r={r},m=6" for r in BY_R),
         ),
-        "p": Integer(meaning="flows that a link carries", unit="flows", least=1, most=64).over(
-            1, 2
-        ),
+        "p": Integer("flows that a link carries", unit="flows", least=1, most=64).over(1, 2),
         "rule": Word(
-            meaning="what a request says of spines: nothing, or which have room",
+            "what a request says of spines: nothing, or which have room",
             words=("paper", "informed"),
         ).over("paper", "informed"),
         "traffic": Word(
-            meaning="permutations: those of section 5 that are hard, or all; or two flows of a "
+            "permutations: those of section 5 that are hard, or all; or two flows of a "
             "leaf to the same host",
             words=tuple(TRAFFIC),
         ).over("worst"),
         "start": Word(
-            meaning="first spine: host mod n, any, any whose uplink has room, host mod m",
+            "first spine: host mod n, any, any whose uplink has room, host mod m",
             words=tuple(STARTS),
         ).over("modulo"),
         "requests": Word(
-            meaning="bad links of a leaf that it asks about", words=("fullest-link", "every-link")
+            "bad links of a leaf that it asks about", words=("fullest-link", "every-link")
         ).over("fullest-link"),
         "key": Word(
-            meaning="what moves: a flow, or all flows of a leaf to the same host", words=tuple(KEYS)
+            "what moves: a flow, or all flows of a leaf to the same host", words=tuple(KEYS)
         ).over("flow"),
         "swap": Word(
-            meaning="whether a flow is swapped back from an uplink that is full",
+            "whether a flow is swapped back from an uplink that is full",
             words=("yes", "no"),
         ).over("yes"),
         "new_spine": Word(
-            meaning="spines to which a flow may be moved: with its own or without",
+            "spines to which a flow may be moved: with its own or without",
             words=("any", "other"),
         ).over("any"),
         "rest_iterations": Integer(
-            meaning="iterations for which a flow that has moved is not asked for",
+            "iterations for which a flow that has moved is not asked for",
             unit="iterations",
             least=0,
             most=1000,
         ).over(0),
         "permutations": Integer(
-            meaning="permutations of a batch", unit="permutations", least=2, most=1_000_000
+            "permutations of a batch", unit="permutations", least=2, most=1_000_000
         ).over(1000),
         "error_percent": Number(
-            meaning="standard error of the mean, of the mean: batches follow until it is reached",
+            "standard error of the mean, of the mean: batches follow until it is reached",
             unit="%",
             least=0.01,
             most=1000,
         ).over(3.0),
         "model_3_3": Word(
-            meaning="model 3.3: moves that induce another: those to a full uplink, or all",
+            "model 3.3: moves that induce another: those to a full uplink, or all",
             words=("weighted", "unweighted"),
         ).over("weighted"),
         "most_iterations": Integer(
-            meaning="iterations after which a run gives a permutation up",
+            "iterations after which a run gives a permutation up",
             unit="iterations",
             least=1,
             most=10**9,

@@ -31,7 +31,7 @@ from weft.experiments.engines import fabric_run
 from weft.experiments.engines.fabric_run import FabricRun
 from weft.experiments.engines.workloads import endless
 from weft.experiments.report.panels import Bars
-from weft.experiments.runner.definition import Experiment, Result, Run, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.testbed.linux import clock
 from weft.testbed.network.network import RunningNetwork
@@ -65,9 +65,7 @@ def measure(run: Run) -> Result:
     )
 
 
-def watch(
-    run: Run, fabric: FabricRun, began: threading.Event, end: threading.Event
-) -> dict[str, Value]:
+def watch(run: Run, fabric: FabricRun, began: threading.Event, end: threading.Event) -> Row:
     """Fail the element when the warm-up is over; return the columns about the flows' spines."""
     p = flows_of_link(run) or 0
     dead, fail = damage(fabric.network, run.text("failure"))
@@ -88,7 +86,7 @@ def watch(
 
 def times(
     samples: list[tuple[float, Counter[LinkEnds]]], dead: set[LinkEnds], most: Counter[LinkEnds]
-) -> dict[str, Value]:
+) -> Row:
     """Return the columns about time from flows on each link at so many ms after the failure."""
     off_dead_ms = max((ms for ms, loads in samples if dead & loads.keys()), default=0.0)
     bad_ms = max((ms for ms, loads in samples if loads - most), default=0.0)
@@ -148,16 +146,14 @@ EXPERIMENT = Experiment(
     axes={
         "topology": common.TOPOLOGY.over("clos:n=8,r=8,m=8"),
         "scheme": Spec(
-            meaning="DAR with its parameters",
+            "DAR with its parameters",
             form="dar:key=value,... (`weft list`)",
             check=check_scheme,
         ).over("dar", "dar:informed=1"),
-        "failure": Word(meaning="what fails", words=FAILURES).over(*FAILURES),
+        "failure": Word("what fails", words=FAILURES).over(*FAILURES),
         **NETWORK_AXES,
-        "before_s": Integer(meaning="time before the failure", unit="s", least=1, most=3600).over(
-            3
-        ),
-        "after_s": Integer(meaning="time after it", unit="s", least=1, most=3600).over(4),
+        "before_s": Integer("time before the failure", unit="s", least=1, most=3600).over(3),
+        "after_s": Integer("time after it", unit="s", least=1, most=3600).over(4),
     },
     columns=columns.FAILURE,
     version=3,

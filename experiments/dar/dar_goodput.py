@@ -33,7 +33,7 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import fabric_run
 from weft.experiments.engines.workloads import derangements, endless
 from weft.experiments.report.panels import Bars, select
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.topologies import build
 
@@ -111,7 +111,7 @@ def kernel_plan(run: Run) -> ClosPlan:
     return plan(flows=first, then=clos_run.in_turn(sequences))
 
 
-def placement(done: ClosOutcome, *, endless: bool) -> dict[str, Value]:
+def placement(done: ClosOutcome, *, endless: bool) -> Row:
     """Return the most flows on a link, and when the last of endless flows moved.
 
     None under schemes that place no flows.
@@ -125,7 +125,7 @@ def placement(done: ClosOutcome, *, endless: bool) -> dict[str, Value]:
     }
 
 
-def moves(counted: Mapping[str, int], late: Mapping[str, int], flows: int) -> dict[str, Value]:
+def moves(counted: Mapping[str, int], late: Mapping[str, int], flows: int) -> Row:
     """Return the columns about moves and requests; None without DAR's daemons.
 
     counted, late: counters from the beginning on, and after the warm-up.
@@ -171,7 +171,7 @@ SETTING = (
 NETWORK_AXES: dict[str, Any] = {
     "rate_mbps": common.RATE_MBPS.over(5),
     "host_percent": Integer(
-        meaning="rate of hosts' links, of the others'", unit="%", least=1, most=100
+        "rate of hosts' links, of the others'", unit="%", least=1, most=100
     ).over(48),
     "queue_packets": common.QUEUE_PACKETS.over(32),
     "congestion_control": common.CONGESTION_CONTROL.over("cubic"),
@@ -187,7 +187,7 @@ EXPERIMENT = Experiment(
     axes={
         "topology": common.TOPOLOGY.over("clos:n=8,r=8,m=8"),
         "scheme": Spec(
-            meaning="scheme by which switches choose ports",
+            "scheme by which switches choose ports",
             form="SCHEME:key=value,... (`weft list`), or central",
             check=clos_run.check_scheme,
         ).over(
@@ -203,17 +203,15 @@ EXPERIMENT = Experiment(
         ),
         "transport": common.TRANSPORT.over("tcp"),
         "traffic": Word(
-            meaning="endless flows of a worst permutation, or message after message, each host at "
+            "endless flows of a worst permutation, or message after message, each host at "
             "its own pace",
             words=(ENDLESS, "messages"),
         ).over(ENDLESS),
-        "message_kb": Integer(meaning="size of a message", unit="KiB", least=1, most=65_536).over(
-            256
-        ),
+        "message_kb": Integer("size of a message", unit="KiB", least=1, most=65_536).over(256),
         **NETWORK_AXES,
-        "warm_up_s": Integer(
-            meaning="time before received bytes count", unit="s", least=1, most=3600
-        ).over(2),
+        "warm_up_s": Integer("time before received bytes count", unit="s", least=1, most=3600).over(
+            2
+        ),
         "seconds": common.SECONDS.over(6),
     },
     columns=columns.GOODPUT,

@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.daemons.simulator.simulator import Simulator
 from weft.experiments.dar import clos_messages, clos_run, columns
@@ -39,8 +38,9 @@ from weft.experiments.dar.settings import (
     slots,
     slots_of_10_us,
 )
+from weft.experiments.engines.arrays import Ints, zeros
 from weft.experiments.report.panels import Curves, exploded, extremes, melted, number_of
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Word
 from weft.topologies.core.grammar import unparse
 
@@ -76,14 +76,14 @@ class SettlingMoves:
     done: outcome on the kernel.
     """
 
-    began: NDArray[np.int64]
-    moved: NDArray[np.int64]
-    reroutes: NDArray[np.int64]
+    began: Ints
+    moved: Ints
+    reroutes: Ints
     end: int
     late_fraction: float = 0.0
     done: ClosOutcome | None = None
 
-    def finished(self) -> tuple[NDArray[np.int64], ...]:
+    def finished(self) -> tuple[Ints, ...]:
         """Return slots until the last move, moves, and length of each finished permutation."""
         begun = self.began[self.began >= 0]
         length = np.diff(np.append(begun, self.end))
@@ -121,15 +121,13 @@ def by_daemons(run: Run) -> SettlingMoves:
     return by_period(np.diff(np.transpose(totals)), length, 1, slots_of_10_us(run))
 
 
-def by_period(
-    moves: NDArray[np.int64], length: int, slots_each: int, per: int, **fields: Any
-) -> SettlingMoves:
+def by_period(moves: Ints, length: int, slots_each: int, per: int, **fields: Any) -> SettlingMoves:
     """Return the moves of permutations of `length` periods, which begin one after the other.
 
     moves: by leaf and period of `slots_each` slots.
     """
     count = moves.shape[1] // length
-    moved = np.zeros((count, 2), np.int64)
+    moved = zeros(count, 2)
     for number, counts in enumerate(moves.sum(axis=0).reshape(count, length)):
         last = np.flatnonzero(counts)
         if len(last):
@@ -180,7 +178,7 @@ def measure(run: Run) -> Result:
         and moves.late_fraction <= MOST_LATE
     )
     n, r, _ = size(run.text("topology"))
-    columns: dict[str, Value] = {
+    columns: Row = {
         "p": flows_of_link(run),
         "permutations": len(length),
         "in_step": in_step,
@@ -194,11 +192,9 @@ def measure(run: Run) -> Result:
     return moves.done.result(columns) if moves.done else Result(figures=columns)
 
 
-def settling_figures(
-    slots_until: NDArray[np.int64], length: NDArray[np.int64], us: float, *, in_step: bool
-) -> dict[str, Value]:
+def settling_figures(slots_until: Ints, length: Ints, us: float, *, in_step: bool) -> Row:
     """Return the columns about settling, each None unless hosts are in step."""
-    columns: dict[str, Value] = {
+    columns: Row = {
         "median_settling_us": float(np.median(slots_until) * us),
         "p99_settling_us": float(np.quantile(slots_until, 0.99) * us),
         "max_settling_us": float(slots_until.max() * us),
@@ -227,7 +223,7 @@ EXPERIMENT = Experiment(
         **AXES,
         "host_gbps": AXES["host_gbps"].over(40.0, 20.8, 19.2),
         "scheme": Word(
-            meaning="DAR by queues, by counts, by counts with the map of spines", words=RESOLVED
+            "DAR by queues, by counts, by counts with the map of spines", words=RESOLVED
         ).over(*RESOLVED),
         "preset": AXES["preset"].over("ours"),
         "time_us": AXES["time_us"].over(5600.0),

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.daemons.dar import iteration
 from weft.daemons.dar.iteration import KEYS, STARTS
@@ -51,9 +50,10 @@ from weft.experiments.dar.settings import (
 from weft.experiments.dar.slotted_control import QUEUE, SENT, STALE, SlottedPlan
 from weft.experiments.dar.slotted_model import SlottedOutcome, simulate
 from weft.experiments.dar.slotted_queues import Received
+from weft.experiments.engines.arrays import Floats, Ints
 from weft.experiments.report import style
 from weft.experiments.report.panels import Bars
-from weft.experiments.runner.definition import Experiment, Result, Run, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Axis, Integer, Number, Spec, Word
 from weft.topologies import canonical
 
@@ -122,12 +122,12 @@ def outcome(run: Run) -> SlottedOutcome:
     return simulate(plan, slotted_scheme(run), generator(run))
 
 
-def ratio(above: NDArray[np.int64], below: NDArray[np.int64]) -> NDArray[np.float64]:
+def ratio(above: Ints, below: Ints) -> Floats:
     """Return the ratio for each receiver, 0 if nothing is below."""
     return np.where(below > 0, above / np.maximum(below, 1), 0.0)
 
 
-def move_figures(run: Run, counted: Mapping[str, int], messages_sent: int) -> dict[str, Value]:
+def move_figures(run: Run, counted: Mapping[str, int], messages_sent: int) -> Row:
     """Return the columns about moves and EARs, from the names of clos_run.together()."""
     ear_bytes = EAR_BYTES
     if scheme(run).informed:
@@ -208,7 +208,7 @@ def in_model(run: Run) -> Result:
     )
 
 
-def throughput(run: Run, packets_a_slot: NDArray[np.float64]) -> dict[str, Value]:
+def throughput(run: Run, packets_a_slot: Floats) -> Row:
     """Return the columns about throughput from that of each receiver."""
     gbps = packets_a_slot * run.number("link_gbps")
     return {
@@ -217,7 +217,7 @@ def throughput(run: Run, packets_a_slot: NDArray[np.float64]) -> dict[str, Value
     }
 
 
-def receiver_figures(run: Run, received: Received) -> dict[str, Value]:
+def receiver_figures(run: Run, received: Received) -> Row:
     """Return the columns about throughput and latency."""
     windows = np.diff([*received.begins, slots(run, "time_us")])
     first, second = received.packets.sum(axis=1) / windows
@@ -242,7 +242,7 @@ def go_back(received: Received) -> float:
     return float((received.jumped.sum() + jumps * round_trip) / packets)
 
 
-def order_figures(received: Received) -> dict[str, Value]:
+def order_figures(received: Received) -> Row:
     """Return the columns about order."""
     jump_ratio = ratio(received.jumped, received.in_order)
     jump = ratio(received.jumped, received.jumps)[received.jumps > 0]
@@ -262,7 +262,7 @@ def measure(run: Run) -> Result:
     return on_kernel(run) if run.engine == "kernel" else in_model(run)
 
 
-def predict(run: Run) -> dict[str, Value]:
+def predict(run: Run) -> Row:
     """Return the paper's table for its three cells."""
     cell = run.text("topology"), run.number("host_gbps")
     if scheme(run).kind != QUEUE or cell not in PAPER:
@@ -281,82 +281,76 @@ def looks(key: str, values: Iterable[Any]) -> style.SeriesLooks:
 
 
 AXES: dict[str, Axis] = {
-    "topology": Spec(
-        meaning="network", form="clos:n=..,r=..,m=..", check=size, canonical=canonical
-    ).over("clos:n=24,r=48,m=48", "clos:n=24,r=48,m=24"),
-    "host_gbps": Number(
-        meaning="rate at which hosts send", unit="Gbit/s", least=0.1, most=1000
-    ).over(40.0, 19.2),
-    "link_gbps": Number(meaning="rate of every link", unit="Gbit/s", least=0.1, most=1000).over(
-        40.0
+    "topology": Spec("network", form="clos:n=..,r=..,m=..", check=size, canonical=canonical).over(
+        "clos:n=24,r=48,m=48", "clos:n=24,r=48,m=24"
     ),
+    "host_gbps": Number("rate at which hosts send", unit="Gbit/s", least=0.1, most=1000).over(
+        40.0, 19.2
+    ),
+    "link_gbps": Number("rate of every link", unit="Gbit/s", least=0.1, most=1000).over(40.0),
     "scheme": Word(
-        meaning="DAR by queues (section 4), by counts (section 2), by counts with the map of "
+        "DAR by queues (section 4), by counts (section 2), by counts with the map of "
         "spines; or another",
         words=tuple(SCHEMES),
     ).over(*SCHEMES),
     "preset": Word(
-        meaning="threshold, rest and room: ours, or the defaults of the authors' simulator",
+        "threshold, rest and room: ours, or the defaults of the authors' simulator",
         words=tuple(PRESETS),
     ).over(*PRESETS),
     "key": Word(
-        meaning="what DAR moves: a host's flow, or all flows of a leaf to the same host",
+        "what DAR moves: a host's flow, or all flows of a leaf to the same host",
         words=tuple(KEYS),
     ).over("dest"),
     "start": Word(
-        meaning="first spine: see dar_convergence; with key=dest, random or modulo the destination",
+        "first spine: see dar_convergence; with key=dest, random or modulo the destination",
         words=tuple(STARTS),
     ).over("modulo"),
     "requests": Word(
-        meaning="where flows are counted: bad links of a leaf that it asks about",
+        "where flows are counted: bad links of a leaf that it asks about",
         words=("fullest-link", "every-link"),
     ).over("fullest-link"),
     "swap": Word(
-        meaning="whether DAR swaps a flow back from an uplink that is full", words=("yes", "no")
+        "whether DAR swaps a flow back from an uplink that is full", words=("yes", "no")
     ).over("yes"),
     "queue_packets": Integer(
-        meaning="packets that may wait at a port before DAR moves a flow; 0: as the preset",
+        "packets that may wait at a port before DAR moves a flow; 0: as the preset",
         unit="packets",
         least=0,
         most=10_000,
     ).over(0),
     "rest_slots": Integer(
-        meaning="hold-down time of a flow that has moved; 0: as the preset",
+        "hold-down time of a flow that has moved; 0: as the preset",
         unit="packet times",
         least=0,
         most=10_000,
     ).over(0),
-    "period_slots": Integer(
-        meaning="time between counts", unit="packet times", least=1, most=10_000
-    ).over(16),
+    "period_slots": Integer("time between counts", unit="packet times", least=1, most=10_000).over(
+        16
+    ),
     "ears": Word(
-        meaning="EARs at a spine's port: behind packets, or before them", words=("behind", "first")
+        "EARs at a spine's port: behind packets, or before them", words=("behind", "first")
     ).over("behind"),
     "traffic": Word(
-        meaning="permutations: random ones, or those of section 5 that are hard",
+        "permutations: random ones, or those of section 5 that are hard",
         words=("random", "worst"),
     ).over("random"),
-    "message_kb": Integer(meaning="size of a message", unit="KiB", least=1, most=65_536).over(256),
-    "packet_bytes": Integer(meaning="size of a packet", unit="bytes", least=64, most=65_536).over(
-        2048
-    ),
+    "message_kb": Integer("size of a message", unit="KiB", least=1, most=65_536).over(256),
+    "packet_bytes": Integer("size of a packet", unit="bytes", least=64, most=65_536).over(2048),
     "room_packets": Integer(
-        meaning="room of a switch behind each link; 0: as the preset",
+        "room of a switch behind each link; 0: as the preset",
         unit="packets",
         least=0,
         most=10_000,
     ).over(0),
     "kernel_mbps": Integer(
-        meaning="on the kernel, rate of links between switches; results are scaled to link_gbps",
+        "on the kernel, rate of links between switches; results are scaled to link_gbps",
         unit="Mbit/s",
         least=1,
         most=100_000,
     ).over(5),
-    "time_us": Number(meaning="time that is simulated", unit="us", least=1, most=10**6).over(
-        1300.0
-    ),
+    "time_us": Number("time that is simulated", unit="us", least=1, most=10**6).over(1300.0),
     "skipped_us": Number(
-        meaning="time at the beginning that is not counted", unit="us", least=0, most=10**6
+        "time at the beginning that is not counted", unit="us", least=0, most=10**6
     ).over(200.0),
 }
 FACET = ("topology", "host_gbps", "preset", "engine", "p")

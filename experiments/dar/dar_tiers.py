@@ -30,10 +30,10 @@ from weft.daemons.dar.iteration import (
 from weft.experiments.dar import columns
 from weft.experiments.dar.settings import generator
 from weft.experiments.dar.simulation import network, standard_error
-from weft.experiments.engines.arrays import Ints
+from weft.experiments.engines.arrays import Ints, zeros
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.report.panels import Curves
-from weft.experiments.runner.definition import Experiment, Result, Run, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer, Word
 
 MOST_ITERATIONS = 10**6
@@ -53,7 +53,7 @@ def settle(net: ClosFlows, destination: Ints, rules: IterationRules, state: Ints
         RuntimeError: MOST_ITERATIONS are not enough, so there is no settled state to measure.
     """
     net.destination[:] = destination  # type: ignore[index,assignment]
-    counts = np.zeros(COUNTERS, np.int64)
+    counts = zeros(COUNTERS)
     compiled(invert)(net)
     compiled(place)(net, rules, state)
     iterations = compiled(converge)(net, rules, MOST_ITERATIONS, counts, state)
@@ -105,7 +105,7 @@ def measure(run: Run) -> Result:
     """Return iterations on each level, over permutations."""
     rng, permutations = generator(run), run.integer("permutations")
     flows = 2 * run.integer("d") ** 3 * permutations
-    figures: dict[str, Value] = {}
+    figures: Row = {}
     growths = requests = 0
     drawn = [levels(run, rng) for _ in range(permutations)]
     for name, outcomes in zip(("edge", "plane"), zip(*drawn, strict=True), strict=True):
@@ -129,15 +129,15 @@ EXPERIMENT = Experiment(
     source="DAR, beyond the paper",
     engines=("graph",),
     axes={
-        "d": Integer(meaning="half the ports of a switch", unit="ports", least=2, most=16).over(
+        "d": Integer("half the ports of a switch", unit="ports", least=2, most=16).over(
             2, 4, 6, 8, 12
         ),
         "traffic": Word(
-            meaning="permutations: random ones, or flows of a switch to different pods",
+            "permutations: random ones, or flows of a switch to different pods",
             words=("random", "worst"),
         ).over("random", "worst"),
         "permutations": Integer(
-            meaning="permutations measured", unit="permutations", least=2, most=100_000
+            "permutations measured", unit="permutations", least=2, most=100_000
         ).over(200),
     },
     columns=columns.TIERS,

@@ -19,7 +19,7 @@ from weft.daemons.dar.iteration import (
     place,
 )
 from weft.daemons.routing.selection import below
-from weft.experiments.engines.arrays import Ints
+from weft.experiments.engines.arrays import Ints, zeros
 from weft.experiments.engines.compiled import allocates_nothing, compiled
 
 WORST, ANY, GIVEN, PAIRS = range(4)
@@ -41,7 +41,7 @@ def network(n: int, r: int, m: int) -> ClosFlows:
     """CLOS(n,r,m) before any flow is placed: host i sends to itself."""
     flows = np.arange(n * r)
     sizes = (n * r, r * m, r * m, (m + 1) * r, r * m, n * r)
-    return ClosFlows(n, r, m, flows, flows.copy(), *(np.zeros(size, np.int64) for size in sizes))
+    return ClosFlows(n, r, m, flows, flows.copy(), *(zeros(size) for size in sizes))
 
 
 @allocates_nothing
@@ -112,11 +112,9 @@ def simulate(
     permutation has not settled after `most` iterations.
     """
     state = rng.integers(1, 1 << 32, 4)
-    outcomes = PermutationOutcome(np.zeros(0, np.int64), np.zeros((0, COUNTERS), np.int64))
+    outcomes = PermutationOutcome(zeros(0), zeros(0, COUNTERS))
     while True:
-        outcome = PermutationOutcome(
-            np.zeros(batch, np.int64), np.zeros((batch, COUNTERS), np.int64)
-        )
+        outcome = PermutationOutcome(zeros(batch), zeros(batch, COUNTERS))
         compiled(repeat)(net, rules, traffic, most, outcome, state)
         outcomes = PermutationOutcome(*map(np.concatenate, zip(outcomes, outcome, strict=True)))
         iterations = outcomes.iterations

@@ -37,8 +37,8 @@ from weft.daemons.dar.iteration import (
 )
 from weft.daemons.routing.selection import below, drill, shortest
 from weft.experiments.dar.simulation import network
-from weft.experiments.dar.slotted_queues import Clos, zeros
-from weft.experiments.engines.arrays import Ints
+from weft.experiments.dar.slotted_queues import Clos
+from weft.experiments.engines.arrays import Ints, zeros
 from weft.experiments.engines.compiled import allocates_nothing
 
 GIVEN, QUEUE, COUNT, HASH, D_MOD_K, RANDOM, DRILL, SHORTEST = range(8)

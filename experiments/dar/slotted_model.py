@@ -34,9 +34,8 @@ from weft.experiments.dar.slotted_queues import (
     enqueue,
     occupy,
     send,
-    zeros,
 )
-from weft.experiments.engines.arrays import Floats, Ints
+from weft.experiments.engines.arrays import Floats, Ints, zeros
 from weft.experiments.engines.compiled import allocates_nothing, compiled
 from weft.experiments.engines.edge_colouring import assign
 from weft.experiments.engines.workloads import derangements

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.experiments.engines.arrays import Ints
+from weft.experiments.engines.arrays import Ints, zeros
 from weft.experiments.engines.compiled import allocates_nothing
 
 
@@ -93,11 +93,6 @@ class Clos(NamedTuple):
     packets: Packets
     queues: LinkQueues
     received: Received
-
-
-def zeros(*shape: int) -> Ints:
-    """Return an array of zeros."""
-    return np.zeros(shape, np.int64)
 
 
 def empty(shape: tuple[int, int, int], *, room: int, messages: int) -> Clos:

@@ -12,7 +12,7 @@ from weft.experiments.engines.predicted_paths import Pair, both_ways, lengths
 from weft.experiments.engines.reachability import NOTICE_S
 from weft.experiments.engines.routes import lost_pairs
 from weft.experiments.runner.console import duration, step
-from weft.experiments.runner.definition import Value
+from weft.experiments.runner.definition import Row
 from weft.testbed.linux import clock
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.fidelity import Fidelity, FidelityReport
@@ -40,7 +40,7 @@ def prefix(routing: str, how: str) -> str:
 
 def run_failover(
     topology: Topology, link: LinkSpec, routing: str, failures: dict[int, bool]
-) -> tuple[dict[str, Value], bool, FidelityReport]:
+) -> tuple[Row, bool, FidelityReport]:
     """Let links die under `routing`, one after the other, with a TCP flow over each.
 
     `failures` has each link that dies, and whether it dies silently.
@@ -48,7 +48,7 @@ def run_failover(
     Returns:
         Figures, whether every step passed, and the fidelity of the emulation.
     """
-    figures: dict[str, Value] = {}
+    figures: Row = {}
     passed = True
     with step(f"the same network with {routing} comes up"):
         net = RunningNetwork.create(topology, link, scheme=routing)
@@ -64,9 +64,7 @@ def run_failover(
     return figures, passed, fidelity.report
 
 
-def survive(
-    net: RunningNetwork, routing: str, link: int, silent: bool
-) -> tuple[dict[str, Value], bool]:
+def survive(net: RunningNetwork, routing: str, link: int, silent: bool) -> tuple[Row, bool]:
     """Let one link die and come back; measure the pairs that DR loses, and TCP over the link.
 
     Returns:
@@ -90,7 +88,7 @@ def survive(
 
 def fail_with_tcp(
     net: RunningNetwork, link: int, silent: bool, lost_by_dr: Sequence[Pair], saved: set[Pair]
-) -> tuple[dict[str, Value], bool]:
+) -> tuple[Row, bool]:
     """Fail `link` under a TCP flow, and ping the pairs that DR loses; `saved` ones must answer."""
     name = net.topology.link_name(link)
     src, dst = pair_over(net, link, saved)

@@ -20,7 +20,7 @@ from weft.experiments.engines import reachability
 from weft.experiments.engines.routes import PairSet, find, lost_pairs
 from weft.experiments.report.panels import Bars, melted, number_of
 from weft.experiments.runner.console import duration, say, step
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer
 from weft.testbed.linux import clock
 from weft.testbed.measure.fidelity import ORDER, Fidelity, FidelityReport
@@ -46,7 +46,7 @@ class Story:
     """The network of a run, and the figures of its steps up to now."""
 
     net: RunningNetwork
-    figures: dict[str, Value] = field(default_factory=dict)
+    figures: Row = field(default_factory=dict)
     passed: bool = True
 
     @property
@@ -285,12 +285,12 @@ EXPERIMENT = Experiment(
         "topology": common.TOPOLOGY.over("dcell:n=4,k=1"),
         "routing": common.ROUTING.over("dr"),
         "rate_bps": Integer(
-            meaning="rate of every link", unit="bit/s", least=8000, most=100_000_000_000
+            "rate of every link", unit="bit/s", least=8000, most=100_000_000_000
         ).over(20 * Mbps),
         "queue_packets": common.QUEUE_PACKETS.over(250),
-        "iperf_s": Integer(
-            meaning="time during which TCP is measured", unit="s", least=1, most=3600
-        ).over(3),
+        "iperf_s": Integer("time during which TCP is measured", unit="s", least=1, most=3600).over(
+            3
+        ),
     },
     columns=columns.FIRST_LIGHT,
     seeds=1,

@@ -22,7 +22,7 @@ from weft.experiments.engines import reachability
 from weft.experiments.engines.network_run import running
 from weft.experiments.engines.routes import PairSet, lost_pairs
 from weft.experiments.report.panels import Curves, melted
-from weft.experiments.runner.definition import Experiment, Result, Run, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer
 from weft.testbed.measure.fidelity import Fidelity, FidelityReport
 from weft.topologies import build
@@ -80,11 +80,11 @@ def measure(run: Run) -> Result:
     )
 
 
-def loss_figures(topology: Topology, lost: dict[str, PairSet]) -> dict[str, Value]:
+def loss_figures(topology: Topology, lost: dict[str, PairSet]) -> Row:
     """Return the figures of a run; lost: the lost pairs of each engine."""
     pairs = topology.servers * (topology.servers - 1)
     failed = np.flatnonzero(topology.failed).tolist()
-    row: dict[str, Value] = {
+    row: Row = {
         "failed": " ".join(map(topology.link_name, failed)),
         "failed_links_fraction": len(failed) / len(topology.links),
         "pairs": pairs,
@@ -138,7 +138,7 @@ EXPERIMENT = Experiment(
         "topology": common.TOPOLOGY.over("dcell:n=4,k=1", "ficonn:n=4,k=1"),
         "routing": common.ROUTING.over("dr"),
         "failed_links": Integer(
-            meaning="links that have failed", unit="links", least=0, most=1_000_000
+            "links that have failed", unit="links", least=0, most=1_000_000
         ).over(0, 1, 2, 4, 8),
     },
     columns=columns.LINK_LOSS,

@@ -16,7 +16,7 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
 from weft.experiments.engines.network_run import measured
 from weft.experiments.engines.predicted_paths import some_pairs
-from weft.experiments.runner.definition import Experiment, Result, Run, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Word
 from weft.testbed.measure.ping import ping
 from weft.testbed.network.network import RunningNetwork
@@ -29,14 +29,14 @@ def measure(run: Run) -> Result:
     """Measure connectivity without a failure, and outages and goodput with one."""
     generator = np.random.default_rng(run.seed)
 
-    def figures_of(net: RunningNetwork) -> dict[str, Value]:
+    def figures_of(net: RunningNetwork) -> Row:
         before = connectivity(net, generator)
         return before | proxy_failover.before_and_during(net, run, generator)
 
     return measured(run, figures_of, link=common.link(run))
 
 
-def connectivity(net: RunningNetwork, generator: np.random.Generator) -> dict[str, Value]:
+def connectivity(net: RunningNetwork, generator: np.random.Generator) -> Row:
     """Return how many of all pairs, or of a random sample, ping each other, and how fast."""
     pairs = some_pairs(net.topology.servers, MOST_PINGED, generator)
     table = ping(net, pairs, timeout_s=reachability.TIMEOUT_S, retries=reachability.RETRIES)
@@ -66,7 +66,7 @@ EXPERIMENT = Experiment(
         **proxy_failover.EXPERIMENT.axes,
         "topology": common.TOPOLOGY.over("dcell:n=4,k=1"),
         "routing": common.ROUTING.over("dr", "bfs"),
-        "failure": Word(meaning="what fails", words=FAILURES).over("link", "silent-link"),
+        "failure": Word("what fails", words=FAILURES).over("link", "silent-link"),
     },
     columns=columns.ONE_FAILURE,
     seeds=1,

@@ -156,78 +156,70 @@ AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 RTO_MIN_SYSCTL = Path("/proc/sys/net/ipv4/tcp_rto_min_us")
 LINUX_RTO_MIN_US = 200_000
 DAMAGE = Word(
-    meaning="what is damaged: a link, which fails or loses most of its rate, or the node above it",
+    "what is damaged: a link, which fails or loses most of its rate, or the node above it",
     words=("none", "link", "node", "degraded"),
 )
 MOST_PAIRS = 10**10
 MOST_NODES = 2000  # half as many again as FiConn_{2,10} has, the largest that was measured here
 TOPOLOGY = Spec(
-    meaning="network",
+    "network",
     form="FAMILY:key=value,... (`weft list networks`)",
     check=lambda text: None,
     canonical=canonical,
 )
 ROUTING = Spec(
-    meaning="routing scheme of the daemons",
+    "routing scheme of the daemons",
     form="SCHEME:key=value,... (`weft list schemes`)",
     check=daemon_scheme,
 )
 SCHEME = Spec(
-    meaning="scheme by which switches choose ports",
+    "scheme by which switches choose ports",
     form="SCHEME:key=value,... (`weft list schemes`)",
     check=data_plane_scheme,
 )
 TRAFFIC = Spec(
-    meaning="who sends to whom",
+    "who sends to whom",
     form="uniform:flows=N, all-to-all, one-to-all, permutation or many-all-to-all:group=N",
     check=traffic,
 )
-FAILED = Word(meaning="what has failed", words=("links", "nodes", "racks"))
-FAILED_FRACTION = Number(meaning="how much of it has failed", unit="fraction", least=0, most=1)
-FLOWS = Integer(meaning="random pairs that are routed", unit="pairs", least=1, most=MOST_PAIRS)
+FAILED = Word("what has failed", words=("links", "nodes", "racks"))
+FAILED_FRACTION = Number("how much of it has failed", unit="fraction", least=0, most=1)
+FLOWS = Integer("random pairs that are routed", unit="pairs", least=1, most=MOST_PAIRS)
 APPLY = Word(
-    meaning="where PR tries proxies: at the levels that its algorithm names, at the top "
+    "where PR tries proxies: at the levels that its algorithm names, at the top "
     "level only, or at all levels",
     words=("algorithm", "top", "all"),
 )
-RATE_MBPS = Integer(meaning="rate of every link", unit="Mbit/s", least=1, most=100_000)
-QUEUE_PACKETS = Integer(meaning="length of every queue", unit="packets", least=1, most=1_000_000)
-CONGESTION_CONTROL = Word(
-    meaning="TCP's congestion control, of those that the kernel has", words=CONTROLS
-)
+RATE_MBPS = Integer("rate of every link", unit="Mbit/s", least=1, most=100_000)
+QUEUE_PACKETS = Integer("length of every queue", unit="packets", least=1, most=1_000_000)
+CONGESTION_CONTROL = Word("TCP's congestion control, of those that the kernel has", words=CONTROLS)
 # 10 ms as in data centers (DCTCP, SIGCOMM 2010, section 4); Linux has 200 ms.
 RTO_MIN_US = Integer(
-    meaning="TCP's least retransmission timeout; Linux has 200000",
+    "TCP's least retransmission timeout; Linux has 200000",
     unit="us",
     least=100,
     most=10_000_000,
 ).over(10_000)
-TRANSPORT = Spec(
-    meaning="transport protocol", form="tcp or mptcp:subflows=1..8", check=mptcp.subflows
-)
+TRANSPORT = Spec("transport protocol", form="tcp or mptcp:subflows=1..8", check=mptcp.subflows)
 MIN_RTT_WINDOW_S = Integer(
-    meaning="how long TCP remembers its least round-trip time", unit="s", least=0, most=86_400
+    "how long TCP remembers its least round-trip time", unit="s", least=0, most=86_400
 )
 SIZES = Spec(
-    meaning="distribution of flow sizes",
+    "distribution of flow sizes",
     form="web-search, data-mining (each also with :most_bytes=N) or fixed:bytes=N",
     check=sizes,
 )
 DELAY_US = Integer(
-    meaning="delay of every link, one way (--clock virtual)", unit="us", least=0, most=1_000_000
+    "delay of every link, one way (--clock virtual)", unit="us", least=0, most=1_000_000
 )
 PART_OF_SECONDS = Number(
-    meaning="time during which flows begin or are counted", unit="s", least=0.001, most=3600
+    "time during which flows begin or are counted", unit="s", least=0.001, most=3600
 )
-SECONDS = Integer(
-    meaning="time during which flows begin or are counted", unit="s", least=1, most=3600
-)
-LOAD_FRACTION = Number(meaning="load of the hosts' links", unit="fraction", least=0.01, most=0.99)
-PROCESSES = Integer(
-    meaning="processes that the daemons share; 0: a process each", least=0, most=1024
-)
+SECONDS = Integer("time during which flows begin or are counted", unit="s", least=1, most=3600)
+LOAD_FRACTION = Number("load of the hosts' links", unit="fraction", least=0.01, most=0.99)
+PROCESSES = Integer("processes that the daemons share; 0: a process each", least=0, most=1024)
 QUESTIONS_PER_S = Integer(
-    meaning="questions about paths that a source of PR may ask; 0: as many as it usually does",
+    "questions about paths that a source of PR may ask; 0: as many as it usually does",
     unit="1/s",
     least=0,
     most=100_000,

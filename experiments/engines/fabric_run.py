@@ -13,7 +13,7 @@ import numpy as np
 from weft.daemons.core import registry
 from weft.experiments.engines.common_parameters import LINUX_RTO_MIN_US, network
 from weft.experiments.engines.network_run import running
-from weft.experiments.runner.definition import Result, Run, Value
+from weft.experiments.runner.definition import Result, Row, Run, Value
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.measure.fidelity import Fidelity, FidelityReport
 from weft.testbed.measure.reordering import OrderTable, Reordering
@@ -186,7 +186,7 @@ def observe(
     return FabricObservation(table, order.table, fidelity.report)
 
 
-def order_figures(observation: FabricObservation) -> dict[str, Value]:
+def order_figures(observation: FabricObservation) -> Row:
     """Return the columns about reordering and retransmission that every TCP experiment has."""
     packets = max(1, observation.order.total("sent"))
     retransmissions, spurious = (

@@ -18,7 +18,6 @@ from functools import cached_property, lru_cache
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.daemons.dfr.routing import FIELDS, Dfr
 from weft.daemons.proxy.routing import (
@@ -36,6 +35,7 @@ from weft.daemons.routing.path_tables import PathTables
 from weft.daemons.tar.routing import most_hops
 from weft.experiments.engines import flow_placement
 from weft.experiments.engines import loops as loops
+from weft.experiments.engines.arrays import Ints, zeros
 from weft.experiments.engines.flow_placement import Placement, PlacementState
 from weft.experiments.engines.loops import Book, ChannelView, Faults, PairRange, SearchRoom
 from weft.experiments.engines.pairs import Pairs
@@ -159,8 +159,8 @@ class Graph(Wiring):
         in_stretches = self.stretches if loads and not balanced and not faulty else None
         tables = in_stretches or (self.tables if loads or balanced or faulty else self.lengths)
         channels = self.servers * tables.ports
-        dead = self._dead(faults) if balanced or faulty else np.zeros(0, np.int64)
-        counted = dead if balanced else np.zeros(channels if loads else 0, np.int64)
+        dead = self._dead(faults) if balanced or faulty else zeros(0)
+        counted = dead if balanced else zeros(channels if loads else 0)
         books = [new_book(channels if loads or balanced else 0) for _ in range(self.threads)]
         views = self._views(dead, loops.DEAD if faulty else NEVER)
         routed = compiled_for(self.rule, loops.route, cost=cost)
@@ -177,7 +177,7 @@ class Graph(Wiring):
             counted = self._take_apart(counted, in_stretches)
         return self._tally(books, counted if loads or balanced else None)
 
-    def _views(self, load: NDArray[np.int64], dead: int) -> list[ChannelView]:
+    def _views(self, load: Ints, dead: int) -> list[ChannelView]:
         """Return what a search sees of the channels, with room of its own for each thread."""
         routes = most_routes(self.network.t) if len(load) else 0
         rooms = np.zeros((self.threads, routes), np.int32)
@@ -188,16 +188,16 @@ class Graph(Wiring):
         parts: Iterable[tuple[int, int]],
         task: Task,
         books: Sequence[Book],
-        counted: NDArray[np.int64],
+        counted: Ints,
     ) -> None:
         """Run `task` on each part; after each part add the flows of `books` to `counted`."""
         for first, last in parts:
             self._share(first, last, task)
             post(books, counted)
 
-    def _take_apart(self, counted: NDArray[np.int64], stretches: PathTables) -> NDArray[np.int64]:
+    def _take_apart(self, counted: Ints, stretches: PathTables) -> Ints:
         """Return the flows on each channel from those `counted` on the `stretches`."""
-        load = np.zeros(self.channels, np.int64)
+        load = zeros(self.channels)
         inner = self.network.t.index(stretches.ports - self.ports)
 
         def task(first: int, last: int, _: int) -> None:
@@ -208,9 +208,9 @@ class Graph(Wiring):
         self._share(0, self.servers // self.network.t[inner], task)
         return load
 
-    def survey(self, policy: Policy, pairs: Pairs) -> NDArray[np.int64]:
+    def survey(self, policy: Policy, pairs: Pairs) -> Ints:
         """Return the sums of loops.survey() over `pairs`."""
-        sums = np.zeros((self.threads, 5), np.int64)
+        sums = zeros(self.threads, 5)
         tables = self.lengths
 
         def task(first: int, last: int, thread: int) -> None:
@@ -218,7 +218,7 @@ class Graph(Wiring):
             compiled_for(self.rule, loops.survey)(tables, policy, part, sums[thread])
 
         self._share(0, pairs.total, task)
-        return cast(NDArray[np.int64], sums.sum(axis=0))
+        return cast(Ints, sums.sum(axis=0))
 
     def reroute(
         self, dfr: Dfr, pairs: Pairs, faults: Faults = NO_FAULTS, *, loads: bool = False
@@ -229,9 +229,9 @@ class Graph(Wiring):
                 f"dfr: ttl must be at most {LONGEST} and b at most {self.k}, got {dfr.ttl} "
                 f"and {dfr.b}"
             )
-        load = np.zeros(self.channels if loads else 0, np.int64)
+        load = zeros(self.channels if loads else 0)
         books = [new_book(len(load)) for _ in range(self.threads)]
-        room = np.zeros((self.threads, 3, self.network.t[dfr.b] + FIELDS), np.int64)
+        room = zeros(self.threads, 3, self.network.t[dfr.b] + FIELDS)
 
         def task(first: int, last: int, thread: int) -> None:
             part = PairRange(pairs, first, last)
@@ -248,10 +248,8 @@ class Graph(Wiring):
         """Place `pairs` by TAR: each flow sees those that began before it."""
         if self.rule != FICONN:
             raise ValueError("tar: its servers have two ports, those of a ficonn")
-        path = np.zeros(len(self.t) + most_hops(self.k) + 1, np.int64)
-        state = PlacementState(
-            np.zeros(self.channels, np.int64), np.zeros(self.servers, np.int64), path
-        )
+        path = zeros(len(self.t) + most_hops(self.k) + 1)
+        state = PlacementState(zeros(self.channels), zeros(self.servers), path)
         book = new_book(0)
         for first, last in chunks(pairs.total, FLOWS_IN_A_CALL):
             part = PairRange(pairs, first, last)
@@ -262,7 +260,7 @@ class Graph(Wiring):
 
     def shortest(self, sources: Sequence[int], faults: Faults = NO_FAULTS) -> list[Tally]:
         """Return the lengths of shortest paths from each of `sources` to every other server."""
-        hops = np.zeros((len(sources), LONGEST + 3), np.int64)
+        hops = zeros(len(sources), LONGEST + 3)
         distance = np.zeros((self.threads, self.servers), np.int16)
         queue = np.zeros((self.threads, self.servers), np.int32)
 
@@ -275,13 +273,13 @@ class Graph(Wiring):
         self._share(0, len(sources), task)
         return [tally(histogram) for histogram in hops]
 
-    def _dead(self, faults: Faults) -> NDArray[np.int64]:
+    def _dead(self, faults: Faults) -> Ints:
         """Return the load of each channel before the first flow: DEAD on a dead one."""
-        load = np.zeros(self.channels, np.int64)
+        load = zeros(self.channels)
         load[: len(faults.down)] = faults.down.astype(np.int64) * loops.DEAD
         return load
 
-    def _tally(self, books: Sequence[Book], load: NDArray[np.int64] | None) -> Tally:
+    def _tally(self, books: Sequence[Book], load: Ints | None) -> Tally:
         """Return the tally of all `books`, with the flows `load` on each channel if counted."""
         hops = np.sum([book.hops for book in books], axis=0)
         return tally(hops, None if load is None else load.reshape(-1, self.ports))

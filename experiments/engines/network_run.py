@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from weft.experiments.runner.definition import Result, Run, Value
+from weft.experiments.runner.definition import Result, Row, Run
 from weft.testbed.measure.fidelity import Fidelity
 from weft.testbed.network.network import RunningNetwork
 from weft.topologies.core.link import LinkSpec
@@ -27,7 +27,7 @@ def running(
 
 def measured(
     run: Run,
-    measure: Callable[[RunningNetwork], dict[str, Value]],
+    measure: Callable[[RunningNetwork], Row],
     *,
     routing: str | None = None,
     link: LinkSpec | None = None,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from weft.experiments.engines import workloads
 from weft.topologies.core.grammar import integer
@@ -81,25 +82,25 @@ class PairPattern(NamedTuple):
 
     meaning: str
     parameter: str | None
-    make: Callable[[np.random.Generator, int, int], Pairs]
+    make: Callable[[Generator, int, int], Pairs]
 
 
-def uniform(rng: np.random.Generator, servers: int, flows: int) -> Pairs:
+def uniform(rng: Generator, servers: int, flows: int) -> Pairs:
     """Every pair drawn alone, all as likely (CCRDN 6.2)."""
     return Pairs(UNIFORM, servers, flows, _key(rng), _none(), 0)
 
 
-def all_to_all(rng: np.random.Generator, servers: int, _: int) -> Pairs:
+def all_to_all(rng: Generator, servers: int, _: int) -> Pairs:
     """Every ordered pair once."""
     return Pairs(ALL_TO_ALL, servers, servers * (servers - 1), _key(rng), _none(), 0)
 
 
-def one_to_all(rng: np.random.Generator, servers: int, _: int) -> Pairs:
+def one_to_all(rng: Generator, servers: int, _: int) -> Pairs:
     """A random server to every other."""
     return Pairs(ONE_TO_ALL, servers, servers - 1, _key(rng), rng.permutation(servers), 0)
 
 
-def permutation(rng: np.random.Generator, servers: int, _: int) -> Pairs:
+def permutation(rng: Generator, servers: int, _: int) -> Pairs:
     """Every server to one other, and from one other."""
     return Pairs(
         PERMUTATION,
@@ -111,7 +112,7 @@ def permutation(rng: np.random.Generator, servers: int, _: int) -> Pairs:
     )
 
 
-def many_all_to_all(rng: np.random.Generator, servers: int, group: int) -> Pairs:
+def many_all_to_all(rng: Generator, servers: int, group: int) -> Pairs:
     """Random groups of servers, all-to-all within each.
 
     The last group has what is left (CCRDN 6.2).
@@ -132,7 +133,7 @@ PATTERNS: Mapping[str, PairPattern] = {
 }
 
 
-def pairs(spec: str, servers: int, rng: np.random.Generator) -> Pairs:
+def pairs(spec: str, servers: int, rng: Generator) -> Pairs:
     """Return the pairs of the traffic `spec`, such as uniform:flows=1000000.
 
     Raises:
@@ -144,7 +145,7 @@ def pairs(spec: str, servers: int, rng: np.random.Generator) -> Pairs:
     return make(rng, servers, value)
 
 
-def _key(rng: np.random.Generator) -> np.uint64:
+def _key(rng: Generator) -> np.uint64:
     return rng.integers(1 << 64, dtype=np.uint64)
 
 

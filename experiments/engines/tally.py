@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.experiments.engines import loops as loops
+from weft.experiments.engines.arrays import Ints, zeros
 from weft.experiments.engines.loops import Book
 
 LONGEST = 1021  # hops of any route
@@ -25,10 +25,10 @@ class Tally:
     loads: flows on each channel, shape (servers, k + 2), if counted.
     """
 
-    hops: NDArray[np.int64]
+    hops: Ints
     lost: int
     left_out: int
-    loads: NDArray[np.int64] | None = None
+    loads: Ints | None = None
 
     @property
     def connected(self) -> int:
@@ -62,17 +62,17 @@ class Tally:
 
 def new_book(channels: int) -> Book:
     """Return the empty counts of a thread: pairs by hops, and flows on `channels` channels."""
-    return Book(np.zeros(LONGEST + 3, np.int64), np.zeros(channels, np.uint32))
+    return Book(zeros(LONGEST + 3), np.zeros(channels, np.uint32))
 
 
-def post(books: Sequence[Book], into: NDArray[np.int64]) -> None:
+def post(books: Sequence[Book], into: Ints) -> None:
     """Add the flows of all `books` to `into`, and reset them."""
     for book in books:
         into += book.flows
         book.flows[:] = 0
 
 
-def tally(histogram: NDArray[np.int64], loads: NDArray[np.int64] | None = None) -> Tally:
+def tally(histogram: Ints, loads: Ints | None = None) -> Tally:
     """Return the tally of a histogram of loops.py."""
     hops = histogram[:-2]
     return Tally(

@@ -19,11 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from weft.daemons.lbsp.routing import group_in_state, next_state
 from weft.daemons.routing.selection import in_turn
-from weft.experiments.engines.arrays import Ints
+from weft.experiments.engines.arrays import Floats, Ints, zeros
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.engines.workloads import permutation
 
@@ -83,7 +82,7 @@ class QueueSums(NamedTuple):
     """
 
     waiting: Ints
-    apart: NDArray[np.float64]
+    apart: Floats
     changes: Ints
 
 
@@ -93,17 +92,17 @@ def empty(d: int, most: int) -> FabricQueues:
     ports = switches * d
 
     def queues() -> PortQueues:
-        rings = np.zeros((ports, most), np.int64)
-        return PortQueues(rings, np.zeros(ports, np.int64), np.zeros(ports, np.int64))
+        rings = zeros(ports, most)
+        return PortQueues(rings, zeros(ports), zeros(ports))
 
     return FabricQueues(
-        np.zeros(ports, np.int64),
+        zeros(ports),
         queues(),
         queues(),
-        np.zeros((d * d, 2 * d), np.int64),
-        np.zeros((2 * switches, GROUPS), np.int64),
-        np.zeros(2 * switches, np.int64),
-        np.zeros(2 * switches, np.int64),
+        zeros(d * d, 2 * d),
+        zeros(2 * switches, GROUPS),
+        zeros(2 * switches),
+        zeros(2 * switches),
     )
 
 
@@ -273,7 +272,7 @@ def simulate(
 ) -> QueueSums:
     """Run `slots` slots for each of `patterns` permutations, from an empty fabric each time."""
     d = conditions.d
-    sums = QueueSums(np.zeros(3, np.int64), np.zeros(2), np.zeros(2, np.int64))
+    sums = QueueSums(zeros(3), np.zeros(2), zeros(2))
     run = compiled(many_slots)
     for _ in range(patterns):
         to, begins = traffic(d, load_fraction, slots, rng)
@@ -289,7 +288,7 @@ def traffic(d: int, load_fraction: float, slots: int, rng: Generator) -> tuple[I
         burst, or -1.
     """
     edges = 2 * d * d
-    to = np.zeros(edges * d, np.int64)
+    to = zeros(edges * d)
     for src, dst in permutation(rng, edges * d):
         to[src] = dst
     begins = np.arange(edges) * d + rng.integers(d, size=(slots, edges))
@@ -299,7 +298,7 @@ def traffic(d: int, load_fraction: float, slots: int, rng: Generator) -> tuple[I
 
 def paced(d: int, to: Ints, begins: Ints) -> Ints:
     """Return for each slot and host the destination of its packet, or -1 for none."""
-    waiting = np.zeros(len(to), np.int64)
+    waiting = zeros(len(to))
     packets = np.full((len(begins), len(to)), -1)
     for slot, row in enumerate(begins):
         waiting[row[row >= 0]] += d

@@ -26,7 +26,7 @@ from weft.experiments.engines.slotted_run import SlottedObservation
 from weft.experiments.lbsp import columns
 from weft.experiments.lbsp.lbsp_model import Conditions, paced, simulate, traffic
 from weft.experiments.report.panels import Curves
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Word
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux.clock import wait_until
@@ -71,7 +71,7 @@ def by_model(run: Run) -> Result:
         rng=np.random.default_rng(run.seed),
     )
     watched, ports, switches = slots * patterns, 2 * d**3, 2 * d * d
-    figures: dict[str, Value] = {
+    figures: Row = {
         f"{hop}_queue_packets": float(total / watched / ports)
         for hop, total in zip(HOPS, sums.waiting, strict=True)
     }
@@ -179,13 +179,13 @@ def check(run: Run) -> None:
 def packets(tier: str) -> Integer:
     """Return the first threshold of the switches of `tier`."""
     meaning = f"mean queue above which a link group of an {tier} switch is crowded"
-    return Integer(meaning=meaning, unit="packets", least=0, most=1_000_000)
+    return Integer(meaning, unit="packets", least=0, most=1_000_000)
 
 
 def percent(tier: str) -> Integer:
     """Return their second threshold."""
     meaning = f"what it must exceed, too, in an {tier} switch, of the other group's mean queue"
-    return Integer(meaning=meaning, unit="%", least=100, most=1_000_000)
+    return Integer(meaning, unit="%", least=100, most=1_000_000)
 
 
 SETTING = ("arrivals", "topology", *THRESHOLDS, "slots", "patterns")
@@ -213,21 +213,19 @@ EXPERIMENT = Experiment(
         "topology": common.TOPOLOGY.over("fattree:k=8"),
         "load_fraction": common.LOAD_FRACTION.over(0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
         "states": Integer(
-            meaning="1: crowded link groups give packets away (section 5.1)", least=0, most=1
+            "1: crowded link groups give packets away (section 5.1)", least=0, most=1
         ).over(1, 0),
         "arrivals": Word(
-            meaning="packets of a burst arrive one a slot, or all at once",
+            "packets of a burst arrive one a slot, or all at once",
             words=("paced", "at-once"),
         ).over("paced", "at-once"),
         "edge_packets": packets("edge").over(5),
         "edge_percent": percent("edge").over(150),
         "above_packets": packets("aggregation").over(20),
         "above_percent": percent("aggregation").over(200),
-        "slots": Integer(meaning="slots of a pattern", unit="slots", least=1, most=1_000_000).over(
-            1000
-        ),
+        "slots": Integer("slots of a pattern", unit="slots", least=1, most=1_000_000).over(1000),
         "patterns": Integer(
-            meaning="random permutations, one after the other",
+            "random permutations, one after the other",
             unit="patterns",
             least=1,
             most=100_000,

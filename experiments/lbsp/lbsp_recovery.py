@@ -37,7 +37,7 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.network_run import running
 from weft.experiments.lbsp import columns, lbsp_tcp
 from weft.experiments.report.panels import Bars
-from weft.experiments.runner.definition import Experiment, Result, Run, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer, Number, Spec, Word
 from weft.testbed.frr.frr import frr
 from weft.testbed.frr.frr_config import Bgp
@@ -139,7 +139,7 @@ def bgp(scheme: str, plan: NetworkPlan) -> Bgp:
     return Bgp(plan, **frr_options(scheme))
 
 
-def outages(fabric: Routed, run: Run) -> dict[str, Value]:
+def outages(fabric: Routed, run: Run) -> Row:
     """Fail and mend; return what pings and UDP packets lost."""
     network = fabric.network
     fail, mend = acts(network, run.text("failure"))
@@ -170,7 +170,7 @@ def outages(fabric: Routed, run: Run) -> dict[str, Value]:
     }
 
 
-def of_pings(pairs: Sequence[Outage], failed_s: float, mended_s: float) -> dict[str, Value]:
+def of_pings(pairs: Sequence[Outage], failed_s: float, mended_s: float) -> Row:
     """Return the columns about the outages of `pairs`."""
     rerouted_ms = [1000 * rerouted_s(pair, failed_s, mended_s) for pair in pairs]
     gaps = [gap for pair in pairs for gap in pair.gaps]
@@ -265,7 +265,7 @@ def sides(network: RunningNetwork) -> tuple[list[int], list[int]]:
     return near, [host for host in range(topology.servers) if host not in near]
 
 
-def degraded(network: RunningNetwork, run: Run) -> dict[str, Value]:
+def degraded(network: RunningNetwork, run: Run) -> Row:
     """Degrade the link; return how long until an edge switch of another pod avoids it."""
     traffic = threading.Thread(
         target=partial(
@@ -337,18 +337,18 @@ EXPERIMENT = Experiment(
     axes={
         "topology": common.TOPOLOGY.over("fattree:k=4", "fattree:k=8"),
         "scheme": Spec(
-            meaning="routing scheme of the switches",
+            "routing scheme of the switches",
             form="SCHEME:key=value,... (`weft list`), or frr-bgp",
             check=check_scheme,
         ).over("lbsp:rate_kbps=20000", "spray", "ecmp", "letflow", "drill", "ttc"),
-        "failure": Word(meaning="what fails", words=FAILURES).over(*list(FAILURES)),
+        "failure": Word("what fails", words=FAILURES).over(*list(FAILURES)),
         "rate_mbps": common.RATE_MBPS.over(20),
         "queue_packets": common.QUEUE_PACKETS.over(250),
         "pairs": Integer(
-            meaning="pairs of hosts that ping each other", unit="pairs", least=1, most=10_000
+            "pairs of hosts that ping each other", unit="pairs", least=1, most=10_000
         ).over(20),
         "load_fraction": Number(
-            meaning="load of the links of hosts that send UDP", unit="fraction", least=0, most=1
+            "load of the links of hosts that send UDP", unit="fraction", least=0, most=1
         ).over(0.3),
         "processes": common.PROCESSES.over(0),
     },

@@ -29,7 +29,7 @@ from weft.experiments.engines import fabric_run
 from weft.experiments.engines.fabric_run import FabricObservation
 from weft.experiments.lbsp import columns, traffic
 from weft.experiments.report.panels import Bars
-from weft.experiments.runner.definition import Experiment, Result, Run, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer, Word
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.network.degrade import set_rate
@@ -107,7 +107,7 @@ def measure(run: Run) -> Result:
         return observation.result(times(observation, deadline_s), fabric.facts())
 
 
-def times(observation: FabricObservation, deadline_s: float) -> dict[str, Value]:
+def times(observation: FabricObservation, deadline_s: float) -> Row:
     """Return the columns about the flows' times."""
     ms = [
         1000 * (deadline_s - outcome.flow.at_s if outcome.seconds is None else outcome.seconds)
@@ -151,27 +151,26 @@ EXPERIMENT = Experiment(
     axes={
         "topology": common.TOPOLOGY.over("fattree:k=4"),
         "workload": Word(
-            meaning="permutations of short flows, four long flows to an edge switch, or five to a "
-            "pod",
+            "permutations of short flows, four long flows to an edge switch, or five to a pod",
             words=("short", "long", "pod"),
         ).over("short", "long"),
         "scheme": common.SCHEME.over("lbsp", "spray", "ecmp", "letflow", "drill", "ttc"),
         "damage": common.DAMAGE.over("none", "link", "node", "degraded"),
         "tcp": Word(
-            meaning="Linux as it is, or without SACK, RACK and a tolerance of reordering",
+            "Linux as it is, or without SACK, RACK and a tolerance of reordering",
             words=[*TCP],
         ).over("reno"),
-        "flow_bytes": Integer(
-            meaning="size of every flow", unit="bytes", least=1, most=10**12
-        ).over(SHORT_BYTES, 10_000_000),
+        "flow_bytes": Integer("size of every flow", unit="bytes", least=1, most=10**12).over(
+            SHORT_BYTES, 10_000_000
+        ),
         "oversubscription": Integer(
-            meaning="how many times slower links between aggregation and core switches are",
+            "how many times slower links between aggregation and core switches are",
             least=1,
             most=1000,
         ).over(1),
         "load_fraction": common.LOAD_FRACTION.over(0.8),
         "rounds": Integer(
-            meaning="rounds of random permutations of short flows",
+            "rounds of random permutations of short flows",
             unit="rounds",
             least=1,
             most=10_000,

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache, cached_property
 from importlib import import_module
-from statistics import mean, median
+from statistics import mean
 from typing import NamedTuple
 
 from weft.experiments.report.statistics import mean_and_half_width
@@ -75,26 +75,6 @@ class Form(Enum):
         return factor * value + offset
 
 
-class RowStatistic(Enum):
-    """Statistic over the rows of a query; a mean is over seeds and has an interval."""
-
-    MEAN = "mean"
-    MEDIAN = "median"
-    LEAST = "least"
-    MOST = "most"
-    SUM = "sum"
-
-    def of(self, values: Sequence[float]) -> float:
-        """Return the statistic of `values`."""
-        functions: dict[RowStatistic, Callable[[Sequence[float]], float]] = {
-            RowStatistic.MEDIAN: median,
-            RowStatistic.LEAST: min,
-            RowStatistic.MOST: max,
-            RowStatistic.SUM: sum,
-        }
-        return functions.get(self, mean)(values)
-
-
 @dataclass(frozen=True)
 class Sweep:
     """Runs of an experiment.
@@ -126,6 +106,7 @@ class Query:
     """A figure of ours: a statistic of a column over the rows of some runs.
 
     over: parameters of the rows to divide by; they agree in all others and in seed.
+    statistic: over the rows: mean, median, min, max or sum; a mean has an interval.
     bins: first and last entry of a column that is a list; their sum is the value.
     """
 
@@ -134,7 +115,7 @@ class Query:
     column: str
     over: Mapping[str, Scalar] = field(default_factory=dict)
     form: Form = Form.VALUE
-    statistic: RowStatistic = RowStatistic.MEAN
+    statistic: Callable[[Sequence[float]], float] = mean
     bins: tuple[int, int] | None = None
     seeds: int | None = None
 
@@ -325,8 +306,8 @@ def outcome(claim: Claim, rows_of: RowsOf) -> Outcome:
     values, rows = claim.query.values(rows_of)
     if not values:
         return Outcome(Verdict.NOT_MEASURED, math.nan, math.nan, 0, "")
-    value, half_width = claim.query.statistic.of(values), math.nan
-    if claim.query.statistic is RowStatistic.MEAN and len(values) > 1:
+    value, half_width = claim.query.statistic(values), math.nan
+    if claim.query.statistic is mean and len(values) > 1:
         value, half_width = mean_and_half_width(values)
     paper = claim.paper if isinstance(claim.paper, int | float) else math.nan
     margin = 0.0 if math.isnan(half_width) else half_width

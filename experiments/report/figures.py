@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft.experiments.report import style
-from weft.experiments.runner.definition import COSTS, Experiment, Row, Table
+from weft.experiments.runner.definition import COSTS, Entry, Experiment, Row, Table
+from weft.experiments.runner.rows import grouped
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
@@ -48,7 +48,7 @@ def save(
 
 def plot(
     experiment: Experiment,
-    entries: Sequence[tuple[Row, dict[str, Any]]],
+    entries: Sequence[Entry],
     path: str | Path,
     draw: Callable[[Table, Figure], None] | None = None,
     metadata: Mapping[str, str] = MappingProxyType({}),
@@ -67,8 +67,8 @@ def plot(
 
 
 def by_clock(
-    entries: Sequence[tuple[Row, dict[str, Any]]],
-) -> dict[str, list[tuple[Row, dict[str, Any]]]]:
+    entries: Sequence[Entry],
+) -> dict[str, list[Entry]]:
     """Return the entries by clock and its computing costs; a figure shows one clock.
 
     Entries of engines without a clock go with each.
@@ -86,7 +86,7 @@ def clock_of(row: Row) -> str:
     return ",".join([str(row["clock"]), *costs]) if row.get("clock") else ""
 
 
-def foot(experiment: Experiment, entries: Sequence[tuple[Row, dict[str, Any]]]) -> str:
+def foot(experiment: Experiment, entries: Sequence[Entry]) -> str:
     """Return experiment, engines with clock, runs, seeds, failed fidelity verdicts, commits."""
     engines = ", ".join(sorted({engine_of(row) for row, _ in entries}))
     commits = {str(about["commit"]) + ("+" if about["dirty"] else "") for _, about in entries}
@@ -118,9 +118,9 @@ def by_setting(table: Table, keys: Sequence[str], *, always: int = 1) -> dict[st
         if number and (number < always or len({row.get(key) for row in table}) > 1)
     ]
     groups: dict[str, list[Row]] = {}
-    for row in table:
-        title = ", ".join([str(row[keys[0]]), *(f"{key}={row.get(key)}" for key in named)])
-        groups.setdefault(title, []).append(row)
+    for (first, *rest), rows in grouped(table, [keys[0], *named]).items():
+        settings = [f"{key}={value}" for key, value in zip(named, rest, strict=True)]
+        groups[", ".join([str(first), *settings])] = rows
     return groups
 
 
@@ -129,37 +129,7 @@ def failed_fidelity(row: Row) -> bool:
     return row.get("fidelity") == "FAIL"
 
 
-def marks(
-    axes: Axes,
-    x: Sequence[float],
-    y: Sequence[float],
-    look: style.SeriesStyle,
-    hollow: Sequence[bool],
-    label: str = "",
-) -> None:
-    """Draw a mark for each run, hollow if it failed fidelity; `label` for the legend."""
-    for empty in (False, True):
-        points = [(a, b) for a, b, c in zip(x, y, hollow, strict=True) if c is empty]
-        axes.plot(
-            [a for a, _ in points],
-            [b for _, b in points],
-            color=look.colour,
-            marker=look.marker,
-            markersize=look.size,
-            markerfacecolor=style.PAPER if empty else look.colour,
-            linestyle="none",
-            markeredgewidth=1.2,
-            zorder=3,
-            label="" if empty else label,
-        )
-
-
-def offsets(count: int, width: float) -> list[float]:
-    """Return the centres of `count` places side by side, which fill `width` around 0."""
-    return [(place - (count - 1) / 2) * width / count for place in range(count)]
-
-
-def plain_numbers(axis: Axis, fontsize: float = 7.5) -> None:
+def plain_numbers(axis: Axis) -> None:
     """Label a logarithmic axis 1, 2, 5, 10, ...; denser below a span of 5, sparser above 100."""
 
     def between(x: float, _: float) -> str:
@@ -170,4 +140,4 @@ def plain_numbers(axis: Axis, fontsize: float = 7.5) -> None:
 
     axis.set_major_formatter(style.number)
     axis.set_minor_formatter(between)
-    axis.set_tick_params(which="both", labelsize=fontsize)
+    axis.set_tick_params(which="both", labelsize=7.5)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.experiments.report import router_layout
-from weft.experiments.report.router_layout import circle
+from weft.experiments.report.router_layout import Places, circle
 from weft.topologies.core.topology import Topology
 from weft.topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
 
@@ -45,8 +45,8 @@ class DrawingLayout:
     hosts: hosts are drawn; if not, each has the place of its router.
     """
 
-    positions: NDArray[np.complex128]
-    towards: NDArray[np.complex128]
+    positions: Places
+    towards: Places
     groups: tuple[Disc, ...] = field(default=())
     hosts: bool = True
 
@@ -68,7 +68,7 @@ def layout(topology: Topology) -> DrawingLayout:
     )
 
 
-def grouped(topology: Topology, positions: NDArray[np.complex128]) -> tuple[Disc, ...]:
+def grouped(topology: Topology, positions: Places) -> tuple[Disc, ...]:
     """Return a disc for each group of routers that local links connect."""
     groups = router_layout.groups(topology)
     size = topology.switches // max(groups, 1)
@@ -109,9 +109,7 @@ def recursive(topology: Topology, network: Ccrdn) -> DrawingLayout:
     )
 
 
-def centres_of_links(
-    topology: Topology, network: Ccrdn, positions: NDArray[np.complex128]
-) -> NDArray[np.complex128]:
+def centres_of_links(topology: Topology, network: Ccrdn, positions: Places) -> Places:
     """Return the centre of the X(h) of each level-h link."""
     towards = np.empty(len(topology.links), dtype=np.complex128)
     for h, size in enumerate(network.t):
@@ -120,15 +118,13 @@ def centres_of_links(
     return towards
 
 
-def disc(
-    positions: NDArray[np.complex128], level: int, first: int, end: int, radius: float
-) -> Disc:
+def disc(positions: Places, level: int, first: int, end: int, radius: float) -> Disc:
     """Return the disc of the nodes first .. end - 1."""
     centre = complex(positions[first:end].mean())
     return Disc(level=level, first=first, last=end - 1, centre=centre, radius=radius)
 
 
-def upright(network: Ccrdn) -> tuple[NDArray[np.complex128], list[float]]:
+def upright(network: Ccrdn) -> tuple[Places, list[float]]:
     """Return the places of the servers with no copy turned, and the radius of each X(h)."""
     radius = max(1.0, GAP / (2 * np.sin(np.pi / network.n)))
     reach = [radius + 0.6]
@@ -140,9 +136,7 @@ def upright(network: Ccrdn) -> tuple[NDArray[np.complex128], list[float]]:
     return positions, reach
 
 
-def turn_copies(
-    network: Ccrdn, positions: NDArray[np.complex128], links: NDArray[np.int64], level: int
-) -> None:
+def turn_copies(network: Ccrdn, positions: Places, links: NDArray[np.int64], level: int) -> None:
     """Turn each X(level-1), in place, so that its level-`level` links are short."""
     size = network.t[level - 1]
     ends = np.concatenate([links, links[:, ::-1]])
@@ -170,7 +164,7 @@ def tiers_of(topology: Topology) -> NDArray[np.int64] | None:
     return tier if (tier >= 0).all() and (apart == 1).all() else None
 
 
-def in_tiers(topology: Topology, tier: NDArray[np.int64]) -> NDArray[np.complex128]:
+def in_tiers(topology: Topology, tier: NDArray[np.int64]) -> Places:
     """Return hosts in a row by their switch, and the tiers of switches above them."""
     positions = np.zeros(topology.nodes, dtype=np.complex128)
     edge_of = {host: topology.ports(host)[0][1] for host in range(topology.servers)}
@@ -196,7 +190,7 @@ def in_tiers(topology: Topology, tier: NDArray[np.int64]) -> NDArray[np.complex1
 
 
 def above_hosts(
-    switches: NDArray[np.int64], positions: NDArray[np.complex128], edge_of: Mapping[int, int]
+    switches: NDArray[np.int64], positions: Places, edge_of: Mapping[int, int]
 ) -> NDArray[np.float64]:
     """Return the middle of each switch's hosts."""
     hosts: dict[int, list[float]] = {}
@@ -205,7 +199,7 @@ def above_hosts(
     return np.array([np.mean(hosts.get(switch, [])) for switch in switches.tolist()])
 
 
-def on_circle(topology: Topology) -> NDArray[np.complex128]:
+def on_circle(topology: Topology) -> Places:
     """Return switches on one circle, each with its hosts outside it."""
     positions = np.zeros(topology.nodes, dtype=np.complex128)
     hosts = np.bincount(

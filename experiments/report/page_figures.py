@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft.experiments.report import figures
 from weft.experiments.report.claims import PAPERS
 from weft.experiments.report.published import PublishedSet
-from weft.experiments.runner.definition import Row, Table, find
+from weft.experiments.runner.definition import Entry, Table, find
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +39,7 @@ class PageFigure:
     where: Mapping[str, str] = field(default_factory=dict)
     plot: Callable[[Table, Figure], None] | None = None
 
-    def entries(self, published: PublishedSet) -> list[tuple[Row, dict[str, Any]]]:
+    def entries(self, published: PublishedSet) -> list[Entry]:
         """Return the published (row, provenance) pairs that the figure shows."""
         return published.selected(find(self.experiment), self.where)
 
@@ -60,7 +60,7 @@ def page_figures() -> Iterator[PageFigure]:
         yield from import_module(f"weft.experiments.{paper}.page_figures").FIGURES
 
 
-def source(entries: Sequence[tuple[Row, dict[str, Any]]]) -> str:
+def source(entries: Sequence[Entry]) -> str:
     """Return a hash of the rows."""
     text = json.dumps([row for row, _ in entries], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

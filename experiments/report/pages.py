@@ -40,7 +40,8 @@ from weft.experiments.report.published import PublishedSet
 from weft.experiments.report.reproduction import select
 from weft.experiments.report.statistics import mean_and_half_width
 from weft.experiments.runner import columns
-from weft.experiments.runner.definition import Experiment, Row, assignments, find
+from weft.experiments.runner.definition import Experiment, Row, Value, assignments, find
+from weft.experiments.runner.rows import grouped
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "results" / "bench"
@@ -144,10 +145,9 @@ def row_table(text: str, published: PublishedSet) -> str:
     return f"{table(titles(line_keys, columns_of), lines)}\n{seeds_of(groups.values())}\n"
 
 
-def values_of(rows: Sequence[Row], keys: Sequence[str]) -> list[tuple[object, ...]]:
+def values_of(rows: Sequence[Row], keys: Sequence[str]) -> list[tuple[Value, ...]]:
     """Return the values of `keys` that occur; numbers within texts count: n=2 before n=12."""
-    values = {tuple(row[key] for key in keys) for row in rows}
-    return sorted(values, key=lambda value: [numeric(str(part)) for part in value])
+    return sorted(grouped(rows, keys), key=lambda value: [numeric(str(part)) for part in value])
 
 
 def numeric(text: str) -> list[tuple[float, str]]:
@@ -189,11 +189,9 @@ def names_in(text: str) -> list[str]:
 
 def cells(
     experiment: Experiment, rows: Sequence[Row], keys: Sequence[str]
-) -> dict[tuple[object, ...], list[Row]]:
+) -> dict[tuple[Value, ...], list[Row]]:
     """Return the rows by `keys`; ValueError if those of a cell differ in more than their seed."""
-    groups: dict[tuple[object, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    groups = grouped(rows, keys)
     for group in groups.values():
         for key in (*experiment.sweep, "engine", "clock"):
             if len({row.get(key) for row in group}) > 1:

@@ -34,6 +34,7 @@ import numpy as np
 from weft.experiments.report import figures, style
 from weft.experiments.report.statistics import mean_and_half_width
 from weft.experiments.runner.definition import Row, Table, Value
+from weft.experiments.runner.rows import grouped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,11 +65,9 @@ def numbers(rows: Iterable[Row], key: str) -> list[float]:
 
 def varied(table: Sequence[Row], by: Sequence[str], key: str, least: int = 2) -> list[Row]:
     """Return the rows of groups, equal in `by`, that have `least` or more values of `key`."""
-    values: dict[tuple[Value, ...], set[Value]] = {}
-    groups = [tuple(row[name] for name in by) for row in table]
-    for group, row in zip(groups, table, strict=True):
-        values.setdefault(group, set()).add(row[key])
-    return [row for group, row in zip(groups, table, strict=True) if len(values[group]) >= least]
+    groups = grouped(table, by)
+    counts = {group: len({row[key] for row in rows}) for group, rows in groups.items()}
+    return [row for row in table if counts[tuple(row[name] for name in by)] >= least]
 
 
 def valid_runs(rows: Sequence[Row]) -> tuple[Sequence[Row], bool]:
@@ -86,74 +85,28 @@ def values_by(rows: Iterable[Row], x: str, y: str) -> dict[float, list[float]]:
     return dict(sorted(values.items()))
 
 
-def grid(
-    figure: Figure,
-    count: int,
-    most_columns: int,
-    *,
-    panel: tuple[float, float],
-    margin: tuple[float, float],
-    ylabel: str,
-    sharey: bool = False,
-) -> list[Axes]:
-    """Return `count` panels in rows of at most `most_columns`; the first of each row has `ylabel`.
-
-    panel: width and height of a panel, inches.
-    margin: width and height that the figure has beside its panels, inches.
-    """
-    columns = min(most_columns, count)
-    rows = -(-count // columns)
-    width = max(LEAST_WIDTH_INCHES, margin[0] + panel[0] * columns)
-    figure.set_size_inches(width, margin[1] + panel[1] * rows)
-    places = figure.subplots(rows, columns, squeeze=False, sharey=sharey)
-    for axes in places.flat[count:]:
-        axes.remove()
-    for axes in places[:, 0]:
-        axes.set_ylabel(ylabel)
-    return list(places.flat[:count])
-
-
-def name_rows(axes: Axes, labels: Sequence[str], fontsize: float | None = None) -> None:
+def name_rows(axes: Axes, labels: Sequence[str]) -> None:
     """Name the rows of `axes` by `labels`, from the top."""
-    axes.set_yticks(range(len(labels)), labels, fontsize=fontsize)
+    axes.set_yticks(range(len(labels)), labels, fontsize=9.5)
     axes.set_ylim(len(labels) - 0.5, -0.5)
 
 
-def offsets(count: int, step: float) -> list[float]:
-    """Return where `count` marks, `step` apart, stand beside the middle of them."""
-    return [step * (number - (count - 1) / 2) for number in range(count)]
-
-
 def bar(
-    axes: Axes,
-    place: float,
-    values: Sequence[float],
-    look: style.SeriesStyle,
-    *,
-    hollow: bool = False,
-    with_interval: bool = False,
+    axes: Axes, place: float, values: Sequence[float], look: style.SeriesStyle, *, hollow: bool
 ) -> None:
-    """Draw a horizontal bar for the mean of `values`; nothing without values.
+    """Draw a horizontal bar for the mean of `values`, with its interval if there are several.
 
     hollow: whether no run of the bar kept fidelity.
-    with_interval: whether to draw the 95 % confidence interval of the mean (Student's t).
     """
-    if not values:
-        return
     centre = mean(values)
     face = style.PAPER if hollow else look.colour
     axes.barh(place, centre, 0.68, facecolor=face, edgecolor=look.colour)
-    if with_interval:
+    if len(values) > 1:
         ends = interval(values)
         ink = look.colour if hollow else style.INK
         axes.errorbar(
             [centre], [place], xerr=[[centre - ends[0]], [ends[1] - centre]], fmt="none", ecolor=ink
         )
-
-
-def stroke(axes: Axes, x: float, place: float, size: float = 8) -> None:
-    """Draw a stroke across a bar, such as a percentile beside its mean."""
-    axes.plot([x], [place], "|", color=style.INK, markersize=size, markeredgewidth=1.6)
 
 
 def write_beside(axes: Axes, x: float, place: float, text: str) -> None:
@@ -164,23 +117,19 @@ def write_beside(axes: Axes, x: float, place: float, text: str) -> None:
     )
 
 
-def legend(
-    figure: Figure | SubFigure, panels: Iterable[Axes] | None = None, **options: Any
-) -> None:
-    """Draw one legend of all panels, or of `panels`, with each label once."""
+def legend(place: Figure | SubFigure, width_inches: float) -> None:
+    """Draw one legend of all panels above them, with each label once, in 4 columns at most."""
     handles: dict[str, Any] = {}
-    for axes in figure.axes if panels is None else panels:
+    for axes in place.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     if handles:
-        figure.legend(list(handles.values()), list(handles), **options)
-
-
-def legend_columns(place: Figure | SubFigure, width_inches: float) -> int:
-    """Return the number of columns that a legend of all panels has room for, 4 at most."""
-    labels = [label for axes in place.axes for label in axes.get_legend_handles_labels()[1]]
-    letters = max(map(len, labels), default=0) + 6  # with the mark
-    return max(1, min(4, int(LEGEND_LETTERS_AN_INCH * width_inches / letters)))
+        letters = max(map(len, handles)) + 6  # with the mark
+        columns = max(1, min(4, int(LEGEND_LETTERS_AN_INCH * width_inches / letters)))
+        labels = list(handles)
+        place.legend(
+            list(handles.values()), labels, loc="outside upper left", ncols=columns, fontsize=7.5
+        )
 
 
 def every_row(table: Table) -> Table:
@@ -257,11 +206,8 @@ def cumulative(table: Table, column: str, keys: Sequence[str]) -> list[Row]:
     Each element becomes a row: its value is `column`, the fraction of elements up to it is
     `fraction`.  Runs that failed fidelity count only without any other.
     """
-    groups: dict[tuple[Value, ...], list[Row]] = {}
-    for row in table:
-        groups.setdefault(tuple(row.get(key) for key in keys), []).append(row)
     rows: list[Row] = []
-    for group in groups.values():
+    for group in grouped(table, keys).values():
         runs, _ = valid_runs(group)
         elements = np.concatenate([np.array(run[column], float) for run in runs])
         values, counts = np.unique(elements, return_counts=True)
@@ -399,8 +345,7 @@ class Panels(ABC):
                 axes.set_visible(bool(panel.rows))
             for axes in places[len(line) :]:
                 axes.remove()
-        ncols = legend_columns(place, self.size_inches(lines)[0])
-        legend(place, loc="outside upper left", ncols=ncols, fontsize=7.5)
+        legend(place, self.size_inches(lines)[0])
 
     def label(self, axes: Axes, name: Literal["x", "y"], key: str) -> None:
         """Label the x or y axis, which shows `key`, and set its scale."""
@@ -490,7 +435,7 @@ class Bars(Panels):
             return
         runs, valid = valid_runs(rows)
         values = numbers(runs, column)
-        bar(axes, place, values, look, hollow=not valid, with_interval=len(values) > 1)
+        bar(axes, place, values, look, hollow=not valid)
         ends = [interval(values)[1]]
         strokes = self.strokes.get(column, {}).items()
         for (other, label), marker in zip(strokes, STROKES, strict=False):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.experiments.report.claims import PAPERS, Sweep, Where, all_claims
-from weft.experiments.runner.definition import Experiment, Row, Run, find
+from weft.experiments.runner.definition import Entry, Experiment, Row, Run, find
 from weft.experiments.runner.results import NAME, Store
 from weft.experiments.runner.rows import order
 
@@ -58,7 +58,7 @@ class PublishedSet(Store):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self._entries: dict[str, list[tuple[Row, dict[str, Any]]]] = {}
+        self._entries: dict[str, list[Entry]] = {}
 
     def experiments(self) -> list[str]:
         return sorted(path.name.partition(".")[0] for path in self._files())
@@ -66,9 +66,7 @@ class PublishedSet(Store):
     def states(self, experiment: str) -> dict[str, str]:
         return {str(row["run"]): "done" for row, _ in self._entries_of(experiment)}
 
-    def selected(
-        self, experiment: Experiment, where: Mapping[str, str]
-    ) -> list[tuple[Row, dict[str, Any]]]:
+    def selected(self, experiment: Experiment, where: Mapping[str, str]) -> list[Entry]:
         """Return the (row, provenance) pairs with the parameters and engine of `where`."""
         texts = dict(where)
         engine = texts.pop("engine", "")
@@ -87,7 +85,7 @@ class PublishedSet(Store):
         self,
         experiment: Experiment,
         runs: Sequence[Run],
-        entries: Iterable[tuple[Row, dict[str, Any]]],
+        entries: Iterable[Entry],
     ) -> Path:
         """Merge `entries` into the file of `experiment`, and drop rows of other runs than `runs`.
 
@@ -106,7 +104,7 @@ class PublishedSet(Store):
             experiment, sorted(planned_entries, key=lambda entry: order(experiment, entry[0]))
         )
 
-    def _write(self, experiment: Experiment, entries: Sequence[tuple[Row, dict[str, Any]]]) -> Path:
+    def _write(self, experiment: Experiment, entries: Sequence[Entry]) -> Path:
         self.root.mkdir(parents=True, exist_ok=True)
         for suffix in SUFFIXES:
             (self.root / (experiment.name + suffix)).unlink(missing_ok=True)
@@ -119,12 +117,12 @@ class PublishedSet(Store):
     def _files(self) -> list[Path]:
         return [path for suffix in SUFFIXES for path in self.root.glob("*" + suffix)]
 
-    def _entries_of(self, experiment: str) -> Iterator[tuple[Row, dict[str, Any]]]:
+    def _entries_of(self, experiment: str) -> Iterator[Entry]:
         if experiment not in self._entries:
             self._entries[experiment] = list(self._parsed(experiment))
         yield from self._entries[experiment]
 
-    def _parsed(self, experiment: str) -> Iterator[tuple[Row, dict[str, Any]]]:
+    def _parsed(self, experiment: str) -> Iterator[Entry]:
         names = find(experiment).sweep
         provenances: dict[str, dict[str, Any]] = {}
         for line in self._lines(experiment):
@@ -147,7 +145,7 @@ class PublishedSet(Store):
         return []
 
 
-def text_lines(entries: Sequence[tuple[Row, dict[str, Any]]]) -> Iterator[str]:
+def text_lines(entries: Sequence[Entry]) -> Iterator[str]:
     """Yield the lines of a file: provenances, then rows."""
     keys = {}
     for _, about in entries:

@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 from weft.experiments.report import figures
 from weft.experiments.report.claims import TITLES, RowsOf, all_claims, outcome, texts
@@ -19,9 +18,9 @@ from weft.experiments.report.comparison import figures_of
 from weft.experiments.report.statistics import mean_and_half_width
 from weft.experiments.runner import columns
 from weft.experiments.runner.console import cell, duration
-from weft.experiments.runner.definition import COSTS, Experiment, Row
+from weft.experiments.runner.definition import COSTS, Entry, Experiment, Row
 
-StoredRows = Sequence[tuple[Row, dict[str, Any]]]
+StoredRows = Sequence[Entry]
 MOST_CELLS = 60  # of one table
 MOST_FIGURES = 8  # columns of one table
 STYLE = """

@@ -23,7 +23,7 @@ from weft.experiments.report.claims import (
     outcome,
 )
 from weft.experiments.report.published import PublishedSet, runs_of
-from weft.experiments.runner.definition import Experiment, Row, Run, find, names
+from weft.experiments.runner.definition import Entry, Experiment, Run, find, names
 from weft.experiments.runner.sweep import timed
 from weft.topologies.core.grammar import unknown
 
@@ -32,7 +32,7 @@ SAMPLE_S = 120.0  # of processor time in a sample
 PLACES = ("figure", "table", "section", "theorem", "appendix")
 ALL = "all"
 
-Entries = Mapping[str, tuple[Row, dict[str, Any]]]
+Entries = Mapping[str, Entry]
 
 
 class ClaimSelection(NamedTuple):
@@ -160,8 +160,8 @@ class RowComparison(NamedTuple):
 def compare(
     experiment: Experiment,
     run: Run,
-    new: tuple[Row, dict[str, Any]],
-    published: tuple[Row, dict[str, Any]],
+    new: Entry,
+    published: Entry,
 ) -> RowComparison:
     """Compare a row with the published one."""
     if timed(run):

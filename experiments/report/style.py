@@ -38,7 +38,6 @@ class SeriesStyle(NamedTuple):
 
     size: of its marks, in points.
     dash: of its line.
-    variant: number of the setting, for a scheme that a figure shows with several settings.
     """
 
     label: str
@@ -46,14 +45,10 @@ class SeriesStyle(NamedTuple):
     marker: str
     size: float = 5.5
     dash: str = "-"
-    variant: int = 0
 
 
 SCHEME_KEYS = ("scheme", "routing")
-# of a figure's schemes: look and dash
-Looks = Mapping[str, tuple[SeriesStyle, str]]
-# of the values of a key
-SeriesLooks = Mapping[Any, SeriesStyle]
+SeriesLooks = Mapping[Any, SeriesStyle]  # of the values of a key
 
 # Of the schemes that one figure compares, no two share a colour or a marker, and those with the
 # same dash differ in lightness, so that a figure printed in black and white can be read.
@@ -166,12 +161,12 @@ def scheme(spec: str) -> SeriesStyle:
     )
 
 
-def lines(specs: Iterable[str]) -> dict[str, tuple[SeriesStyle, str]]:
-    """Return look and dash of each of `specs`.
+def lines(specs: Iterable[str]) -> dict[str, SeriesStyle]:
+    """Return the look of each of `specs`.
 
     Settings of one scheme share its colour; each has its own dash and marker.
     """
-    looks: dict[str, tuple[SeriesStyle, str]] = {}
+    looks: dict[str, SeriesStyle] = {}
     distinct = list(dict.fromkeys(specs))
     used = {scheme(spec).marker for spec in distinct}
     for spec in distinct:
@@ -179,11 +174,10 @@ def lines(specs: Iterable[str]) -> dict[str, tuple[SeriesStyle, str]]:
         variant = sum(parse(other)[0] == parse(spec)[0] for other in looks)
         if variant:
             marker = next((marker for marker in MARKERS if marker not in used), look.marker)
-            dash = another_dash(look.dash, variant)
-            look = look._replace(marker=marker, variant=variant, dash=dash)
+            dash = DASHES[(DASHES.index(look.dash) + variant) % len(DASHES)]
+            look = look._replace(marker=marker, dash=dash)
             used.add(marker)
-        look = look._replace(label=f"{look.label} {spec.partition(':')[2]}".strip())
-        looks[spec] = (look, look.dash)
+        looks[spec] = look._replace(label=f"{look.label} {spec.partition(':')[2]}".strip())
     return looks
 
 
@@ -191,7 +185,7 @@ def looks(key: str, values: Iterable[Any]) -> SeriesLooks:
     """Return the look of each value of `key`: of schemes, engines, or series in their order."""
     distinct = list(dict.fromkeys(values))
     if key in SCHEME_KEYS:
-        return {spec: look for spec, (look, _) in lines(in_order(distinct)).items()}
+        return lines(in_order(distinct))
     table = {"engine": ENGINES, "construction": CONSTRUCTIONS}.get(key, {})
     if distinct and set(distinct) <= table.keys():
         return {name: table[name] for name in table if name in distinct}
@@ -213,11 +207,6 @@ def number(value: float, _: object = None) -> str:
         if abs(value) >= factor:
             return f"{value / factor:.3g}{prefix}"
     return f"{value:.3g}"
-
-
-def another_dash(dash: str, variant: int) -> str:
-    """Return the dash of the `variant`-th line beside one with `dash`."""
-    return DASHES[(DASHES.index(dash) + variant) % len(DASHES)]
 
 
 def line(look: SeriesStyle) -> dict[str, Any]:
@@ -246,12 +235,12 @@ def in_order(specs: Iterable[str]) -> list[str]:
     )
 
 
-def axis(key: str, label: str = "") -> str:
+def axis(key: str) -> str:
     """Return the label of an axis that shows `key`, whose suffix is the unit."""
     for suffix, unit in UNITS.items():
         if key.endswith(suffix):
-            return f"{label or words(key.removesuffix(suffix))} ({unit})"
-    return label or words(key)
+            return f"{words(key.removesuffix(suffix))} ({unit})"
+    return words(key)
 
 
 def words(key: str) -> str:

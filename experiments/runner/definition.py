@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Value = bool | int | float | str | None | list[bool] | list[int] | list[float] | list[str]
 Row = dict[str, Value]
 Table = Sequence[Row]
+Entry = tuple[Row, dict[str, Any]]  # a stored row and its provenance
 
 ENTRY_POINTS = "weft.experiments"
 ENGINES = ("graph", "fabric", "kernel")

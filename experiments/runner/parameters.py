@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from weft.topologies.core.grammar import integer, unknown
@@ -18,7 +18,7 @@ Scalar = int | float | str
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Parameter:
     """Type and range of a parameter.
 
@@ -27,7 +27,7 @@ class Parameter:
     """
 
     meaning: str
-    unit: str = ""
+    unit: str = field(default="", kw_only=True)
 
     @property
     def range(self) -> str:

@@ -18,7 +18,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from weft.experiments.runner.definition import Experiment, Result, Row, Run
+from weft.experiments.runner.definition import Entry, Experiment, Result, Row, Run
 from weft.experiments.runner.failures import RunFailure
 from weft.experiments.runner.ownership import owned_by_caller
 from weft.experiments.runner.processes import lives, myself
@@ -144,10 +144,10 @@ class Store:
         query = "SELECT DISTINCT experiment FROM runs WHERE state = 'done' ORDER BY experiment"
         return [name for (name,) in self._select(query)]
 
-    def entries(self, runs: Iterable[Run]) -> list[tuple[Row, dict[str, Any]]]:
+    def entries(self, runs: Iterable[Run]) -> list[Entry]:
         """Return (row, provenance) of every stored run in `runs`, in the order of `runs`."""
         runs = list(runs)
-        entries: dict[str, tuple[Row, dict[str, Any]]] = {}
+        entries: dict[str, Entry] = {}
         for experiment in {run.experiment for run in runs}:
             for row, provenance in self._entries_of(experiment):
                 entries[provenance["run"]["id"]] = row, provenance
@@ -163,7 +163,7 @@ class Store:
             return provenance
         raise KeyError(run.id)
 
-    def table(self, experiment: Experiment) -> list[tuple[Row, dict[str, Any]]]:
+    def table(self, experiment: Experiment) -> list[Entry]:
         """Return (row, provenance) of every run of the current version of `experiment`.
 
         They are sorted by engine, parameters and seed.
@@ -176,7 +176,7 @@ class Store:
                 entries.append((row, provenance))
         return sorted(entries, key=lambda entry: order(experiment, entry[0]))
 
-    def _entries_of(self, experiment: str) -> Iterator[tuple[Row, dict[str, Any]]]:
+    def _entries_of(self, experiment: str) -> Iterator[Entry]:
         query = """
             SELECT id, content, row, provenance, checksum FROM runs
             WHERE experiment = ? AND state = 'done'

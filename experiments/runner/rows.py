@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from weft.experiments.runner.columns import CIRCUMSTANCES
-from weft.experiments.runner.definition import COSTS, Experiment, Result, Row, Run
+from weft.experiments.runner.definition import COSTS, Experiment, Result, Row, Run, Value
 
 
 def row_of(run: Run, result: Result) -> Row:
@@ -76,6 +76,14 @@ def plain_or_nothing(value: Any) -> Any:
 def checksum(*texts: str) -> str:
     """Return 16 hexadecimal digits, a hash of the stored texts of a run."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+def grouped(rows: Iterable[Row], keys: Sequence[str]) -> dict[tuple[Value, ...], list[Row]]:
+    """Return the rows by their values of `keys`; None stands for a missing value."""
+    groups: dict[tuple[Value, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row.get(key) for key in keys), []).append(row)
+    return groups
 
 
 def order(experiment: Experiment, row: Row) -> tuple[Any, ...]:

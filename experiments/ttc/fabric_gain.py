@@ -135,7 +135,7 @@ EXPERIMENT = Experiment(
     axes={
         "topology": common.TOPOLOGY.over("clos:n=8,r=2,m=4", "clos:n=4,r=2,m=4"),
         "traffic": Spec(
-            meaning="who sends to whom",
+            "who sends to whom",
             form="cross, permutation, stride:step=N ...",
             check=check_traffic,
         ).over("cross", "permutation"),

@@ -20,14 +20,14 @@ import numpy as np
 from weft.daemons.core import registry
 from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.routing.selection import below, d_mod_k, drill, shortest, ttc
-from weft.experiments.engines.arrays import Ints
+from weft.experiments.engines.arrays import Ints, zeros
 from weft.experiments.engines.compiled import allocates_nothing
 from weft.topologies import family
 from weft.topologies.core.grammar import parse
 from weft.topologies.tiered.fattree import shape
 
-D_MOD_K, RANDOM, DRILL = int(ChoiceRule.D_MOD_K), int(ChoiceRule.RANDOM), int(ChoiceRule.DRILL)
-TTC, SHORTEST = int(ChoiceRule.TTC), int(ChoiceRule.SHORTEST)
+D_MOD_K, RANDOM = int(ChoiceRule.D_MOD_K), int(ChoiceRule.RANDOM)
+DRILL, TTC = int(ChoiceRule.DRILL), int(ChoiceRule.TTC)
 DRAWS = 2  # random words that a decision takes at most
 MODELLED = {
     "dmodk": (),
@@ -141,7 +141,7 @@ def links(ft: LayeredTreeShape) -> FatTreeLinks:
     switches = (n - 1) * width + width // 2
     layer = np.minimum(np.arange(switches) // width + 1, n)
     within = np.arange(switches) - (layer - 1) * width  # number of a switch within its layer
-    block_of, digit = np.zeros((n + 1, ft.hosts), np.int64), np.zeros((n + 1, ft.hosts), np.int64)
+    block_of, digit = zeros(n + 1, ft.hosts), zeros(n + 1, ft.hosts)
     for tier in range(1, n + 1):
         block_of[tier] = host // d**tier if tier < n else 0
         digit[tier] = host // d ** (tier - 1) % (d if tier < n else 2 * d)
@@ -212,4 +212,4 @@ class UpwardChoices(NamedTuple):
 
 def no_choices(ft: LayeredTreeShape) -> UpwardChoices:
     """Return counters at zero."""
-    return UpwardChoices(*(np.zeros(size, np.int64) for size in (ft.n, ft.n, 1, 1)))
+    return UpwardChoices(*(zeros(size) for size in (ft.n, ft.n, 1, 1)))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
-from weft.experiments.engines.arrays import Ints
+from weft.experiments.engines.arrays import Floats, Ints, zeros
 from weft.experiments.engines.compiled import allocates_nothing, compiled
 from weft.experiments.engines.workloads import derangements
 from weft.experiments.ttc.fat_tree_links import (
@@ -66,10 +64,6 @@ class SlottedState(NamedTuple):
 
 def empty(ft: LayeredTreeShape, *, slots: int, packets: int) -> SlottedState:
     """Return a network without packets, with room for `packets` at once and `slots` slots."""
-
-    def zeros(count: int) -> Ints:
-        return np.zeros(count, np.int64)
-
     return SlottedState(
         dst=zeros(packets), born=zeros(packets), behind=zeros(packets), strayed=zeros(packets),
         head=zeros(ft.links), tail=zeros(ft.links), length=zeros(ft.links),
@@ -96,8 +90,8 @@ class Watched(NamedTuple):
 def nothing_watched(ft: LayeredTreeShape, lengths: int) -> Watched:
     """Return sums at zero."""
     layers = len(ft.layers)
-    largest, total = np.zeros(layers, np.int64), np.zeros(layers, np.int64)
-    return Watched(total, largest, np.zeros((layers, lengths), np.int64), no_choices(ft))
+    largest, total = zeros(layers), zeros(layers)
+    return Watched(total, largest, zeros(layers, lengths), no_choices(ft))
 
 
 @allocates_nothing
@@ -232,7 +226,7 @@ def many_slots(
 class Latencies(NamedTuple):
     """Mean and largest latency of the packets sent in each watched slot, in slots."""
 
-    mean: NDArray[np.float64]
+    mean: Floats
     worst: Ints
 
 
@@ -259,7 +253,7 @@ def simulate(
     net = links(ft)
     state = empty(ft, slots=most + SLOTS_AT_ONCE, packets=PACKETS_OF_A_LINK * ft.links)
     sums = nothing_watched(ft, lengths)
-    packets_of_slot = np.zeros(most + SLOTS_AT_ONCE, np.int64)
+    packets_of_slot = zeros(most + SLOTS_AT_ONCE)
     first = 0
     while first < slots or are_missing(state, packets_of_slot, begin, slots):
         if first >= most or is_full(ft, state):

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.random import Generator
 
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines.arrays import Ints
+from weft.experiments.engines.arrays import Ints, zeros
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.engines.workloads import derangements, transpose
 from weft.experiments.report.panels import Curves, number_of
@@ -100,7 +100,7 @@ def layer_loads(run: Run, ft: LayeredTreeShape, rule: SchemeRules, choices: Upwa
         order = rng.permutation(k * ft.hosts)
         dst = destinations(run.text("traffic"), ft, k, rng).ravel()[order]
         draws = rng.integers(1 << 32, size=(len(order), ft.n - 1, DRAWS))
-        load = np.zeros(ft.links, np.int64)
+        load = zeros(ft.links)
         compiled(assign)(fabric, load, order % ft.hosts, dst, draws, rule, choices)
         loads[repetition] = load.reshape(-1, ft.hosts).max(axis=1)
     return loads
@@ -147,11 +147,11 @@ EXPERIMENT = Experiment(
     axes={
         "topology": common.TOPOLOGY.over("fattree:n=3,d=8", "fattree:n=3,d=16"),
         "traffic": Word(
-            meaning="random permutations, or one that is bad for D-mod-k",
+            "random permutations, or one that is bad for D-mod-k",
             words=("random", "adversarial"),
         ).over("random", "adversarial"),
         "scheme": Spec(
-            meaning="scheme by which uplinks are assigned",
+            "scheme by which uplinks are assigned",
             form="SCHEME:key=value,... (`weft list`); ttc also with delta=sqrt or delta=loglog",
             check=lambda text: scheme(text, 1, 3),
         ).over(
@@ -163,11 +163,11 @@ EXPERIMENT = Experiment(
             "ttc:delta=2",
             "ttc:delta=sqrt",
         ),
-        "k": Integer(meaning="flows of each host", unit="flows", least=1, most=4096).over(
+        "k": Integer("flows of each host", unit="flows", least=1, most=4096).over(
             1, 2, 4, 8, 16, 32
         ),
         "repetitions": Integer(
-            meaning="random assignments", unit="assignments", least=1, most=100_000
+            "random assignments", unit="assignments", least=1, most=100_000
         ).over(200),
     },
     columns=columns.TTC_FLOW,

@@ -27,7 +27,7 @@ from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.fabric_run import FabricRun
 from weft.experiments.engines.workloads import endless, permutation
 from weft.experiments.report.panels import Bars, Curves, Stack
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Spec
 from weft.experiments.ttc import columns
 from weft.experiments.ttc.fat_tree_links import LayeredTreeShape, fat_tree, rules
@@ -98,7 +98,7 @@ def udp(run: Run, fabric: FabricRun, load: float) -> Result:
     )
 
 
-def delays(table: OrderTable, slot_us: float, empty_us: float) -> dict[str, Value]:
+def delays(table: OrderTable, slot_us: float, empty_us: float) -> Row:
     """Return the columns about delays, order and loss.
 
     empty_us: mean delay in an empty network.
@@ -164,9 +164,9 @@ def tcp(run: Run, fabric: FabricRun) -> Result:
     )
 
 
-def layers(topology: Topology, table: Mapping[tuple[int, int], Occupancy]) -> dict[str, Value]:
+def layers(topology: Topology, table: Mapping[tuple[int, int], Occupancy]) -> Row:
     """Return mean and longest queue of each layer of links, up and down."""
-    figures: dict[str, Value] = {}
+    figures: Row = {}
     for level in range(int(topology.level.max()) + 1):
         rows = topology.links[topology.level == level].tolist()
         ways = {f"up{level}": [row[:2] for row in rows], f"down{level}": [row[2:] for row in rows]}
@@ -178,13 +178,13 @@ def layers(topology: Topology, table: Mapping[tuple[int, int], Occupancy]) -> di
     return figures
 
 
-def redirected(run: Run, topology: Topology, before: Counters, after: Counters) -> dict[str, Value]:
+def redirected(run: Run, topology: Topology, before: Counters, after: Counters) -> Row:
     """Return the fraction of packets that TTC moved away from D-mod-k's port, for each tier.
 
     None under other schemes, for which the data plane does not count this, and without packets.
     """
     is_ttc = registry.rule(run.text("scheme")).rule == ChoiceRule.TTC
-    figures: dict[str, Value] = {}
+    figures: Row = {}
     for level in range(1, int(topology.level.max()) + 1):
         ends = [
             (node, port) for node, port, _, _ in topology.links[topology.level == level].tolist()
@@ -195,7 +195,7 @@ def redirected(run: Run, topology: Topology, before: Counters, after: Counters) 
     return figures
 
 
-def model(run: Run) -> dict[str, Value]:
+def model(run: Run) -> Row:
     """Return the figures of the slotted model; none of TCP and of schemes that it lacks."""
     load = load_of(run)
     if load is None:
@@ -278,7 +278,7 @@ EXPERIMENT = Experiment(
             "dmodk", "vlb:per=packet", "micro", "ttc:delta=0", "ttc", "jsq"
         ),
         "traffic": Spec(
-            meaning="TCP, or UDP at a load", form="tcp or udp:load=1..99 (%)", check=load_in
+            "TCP, or UDP at a load", form="tcp or udp:load=1..99 (%)", check=load_in
         ).over(*(f"udp:load={load}" for load in (10, 30, 50, 70, 80, 90, 95)), "tcp"),
         "rate_mbps": common.RATE_MBPS.over(1000),
         "queue_packets": common.QUEUE_PACKETS.over(250),

@@ -20,7 +20,7 @@ import numpy as np
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.report import panels
 from weft.experiments.report.panels import Curves, Stack
-from weft.experiments.runner.definition import Experiment, Result, Run, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.experiments.ttc import columns
 from weft.experiments.ttc.fat_tree_links import LayeredTreeShape, fat_tree, rules
@@ -30,7 +30,7 @@ LENGTHS = 128  # of queues that a histogram tells apart
 MOST_HOSTS = 1 << 16
 MOST_LINK_SLOTS = 2 * 10**10  # ten minutes or more
 MODEL_SCHEME = Spec(
-    meaning="scheme by which switches choose ports",
+    "scheme by which switches choose ports",
     form="dmodk, vlb, rps, micro, ttc:delta=N,tie=stay|redirect or jsq",
     check=rules,
 )
@@ -62,7 +62,7 @@ def measure(run: Run) -> Result:
     )
 
 
-def queue_figures(ft: LayeredTreeShape, watched: Watched, slots: int) -> dict[str, Value]:
+def queue_figures(ft: LayeredTreeShape, watched: Watched, slots: int) -> Row:
     """Return the columns about queues; `slots` are those of all ports of a layer."""
     means = zip(ft.layers, watched.total / slots, strict=True)
     longest = zip(ft.layers, watched.largest, strict=True)
@@ -126,11 +126,11 @@ EXPERIMENT = Experiment(
         "topology": common.TOPOLOGY.over("fattree:n=3,d=8"),
         "scheme": MODEL_SCHEME.over("dmodk", "vlb", "micro", "ttc:delta=0", "ttc:delta=2", "jsq"),
         "load_fraction": common.LOAD_FRACTION.over(0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95),
-        "slots": Integer(
-            meaning="slots in which hosts send", unit="slots", least=1, most=1_000_000
-        ).over(2000),
+        "slots": Integer("slots in which hosts send", unit="slots", least=1, most=1_000_000).over(
+            2000
+        ),
         "watched_slots": Integer(
-            meaning="slots at the end that are counted", unit="slots", least=1, most=1_000_000
+            "slots at the end that are counted", unit="slots", least=1, most=1_000_000
         ).over(500),
     },
     columns=columns.TTC_PACKET,

@@ -18,10 +18,9 @@ import math
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from weft.daemons.routing.selection import below, ttc
-from weft.experiments.engines.arrays import Floats
+from weft.experiments.engines.arrays import Floats, Ints, zeros
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.report import panels
 from weft.experiments.report.panels import Curves, number_of
@@ -83,9 +82,7 @@ def growth(delta: int) -> float:
     return low
 
 
-def supermarket(
-    length: NDArray[np.int64], delta: int, arrival: int, draws: NDArray[np.int64], at_least: Floats
-) -> None:
+def supermarket(length: Ints, delta: int, arrival: int, draws: Ints, at_least: Floats) -> None:
     """Simulate events of finitely many queues; `length` changes in place.
 
     at_least[i] is raised by the number of queues with i packets or more, after each event.
@@ -122,7 +119,7 @@ def simulate(
     queues: int, load: float, delta: int, *, warm_up: int, watched: int, rng: Generator
 ) -> Floats:
     """Return s_i of `queues` queues, averaged over `watched` events after `warm_up`."""
-    length = np.zeros(queues, np.int64)
+    length = zeros(queues)
     arrival = round(load / (1 + load) * (1 << 32))
     run = compiled(supermarket)
     sums = np.zeros(64 + math.ceil(16 / (1 - load)))
@@ -198,14 +195,14 @@ EXPERIMENT = Experiment(
     engines=("graph",),
     axes={
         "load_fraction": Number(
-            meaning="load of every queue", unit="fraction", least=LEAST_LOAD, most=MOST_LOAD
+            "load of every queue", unit="fraction", least=LEAST_LOAD, most=MOST_LOAD
         ).over(0.5, 0.8, 0.95),
-        "delta": Integer(meaning="threshold of TTC", unit="packets", least=0, most=MOST_DELTA).over(
+        "delta": Integer("threshold of TTC", unit="packets", least=0, most=MOST_DELTA).over(
             0, 1, 2, 3
         ),
-        "queues": Integer(
-            meaning="queues of the simulation", unit="queues", least=2, most=1_000_000
-        ).over(2000),
+        "queues": Integer("queues of the simulation", unit="queues", least=2, most=1_000_000).over(
+            2000
+        ),
     },
     columns=columns.TTC_THEORY,
     seeds=5,

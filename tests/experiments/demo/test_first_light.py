@@ -138,14 +138,6 @@ def test_lost_pairs_of_each_scheme_have_a_panel_and_of_each_network_a_line():
     assert len({line.get_color() for line in lines}) == 2
 
 
-def test_runs_that_failed_fidelity_are_hollow():
-    with figures.new() as figure:
-        axes = figure.add_subplot()
-        figures.marks(axes, [1, 2, 3], [1, 2, 3], style.SCHEMES["dr"], [False, True, False])
-        faces = {tuple(line.get_xdata()): line.get_markerfacecolor() for line in axes.get_lines()}
-    assert faces == {(1, 3): style.SCHEMES["dr"].colour, (2,): style.PAPER}
-
-
 def test_every_scheme_looks_different_and_daemons_schemes_have_a_look():
     from weft.daemons.core.registry import schemes
 
@@ -171,7 +163,6 @@ def test_every_scheme_looks_different_and_daemons_schemes_have_a_look():
 )
 def test_the_unit_of_an_axis_is_the_end_of_the_key(key, label):
     assert style.axis(key) == label
-    assert style.axis("lost_fraction", "pairs lost") == "pairs lost (fraction)"
 
 
 def test_the_story_is_told_in_plain_lines_where_there_is_no_terminal(capsys):
