@@ -7,12 +7,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-from weft.testbed.linux import libbpf, netlink, tc
+from weft.testbed.linux import libbpf, tc
 from weft.testbed.linux.interface import NamedDevice
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.runs.network_handle import NetworkHandle, device, netlink_of
 
-SIDES = {tc.INGRESS_HOOK: "ingress", tc.EGRESS_HOOK: "egress"}
 # the filter is gone, or with it the discipline that held it
 GONE = frozenset({errno.ENOENT, errno.EINVAL})
 
@@ -23,6 +22,10 @@ class PortFilter(NamedTuple):
     name: str
     fd: int
     hook: int = tc.INGRESS_HOOK
+
+
+def _place(net: NetworkHandle, node: int, port: int) -> NamedDevice:
+    return NamedDevice(net.ifindex(node, port), device(net, node, port))
 
 
 def attach_at_ports(
@@ -46,7 +49,7 @@ def attach(
     """
     messages: list[NetlinkMessage] = []
     for port in ports:
-        place = NamedDevice(net.ifindex(node, port), device(net, node, port))
+        place = _place(net, node, port)
         messages.append(tc.clsact(place))
         for name, fd, hook in filters:
             messages.append(libbpf.filter_message(place, fd, name, hook=hook, priority=priority))
@@ -56,10 +59,6 @@ def attach(
 
 def detach(net: NetworkHandle, node: int, ports: Iterable[int], hook: int, priority: int) -> None:
     """Remove the filters of `priority` at `hook` of these ports of `node`."""
-    messages = []
-    for port in ports:
-        body = tc.TCMSG.pack(0, net.ifindex(node, port), 0, hook, priority << 16)
-        command = f"tc filter del dev {device(net, node, port)} {SIDES[hook]} prio {priority}"
-        messages.append(NetlinkMessage(netlink.RTM_DELTFILTER, 0, body, command))
+    messages = [tc.remove_filter(_place(net, node, port), priority, hook) for port in ports]
     with closing(netlink_of(net, node)) as socket:
         socket.request(messages, tolerate=GONE)

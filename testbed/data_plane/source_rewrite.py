@@ -181,7 +181,7 @@ def input_rules(address: int, carried: CarriedAddresses) -> list[NftRule]:
 def local_route(address: int) -> NetlinkMessage:
     """Return the change that makes `address` an address of this server."""
     body = RTMSG.pack(2, 32, 0, 0, RT_TABLE_LOCAL, RTPROT_WEFT, RT_SCOPE_HOST, RTN_LOCAL, 0)
-    body += netlink.attribute(RTA_DST, struct.pack(">I", address)) + netlink.u32(RTA_OIF, LOOPBACK)
+    body += netlink.network_u32(RTA_DST, address) + netlink.u32(RTA_OIF, LOOPBACK)
     command = f"ip route replace local {dotted(address)} dev lo proto {RTPROT_WEFT} table local"
     return NetlinkMessage(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)
 
@@ -386,7 +386,7 @@ def listen(group: int) -> socket.socket:
     settings = (
         netlink.attribute(NFULA_CFG_CMD, struct.pack("=B", BIND)),
         netlink.attribute(NFULA_CFG_MODE, struct.pack(">IBx", MOST_SHOWN_BYTES, COPY_PACKET)),
-        netlink.attribute(NFULA_CFG_QTHRESH, struct.pack(">I", 1)),
+        netlink.network_u32(NFULA_CFG_QTHRESH, 1),
     )
     kind, header = NFLOG << 8 | NFULNL_MSG_CONFIG, nft.GENMSG.pack(nft.NFPROTO_IPV4, 0, group)
     listener = netlink.Socket(family=nft.NETLINK_NETFILTER)

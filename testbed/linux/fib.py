@@ -52,18 +52,16 @@ def route_message(
         return _unreachable(prefix)
     flags = RTNH_F_ONLINK if len(via) == 1 else 0  # of several hops each has its own
     body = _header(prefix, RTN_UNICAST, flags=flags)
-    body += _destination(prefix) + struct.pack(">2sHI", b"\x08\x00", RTA_PREFSRC << 8, source)
+    body += _destination(prefix) + netlink.network_u32(RTA_PREFSRC, source)
     if len(via) == 1:
         ((ifindex, dev, gateway),) = via
-        body += struct.pack("=HHi", 8, RTA_OIF, ifindex) + struct.pack(
-            ">2sHI", b"\x08\x00", RTA_GATEWAY << 8, gateway
-        )
+        body += netlink.u32(RTA_OIF, ifindex) + netlink.network_u32(RTA_GATEWAY, gateway)
         hops = f"via {dotted(gateway)} dev {dev} onlink"
     else:
         hops, packed = "", b""
         for ifindex, dev, gateway in via:
             packed += RTNEXTHOP.pack(16, RTNH_F_ONLINK, 0, ifindex)
-            packed += struct.pack(">2sHI", b"\x08\x00", RTA_GATEWAY << 8, gateway)
+            packed += netlink.network_u32(RTA_GATEWAY, gateway)
             hops += f"nexthop via {dotted(gateway)} dev {dev} onlink "
         body += netlink.attribute(RTA_MULTIPATH, packed)
     command = f"ip route replace {prefix} proto {RTPROT_WEFT} src {dotted(source)} {hops}"
@@ -94,10 +92,10 @@ def static_route(
     body += netlink.u32(RTA_TABLE, table) + netlink.u32(RTA_OIF, device.ifindex)
     command = f"ip route replace {prefix} dev {device.dev} table {table} proto static"
     if gateway is not None:
-        body += netlink.attribute(RTA_GATEWAY, struct.pack(">I", gateway))
+        body += netlink.network_u32(RTA_GATEWAY, gateway)
         command += f" via {dotted(gateway)} onlink"
     if source is not None:
-        body += netlink.attribute(RTA_PREFSRC, struct.pack(">I", source))
+        body += netlink.network_u32(RTA_PREFSRC, source)
         command += f" src {dotted(source)}"
     return NetlinkMessage(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)
 
@@ -109,7 +107,7 @@ def _header(prefix: Prefix, kind: int, *, scope: int = RT_SCOPE_UNIVERSE, flags:
 
 
 def _destination(prefix: Prefix) -> bytes:
-    return struct.pack(">2sHI", b"\x08\x00", RTA_DST << 8, prefix.network) if prefix.length else b""
+    return netlink.network_u32(RTA_DST, prefix.network) if prefix.length else b""
 
 
 def _unreachable(prefix: Prefix, *, unless_set: bool = False) -> NetlinkMessage:
@@ -131,9 +129,7 @@ def removal_message(prefix: Prefix) -> NetlinkMessage:
 def neighbour_message(ifindex: int, dev: str, address: int, mac: bytes) -> NetlinkMessage:
     """Return the change that sets the permanent neighbour entry of `address` behind a device."""
     body = NDMSG.pack(AF_INET, ifindex, NUD_PERMANENT, 0, 0)
-    body += netlink.attribute(NDA_DST, struct.pack(">I", address)) + netlink.attribute(
-        NDA_LLADDR, mac
-    )
+    body += netlink.network_u32(NDA_DST, address) + netlink.attribute(NDA_LLADDR, mac)
     command = (
         f"ip neighbour replace {dotted(address)} lladdr {mac.hex(':')} dev {dev} nud permanent"
     )

@@ -16,7 +16,7 @@ IFF_UP = 1
 IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_MASTER, IFLA_LINKINFO = 1, 3, 4, 10, 18
 IFLA_NET_NS_FD, IFLA_EXT_MASK, IFLA_GSO_MAX_SEGS = 28, 29, 40
 IFLA_NUM_TX_QUEUES, IFLA_NUM_RX_QUEUES = 31, 32
-IFLA_PROTO_DOWN = 39
+IFLA_CARRIER_CHANGES, IFLA_PROTO_DOWN = 35, 39
 IFLA_INFO_KIND, IFLA_INFO_DATA, VETH_INFO_PEER = 1, 2, 1
 IFLA_VXLAN_ID, IFLA_VXLAN_GROUP, IFLA_VXLAN_LOCAL = 1, 2, 4
 IFLA_VXLAN_LEARNING, IFLA_VXLAN_PORT = 7, 15
@@ -78,13 +78,18 @@ class Tunnel(NamedTuple):
 
 
 class InterfaceState(NamedTuple):
-    """The state of an interface in the kernel; tunnel: None if it is none."""
+    """The state of an interface in the kernel.
+
+    tunnel: None if it is none.
+    carrier_changes: since it was made.
+    """
 
     name: str
     up: bool
     gso_max_segs: int
     mtu: int
     tunnel: Tunnel | None
+    carrier_changes: int
 
 
 def set_up(device: Device, up: bool = True) -> NetlinkMessage:
@@ -186,9 +191,9 @@ def set_carrier(device: Device, carrier: bool) -> NetlinkMessage:
 
 def add_address(device: Device, address: Prefix) -> NetlinkMessage:
     """Return the message that gives an interface an IPv4 address with its prefix length."""
-    packed = struct.pack(">I", address.network)
     body = struct.pack("=BBBBI", 2, address.length, 0, 0, device.ifindex)
-    body += netlink.attribute(IFA_LOCAL, packed) + netlink.attribute(IFA_ADDRESS, packed)
+    body += netlink.network_u32(IFA_LOCAL, address.network)
+    body += netlink.network_u32(IFA_ADDRESS, address.network)
     command = f"ip address add {address} dev {device.dev}"
     return NetlinkMessage(netlink.RTM_NEWADDR, netlink.CREATE, body, command)
 
@@ -207,5 +212,6 @@ def interfaces(socket: netlink.Socket) -> dict[int, InterfaceState]:
             gso_max_segs=U32.unpack(segments)[0] if segments else 0,
             mtu=U32.unpack(attributes[IFLA_MTU])[0],
             tunnel=_tunnel(attributes),
+            carrier_changes=U32.unpack(attributes[IFLA_CARRIER_CHANGES])[0],
         )
     return by_index

@@ -37,6 +37,7 @@ BATCH_BYTES = 96 * 1024  # of one send, which returns when the kernel has made t
 RECEIVE_BYTES = 1 << 18  # size of a buffer for one receive
 HEADER = struct.Struct("=IHHII")
 ATTRIBUTE = struct.Struct("=HH")
+NETWORK_U32 = struct.Struct("=HH4s")
 IF_STATS = struct.Struct("=BxxxII")
 LINK_64 = struct.Struct("=8Q")  # packets, bytes, errors, drops, each received and sent
 
@@ -68,6 +69,11 @@ def nested(kind: int, *attributes: bytes) -> bytes:
 def u32(kind: int, value: int) -> bytes:
     """Return an attribute with a 32-bit number."""
     return struct.pack("=HHI", 8, kind, value)
+
+
+def network_u32(kind: int, value: int) -> bytes:
+    """Return an attribute with a 32-bit number in network order, such as an IPv4 address."""
+    return NETWORK_U32.pack(8, kind, value.to_bytes(4, "big"))
 
 
 def text(kind: int, value: str) -> bytes:
@@ -203,13 +209,16 @@ class Socket:
 
     def dump(self, kind: int, body: bytes) -> list[bytes]:
         """Return the bodies of all replies to the RTM_GET... request `kind`."""
+        return self._replies(kind, NLM_F_DUMP, body, f"netlink dump {kind}")
+
+    def _replies(self, kind: int, flags: int, body: bytes, command: str) -> list[bytes]:
         self.sequence += 1
-        header = HEADER.pack(16 + len(body), kind, NLM_F_REQUEST | NLM_F_DUMP, self.sequence, 0)
+        header = HEADER.pack(16 + len(body), kind, NLM_F_REQUEST | flags, self.sequence, 0)
         self.socket.send(header + body)
         replies = []
-        for kind_of_reply, flags, _, reply in self._receive_until(self.sequence):
+        for kind_of_reply, reply_flags, _, reply in self._receive_until(self.sequence):
             if kind_of_reply == NLMSG_ERROR and (code := -struct.unpack_from("=i", reply)[0]):
-                raise NetlinkError(code, f"netlink dump {kind}: {words(code, flags, reply)}")
+                raise NetlinkError(code, f"{command}: {words(code, reply_flags, reply)}")
             if kind_of_reply not in (NLMSG_ERROR, NLMSG_DONE):
                 replies.append(reply)
         return replies
@@ -228,16 +237,8 @@ class Socket:
         Raises:
             NetlinkError: with `command`, if the kernel refused.
         """
-        self.sequence += 1
-        self.socket.send(HEADER.pack(16 + len(body), kind, NLM_F_REQUEST, self.sequence, 0) + body)
-        while True:
-            for kind_of_reply, flags, sequence, reply in split(self.receive()):
-                if sequence != self.sequence:
-                    continue
-                if kind_of_reply == NLMSG_ERROR:
-                    code = -struct.unpack_from("=i", reply)[0]
-                    raise NetlinkError(code, f"{command}: {words(code, flags, reply)}")
-                return reply
+        (reply,) = self._replies(kind, NLM_F_ACK, body, command)
+        return reply
 
 
 def split(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from weft.testbed.linux import netlink
 from weft.testbed.linux.netlink import NetlinkMessage
+from weft.testbed.linux.netlink import network_u32 as _u32
 from weft.topologies.core.address import Prefix
 
 NETLINK_NETFILTER, NF_TABLES = 12, 10
@@ -48,10 +49,6 @@ OCTET = DataType(4, 1, "integer")
 FLOW = DataType(7 << 18 | 7 << 12 | 12 << 6 | 19, 16, "ipv4_addr . ipv4_addr . inet_proto . mark")
 
 
-def _u32(kind: int, value: int) -> bytes:
-    return netlink.attribute(kind, struct.pack(">I", value & 0xFFFFFFFF))
-
-
 def _nested(kind: int, *attributes: bytes) -> bytes:
     return netlink.nested(kind | NLA_F_NESTED, *attributes)
 
@@ -74,7 +71,7 @@ class NftTable(NamedTuple):
     def chain(self, name: str, kind: str, hook: int) -> NetlinkMessage:
         """Return the change that adds a chain of `kind`, filter or route, at `hook`."""
         body = netlink.text(3, name) + netlink.text(7, kind)
-        body += _nested(4, _u32(1, hook), _u32(2, MANGLE))
+        body += _nested(4, _u32(1, hook), _u32(2, MANGLE & 0xFFFFFFFF))
         words = f"{{ type {kind} hook {HOOKS[hook]} priority {MANGLE}; }}"
         command = f"add chain ip {self.name} {name} {words}"
         return self._message(NEWCHAIN, netlink.CREATE, body, command)
@@ -130,10 +127,8 @@ class NftTable(NamedTuple):
         names = netlink.text(2, name)
         changes = [self._message(DELSETELEM, 0, names, f"flush map ip {self.name} {name}")]
         for prefix, octet in sorted(octets.items()):
-            first = netlink.attribute(1, struct.pack(">I", prefix.network))
-            after = netlink.attribute(
-                1, struct.pack(">I", prefix.network + (1 << 32 - prefix.length))
-            )
+            first = _u32(1, prefix.network)
+            after = _u32(1, prefix.network + (1 << 32 - prefix.length))
             begin = _nested(1, _nested(1, first), _nested(2, netlink.attribute(1, bytes([octet]))))
             end = _nested(1, _nested(1, after), _u32(3, ELEMENT_ENDS))
             command = f"add element ip {self.name} {name} {{ {prefix} : {octet} }}"

@@ -366,10 +366,10 @@ def filter_(
     return NetlinkMessage(netlink.RTM_NEWTFILTER, netlink.CREATE, body, command)
 
 
-def remove_filter(device: Device, priority: int) -> NetlinkMessage:
-    """Return the change that removes the filter of that priority for arrivals at a device."""
-    body = TCMSG.pack(0, device.ifindex, 0, INGRESS_HOOK, priority << 16)
-    command = f"tc filter del dev {device.dev} ingress prio {priority}"
+def remove_filter(device: Device, priority: int, hook: int = INGRESS_HOOK) -> NetlinkMessage:
+    """Return the change that removes the filter of that priority at a hook of a device."""
+    body = TCMSG.pack(0, device.ifindex, 0, hook, priority << 16)
+    command = f"tc filter del dev {device.dev} {HOOKS[hook]} prio {priority}"
     return NetlinkMessage(netlink.RTM_DELTFILTER, 0, body, command)
 
 
@@ -383,15 +383,35 @@ def filter_options(
             yield netlink.attributes(attributes[TCA_OPTIONS])
 
 
+class Discipline(NamedTuple):
+    """A queueing discipline in the kernel: its device, its handle, its kind, its attributes."""
+
+    ifindex: int
+    handle: int
+    kind: str
+    attributes: dict[int, bytes]
+
+
+def disciplines(socket: netlink.Socket) -> Iterator[Discipline]:
+    """Yield every discipline in the socket's namespace."""
+    for body in socket.dump(netlink.RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0)):
+        _, ifindex, handle, _, _ = TCMSG.unpack_from(body)
+        attributes = netlink.attributes(body, TCMSG.size)
+        yield Discipline(ifindex, handle, _kind(attributes), attributes)
+
+
+def _kind(attributes: Mapping[int, bytes]) -> str:
+    return attributes[TCA_KIND].rstrip(b"\0").decode()
+
+
 def arrival_filters(socket: netlink.Socket, priority: int) -> dict[int, dict[int, bytes]]:
     """Return the options of the filter of that priority for arrivals, by ifindex.
 
     Devices of the socket's namespace without such a filter are left out.
     """
     by_ifindex = {}
-    for body in socket.dump(netlink.RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0)):
-        ifindex = TCMSG.unpack_from(body)[1]
-        if netlink.attributes(body, TCMSG.size)[TCA_KIND] == b"clsact\0":
+    for ifindex, _, kind, _ in disciplines(socket):
+        if kind == "clsact":
             for options in filter_options(socket, ifindex, priority):
                 by_ifindex[ifindex] = options
     return by_ifindex
@@ -440,10 +460,7 @@ class DeviceDisciplines:
 def shapes(socket: netlink.Socket) -> dict[int, DeviceDisciplines]:
     """Return the shape of every shaped device of the socket's namespace, by ifindex."""
     fields: dict[int, dict[str, int]] = {}
-    for body in socket.dump(netlink.RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0)):
-        _, ifindex, handle, _, _ = TCMSG.unpack_from(body)
-        attributes = netlink.attributes(body, TCMSG.size)
-        kind = attributes[TCA_KIND].rstrip(b"\0").decode()
+    for ifindex, handle, kind, attributes in disciplines(socket):
         values = _fields(kind, handle, attributes)
         if kind == "htb":
             values = {"rate_bps": _rate(socket, ifindex)}
@@ -479,7 +496,7 @@ def _rate(socket: netlink.Socket, ifindex: int) -> int:
 def rate_of_exact_link(body: bytes) -> int | None:
     """Return the bits per second of an exact link in a message of type RTM_NEWQDISC, else None."""
     attributes = netlink.attributes(body, TCMSG.size)
-    if attributes[TCA_KIND].rstrip(b"\0").decode() != EXACT_KIND:
+    if _kind(attributes) != EXACT_KIND:
         return None
     return int(EXACT_LINK.unpack_from(attributes[TCA_XSTATS])[0])
 

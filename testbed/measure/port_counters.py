@@ -14,11 +14,10 @@ from typing import NamedTuple
 from weft.testbed.linux import clock, netlink, tc
 from weft.testbed.linux.closing import Closing
 from weft.testbed.linux.discipline_counters import NOTHING, counters_of
-from weft.testbed.linux.interface import IFINFO, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS
+from weft.testbed.linux.interface import interfaces
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, ports
 
 HTB_GLOBAL = struct.Struct("=5I")  # the last: packets that went past the class
-IFLA_CARRIER_CHANGES = 35
 
 
 class PortCounters(NamedTuple):
@@ -101,15 +100,12 @@ class PortCounterReader(Closing):
 
     def carrier_changes(self) -> dict[int, int]:
         """Return the carrier changes of each port since its creation, by interface index."""
-        changes = {}
-        request = IFINFO.pack(0, 0, 0, 0, 0) + netlink.u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS)
-        for socket in self._sockets:
-            for body in socket.dump(netlink.RTM_GETLINK, request):
-                _, _, index, _, _ = IFINFO.unpack_from(body)
-                if index in self._ports:
-                    count = netlink.attributes(body, IFINFO.size)[IFLA_CARRIER_CHANGES]
-                    (changes[index],) = struct.unpack("=I", count)
-        return changes
+        return {
+            index: state.carrier_changes
+            for socket in self._sockets
+            for index, state in interfaces(socket).items()
+            if index in self._ports
+        }
 
 
 def _disciplines(socket: netlink.Socket) -> dict[int, dict[str, dict[int, bytes]]]:
@@ -117,14 +113,10 @@ def _disciplines(socket: netlink.Socket) -> dict[int, dict[str, dict[int, bytes]
 
     The queue of headers has the kind "headers".
     """
-    disciplines: dict[int, dict[str, dict[int, bytes]]] = {}
-    for body in socket.dump(netlink.RTM_GETQDISC, tc.TCMSG.pack(0, 0, 0, 0, 0)):
-        _, index, handle, _, _ = tc.TCMSG.unpack_from(body)
-        attributes = netlink.attributes(body, tc.TCMSG.size)
-        kind = attributes[tc.TCA_KIND].rstrip(b"\0").decode()
-        key = "headers" if handle == tc.HEADER_FIFO else kind
-        disciplines.setdefault(index, {})[key] = attributes
-    return disciplines
+    by_index: dict[int, dict[str, dict[int, bytes]]] = defaultdict(dict)
+    for index, handle, kind, attributes in tc.disciplines(socket):
+        by_index[index]["headers" if handle == tc.HEADER_FIFO else kind] = attributes
+    return by_index
 
 
 def _port(disciplines: Mapping[str, dict[int, bytes]], link: tuple[int, ...]) -> PortCounters:

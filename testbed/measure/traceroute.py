@@ -213,7 +213,7 @@ class ForwardingTables(Closing):
     def _lookup(self, node: int, dst: int) -> tuple[int, ...]:
         address = self.net.topology.naming.address(dst)
         body = RTMSG.pack(socket.AF_INET, 32, 0, 0, 0, 0, 0, 0, RTM_F_FIB_MATCH)
-        body += netlink.attribute(RTA_DST, struct.pack(">I", address))
+        body += netlink.network_u32(RTA_DST, address)
         space = self.net.identity.namespace(self.net.topology.naming.name(node))
         command = f"ip -n {space} route get fibmatch {dotted(address)}"
         reply = self._sockets[node].get(netlink.RTM_GETROUTE, body, command)

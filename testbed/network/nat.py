@@ -124,7 +124,7 @@ def _rule(
     body += netlink.u32(FRA_PRIORITY, priority)
     words = f"ip rule add pref {priority}"
     if to:
-        body += netlink.attribute(FRA_DST, struct.pack(">I", to.network))
+        body += netlink.network_u32(FRA_DST, to.network)
         words += f" to {to}"
     if own_only:
         body += netlink.text(FRA_IIFNAME, "lo")
