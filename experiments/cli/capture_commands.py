@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from weft.testbed.cluster.spread_run import SpreadRun
 
 MOST_FILES = 10_000
+POLL_S = 0.5  # interval of checks that a run over several machines is up
 
 
 def add_commands(commands: Commands) -> None:
@@ -83,15 +84,13 @@ def capture(arguments: Namespace) -> int:
     need_root()
     _check_limits(arguments)
     if spread_run := spread(arguments.run):
-        spread_run.execute(_capturing_part(spread_run, arguments.what), sys.argv[1:])
+        return _capture_on_machines(spread_run, arguments)
     network = RunningNetwork.open(arguments.run)
     run = network.run
     for element in arguments.what:
         recorder.ports(network.topology, element)  # raises here, not in the process
     network.close()
-    folder = Path(arguments.write)
-    with owned_by_caller(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    folder = _folder(arguments)
     request = recorder.CaptureRequest(
         tuple(arguments.what),
         str(folder.absolute()),
@@ -107,15 +106,30 @@ def capture(arguments: Namespace) -> int:
         return 0
 
 
-def _capturing_part(run: SpreadRun, elements: Sequence[str]) -> int:
-    """Return the part that captures these links and nodes; ValueError if more than one does."""
-    from weft.testbed.observe import recorder
+def _capture_on_machines(run: SpreadRun, arguments: Namespace) -> int:
+    """Capture on the machines of the links and nodes until Ctrl-C, to one file."""
+    from weft.testbed.cluster.measures import Measures
+    from weft.testbed.linux import clock
 
-    homes = run.homes()
-    parts = {homes[recorder.ports(run.topology, element)[0][0]] for element in elements}
-    if len(parts) > 1:
-        raise ValueError("capture: they are on several machines; capture those of each apart")
-    return parts.pop()
+    if arguments.file_kb:
+        raise ValueError("--file-kb works on one machine only: packets of several go to one file")
+    path = _folder(arguments) / f"{run.record.id}.pcapng"
+    with Measures(run.record.id) as measures:
+        measures.start_capture(arguments.what, snap=arguments.snap, control=arguments.control)
+        print("capturing", flush=True)
+        with suppress(KeyboardInterrupt):
+            while run.record.alive():
+                clock.sleep(POLL_S)
+        print(*measures.stop_capture(path), path, sep="\n")
+    return 0
+
+
+def _folder(arguments: Namespace) -> Path:
+    """Return the folder of --write, which exists from now on."""
+    folder = Path(arguments.write)
+    with owned_by_caller(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _check_limits(arguments: Namespace) -> None:

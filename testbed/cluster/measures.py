@@ -16,15 +16,20 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 from subprocess import Popen
 from typing import Any, NamedTuple
 
+from weft.testbed.cluster import merged_capture
+from weft.testbed.cluster.merged_capture import PartCapture
 from weft.testbed.cluster.spread_run import SpreadRun
 from weft.testbed.linux import clock
 from weft.testbed.measure.fidelity import Component, Fidelity, FidelityReport, at_most
 from weft.testbed.measure.outage import Gap, OutageProbe, OutageTable
 from weft.testbed.measure.ping import PingTable, ping
+from weft.testbed.measure.traceroute import Trace, trace
 from weft.testbed.network.network import RunningNetwork
+from weft.testbed.observe import recorder
 from weft.testbed.plan.network_plan import NetworkPlan, links_from
 from weft.testbed.runs.run import UNNAMED, find
 from weft.testbed.traffic import flows, iperf
@@ -72,12 +77,12 @@ def _leave(network: RunningNetwork, attribute: str = "") -> Any:
     return getattr(measurement, attribute, None)
 
 
-def _monotonic(network: RunningNetwork) -> float:
-    return clock.monotonic()
+def _read(network: RunningNetwork, read_clock: Callable[[], float]) -> float:
+    return read_clock()
 
 
 class ClockOffset(NamedTuple):
-    """How far a machine's CLOCK_MONOTONIC is ahead of this machine's, and the error's bound."""
+    """How far a machine's clock is ahead of this machine's, and the error's bound."""
 
     ahead_s: float
     bound_s: float
@@ -102,7 +107,10 @@ class Measures(ExitStack):
         for command in commands:
             near, far = Pipe()
             with far:
-                self.enter_context(Popen(command, stdin=far.fileno(), stdout=far.fileno()))
+                # Ctrl-C is not for them
+                self.enter_context(
+                    Popen(command, stdin=far.fileno(), stdout=far.fileno(), start_new_session=True)
+                )
             self._peers.append(self.enter_context(near))
 
     def _call(self, function: Callable[..., Any], requests: Mapping[int, Iterable[Any]]) -> Results:
@@ -130,19 +138,22 @@ class Measures(ExitStack):
             shares[self._home[src]].append((src, dst))
         return dict(shares)
 
-    def _read_clocks(self) -> list[ClockOffset]:
+    def _read_clocks(self, read_clock: Callable[[], float] = clock.monotonic) -> list[ClockOffset]:
         """Return the offsets of all parts' clocks, each by the fastest of some exchanges."""
         self.offsets = [
-            min((self._offset(part) for _ in range(EXCHANGES)), key=lambda offset: offset.bound_s)
+            min(
+                (self._offset(part, read_clock) for _ in range(EXCHANGES)),
+                key=lambda offset: offset.bound_s,
+            )
             for part in self._parts
         ]
         return self.offsets
 
-    def _offset(self, part: int) -> ClockOffset:
+    def _offset(self, part: int, read_clock: Callable[[], float]) -> ClockOffset:
         """Return the offset by one exchange, in whose middle the part reads its clock."""
-        sent_s = clock.monotonic()
-        there_s = self._call(_monotonic, {part: ()})[part]
-        bound_s = (clock.monotonic() - sent_s) / 2
+        sent_s = read_clock()
+        there_s = self._call(_read, {part: (read_clock,)})[part]
+        bound_s = (read_clock() - sent_s) / 2
         return ClockOffset(there_s - sent_s - bound_s, bound_s)
 
     def ping(self, pairs: NodePairs, **options: Any) -> PingTable:
@@ -152,6 +163,14 @@ class Measures(ExitStack):
             function, {part: (own,) for part, own in self._by_source(pairs).items()}
         )
         return PingTable(tuple(ping for table in tables.values() for ping in table.pings))
+
+    def trace(self, pairs: NodePairs, **options: Any) -> list[Trace]:
+        """Return the paths of packets, by the machine of their source; see traceroute.trace()."""
+        function = partial(trace, **options)
+        traces = self._call(
+            function, {part: (own,) for part, own in self._by_source(pairs).items()}
+        )
+        return [path for paths in traces.values() for path in paths]
 
     def start_outages(self, pairs: NodePairs, *, interval_ms: float = 10.0) -> None:
         """Ping `pairs` until stop_outages(); see outage.OutageProbe."""
@@ -204,6 +223,31 @@ class Measures(ExitStack):
         latest = max(tables.values(), key=lambda table: table.late_s)
         measured_s = max(table.measured_s for table in tables.values())
         return replace(latest, results=tuple(results), measured_s=measured_s)
+
+    def start_capture(self, elements: Iterable[str], **limits: Any) -> None:
+        """Capture links and nodes until stop_capture(); limits: of recorder.CaptureRequest."""
+        shares = defaultdict(list)
+        for element in elements:
+            node, _ = recorder.ports(self.run.topology, element)[0]
+            shares[self._home[node]].append(element)
+        self._capture = {
+            part: (PartCapture, recorder.CaptureRequest(tuple(own), "", **limits))
+            for part, own in shares.items()
+        }
+        self._call(_enter, self._capture)
+
+    def stop_capture(self, path: Path) -> list[str]:
+        """Write the packets of all machines to one file, by time on this machine's wall clock.
+
+        Returns:
+            Lines about the numbers of packets.
+        """
+        results = self._call(_leave, dict.fromkeys(self._capture, ("result",)))
+        offsets = self._read_clocks(clock.wall)
+        parts = [(packets, offsets[part].ahead_s) for part, (packets, _) in results.items()]
+        snap_bytes = max(request.snap for _, request in self._capture.values())
+        merged_capture.write(path, parts, snap_bytes)
+        return [line for _, lines in results.values() for line in lines]
 
     def start_fidelity(self) -> None:
         """Watch all parts until stop_fidelity(); see fidelity.Fidelity."""

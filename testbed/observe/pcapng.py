@@ -15,11 +15,19 @@ INBOUND, OUTBOUND = 1, 2
 
 
 class CapturedPacket(NamedTuple):
-    """A packet: interface, time in ns since 1970, and the bytes that were kept."""
+    """A packet.
+
+    time_ns: since 1970.
+    data: the bytes that were kept.
+    length: of the packet.
+    direction: INBOUND or OUTBOUND; 0: unknown.
+    """
 
     interface: str
     time_ns: int
     data: bytes
+    length: int
+    direction: int
 
 
 def _block(kind: int, body: bytes) -> bytes:
@@ -181,10 +189,13 @@ def _no_capture(path: Path) -> ValueError:
 def _packet(path: Path, body: bytes, names: Sequence[str]) -> CapturedPacket:
     if len(body) < 24:
         raise ValueError(f"{path}: the block of a packet is too short")
-    interface, high, low, size, _ = struct.unpack_from("<IIIII", body)
+    interface, high, low, size, length = struct.unpack_from("<IIIII", body)
     if interface >= len(names):
         raise ValueError(f"{path}: a packet of interface {interface}, which is not declared")
-    return CapturedPacket(names[interface], high << 32 | low, body[20 : 20 + size])
+    flags = _options(body[20 + size + -size % 4 : -4]).get(EPB_FLAGS, bytes(4))
+    direction = int.from_bytes(flags, "little") & (INBOUND | OUTBOUND)
+    data = body[20 : 20 + size]
+    return CapturedPacket(names[interface], high << 32 | low, data, length, direction)
 
 
 def _options(data: bytes) -> dict[int, bytes]:

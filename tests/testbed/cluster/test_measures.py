@@ -12,10 +12,10 @@ import pytest
 
 from tests.testbed.cluster.machines_here import AHEAD_S, ROOT, WEFT, Machines, machines_here, weft
 from weft.testbed.cluster import measures as cluster_measures
+from weft.testbed.cluster import merged_capture
 from weft.testbed.cluster.measures import Measures
 from weft.testbed.linux import clock
-from weft.testbed.linux.clock import wait_until
-from weft.testbed.observe.pcapng import read
+from weft.testbed.observe.pcapng import INBOUND, OUTBOUND, CapturedPacket, read
 from weft.testbed.traffic.flow_results import Flow
 from weft.testbed.traffic.flows import FlowOptions
 from weft.testbed.traffic.iperf import IperfSpec, serve_at
@@ -107,20 +107,33 @@ def test_a_verdict_names_a_cut_link_that_the_underlay_makes_slower(measures):
     assert report.verdict != "PASS"
 
 
-def test_a_capture_is_made_where_its_link_begins(measures, name, tmp_path):
-    first, _ = measures.run.parts
-    element = measures.run.topology.link_name(min(first.cut))
-    file = tmp_path / "packets" / f"{element}.pcapng"
-    words = ["capture", element, "-w", str(file.parent), "--run", name]
+def test_captures_of_several_machines_are_one_file_by_time(measures, name, tmp_path):
+    nodes = [measures.run.topology.naming.name(src) for src, _ in both_ways(measures)]
+    words = ["capture", *nodes, "-w", str(tmp_path / "new"), "--run", name]
     with subprocess.Popen(
         [*WEFT, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         try:
             assert process.stdout
             assert process.stdout.readline() == "capturing\n"
-            wait_until("hellos are captured", lambda: any(read(file)), every_s=0.1)
+            measures.ping(both_ways(measures), count=3)
         finally:
             os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        lines = process.stdout.read().splitlines()
+    file = tmp_path / "new" / f"{name}.pcapng"
+    packets = list(read(file))
+    assert {packet.interface.partition("-")[0] for packet in packets} == set(nodes)
+    assert packets == sorted(packets, key=lambda packet: packet.time_ns)
+    assert lines[-1] == str(file)
+    assert sum(int(line.split()[1]) for line in lines[:-1]) == len(packets)
+
+
+def test_packets_of_a_clock_that_is_ahead_are_moved_back(tmp_path):
+    near = [CapturedPacket("h0-eth0", 10**18 + turn, b"near", 99, OUTBOUND) for turn in (0, 2000)]
+    far = [CapturedPacket("h1-eth0", 10**18 + 5 * 10**9 + 1000, b"far", 3, INBOUND)]
+    file = tmp_path / "both.pcapng"
+    merged_capture.write(file, [(near, 0.0), (far, 5.0)], 64)
+    assert list(read(file)) == [near[0], far[0]._replace(time_ns=10**18 + 1000), near[1]]
 
 
 def test_a_machine_whose_measurements_die_is_named_and_the_others_leave_nothing(measures, machines):

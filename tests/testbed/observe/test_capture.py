@@ -35,7 +35,8 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert len(list(read(tmp_path / "h0.pcapng"))) == 3, "while it goes on"
     files.close(at + 3)
     assert [tuple(one) for one in read(tmp_path / "h0.pcapng")] == [
-        (f"h0-eth{i}", t, d) for i, t, d, _ in sent
+        (f"h0-eth{interface}", at_ns, data, len(data) + 5, direction)
+        for interface, at_ns, data, direction in sent
     ]
     whole = (tmp_path / "h0.pcapng").read_bytes()
     (tmp_path / "cut.pcapng").write_bytes(whole[:-90])
