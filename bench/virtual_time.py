@@ -16,6 +16,7 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -33,6 +34,7 @@ FAILURES = 100
 DRIFT = 1.1
 NEXT_S = 0.03  # of virtual time between failures, and up to an interval between hellos more
 HELLO_S = 0.03
+VIRTUAL = "virtual time (s)"
 
 
 def failures(packed: int = 0) -> dict[str, float]:
@@ -59,9 +61,9 @@ def failures(packed: int = 0) -> dict[str, float]:
             net.wait_until_converged()
     return {
         "noticed": len(noticed_ms),
-        "least_ms": min(noticed_ms),
-        "median_ms": float(np.median(noticed_ms)),
-        "most_ms": max(noticed_ms),
+        "noticed first after (ms)": min(noticed_ms),
+        "noticed after, median (ms)": float(np.median(noticed_ms)),
+        "noticed last after (ms)": max(noticed_ms),
     }
 
 
@@ -91,7 +93,7 @@ def tcp(spec: str, scheme: str, seconds: float) -> dict[str, float]:
     finally:
         network.down()
     share = table.goodput_bps / (len(pairs) * Gbps * 1448 / 1514)
-    return {"share": share, "hops": hops, "virtual_s": virtual_s}
+    return {"share of the links' goodput": share, "hops": hops, VIRTUAL: virtual_s}
 
 
 def up(spec: str, packed: int) -> dict[str, float]:
@@ -101,10 +103,10 @@ def up(spec: str, packed: int) -> dict[str, float]:
     )
     servers = network.topology.servers
     network.down()
-    return {"servers": servers, "virtual_s": sum(network.stages.values())}
+    return {"servers": servers, VIRTUAL: sum(network.stages.values())}
 
 
-INSIDE = {
+INSIDE: dict[str, Callable[[], dict[str, float]]] = {
     "failures": failures,
     "failures_packed": lambda: failures(packed=4),
     "fabric": lambda: tcp("clos:n=4,r=2,m=4", "ttc", 1.0),
@@ -129,6 +131,13 @@ def measured(what: str) -> dict[str, float]:
     return {**json.loads(out.getvalue()), "wall_s": clock.monotonic() - begin_s, "cpu_s": cpu_s}
 
 
+NAMES = {
+    "failures": f"{FAILURES} silent failures on DCell_{{4,1}}",
+    "failures_packed": "... daemons in four processes",
+    "fabric": "Clos, 8 flows for 1 s",
+    "fattree": "fat-tree k = 8, 128 flows for 20 ms",
+    "up": "DCell_{6,2} comes up",
+}
 LIMITS_S = {"failures": 10.0, "failures_packed": 10.0, "up": 40.0}  # wall
 
 
@@ -136,14 +145,15 @@ def lines_of(what: str) -> list[Line]:
     """Return the figures of one of INSIDE."""
     figures = measured(what)
     wall_s, cpu_s = figures.pop("wall_s"), figures.pop("cpu_s")
-    lines = [Line(f"{what}, {key}", value, "") for key, value in figures.items()]
-    lines.append(Line(f"{what}, wall", wall_s, "s", at_most=LIMITS_S.get(what)))
-    lines.append(Line(f"{what}, processor", cpu_s, "s"))
+    name = NAMES[what]
+    lines = [Line(f"{name}: {key}", value, "") for key, value in figures.items()]
+    lines.append(Line(f"{name}: wall time", wall_s, "s", at_most=LIMITS_S.get(what)))
+    lines.append(Line(f"{name}: processor time", cpu_s, "s"))
     if hops := figures.get("hops"):
-        ratio = cpu_s / figures["virtual_s"]
+        ratio = cpu_s / figures[VIRTUAL]
         limit = 20.0 if what == "fabric" else None
-        lines.append(Line(f"{what}, processor s a virtual s", ratio, "", at_most=limit))
-        lines.append(Line(f"{what}, transmissions a second of a core", hops / cpu_s, ""))
+        lines.append(Line(f"{name}: processor time of a virtual s", ratio, "s", at_most=limit))
+        lines.append(Line(f"{name}: transmissions a second of a core", hops / cpu_s, ""))
     return lines
 
 
@@ -169,8 +179,8 @@ def main() -> None:
         loops_s.append(computing_s())
     drift = max(loops_s) / min(loops_s)
     lines.append(Line("fixed loop, slowest by fastest", drift, "", at_most=DRIFT))
-    title = "under the virtual clock, on one processor"
-    show(title if drift <= DRIFT else f"VOID, the machine's speed changed: {title}", lines)
+    title = "Under the virtual clock, on one processor"
+    show(title if drift <= DRIFT else f"{title}: VOID, the machine's speed changed", lines)
 
 
 if __name__ == "__main__":

@@ -153,8 +153,8 @@ def _mpirun_virtual(arguments: Namespace, job: MpiJob) -> int:
     from weft.experiments.cli import virtual_up
     from weft.testbed.traffic import mpi
 
-    if arguments.syscall_ns is None:
-        arguments.syscall_ns = SYSCALL_NS
+    cost_ns = SYSCALL_NS if arguments.syscall_ns is None else arguments.syscall_ns
+    arguments.syscall_ns = 0  # until the program begins
     variables = [f"{name}={value}" for name, value in mpi.settings().items()]
     command = virtual_up.command("mpirun", arguments, OPTIONS)
     flags = ["--tag-output"] if arguments.tag_output else []
@@ -162,4 +162,5 @@ def _mpirun_virtual(arguments: Namespace, job: MpiJob) -> int:
         ["env", *variables, *command, *flags, "--", *job.argv],
         arguments,
         memory_mb=virtual_up.MEMORY_MB + MEMORY_OF_RANK_MB * len(job.hosts),
+        variables={mpi.SYSCALL_NS: str(cost_ns)},
     )

@@ -40,7 +40,7 @@ def is_virtual() -> bool:
 def calls_cost_nothing() -> bool:
     """Return True if the clock is virtual and system calls take no time, as by default."""
     return is_virtual() and not any(
-        word.startswith("time-travel-syscall=") for word in _boot_arguments()
+        word.startswith("time_travel.syscall_ns=") for word in _boot_arguments()
     )
 
 

@@ -91,7 +91,7 @@ class VirtualClock:
 
     def arguments(self) -> list[str]:
         """Return the arguments for the kernel's command line."""
-        calls = [f"time-travel-syscall={self.syscall_ns}"] if self.syscall_ns else []
+        calls = [f"time_travel.syscall_ns={self.syscall_ns}"] if self.syscall_ns else []
         return [*VIRTUAL_TIME, *calls, f"uml-seed={self.seed}"]
 
 

@@ -163,17 +163,25 @@ def _require_tools() -> None:
 
 def _compile(tree: Path, progress: Callable[[float], None]) -> None:
     """Compile the patched source into `tree`/linux."""
+    unpack(tree)
+    for count, _ in enumerate(make(tree, "linux"), start=1):
+        progress(min(count / STEPS, 0.99))
+    _step(["strip", "linux"], tree)
+
+
+def unpack(tree: Path) -> None:
+    """Put the patched and configured source into the folder `tree`."""
     _step(["tar", "--extract", "--strip-components=1", f"--file={SOURCE}"], tree)
     for patch in series():
         _step([*APPLY, f"--input={patch}"], tree)
     _step(["make", "ARCH=um", f"KCONFIG_ALLCONFIG={CONFIG}", "allnoconfig"], tree)
+
+
+def make(tree: Path, goal: str) -> Iterator[str]:
+    """Make `goal` from the source in `tree`; yield the lines that the compiler prints."""
     paths = f"-ffile-prefix-map={tree}=."
     flags = [f"KCFLAGS={COMPILER_FLAGS} {paths}", f"KAFLAGS={paths}"]
-    make = ["make", "ARCH=um", f"-j{os.cpu_count()}", *BUILD_SETTINGS, *flags, "linux"]
-    lines = _lines(make, tree)
-    for count, _ in enumerate(lines, start=1):
-        progress(min(count / STEPS, 0.99))
-    _step(["strip", "linux"], tree)
+    return _lines(["make", "ARCH=um", f"-j{os.cpu_count()}", *BUILD_SETTINGS, *flags, goal], tree)
 
 
 def shown(write: Callable[[str], object], terminal: bool) -> Callable[[float], None]:

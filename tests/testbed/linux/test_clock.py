@@ -97,7 +97,7 @@ def test_what_the_kernel_refuses_is_raised(timer):
     [
         ("root=/dev/vda quiet", False, False),
         ("weft_virtual=1 time-travel=inf-cpu time-travel-read=1", True, True),
-        ("time-travel=inf-cpu time-travel-syscall=50000", True, False),
+        ("time-travel=inf-cpu time_travel.syscall_ns=50000", True, False),
     ],
 )
 def test_the_kernel_was_boot_arguments_what_costs_time(monkeypatch, line, virtual, free):

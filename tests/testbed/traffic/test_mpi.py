@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[3]
 SOURCE = Path(__file__).with_name("allreduce.c")
 WEFT = [sys.executable, "-m", "weft.experiments.cli.cli"]
 LINK = LinkSpec(rate_bps=200 * Mbps, queue_packets=250)
+NOT_COPIED = (".*", "__pycache__", "docs", "figures", "results", "tests")
 REAL = pytest.mark.real_clock("compiles programs, and waits for real seconds")
 
 
@@ -295,23 +296,30 @@ def test_hpc_challenge_ends(topology, clock, tmp_path):
 @pytest.mark.virtual
 @pytest.mark.slow
 def test_an_all_reduce_under_the_virtual_clock_is_repeatable_and_near_its_bound(program):
-    """Four ranks move 1.5 times the data each, in frames of 1,514 bytes with 1,448 of payload."""
+    """Four ranks move 1.5 times the data each, in frames of 1,514 bytes with 1,448 of payload.
+
+    The last run is of a copy of weft without compiled files, whose start makes other system calls.
+    """
     size_bytes, rate_bps = 2_000_000, 10**9
     path = Path(program("openmpi"))
     argv = ["mpirun", "clos:n=4,r=2,m=4", "--routing", "ttc", "--rate", "1gbit", "-n", "4"]
     command = [*WEFT, *argv, "--clock", "virtual", "--placement", "leaf", "--", f"./{path.name}"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    outputs = [
-        subprocess.run(
+    copy, tree = path.parent / "copy", path.parent / "weft"
+    shutil.copytree(ROOT, copy, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
+    outputs = []
+    for target in (ROOT, ROOT, copy):
+        tree.unlink(missing_ok=True)
+        # Open MPI sends its environment, so its length counts
+        tree.symlink_to(target)
+        done = subprocess.run(
             [*command, str(size_bytes)],
             cwd=path.parent,
-            env=environment,
+            env=os.environ | {"PYTHONPATH": str(tree)},
             capture_output=True,
             text=True,
             check=True,
-        ).stdout
-        for _ in range(3)
-    ]
+        )
+        outputs.append(done.stdout)
     assert len(set(outputs)) == 1
     seconds = [float(text) for text in re.findall(r"seconds (\S+)", outputs[0])]
     bound_s = 1.5 * size_bytes * 8 / rate_bps * 1514 / 1448
