@@ -241,10 +241,7 @@ def run(
         if job.tagged:
             sinks = [_relabel(stack, launcher.mpi, sink) for sink in sinks]
         stack.callback(lambda: clean.kill(clean.marked(JOB, str(folder))))
-        # what weft calls until here depends on Python's compiled files, and the job must not
-        if cost_ns := os.environ.get(SYSCALL_NS):
-            stack.callback(SYSCALL_FILE.write_text, "0")
-            SYSCALL_FILE.write_text(cost_ns)
+        _charge_calls(stack)
         status = _wait(argv, os.environ | variables, sinks, job.timeout_s, folder / "failed")
         return _outcome(net, job, status, folder / "failed")
 
@@ -274,6 +271,16 @@ def _restore_queued_bytes(net: NetworkHandle, lock: int, former: Path) -> None:
         if value := former.read_text(encoding="utf-8"):
             tcp_settings.tune(net, {QUEUED_PATH: value})
         former.unlink()
+
+
+def _charge_calls(stack: ExitStack) -> None:
+    """Let system calls take the time in SYSCALL_NS until `stack` closes.
+
+    The calls of weft until then depend on Python's compiled files, on which no job may depend.
+    """
+    if cost_ns := os.environ.get(SYSCALL_NS):
+        stack.callback(SYSCALL_FILE.write_text, "0")
+        SYSCALL_FILE.write_text(cost_ns)
 
 
 def _outcome(net: NetworkHandle, job: MpiJob, status: int, failed: Path) -> MpiOutcome:
