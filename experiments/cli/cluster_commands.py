@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from weft.experiments.cli.options import Commands, add_command, add_json, add_network
 
@@ -67,13 +68,13 @@ def place(arguments: Namespace) -> int:
 
     lab = lab_commands.lab_from(arguments)
     machines = cluster(arguments.machines)
-    summary = described(lab, machines, placed(lab, machines))
+    summary = described(lab, _parts(lab, machines, FIRST_PORT))
     if arguments.json:
         print(json.dumps(summary))
         return 0
-    show(summary["machines"], list(summary["machines"][0]))
+    show(summary["machines"])
     if summary["pairs"]:
-        show(summary["pairs"], list(summary["pairs"][0]))
+        show(summary["pairs"])
     links, cut = len(lab.topology.links), summary["cut_links"]
     print(f"{cut} of {links} links are cut ({100 * cut / links:.0f} %)")
     return 0
@@ -102,13 +103,9 @@ def placed(lab: Lab, cluster: Cluster) -> list[int]:
     return placement.place(lab.topology, cluster.shares(), pinned, kept)
 
 
-def described(lab: Lab, cluster: Cluster, machine_of: list[int]) -> dict[str, Any]:
+def described(lab: Lab, parts: Sequence[PlanPart]) -> dict[str, Any]:
     """Return the rows of machines and of pairs of machines, and the number of cut links."""
-    from weft.testbed.plan.part import split
-
     links = len(lab.topology.links)
-    addresses = {machine.name: machine.address for machine in cluster.machines}
-    parts = split(lab.topology, machine_of, addresses, FIRST_PORT)
     machines = [
         {
             "machine": part.machine,
@@ -160,7 +157,9 @@ def up(lab: Lab, routing: str, arguments: Namespace) -> int:
 
     _check_up(lab, arguments)
     machines = cluster_from(arguments.machines)
-    parts = _parts(lab, machines, arguments.detach)
+    # the next port is that of agents' messages
+    port = FIRST_PORT + 2 * (crc32(arguments.detach.encode()) % PORTS)
+    parts = _parts(lab, machines, port)
     if arguments.dry_run:
         return _print_parts(lab, routing, parts, arguments.detach)
     need_root()
@@ -231,15 +230,11 @@ def _check_up(lab: Lab, arguments: Namespace) -> None:
             raise ValueError(f"{option} works on one machine only; omit it, or --machines")
 
 
-def _parts(lab: Lab, cluster: Cluster, name: str) -> list[PlanPart]:
+def _parts(lab: Lab, cluster: Cluster, port: int) -> list[PlanPart]:
     """Return the part of each machine; ValueError: see placed()."""
-    from zlib import crc32
-
     from weft.testbed.plan.part import split
 
     addresses = {machine.name: machine.address for machine in cluster.machines}
-    # the next one is that of agents' messages
-    port = FIRST_PORT + 2 * (crc32(name.encode()) % PORTS)
     return split(lab.topology, placed(lab, cluster), addresses, port)
 
 

@@ -67,7 +67,7 @@ def compare(arguments: Namespace) -> int:
     if arguments.json:
         print(json.dumps(rows, indent=1))
     elif rows:
-        show(rows, list(rows[0]))
+        show(rows)
     sides = f"A is {arguments.a}, B is {arguments.b}"
     say(f"{experiment.name}: {len(pairs)} pairs of runs; {sides}")
     if arguments.output and ratios:

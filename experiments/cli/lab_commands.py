@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.experiments.cli.options import Commands, add_command, add_flag, add_run
+from weft.experiments.cli.options import Commands, add_command, add_flag, add_run, option
 
 if TYPE_CHECKING:
     from weft.testbed.labs.lab_file import Lab
@@ -82,7 +82,7 @@ def lab_from(arguments: Namespace) -> Lab:
         return lab if arguments.mtu is None else with_mtu(lab, arguments.mtu)
     for name in LINK_OPTIONS:
         if getattr(arguments, name) is not None:
-            raise ValueError(f"{_option(name)}: {path} already specifies its links")
+            raise ValueError(f"{option(name)}: {path} already specifies its links")
     lab = parse(text_of(path), name=path)
     packed = lab.packed if arguments.packed is None else arguments.packed
     return replace(lab, scheme=arguments.routing or lab.scheme, packed=packed)
@@ -144,10 +144,6 @@ def brought_up(lab: Lab, scheme: str) -> Iterator[RunningNetwork]:
         network.down()
 
 
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
 def links_from(arguments: Namespace) -> tuple[LinkSpec | None, LinkSpec | None]:
     """Return the specification of all links, and that of host links if it differs.
 
@@ -160,7 +156,7 @@ def links_from(arguments: Namespace) -> tuple[LinkSpec | None, LinkSpec | None]:
         for name in LINK_OPTIONS:
             if getattr(arguments, name) is not None:
                 cause = "without it links are as fast as the machine can be"
-                raise ValueError(f"{_option(name)} needs --rate: {cause}")
+                raise ValueError(f"{option(name)} needs --rate: {cause}")
         return None, None
     if arguments.headers is not None and not arguments.trim:
         raise ValueError("--headers needs --trim: only a port that trims queues headers")

@@ -374,7 +374,7 @@ def _show_spread(run: SpreadRun, arguments: Namespace) -> int:
     if arguments.json:
         print(json.dumps(state))
         return 0
-    show(state["machines"], list(state["machines"][0]))
+    show(state["machines"])
     if "nodes" in state:
         show_status(state)
     return 0
@@ -409,7 +409,7 @@ def ps(arguments: Namespace) -> int:
     if arguments.json:
         print(json.dumps(rows))
     elif rows:
-        show(rows, list(rows[0]))
+        show(rows)
     else:
         print("no run is up", file=sys.stderr)
     return 0

@@ -44,11 +44,11 @@ def show_status(state: Mapping[str, Any]) -> None:
         drawn = ", ".join(f"{layers[name]} {name}" for name in ("gaps", "cuts", "echoes", "errors"))
         print(f"{layers['flows']} flows, which drew a layer again: {drawn}")
     if flows := state["flows"]:
-        show([written(row) for row in flows], list(flows[0]))
+        show([written(row) for row in flows])
     if line := lateness(state["nodes"]):
         print(line)
     if state["nodes"]:
-        show(state["nodes"], list(state["nodes"][0]))
+        show(state["nodes"])
 
 
 def lateness(nodes: Sequence[Mapping[str, Any]]) -> str:

@@ -38,6 +38,11 @@ def add_flag(parser: Any, *names: str, help: str) -> None:
     parser.add_argument(*names, action="store_true", help=help)
 
 
+def option(name: str) -> str:
+    """Return the option that sets the attribute `name`."""
+    return f"--{name.replace('_', '-')}"
+
+
 def add_run(parser: ArgumentParser, *elements: str) -> None:
     """Add --run, which names the network.
 

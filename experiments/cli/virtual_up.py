@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.experiments.cli import lab_commands
+from weft.experiments.cli.options import option
 from weft.experiments.runner.definition import COSTS
 from weft.topologies.core.link import MOST_HOP_NS
 
@@ -33,7 +34,7 @@ def check(arguments: Namespace) -> None:
     if arguments.clock == "real":
         for name in ("pace", "seed", *COSTS):
             if getattr(arguments, name) is not None:
-                raise ValueError(f"--{name.replace('_', '-')} needs --clock virtual")
+                raise ValueError(f"{option(name)} needs --clock virtual")
         return
     if arguments.detach is not None:
         raise ValueError("--detach needs the real clock: a virtual one ends with its command line")
@@ -68,13 +69,12 @@ def check_lab(lab: Lab, arguments: Namespace) -> None:
 def check_costs(costs: Mapping[str, int], clock: str) -> None:
     """Raise ValueError for a cost in ns that is out of range, or not of the virtual clock."""
     for name, ns in costs.items():
-        option = f"--{name.replace('_', '-')}"
         if ns and clock != "virtual":
             raise ValueError(
-                f"{option} needs --clock virtual: in real time computing takes what it takes"
+                f"{option(name)} needs --clock virtual: in real time computing takes what it takes"
             )
         if not 0 <= ns <= MOST_HOP_NS:
-            raise ValueError(f"{option} must be 0 .. {MOST_HOP_NS}, got {ns}")
+            raise ValueError(f"{option(name)} must be 0 .. {MOST_HOP_NS}, got {ns}")
 
 
 def require_visible(path: str) -> None:
@@ -102,15 +102,15 @@ def up(arguments: Namespace) -> int:
     )
 
 
-def command(name: str, arguments: Namespace, more: Sequence[str] = ()) -> list[str]:
-    """Return the command `name` of weft with the network's options, and those called `more`."""
+def command(verb: str, arguments: Namespace, more: Sequence[str] = ()) -> list[str]:
+    """Return the command `verb` of weft with the network's options, and those called `more`."""
     from weft.testbed.runs import isolated_python
 
-    words = [name, arguments.topology]
-    for option in (*OPTIONS, *more):
-        value = getattr(arguments, option)
+    words = [verb, arguments.topology]
+    for name in (*OPTIONS, *more):
+        value = getattr(arguments, name)
         if value is not None:
-            words += [f"--{option.replace('_', '-')}", str(value)]
+            words += [option(name), str(value)]
     return isolated_python.command("weft.experiments.cli.cli", words)
 
 

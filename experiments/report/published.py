@@ -147,16 +147,16 @@ class PublishedSet(Store):
 
 def text_lines(entries: Sequence[Entry]) -> Iterator[str]:
     """Yield the lines of a file: provenances, then rows."""
-    keys = {}
+    provenances: dict[str, dict[str, Any]] = {}
+    keys = []
     for _, about in entries:
         shared = {name: value for name, value in about.items() if name not in OF_A_ROW}
         text = json.dumps(shared, ensure_ascii=False)
-        keys[text] = hashlib.sha256(text.encode()).hexdigest()[:8]
-    for text, key in sorted(keys.items(), key=lambda item: item[1]):
-        yield json.dumps({"key": key, **json.loads(text)}, ensure_ascii=False)
-    for row, about in entries:
-        shared = {name: value for name, value in about.items() if name not in OF_A_ROW}
-        key = keys[json.dumps(shared, ensure_ascii=False)]
+        keys.append(hashlib.sha256(text.encode()).hexdigest()[:8])
+        provenances[keys[-1]] = shared
+    for key in sorted(provenances):
+        yield json.dumps({"key": key, **provenances[key]}, ensure_ascii=False)
+    for (row, about), key in zip(entries, keys, strict=True):
         line = {
             "version": about["run"]["version"],
             "by": key,

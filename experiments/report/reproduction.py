@@ -187,15 +187,11 @@ def compare_rows(
 ) -> dict[str, RowComparison]:
     """Return the comparisons of the new rows that are published, by run id."""
     by_id = {run.id: run for run in runs if run.id in new}
-    return {
-        str(row["run"]): compare(
-            find(by_id[str(row["run"])].experiment),
-            by_id[str(row["run"])],
-            new[str(row["run"])],
-            (row, about),
-        )
-        for row, about in published.entries(by_id.values())
-    }
+    comparisons = {}
+    for row, about in published.entries(by_id.values()):
+        run = by_id[str(row["run"])]
+        comparisons[run.id] = compare(find(run.experiment), run, new[run.id], (row, about))
+    return comparisons
 
 
 def identical(a: object, b: object) -> bool:

@@ -7,15 +7,14 @@ code.  A worker measures one run at a time: the graph engine uses all cores, and
 from __future__ import annotations
 
 import re
-import traceback
 from collections.abc import Iterator, Sequence
 from functools import cache
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from weft.experiments.runner import virtual_runs
-from weft.experiments.runner.definition import Result, Run, find
+from weft.experiments.runner.definition import Run, find
 from weft.experiments.runner.failures import RunFailure, reason
+from weft.experiments.runner.sweep import EndedRun, attempt
 from weft.testbed.linux import clock
 
 if TYPE_CHECKING:
@@ -26,16 +25,7 @@ CONNECT_S = 10.0
 one_at_a_time = Lock()  # of this process
 
 
-class WorkerResult(NamedTuple):
-    """A run on a worker: its result or failure, provenance, and wall time."""
-
-    run: Run
-    outcome: Result | RunFailure
-    about: dict[str, Any]
-    wall_s: float
-
-
-def on_cluster(address: str, runs: Sequence[Run]) -> Iterator[WorkerResult]:
+def on_cluster(address: str, runs: Sequence[Run]) -> Iterator[EndedRun]:
     """Yield each of `runs` when it ends on a worker of the scheduler at `address`.
 
     A run whose worker dies is measured by another worker, unless it has killed several.
@@ -70,7 +60,7 @@ def connect(address: str) -> Client:
     return client
 
 
-def answers(client: Client, runs: Sequence[Run]) -> Iterator[WorkerResult]:
+def answers(client: Client, runs: Sequence[Run]) -> Iterator[EndedRun]:
     """Yield each of `runs` when it ends; cancel the others when the caller stops."""
     from distributed import as_completed
 
@@ -86,13 +76,13 @@ def answers(client: Client, runs: Sequence[Run]) -> Iterator[WorkerResult]:
                 raise ConnectionError("the scheduler ended and lost its runs")
             else:
                 error = future.exception()
-                yield WorkerResult(pending[future], RunFailure(reason(error), ""), {}, 0.0)
+                yield EndedRun(pending[future], RunFailure(reason(error), ""), 0.0, {})
             del pending[future]  # frees the result in the scheduler
     finally:
         client.cancel(list(pending))
 
 
-def answer(run: Run) -> WorkerResult:
+def answer(run: Run) -> EndedRun:
     """Measure `run`; called on a worker."""
     experiment = find(run.experiment)
     if experiment.version != run.version:
@@ -100,19 +90,7 @@ def answer(run: Run) -> WorkerResult:
             f"{run.experiment} is version {experiment.version} on the worker, {run.version} here"
         )
     with one_at_a_time:
-        begin_s = clock.monotonic()
-        about = about_here()
-        outcome: Result | RunFailure
-        try:
-            if run.clock == "virtual":
-                virtual = virtual_runs.measure(run)
-                outcome = virtual.outcome
-                about = {**about, "inside": dict(virtual.about)}
-            else:
-                outcome = experiment.carry_out(run)
-        except Exception as error:
-            outcome = RunFailure(reason(error), traceback.format_exc())
-        return WorkerResult(run, outcome, about, clock.monotonic() - begin_s)
+        return attempt(experiment, about_here(), run, pinned=False)
 
 
 @cache

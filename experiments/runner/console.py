@@ -6,7 +6,7 @@ rich is imported at first use, so `weft --help` stays quick.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from types import TracebackType
@@ -185,8 +185,9 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest_s} s"
 
 
-def show(rows: list[Row], columns: list[str]) -> None:
-    """Print `rows` as a table of aligned text with a header."""
+def show(rows: list[Row], columns: Sequence[str] = ()) -> None:
+    """Print `rows` as an aligned table with a header; by default all columns of the first row."""
+    columns = list(columns or rows[0])
     cells = [columns] + [[cell(row.get(column)) for column in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     numeric = [

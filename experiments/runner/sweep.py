@@ -247,30 +247,33 @@ def on_workers(scheduler: str, queue: Queue) -> Iterator[EndedRun]:
         runs = [first]
         while run := queue.take():
             runs.append(run)
-        for answer in on_cluster(scheduler, runs):
-            yield EndedRun(answer.run, answer.outcome, answer.wall_s, answer.about)
+        yield from on_cluster(scheduler, runs)
 
 
-def attempt(experiment: Experiment, about: Mapping[str, Any], run: Run) -> EndedRun:
-    """Measure `run`; an error becomes its outcome and does not end the sweep."""
-    begin = clock.monotonic()
-    try:
-        if run.clock == "virtual":
-            return under_virtual_clock(about, run)
-        result = experiment.carry_out(run)
-    except Exception as error:
-        if stop := interrupt_behind(error):
-            raise stop from error
-        failure = RunFailure(reason(error), traceback.format_exc())
-        return EndedRun(run, failure, clock.monotonic() - begin, {})
-    return EndedRun(run, result, clock.monotonic() - begin, about)
+def attempt(
+    experiment: Experiment, about: Mapping[str, Any], run: Run, *, pinned: bool = True
+) -> EndedRun:
+    """Measure `run`; an error becomes its outcome and does not end the sweep.
 
-
-def under_virtual_clock(about: Mapping[str, Any], run: Run) -> EndedRun:
-    """Measure `run` on a kernel of its own; `inside` has the provenance inside that kernel."""
+    Args:
+        experiment: that the run is of.
+        about: provenance; `inside` is added, that of the kernel for virtual time.
+        run: to measure.
+        pinned: a kernel for virtual time has the processor of this worker.
+    """
     from weft.experiments.runner import virtual_runs
 
     begin = clock.monotonic()
-    answer = virtual_runs.measure(run, core=virtual_runs.core(worker_number))
-    about = {**about, "inside": dict(answer.about)}
-    return EndedRun(run, answer.outcome, clock.monotonic() - begin, about)
+    outcome: Result | RunFailure
+    try:
+        if run.clock == "virtual":
+            core = virtual_runs.core(worker_number) if pinned else None
+            outcome, inside = virtual_runs.measure(run, core=core)
+            about = {**about, "inside": dict(inside)}
+        else:
+            outcome = experiment.carry_out(run)
+    except Exception as error:
+        if stop := interrupt_behind(error):
+            raise stop from error
+        outcome = RunFailure(reason(error), traceback.format_exc())
+    return EndedRun(run, outcome, clock.monotonic() - begin, about)

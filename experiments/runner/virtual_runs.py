@@ -12,9 +12,9 @@ import json
 import os
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.experiments.runner.definition import Experiment, Result, Run, find
 from weft.experiments.runner.failures import RunFailure, reason
@@ -31,8 +31,7 @@ MEMORY_MB = 3000
 LONGEST_S = 86_400.0  # of real time
 
 
-@dataclass(frozen=True)
-class VirtualRunResult:
+class VirtualRunResult(NamedTuple):
     """Result or failure of a run, and the provenance inside its kernel."""
 
     outcome: Result | RunFailure
