@@ -42,7 +42,7 @@ def measure(run: Run) -> Result:
     )
 
 
-def by_flows(table: Table) -> list[Row]:
+def by_flows(table: Table) -> Table:
     """Return a row for each bin of a histogram: its flows, and the fraction of links in it."""
     rows: list[Row] = []
     for row in table:

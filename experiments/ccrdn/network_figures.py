@@ -11,7 +11,7 @@ from weft.experiments.runner.definition import Row, Table
 from weft.topologies.core.grammar import parse
 
 
-def with_sizes(table: Table) -> list[Row]:
+def with_sizes(table: Table) -> Table:
     """Return the rows with the family and depth of their network, and its servers."""
     rows: list[Row] = []
     for row in table:

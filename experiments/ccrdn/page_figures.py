@@ -9,7 +9,7 @@ from weft.experiments.ccrdn.flow_histogram import by_flows
 from weft.experiments.ccrdn.network_figures import with_sizes
 from weft.experiments.report.page_figures import PageFigure
 from weft.experiments.report.panels import Bars, Curves, exploded, melted, number_of, relative
-from weft.experiments.runner.definition import Row, Table
+from weft.experiments.runner.definition import Table
 from weft.topologies.core.grammar import parse
 
 SHORT = {"dcell": "D", "beta-dcell": "β", "ficonn": "F"}
@@ -25,19 +25,19 @@ def short(topology: str) -> str:
     return f"{SHORT[family]}{parameters['k']},{parameters['n']}"
 
 
-def named(table: Table) -> list[Row]:
+def named(table: Table) -> Table:
     """Return the rows with the short name of their network."""
     return [row | {"network": short(str(row["topology"]))} for row in table]
 
 
-def of_depth(depth: int, table: Table) -> list[Row]:
+def of_depth(depth: int, table: Table) -> Table:
     """Return the rows of networks with `depth`, with their sizes."""
     return [row for row in with_sizes(table) if str(row["family"]).endswith(str(depth))]
 
 
-def lettered(letters: str, prepare: Callable[[Table], Table], table: Table) -> list[Row]:
+def lettered(letters: str, prepare: Callable[[Table], Table], table: Table) -> Table:
     """Return the prepared rows, each with the figure's number or letter before its network."""
-    rows = named(prepare(table))
+    rows = list(named(prepare(table)))
     names = dict.fromkeys(str(row["network"]) for row in rows)
     networks = sorted(names, key=lambda name: "DβF".index(name[0]))
     titles = dict(zip(networks, letters.split(), strict=False))
@@ -45,7 +45,7 @@ def lettered(letters: str, prepare: Callable[[Table], Table], table: Table) -> l
     return [row | {"network": f"({titles[str(row['network'])]}) {row['network']}"} for row in rows]
 
 
-def over_dr(column: str, same: tuple[str, ...], table: Table) -> list[Row]:
+def over_dr(column: str, same: tuple[str, ...], table: Table) -> Table:
     """Return the rows of schemes other than DR, with `column` over that of DR."""
     rows = relative(named(table), (column,), {"routing": "dr"}, ("network", *same, "seed"))
     return [row for row in rows if row["routing"] != "dr"]

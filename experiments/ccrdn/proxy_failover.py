@@ -286,7 +286,7 @@ def check(run: Run) -> None:
     common.check_tcp(run)
 
 
-def affected_runs(table: Table) -> list[Row]:
+def affected_runs(table: Table) -> Table:
     """Return the rows of failures that affected pairs, with TCP's goodput over that before."""
     return [{**row, "tcp_fraction": through(row)} for row in table if row["affected_pairs"]]
 

@@ -131,7 +131,7 @@ def trace(name: str) -> Schedule:
     return goal.read(TRACES.get(name, name))
 
 
-def named(table: Table) -> list[Row]:
+def named(table: Table) -> Table:
     """Return the rows with the family of the network, and the cost of its hosts."""
     return [
         row
@@ -144,7 +144,7 @@ def named(table: Table) -> list[Row]:
     ]
 
 
-def of_several_sizes(table: Table) -> list[Row]:
+def of_several_sizes(table: Table) -> Table:
     """Return the rows if they have several sizes of buffers."""
     return named(table) if len({row["size_bytes"] for row in table}) > 1 else []
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from weft.daemons.core.compiled import compiled
 from weft.experiments.collectives.message_cost import FrameCost
 from weft.experiments.engines.arrays import Floats, Ints
-from weft.experiments.engines.compiled import compiled
 from weft.experiments.engines.fluid import fair_rates
 from weft.testbed.schedules.task_graph import MessageStart, Progress, TaskGraph
 

@@ -171,7 +171,7 @@ def figures_of(n: int, r: int, m: int, p: int) -> dict[str, int]:
     return places
 
 
-def series(table: Table) -> list[Row]:
+def series(table: Table) -> Table:
     """Return a row for each figure, network and curve; figures of a single network are left out."""
     rows = [
         row | {"figure": figure, "n_or_r": place}

@@ -159,7 +159,7 @@ def check(run: Run) -> None:
     common.check_tcp(run)
 
 
-def kernel_rows(table: Table) -> list[Row]:
+def kernel_rows(table: Table) -> Table:
     """Return the rows of the kernel."""
     return select(table, engine="kernel")
 

@@ -204,7 +204,7 @@ def settling_figures(slots_until: Ints, length: Ints, us: float, *, in_step: boo
     return columns if in_step else dict.fromkeys(columns)
 
 
-def over_time(table: Table) -> list[Row]:
+def over_time(table: Table) -> Table:
     """Return a row for each 10 us: the mean over leaves, and the busiest leaf."""
     lists = {"mean_reroutes": "mean of the leaves", "max_reroutes": "busiest leaf"}
     rows = [

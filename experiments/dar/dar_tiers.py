@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from weft.daemons.core.compiled import compiled
 from weft.daemons.dar.iteration import (
     COUNTERS,
     GROWTHS,
@@ -31,7 +32,6 @@ from weft.experiments.dar import columns
 from weft.experiments.dar.settings import generator
 from weft.experiments.dar.simulation import network, standard_error
 from weft.experiments.engines.arrays import Ints, zeros
-from weft.experiments.engines.compiled import compiled
 from weft.experiments.report.panels import Curves
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer, Word

@@ -35,7 +35,7 @@ PANELS_13 = {40.0: "a", 20.8: "b", 19.2: "c"}
 SETTINGS = {"ours": "ours: 3, 16, 16", "published": "published: 2, 5, 9"}
 
 
-def iterations(table: Table) -> list[Row]:
+def iterations(table: Table) -> Table:
     """Return the points of the paper's figures, in their order."""
     rows = [
         row | {"figure": FIGURES_10_TO_12[str(row["figure"])]}
@@ -51,7 +51,7 @@ def cell_name(row: Row) -> str:
     return f"{network}, {row['host_gbps']:g} Gbit/s, p = {row['p']}"
 
 
-def reroutes(table: Table) -> list[Row]:
+def reroutes(table: Table) -> Table:
     """Return reroutes over time in the panels of figure 13, then those on Linux."""
     rows = [
         row | {"panel": f"({PANELS_13[number_of(row, 'host_gbps')]}) {cell_name(row)}{place}"}
@@ -75,7 +75,7 @@ def with_line(plot: Curves, x: float, label: str) -> Callable[[Table, Figure], N
     return draw
 
 
-def table_1(table: Table) -> list[Row]:
+def table_1(table: Table) -> Table:
     """Return a row for each statistic of a cell of table 1; columns are named by the cell."""
     return [
         row

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
+from weft.daemons.core.compiled import allocates_nothing, compiled
 from weft.daemons.dar.iteration import (
     COUNTERS,
     ClosFlows,
@@ -20,7 +21,6 @@ from weft.daemons.dar.iteration import (
 )
 from weft.daemons.routing.selection import below
 from weft.experiments.engines.arrays import Ints, zeros
-from weft.experiments.engines.compiled import allocates_nothing, compiled
 
 WORST, ANY, GIVEN, PAIRS = range(4)
 TRAFFIC = {"worst": WORST, "random": ANY, "pairs": PAIRS}

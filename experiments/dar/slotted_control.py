@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from weft.daemons.core.compiled import allocates_nothing
 from weft.daemons.dar.iteration import (
     COUNTERS,
     DEST,
@@ -39,7 +40,6 @@ from weft.daemons.routing.selection import below, drill, shortest
 from weft.experiments.dar.simulation import network
 from weft.experiments.dar.slotted_queues import Clos
 from weft.experiments.engines.arrays import Ints, zeros
-from weft.experiments.engines.compiled import allocates_nothing
 
 GIVEN, QUEUE, COUNT, HASH, D_MOD_K, RANDOM, DRILL, SHORTEST = range(8)
 SENT, STALE, RESTING = range(3)  # EARs: all, and those that had no effect

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
+from weft.daemons.core.compiled import allocates_nothing, compiled
 from weft.daemons.dar.iteration import DEST, RANDOM
 from weft.experiments.dar.simulation import TRAFFIC, network, permute
 from weft.experiments.dar.slotted_control import (
@@ -36,7 +37,6 @@ from weft.experiments.dar.slotted_queues import (
     send,
 )
 from weft.experiments.engines.arrays import Floats, Ints, zeros
-from weft.experiments.engines.compiled import allocates_nothing, compiled
 from weft.experiments.engines.edge_colouring import assign
 from weft.experiments.engines.workloads import derangements
 

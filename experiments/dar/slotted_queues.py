@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from weft.daemons.core.compiled import allocates_nothing
 from weft.experiments.engines.arrays import Ints, zeros
-from weft.experiments.engines.compiled import allocates_nothing
 
 
 class Packets(NamedTuple):

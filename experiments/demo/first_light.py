@@ -265,7 +265,7 @@ DURATIONS = {
 }
 
 
-def durations(table: Table) -> list[Row]:
+def durations(table: Table) -> Table:
     """Return a row for each duration of each run."""
     rows = [{**row, "up_ms": 1000 * number_of(row, "up_s")} for row in table]
     steps = {key: label for key, label in DURATIONS.items() if key in rows[0]}

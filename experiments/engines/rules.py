@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from weft.experiments.engines.compiled import compiled
+from weft.daemons.core.compiled import compiled
 from weft.topologies.recursive.connection_rule import RULES
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from weft.daemons.core.compiled import compiled
 from weft.daemons.routing.path_tables import (
     PathTables,
     tabulate_crossbar,
@@ -16,7 +17,6 @@ from weft.daemons.routing.path_tables import (
     width_in_stretches,
 )
 from weft.experiments.engines import loops as loops
-from weft.experiments.engines.compiled import compiled
 from weft.experiments.engines.rules import compiled_for
 from weft.topologies.recursive.ccrdn import FAMILY, Ccrdn
 

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from weft.daemons.core.compiled import compiled
 from weft.daemons.fatpaths.layers import path
 from weft.experiments.engines.arrays import Floats, Ints
-from weft.experiments.engines.compiled import compiled
 from weft.experiments.fatpaths.router_graph import RouterGraph
 
 RouterPath = tuple[int, ...]  # arcs, in order

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from weft.daemons.core.compiled import compiled
 from weft.daemons.fatpaths import trees
 from weft.daemons.fatpaths.layers import RouterArrays
 from weft.experiments.engines.arrays import Floats, Ints
-from weft.experiments.engines.compiled import compiled
 from weft.experiments.fatpaths.achievable_throughput import Demands, RouterPath, arcs
 from weft.experiments.fatpaths.router_graph import RouterGraph
 

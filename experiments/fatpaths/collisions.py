@@ -14,7 +14,7 @@ from weft.experiments.fatpaths import graph_columns
 from weft.experiments.fatpaths.path_diversity import collisions
 from weft.experiments.fatpaths.table_iv import NETWORK, looks
 from weft.experiments.report.panels import Curves, exploded
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec
 
 PATTERNS = ("permutation", "off-diagonal:c=1", "shuffle", "k-permutation:k=4", "stencil:offset=42")
@@ -53,7 +53,7 @@ def check(run: Run) -> None:
     pairs(run.text("pattern"), run.topology.servers, np.random.default_rng(0))
 
 
-def shares(table: Table) -> list[Row]:
+def shares(table: Table) -> Table:
     """Return a row for each number of flows that some pair has."""
     return [row for row in exploded(table, ("flow_shares",), "flows") if row["flow_shares"]]
 
@@ -69,11 +69,11 @@ EXPERIMENT = Experiment(
             *("slimfly:q=41,p=31", "dragonfly:p=13,palm=0", "complete:n=317,p=316"),
         ),
         "pattern": Spec(
-            meaning="who sends to whom",
+            "who sends to whom",
             form="permutation, stencil:offset=42, ...",
             check=check_pattern,
         ).over(*PATTERNS),
-        "mapped": Integer(meaning="1: hosts are placed at random", least=0, most=1).over(1),
+        "mapped": Integer("1: hosts are placed at random", least=0, most=1).over(1),
     },
     columns=graph_columns.COLLISIONS,
     seeds=1,

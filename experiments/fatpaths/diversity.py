@@ -42,7 +42,7 @@ def measure(run: Run) -> Result:
     )
 
 
-def shortest_paths(graph: RouterGraph) -> dict[str, Value]:
+def shortest_paths(graph: RouterGraph) -> Row:
     """Return the columns on shortest paths of all pairs of routers with hosts."""
     among = np.ix_(graph.endpoints, graph.endpoints)
     different = ~np.eye(len(graph.endpoints), dtype=bool)
@@ -52,7 +52,7 @@ def shortest_paths(graph: RouterGraph) -> dict[str, Value]:
     }
 
 
-def statistics(name: str, sample: path_diversity.Sample, tail: float) -> dict[str, Value]:
+def statistics(name: str, sample: path_diversity.Sample, tail: float) -> Row:
     """Return the columns of one measure, as fractions of k'."""
     return {
         f"{name}_mean_fraction": sample.mean_fraction,
@@ -62,7 +62,7 @@ def statistics(name: str, sample: path_diversity.Sample, tail: float) -> dict[st
     }
 
 
-def printed(cdp: tuple[int, int], interference: tuple[int, int]) -> dict[str, Value]:
+def printed(cdp: tuple[int, int], interference: tuple[int, int]) -> Row:
     """Return the values of table IV as columns."""
     return {
         f"paper_{name}_{part}_fraction": value / 100
@@ -77,14 +77,14 @@ def shares(values: NDArray[np.int64]) -> list[float]:
     return fractions
 
 
-def figure_6(table: Table) -> list[Row]:
+def figure_6(table: Table) -> Table:
     """Return a row for each network and number of links or paths, from 1."""
     rows = {str(row["topology"]): row for row in table}
     lists = ("shortest_length_shares", "minimal_disjoint_shares")
     return [row for row in exploded(list(rows.values()), lists, "count") if row["count"]]
 
 
-def figures_7_and_8(table: Table) -> list[Row]:
+def figures_7_and_8(table: Table) -> Table:
     """Return a row for each number of paths of networks that ran with several lengths."""
     several = varied(table, ("topology",), "used_hops")
     return [
@@ -119,17 +119,17 @@ EXPERIMENT = Experiment(
     axes={
         "topology": NETWORK.over(*TABLE_IV),
         "hops": Integer(
-            meaning="most links of a path, 0: d' of table IV, or D + 1",
+            "most links of a path, 0: d' of table IV, or D + 1",
             unit="links",
             least=0,
             most=100,
         ).over(0),
-        "pairs": Integer(
-            meaning="sampled pairs of routers", unit="pairs", least=2, most=10_000_000
-        ).over(10_000),
-        "fours": Integer(
-            meaning="sampled pairs of pairs", unit="pairs", least=2, most=10_000_000
-        ).over(40_000),
+        "pairs": Integer("sampled pairs of routers", unit="pairs", least=2, most=10_000_000).over(
+            10_000
+        ),
+        "fours": Integer("sampled pairs of pairs", unit="pairs", least=2, most=10_000_000).over(
+            40_000
+        ),
     },
     columns=graph_columns.DIVERSITY,
     version=2,  # disjoint shortest paths, and the paper's values

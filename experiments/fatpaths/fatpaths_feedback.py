@@ -14,7 +14,7 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.fatpaths import transports
 from weft.experiments.fatpaths.fatpaths_vs_fattree import EXPERIMENT as VS_FATTREE
 from weft.experiments.report.panels import Bars, number_of
-from weft.experiments.runner.definition import Row, Run, Table
+from weft.experiments.runner.definition import Run, Table
 
 CHOICES = {
     "flow": "FatPaths",
@@ -25,7 +25,7 @@ CHOICES = {
 }
 
 
-def with_choices(table: Table) -> list[Row]:
+def with_choices(table: Table) -> Table:
     """Return the rows with the rule of packets and the failed links in words."""
     return [
         {

@@ -24,7 +24,7 @@ from weft.experiments.report.panels import (
     select,
     varied,
 )
-from weft.experiments.runner.definition import Row, Run, Table, Value
+from weft.experiments.runner.definition import Run, Table, Value
 
 WAYS = {"ecmp": "ECMP", "flowlets": "LetFlow"}
 STEPS = {
@@ -48,7 +48,7 @@ def has_density(run: Run) -> bool:
     return run.text("routing") == "layers" or run.number("rho") == 1
 
 
-def marked(table: Table) -> list[Row]:
+def marked(table: Table) -> Table:
     """Return the rows with the way of packets in words."""
     return [
         {
@@ -62,7 +62,7 @@ def marked(table: Table) -> list[Row]:
     ]
 
 
-def longest(table: Table) -> list[Row]:
+def longest(table: Table) -> Table:
     """Return the rows of the longest runs of each setting."""
     seconds: dict[tuple[Value, ...], float] = {}
     for row in table:
@@ -75,7 +75,7 @@ def longest(table: Table) -> list[Row]:
     ]
 
 
-def figure_14(table: Table) -> list[Row]:
+def figure_14(table: Table) -> Table:
     """Return times by size of flows, in MB, over those of ECMP."""
     rows = exploded(longest(table), (*STEPS, "step_bytes"), "step")
     ratios = relative(
@@ -87,17 +87,17 @@ def figure_14(table: Table) -> list[Row]:
     return [{**row, "flow_megabytes": number_of(row, "step_bytes") / 1e6} for row in ratios]
 
 
-def figure_15(table: Table) -> list[Row]:
+def figure_15(table: Table) -> Table:
     """Return the percentiles of long flows' times."""
     return flow_times.percentiles(longest(table), (*FACET, "way"))
 
 
-def figure_16(table: Table) -> list[Row]:
+def figure_16(table: Table) -> Table:
     """Return the rows over layers of settings that the table has with several densities."""
     return varied(select(longest(table), routing="layers"), ("topology",), "rho", 3)
 
 
-def horizons(table: Table) -> list[Row]:
+def horizons(table: Table) -> Table:
     """Return times over those of ECMP of settings that ran for several lengths."""
     rows = relative(marked(table), TIMES, {"routing": "ecmp"}, SAME)
     return varied(rows, ("topology",), "seconds")

@@ -7,27 +7,24 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
-from weft.experiments.engines.arrays import Floats
+from weft.experiments.engines.arrays import Floats, Ints
 from weft.experiments.engines.workloads import SIZES
 from weft.experiments.report.panels import cumulative, exploded, number_of, valid_runs
-from weft.experiments.runner.definition import Row, Table, Value
+from weft.experiments.runner.definition import Row, Table
 from weft.experiments.runner.parameters import Number, Word
 from weft.testbed.traffic.flows import Flow
 
 SIZE_STEPS, LEAST_BYTES, MOST_BYTES, MEAN_BYTES = 20, 32 << 10, 2 << 20, 1_000_000
 PERCENTILES = range(101)
 LONG_BYTES = 1 << 20  # "long flows (1MiB)", figures 15 and 16
-MAPPING = Word(
-    meaning="whether hosts are placed at random (section III-D)", words=("linear", "random")
-)
+MAPPING = Word("whether hosts are placed at random (section III-D)", words=("linear", "random"))
 SIZE_FRACTION = Number(
-    meaning="size of flows, as a fraction of the paper's", unit="fraction", least=1e-4, most=1
+    "size of flows, as a fraction of the paper's", unit="fraction", least=1e-4, most=1
 )
 
 
-def steps(fraction: float) -> NDArray[np.int64]:
+def steps(fraction: float) -> Ints:
     """Return the paper's flow sizes times `fraction`: 20 equally likely steps.
 
     They are quantiles of the web-search distribution from 32 KiB to 2 MiB, multiplied before they
@@ -39,14 +36,14 @@ def steps(fraction: float) -> NDArray[np.int64]:
     factors = np.geomspace(1, 16, 400)[:, None]
     sizes = np.clip(factors * quantiles, LEAST_BYTES, MOST_BYTES)
     nearest = abs(sizes.mean(axis=1) - MEAN_BYTES).argmin()
-    scaled: NDArray[np.int64] = np.maximum(1, sizes[nearest] * fraction).astype(np.int64)
+    scaled: Ints = np.maximum(1, sizes[nearest] * fraction).astype(np.int64)
     return scaled
 
 
 def arrivals(
     rng: Generator,
     pairs: Sequence[tuple[int, int]],
-    sizes: NDArray[np.int64],
+    sizes: Ints,
     *,
     load_fraction: float,
     rate_bps: float,
@@ -64,7 +61,7 @@ def arrivals(
         begin_s += rng.exponential(1 / per_s)
 
 
-def summary(name: str, ms: Floats) -> dict[str, Value]:
+def summary(name: str, ms: Floats) -> Row:
     """Return mean and 99th percentile of times; None if there is no such flow."""
     return {
         f"{name}_mean_ms": float(ms.mean()) if len(ms) else None,
@@ -72,7 +69,7 @@ def summary(name: str, ms: Floats) -> dict[str, Value]:
     }
 
 
-def long_and_short(sizes: NDArray[np.int64], ms: Floats, fraction: float) -> dict[str, Value]:
+def long_and_short(sizes: Ints, ms: Floats, fraction: float) -> Row:
     """Return the columns on long and short flows of `sizes`, a fraction of the paper's."""
     long = sizes >= LONG_BYTES * fraction
     return {
@@ -82,7 +79,7 @@ def long_and_short(sizes: NDArray[np.int64], ms: Floats, fraction: float) -> dic
     }
 
 
-def columns(sizes: NDArray[np.int64], ms: Floats, fraction: float) -> dict[str, Value]:
+def columns(sizes: Ints, ms: Floats, fraction: float) -> Row:
     """Return the columns on the times of all flows of `sizes`, a fraction of the paper's."""
     return {
         **long_and_short(sizes, ms, fraction),
@@ -91,9 +88,7 @@ def columns(sizes: NDArray[np.int64], ms: Floats, fraction: float) -> dict[str, 
     }
 
 
-def distributions(
-    sizes: NDArray[np.int64], ms: Floats, fraction: float, rate_bps: float
-) -> dict[str, Value]:
+def distributions(sizes: Ints, ms: Floats, fraction: float, rate_bps: float) -> Row:
     """Return lists: statistics of each size of flows, and percentiles of the long ones' times."""
     steps_bytes = np.unique(sizes)
     times = [ms[sizes == size] for size in steps_bytes]
@@ -125,7 +120,7 @@ def long_times(table: Table, keys: Sequence[str]) -> list[Row]:
     return cumulative(rows, "long_times_ms", keys)
 
 
-def by_size(table: Table) -> list[Row]:
+def by_size(table: Table) -> Table:
     """Return a row for each flow, with its throughput as a fraction of a link's rate."""
     return [
         {

@@ -17,7 +17,7 @@ from weft.experiments.engines.workloads import endless
 from weft.experiments.fatpaths import columns, flow_times, fluid_shares, layered_network
 from weft.experiments.fatpaths.layered_network import AXES
 from weft.experiments.report.panels import Curves
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Word
 from weft.testbed.measure.flow_gaps import FlowGaps
 from weft.testbed.measure.reordering import bounds_us
@@ -83,7 +83,7 @@ def fluid_bps(run: Run, network: RunningNetwork, pairs: HostPairs) -> float | No
     return float(shares.sum()) * layered_network.payload_bps(run)
 
 
-def silences(table: Table) -> list[Row]:
+def silences(table: Table) -> Table:
     """Return a row for each class of silences: the fraction of packets behind a longer one."""
     rows = []
     for row in table:
@@ -110,7 +110,7 @@ EXPERIMENT = Experiment(
         "pattern": AXES["pattern"].over("off-diagonal:c=18"),
         "mapping": AXES["mapping"].over("linear"),
         "flows": Word(
-            meaning="whether flows last, or arrive as in fatpaths_fct",
+            "whether flows last, or arrive as in fatpaths_fct",
             words=("endless", "arriving"),
         ).over("endless", "arriving"),
         "rate_mbps": AXES["rate_mbps"].over(10, 1000),

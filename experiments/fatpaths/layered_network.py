@@ -23,7 +23,7 @@ from weft.experiments.engines.fabric_run import HEADER_BYTES, FabricObservation
 from weft.experiments.engines.network_run import running
 from weft.experiments.engines.workloads import mapped, pairs
 from weft.experiments.fatpaths.flow_times import MAPPING
-from weft.experiments.runner.definition import Run, Value
+from weft.experiments.runner.definition import Row, Run
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.data_plane.layer_program import LayerProgram, program_of
@@ -50,35 +50,35 @@ def check_scheme(text: str) -> None:
 
 
 SCHEME = Spec(
-    meaning="routing scheme, with daemons and data plane; its layers are drawn anew for each seed",
+    "routing scheme, with daemons and data plane; its layers are drawn anew for each seed",
     form="ecmp, letflow, rps, fatpaths:layers=9,trigger=cut, ... (`weft list`)",
     check=check_scheme,
 )
 PATTERN = Spec(
-    meaning="who sends to whom",
+    "who sends to whom",
     form="off-diagonal:c=N, permutation, stencil:offset=N, ...",
     check=lambda text: None,
 )
 ECN_PACKETS = Integer(
-    meaning="packets in a queue from which on they are marked, 0: never",
+    "packets in a queue from which on they are marked, 0: never",
     unit="packets",
     least=0,
     most=10**6,
 )
 CONNECTIONS = Word(
-    meaning="whether each flow opens a connection, whose first packet Linux repeats after 1 s, or "
+    "whether each flow opens a connection, whose first packet Linux repeats after 1 s, or "
     "finds one open",
     words=("new", "open"),
 )
 REORDERING = Integer(
-    meaning="segments that may overtake one before TCP takes it for lost; 0: by time, as Linux "
+    "segments that may overtake one before TCP takes it for lost; 0: by time, as Linux "
     "does (RACK, RFC 8985)",
     unit="segments",
     least=0,
     most=10_000,
 )
 KERNEL_FRAME_BYTES = Integer(
-    meaning="a full packet on a link, with its Ethernet header",
+    "a full packet on a link, with its Ethernet header",
     unit="bytes",
     least=FRAME_BYTES,
     most=MOST_MTU_BYTES + ETHERNET_BYTES,
@@ -175,7 +175,7 @@ def tcp(
     )
 
 
-def layer_figures(network: RunningNetwork) -> dict[str, Value]:
+def layer_figures(network: RunningNetwork) -> Row:
     """Return how often flows drew a layer again, by reason, and the packets in layer 0.
 
     None where hosts choose no layers.
@@ -185,7 +185,7 @@ def layer_figures(network: RunningNetwork) -> dict[str, Value]:
         return {**{f"layer_{name}": None for name in names}, "first_layer_fraction": None}
     with closing(LayerProgram.open(network)) as program:
         counters = program.counters()
-    figures: dict[str, Value] = {f"layer_{name}": getattr(counters, name) for name in names}
+    figures: Row = {f"layer_{name}": getattr(counters, name) for name in names}
     first = counters.packets[0] / max(1, sum(counters.packets))
     return {**figures, "first_layer_fraction": first}
 

@@ -26,16 +26,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.daemons.core import registry
+from weft.daemons.core.compiled import compiled
 from weft.daemons.fatpaths import construction, scheme
 from weft.daemons.fatpaths.layers import distinct_paths
-from weft.experiments.engines.compiled import compiled
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.fatpaths import achievable_throughput, baseline_paths, graph_columns
 from weft.experiments.fatpaths.achievable_throughput import Demands, RouterPath
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.table_iv import NETWORK
 from weft.experiments.report import style
 from weft.experiments.report.panels import Bars, Curves, Stack, varied
-from weft.experiments.runner.definition import Experiment, Result, Run, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.topologies.core.topology import Topology
 
@@ -57,7 +58,7 @@ def measure(run: Run) -> Result:
         float(run.parameters["intensity"]),
         float(run.parameters["mice"]),
     )
-    figures: dict[str, Value] = {}
+    figures: Row = {}
     if run.text("scheme") == "valiant":
         figures["throughput"] = float(1 / baseline_paths.valiant_load(graph, demands).max())
     else:
@@ -81,7 +82,7 @@ def bound(graph: RouterGraph, demands: Demands, name: str) -> float:
 
 def paths_of(
     run: Run, topology: Topology, graph: RouterGraph, demands: Demands
-) -> tuple[list[list[RouterPath]], dict[str, Value]]:
+) -> tuple[list[list[RouterPath]], Row]:
     """Return the paths of each demand, and the figures of the layers for all pairs."""
     name = run.text("scheme")
     if name == "minimal":
@@ -108,9 +109,7 @@ def layers_of(run: Run) -> str:
     return f"fatpaths:construction={kind}{settings},seed={1 + run.seed}"
 
 
-def disjoint_paths(
-    graph: RouterGraph, tables: NDArray[np.int32]
-) -> tuple[NDArray[np.int64], float]:
+def disjoint_paths(graph: RouterGraph, tables: NDArray[np.int32]) -> tuple[Ints, float]:
     """Return the disjoint paths of each pair, THREE at most, and the mean links of a path.
 
     Pairs are ordered pairs of routers with hosts; the mean is over all pairs and layers.
@@ -126,10 +125,10 @@ def disjoint_paths(
 
 def count_disjoint(
     arc_of: NDArray[np.int32],
-    edge: NDArray[np.int64],
+    edge: Ints,
     tables: NDArray[np.int32],
-    among: NDArray[np.int64],
-    counts: NDArray[np.int64],
+    among: Ints,
+    counts: Ints,
 ) -> int:
     """Fill `counts`, shape (sources, destinations); return the links of all paths together.
 
@@ -158,7 +157,7 @@ def count_disjoint(
     return total
 
 
-def disjoint(path: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
+def disjoint(path: Ints, other: Ints) -> bool:
     """Return True if two paths, each ending in -1, have no link in common."""
     i = 0
     while path[i] != -1:
@@ -210,37 +209,35 @@ EXPERIMENT = Experiment(
             *("slimfly:q=5,p=4", "slimfly:q=7,p=6", "dragonfly:p=2,palm=0", "hyperx:l=2,s=5,p=4"),
             *("xpander:r=7,l=7,p=4,seed=1", "jellyfish:n=50,r=7,p=4,seed=1", "fattree:k=8"),
         ),
-        "scheme": Word(meaning="where paths come from", words=SCHEMES).over(*SCHEMES),
-        "layers": Integer(meaning="n, layer 0 counted", unit="layers", least=1, most=63).over(9),
+        "scheme": Word("where paths come from", words=SCHEMES).over(*SCHEMES),
+        "layers": Integer("n, layer 0 counted", unit="layers", least=1, most=63).over(9),
         "rho": Number(
-            meaning="links of a random layer; 0: the best measured",
+            "links of a random layer; 0: the best measured",
             unit="fraction",
             least=0,
             most=1,
         ).over(0.0),
         "paths": Number(
-            meaning="paths of a layer of overlap, M, over the routers; 0: the best measured",
+            "paths of a layer of overlap, M, over the routers; 0: the best measured",
             least=0,
             most=100,
         ).over(0.0),
         "extra_links": Integer(
-            meaning="links of a path of overlap beyond the diameter, L_min - D",
+            "links of a path of overlap beyond the diameter, L_min - D",
             unit="links",
             least=0,
             most=8,
         ).over(1),
-        "intensity": Number(meaning="hosts that send", unit="fraction", least=0.01, most=1).over(
-            0.55, 1.0
-        ),
+        "intensity": Number("hosts that send", unit="fraction", least=0.01, most=1).over(0.55, 1.0),
         "mice": Number(
-            meaning="senders whose flow is a tenth of a link's rate",
+            "senders whose flow is a tenth of a link's rate",
             unit="fraction",
             least=0,
             most=0.99,
         ).over(0.0),
-        "bound": Word(
-            meaning="all paths of D + 1 links, all paths, or no bound", words=BOUNDS
-        ).over("short"),
+        "bound": Word("all paths of D + 1 links, all paths, or no bound", words=BOUNDS).over(
+            "short"
+        ),
     },
     columns=graph_columns.LAYERED_THROUGHPUT,
     version=3,  # random layers and overlap have the best parameters measured

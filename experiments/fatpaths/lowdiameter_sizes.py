@@ -19,7 +19,7 @@ from weft.experiments.fatpaths.table_iv import (
     table_v,
 )
 from weft.experiments.report.panels import Bars
-from weft.experiments.runner.definition import Experiment, Result, Run, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
 
 COLUMNS = {
     "diameter": "D",
@@ -35,7 +35,7 @@ def measure(run: Run) -> Result:
     """Return the columns of table IV, whether they are the paper's, the mean distance and TNL."""
     topology = run.topology
     graph = RouterGraph.of(topology)
-    figures: dict[str, Value] = {
+    figures: Row = {
         "diameter": graph.diameter,
         "radix": graph.network_radix,
         "routers": graph.routers,

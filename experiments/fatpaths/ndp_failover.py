@@ -56,7 +56,7 @@ EXPERIMENT = replace(
         "mapping": AXES["mapping"].over("random"),
         "failed_fraction": common.FAILED_FRACTION.over(0.0, 0.02),
         "known_us": Integer(
-            meaning="time from the failure until all switches have other routes; 0: never",
+            "time from the failure until all switches have other routes; 0: never",
             unit="us",
             least=0,
             most=10**7,

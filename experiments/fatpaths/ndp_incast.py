@@ -17,7 +17,7 @@ from weft.experiments.fatpaths import columns, transports
 from weft.experiments.fatpaths.layered_network import KERNEL_FRAME_BYTES
 from weft.experiments.fatpaths.transports import Carriage, Load
 from weft.experiments.report.panels import Bars, Curves, Stack
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import Mbps
@@ -63,7 +63,7 @@ def traffic(text: str) -> None:
     common.pattern(text, PATTERNS)
 
 
-def incasts(table: Table) -> list[Row]:
+def incasts(table: Table) -> Table:
     """Return the rows of incasts, with the number of senders."""
     rows = []
     for row in table:
@@ -73,7 +73,7 @@ def incasts(table: Table) -> list[Row]:
     return rows
 
 
-def others(table: Table) -> list[Row]:
+def others(table: Table) -> Table:
     """Return the rows of other patterns."""
     return [row for row in table if parse(str(row["traffic"]))[0] != "incast"]
 
@@ -97,7 +97,7 @@ EXPERIMENT = Experiment(
     axes={
         "topology": common.TOPOLOGY.over("star:n=65"),
         "traffic": Spec(
-            meaning="who sends to whom",
+            "who sends to whom",
             form="incast:senders=N, permutation, shuffle, ...",
             check=traffic,
         ).over(
@@ -106,9 +106,7 @@ EXPERIMENT = Experiment(
             "shuffle",
         ),
         "transport": transports.TRANSPORT.over("ndp", "tcp:control=reno"),
-        "message_kb": Integer(meaning="size of every message", unit="kB", least=1, most=10**6).over(
-            100
-        ),
+        "message_kb": Integer("size of every message", unit="kB", least=1, most=10**6).over(100),
         "rate_mbps": common.RATE_MBPS.over(1000),
         "frame_bytes": KERNEL_FRAME_BYTES.over(transports.FRAME_BYTES),
         "header_packets": transports.HEADER_PACKETS.over(1125),

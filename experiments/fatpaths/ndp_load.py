@@ -72,7 +72,7 @@ def measure(run: Run) -> Result:
     )
 
 
-def statistics(flows: list[Load], seconds: Floats, rate_bps: int) -> dict[str, Value]:
+def statistics(flows: list[Load], seconds: Floats, rate_bps: int) -> Row:
     """Return the columns on throughput and normalised times."""
     sizes = np.array([load.size_bytes for load in flows], dtype=float)
     ideal_s = 8 * sizes / (FIGURE_21_FRACTION * rate_bps)
@@ -111,7 +111,7 @@ def check(run: Run) -> None:
 FACET = ("engine", "rate_mbps", "sizes", "seconds")
 
 
-def ends(table: Table) -> list[Row]:
+def ends(table: Table) -> Table:
     """Return the distributions of long flows' times at the lowest and the highest lambda."""
     values = sorted({int(str(row["lambda_per_s"])) for row in table})
     rows = [row for row in table if row["lambda_per_s"] in (values[0], values[-1])]
@@ -128,7 +128,7 @@ EXPERIMENT = Experiment(
         "topology": common.TOPOLOGY.over("star:n=60", "fattree:k=4,oversubscription=2"),
         "transport": transports.TRANSPORT.over("ndp", "tcp:control=reno"),
         "lambda_per_s": Integer(
-            meaning="flows of a host at 10 Gbit/s", unit="1/s", least=1, most=1249
+            "flows of a host at 10 Gbit/s", unit="1/s", least=1, most=1249
         ).over(100, 200, 250, 300, 400, 600),
         "sizes": common.SIZES.over(f"web-search:most_bytes={LONG_BYTES}"),
         "rate_mbps": common.RATE_MBPS.over(1000),

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from weft.daemons.core.compiled import allocates_nothing, compiled
 from weft.experiments.engines.arrays import Ints
-from weft.experiments.engines.compiled import allocates_nothing, compiled
 from weft.experiments.fatpaths.router_graph import UNREACHED, RouterGraph
 from weft.experiments.report.statistics import normal_half_width
 

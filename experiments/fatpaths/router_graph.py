@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.daemons.core.compiled import compiled
 from weft.experiments.engines.arrays import Ints
-from weft.experiments.engines.compiled import compiled
 from weft.topologies.core.topology import Topology
 
 UNREACHED = 127  # a distance: no path

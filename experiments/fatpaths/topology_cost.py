@@ -90,7 +90,7 @@ def measure(run: Run) -> Result:
     )
 
 
-def of_a_host(topology: Topology, prices: Mapping[str, int]) -> dict[str, Value]:
+def of_a_host(topology: Topology, prices: Mapping[str, int]) -> Row:
     """Return what a host of `topology` costs, by part, and in cables and radix, at such PRICES."""
     ends = np.bincount(topology.links[:, [0, 2]].ravel(), minlength=topology.nodes)
     ports = ends[topology.servers :]
@@ -108,7 +108,7 @@ def of_a_host(topology: Topology, prices: Mapping[str, int]) -> dict[str, Value]
     }
 
 
-def figure_10(table: Table) -> list[Row]:
+def figure_10(table: Table) -> Table:
     """Return the rows of networks with about DRAWN_HOSTS; a clique of 64 ports has fewer."""
     return [row for row in table if 0.5 < number_of(row, "network_hosts") / DRAWN_HOSTS < 2]
 
@@ -127,7 +127,7 @@ def looks(key: str, families: Iterable[Value]) -> style.SeriesLooks:
 
 def price(meaning: str) -> Integer:
     """Return a parameter in dollars."""
-    return Integer(meaning=meaning, unit="USD", least=0, most=10_000_000)
+    return Integer(meaning, unit="USD", least=0, most=10_000_000)
 
 
 EXPERIMENT = Experiment(
@@ -138,8 +138,8 @@ EXPERIMENT = Experiment(
     source="FatPaths, figures 10 and 19",
     engines=("graph",),
     axes={
-        "family": Word(meaning="family of networks", words=tuple(FAMILIES)).over(*FAMILIES),
-        "hosts": Integer(meaning="least number of hosts", unit="hosts", least=6, most=300_000).over(
+        "family": Word("family of networks", words=tuple(FAMILIES)).over(*FAMILIES),
+        "hosts": Integer("least number of hosts", unit="hosts", least=6, most=300_000).over(
             200, 1_000, 3_000, 10_000, 30_000, 100_000
         ),
         "router_usd": price("fixed part of a router's price").over(PRICES["router_usd"]),

@@ -19,7 +19,7 @@ from weft.daemons.transport.parameters import LayerChoice, Parameters, timeout_n
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.engines.network_run import running
-from weft.experiments.runner.definition import Result, Run, Value
+from weft.experiments.runner.definition import Result, Row, Run, Value
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.measure.fidelity import Fidelity
@@ -98,14 +98,12 @@ class TransferTimes:
 
     seconds: Sequence[float | None]
     ended_s: float
-    figures: dict[str, Value]
+    figures: Row
     fidelity: str | None = None
     circumstances: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, loads: Sequence[Load], ends: Mapping[int, float], figures: dict[str, Value]
-    ) -> TransferTimes:
+    def of(cls, loads: Sequence[Load], ends: Mapping[int, float], figures: Row) -> TransferTimes:
         """Return the times of loads that have ended, by number."""
         seconds = [ends[n] - load.at_s if n in ends else None for n, load in enumerate(loads)]
         return cls(seconds, max(ends.values(), default=0.0), figures)
@@ -242,7 +240,7 @@ def on_wires(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage)
     return TransferTimes.of(loads, ends, network_figures(net, is_tcp))
 
 
-def network_figures(net: PacketNetwork, is_tcp: bool) -> dict[str, Value]:
+def network_figures(net: PacketNetwork, is_tcp: bool) -> Row:
     """Return what hosts and ports of a simulated network have counted."""
     counters = net.flow_counters() if is_tcp else net.host_counters()
     failed = sum(event.failed is not None for _, event in net.finished)
@@ -280,7 +278,7 @@ def mark_packets(run: Run) -> int:
 
 def host_figures(
     counters: Sequence[object], given_up: int, *, duplicates: str = "duplicates"
-) -> dict[str, Value]:
+) -> Row:
     """Return the sums of the counters of endpoints or flows; `duplicates` names that counter."""
     return {
         "timeouts": total(counters, "timeouts"),
@@ -290,7 +288,7 @@ def host_figures(
     }
 
 
-def port_figures(net: PacketNetwork) -> dict[str, Value]:
+def port_figures(net: PacketNetwork) -> Row:
     """Return what the ports have counted."""
     ports = net.port_counters()
     return {
@@ -344,9 +342,9 @@ def on_kernel(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage
 
 
 @contextmanager
-def counted_ports(network: RunningNetwork) -> Iterator[dict[str, Value]]:
+def counted_ports(network: RunningNetwork) -> Iterator[Row]:
     """Yield columns that have the counts of all ports at the end of a `with`."""
-    figures: dict[str, Value] = {}
+    figures: Row = {}
     with PortCounterReader(network) as counters, DataPlane.open(network) as plane:
         # not before the reference packets of fidelity, some of which a full queue drops
         before = counters.snapshot()
@@ -410,7 +408,7 @@ def by_tcp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> Tran
         deadline_s=how.deadline_s, congestion_control=control, open_before=how.is_open
     )
     observed = flows.run(network, [flows.Flow(*load) for load in loads], options)
-    figures: dict[str, Value] = {
+    figures: Row = {
         "timeouts": None,
         "retransmissions": observed.total("retransmissions"),
         "duplicates": observed.total("spurious"),
@@ -423,8 +421,8 @@ def by_tcp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> Tran
 
 
 TRANSPORT = Spec(
-    meaning="what carries the flows",
+    "what carries the flows",
     form="ndp, ndp:window=8,retransmissions=first,choice=reps, tcp, tcp:control=reno,start=first",
     check=transport,
 )
-HEADER_PACKETS = Integer(meaning="headers that wait at a port", unit="packets", least=1, most=10**6)
+HEADER_PACKETS = Integer("headers that wait at a port", unit="packets", least=1, most=10**6)

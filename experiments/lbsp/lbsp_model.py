@@ -20,10 +20,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
+from weft.daemons.core.compiled import compiled
 from weft.daemons.lbsp.routing import group_in_state, next_state
 from weft.daemons.routing.selection import in_turn
 from weft.experiments.engines.arrays import Floats, Ints, zeros
-from weft.experiments.engines.compiled import compiled
 from weft.experiments.engines.workloads import permutation
 
 GROUPS = 2  # the states are those of two

@@ -191,7 +191,7 @@ def percent(tier: str) -> Integer:
 SETTING = ("arrivals", "topology", *THRESHOLDS, "slots", "patterns")
 
 
-def by_hop_and_states(table: Table) -> list[Row]:
+def by_hop_and_states(table: Table) -> Table:
     """Return a row for each hop of each run, with what distinguishes the lines of a hop."""
     rows = []
     for row in table:

@@ -7,7 +7,7 @@ from functools import partial
 from weft.experiments.lbsp.lbsp_queues import by_hop_and_states
 from weft.experiments.report.page_figures import PageFigure
 from weft.experiments.report.panels import Bars, Curves, Panels, Stack
-from weft.experiments.runner.definition import Row, Table
+from weft.experiments.runner.definition import Table
 
 DAMAGES = {
     "none": "healthy",
@@ -29,7 +29,7 @@ def flows(letter: str, workload: str, column: str, damages: str) -> Panels:
     )
 
 
-def selected(part: str, workload: str, damages: list[str], table: Table) -> list[Row]:
+def selected(part: str, workload: str, damages: list[str], table: Table) -> Table:
     """Return the rows of a workload in some states, with their names; empty without damage."""
     if not any((row["workload"], row["damage"]) == (workload, damages[1]) for row in table):
         return []

@@ -12,9 +12,9 @@ from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from weft.experiments.runner.attempts import EndedRun, attempt
 from weft.experiments.runner.definition import Run, find
 from weft.experiments.runner.failures import RunFailure, reason
-from weft.experiments.runner.sweep import EndedRun, attempt
 from weft.testbed.linux import clock
 
 if TYPE_CHECKING:

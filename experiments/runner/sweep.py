@@ -13,24 +13,16 @@ from itertools import chain, count
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, Protocol, cast
 
-from weft.experiments.runner.definition import Experiment, Result, Run
-from weft.experiments.runner.failures import RunFailure, interrupt_behind, reason
+from weft.experiments.runner import attempts
+from weft.experiments.runner.attempts import EndedRun, attempt
+from weft.experiments.runner.definition import Experiment, Run
+from weft.experiments.runner.failures import RunFailure, reason
 from weft.experiments.runner.results import RunClaim, Store
 from weft.testbed.linux import clock
 
 PR_SET_PDEATHSIG = 1
 CTRL_C = {signal.SIGINT}
-worker_number = 0  # of this process
 POLL_S = 0.1  # for runs that other processes measure
-
-
-class EndedRun(NamedTuple):
-    """A finished run, its result or failure, its wall time, and its provenance."""
-
-    run: Run
-    outcome: Result | RunFailure
-    wall_s: float
-    about: Mapping[str, Any]
 
 
 class Swept(NamedTuple):
@@ -229,8 +221,7 @@ def work(run_attempt: RunAttempt, pipe: Connection, number: int) -> None:
 
     The process ignores Ctrl-C and dies with its parent.
     """
-    global worker_number
-    worker_number = number
+    attempts.worker_number = number
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, CTRL_C)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -248,32 +239,3 @@ def on_workers(scheduler: str, queue: Queue) -> Iterator[EndedRun]:
         while run := queue.take():
             runs.append(run)
         yield from on_cluster(scheduler, runs)
-
-
-def attempt(
-    experiment: Experiment, about: Mapping[str, Any], run: Run, *, pinned: bool = True
-) -> EndedRun:
-    """Measure `run`; an error becomes its outcome and does not end the sweep.
-
-    Args:
-        experiment: that the run is of.
-        about: provenance; `inside` is added, that of the kernel for virtual time.
-        run: to measure.
-        pinned: a kernel for virtual time has the processor of this worker.
-    """
-    from weft.experiments.runner import virtual_runs
-
-    begin = clock.monotonic()
-    outcome: Result | RunFailure
-    try:
-        if run.clock == "virtual":
-            core = virtual_runs.core(worker_number) if pinned else None
-            outcome, inside = virtual_runs.measure(run, core=core)
-            about = {**about, "inside": dict(inside)}
-        else:
-            outcome = experiment.carry_out(run)
-    except Exception as error:
-        if stop := interrupt_behind(error):
-            raise stop from error
-        outcome = RunFailure(reason(error), traceback.format_exc())
-    return EndedRun(run, outcome, clock.monotonic() - begin, about)

@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.daemons.core import registry
+from weft.daemons.core.compiled import allocates_nothing
 from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.routing.selection import below, d_mod_k, drill, shortest, ttc
 from weft.experiments.engines.arrays import Ints, zeros
-from weft.experiments.engines.compiled import allocates_nothing
 from weft.topologies import family
 from weft.topologies.core.grammar import parse
 from weft.topologies.tiered.fattree import shape

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from numpy.random import Generator
 
+from weft.daemons.core.compiled import allocates_nothing, compiled
 from weft.experiments.engines.arrays import Floats, Ints, zeros
-from weft.experiments.engines.compiled import allocates_nothing, compiled
 from weft.experiments.engines.workloads import derangements
 from weft.experiments.ttc.fat_tree_links import (
     DRAWS,

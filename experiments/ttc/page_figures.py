@@ -6,7 +6,7 @@ from functools import partial
 
 from weft.experiments.report.page_figures import PageFigure
 from weft.experiments.report.panels import Bars, Curves, melted
-from weft.experiments.runner.definition import Row, Table
+from weft.experiments.runner.definition import Table
 from weft.experiments.ttc.ttc_flow import with_estimate
 
 SCHEMES = "dmodk,vlb,micro,ttc:delta=0,ttc:delta=2"
@@ -26,7 +26,7 @@ LATENCIES = {
 }
 
 
-def by_network(table: Table) -> list[Row]:
+def by_network(table: Table) -> Table:
     """Return the rows of figure 4, with the letter of their network."""
     networks = {"fattree:n=3,d=8": "(a) FT(3,8)", "fattree:n=3,d=16": "(b) FT(3,16)"}
     rows = [row | {"network": networks[str(row["topology"])]} for row in with_estimate(table)]

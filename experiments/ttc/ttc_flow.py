@@ -25,9 +25,9 @@ import math
 import numpy as np
 from numpy.random import Generator
 
+from weft.daemons.core.compiled import compiled
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Ints, zeros
-from weft.experiments.engines.compiled import compiled
 from weft.experiments.engines.workloads import derangements, transpose
 from weft.experiments.report.panels import Curves, number_of
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
@@ -125,7 +125,7 @@ def check(run: Run) -> None:
         )
 
 
-def with_estimate(table: Table) -> list[Row]:
+def with_estimate(table: Table) -> Table:
     """Return the rows with loads above k, and the estimate of equation (5) as a series."""
     rows = []
     for row in table:

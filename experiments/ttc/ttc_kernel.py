@@ -252,7 +252,7 @@ SHOWN = {
 SETTING = ("topology", "rate_mbps", "queue_packets", "delay_us", "rto_min_us", "seconds")
 
 
-def beside_model(table: Table) -> list[Row]:
+def beside_model(table: Table) -> Table:
     """Return a row for the kernel and one for the model of each run with UDP, with its load."""
     rows = []
     for row in table:

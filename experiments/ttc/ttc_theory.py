@@ -19,12 +19,12 @@ import math
 import numpy as np
 from numpy.random import Generator
 
+from weft.daemons.core.compiled import compiled
 from weft.daemons.routing.selection import below, ttc
 from weft.experiments.engines.arrays import Floats, Ints, zeros
-from weft.experiments.engines.compiled import compiled
 from weft.experiments.report import panels
 from weft.experiments.report.panels import Curves, number_of
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Number
 from weft.experiments.ttc import columns
 
@@ -180,7 +180,7 @@ def check(run: Run) -> None:
         )
 
 
-def tails(table: Table) -> list[Row]:
+def tails(table: Table) -> Table:
     """Return a row for each length of a queue, at the limit and simulated."""
     lists = {"at_least": "limit", "simulated_at_least": "simulated"}
     rows = panels.melted(table, lists, "source", "fraction")

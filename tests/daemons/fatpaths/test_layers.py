@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weft.daemons.core.compiled import compiled
 from weft.daemons.fatpaths import construction, layers
 from weft.daemons.fatpaths.layers import (
     LayerOptions,
@@ -19,7 +20,6 @@ from weft.daemons.fatpaths.layers import (
     path,
     tables,
 )
-from weft.experiments.engines.compiled import compiled
 from weft.topologies import build
 from weft.topologies.core.user_graph import topology_of
 

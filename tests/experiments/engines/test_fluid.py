@@ -4,10 +4,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from weft.daemons.core.compiled import compiled
 from weft.daemons.routing import dr
 from weft.experiments.ccrdn import completion_time
 from weft.experiments.engines import fluid
-from weft.experiments.engines.compiled import compiled
 from weft.experiments.engines.fluid import Messages, Sharing, fair_rates
 from weft.experiments.engines.graph import graph, policy
 from weft.experiments.engines.rules import compiled_for

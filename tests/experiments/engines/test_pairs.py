@@ -3,7 +3,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from weft.experiments.engines.compiled import compiled
+from weft.daemons.core.compiled import compiled
 from weft.experiments.engines.pairs import below, pair, pairs, word
 
 

@@ -4,9 +4,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from weft.daemons.core.compiled import compiled
 from weft.daemons.fatpaths import construction
 from weft.daemons.fatpaths.layers import LayerOptions, RouterArrays
-from weft.experiments.engines.compiled import compiled
 from weft.experiments.fatpaths import achievable_throughput
 from weft.experiments.fatpaths.achievable_throughput import Demands
 from weft.experiments.fatpaths.router_graph import RouterGraph

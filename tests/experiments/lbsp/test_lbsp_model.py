@@ -74,7 +74,7 @@ def test_machine_code_and_plain_python_agree():
     begins[rng.random(begins.shape) > 0.95] = -1
     plain, machine = nothing(), nothing()
     many_slots(SMALL, empty(2, 2000), to, begins, plain)
-    from weft.experiments.engines.compiled import compiled
+    from weft.daemons.core.compiled import compiled
 
     compiled(many_slots)(SMALL, empty(2, 2000), to, begins, machine)
     for one, other in zip(plain, machine, strict=True):

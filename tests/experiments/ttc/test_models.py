@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from weft.daemons.core.compiled import compiled
 from weft.daemons.load_balancing.scheme import ChoiceRule
-from weft.experiments.engines.compiled import compiled
 from weft.experiments.engines.workloads import k_permutation, transpose
 from weft.experiments.ttc import packet_model, ttc_flow, ttc_packet
 from weft.experiments.ttc.fat_tree_links import (
