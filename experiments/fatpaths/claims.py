@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.experiments.fatpaths.fatpaths_fct import IN_TREES as BLIND
 from weft.experiments.fatpaths.fatpaths_fct import PAPERS
 from weft.experiments.fatpaths.table_iv import TABLE_IV
 from weft.experiments.report.claims import (
@@ -21,7 +22,6 @@ from weft.experiments.runner.parameters import Scalar
 SLIMFLY, FATTREE = "slimfly:q=5,p=4", "fattree:k=8,oversubscription=2"
 # Networks of the paper's size, about 10,000 hosts.
 SLIMFLY_10K, FATTREE_10K = "slimfly:q=19,p=14", "fattree:k=28,oversubscription=2"
-BLIND = "fatpaths:construction=intree,trigger=cut,start=random"
 SMALL = "Networks of this size are far smaller than the paper's."
 SIZE_10K = "Flows of 10 ms in networks of about 10,000 hosts."
 FLOWS: dict[str, Scalar] = {
@@ -55,11 +55,11 @@ MINIMAL: Where = {"routing": "ecmp", "construction": "random"}
 TREE: Where = {"routing": ("flowlets", "spray"), "construction": "random"}
 PAPER_TCP: Where = {"layers": 4, "seconds": 0.01}
 RHO = (0.4, 0.6, 0.8, 1.0)
-SIZES = (  # of Slim Fly and fat-tree, with seeds
-    (SLIMFLY, FATTREE, 5),
-    ("slimfly:q=7,p=6", "fattree:k=10,oversubscription=2", 5),
-    ("slimfly:q=11,p=9", "fattree:k=16,oversubscription=2", 5),
-    (SLIMFLY_10K, FATTREE_10K, 1),
+SIZES = (  # of Slim Fly and fat-tree
+    (SLIMFLY, FATTREE),
+    ("slimfly:q=7,p=6", "fattree:k=10,oversubscription=2"),
+    ("slimfly:q=11,p=9", "fattree:k=16,oversubscription=2"),
+    (SLIMFLY_10K, FATTREE_10K),
 )
 FIRST: Where = {
     "topology": (SLIMFLY, "slimfly:q=7,p=6", "slimfly:q=11,p=9"),
@@ -83,8 +83,8 @@ SWEEPS = (
     Sweep("fatpaths_fct"),
     Sweep("fatpaths_stencil"),
     *(
-        Sweep("fatpaths_vs_fattree", {"topology": topology, "mapping": BOTH, **where}, seeds)
-        for slimfly, fattree, seeds in SIZES
+        Sweep("fatpaths_vs_fattree", {"topology": topology, "mapping": BOTH, **where})
+        for slimfly, fattree in SIZES
         for topology, where in (
             (slimfly, RANDOM_LAYERS),
             (slimfly, IN_TREES),
@@ -95,7 +95,6 @@ SWEEPS = (
     Sweep(
         "fatpaths_vs_fattree",
         {"topology": DIRECT_10K[1:], "mapping": BOTH, **RANDOM_LAYERS},
-        seeds=5,
     ),
     *(  # flowlets by the number of paths that they choose among
         Sweep(
@@ -107,12 +106,11 @@ SWEEPS = (
                 "construction": "random",
                 "layers": (9, 63),
             },
-            seeds,
         )
-        for _, fattree, seeds in SIZES[:3]
+        for _, fattree in SIZES[:3]
     ),
-    Sweep("fatpaths_vs_fattree", {**FIRST, **RANDOM_LAYERS}, seeds=5),
-    Sweep("fatpaths_vs_fattree", {**FIRST, **IN_TREES}, seeds=5),
+    Sweep("fatpaths_vs_fattree", {**FIRST, **RANDOM_LAYERS}),
+    Sweep("fatpaths_vs_fattree", {**FIRST, **IN_TREES}),
     Sweep(
         "fatpaths_vs_fattree",
         {"topology": SLIMFLY_80K, "mapping": "random", "seconds": 0.005, **RANDOM_LAYERS},

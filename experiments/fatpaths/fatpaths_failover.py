@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.fatpaths.fatpaths_fct import EXPERIMENT as FCT
+from weft.experiments.fatpaths.fatpaths_fct import RANDOM, looks
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.parameters import Word
 
@@ -25,7 +26,7 @@ EXPERIMENT = replace(
     axes={
         **AXES,
         "topology": AXES["topology"].over("slimfly:q=5,p=2"),
-        "scheme": AXES["scheme"].over("ecmp", "fatpaths:trigger=cut,start=random"),
+        "scheme": AXES["scheme"].over("ecmp", RANDOM),
         "mapping": AXES["mapping"].over("linear"),
         "pattern": AXES["pattern"].over("permutation"),
         "seconds": AXES["seconds"].over(0.3),
@@ -42,5 +43,6 @@ EXPERIMENT = replace(
         columns={"warm_long_mean_ms": "long flows after the failure, mean (ms)"},
         strokes={"warm_long_mean_ms": {"warm_long_p99_ms": "99th percentile (ms)"}},
         facet=("topology", "failed_fraction", "failure"),
+        looks=looks,
     ),
 )

@@ -13,6 +13,7 @@ paper's, ten times slower (layered_network.py).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.fatpaths import columns, flow_times, layered_network
 from weft.experiments.fatpaths.layered_network import AXES, PAPERS_LINKS, SETTING
+from weft.experiments.report import style
 from weft.experiments.report.panels import Bars, Curves, Stack, relative
 from weft.experiments.runner.definition import Experiment, Result, Run, Value
 from weft.testbed.traffic.flows import FlowResults
@@ -87,9 +89,25 @@ def tcp_figures(table: FlowResults, field: str) -> list[Any]:
     return [None if result.tcp is None else getattr(result.tcp, field) for result in table.results]
 
 
+def looks(key: str, values: Iterable[Value]) -> style.SeriesLooks:
+    """Return the look of each scheme, with its layers in words."""
+    series = dict(style.looks(key, values))
+    for spec in LAYERS.keys() & series.keys():
+        label, colour = LAYERS[str(spec)]
+        series[spec] = series[spec]._replace(label=label, colour=colour)
+    return series
+
+
 FACET = (*SETTING, "load_fraction", "size_fraction", "seconds")
 RATIOS = ("long_mean_ms", "long_p99_ms")
 PAPERS = "fatpaths:layers=4,rho=0.6,trigger=cut"
+RANDOM = "fatpaths:trigger=cut,start=random"
+IN_TREES = "fatpaths:construction=intree,trigger=cut,start=random"
+LAYERS = {
+    PAPERS: ("four random layers", style.GREEN),
+    RANDOM: ("nine random layers", style.SKY),
+    IN_TREES: ("nine in-trees", style.WINE),
+}
 
 EXPERIMENT = Experiment(
     name="fatpaths_fct",
@@ -99,11 +117,7 @@ EXPERIMENT = Experiment(
     engines=("kernel",),
     axes={
         **AXES,
-        "scheme": AXES["scheme"].over(
-            *("ecmp", "letflow:gap_us=500", PAPERS),
-            "fatpaths:trigger=cut,start=random",
-            "fatpaths:construction=intree,trigger=cut,start=random",
-        ),
+        "scheme": AXES["scheme"].over("ecmp", "letflow:gap_us=500", PAPERS, RANDOM, IN_TREES),
         **PAPERS_LINKS,
         "load_fraction": common.LOAD_FRACTION.over(0.2),
         "size_fraction": flow_times.SIZE_FRACTION.over(1.0),
@@ -119,8 +133,8 @@ EXPERIMENT = Experiment(
             columns={"long_mean_ms": "long flows, mean / ECMP's"},
             strokes={"long_mean_ms": {"long_p99_ms": "99th percentile / ECMP's"}},
             facet=FACET,
-            always=4,
             baseline=1,
+            looks=looks,
             rows=partial(relative, columns=RATIOS, over={"scheme": "ecmp"}, same=(*FACET, "seed")),
         ),
         Curves(
@@ -128,6 +142,7 @@ EXPERIMENT = Experiment(
             x="long_times_ms",
             facet=FACET,
             log=("long_times_ms",),
+            looks=looks,
             rows=partial(flow_times.long_times, keys=(*FACET, "scheme")),
         ),
         Curves(
@@ -135,6 +150,7 @@ EXPERIMENT = Experiment(
             x="sizes_bytes",
             facet=FACET,
             log=("times_ms", "sizes_bytes"),
+            looks=looks,
             rows=flow_times.by_size,
         ),
     ),

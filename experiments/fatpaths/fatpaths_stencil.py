@@ -14,6 +14,7 @@ from functools import partial
 from statistics import mean
 
 from weft.experiments.fatpaths import columns, layered_network
+from weft.experiments.fatpaths.fatpaths_fct import IN_TREES, PAPERS, looks
 from weft.experiments.fatpaths.layered_network import AXES, PAPERS_LINKS, SETTING
 from weft.experiments.report.panels import Bars, relative
 from weft.experiments.runner.definition import Experiment, Result, Run, Value
@@ -64,10 +65,7 @@ EXPERIMENT = Experiment(
     engines=("kernel",),
     axes={
         **AXES,
-        "scheme": AXES["scheme"].over(
-            *("ecmp", "fatpaths:layers=4,rho=0.6,trigger=cut"),
-            "fatpaths:construction=intree,trigger=cut,start=random",
-        ),
+        "scheme": AXES["scheme"].over("ecmp", PAPERS, IN_TREES),
         **PAPERS_LINKS,
         "pattern": AXES["pattern"].over("stencil:offset=42"),
         "mapping": AXES["mapping"].over("linear"),
@@ -87,8 +85,8 @@ EXPERIMENT = Experiment(
     plot=Bars(
         columns={"completion_s": "completion time / ECMP's"},
         facet=FACET,
-        always=4,
         baseline=1,
+        looks=looks,
         rows=partial(
             relative, columns=("completion_s",), over={"scheme": "ecmp"}, same=(*FACET, "seed")
         ),

@@ -205,7 +205,8 @@ def family(row: Row) -> str:
 
 def way(row: Row) -> str:
     """Return how packets find their way, in words."""
-    return WAYS.get(str(row["routing"]), f"{row['construction']} layers")
+    layers = "in-trees" if row["construction"] == "intree" else f"{row['construction']} layers"
+    return WAYS.get(str(row["routing"]), layers)
 
 
 def marked(table: Table) -> list[Row]:

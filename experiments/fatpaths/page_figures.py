@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,12 @@ FIGURES = (
         {"topology": SLIMFLY_10K},
         Stack(FIGURE_14, FIGURE_15),
     ),
-    PageFigure("fatpaths_figure16", "fatpaths_tcp", {"seconds": "0.01"}, FIGURE_16),
+    PageFigure(
+        "fatpaths_figure16",
+        "fatpaths_tcp",
+        {"routing": "layers", "mapping": "random", "seconds": "0.01"},
+        replace(FIGURE_16, facet=()),
+    ),
     PageFigure("fatpaths_horizons", "fatpaths_tcp", {"topology": "slimfly:q=7,p=6"}, HORIZONS),
     PageFigure("fatpaths_feedback", "fatpaths_feedback", {"engine": "fabric", "mapping": "linear"}),
     PageFigure("fatpaths_linux", "fatpaths_fct"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from itertools import cycle
 from typing import Any, NamedTuple
@@ -170,11 +171,15 @@ NETWORK = Spec(
 
 
 def label(topology: str) -> str:
-    """Return the paper's name of a network, or its family and main parameter."""
-    if topology in TABLE_IV:
-        return TABLE_IV[topology].label
+    """Return the paper's name of a network, or its family and main parameters."""
+    return TABLE_IV[topology].label if topology in TABLE_IV else sized(topology)
+
+
+def sized(topology: str) -> str:
+    """Return the family and main parameters of a network."""
     family, _, rest = topology.partition(":")
-    return f"{SHORT.get(family, family)} {rest.split(',p=')[0].removesuffix(',palm=0')}"
+    main = rest.split(",p=")[0].removesuffix(",palm=0").replace("oversubscription=2", "2:1")
+    return f"{SHORT.get(family, family)} {main}"
 
 
 def colour(topology: str) -> str:
@@ -189,14 +194,15 @@ def in_order(topologies: Iterable[str]) -> list[str]:
 
 
 def looks(key: str, values: Iterable[Any]) -> style.SeriesLooks:
-    """Return the look of each network; dashes tell Jellyfish, and large networks of a family."""
+    """Return the look of each network; dashes and sizes tell those of a family."""
     if key != "topology":
         return style.looks(key, values)
-    used: dict[str, int] = {}
+    names = in_order(map(str, values))
+    counts, used = Counter(map(colour, names)), Counter[str]()
     series = {}
-    for name, marker in zip(in_order(map(str, values)), cycle(style.MARKERS)):
+    for name, marker in zip(names, cycle(style.MARKERS), strict=False):
         shade = colour(name)
-        dash = style.DASHES[used.setdefault(shade, -1) + 1 & 3]
+        text = label(name) if counts[shade] == 1 or shade == style.SILVER else sized(name)
+        series[name] = style.SeriesStyle(text, shade, marker, 4.5, style.DASHES[used[shade] & 3])
         used[shade] += 1
-        series[name] = style.SeriesStyle(label(name), shade, marker, 4.5, dash)
     return series
